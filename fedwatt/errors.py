@@ -1,0 +1,51 @@
+"""Everything fedwatt refuses, as one small tree.
+
+FedwattError
+├── SettingError   a hyperparameter or configuration value outside its range
+├── DataError      telemetry, a fleet or a vehicle that cannot be used as it is
+└── RunError       a run folder or checkpoint that cannot be read or written
+
+The command line prints the message of a `FedwattError` as one sentence and exits with a non-zero
+status; any other exception is a bug and keeps its traceback.
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class FedwattError(Exception):
+    """Something the user can put right; the message says what, where and how."""
+
+
+class SettingError(FedwattError, ValueError):
+    """A value outside its range, or a name that does not exist."""
+
+
+class DataError(FedwattError, ValueError):
+    """Data that cannot be used as it is."""
+
+
+class RunError(FedwattError):
+    """A run folder that cannot be read, continued or written."""
+
+
+def check(owner: object, name: str, holds: bool, allowed: str) -> None:
+    """Refuse the attribute `name` of `owner` unless `holds`.
+
+    `allowed` completes the sentence "<name> must be ..." and may add a hint after a full stop.
+    """
+    if not holds:
+        value = getattr(owner, name)
+        raise SettingError(f"{type(owner).__name__}({name}={value!r}): {name} must be {allowed}.")
+
+
+def unknown(kind: str, name: str, known: Iterable[str], hint: str = "") -> str:
+    """Sentence for a name nobody knows, with the nearest one that exists.
+
+    >>> unknown("method", "fedporx", ["fedavg", "fedprox"])
+    "Unknown method 'fedporx'. Did you mean 'fedprox'? Known: fedavg, fedprox."
+    """
+    names = sorted(known)
+    near = get_close_matches(name, names, n=1)
+    guess = f" Did you mean '{near[0]}'?" if near else ""
+    return f"Unknown {kind} '{name}'.{guess} " + (hint or f"Known: {', '.join(names)}.")
