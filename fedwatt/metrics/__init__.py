@@ -1,0 +1,46 @@
+"""What is measured: errors, convergence, drift, coupling and time."""
+
+from fedwatt.metrics.convergence import Best, best_so_far, rounds_to_threshold
+from fedwatt.metrics.coupling import FEWEST_PARTICIPANTS, pearson, spearman
+from fedwatt.metrics.drift import drift_dispersion, mean_drift
+from fedwatt.metrics.errors import (
+    EPSILON_Y_WH,
+    NEAR_ZERO_WH,
+    ErrorSums,
+    macro_mean,
+    micro,
+    micro_by_stratum,
+    weighted_mean,
+)
+from fedwatt.metrics.timing import (
+    DIAGNOSTICS,
+    PARTS,
+    Stopwatch,
+    amortised_diagnostics_fraction,
+    diagnostics_fraction,
+    round_seconds,
+)
+
+__all__ = [
+    "DIAGNOSTICS",
+    "EPSILON_Y_WH",
+    "FEWEST_PARTICIPANTS",
+    "NEAR_ZERO_WH",
+    "PARTS",
+    "Best",
+    "ErrorSums",
+    "Stopwatch",
+    "amortised_diagnostics_fraction",
+    "best_so_far",
+    "diagnostics_fraction",
+    "drift_dispersion",
+    "macro_mean",
+    "mean_drift",
+    "micro",
+    "micro_by_stratum",
+    "pearson",
+    "round_seconds",
+    "rounds_to_threshold",
+    "spearman",
+    "weighted_mean",
+]

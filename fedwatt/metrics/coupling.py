@@ -1,0 +1,59 @@
+"""Does roughness go with drift? Correlations over the participants of one round.
+
+Paper, `eq:roughness_drift_corr`. Over a handful of vehicles a correlation is noise, and it does not
+exist when one side is constant (at the paper's probe radius, most vehicles have roughness 0): both
+give NaN, which is never filled in.
+"""
+
+from math import nan
+from typing import Final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+FEWEST_PARTICIPANTS: Final = 8
+
+CONSTANT: Final = 1e-12
+"""A spread this small, relative to the largest value, is rounding and not a difference."""
+
+
+def pearson(first: ArrayLike, second: ArrayLike) -> float:
+    """Linear correlation, [participants] each; pairs with a missing value are left out."""
+    return _correlation(*_pairs(first, second))
+
+
+def spearman(first: ArrayLike, second: ArrayLike) -> float:
+    """Rank correlation, [participants] each; equal values share their average rank."""
+    x, y = _pairs(first, second)
+    return _correlation(ranks(x), ranks(y))
+
+
+def ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Ranks from 1, ties averaged.
+
+    >>> ranks(np.array([30.0, 10.0, 30.0])).tolist()
+    [2.5, 1.0, 2.5]
+    """
+    _, group, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    return np.asarray((last - (counts - 1) / 2)[group], dtype=np.float64)
+
+
+def _pairs(first: ArrayLike, second: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    x = np.asarray(first, dtype=np.float64)
+    y = np.asarray(second, dtype=np.float64)
+    known = np.isfinite(x) & np.isfinite(y)
+    return x[known], y[known]
+
+
+def _correlation(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
+    if x.size < FEWEST_PARTICIPANTS or _constant(x) or _constant(y):
+        return nan
+    # Scaled to at most 1 first: squares of tiny drifts would otherwise underflow to 0/0.
+    x = (x - x.mean()) / np.ptp(x)
+    y = (y - y.mean()) / np.ptp(y)
+    return float(np.clip(x @ y / np.sqrt((x @ x) * (y @ y)), -1, 1))
+
+
+def _constant(values: NDArray[np.float64]) -> bool:
+    return bool(np.ptp(values) <= CONSTANT * np.abs(values).max())

@@ -1,0 +1,144 @@
+"""Errors of predicted window energy, as sums that add up across vehicles.
+
+Paper, section "Evaluation Metrics": `eq:mae_metric`, `eq:rmse_metric`, `eq:mape_metric`, with
+micro, macro and n_k-weighted averages and strata. A vehicle reports an `ErrorSums`, never a row of
+its trips; a fleet's sums are the sum of its vehicles' sums, in a simulation and on the road.
+
+MAPE divides by |Y| + ε_Y, and windows of idling, coasting or regeneration have labels near zero, so
+it is ruled by ε_Y and by how many such windows there are. The share of near-zero windows is
+therefore kept beside it, and wMAPE = Σ|e| / Σ|Y|, which has no ε, next to both.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import nan, sqrt
+from typing import Final
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+EPSILON_Y_WH: Final = 1.0
+"""ε_Y of MAPE. About a hundredth of a typical minute of driving, which uses 50 to 200 Wh."""
+
+NEAR_ZERO_WH: Final = 5.0
+"""A window with |Y| below this counts as near zero: a minute at less than 300 W."""
+
+
+@dataclass(frozen=True)
+class ErrorSums:
+    """What a set of windows adds to the errors of a fleet."""
+
+    windows: int = 0
+    squared_wh2: float = 0.0
+    """Σ e²"""
+    absolute_wh: float = 0.0
+    """Σ |e|"""
+    percentage: float = 0.0
+    """Σ |e| / (|Y| + ε_Y), a ratio"""
+    label_wh: float = 0.0
+    """Σ |Y|"""
+    near_zero: int = 0
+    """Windows with |Y| < 5 Wh"""
+
+    @classmethod
+    def of(cls, predicted_wh: ArrayLike, label_wh: ArrayLike) -> "ErrorSums":
+        """Sums over windows; both arguments in Wh, shape [windows].
+
+        >>> ErrorSums.of([110.0, 0.0], [100.0, 4.0]).mae
+        7.0
+        """
+        predicted = np.asarray(predicted_wh, dtype=np.float64)
+        label = np.asarray(label_wh, dtype=np.float64)
+        if predicted.shape != label.shape or label.ndim != 1:
+            # Broadcasting [W, 1] against [W] would give W² plausible errors.
+            raise ValueError(
+                f"Predictions {predicted.shape} and labels {label.shape} must both be [windows]."
+            )
+        error = np.abs(predicted - label)
+        size = np.abs(label)
+        return cls(
+            windows=label.size,
+            squared_wh2=float(np.square(error).sum()),
+            absolute_wh=float(error.sum()),
+            percentage=float((error / (size + EPSILON_Y_WH)).sum()),
+            label_wh=float(size.sum()),
+            near_zero=int((size < NEAR_ZERO_WH).sum()),
+        )
+
+    def __add__(self, other: "ErrorSums") -> "ErrorSums":
+        return ErrorSums(
+            windows=self.windows + other.windows,
+            squared_wh2=self.squared_wh2 + other.squared_wh2,
+            absolute_wh=self.absolute_wh + other.absolute_wh,
+            percentage=self.percentage + other.percentage,
+            label_wh=self.label_wh + other.label_wh,
+            near_zero=self.near_zero + other.near_zero,
+        )
+
+    @property
+    def rmse(self) -> float:
+        """Root mean squared error in Wh per window, `eq:rmse_metric`."""
+        return sqrt(self.squared_wh2 / self.windows) if self.windows else nan
+
+    @property
+    def mae(self) -> float:
+        """Mean absolute error in Wh per window, `eq:mae_metric`."""
+        return self.absolute_wh / self.windows if self.windows else nan
+
+    @property
+    def mape(self) -> float:
+        """Mean absolute percentage error in per cent with ε_Y = 1 Wh, `eq:mape_metric`."""
+        return 100 * self.percentage / self.windows if self.windows else nan
+
+    @property
+    def wmape(self) -> float:
+        """Σ|e| / Σ|Y| in per cent."""
+        return 100 * self.absolute_wh / self.label_wh if self.label_wh else nan
+
+    @property
+    def near_zero_share(self) -> float:
+        """Share of windows with |Y| < 5 Wh, 0 to 1."""
+        return self.near_zero / self.windows if self.windows else nan
+
+
+def micro(vehicles: Iterable[ErrorSums]) -> ErrorSums:
+    """Errors of all windows pooled: every window counts the same.
+
+    >>> micro([ErrorSums.of([1.0], [4.0]), ErrorSums.of([4.0], [0.0])]).mae
+    3.5
+    """
+    return sum(vehicles, start=ErrorSums())
+
+
+def micro_by_stratum(vehicles: Iterable[Mapping[str, ErrorSums]]) -> dict[str, ErrorSums]:
+    """Pooled errors of each stratum, from every vehicle's sums by stratum.
+
+    A vehicle need not have windows in every stratum; the order is that of first appearance.
+    """
+    pooled: dict[str, ErrorSums] = {}
+    for strata in vehicles:
+        for name, sums in strata.items():
+            pooled[name] = pooled.get(name, ErrorSums()) + sums
+    return pooled
+
+
+def macro_mean(values: Sequence[float]) -> float:
+    """Mean of a vehicle-level metric: every vehicle counts the same.
+
+    Vehicles without a value (no windows: NaN) are left out; NaN if none has one.
+
+    >>> macro_mean([10.0, 30.0, float("nan")])
+    20.0
+    """
+    return weighted_mean(values, [1] * len(values))
+
+
+def weighted_mean(values: Sequence[float], weights: Sequence[float]) -> float:
+    """Mean of a vehicle-level metric weighted by n_k, the vehicle's training windows.
+
+    >>> weighted_mean([10.0, 30.0], [3, 1])
+    15.0
+    """
+    known = [(v, w) for v, w in zip(values, weights, strict=True) if v == v]
+    total = sum(w for _, w in known)
+    return sum(v * w for v, w in known) / total if total else nan

@@ -1,0 +1,85 @@
+"""Where the time of a round goes.
+
+Paper, section "Computational and diagnostic overhead", `eq:diag_fraction`. A round is split into
+local training, the fractional preconditioner, the roughness probe, the spectral ratio, aggregation
+and evaluation; probe and spectral ratio are diagnostics.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from math import nan
+from time import perf_counter
+from typing import Final
+
+PARTS: Final = ("training", "preconditioner", "probe", "spectral", "aggregation")
+"""What T_round consists of. Evaluation is left out: it serves the report, not the fleet."""
+
+DIAGNOSTICS: Final = ("probe", "spectral")
+
+
+class Stopwatch:
+    """Seconds by named section; a section inside another stops the outer one's clock.
+
+    >>> watch = Stopwatch()
+    >>> with watch.section("training"):
+    ...     with watch.section("preconditioner"):
+    ...         pass
+    >>> sorted(watch.seconds)
+    ['preconditioner', 'training']
+    """
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._open: list[str] = []
+        self._since = 0.0
+
+    @contextmanager
+    def section(self, name: str) -> Iterator[None]:
+        """Count the time of the `with` block towards `name`."""
+        self._settle()
+        self._open.append(name)
+        try:
+            yield
+        finally:
+            self._settle()
+            self._open.pop()
+
+    def _settle(self) -> None:
+        """Give the time since the last change to the innermost open section."""
+        now = perf_counter()
+        if self._open:
+            name = self._open[-1]
+            self.seconds[name] = self.seconds.get(name, 0.0) + now - self._since
+        self._since = now
+
+
+def round_seconds(seconds: Mapping[str, float]) -> float:
+    """T_round: the parts of a round together.
+
+    >>> round_seconds({"training": 3.0, "probe": 1.0, "evaluation": 9.0})
+    4.0
+    """
+    return sum(seconds.get(part, 0.0) for part in PARTS)
+
+
+def diagnostics_fraction(seconds: Mapping[str, float]) -> float:
+    """R_diag of one round, `eq:diag_fraction`: probe and spectral ratio over the whole.
+
+    >>> diagnostics_fraction({"training": 3.0, "probe": 1.0})
+    0.25
+    """
+    total = round_seconds(seconds)
+    return sum(seconds.get(part, 0.0) for part in DIAGNOSTICS) / total if total else nan
+
+
+def amortised_diagnostics_fraction(rounds: Sequence[Mapping[str, float]]) -> float:
+    """R_diag over many rounds: time of all diagnostics over time of all rounds.
+
+    With a probe every R rounds this is what a fleet pays; the mean of the rounds' own fractions is
+    something else, because rounds with a probe are longer.
+
+    >>> amortised_diagnostics_fraction([{"training": 3.0, "probe": 1.0}, {"training": 4.0}])
+    0.125
+    """
+    parts = {part: sum(seconds.get(part, 0.0) for seconds in rounds) for part in PARTS}
+    return diagnostics_fraction(parts)
