@@ -1,0 +1,43 @@
+"""The named models of a configuration."""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from fedwatt.errors import SettingError, unknown
+from fedwatt.models.mlp import MLP
+from fedwatt.models.model import Model
+from fedwatt.models.recurrent import GRU, LSTM
+
+
+def _mlp(window: int, features: int, hidden: Sequence[int]) -> Model:
+    return MLP(window, features, tuple(hidden) or (64, 32))
+
+
+def _recurrent(kind: type[GRU] | type[LSTM]) -> Callable[[int, int, Sequence[int]], Model]:
+    def build(window: int, features: int, hidden: Sequence[int]) -> Model:
+        if len(hidden) > 1:
+            raise SettingError(
+                f"A {kind.__name__} has one layer, so hidden takes one width, such as [32]; "
+                f"got {list(hidden)}."
+            )
+        return kind(features, *hidden)
+
+    return build
+
+
+MODELS: Final[dict[str, Callable[[int, int, Sequence[int]], Model]]] = {
+    "mlp": _mlp,
+    "gru": _recurrent(GRU),
+    "lstm": _recurrent(LSTM),
+}
+
+
+def get_model(name: str, *, window: int, features: int, hidden: Sequence[int] = ()) -> Model:
+    """Model by its name; `hidden` gives the widths (default 64-32 for the MLP, 32 otherwise).
+
+    >>> get_model("mlp", window=60, features=8).layout.size
+    32897
+    """
+    if name not in MODELS:
+        raise SettingError(unknown("model", name, MODELS))
+    return MODELS[name](window, features, hidden)

@@ -1,0 +1,94 @@
+"""What the rest of the library asks of a model.
+
+A model is a frozen description; its weights live outside, as a flat vector with free leading axes.
+With no leading axis the lines of a model run in one vehicle, with leading axes they run a whole
+stack of vehicles, and the gradient of the summed losses is each vehicle's own gradient.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedwatt.models.layout import Layout
+from fedwatt.models.loss import Loss
+
+Parts = Mapping[str, Tensor]
+
+
+class Model(ABC):
+    """A regressor from windows [..., batch, window, features] to energy [..., batch]."""
+
+    @property
+    @abstractmethod
+    def layout(self) -> Layout:
+        """Names and shapes of the tensors in the flat weight vector."""
+
+    @property
+    @abstractmethod
+    def spectral_matrix(self) -> str:
+        """Name of the matrix whose spectral ratio is of interest: the last *hidden* one.
+
+        The output layer of a scalar regressor is a single row, for which ‖W‖₂ = ‖W‖_F always.
+        """
+
+    @abstractmethod
+    def initial(self, rng: np.random.Generator) -> Tensor:
+        """Fresh weights [D], float64."""
+
+    @abstractmethod
+    def represent(self, parts: Parts, windows: Tensor) -> Tensor:
+        """Input of the last layer, [..., batch, width]."""
+
+    @abstractmethod
+    def head(self, parts: Parts, representation: Tensor) -> Tensor:
+        """Last layer: [..., batch, width] to [..., batch]."""
+
+    def predict(self, weights: Tensor, windows: Tensor) -> Tensor:
+        """Predictions [..., batch] of `weights` [..., D], scaled as the labels are."""
+        parts = self.layout.split(weights)
+        return self.head(parts, self.represent(parts, windows))
+
+    def gradient(
+        self, weights: Tensor, windows: Tensor, labels: Tensor, share: Tensor, loss: Loss
+    ) -> Tensor:
+        """Gradient [..., D] of each vehicle's loss Σ_b share_b · loss_b.
+
+        `labels` and `share` are [..., batch]. A batch mean has share 1/B on every window; a short
+        batch has share 0 where it is padded.
+        """
+        parts = {
+            name: part.detach().requires_grad_()
+            for name, part in self.layout.split(weights).items()
+        }
+        prediction = self.head(parts, self.represent(parts, windows))
+        total = (share * loss(prediction, labels)).sum()
+        gradients = torch.autograd.grad(total, list(parts.values()))
+        lead = weights.dim() - 1
+        return torch.cat([gradient.flatten(lead) for gradient in gradients], dim=-1)
+
+    def along(self, weights: Tensor, direction: Tensor, offsets: Tensor, windows: Tensor) -> Tensor:
+        """Predictions [J, batch] of one vehicle at `weights` + s·`direction` for J offsets s.
+
+        `weights` and `direction` are [D], `windows` [batch, window, features]. Eight points at a
+        time: all at once would hold J models and their activations in memory.
+        """
+        return torch.cat(
+            [
+                self.predict(
+                    weights + some[:, None] * direction, windows.expand(len(some), -1, -1, -1)
+                )
+                for some in torch.split(offsets, 8)
+            ]
+        )
+
+
+def uniform(rng: np.random.Generator, layout: Layout, bounds: Mapping[str, float]) -> Tensor:
+    """Weights [D] drawn from U(-bound, bound), one bound for each tensor of the layout."""
+    drawn = [
+        rng.uniform(-bounds[name], bounds[name], size=shape).ravel()
+        for name, shape in layout.shapes.items()
+    ]
+    return torch.from_numpy(np.concatenate(drawn))

@@ -1,0 +1,82 @@
+"""Any other `torch.nn.Module`, stacked by torch.func.vmap.
+
+A little slower than the models written with leading axes, and right for every module whose
+forward maps windows [batch, window, features] to energies [batch] without buffers or dropout.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from fedwatt.errors import SettingError
+from fedwatt.models.layout import Layout
+from fedwatt.models.model import Model, Parts
+
+
+@dataclass(frozen=True, eq=False)
+class ModuleModel(Model):
+    """Wraps `module`; every vehicle starts from the weights the module has now.
+
+    `matrix` names the parameter whose spectral ratio is of interest; by default the last one
+    with at least two rows and two columns.
+    """
+
+    module: nn.Module
+    matrix: str | None = None
+
+    def __post_init__(self) -> None:
+        if next(self.module.buffers(), None) is not None:
+            raise SettingError(
+                f"{type(self.module).__name__} has buffers (batch norm?), which averaging does not "
+                "carry. Use a module with parameters only, such as one with layer norm."
+            )
+        if self.matrix is not None and self.matrix not in self.layout.shapes:
+            known = ", ".join(self.layout.shapes)
+            raise SettingError(f"ModuleModel has no parameter '{self.matrix}'. It has: {known}.")
+
+    @cached_property
+    def layout(self) -> Layout:
+        """The module's own parameters, in its own order."""
+        return Layout({name: tuple(p.shape) for name, p in self.module.named_parameters()})
+
+    @property
+    def spectral_matrix(self) -> str:
+        """The chosen matrix, or the last real one."""
+        if self.matrix is not None:
+            return self.matrix
+        matrices = [n for n, s in self.layout.shapes.items() if len(s) == 2 and min(s) > 1]
+        if not matrices:
+            raise SettingError(
+                f"{type(self.module).__name__} has no weight matrix for a spectral ratio. "
+                "Name one with ModuleModel(..., matrix=...) or leave beta_kappa at 0."
+            )
+        return matrices[-1]
+
+    def initial(self, rng: np.random.Generator) -> Tensor:
+        """The module's present weights: it was initialised by its author."""
+        return torch.cat([p.detach().double().flatten() for p in self.module.parameters()])
+
+    def represent(self, parts: Parts, windows: Tensor) -> Tensor:
+        """The module's output: which of its layers is the last one is not known here."""
+        return self._call(parts, windows).unsqueeze(-1)
+
+    def head(self, parts: Parts, representation: Tensor) -> Tensor:
+        """Nothing left to do."""
+        return representation.squeeze(-1)
+
+    def _call(self, parts: Parts, windows: Tensor) -> Tensor:
+        def one(own: Mapping[str, Tensor], x: Tensor) -> Tensor:
+            out: Tensor = functional_call(self.module, dict(own), (x,))
+            return out.reshape(len(x))
+
+        lead = windows.shape[:-3]
+        if not lead:
+            return one(parts, windows)
+        stacked = {n: p.reshape(-1, *self.layout.shapes[n]) for n, p in parts.items()}
+        out: Tensor = vmap(one)(stacked, windows.reshape(-1, *windows.shape[-3:]))
+        return out.reshape(*lead, -1)

@@ -1,0 +1,119 @@
+"""Models with free leading axes against torch.nn, alone and in stacks."""
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fedwatt.bench.reference import flat_weights, torch_module
+from fedwatt.errors import SettingError
+from fedwatt.models import GRU, LSTM, MLP, Model, ModuleModel, get_loss, get_model
+from fedwatt.models.loss import huber, squared
+
+WINDOW, FEATURES = 6, 3
+MODELS = [MLP(WINDOW, FEATURES, (5, 4)), GRU(FEATURES, 4), LSTM(FEATURES, 4)]
+by_kind = pytest.mark.parametrize("model", MODELS, ids=lambda m: type(m).__name__)
+
+
+def draw(*shape: int, seed: int = 0) -> Tensor:
+    return torch.from_numpy(np.random.default_rng(seed).standard_normal(shape))
+
+
+@by_kind
+def test_predictions_and_gradients_are_those_of_torch_nn(model: Model) -> None:
+    weights = model.initial(np.random.default_rng(1))
+    windows, labels = draw(7, WINDOW, FEATURES), draw(7, seed=2)
+    twin = torch_module(model, weights)
+    prediction = twin(windows)
+    torch.testing.assert_close(model.predict(weights, windows), prediction, rtol=0, atol=1e-12)
+
+    ((prediction - labels) ** 2).mean().backward()
+    share = torch.full((7,), 1 / 7, dtype=torch.float64)
+    gradient = model.gradient(weights, windows, labels, share, squared)
+    expected = flat_weights(model, [p.grad for p in twin.parameters() if p.grad is not None])
+    torch.testing.assert_close(gradient, expected, rtol=0, atol=1e-12)
+
+
+@by_kind
+def test_a_stack_is_its_vehicles_side_by_side(model: Model) -> None:
+    weights = torch.stack([model.initial(np.random.default_rng(i)) for i in range(6)])
+    weights = weights.view(2, 3, -1)
+    windows, labels = draw(2, 3, 5, WINDOW, FEATURES), draw(2, 3, 5, seed=3)
+    share = torch.full((2, 3, 5), 0.2).double()
+    stacked = model.gradient(weights, windows, labels, share, squared)
+    for i in range(2):
+        for j in range(3):
+            alone = model.gradient(weights[i, j], windows[i, j], labels[i, j], share[i, j], squared)
+            torch.testing.assert_close(stacked[i, j], alone, rtol=0, atol=1e-12)
+
+
+@by_kind
+def test_along_a_line_equals_one_model_at_a_time(model: Model) -> None:
+    weights, direction = model.initial(np.random.default_rng(1)), draw(model.layout.size, seed=4)
+    windows, offsets = draw(9, WINDOW, FEATURES), torch.linspace(-0.3, 0.3, 21).double()
+    points = [model.predict(weights + s * direction, windows) for s in offsets]
+    fast = model.along(weights, direction, offsets, windows)
+    torch.testing.assert_close(fast, torch.stack(points), rtol=0, atol=1e-10)
+
+
+def test_a_padded_window_has_no_say() -> None:
+    model = MODELS[0]
+    weights, windows = model.initial(np.random.default_rng(1)), draw(4, WINDOW, FEATURES)
+    labels, share = draw(4, seed=2), torch.tensor([0.5, 0.5, 0.0, 0.0]).double()
+    padded = model.gradient(weights, windows, labels, share, squared)
+    short = model.gradient(weights, windows[:2], labels[:2], share[:2], squared)
+    torch.testing.assert_close(padded, short, rtol=0, atol=1e-14)
+
+
+def test_any_module_runs_in_a_stack() -> None:
+    mlp = MLP(WINDOW, FEATURES, (5, 4))
+    start = mlp.initial(np.random.default_rng(1))
+    module = torch_module(mlp, start)
+    model = ModuleModel(module)
+    flat = model.initial(np.random.default_rng(0))
+    assert model.layout.size == mlp.layout.size == 124  # 18·5+5 + 5·4+4 + 4+1
+    windows, labels = draw(2, 5, WINDOW, FEATURES), draw(2, 5, seed=3)
+    share = torch.full((2, 5), 0.2).double()
+    torch.testing.assert_close(model.predict(flat, windows[0]), module(windows[0]))
+    stacked = model.gradient(torch.stack([flat, 2 * flat]), windows, labels, share, squared)
+    expected = mlp.gradient(start, windows[0], labels[0], share[0], squared)
+    own_order = flat_weights(mlp, list(model.layout.split(stacked[0]).values()))
+    torch.testing.assert_close(own_order, expected, rtol=0, atol=1e-12)
+    assert model.spectral_matrix == "3.weight"
+
+
+def test_a_module_with_buffers_is_refused() -> None:
+    with pytest.raises(SettingError, match="has buffers"):
+        ModuleModel(nn.Sequential(nn.Flatten(), nn.BatchNorm1d(18), nn.Linear(18, 1)))
+
+
+def test_a_wrong_matrix_of_a_module_is_refused() -> None:
+    with pytest.raises(SettingError, match=r"no parameter 'W2'. It has: 1.weight, 1.bias"):
+        ModuleModel(nn.Sequential(nn.Flatten(), nn.Linear(18, 1)), matrix="W2")
+
+
+def test_the_papers_mlp_has_32897_weights() -> None:
+    # 480·64 + 64 + 64·32 + 32 + 32 + 1
+    assert get_model("mlp", window=60, features=8).layout.size == 32_897
+
+
+def test_huber_is_quadratic_inside_and_linear_outside() -> None:
+    errors = torch.tensor([-3.0, -0.5, 0.5, 3.0])
+    assert huber(errors, torch.zeros(4)).tolist() == [2.5, 0.125, 0.125, 2.5]
+    assert squared(errors, torch.zeros(4)).tolist() == [9.0, 0.25, 0.25, 9.0]
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: get_model("mpl", window=60, features=8), "Did you mean 'mlp'"),
+        (lambda: get_model("gru", window=60, features=8, hidden=(32, 32)), "one width"),
+        (lambda: get_loss("rmse"), "Unknown loss 'rmse'"),
+        (lambda: MLP(60, 8, ()), r"MLP\(hidden=\(\)\): hidden must be"),
+        (lambda: MLP(0, 8), r"MLP\(window=0\)"),
+        (lambda: GRU(8, 0), r"GRU\(hidden=0\)"),
+    ],
+)
+def test_bad_models_are_refused(build, message) -> None:
+    with pytest.raises(SettingError, match=message):
+        build()
