@@ -1,0 +1,154 @@
+"""Roughness index of a local loss, and the proximal pull that it controls.
+
+Paper, `eq:dir_norm` to `eq:ri_def` (after Wu et al., arXiv 2103.11069): the loss is sliced along M
+random unit directions d_i around the broadcast model,
+
+    φ_i(s_j) = loss(w_t + s_j d_i),    s_j = -ℓ + 2ℓj/m,    j = 0..m
+    TV_i = Σ_j |φ_i(s_{j+1}) - φ_i(s_j)|,   A_i = max φ_i - min φ_i,   T_i = TV_i / (2ℓ (A_i + ε_A))
+    I_k  = std(T) / (mean(T) + ε_T)
+
+and vehicle k is pulled toward w_t with strength μ_k = λ_t · r(I_k) (`eq:prox_grad`).
+
+A monotone slice has TV = A, so I_k is exactly 0 when all slices are monotone, which is the usual
+case at the paper's radius ℓ = 0.01: see docs/methods.md before reading much into it.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fedwatt.errors import check
+from fedwatt.methods.proximal import pull
+from fedwatt.methods.rule import Batch, LocalRule, Rows, Start
+from fedwatt.methods.schedule import SCHEDULES, scheduled
+from fedwatt.models import Loss, Model
+
+
+def loss_slices(
+    model: Model, loss: Loss, weights: Tensor, directions: Tensor, offsets: Tensor, batch: Batch
+) -> Tensor:
+    """φ [M, m+1]: mean loss on `batch` at `weights` [D] + s·d, for unit directions d [M, D].
+
+    Float64 whatever the training precision: in float32 the steps of a slice drown in rounding,
+    which looks like roughness.
+    """
+    weights, directions = weights.double(), directions.double()
+    windows, labels = batch.windows.double(), batch.labels.double()
+    units = directions / directions.norm(dim=-1, keepdim=True)
+    return torch.stack(
+        [loss(model.along(weights, unit, offsets, windows), labels).mean(dim=-1) for unit in units]
+    )
+
+
+def roughness_index(
+    slices: Tensor, radius: float, *, epsilon_a: float = 1e-8, epsilon_t: float = 1e-8
+) -> Tensor:
+    """I of `slices` [..., M, m+1], shape [...].
+
+    >>> straight = torch.tensor([[0.0, 1.0, 2.0], [3.0, 2.0, 1.0]])
+    >>> well = torch.tensor([[1.0, 0.0, 1.0], [0.0, 1.0, 2.0]])
+    >>> roughness_index(straight, 0.01).item()
+    0.0
+    >>> round(roughness_index(well, 0.01).item(), 6)  # TV/A is 2 and 1: std 0.5, mean 1.5
+    0.333333
+    """
+    variation = slices.diff(dim=-1).abs().sum(dim=-1)
+    amplitude = slices.amax(dim=-1) - slices.amin(dim=-1)
+    normalised = variation / (2 * radius * (amplitude + epsilon_a))
+    return normalised.std(dim=-1, correction=0) / (normalised.mean(dim=-1) + epsilon_t)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoughnessProximal(LocalRule):
+    """Pull of strength λ_t · r(I_k): the roughness-informed rule of RI-FedAvg and FO-RI-FedAvg.
+
+    A vehicle probes when it has no index yet or its index is `probe_every` rounds old; in between
+    it uses the one it remembers.
+    """
+
+    lam: float = 0.1
+    """λ, the strength where the response is 1."""
+    lam_schedule: str = "constant"
+    directions: int = 10
+    """M"""
+    points: int = 100
+    """m; each slice has m + 1 points."""
+    radius: float = 0.01
+    """ℓ"""
+    probe_batch: int = 128
+    """B_probe, windows; a vehicle with fewer uses all it has."""
+    probe_every: int = 5
+    """R, rounds"""
+    response: str = "saturating"
+    """r(I): "saturating" is I/(I + τ_I), "clipped" is clip(I, I_min, I_max)."""
+    tau_i: float = 0.1
+    i_min: float = 0.0
+    i_max: float = 1.0
+    epsilon_a: float = 1e-8
+    epsilon_t: float = 1e-8
+
+    begin_cost: ClassVar[str] = "probe"
+
+    def __post_init__(self) -> None:
+        check(self, "lam", self.lam >= 0, "at least 0 (0 switches the pull off)")
+        schedules = " or ".join(repr(name) for name in SCHEDULES)
+        check(self, "lam_schedule", self.lam_schedule in SCHEDULES, schedules)
+        check(self, "directions", self.directions >= 2, "at least 2: one has no spread")
+        check(self, "points", self.points >= 2, "at least 2: fewer are always monotone")
+        check(self, "radius", self.radius > 0, "above 0")
+        check(self, "probe_batch", self.probe_batch >= 1, "at least 1 window")
+        check(self, "probe_every", self.probe_every >= 1, "at least 1 round")
+        known = self.response in ("saturating", "clipped")
+        check(self, "response", known, "'saturating' or 'clipped'")
+        check(self, "tau_i", self.tau_i > 0, "above 0")
+        check(self, "i_min", 0 <= self.i_min <= self.i_max, f"in [0, i_max={self.i_max}]")
+        check(self, "epsilon_a", self.epsilon_a > 0, "above 0")
+        check(self, "epsilon_t", self.epsilon_t > 0, "above 0")
+
+    def respond(self, index: Tensor) -> Tensor:
+        """r(I), element by element (`eq:ri_response`)."""
+        if self.response == "clipped":
+            return index.clamp(self.i_min, self.i_max)
+        return index / (index + self.tau_i)
+
+    def memory(self) -> Rows:
+        """The last index and the round it was probed in; -1: never."""
+        return {"roughness": torch.tensor(0.0).double(), "probed_in": torch.tensor(-1)}
+
+    def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
+        """Probe the vehicles that are due and set this round's strengths μ_k [P]."""
+        last = memory["probed_in"]
+        due = (last < 0) | (start.round - last >= self.probe_every)
+        index = memory["roughness"].clone()
+        for row in due.nonzero().flatten().tolist():
+            index[row] = self.probe(start, row)
+        strength = scheduled(self.lam, self.lam_schedule, start.round) * self.respond(index)
+        remembered = {"roughness": index, "probed_in": last.masked_fill(due, start.round)}
+        return remembered, {"roughness": index, "pull": strength, "probed": due}
+
+    def probe(self, start: Start, row: int) -> Tensor:
+        """I_k of the vehicle in `row`, a float64 scalar."""
+        offsets = torch.linspace(
+            -self.radius,
+            self.radius,
+            self.points + 1,
+            dtype=torch.float64,
+            device=start.anchor.device,
+        )
+        slices = loss_slices(
+            start.model,
+            start.loss,
+            start.anchor[row],
+            start.probe_directions(row, self.directions),
+            offsets,
+            start.probe_batch(row, self.probe_batch),
+        )
+        return roughness_index(
+            slices, self.radius, epsilon_a=self.epsilon_a, epsilon_t=self.epsilon_t
+        )
+
+    def gradient(self, gradient: Tensor, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
+        """g + λ_t r(I_k) (w - w_t)."""
+        return pull(gradient, weights, anchor, plan["pull"][:, None].to(gradient.dtype))

@@ -1,0 +1,135 @@
+"""The roughness index on slices whose shape is known, and the rule that probes for it."""
+
+import numpy as np
+import pytest
+import torch
+from pytest import approx
+
+from fedwatt.errors import SettingError
+from fedwatt.methods import RoughnessProximal
+from fedwatt.methods.roughness import loss_slices, roughness_index
+from fedwatt.methods.rule import Batch, Start
+from fedwatt.models import GRU, MLP, Model
+from fedwatt.models.loss import squared
+
+
+def ratio(u: float) -> float:
+    """TV/A of a quadratic slice whose extremum lies at the share u of the radius."""
+    return 2 * (1 + u**2) / (1 + u) ** 2 if u < 1 else 1.0
+
+
+@pytest.mark.parametrize(
+    ("u", "rho"), [(0.0, 2.0), (0.1, 1.669421), (0.25, 1.36), (0.5, 1.111111), (1.0, 1.0)]
+)
+def test_total_variation_over_amplitude_of_a_quadratic(u: float, rho: float) -> None:
+    assert ratio(u) == approx(rho, abs=1e-6)
+    # m = 400 puts a grid point on every extremum; the other slice is monotone, so its ratio is 1.
+    s = torch.linspace(-0.01, 0.01, 401).double()
+    slices = torch.stack([u * 0.01 * 50 * s + 25 * s**2, -3 * s])
+    mean, spread = (rho + 1) / 2, (rho - 1) / 2
+    assert roughness_index(slices, 0.01, epsilon_a=1e-15).item() == approx(spread / mean, abs=1e-6)
+
+
+def test_monotone_slices_have_no_roughness_however_steep() -> None:
+    s = torch.linspace(-1, 1, 11).double()
+    slices = torch.stack([s, -100 * s, torch.exp(3 * s), s**3])
+    assert roughness_index(slices, 1.0, epsilon_a=1e-15).item() == approx(0.0, abs=1e-12)
+
+
+def test_the_spread_is_that_of_the_population() -> None:
+    # TV/A: 2, 1, 1, 1. Population spread √3/4 over the mean 5/4.
+    well, line = [1.0, 0.0, 1.0], [0.0, 1.0, 2.0]
+    slices = torch.tensor([well, line, line, line]).double()
+    assert roughness_index(slices, 0.5).item() == approx(3**0.5 / 4 / 1.25, abs=1e-6)
+
+
+@pytest.mark.parametrize("model", [MLP(5, 2, (6, 4)), GRU(2, 3)], ids=["MLP", "GRU"])
+def test_slices_equal_losses_evaluated_one_point_at_a_time(model: Model) -> None:
+    rng = np.random.default_rng(0)
+    weights = model.initial(rng).float()  # probed in float64 all the same
+    directions = torch.from_numpy(rng.standard_normal((3, model.layout.size)))
+    batch = Batch(
+        torch.from_numpy(rng.standard_normal((8, 5, 2))).float(),
+        torch.from_numpy(rng.standard_normal(8)).float(),
+    )
+    offsets = torch.linspace(-0.5, 0.5, 11).double()
+    slices = loss_slices(model, squared, weights, directions, offsets, batch)
+    for i, direction in enumerate(directions):
+        for j, s in enumerate(offsets):
+            point = weights.double() + s * direction / direction.norm()
+            naive = (model.predict(point, batch.windows.double()) - batch.labels.double()) ** 2
+            assert slices[i, j].item() == approx(naive.mean().item(), abs=1e-10)
+
+
+class Probes:
+    """A stack of three vehicles that counts how often each is probed."""
+
+    def __init__(self) -> None:
+        self.model = MLP(2, 1, (3, 2))
+        self.anchor = self.model.initial(np.random.default_rng(0)).repeat(3, 1)
+        self.seen: list[int] = []
+
+    def batch(self, row: int, size: int) -> Batch:
+        self.seen.append(row)
+        rng = np.random.default_rng(row)
+        return Batch(
+            torch.from_numpy(rng.standard_normal((size, 2, 1))),
+            torch.from_numpy(rng.standard_normal(size)),
+        )
+
+    def directions(self, row: int, count: int) -> torch.Tensor:
+        return torch.from_numpy(
+            np.random.default_rng(9).standard_normal((count, self.anchor.shape[1]))
+        )
+
+    def start(self, round: int) -> Start:
+        return Start(round, self.anchor, self.model, squared, self.batch, self.directions)
+
+
+def test_a_vehicle_probes_when_its_index_is_old_enough() -> None:
+    probes, rule = Probes(), RoughnessProximal(probe_every=5, points=4, directions=2)
+    memory = {
+        "roughness": torch.tensor([0.3, 0.3, 0.3], dtype=torch.float64),
+        "probed_in": torch.tensor([-1, 6, 5]),  # never, 4 rounds ago, 5 rounds ago
+    }
+    memory, plan = rule.begin(memory, probes.start(10))
+    assert probes.seen == [0, 2]
+    assert plan["probed"].tolist() == [True, False, True]
+    assert memory["probed_in"].tolist() == [10, 6, 10]
+    assert memory["roughness"][1].item() == 0.3
+    assert plan["pull"][1].item() == approx(0.1 * 0.3 / 0.4)
+
+
+def test_both_responses() -> None:
+    index = torch.tensor([0.0, 0.1, 0.9])
+    assert RoughnessProximal().respond(index).tolist() == approx([0.0, 0.5, 0.9])
+    clipped = RoughnessProximal(response="clipped", i_min=0.05, i_max=0.5)
+    assert clipped.respond(index).tolist() == approx([0.05, 0.1, 0.5])
+
+
+def test_the_strength_follows_its_schedule() -> None:
+    probes = Probes()
+    rule = RoughnessProximal(lam=0.4, lam_schedule="inverse-sqrt", probe_every=100)
+    memory = {"roughness": torch.full((3,), 0.1).double(), "probed_in": torch.zeros(3).long()}
+    _, plan = rule.begin(memory, probes.start(3))
+    assert plan["pull"].tolist() == approx([0.4 / 2 / 2] * 3)  # √4, and r = 1/2
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"directions": 1}, r"RoughnessProximal\(directions=1\): directions must be at least 2"),
+        ({"points": 1}, "points must be at least 2"),
+        ({"radius": 0.0}, "radius must be above 0"),
+        ({"lam": -0.1}, "lam must be at least 0"),
+        ({"lam_schedule": "cosine"}, "lam_schedule must be 'constant' or 'inverse-sqrt'"),
+        ({"probe_every": 0}, "probe_every must be at least 1 round"),
+        ({"response": "linear"}, "response must be 'saturating' or 'clipped'"),
+        ({"i_min": 2.0}, r"i_min must be in \[0, i_max=1.0\]"),
+        ({"tau_i": 0.0}, "tau_i must be above 0"),
+        ({"epsilon_t": 0.0}, "epsilon_t must be above 0"),
+    ],
+)
+def test_bad_hyperparameters_are_refused(settings, message) -> None:
+    with pytest.raises(SettingError, match=message):
+        RoughnessProximal(**settings)
