@@ -1,0 +1,186 @@
+"""What a model sees each second: features as functions of a trip's *input* channels.
+
+A feature is handed the channels it names in `needs` and nothing else, and `needs` may only name
+inputs: no feature can depend on pack voltage, current, energy or state of charge, nor on position.
+
+Acceleration looks two seconds ahead (see `acceleration`), so a streaming predictor forms the same
+features with a delay of `STREAMING_DELAY_S`. All other features use the present second or the past.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedwatt.errors import DataError, SettingError, unknown
+from fedwatt.fleet.trip import CHANNELS, FloatArray, Trip
+
+Inputs = Mapping[str, FloatArray]
+
+STREAMING_DELAY_S = 2
+WARM_UP_S = 300.0
+COMFORT_LOW_C, COMFORT_HIGH_C = 18.0, 23.0
+DRAG_AS_AT_C = 20.0  # air density relative to this temperature
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One column of a client's series: `function(inputs)` gives float64 [seconds]."""
+
+    unit: str
+    needs: tuple[str, ...]
+    function: Callable[[Inputs], FloatArray]
+
+    def __post_init__(self) -> None:
+        for channel in self.needs:
+            if CHANNELS[channel].role != "input":
+                raise SettingError(
+                    f"A feature cannot need '{channel}': it is a {CHANNELS[channel].role}, "
+                    "and features are made of inputs only."
+                )
+
+
+def acceleration(speed_mps: FloatArray) -> FloatArray:
+    """Centred difference of a three-second mean of speed, m/s², shape [seconds].
+
+    That is (v[t+2] + v[t+1] - v[t-1] - v[t-2]) / 6, exact on a ramp; beyond its ends the trip's
+    first and last speed are held. Differencing raw 1 Hz speed would mostly show its resolution.
+
+    >>> acceleration(np.array([0.0, 0.0, 1.0, 2.0, 3.0, 4.0, 4.0])).round(3)
+    array([0.167, 0.5  , 0.833, 1.   , 0.833, 0.5  , 0.167])
+    """
+    padded = np.pad(speed_mps, 2, mode="edge")
+    return (padded[4:] + padded[3:-1] - padded[1:-3] - padded[:-4]) / 6
+
+
+def _specific_power(inputs: Inputs) -> FloatArray:
+    return inputs["speed_mps"] * acceleration(inputs["speed_mps"])
+
+
+def _channel(name: str, unit: str, factor: float = 1.0) -> Feature:
+    return Feature(unit, (name,), lambda inputs: inputs[name] * factor)
+
+
+def _drag(inputs: Inputs) -> FloatArray:
+    # Air density at constant pressure falls as the absolute temperature rises.
+    density = (273.15 + DRAG_AS_AT_C) / (273.15 + inputs["ambient_c"])
+    return density * inputs["speed_mps"] ** 3
+
+
+def _warm_up(inputs: Inputs) -> FloatArray:
+    return np.exp(-np.arange(len(inputs["speed_mps"])) / WARM_UP_S)
+
+
+FEATURES: Mapping[str, Feature] = {
+    "speed": _channel("speed_mps", "m/s"),
+    "acceleration": Feature("m/s²", ("speed_mps",), lambda x: acceleration(x["speed_mps"])),
+    "speed_squared": Feature("m²/s²", ("speed_mps",), lambda x: x["speed_mps"] ** 2),
+    "speed_cubed": Feature("m³/s³", ("speed_mps",), lambda x: x["speed_mps"] ** 3),
+    "specific_power": Feature("W/kg", ("speed_mps",), _specific_power),
+    "ambient": _channel("ambient_c", "°C"),
+    # kW, so that a heater that never ran in training is not thousands of units away when it does.
+    "ac": _channel("ac_w", "kW", 1e-3),
+    "heater": _channel("heater_w", "kW", 1e-3),
+    "drag": Feature("m³/s³", ("speed_mps", "ambient_c"), _drag),
+    "driving": Feature("W/kg", ("speed_mps",), lambda x: np.maximum(_specific_power(x), 0)),
+    "braking": Feature("W/kg", ("speed_mps",), lambda x: np.minimum(_specific_power(x), 0)),
+    "cold": Feature("°C", ("ambient_c",), lambda x: np.maximum(COMFORT_LOW_C - x["ambient_c"], 0)),
+    "heat": Feature("°C", ("ambient_c",), lambda x: np.maximum(x["ambient_c"] - COMFORT_HIGH_C, 0)),
+    "warm_up": Feature("1", ("speed_mps",), _warm_up),
+    "grade": _channel("grade", "1"),
+    "climb": Feature("m/s", ("speed_mps", "grade"), lambda x: x["speed_mps"] * x["grade"]),
+    "speed_limit": _channel("speed_limit_mps", "m/s"),
+    "intersection": _channel("intersection", "0/1"),
+    "bus_stop": _channel("bus_stop", "0/1"),
+    "focus_point": _channel("focus_point", "0/1"),
+}
+
+_BASE = (
+    "speed",
+    "acceleration",
+    "speed_squared",
+    "speed_cubed",
+    "specific_power",
+    "ambient",
+    "ac",
+    "heater",
+)
+FEATURE_SETS: Mapping[str, tuple[str, ...]] = {
+    "base": _BASE,
+    # The terms of road load and cabin climate, one column each; driving and braking apart because
+    # a pack gets back only part of what braking frees.
+    "physics": (
+        "speed",
+        "acceleration",
+        "drag",
+        "driving",
+        "braking",
+        "ambient",
+        "cold",
+        "heat",
+        "ac",
+        "heater",
+        "warm_up",
+    ),
+    "enriched": (
+        *_BASE,
+        "grade",
+        "climb",
+        "speed_limit",
+        "intersection",
+        "bus_stop",
+        "focus_point",
+    ),
+}
+
+
+def feature_names(recipe: str) -> tuple[str, ...]:
+    """Features of a comma-separated recipe of feature sets and single features.
+
+    >>> feature_names("base, grade")[-2:]
+    ('heater', 'grade')
+    """
+    names: dict[str, None] = {}
+    for word in (piece.strip() for piece in recipe.split(",")):
+        if word not in FEATURE_SETS and word not in FEATURES:
+            raise SettingError(unknown("feature set or feature", word, [*FEATURE_SETS, *FEATURES]))
+        names.update(dict.fromkeys(FEATURE_SETS.get(word, (word,))))
+    return tuple(names)
+
+
+def trip_features(trip: Trip, names: tuple[str, ...], vehicle: str) -> FloatArray:
+    """Features of one trip, float64 [seconds, features].
+
+    A missing channel is refused, not filled: zeros would read as "heater off" or "level road".
+    `vehicle` is named in the message.
+    """
+    columns = []
+    for name in names:
+        feature = FEATURES[name]
+        for channel in feature.needs:
+            _refuse_missing(trip, channel, name, vehicle)
+        columns.append(
+            feature.function({channel: trip.channels[channel] for channel in feature.needs})
+        )
+    return np.stack(columns, axis=1)
+
+
+def _refuse_missing(trip: Trip, channel: str, feature: str, vehicle: str) -> None:
+    where = f"Vehicle '{vehicle}', trip '{trip.name}'"
+    if channel not in trip.channels:
+        raise DataError(
+            f"{where} has no channel '{channel}', which feature '{feature}' needs. Choose features "
+            'that every vehicle has, by set or by name (features = "speed, acceleration, ambient").'
+        )
+    refuse_gaps(trip, channel, vehicle)
+
+
+def refuse_gaps(trip: Trip, channel: str, vehicle: str) -> None:
+    """Refuse a channel that holds NaN or infinity, naming the first such second."""
+    finite = np.isfinite(trip.channels[channel])
+    if not finite.all():
+        raise DataError(
+            f"Vehicle '{vehicle}', trip '{trip.name}': channel '{channel}' is not a finite number "
+            f"in {(~finite).sum()} of {len(finite)} samples, first at second {np.argmin(finite)}. "
+            "Fill short gaps and cut the trip at long ones before building the fleet."
+        )

@@ -1,0 +1,55 @@
+"""Centre and scale of a vehicle's features and labels, from its own training trips only."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedwatt.fleet.trip import FloatArray
+
+# Interquartile range of a standard normal: dividing by it makes both scalings agree on normal data.
+NORMAL_IQR = 1.3489795003921634
+# Below this fraction of its size (or of 1) a spread is rounding error, not variation.
+NEGLIGIBLE = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class Scaler:
+    """`scaled = (values - center) / scale`. Both [features], or [] for a label."""
+
+    center: FloatArray
+    scale: FloatArray
+
+    def forward(self, values: FloatArray) -> FloatArray:
+        """Scale `values` [..., features]."""
+        return (values - self.center) / self.scale
+
+
+def zscore(rows: FloatArray) -> Scaler:
+    """Mean and standard deviation of `rows` [seconds, features]; a constant keeps scale 1.
+
+    >>> scaler = zscore(np.array([[1.0, 7.0], [3.0, 7.0]]))
+    >>> scaler.center, scaler.scale
+    (array([2., 7.]), array([1., 1.]))
+    """
+    center, deviation = rows.mean(axis=0), rows.std(axis=0)
+    return Scaler(center, np.where(_varies(deviation, center), deviation, 1.0))
+
+
+def robust(rows: FloatArray) -> Scaler:
+    """Median and interquartile range (in standard deviations) of `rows` [seconds, features].
+
+    A feature that mostly stays at one value, such as a heater that is seldom on, has no
+    interquartile range but large rare values: it is scaled by its standard deviation instead.
+    """
+    low, center, high = np.quantile(rows, (0.25, 0.5, 0.75), axis=0)
+    spread = (high - low) / NORMAL_IQR
+    return Scaler(center, np.where(_varies(spread, center), spread, zscore(rows).scale))
+
+
+def _varies(spread: FloatArray, center: FloatArray) -> NDArray[np.bool_]:
+    return spread > NEGLIGIBLE * np.maximum(np.abs(center), 1.0)
+
+
+SCALINGS: Mapping[str, Callable[[FloatArray], Scaler]] = {"zscore": zscore, "robust": robust}

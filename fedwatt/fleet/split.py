@@ -1,0 +1,62 @@
+"""Which trips train, validate and test; which vehicles only test.
+
+Splits are by trip, so that no window shares a second with a window of another split, and keyed by
+the vehicle's name, so that a vehicle splits the same way alone and in any fleet.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from fedwatt.randomness import generator
+
+SPLITS = ("train", "validation", "test")
+
+
+def split_counts(trips: int, shares: tuple[float, float, float]) -> tuple[int, int, int]:
+    """How many trips each split gets: nearest to `shares`, and at least one each.
+
+    >>> split_counts(40, (0.7, 0.1, 0.2)), split_counts(4, (0.7, 0.1, 0.2))
+    ((28, 4, 8), (2, 1, 1))
+    """
+    wanted = trips * np.asarray(shares)
+    counts = np.maximum(np.floor(wanted + 1e-9).astype(int), 1)
+    while counts.sum() < trips:
+        counts[np.argmax(wanted - counts)] += 1
+    while counts.sum() > trips:
+        counts[np.argmax(np.where(counts > 1, counts - wanted, -np.inf))] -= 1
+    train, validation, test = counts.tolist()
+    return train, validation, test
+
+
+def split_trips(
+    vehicle: str, trips: Sequence[str], shares: tuple[float, float, float], seed: int
+) -> dict[str, tuple[str, ...]]:
+    """Trip names of each split, in natural order; needs at least three trips."""
+    ordered = sorted(trips, key=natural_key)
+    shuffled = [ordered[i] for i in generator(seed, "split", vehicle).permutation(len(ordered))]
+    bounds = np.cumsum([0, *split_counts(len(trips), shares)])
+    return {
+        split: tuple(sorted(shuffled[start:stop], key=natural_key))
+        for split, start, stop in zip(SPLITS, bounds[:-1], bounds[1:], strict=True)
+    }
+
+
+def held_out_vehicles(names: Iterable[str], count: int, seed: int) -> frozenset[str]:
+    """The `count` vehicles that never train.
+
+    Every name draws its own number, so a vehicle that joins later moves at most one other.
+    """
+    draws = {name: generator(seed, "held out", name).random() for name in names}
+    return frozenset(sorted(draws, key=lambda name: (draws[name], name))[:count])
+
+
+def natural_key(name: str) -> tuple[tuple[str, int, str], ...]:
+    """Sorting key that reads numbers as numbers.
+
+    >>> sorted(["car-10", "car-9", "bus-1"], key=natural_key)
+    ['bus-1', 'car-9', 'car-10']
+    """
+    pieces = re.findall(r"(\D*)(\d*)", name, flags=re.ASCII)
+    return tuple((text, int(digits or -1), digits) for text, digits in pieces)

@@ -1,0 +1,50 @@
+"""What a drive costs: every watt between the pack and the road, the cabin and the electronics."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedwatt.physics.arrays import FloatArray
+from fedwatt.physics.cabin import climate_power_w
+from fedwatt.physics.driver import Motion
+from fedwatt.physics.parameters import VehicleParameters
+from fedwatt.physics.roadload import traction_power_w, wheel_power_w
+from fedwatt.physics.routes import Path
+from fedwatt.physics.sensors import wander
+
+MEAN_PAYLOAD_KG = 60.0
+
+
+@dataclass(frozen=True, eq=False)
+class Truth:
+    """What really happens in each second, before any sensor looks; arrays are [seconds]."""
+
+    ambient_c: FloatArray
+    heater_w: FloatArray
+    ac_w: FloatArray
+    pack_w: FloatArray
+
+
+def consume(
+    vehicle: VehicleParameters,
+    path: Path,
+    motion: Motion,
+    outside_c: FloatArray,
+    rng: np.random.Generator,
+) -> Truth:
+    """Power of everything the pack feeds; `outside_c` [trips] is the temperature of each trip."""
+    drift_c = wander(motion.trip, motion.second, 0.4, 300, rng)
+    ambient_c = outside_c[motion.trip] + drift_c
+    payload_kg = rng.exponential(MEAN_PAYLOAD_KG, len(outside_c))[motion.trip]
+    heater_w, ac_w = climate_power_w(vehicle, ambient_c, motion.second.astype(float))
+
+    # Means over the second: way made, speed gained and height climbed are exact there.
+    elevation_m = path.at(path.elevation_m, motion.distance_m)
+    climbed_m = np.diff(elevation_m, prepend=elevation_m[:1])
+    moving = motion.moved_m > 0
+    grade = np.divide(climbed_m, motion.moved_m, out=np.zeros_like(climbed_m), where=moving)
+    speed_mps = motion.moved_m
+    wheel_w = wheel_power_w(vehicle, speed_mps, motion.gained_mps, grade, ambient_c, payload_kg)
+    traction_w = traction_power_w(vehicle, wheel_w, speed_mps, ambient_c)
+    pack_w = traction_w + heater_w + ac_w + vehicle.auxiliary_w
+    return Truth(ambient_c, heater_w, ac_w, pack_w)
