@@ -45,6 +45,7 @@ class Fractional(LocalRule):
     begin_cost: ClassVar[str] = "spectral"
     step_cost: ClassVar[str] = "preconditioner"
     looks_back: ClassVar[bool] = True
+    linear: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check(self, "alpha", 0 < self.alpha <= 1, "in (0, 1]. Use 1 to switch the scaling off")

@@ -6,15 +6,27 @@ gradient rather than to the loss: the same mathematics, cheaper, and exactly not
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from fedwatt.errors import check
-from fedwatt.methods.rule import LocalRule, Rows
+from fedwatt.methods.rule import LocalRule, Rows, Start
 
 
 def pull(gradient: Tensor, weights: Tensor, anchor: Tensor, strength: float | Tensor) -> Tensor:
     """g + μ (w - w_t), all [..., D]; `strength` is a number or [..., 1]."""
     return gradient + strength * (weights - anchor)
+
+
+def pull_accumulation(steps: Tensor, rate: float, mu: Tensor) -> Tensor:
+    """‖a_k‖₁ = (1 - (1 - η μ_k)^H_k) / (η μ_k) of H_k = `steps` with pulls μ_k, float64.
+
+    >>> mu = torch.tensor([0.1, 0.0], dtype=torch.float64)
+    >>> [round(a, 10) for a in pull_accumulation(torch.tensor([11, 11]), 0.15, mu).tolist()]
+    [10.2110342916, 11.0]
+    """
+    steps, shrink = steps.double(), rate * mu.double()
+    return torch.where(shrink == 0, steps, (1 - (1 - shrink) ** steps) / shrink)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,3 +41,7 @@ class Proximal(LocalRule):
     def gradient(self, gradient: Tensor, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
         """g + μ (w - w_t)."""
         return pull(gradient, weights, anchor, self.mu)
+
+    def accumulation(self, start: Start, plan: Rows) -> Tensor:
+        """Later gradients count in full, earlier ones have been pulled back."""
+        return pull_accumulation(start.steps, start.rate, torch.tensor(self.mu))

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from fedwatt.errors import check
-from fedwatt.methods.proximal import pull
+from fedwatt.methods.proximal import pull, pull_accumulation
 from fedwatt.methods.rule import Batch, LocalRule, Rows, Start
 from fedwatt.methods.schedule import SCHEDULES, scheduled
 from fedwatt.models import Loss, Model
@@ -113,7 +113,7 @@ class RoughnessProximal(LocalRule):
             return index.clamp(self.i_min, self.i_max)
         return index / (index + self.tau_i)
 
-    def memory(self) -> Rows:
+    def memory(self, model: Model) -> Rows:
         """The last index and the round it was probed in; -1: never."""
         return {"roughness": torch.tensor(0.0).double(), "probed_in": torch.tensor(-1)}
 
@@ -152,3 +152,7 @@ class RoughnessProximal(LocalRule):
     def gradient(self, gradient: Tensor, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
         """g + λ_t r(I_k) (w - w_t)."""
         return pull(gradient, weights, anchor, plan["pull"][:, None].to(gradient.dtype))
+
+    def accumulation(self, start: Start, plan: Rows) -> Tensor:
+        """As FedProx's, with each vehicle's own pull."""
+        return pull_accumulation(start.steps, start.rate, plan["pull"])

@@ -2,8 +2,9 @@
 
 One local step of any method, for vehicle k after h steps of round t:
 
-    v_h     = g_h, changed by each rule's `gradient`     (a proximal pull adds μ_k (w_h - w_t))
-    u_h     = v_h, changed by each rule's `direction`    (a preconditioner scales coordinates)
+    loss_h  = the model's, changed by each rule's `prediction` and `penalty`   (MOON, FedEL)
+    v_h     = its gradient, changed by each rule's `gradient`    (a pull adds μ_k (w_h - w_t))
+    u_h     = v_h, changed by each rule's `direction`            (a preconditioner scales it)
     w_{h+1} = w_h - η_t · u_h
 
 A rule is a frozen dataclass of hyperparameters that overrides what it changes. Its functions are
@@ -18,6 +19,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from fedwatt.models import Loss, Model
+from fedwatt.models.model import Parts
 
 Rows = dict[str, Tensor]
 """Named tensors whose first axis is the stack of vehicles."""
@@ -38,8 +40,20 @@ class Start:
     """What the vehicles of a stack know when round `round` (t, from 0) starts."""
 
     round: int
+    vehicles: tuple[str, ...]
+    """Names of the stacked vehicles, P of them."""
+    rate: float
+    """η_t"""
     anchor: Tensor
     """The broadcast model w_t of each vehicle, [P, D]."""
+    broadcast: Rows
+    """What the server sent besides the model, each [P, ...]."""
+    steps: Tensor
+    """H_k, the local steps each vehicle is going to take, [P]."""
+    relative_size: Tensor
+    """ω_k = K n_k / n, the vehicle's windows over the mean of all vehicles', [P], float64."""
+    speed: Tensor
+    """Relative speed of each vehicle's computer, [P], float64."""
     model: Model
     loss: Loss
     probe_batch: Callable[[int, int], Batch]
@@ -59,8 +73,16 @@ class LocalRule:
     """What the time of `direction` is booked under."""
     looks_back: ClassVar[bool] = False
     """Whether `direction` needs the weights before the last step."""
+    shapes_loss: ClassVar[bool] = False
+    """Whether `prediction` or `penalty` is overridden."""
+    linear: ClassVar[bool] = True
+    """Whether steps stay linear in the gradients, as FedNova's normalisation needs."""
 
-    def memory(self) -> Rows:
+    def adapt(self, model: Model) -> Model:
+        """The model as this rule needs it; it may gain tensors at the end of its layout."""
+        return model
+
+    def memory(self, model: Model) -> Rows:
         """What a vehicle remembers before its first round, without the vehicle axis."""
         return {}
 
@@ -71,6 +93,18 @@ class LocalRule:
         """
         return memory, {}
 
+    def prediction(
+        self, prediction: Tensor, model: Model, parts: Parts, windows: Tensor, plan: Rows
+    ) -> Tensor:
+        """What is trained to meet the labels, [P, batch]: by default the model's prediction."""
+        return prediction
+
+    def penalty(
+        self, representation: Tensor, model: Model, windows: Tensor, anchor: Tensor, plan: Rows
+    ) -> Tensor | float:
+        """Added to each vehicle's loss, [P]; `representation` is [P, batch, width]."""
+        return 0.0
+
     def gradient(self, gradient: Tensor, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
         """The gradient [P, D] as this rule wants it, at `weights` [P, D]."""
         return gradient
@@ -80,3 +114,18 @@ class LocalRule:
     ) -> Tensor:
         """The step's direction [P, D]; `previous` is w_{h-1}, None at the first step."""
         return gradient
+
+    def reply(self, deltas: Tensor, plan: Rows) -> Tensor:
+        """What a vehicle hands up as Δ_k [P, D]; by default what it trained."""
+        return deltas
+
+    def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
+        """After the last step, with Δ_k [P, D]: (memory afterwards, what is handed up besides Δ_k).
+
+        Both count only if the reply does: a vehicle whose reply was lost forgets this round.
+        """
+        return memory, {}
+
+    def accumulation(self, start: Start, plan: Rows) -> Tensor | None:
+        """‖a_k‖₁ [P], how much gradient a vehicle's steps add up to (FedNova); None: H_k."""
+        return None

@@ -6,9 +6,14 @@ McMahan et al., AISTATS 2017; paper `eq:fedavg_agg`, written with displacements 
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import ClassVar
 
+import numpy as np
 from torch import Tensor
+
+from fedwatt.methods.rule import Rows
+from fedwatt.models import Model
 
 
 @dataclass(frozen=True)
@@ -19,20 +24,35 @@ class Replies:
     """Δ_k, [R, D]"""
     windows: Tensor
     """n_k, [R], float64"""
+    steps: Tensor
+    """H_k, [R]"""
+    population: int
+    """K, all vehicles of the federation."""
+    population_windows: float
+    """n, the training windows of all of them."""
+    rng: np.random.Generator
+    """The server's own random numbers of this round, for rules that add noise."""
+    uploads: Rows = field(default_factory=dict)
+    """What the local rules handed up besides Δ_k, each [R, ...]."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServerRule(ABC):
     """Turns replies into the next model; what it keeps between rounds goes in and comes out."""
 
-    def state(self, size: int) -> dict[str, Tensor]:
-        """What the server keeps before round 0, for D = `size` weights."""
+    normalises: ClassVar[bool] = False
+    """Whether each vehicle's ‖a_k‖₁ is to be handed up as "accumulation"."""
+
+    def state(self, model: Model) -> Rows:
+        """What the server keeps before round 0."""
+        return {}
+
+    def broadcast(self, state: Rows) -> Rows:
+        """What is sent to the vehicles besides the model."""
         return {}
 
     @abstractmethod
-    def update(
-        self, state: dict[str, Tensor], weights: Tensor, replies: Replies
-    ) -> tuple[dict[str, Tensor], Tensor]:
+    def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
         """(state, w_{t+1} [D]) from w_t [D] and at least one reply."""
 
 
@@ -40,20 +60,28 @@ class ServerRule(ABC):
 class Average(ServerRule):
     """The mean displacement, weighted by windows, summed in float64 and cast once."""
 
-    def update(
-        self, state: dict[str, Tensor], weights: Tensor, replies: Replies
-    ) -> tuple[dict[str, Tensor], Tensor]:
+    def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
         """w_t + Σ p_k Δ_k."""
-        return state, (weights.double() + mean_delta(replies)).to(weights.dtype)
+        return state, moved(weights, mean_delta(replies))
+
+
+def moved(weights: Tensor, step: Tensor) -> Tensor:
+    """w_t plus a float64 step, cast back once."""
+    return (weights.double() + step).to(weights.dtype)
 
 
 def mean_delta(replies: Replies) -> Tensor:
     """Σ_k (n_k / n_t) Δ_k [D], float64.
 
     >>> import torch
-    >>> replies = Replies(torch.tensor([[1.0], [-1.0]]), torch.tensor([1.0, 3.0]).double())
-    >>> mean_delta(replies)
+    >>> windows, steps = torch.tensor([1.0, 3.0], dtype=torch.float64), torch.tensor([2, 2])
+    >>> deltas, rng = torch.tensor([[1.0], [-1.0]]), np.random.default_rng(0)
+    >>> mean_delta(Replies(deltas, windows, steps, 2, 4.0, rng))
     tensor([-0.5000], dtype=torch.float64)
     """
-    shares = replies.windows / replies.windows.sum()
-    return (shares[:, None] * replies.deltas.double()).sum(dim=0)
+    return weighted_sum(replies.windows / replies.windows.sum(), replies.deltas)
+
+
+def weighted_sum(weights: Tensor, vectors: Tensor) -> Tensor:
+    """Σ_k weights_k · vectors_k, from [R] and [R, D] to [D], float64."""
+    return (weights[:, None] * vectors.double()).sum(dim=0)

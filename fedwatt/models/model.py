@@ -6,7 +6,7 @@ stack of vehicles, and the gradient of the summed losses is each vehicle's own g
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
@@ -59,13 +59,23 @@ class Model(ABC):
         `labels` and `share` are [..., batch]. A batch mean has share 1/B on every window; a short
         batch has share 0 where it is padded.
         """
+
+        def total(parts: Parts) -> Tensor:
+            prediction = self.head(parts, self.represent(parts, windows))
+            return (share * loss(prediction, labels)).sum()
+
+        return self.gradient_of(total, weights)
+
+    def gradient_of(self, total: Callable[[Parts], Tensor], weights: Tensor) -> Tensor:
+        """Gradient [..., D] of `total`, the sum of all vehicles' losses, at `weights` [..., D]."""
         parts = {
             name: part.detach().requires_grad_()
             for name, part in self.layout.split(weights).items()
         }
-        prediction = self.head(parts, self.represent(parts, windows))
-        total = (share * loss(prediction, labels)).sum()
-        gradients = torch.autograd.grad(total, list(parts.values()))
+        # A tensor that the loss does not use (an exit head not taken) has gradient 0.
+        gradients = torch.autograd.grad(
+            total(parts), list(parts.values()), allow_unused=True, materialize_grads=True
+        )
         lead = weights.dim() - 1
         return torch.cat([gradient.flatten(lead) for gradient in gradients], dim=-1)
 

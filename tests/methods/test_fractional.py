@@ -9,10 +9,9 @@ from pytest import approx
 
 from fedwatt.errors import SettingError
 from fedwatt.methods import Fractional
-from fedwatt.methods.rule import Start
 from fedwatt.methods.spectral import spectral_ratio
 from fedwatt.models import MLP
-from fedwatt.models.loss import squared
+from tests.federation.toys import a_start
 
 
 def test_the_factor_for_known_displacements() -> None:
@@ -52,31 +51,24 @@ def test_the_first_step_is_plain_and_later_ones_are_scaled() -> None:
     assert scaled.flatten().tolist() == approx([1.0, -0.6], rel=1e-5)
 
 
-def start(anchor: torch.Tensor, model: MLP) -> Start:
-    def unused(row: int, size: int):
-        raise AssertionError("the gate needs no data")
-
-    return Start(0, anchor, model, squared, unused, unused)
-
-
 def test_kappa_is_that_of_the_last_hidden_matrix() -> None:
     model = MLP(4, 2, (6, 5))
     anchor = torch.stack([model.initial(np.random.default_rng(i)) for i in range(3)])
     rule = Fractional(beta_kappa=0.5, power_iterations=500)
-    _, plan = rule.begin({}, start(anchor, model))
+    _, plan = rule.begin({}, a_start(anchor, model))
     matrices = model.layout.split(anchor)["hidden2.weight"]
     exact = torch.linalg.matrix_norm(matrices, 2) / torch.linalg.matrix_norm(matrices)
     torch.testing.assert_close(plan["kappa"], exact, rtol=0, atol=1e-6)
 
     # The output layer of a scalar regressor is a vector: its ratio says nothing.
-    _, plan = Fractional(beta_kappa=0.5, matrix="output.weight").begin({}, start(anchor, model))
+    _, plan = Fractional(beta_kappa=0.5, matrix="output.weight").begin({}, a_start(anchor, model))
     assert plan["kappa"].tolist() == approx([1.0] * 3)
 
 
 def test_without_a_gate_kappa_is_not_computed() -> None:
     model = MLP(4, 2, (6, 5))
     anchor = model.initial(np.random.default_rng(0))[None]
-    assert Fractional().begin({}, start(anchor, model)) == ({}, {})
+    assert Fractional().begin({}, a_start(anchor, model)) == ({}, {})
 
 
 def test_the_ratio_of_a_zero_matrix_is_zero() -> None:
@@ -107,4 +99,4 @@ def test_an_unknown_matrix_is_named() -> None:
     with pytest.raises(
         SettingError, match=r"It has: hidden1.weight, hidden2.weight, output.weight"
     ):
-        Fractional(beta_kappa=1.0, matrix="W2").begin({}, start(anchor, model))
+        Fractional(beta_kappa=1.0, matrix="W2").begin({}, a_start(anchor, model))

@@ -11,6 +11,7 @@ from fedwatt.methods.roughness import loss_slices, roughness_index
 from fedwatt.methods.rule import Batch, Start
 from fedwatt.models import GRU, MLP, Model
 from fedwatt.models.loss import squared
+from tests.federation.toys import a_start
 
 
 def ratio(u: float) -> float:
@@ -83,7 +84,13 @@ class Probes:
         )
 
     def start(self, round: int) -> Start:
-        return Start(round, self.anchor, self.model, squared, self.batch, self.directions)
+        return a_start(
+            self.anchor,
+            self.model,
+            round=round,
+            probe_batch=self.batch,
+            probe_directions=self.directions,
+        )
 
 
 def test_a_vehicle_probes_when_its_index_is_old_enough() -> None:

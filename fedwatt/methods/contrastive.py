@@ -1,0 +1,75 @@
+"""MOON: keep a vehicle's representation near the global model's and away from its own last one.
+
+Li, He and Song, CVPR 2021, for regression. With the representations z of the model being trained,
+z_g of the broadcast model and z_p of the model this vehicle ended its last training with:
+
+    loss = F_k + μ · mean_batch softplus((cos(z, z_p) - cos(z, z_g)) / T)
+
+which is the two-class cross entropy of the paper. The representation is the input of the last
+layer; no projection head is added, so that all methods share one architecture. A vehicle that has
+never trained has no last model and skips the term, which equals the common choice z_p = z_g up to
+rounding and is FedAvg bit for bit.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cosine_similarity, softplus
+
+from fedwatt.errors import check
+from fedwatt.methods.rule import LocalRule, Rows, Start
+from fedwatt.models import Model
+
+
+def contrast(z: Tensor, z_global: Tensor, z_previous: Tensor, temperature: float) -> Tensor:
+    """mean softplus((cos(z, z_p) - cos(z, z_g)) / T), from [..., batch, width] to [...]."""
+    similar_g = cosine_similarity(z, z_global, dim=-1, eps=1e-8)
+    similar_p = cosine_similarity(z, z_previous, dim=-1, eps=1e-8)
+    return softplus((similar_p - similar_g) / temperature).mean(dim=-1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contrastive(LocalRule):
+    """The model-contrastive loss of MOON."""
+
+    contrast_weight: float = 0.1
+    """μ"""
+    temperature: float = 0.5
+    """T"""
+
+    shapes_loss: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check(self, "contrast_weight", self.contrast_weight >= 0, "at least 0 (0 is FedAvg)")
+        check(self, "temperature", self.temperature > 0, "above 0")
+
+    def memory(self, model: Model) -> Rows:
+        """No last model yet."""
+        return {"last_model": torch.zeros(model.layout.size), "seen": torch.tensor(False)}
+
+    def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
+        """The last model of every vehicle that has one."""
+        last = memory["last_model"].to(start.anchor.dtype)
+        return memory, {"last_model": last, "seen": memory["seen"]}
+
+    def penalty(
+        self, representation: Tensor, model: Model, windows: Tensor, anchor: Tensor, plan: Rows
+    ) -> Tensor | float:
+        """μ times the contrast, 0 for a vehicle that trains for the first time."""
+        seen = plan["seen"]
+        if self.contrast_weight == 0 or not seen.any():
+            return 0.0
+        with torch.no_grad():
+            z_global = model.represent(model.layout.split(anchor), windows)
+            z_previous = model.represent(model.layout.split(plan["last_model"]), windows)
+        values = contrast(representation, z_global, z_previous, self.temperature)
+        return torch.where(seen, self.contrast_weight * values, 0.0)
+
+    def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
+        """The model just trained is the last model from now on."""
+        return {
+            "last_model": start.anchor + deltas,
+            "seen": torch.ones_like(memory["seen"]),
+        }, {}

@@ -1,0 +1,78 @@
+"""FedDyn: a regulariser that moves with each vehicle until all agree on the global optimum.
+
+Acar et al., ICLR 2021, in the form of the authors' code (α cancels on the server). Vehicle k keeps
+h_k, the server Hs = (1/K) Σ_k h_k, all 0 at first:
+
+    local    g + α_k (w - w_t) + α_k h_k
+    vehicle  h_k ← h_k + Δ_k
+    server   Hs ← Hs + (1/K) Σ_{S_t} Δ_k,     w_{t+1} = w_t + (1/|S_t|) Σ_{S_t} Δ_k + Hs
+
+The broadcast ("cloud") model is the one that is evaluated. To minimise the loss weighted by
+windows, α_k = α/ω_k while the averages stay uniform; ω_k is kept in [0.1, 10], since a tiny vehicle
+would otherwise be pulled so hard that its steps diverge. α → 0 is *not* FedAvg: Hs keeps adding up.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedwatt.errors import check
+from fedwatt.methods.proximal import pull
+from fedwatt.methods.rule import LocalRule, Rows, Start
+from fedwatt.methods.scaffold import WEIGHTINGS
+from fedwatt.methods.server import Replies, ServerRule, moved
+from fedwatt.models import Model
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dynamic(LocalRule):
+    """The vehicle's part."""
+
+    alpha_dyn: float = 0.1
+    """α, the strength of the regulariser."""
+    weighting: str = "windows"
+
+    def __post_init__(self) -> None:
+        check(self, "alpha_dyn", self.alpha_dyn >= 0, "at least 0")
+        check(self, "weighting", self.weighting in WEIGHTINGS, "'windows' or 'uniform'")
+
+    def memory(self, model: Model) -> Rows:
+        """h_k = 0."""
+        return {"h": torch.zeros(model.layout.size)}
+
+    def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
+        """α_k [P] and α_k h_k [P, D]."""
+        alpha = torch.full_like(start.relative_size, self.alpha_dyn)
+        if self.weighting == "windows":
+            alpha = alpha / start.relative_size.clamp(0.1, 10)
+        alpha = alpha.to(start.anchor.dtype)
+        linear = alpha[:, None] * memory["h"].to(start.anchor.dtype)
+        return memory, {"pull": alpha, "linear": linear}
+
+    def gradient(self, gradient: Tensor, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
+        """g + α_k (w - w_t) + α_k h_k."""
+        return pull(gradient, weights, anchor, plan["pull"][:, None]) + plan["linear"]
+
+    def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
+        """h_k ← h_k + Δ_k; nothing more goes up than Δ_k."""
+        return {"h": memory["h"] + deltas}, {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DynamicServer(ServerRule):
+    """The server's part."""
+
+    correction: bool = True
+    """Whether Hs is added to the mean; without it and with α = 0 this is uniform FedAvg."""
+
+    def state(self, model: Model) -> Rows:
+        """Hs = 0."""
+        return {"mean_h": torch.zeros(model.layout.size, dtype=torch.float64)}
+
+    def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
+        """The mean of the replies plus Hs."""
+        total = replies.deltas.double().sum(dim=0)
+        mean_h = state["mean_h"] + total / replies.population
+        step = total / len(replies.deltas)
+        return {"mean_h": mean_h}, moved(weights, step + mean_h if self.correction else step)

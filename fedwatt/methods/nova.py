@@ -1,0 +1,38 @@
+"""FedNova: averaging that does not favour vehicles with more local steps.
+
+Wang et al., NeurIPS 2020. A vehicle's displacement is divided by how much gradient its steps added
+up, a_k = ‖a_k‖₁, before averaging, and the mean is scaled back by their mean:
+
+    w_{t+1} = w_t + Σ_k p_k (τ / a_k) Δ_k,      τ = Σ_k p_k a_k
+
+    plain SGD        a_k = H_k
+    pull μ           a_k = (1 - (1 - η_t μ)^H_k) / (η_t μ)
+    momentum ρ       a_k = (H_k - ρ (1 - ρ^H_k) / (1 - ρ)) / (1 - ρ)
+
+The local rules tell their a_k; a rule whose steps are not linear in the gradients, such as the
+fractional one, has none and cannot be combined with FedNova.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fedwatt.methods.rule import Rows
+from fedwatt.methods.server import Replies, ServerRule, moved, weighted_sum
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nova(ServerRule):
+    """Normalised averaging."""
+
+    normalises: ClassVar[bool] = True
+
+    def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
+        """w_t + Σ p_k (τ/a_k) Δ_k."""
+        a = replies.uploads["accumulation"].double()
+        shares = replies.windows / replies.windows.sum()
+        # Exactly FedAvg where all vehicles did the same: Σ p_k is 1 only up to rounding.
+        ratio = torch.ones_like(a) if a.max() == a.min() else (shares * a).sum() / a
+        return state, moved(weights, weighted_sum(shares * ratio, replies.deltas))

@@ -1,0 +1,106 @@
+"""SCAFFOLD: control variates that take the vehicles' disagreement out of their local steps.
+
+Karimireddy et al., ICML 2020. The server keeps a control c, vehicle k its own c_k, both 0 at first:
+
+    local      w ← w - η_t (g - c_k + c)
+    option II  c_k⁺ = c_k - c + (w_t - w_k) / (H_k η_t)       the mean of its gradients; default
+    option I   c_k⁺ = the gradient at w_t of a batch of its own
+    server     w_{t+1} = w_t + η_g Σ p_k Δ_k,    c ← c + Σ_k q_k (c_k⁺ - c_k)
+
+with p_k = n_k/n_t, q_k = n_k/n (weighted by windows) or p_k = 1/|S_t|, q_k = 1/K (uniform, the
+authors' form). The sum for c divides by the whole population, not by the participants, so that
+c = Σ_k q_k c_k over all vehicles after every round.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedwatt.errors import check
+from fedwatt.methods.rule import LocalRule, Rows, Start
+from fedwatt.methods.server import Replies, ServerRule, moved, weighted_sum
+from fedwatt.models import Model
+
+WEIGHTINGS = ("windows", "uniform")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ControlVariates(LocalRule):
+    """The vehicle's part."""
+
+    option: int = 2
+    """How c_k is renewed: 1 by one more gradient, 2 from the steps taken."""
+    control_batch: int = 1024
+    """Windows of option 1's gradient; a vehicle with fewer uses all it has."""
+
+    def __post_init__(self) -> None:
+        check(self, "option", self.option in (1, 2), "1 or 2")
+        check(self, "control_batch", self.control_batch >= 1, "at least 1 window")
+
+    def memory(self, model: Model) -> Rows:
+        """c_k = 0."""
+        return {"control": torch.zeros(model.layout.size)}
+
+    def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
+        """b_k = c - c_k, the same in every step of the round."""
+        own = memory["control"].to(start.anchor.dtype)
+        plan = {"own_control": own, "correction": start.broadcast["server_control"] - own}
+        if self.option == 1:
+            plan["fresh_control"] = torch.stack(
+                [self._gradient(start, row) for row in range(len(own))]
+            )
+        return memory, plan
+
+    def _gradient(self, start: Start, row: int) -> Tensor:
+        batch = start.probe_batch(row, self.control_batch)
+        share = torch.full_like(batch.labels, 1 / len(batch.labels))
+        return start.model.gradient(
+            start.anchor[row], batch.windows, batch.labels, share, start.loss
+        )
+
+    def gradient(self, gradient: Tensor, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
+        """g + (c - c_k)."""
+        return gradient + plan["correction"]
+
+    def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
+        """c_k⁺, and its change for the server."""
+        if self.option == 1:
+            fresh = plan["fresh_control"]
+        else:
+            taken = start.rate * start.steps.to(deltas.dtype)
+            fresh = -plan["correction"] - deltas / taken[:, None]
+        return {"control": fresh}, {"control_change": fresh - plan["own_control"]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scaffold(ServerRule):
+    """The server's part."""
+
+    server_rate: float = 1.0
+    """η_g"""
+    weighting: str = "windows"
+
+    def __post_init__(self) -> None:
+        check(self, "server_rate", self.server_rate > 0, "above 0")
+        check(self, "weighting", self.weighting in WEIGHTINGS, "'windows' or 'uniform'")
+
+    def state(self, model: Model) -> Rows:
+        """c = 0."""
+        return {"control": torch.zeros(model.layout.size, dtype=torch.float64)}
+
+    def broadcast(self, state: Rows) -> Rows:
+        """c, as large as the model."""
+        return {"server_control": state["control"]}
+
+    def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
+        """The next model and control."""
+        if self.weighting == "windows":
+            shares = replies.windows / replies.windows.sum()
+            of_all = replies.windows / replies.population_windows
+        else:
+            shares = torch.full_like(replies.windows, 1 / len(replies.windows))
+            of_all = torch.full_like(replies.windows, 1 / replies.population)
+        control = state["control"] + weighted_sum(of_all, replies.uploads["control_change"])
+        step = self.server_rate * weighted_sum(shares, replies.deltas)
+        return {"control": control}, moved(weights, step)
