@@ -1,0 +1,58 @@
+"""Errors of models on the vehicles' windows, in Wh, as sums that each vehicle could report."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedwatt.federation.pool import Pool, Windows
+from fedwatt.fleet import Client
+from fedwatt.metrics import ErrorSums
+from fedwatt.models import Model
+
+CHUNK = 4096
+"""Windows predicted at a time; bounds memory whatever the size of the fleet."""
+
+
+def predict(model: Model, weights: Tensor, pool: Pool, windows: Windows) -> NDArray[np.float64]:
+    """Scaled predictions [R, W] of R models, `weights` [R, D], on the windows of a split."""
+    rows: list[list[Tensor]] = [[] for _ in weights]
+    with torch.no_grad():
+        for starts in torch.split(windows.starts, CHUNK):
+            gathered = pool.gather(starts)
+            for row, own in zip(rows, weights, strict=True):
+                row.append(model.predict(own, gathered))
+    return torch.stack([torch.cat(row) for row in rows]).double().cpu().numpy()
+
+
+def vehicle_errors(
+    clients: Sequence[Client], split: str, windows: Windows, predictions: NDArray[np.float64]
+) -> list[ErrorSums]:
+    """Error sums of each vehicle from one model's scaled predictions [W]."""
+    return [
+        ErrorSums.of(
+            client.energy_wh(predictions[windows.offsets[k] : windows.offsets[k + 1]]),
+            client.energy_wh(client.labels[split]),
+        )
+        for k, client in enumerate(clients)
+    ]
+
+
+def stratum_errors(
+    clients: Sequence[Client], windows: Windows, predictions: NDArray[np.float64]
+) -> list[dict[str, ErrorSums]]:
+    """Error sums of each vehicle's test windows by stratum, such as "speed: under 20 km/h"."""
+    result = []
+    for k, client in enumerate(clients):
+        own = client.energy_wh(predictions[windows.offsets[k] : windows.offsets[k + 1]])
+        true = client.energy_wh(client.labels["test"])
+        result.append(
+            {
+                f"{kind}: {name}": ErrorSums.of(own[codes == code], true[codes == code])
+                for kind, (names, codes) in client.strata.items()
+                for code, name in enumerate(names)
+            }
+        )
+    return result

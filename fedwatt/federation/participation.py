@@ -1,0 +1,76 @@
+"""Who is there, who trains, whose reply arrives.
+
+Paper, section on client churn: A_t is the set of available vehicles, |S_t| = max(⌈C·|A_t|⌉, 1) of
+them take part. The draws depend on the seed and the round alone, so every method sees the same.
+"""
+
+from math import ceil
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedwatt.federation.settings import Availability
+from fedwatt.randomness import generator
+
+BoolArray = NDArray[np.bool_]
+IntArray = NDArray[np.int64]
+
+
+def first_available(seed: int, vehicles: int, availability: Availability) -> BoolArray:
+    """A_0 as a mask [K]."""
+    return generator(seed, "churn", 0).random(vehicles) < availability.initially
+
+
+def next_available(
+    seed: int, round: int, before: BoolArray, availability: Availability
+) -> BoolArray:
+    """A_t as a mask [K], from A_{t-1}: each vehicle leaves or joins on its own."""
+    draw = generator(seed, "churn", round).random(len(before))
+    return np.where(before, draw >= availability.p_leave, draw < availability.p_join)
+
+
+def participants(
+    seed: int, round: int, available: BoolArray, participation: float, *, sampling: str = "fixed"
+) -> IntArray:
+    """S_t in ascending order; empty if nobody is available (or, with "poisson", drawn).
+
+    >>> participants(1, 0, np.array([True, False, True, True, True]), 0.5).size
+    2
+    """
+    there = np.flatnonzero(available)
+    rng = generator(seed, "participation", round)
+    if sampling == "poisson":
+        # One draw for every vehicle, there or not, so that churn moves nobody else's draw.
+        return np.flatnonzero(available & (rng.random(len(available)) < participation))
+    # 0.07 * 100 is 7.000000000000001 in floating point; its ceiling must still be 7.
+    count = min(max(ceil(np.round(participation * len(there), 9)), 1), len(there))
+    return np.sort(rng.choice(there, size=count, replace=False))
+
+
+def lost_replies(seed: int, round: int, vehicles: int, availability: Availability) -> BoolArray:
+    """Mask [K] of the vehicles whose reply would not arrive in this round."""
+    return generator(seed, "replies", round).random(vehicles) < availability.reply_loss
+
+
+def device_speed(seed: int, vehicle: str, availability: Availability) -> float:
+    """Relative speed of a vehicle's computer, the same in all rounds."""
+    if len(availability.speeds) == 1:
+        return availability.speeds[0]
+    return float(generator(seed, "device", vehicle).choice(availability.speeds))
+
+
+def local_steps(
+    windows: int, speed: float, *, epochs: int, steps: int, batch: int, availability: Availability
+) -> int:
+    """H_k of a vehicle with `windows` training windows; 0 if it hands in nothing.
+
+    >>> local_steps(130, 1.0, epochs=2, steps=0, batch=64, availability=Availability())
+    6
+    """
+    wanted = steps or epochs * -(-windows // batch)
+    if availability.deadline == 0:
+        return wanted
+    possible = int(availability.deadline * speed)
+    if possible < wanted and availability.stragglers == "drop":
+        return 0
+    return min(wanted, possible)

@@ -1,0 +1,149 @@
+"""Rows of a run's tables: one for each round and seed, one for each participant."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import nan
+from typing import Any
+
+from fedwatt.metrics import (
+    ErrorSums,
+    drift_dispersion,
+    macro_mean,
+    mean_drift,
+    micro,
+    pearson,
+    spearman,
+    weighted_mean,
+)
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A global model's errors on every vehicle, [K] each."""
+
+    validation: Sequence[ErrorSums]
+    test: Sequence[ErrorSums]
+
+
+@dataclass(frozen=True)
+class RoundRecord:
+    """What one round of all live runs left behind."""
+
+    rounds: list[Row]
+    clients: list[Row]
+    seconds: dict[str, float]
+    """Wall-clock time of the whole stack by what it was spent on, and their `total`."""
+
+
+@dataclass
+class History:
+    """The tables of one method's training, in the order in which its rounds were done."""
+
+    method: str
+    rounds: list[Row] = field(default_factory=list)
+    clients: list[Row] = field(default_factory=list)
+    timing: list[Row] = field(default_factory=list)
+
+    def add(self, round: int, seeds: int, record: RoundRecord) -> None:
+        """Append a round."""
+        label = {"method": self.method}
+        self.rounds += [label | row for row in record.rounds]
+        self.clients += [label | row for row in record.clients]
+        self.timing.append(label | {"round": round, "seeds": seeds} | record.seconds)
+
+    def last(self, column: str) -> dict[int, Any]:
+        """Latest value of a column of `rounds` for every seed."""
+        return {row["seed"]: row[column] for row in self.rounds}
+
+
+def training_columns(clients: Sequence[Row], *, available: int, rate: float) -> Row:
+    """A round's columns about participation, drift and roughness, from its participants' rows."""
+    counted = [row for row in clients if row["replied"]]
+    drifts = [row["drift"] for row in counted]
+    roughness = [row["roughness"] for row in counted]
+    known = [value for value in roughness if value == value]
+    return {
+        "available": available,
+        "participants": len(clients),
+        "replies": len(counted),
+        "lost": sum(not row["replied"] and not row["rejected"] for row in clients),
+        "rejected": sum(row["rejected"] for row in clients),
+        "steps": sum(row["steps"] for row in counted),
+        "rate": rate,
+        "drift_mean": mean_drift(drifts),
+        "drift_cv": drift_dispersion(drifts),
+        "roughness_mean": sum(known) / len(known) if known else nan,
+        "pearson": pearson(roughness, drifts),
+        "spearman": spearman(roughness, drifts),
+    }
+
+
+UNTRAINED: Row = {
+    "available": 0,
+    "participants": 0,
+    "replies": 0,
+    "lost": 0,
+    "rejected": 0,
+    "steps": 0,
+    "rate": nan,
+    "drift_mean": nan,
+    "drift_cv": nan,
+    "roughness_mean": nan,
+    "pearson": nan,
+    "spearman": nan,
+}
+"""Training columns of round 0, the initial model."""
+
+UNEVALUATED: Row = {
+    "evaluated": False,
+    "validation_rmse": nan,
+    "test_rmse": nan,
+    "test_mae": nan,
+    "test_mape": nan,
+    "test_wmape": nan,
+    "test_near_zero": nan,
+    "test_rmse_macro": nan,
+    "test_rmse_weighted": nan,
+    "held_out_rmse": nan,
+}
+"""Evaluation columns of a round between two evaluations."""
+
+
+def evaluation_columns(
+    evaluation: Evaluation, windows: Sequence[int], held_out: Sequence[bool]
+) -> Row:
+    """A round's columns about error; `windows` is n_k of every vehicle.
+
+    Vehicles that train count in the headline figures, held-out ones in `held_out_rmse` alone.
+    """
+    trained = [k for k, out in enumerate(held_out) if not out]
+    test = [evaluation.test[k] for k in trained]
+    pooled = micro(test)
+    return {
+        "evaluated": True,
+        "validation_rmse": micro([evaluation.validation[k] for k in trained]).rmse,
+        "test_rmse": pooled.rmse,
+        "test_mae": pooled.mae,
+        "test_mape": pooled.mape,
+        "test_wmape": pooled.wmape,
+        "test_near_zero": pooled.near_zero_share,
+        "test_rmse_macro": macro_mean([sums.rmse for sums in test]),
+        "test_rmse_weighted": weighted_mean(
+            [sums.rmse for sums in test], [windows[k] for k in trained]
+        ),
+        "held_out_rmse": micro([evaluation.test[k] for k, out in enumerate(held_out) if out]).rmse,
+    }
+
+
+def error_columns(sums: ErrorSums) -> Row:
+    """Columns of vehicles.parquet for one vehicle, or one stratum of it."""
+    return {
+        "windows": sums.windows,
+        "rmse": sums.rmse,
+        "mae": sums.mae,
+        "mape": sums.mape,
+        "wmape": sums.wmape,
+        "near_zero": sums.near_zero_share,
+    }

@@ -1,0 +1,82 @@
+"""How a federation trains, and which vehicles are there to do it."""
+
+from dataclasses import dataclass
+from math import inf
+
+from fedwatt.errors import check
+from fedwatt.methods.schedule import SCHEDULES
+from fedwatt.models import LOSSES
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """The rounds and the work inside a round; the paper's values where it has them."""
+
+    rounds: int = 40
+    """T"""
+    participation: float = 0.3
+    """C, the share of available vehicles that train in a round."""
+    sampling: str = "fixed"
+    """"fixed" calls ⌈C·|A_t|⌉ vehicles; "poisson" calls each one with probability C on its own."""
+    epochs: int = 1
+    """E, passes over a vehicle's windows in a round."""
+    steps: int = 0
+    """H, local steps in a round whatever a vehicle's size; 0: `epochs` decides."""
+    batch: int = 64
+    """B, windows a step."""
+    rate: float = 0.05
+    """η₀"""
+    schedule: str = "inverse-sqrt"
+    """η_t = η₀/√(t+1), or "constant"."""
+    loss: str = "mse"
+    precision: str = "float32"
+    evaluate_every: int = 1
+    """Rounds between evaluations; the last round is always evaluated."""
+
+    def __post_init__(self) -> None:
+        check(self, "rounds", self.rounds >= 1, "at least 1")
+        check(self, "participation", 0 < self.participation <= 1, "in (0, 1]")
+        known = self.sampling in ("fixed", "poisson")
+        check(self, "sampling", known, "'fixed' or 'poisson'")
+        check(self, "epochs", self.epochs >= 1, "at least 1")
+        check(self, "steps", self.steps >= 0, "at least 0 (0: epochs decide)")
+        check(self, "batch", self.batch >= 1, "at least 1 window")
+        check(self, "rate", 0 < self.rate < inf, "above 0 and finite")
+        check(self, "schedule", self.schedule in SCHEDULES, " or ".join(map(repr, SCHEDULES)))
+        check(self, "loss", self.loss in LOSSES, " or ".join(map(repr, LOSSES)))
+        known = self.precision in ("float32", "float64")
+        check(self, "precision", known, "'float32' or 'float64'")
+        check(self, "evaluate_every", self.evaluate_every >= 1, "at least 1 round")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Availability:
+    """Which vehicles are reachable, which replies arrive and how fast vehicles compute.
+
+    The defaults are an ideal fleet: all vehicles there, equally fast, no reply lost.
+    """
+
+    p_leave: float = 0.0
+    """Probability that an available vehicle is gone in the next round."""
+    p_join: float = 0.0
+    """Probability that an absent vehicle is back in the next round."""
+    initially: float = 1.0
+    """Share of vehicles available in the first round."""
+    reply_loss: float = 0.0
+    """Probability that a participant's reply never arrives."""
+    speeds: tuple[float, ...] = (1.0,)
+    """Relative speeds of the device classes; each vehicle is of one class, drawn at random."""
+    deadline: float = 0.0
+    """Time for local work, in steps of a device of speed 1; 0: no deadline."""
+    stragglers: str = "partial"
+    """A vehicle that cannot finish in time sends what it has ("partial") or nothing ("drop")."""
+
+    def __post_init__(self) -> None:
+        for name in ("p_leave", "p_join", "reply_loss"):
+            check(self, name, 0 <= getattr(self, name) <= 1, "a probability in [0, 1]")
+        check(self, "initially", 0 < self.initially <= 1, "in (0, 1]")
+        positive = len(self.speeds) >= 1 and all(0 < speed < inf for speed in self.speeds)
+        check(self, "speeds", positive, "one or more finite speeds above 0, such as (1.0, 0.5)")
+        check(self, "deadline", 0 <= self.deadline < inf, "at least 0 (0: no deadline)")
+        known = self.stragglers in ("partial", "drop")
+        check(self, "stragglers", known, "'partial' or 'drop'")

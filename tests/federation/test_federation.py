@@ -1,0 +1,215 @@
+"""Rounds of a federation: records, lost and broken replies, divergence, the best model."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from fedwatt.errors import DataError, SettingError
+from fedwatt.federation import Availability, Federation, State, Training
+from fedwatt.fleet import Fleet
+from fedwatt.methods import get
+from fedwatt.models import MLP
+from tests.federation.toys import random_fleet
+
+QUICK_PROBE = {"directions": 2, "points": 4, "probe_batch": 16}
+
+
+def federation(fleet: Fleet | None = None, *, availability=None, seeds=(1, 2), **training):
+    settings = {"rounds": 4, "participation": 0.5, "batch": 16} | training
+    return Federation(
+        fleet or random_fleet(),
+        MLP(4, 8, (6, 5)),
+        training=Training(**settings),
+        availability=availability,
+        seeds=seeds,
+        device="cpu",
+    )
+
+
+def test_training_lowers_the_error() -> None:
+    history = federation(rounds=15, participation=1.0, epochs=5).train("fedavg").history
+    first = [row for row in history.rounds if row["round"] == 0]
+    last = [row for row in history.rounds if row["round"] == 15]
+    for before, after in zip(first, last, strict=True):
+        assert after["test_rmse"] < 0.8 * before["test_rmse"]
+
+
+def test_every_method_sees_the_same_participants() -> None:
+    called = []
+    for name in ("fedavg", "fo-ri-fedavg"):
+        clients = federation().train(name).history.clients
+        called.append([(row["seed"], row["round"], row["vehicle"]) for row in clients])
+    assert called[0] == called[1]
+    assert len(called[0]) == 2 * 4 * 2  # seeds, rounds, ⌈0.5·4⌉
+
+
+def test_a_round_is_recorded_as_it_was() -> None:
+    fed = federation(random_fleet((40,)), participation=1.0, seeds=(5,))
+    start, _ = fed.start(get("fedavg"))
+    after, record = fed.advance(get("fedavg"), start)
+    (row,), (client,) = record.rounds, record.clients
+    moved = (after.weights[0].double() - start.weights[0].double()).norm().item()
+    assert client["drift"] == pytest.approx(moved, rel=1e-5)
+    assert row["drift_mean"] == client["drift"]
+    assert row["drift_cv"] == 0.0
+    assert (client["windows"], client["steps"], client["vehicle"]) == (40, 3, "car-000")
+    assert (row["available"], row["participants"], row["replies"], row["steps"]) == (1, 1, 1, 3)
+    assert row["rate"] == 0.05
+    assert np.isnan(client["roughness"])
+    assert not client["probed"]
+    parts = {name: s for name, s in record.seconds.items() if name != "total"}
+    assert record.seconds["total"] == pytest.approx(sum(parts.values()))
+
+
+def test_the_roughness_of_a_vehicle_is_recorded_and_remembered() -> None:
+    method = get("fo-ri-fedavg", probe_every=2, radius=0.5, beta_kappa=0.5, **QUICK_PROBE)
+    clients = federation(participation=1.0, rounds=3).train(method).history.clients
+    probed = [row["probed"] for row in clients if row["seed"] == 1 and row["vehicle"] == "car-001"]
+    assert probed == [True, False, True]
+    first, second, _ = [
+        row["roughness"] for row in clients if row["seed"] == 1 and row["vehicle"] == "car-001"
+    ]
+    assert first == second
+    assert first > 0
+    for row in clients:
+        assert row["pull"] == pytest.approx(0.1 * row["roughness"] / (row["roughness"] + 0.1))
+        assert 0 < row["kappa"] <= 1
+
+
+def test_held_out_vehicles_are_judged_but_never_train() -> None:
+    history = federation(random_fleet(held_out=(1,)), participation=1.0).train("fedavg").history
+    assert {row["vehicle"] for row in history.clients} == {"car-000", "car-002", "car-003"}
+    assert all(row["held_out_rmse"] > 0 for row in history.rounds)
+
+
+def test_evaluation_keeps_its_cadence_and_never_misses_the_end() -> None:
+    history = federation(rounds=5, evaluate_every=2, seeds=(1,)).train("fedavg").history
+    assert [r["round"] for r in history.rounds if r["evaluated"]] == [0, 2, 4, 5]
+    assert np.isnan([r["test_rmse"] for r in history.rounds if not r["evaluated"]]).all()
+
+
+def test_the_best_model_is_the_one_validation_chose() -> None:
+    fed = federation(rounds=8, rate=0.5, schedule="constant", seeds=(1,), participation=0.25)
+    trained = fed.train("fedavg")
+    rows = trained.history.rounds
+    best = min(rows, key=lambda row: row["validation_rmse"])
+    assert rows[-1]["best_round"] == best["round"] < 8  # such a rate does not end at its best
+    assert rows[-1]["best_test_rmse"] == best["test_rmse"]
+    (again,) = fed.evaluate(trained.state.best_weights)
+    assert sum(again.test, start=type(again.test[0])()).rmse == pytest.approx(best["test_rmse"])
+
+
+def test_lost_replies_leave_no_trace() -> None:
+    method = get("ri-fedavg", **QUICK_PROBE)
+    fed = federation(availability=Availability(reply_loss=1.0))
+    start, _ = fed.start(method)
+    after, record = fed.advance(method, start)
+    assert torch.equal(after.weights, start.weights)
+    assert (after.memory["probed_in"] == -1).all()
+    assert not after.diverged.any()
+    assert [(r["participants"], r["replies"], r["lost"]) for r in record.rounds] == [(2, 0, 2)] * 2
+
+
+def test_some_lost_replies_are_survived() -> None:
+    fed = federation(availability=Availability(reply_loss=0.5), participation=1.0, rounds=6)
+    rows = [row for row in fed.train("fedavg").history.rounds if row["round"]]
+    assert all(row["replies"] + row["lost"] == 4 for row in rows)
+    assert 0 < sum(row["lost"] for row in rows) < 48
+
+
+def test_nobody_there_is_a_round_without_change() -> None:
+    fed = federation(availability=Availability(p_leave=1.0))
+    state, _ = fed.start(get("fedavg"))
+    state, _ = fed.advance(get("fedavg"), state)
+    gone, record = fed.advance(get("fedavg"), state)
+    assert torch.equal(gone.weights, state.weights)
+    assert [row["participants"] for row in record.rounds] == [0, 0]
+
+
+def broken_vehicle(fleet: Fleet, k: int) -> Fleet:
+    client = fleet.clients[k]
+    labels = dict(client.labels) | {"train": np.full_like(client.labels["train"], np.nan)}
+    clients = list(fleet.clients)
+    clients[k] = replace(client, labels=labels)
+    return Fleet(tuple(clients), fleet.settings, fleet.source)
+
+
+def test_a_non_finite_reply_is_rejected_and_the_others_count_in_full() -> None:
+    fleet = random_fleet()
+    fed = federation(broken_vehicle(fleet, 2), participation=1.0, precision="float64")
+    trained = fed.train("fedavg")
+    rows = [row for row in trained.history.rounds if row["round"]]
+    assert all((row["replies"], row["rejected"]) == (3, 1) for row in rows)
+    without = Fleet((*fleet.clients[:2], fleet.clients[3]), fleet.settings, fleet.source)
+    expected = federation(without, participation=1.0, precision="float64").train("fedavg")
+    torch.testing.assert_close(trained.state.weights, expected.state.weights, rtol=0, atol=1e-12)
+
+
+def test_a_method_that_explodes_is_reported_as_diverged() -> None:
+    trained = federation(rate=1e6, rounds=6).train("fedavg")
+    ended = dict(zip((1, 2), trained.state.diverged.tolist(), strict=True))
+    assert all(0 < t < 6 for t in ended.values())
+    for row in trained.history.rounds:  # the last row of a seed says so, and no row follows it
+        assert row["diverged"] == (row["round"] == ended[row["seed"]])
+    assert trained.state.weights.isfinite().all()  # the last finite model
+
+
+def test_one_seed_diverges_and_the_others_go_on() -> None:
+    fed = federation()
+    state, _ = fed.start(get("fedavg"))
+    state.weights[0] = torch.nan
+    while not fed.finished(state):
+        state, record = fed.advance(get("fedavg"), state)
+    assert state.diverged.tolist() == [1, 0]
+    assert [row["seed"] for row in record.rounds] == [2]
+    alone = federation(seeds=(2,)).train("fedavg").state.weights
+    torch.testing.assert_close(state.weights[1], alone[0], rtol=0, atol=1e-5)
+
+
+def test_a_state_survives_being_taken_apart() -> None:
+    fed = federation()
+    method = get("fo-ri-fedavg", **QUICK_PROBE)
+    state, _ = fed.advance(method, fed.start(method)[0])
+    copy = State.from_tensors(state.round, state.tensors())
+    for name, tensor in state.tensors().items():
+        assert torch.equal(copy.tensors()[name], tensor)
+    on, _ = fed.advance(method, state)
+    again, _ = fed.advance(method, copy)
+    assert torch.equal(on.weights, again.weights)
+
+
+def test_errors_by_vehicle_and_stratum_add_up() -> None:
+    fed = federation(seeds=(1,))
+    state = fed.train("fedavg").state
+    rows = fed.vehicle_rows(state.weights)
+    assert {row["stratum"] for row in rows} == {"all", "speed: slow", "speed: fast"}
+    for vehicle in fed.fleet.names:
+        own = {row["stratum"]: row for row in rows if row["vehicle"] == vehicle}
+        assert own["all"]["windows"] == 24
+        halves = own["speed: slow"]["rmse"] ** 2 + own["speed: fast"]["rmse"] ** 2
+        assert own["all"]["rmse"] ** 2 == pytest.approx(halves / 2)
+
+
+@pytest.mark.parametrize(
+    ("build", "kind", "message"),
+    [
+        (lambda: federation(seeds=()), SettingError, "one or more different numbers"),
+        (lambda: federation(seeds=(1, 1)), SettingError, "one or more different numbers"),
+        (lambda: federation(random_fleet((9,), held_out=(0,))), SettingError, "held out"),
+        (lambda: federation(random_fleet(())).pool, SettingError, "held out|no vehicles"),
+        (lambda: federation().train("fedporx"), SettingError, "Did you mean 'fedprox'"),
+        (lambda: get("fedavg", mu=1.0), SettingError, "'fedavg' has none"),
+        (lambda: get("fo-fedavg", alhpa=0.7), SettingError, "Did you mean 'alpha'"),
+        (lambda: get("fo-fedavg", alpha="high"), SettingError, "fo-fedavg.alpha must be a number"),
+        (
+            lambda: Federation(random_fleet(), device="tpu"),
+            SettingError,
+            "device must be 'auto', 'cpu' or 'cuda'",
+        ),
+    ],
+)
+def test_impossible_federations_are_refused(build, kind: type[DataError], message: str) -> None:
+    with pytest.raises(kind, match=message):
+        build()

@@ -1,0 +1,121 @@
+"""Who is there, who trains, how much work each does."""
+
+import numpy as np
+import pytest
+
+from fedwatt.errors import SettingError
+from fedwatt.federation import Availability, Training
+from fedwatt.federation.participation import (
+    device_speed,
+    first_available,
+    local_steps,
+    lost_replies,
+    next_available,
+    participants,
+)
+
+
+@pytest.mark.parametrize(
+    ("vehicles", "participation", "count"),
+    [(10, 0.3, 3), (10, 0.31, 4), (100, 0.07, 7), (3, 0.1, 1), (5, 1.0, 5), (0, 0.5, 0)],
+)
+def test_a_share_of_the_available_vehicles_takes_part(vehicles, participation, count) -> None:
+    available = np.concatenate([np.ones(vehicles, dtype=bool), np.zeros(4, dtype=bool)])
+    called = participants(1, 0, available, participation)
+    assert len(called) == count
+    assert sorted(set(called)) == called.tolist()
+    assert all(k < vehicles for k in called)
+
+
+def test_participants_depend_on_seed_and_round_alone() -> None:
+    everyone = np.ones(50, dtype=bool)
+    again = [participants(1, 3, everyone, 0.2).tolist() for _ in range(2)]
+    assert again[0] == again[1]
+    assert participants(2, 3, everyone, 0.2).tolist() != again[0]
+    assert participants(1, 4, everyone, 0.2).tolist() != again[0]
+
+
+def test_poisson_sampling_calls_each_vehicle_on_its_own() -> None:
+    everyone = np.ones(4000, dtype=bool)
+    called = participants(1, 0, everyone, 0.2, sampling="poisson")
+    assert len(called) == pytest.approx(800, abs=100)  # four standard deviations of 25
+    # Half the fleet being away changes nobody else's draw.
+    half = everyone.copy()
+    half[::2] = False
+    assert participants(1, 0, half, 0.2, sampling="poisson").tolist() == [
+        k for k in called if k % 2
+    ]
+
+
+def test_vehicles_leave_and_join() -> None:
+    before = np.array([True, True, False, False])
+    swap = Availability(p_leave=1.0, p_join=1.0)
+    assert next_available(1, 1, before, swap).tolist() == [False, False, True, True]
+    still = Availability()
+    assert next_available(1, 1, before, still).tolist() == before.tolist()
+
+
+def test_churn_settles_where_joining_and_leaving_balance() -> None:
+    churn, there = Availability(p_leave=0.1, p_join=0.3), np.ones(4000, dtype=bool)
+    for t in range(1, 60):
+        there = next_available(7, t, there, churn)
+    # p_join / (p_join + p_leave) = 0.75; four standard deviations of 4,000 coins are 0.027.
+    assert there.mean() == pytest.approx(0.75, abs=0.03)
+
+
+def test_a_fleet_can_start_half_empty() -> None:
+    there = first_available(3, 4000, Availability(initially=0.5))
+    assert there.mean() == pytest.approx(0.5, abs=0.04)
+
+
+def test_replies_are_lost_at_the_given_rate() -> None:
+    assert not lost_replies(1, 0, 1000, Availability()).any()
+    assert lost_replies(1, 0, 1000, Availability(reply_loss=1.0)).all()
+    some = lost_replies(1, 0, 4000, Availability(reply_loss=0.2))
+    assert some.mean() == pytest.approx(0.2, abs=0.03)
+
+
+def steps(windows: int, speed: float, *, steps: int = 0, **availability) -> int:
+    return local_steps(
+        windows, speed, epochs=2, steps=steps, batch=64, availability=Availability(**availability)
+    )
+
+
+def test_local_work_of_a_vehicle() -> None:
+    assert steps(130, 1.0) == 6  # two epochs of ⌈130/64⌉
+    assert steps(130, 1.0, steps=4) == 4
+    assert steps(130, 0.5) == 6  # slow, but nobody waits for it
+    assert steps(130, 0.5, deadline=8) == 4
+    assert steps(130, 1.0, deadline=8) == 6
+    assert steps(130, 0.5, deadline=8, stragglers="drop") == 0
+    assert steps(130, 1.0, deadline=8, stragglers="drop") == 6
+
+
+def test_a_vehicle_keeps_its_device() -> None:
+    classes = Availability(speeds=(1.0, 0.5, 0.25))
+    drawn = {name: device_speed(1, name, classes) for name in map(str, range(60))}
+    assert set(drawn.values()) == {1.0, 0.5, 0.25}
+    assert drawn["7"] == device_speed(1, "7", classes)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: Availability(p_leave=1.2), r"Availability\(p_leave=1.2\): p_leave must be"),
+        (lambda: Availability(reply_loss=-0.1), "reply_loss must be a probability"),
+        (lambda: Availability(speeds=()), "speeds must be one or more"),
+        (lambda: Availability(speeds=(1.0, 0.0)), "speeds must be one or more"),
+        (lambda: Availability(initially=0.0), r"initially must be in \(0, 1\]"),
+        (lambda: Availability(stragglers="wait"), "'partial' or 'drop'"),
+        (lambda: Training(participation=0.0), r"Training\(participation=0.0\)"),
+        (lambda: Training(rounds=0), "rounds must be at least 1"),
+        (lambda: Training(rate=float("inf")), "rate must be above 0 and finite"),
+        (lambda: Training(batch=0), "batch must be at least 1 window"),
+        (lambda: Training(schedule="linear"), "schedule must be 'constant' or 'inverse-sqrt'"),
+        (lambda: Training(precision="half"), "'float32' or 'float64'"),
+        (lambda: Training(loss="mae"), "loss must be 'mse' or 'huber'"),
+    ],
+)
+def test_bad_settings_are_refused(build, message) -> None:
+    with pytest.raises(SettingError, match=message):
+        build()
