@@ -1,0 +1,6 @@
+"""Runs: configuration, run folder, checkpoints and their continuation."""
+
+from fedwatt.runs.config import RunConfig, from_toml, to_toml
+from fedwatt.runs.execute import Observer, execute
+
+__all__ = ["Observer", "RunConfig", "execute", "from_toml", "to_toml"]

@@ -1,0 +1,238 @@
+"""The configuration of a run: TOML in, checked before any work, TOML out, complete.
+
+seeds = [1, 2, 3]
+[fleet]            where the vehicles come from
+[data]             how telemetry becomes windows
+[model]            the network
+[training]         rounds, participation, local work
+[availability]     churn, lost replies, device speeds
+[[method]]         one table for each method: name, label, its hyperparameters, its own rate
+"""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from fedwatt.errors import SettingError, check, unknown
+from fedwatt.federation import Availability, Training
+from fedwatt.fleet import DataSettings
+from fedwatt.methods import Method, get
+from fedwatt.settings import convert, from_table, to_table
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """Where the vehicles come from."""
+
+    data: str = "synthetic"
+    """"synthetic", or the folder of a fleet made by `fedwatt data`."""
+    vehicles: int = 0
+    """How many vehicles; 0: 20 synthetic ones, or all of a stored fleet."""
+    seed: int = 0
+    """Of the synthetic fleet."""
+
+    def __post_init__(self) -> None:
+        check(self, "vehicles", self.vehicles >= 0, "at least 0 (0: 20 synthetic or all stored)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelChoice:
+    """Which network."""
+
+    name: str = "mlp"
+    hidden: tuple[int, ...] = ()
+    """Widths; empty: 64-32 for the MLP, 32 for GRU and LSTM."""
+
+
+@dataclass(frozen=True)
+class MethodChoice:
+    """A method under a label that is unique in the run, with its own rate where it has one."""
+
+    label: str
+    method: Method
+    rate: float | None = None
+    schedule: str | None = None
+
+    def training(self, common: Training) -> Training:
+        """The run's training settings with this method's own rate in them."""
+        rate = common.rate if self.rate is None else self.rate
+        return replace(common, rate=rate, schedule=self.schedule or common.schedule)
+
+
+DEFAULT_METHODS = ("fedavg", "fo-ri-fedavg")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """Everything that determines a run."""
+
+    methods: tuple[MethodChoice, ...] = field(
+        default_factory=lambda: tuple(choose({"name": name}) for name in DEFAULT_METHODS)
+    )
+    seeds: tuple[int, ...] = (1, 2, 3)
+    device: str = "auto"
+    fleet: Source = Source()
+    data: DataSettings = DataSettings()
+    model: ModelChoice = ModelChoice()
+    training: Training = Training()
+    availability: Availability = Availability()
+
+    def __post_init__(self) -> None:
+        labels = [choice.label for choice in self.methods]
+        twice = sorted({label for label in labels if labels.count(label) > 1})
+        if twice:
+            raise SettingError(
+                f"Two methods are called '{twice[0]}'. Give each [[method]] its own label."
+            )
+        check(self, "methods", bool(labels), "one or more")
+        different = len(set(self.seeds)) == len(self.seeds) >= 1
+        check(self, "seeds", different, "one or more different whole numbers")
+        check(self, "device", self.device in ("auto", "cpu", "cuda"), "'auto', 'cpu' or 'cuda'")
+
+
+SECTIONS: dict[str, type] = {
+    "fleet": Source,
+    "data": DataSettings,
+    "model": ModelChoice,
+    "training": Training,
+    "availability": Availability,
+}
+
+
+def choose(table: Mapping[str, Any]) -> MethodChoice:
+    """A [[method]] table as a choice."""
+    table = dict(table)
+    if "name" not in table:
+        raise SettingError('A [[method]] table needs a name, such as name = "fedavg".')
+    name = convert(table.pop("name"), str, "method.name")
+    label = convert(table.pop("label", name), str, f"{name}.label")
+    if not label or "/" in label or label.startswith("."):
+        raise SettingError(f"The label '{label}' must be a plain name without '/'.")
+    own: dict[str, Any] = {}
+    for setting, kind in (("rate", float), ("schedule", str)):
+        if setting in table:
+            own[setting] = convert(table.pop(setting), kind, f"{name}.{setting}")
+    choice = MethodChoice(label, get(name, **table), **own)
+    choice.training(Training())  # refuses a rate or schedule outside its range here, not later
+    return choice
+
+
+def from_toml(text: str, where: str = "the configuration") -> RunConfig:
+    """The configuration written in `text`."""
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SettingError(f"{where} is not valid TOML: {error}.") from error
+    return from_tables(table)
+
+
+def from_tables(table: Mapping[str, Any]) -> RunConfig:
+    """The configuration in a parsed TOML document."""
+    known = ("seeds", "device", *SECTIONS, "method")
+    for name in table:
+        if name not in known:
+            raise SettingError(unknown("section or key", name, known))
+    given: dict[str, Any] = {
+        name: from_table(kind, _section(table, name), name)
+        for name, kind in SECTIONS.items()
+        if name in table
+    }
+    if "seeds" in table:
+        given["seeds"] = convert(table["seeds"], tuple[int, ...], "seeds")
+    if "device" in table:
+        given["device"] = convert(table["device"], str, "device")
+    if "method" in table:
+        methods = table["method"]
+        if not isinstance(methods, list) or not all(isinstance(m, dict) for m in methods):
+            raise SettingError("Methods are written as [[method]] tables, in double brackets.")
+        given["methods"] = tuple(choose(method) for method in methods)
+    return RunConfig(**given)
+
+
+def _section(table: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    if not isinstance(table[name], dict):
+        raise SettingError(f"'{name}' is a section: write its settings below [{name}].")
+    section: Mapping[str, Any] = table[name]
+    return section
+
+
+def to_tables(config: RunConfig) -> dict[str, Any]:
+    """The complete configuration as a TOML document."""
+    methods = []
+    for choice in config.methods:
+        own = {"rate": choice.rate, "schedule": choice.schedule}
+        methods.append(
+            {"name": choice.method.name, "label": choice.label}
+            | {name: value for name, value in own.items() if value is not None}
+            | choice.method.settings
+        )
+    return {
+        "seeds": list(config.seeds),
+        "device": config.device,
+        **{name: to_table(getattr(config, name)) for name in SECTIONS},
+        "method": methods,
+    }
+
+
+def to_toml(config: RunConfig) -> str:
+    """The complete configuration as text; `from_toml` reads it back."""
+    return tomli_w.dumps(to_tables(config))
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The TOML document in a file, parsed and not yet checked."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise SettingError(f"There is no configuration file '{path}'.") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingError(f"Cannot read the configuration file '{path}': {error}.") from error
+    except tomllib.TOMLDecodeError as error:
+        raise SettingError(f"'{path}' is not valid TOML: {error}.") from error
+
+
+def override(table: dict[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
+    """A copy of a document with `key=value` assignments in it.
+
+    A key is a section and a setting (`training.rate=0.01`), a method's label and a hyperparameter
+    (`fo-ri-fedavg.alpha=0.7`), or `seeds` or `device`.
+
+    >>> override({}, ["training.rounds=5"])
+    {'training': {'rounds': 5}}
+    """
+    result = {k: dict(v) if isinstance(v, dict) else v for k, v in table.items()}
+    names = [{"name": name} for name in DEFAULT_METHODS]
+    methods = [dict(m) for m in result.get("method", names)]
+    labels = {m.get("label", m.get("name")): m for m in methods}
+    for assignment in assignments:
+        key, equals, text = assignment.partition("=")
+        section, dot, setting = key.strip().rpartition(".")
+        if not equals or not setting:
+            raise SettingError(
+                f"'{assignment}' is not of the form key=value, as in training.rate=0.01."
+            )
+        value = _value(text.strip())
+        if not dot:
+            result[setting] = value
+        elif section in labels:
+            labels[section][setting] = value
+            result["method"] = methods
+        elif section in SECTIONS:
+            result.setdefault(section, {})[setting] = value
+        else:
+            raise SettingError(
+                unknown("section or method", section, [*SECTIONS, *map(str, labels)])
+            )
+    return result
+
+
+def _value(text: str) -> Any:
+    """`text` as a TOML value, or as plain text where it is none."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text

@@ -1,0 +1,71 @@
+"""What a run was made of: versions, machine, and hashes that show two runs saw the same data."""
+
+import platform
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import torch
+
+from fedwatt.fleet import Fleet
+
+PACKAGES = ("fedwatt", "torch", "numpy", "pyarrow", "safetensors")
+
+
+def describe_environment(device: torch.device) -> dict[str, Any]:
+    """Versions and machine."""
+    return {
+        "versions": {"python": platform.python_version()} | {p: _version(p) for p in PACKAGES},
+        "platform": platform.platform(),
+        "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
+        "threads": torch.get_num_threads(),
+    }
+
+
+def describe_fleet(fleet: Fleet) -> dict[str, Any]:
+    """The fleet in figures."""
+    return {
+        "source": fleet.source,
+        "vehicles": len(fleet.clients),
+        "held_out": [client.name for client in fleet.clients if client.held_out],
+        "features": list(fleet.features),
+        "windows": {
+            split: sum(len(client.ends[split]) for client in fleet.clients)
+            for split in ("train", "validation", "test")
+        },
+        "labels": {
+            "measured": sum(not client.simulated for client in fleet.clients),
+            "simulated": sum(client.simulated for client in fleet.clients),
+        },
+    }
+
+
+def fleet_hashes(fleet: Fleet) -> dict[str, str]:
+    """Hashes of the splits (trips), the partition (vehicles, windows) and the data itself."""
+    sizes = ((c.name, c.held_out, len(c.ends["train"])) for c in fleet.clients)
+    return {
+        "splits": fleet.split_hash(),
+        "partition": hash_of(sizes),
+        "data": fleet.data_hash(),
+    }
+
+
+def participation_hashes(clients: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """For each seed, a hash of who was asked in which round: equal for all methods of a run."""
+    called: dict[int, list[tuple[int, str]]] = {}
+    for row in clients:
+        called.setdefault(row["seed"], []).append((row["round"], row["vehicle"]))
+    return {str(seed): hash_of(sorted(pairs)) for seed, pairs in sorted(called.items())}
+
+
+def hash_of(items: Iterable[object]) -> str:
+    """Hex digest of the items' texts."""
+    return sha256("\n".join(repr(item) for item in items).encode()).hexdigest()[:32]
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"

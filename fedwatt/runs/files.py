@@ -1,0 +1,70 @@
+"""Files that are either whole or not there at all."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch import Tensor
+
+from fedwatt.errors import RunError
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn a failed write into one sentence about `path`."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise RunError(
+            f"Cannot write {path}: {reason}. What was complete is kept; "
+            "put it right and continue with --resume."
+        ) from error
+
+
+def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
+    """Let `write` fill a temporary file beside `path`, then give it its name in one step."""
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.part")
+        try:
+            write(temporary)
+            flush(temporary)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """`text` into `path`, atomically."""
+
+    def write(file: Path) -> None:
+        file.write_text(text, encoding="utf-8")
+
+    write_atomically(path, write)
+
+
+def write_tensors(
+    path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None
+) -> None:
+    """Named tensors as a safetensors file, atomically."""
+
+    def write(file: Path) -> None:
+        try:
+            save_file(dict(tensors), file, metadata=dict(metadata or {}))
+        except SafetensorError as error:  # its own word for a full disk
+            raise OSError(str(error)) from error
+
+    write_atomically(path, write)
+
+
+def flush(path: Path) -> None:
+    """Make sure that a file or folder has reached the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,234 @@
+"""Run folders: killed and continued, full disks, damaged checkpoints."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from fedwatt.errors import RunError
+from fedwatt.federation import History, RoundRecord, State
+from fedwatt.fleet import Fleet
+from fedwatt.runs import execute, from_toml
+from fedwatt.runs.tables import read_table
+
+CONFIG = """
+seeds = [1, 2]
+device = "cpu"
+[fleet]
+vehicles = 4
+[data]
+window = 10
+stride = 20
+[model]
+hidden = [8, 4]
+[training]
+rounds = 6
+participation = 0.5
+batch = 16
+[availability]
+p_leave = 0.2
+p_join = 0.5
+[[method]]
+name = "fedavg"
+[[method]]
+name = "fo-ri-fedavg"
+directions = 2
+points = 4
+probe_every = 2
+radius = 0.5
+"""
+RESULTS = ("rounds.parquet", "clients.parquet", "vehicles.parquet", "model.safetensors")
+
+
+class Silent:
+    """Follows a run without a word, and may stop it."""
+
+    def __init__(self, stop_after: int = 0) -> None:
+        self.rounds, self.stop_after = 0, stop_after
+
+    def fleet_ready(self, fleet: Fleet) -> None: ...
+
+    def method_begins(self, label: str, done: int, rounds: int) -> None: ...
+
+    def round_done(self, label: str, state: State, record: RoundRecord) -> None:
+        self.rounds += 1
+        if self.rounds == self.stop_after:
+            raise KeyboardInterrupt
+
+    def method_ends(self, label: str, history: History) -> None: ...
+
+
+def results(folder: Path) -> dict[str, bytes]:
+    return {name: (folder / name).read_bytes() for name in RESULTS}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Path:
+    """A run that nobody disturbed."""
+    out = tmp_path_factory.mktemp("whole") / "run"
+    execute(from_toml(CONFIG), out, Silent())
+    return out
+
+
+def test_a_run_folder_is_complete(whole: Path) -> None:
+    rounds = read_table(whole, "rounds").to_pylist()
+    assert len(rounds) == 2 * 2 * 7  # methods, seeds, rounds 0 to 6
+    assert read_table(whole, "timing").num_rows == 2 * 7
+    vehicles = read_table(whole, "vehicles").to_pylist()
+    assert {row["model"] for row in vehicles} == {"last", "best"}
+    assert from_toml((whole / "config.toml").read_text()) == from_toml(CONFIG)
+    environment = (whole / "environment.json").read_text()
+    for word in ("splits", "partition", "participation", "torch", "measured"):
+        assert word in environment
+    assert not list(whole.rglob("*.part"))
+
+
+def test_the_configuration_in_a_run_folder_repeats_the_run(whole: Path, tmp_path: Path) -> None:
+    again = tmp_path / "again"
+    execute(from_toml((whole / "config.toml").read_text()), again, Silent())
+    assert results(again) == results(whole)
+
+
+@pytest.mark.parametrize("stop_after", [1, 4, 8])
+def test_an_interrupted_run_continues_bit_for_bit(whole: Path, tmp_path: Path, stop_after) -> None:
+    out = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        execute(from_toml(CONFIG), out, Silent(stop_after), checkpoint_seconds=1e9)
+    again = Silent()
+    execute(from_toml(CONFIG), out, again, resume=True)
+    # The round it was stopped in was complete; it is not done twice.
+    assert again.rounds == 12 - stop_after
+    assert results(out) == results(whole)
+
+
+KILLED = """
+    import sys
+    from pathlib import Path
+    from fedwatt.runs import execute, from_toml
+    from tests.runs.test_execute import CONFIG, Silent
+
+    class Loud(Silent):
+        def round_done(self, label, state, record):
+            print(label, state.round, flush=True)
+
+    execute(from_toml(CONFIG), Path(sys.argv[1]), Loud(), checkpoint_seconds=0)
+"""
+
+
+@pytest.mark.parametrize("lines", [2, 9])
+def test_a_killed_run_continues_bit_for_bit(whole: Path, tmp_path: Path, lines: int) -> None:
+    out = tmp_path / "run"
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(KILLED), str(out)],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert process.stdout is not None
+    for _ in range(lines):
+        assert process.stdout.readline()
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    process.stdout.close()
+    execute(from_toml(CONFIG), out, Silent(), resume=True)
+    assert results(out) == results(whole)
+
+
+def test_a_finished_run_is_left_as_it_is(whole: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    shutil.copytree(whole, out)
+    again = Silent()
+    execute(from_toml(CONFIG), out, again, resume=True)
+    assert again.rounds == 0
+    assert results(out) == results(whole)
+
+
+def test_another_run_is_never_overwritten(whole: Path) -> None:
+    before = results(whole)
+    with pytest.raises(RunError, match=r"already holds a run. Continue it with --resume"):
+        execute(from_toml(CONFIG), whole, Silent())
+    other = from_toml(CONFIG.replace("rounds = 6", "rounds = 7"))
+    with pytest.raises(RunError, match=r"another configuration. Resume with its own config.toml"):
+        execute(other, whole, Silent(), resume=True)
+    assert results(whole) == before
+
+
+def interrupted(tmp_path: Path) -> Path:
+    out = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        execute(from_toml(CONFIG), out, Silent(2))
+    return out
+
+
+@pytest.mark.parametrize("file", ["state.safetensors", "rounds.parquet", "manifest.json"])
+def test_a_damaged_checkpoint_is_refused(tmp_path: Path, file: str) -> None:
+    out = interrupted(tmp_path)
+    (path,) = out.rglob(f"checkpoint/fedavg/round-*/{file}")
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    path.write_bytes(data)
+    with pytest.raises(RunError, match=r"checkpoint .* is damaged .* Delete that folder"):
+        execute(from_toml(CONFIG), out, Silent(), resume=True)
+    assert not (out / "rounds.parquet").exists()
+
+
+@pytest.mark.parametrize("file", ["state.safetensors", "rounds.parquet", "manifest.json"])
+def test_a_truncated_or_missing_part_of_a_checkpoint_is_refused(tmp_path: Path, file: str) -> None:
+    out = interrupted(tmp_path)
+    (path,) = out.rglob(f"checkpoint/fedavg/round-*/{file}")
+    path.write_bytes(path.read_bytes()[:20])
+    with pytest.raises(RunError, match="is damaged"):
+        execute(from_toml(CONFIG), out, Silent(), resume=True)
+    path.unlink()
+    with pytest.raises(RunError, match="is damaged"):
+        execute(from_toml(CONFIG), out, Silent(), resume=True)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path):
+    """A file system of 64 KiB, where the machine lets us have one."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)]
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("this machine does not let the tests mount a small file system")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_is_one_sentence_and_leaves_nothing_half_written(small_disk, whole) -> None:
+    out = small_disk / "run"
+    with pytest.raises(RunError, match=r"Cannot write .*: .*(No space left|os error 28)"):
+        execute(from_toml(CONFIG), out, Silent(), checkpoint_seconds=0)
+    left = [path for path in out.rglob("*") if path.is_file()]
+    assert left
+    for path in left:  # whatever is there is whole
+        assert not path.name.endswith(".part")
+        if path.suffix == ".parquet":
+            pq.read_table(path)
+    assert not list(out.rglob(".part"))
+    # With room again, it goes on to the same result.
+    subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
+    execute(from_toml(CONFIG), out, Silent(), resume=True)
+    assert results(out) == results(whole)
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    with pytest.raises(RunError, match=f"Cannot write .*{os.sep}file{os.sep}run"):
+        execute(from_toml(CONFIG), blocked / "run", Silent())
+
+
+def test_a_table_of_another_shape_is_refused(tmp_path: Path, whole: Path) -> None:
+    shutil.copy(whole / "timing.parquet", tmp_path / "rounds.parquet")
+    with pytest.raises(RunError, match="does not have the columns"):
+        read_table(tmp_path, "rounds")
+    with pytest.raises(RunError, match=r"has no clients.parquet"):
+        read_table(tmp_path, "clients")
