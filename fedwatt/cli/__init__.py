@@ -1,0 +1,34 @@
+"""The command line: one file a command; each parses, calls and shows."""
+
+import signal
+import sys
+
+import typer
+
+from fedwatt.cli import bench, data, methods, report, run
+from fedwatt.cli.console import errors
+from fedwatt.errors import FedwattError
+
+app = typer.Typer(
+    name="fedwatt",
+    help="Learn energy models of electric vehicles across a fleet, without moving anybody's data.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("run")(run.run)
+app.command("methods")(methods.methods)
+app.command("report")(report.report)
+app.add_typer(data.app, name="data")
+app.add_typer(bench.app, name="bench")
+
+
+def main() -> None:
+    """Entry point: what the user can put right is one sentence, not a traceback."""
+    # A service manager stops a run as Ctrl-C does: cleanly, with a checkpoint.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        app()
+    except FedwattError as error:
+        errors.print(f"[bold red]Error:[/] {error}", highlight=False, soft_wrap=True)
+        sys.exit(2)

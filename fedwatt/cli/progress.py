@@ -1,0 +1,172 @@
+"""What a run shows while it goes on: a live view in a terminal, plain lines elsewhere."""
+
+import time
+from collections.abc import Sequence
+from math import nan
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+from fedwatt.federation import History, RoundRecord, State
+from fedwatt.fleet import Fleet
+from fedwatt.report import final_results
+
+
+def observer_for(console: Console, methods: int) -> "LiveView | PlainLines":
+    """The view that suits the console."""
+    return LiveView(console, methods) if console.is_terminal else PlainLines(console, methods)
+
+
+class PlainLines:
+    """About ten lines a method, for logs and pipes."""
+
+    def __init__(self, console: Console, methods: int) -> None:
+        self.console = console
+        self.methods = methods
+        self.rounds = 1
+        self.begun_at = time.monotonic()
+        self.begun_with = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Nothing to close."""
+
+    def fleet_ready(self, fleet: Fleet) -> None:
+        """One line about the fleet."""
+        self.say(describe_fleet(fleet))
+
+    def method_begins(self, label: str, done: int, rounds: int) -> None:
+        """One line about the method."""
+        self.rounds, self.begun_at, self.begun_with = rounds, time.monotonic(), done
+        doing = f"continuing after round {done} of" if done else "training"
+        self.say(f"{label}: {doing} {rounds} rounds")
+
+    def round_done(self, label: str, state: State, record: RoundRecord) -> None:
+        """A line every tenth of the way."""
+        if state.round % max(1, self.rounds // 10) and state.round != self.rounds:
+            return
+        speed = (state.round - self.begun_with) / max(time.monotonic() - self.begun_at, 1e-9)
+        rmse, drift = figures(record)
+        self.say(
+            f"{label}: round {state.round}/{self.rounds}  RMSE {rmse}  drift {drift}  "
+            f"{speed:.1f} rounds/s  {(self.rounds - state.round) / speed:.0f} s left"
+        )
+
+    def method_ends(self, label: str, history: History) -> None:
+        """A line only if seeds were lost."""
+        for line in divergences(label, history):
+            self.say(line)
+
+    def say(self, text: str) -> None:
+        """A line without markup."""
+        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+class LiveView(PlainLines):
+    """A bar for each method: rounds, error, drift, speed, time left."""
+
+    def __init__(self, console: Console, methods: int) -> None:
+        super().__init__(console, methods)
+        self.progress = Progress(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(bar_width=None),
+            MofNCompleteColumn(),
+            TextColumn("RMSE {task.fields[rmse]}"),
+            TextColumn("drift {task.fields[drift]}"),
+            TextColumn("{task.fields[speed]}"),
+            TimeRemainingColumn(),
+            console=console,
+            expand=True,
+        )
+        self.task = TaskID(0)
+
+    def __enter__(self) -> Self:
+        self.progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Leave the bars on the screen."""
+        self.progress.stop()
+
+    def method_begins(self, label: str, done: int, rounds: int) -> None:
+        """A new bar."""
+        self.rounds, self.begun_at, self.begun_with = rounds, time.monotonic(), done
+        self.task = self.progress.add_task(
+            label, total=rounds, completed=done, rmse="…", drift="…", speed=""
+        )
+
+    def round_done(self, label: str, state: State, record: RoundRecord) -> None:
+        """Move the bar."""
+        speed = (state.round - self.begun_with) / max(time.monotonic() - self.begun_at, 1e-9)
+        rmse, drift = figures(record)
+        update: dict[str, Any] = {"drift": drift, "speed": f"{speed:.1f} rounds/s"}
+        if rmse != "–":
+            update["rmse"] = rmse
+        self.progress.update(self.task, completed=state.round, **update)
+
+
+def figures(record: RoundRecord) -> tuple[str, str]:
+    """(test RMSE, drift) of a round, means over the seeds that are still finite."""
+    rmse = _mean([row["test_rmse"] for row in record.rounds])
+    drift = _mean([row["drift_mean"] for row in record.rounds])
+    return (f"{rmse:.2f} Wh" if np.isfinite(rmse) else "–"), f"{drift:.3g}"
+
+
+def _mean(values: Sequence[float]) -> float:
+    known = [value for value in values if np.isfinite(value)]
+    return float(np.mean(known)) if known else nan
+
+
+def describe_fleet(fleet: Fleet) -> str:
+    """The fleet in one line."""
+    windows = {split: fleet.windows(split) for split in ("train", "validation", "test")}
+    simulated = sum(client.simulated for client in fleet.clients)
+    labels = "simulated" if simulated == len(fleet.clients) else "measured"
+    if 0 < simulated < len(fleet.clients):
+        labels = f"{simulated} of {len(fleet.clients)} simulated"
+    counts = ", ".join(f"{count:,} {split}" for split, count in windows.items())
+    return f"{fleet.source}: {len(fleet.clients)} vehicles, windows: {counts}; labels {labels}"
+
+
+def divergences(label: str, history: History) -> list[str]:
+    """A line for each seed that left the finite numbers."""
+    return [
+        f"{label}, seed {row['seed']}: diverged at round {row['round']}; left out of all averages"
+        for row in history.rounds
+        if row["diverged"]
+    ]
+
+
+def results_table(run: Path) -> Table:
+    """The closing table of a run."""
+    header, rows = final_results(run)
+    table = Table(title="Test error, mean ± standard deviation over seeds")
+    for i, name in enumerate(header):
+        table.add_column(name, justify="left" if i == 0 else "right")
+    for row in rows:
+        table.add_row(*row)
+    return table
