@@ -1,0 +1,104 @@
+"""What an import read, kept, dropped and repaired, and why.
+
+Every stage of cleaning returns an `Account`; accounts add up, so a vehicle's is the sum over its
+trips and a fleet's the sum over its vehicles. Rows and trips balance: read = kept + dropped.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Action = Literal["read", "kept", "dropped", "repaired"]
+ACTIONS: tuple[Action, ...] = ("read", "kept", "dropped", "repaired")
+UNITS = ("vehicles", "trips", "parts", "rows", "values", "seconds")
+
+
+@dataclass(frozen=True)
+class Account:
+    """Counts keyed by (action, unit, reason); the reason is "" for what was read or kept.
+
+    >>> one = Account.of("read", "rows", 10) + Account.of("dropped", "rows", 2, "duplicate row")
+    >>> (one + one).to_json()
+    {'read': {'rows': 20}, 'dropped': {'rows': {'duplicate row': 4}}}
+    """
+
+    entries: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
+
+    @staticmethod
+    def of(action: Action, unit: str, count: int, reason: str = "") -> "Account":
+        """One entry; a count of 0 gives an empty account."""
+        return Account({(action, unit, reason): int(count)}) if count else Account()
+
+    @staticmethod
+    def passed_over(unit: str, count: int, reason: str) -> "Account":
+        """What was read and dropped in one go."""
+        return Account.of("read", unit, count) + Account.of("dropped", unit, count, reason)
+
+    @staticmethod
+    def total(accounts: Iterable["Account"]) -> "Account":
+        """Sum of accounts."""
+        entries: Counter[tuple[str, str, str]] = Counter()
+        for account in accounts:
+            entries.update(account.entries)
+        return Account(dict(sorted(entries.items())))
+
+    def __add__(self, other: "Account") -> "Account":
+        return Account.total((self, other))
+
+    def count(self, action: Action, unit: str, reason: str | None = None) -> int:
+        """How many `unit` met `action`, over all reasons unless one is named.
+
+        >>> Account.of("dropped", "trips", 3, "under 120 s").count("dropped", "trips")
+        3
+        """
+        return sum(
+            number
+            for (what, of, why), number in self.entries.items()
+            if (what, of) == (action, unit) and reason in (None, why)
+        )
+
+    def reasons(self, action: Action, unit: str) -> dict[str, int]:
+        """Counts by reason, most frequent first."""
+        found = {w: n for (a, u, w), n in self.entries.items() if (a, u) == (action, unit)}
+        return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+
+    def to_json(self) -> dict[str, Any]:
+        """Nested dictionaries of text and integers, for `facts` and JSON files."""
+        tree: dict[str, Any] = {}
+        for action in ACTIONS:
+            for unit in UNITS:
+                reasons = self.reasons(action, unit)
+                if reasons:
+                    plain = action in ("read", "kept")
+                    tree.setdefault(action, {})[unit] = reasons[""] if plain else reasons
+        return tree
+
+    @staticmethod
+    def from_json(tree: Mapping[str, Any]) -> "Account":
+        """Inverse of `to_json`.
+
+        >>> account = Account.of("read", "rows", 10) + Account.of("dropped", "rows", 2, "duplicate")
+        >>> Account.from_json(account.to_json()) == account
+        True
+        """
+        entries: dict[tuple[str, str, str], int] = {}
+        for action, units in tree.items():
+            for unit, counts in units.items():
+                by_reason = counts if isinstance(counts, Mapping) else {"": counts}
+                entries.update({(action, unit, why): n for why, n in by_reason.items()})
+        return Account(dict(sorted(entries.items())))
+
+    def sentence(self, unit: str = "trips") -> str:
+        """One line for people.
+
+        >>> account = Account.of("kept", "trips", 1204) + Account.of(
+        ...     "dropped", "trips", 19, "under 60 s") + Account.of(
+        ...     "dropped", "trips", 12, "no pack current")
+        >>> account.sentence()
+        '1,204 trips kept; 31 dropped: 19 under 60 s, 12 no pack current.'
+        """
+        dropped = self.reasons("dropped", unit)
+        why = ", ".join(f"{number:,} {reason}" for reason, number in dropped.items())
+        lost = f"{sum(dropped.values()):,} dropped" + (f": {why}" if why else "")
+        return f"{self.count('kept', unit):,} {unit} kept; {lost}."

@@ -1,0 +1,65 @@
+"""Refuse a vehicle whose numbers only make sense in another unit or with another sign.
+
+A wrong unit passes every check on single readings, yet ruins a model without a trace. Three facts
+tell: distance by speed must agree with distance by position, nobody spends a twentieth of the
+time above 180 km/h, and driving takes energy out of the pack.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedwatt.telemetry.glitches import METRES_PER_DEGREE
+from fedwatt.telemetry.records import CleanTrip
+
+# mph read as km/h is 0.62, km/h read as mph 1.61, km/h read as m/s 3.6; real cars lie within 7 %.
+RATIO_LOW, RATIO_HIGH = 0.72, 1.35
+RATIO_LEAST_M = 2_000.0
+FAST_MPS = 50.0
+FAST_SHARE = 0.05
+SIGN_LEAST_M = 5_000.0
+SIGN_WH_PER_KM = -20.0
+
+
+def implausible(trips: Sequence[CleanTrip], *, electric: bool) -> str:
+    """Why these trips cannot be right, or "" when nothing speaks against them.
+
+    `electric` says that nothing but the pack moves the vehicle, so that its net energy has a sign.
+    """
+    speed = np.concatenate([trip.channels["speed_mps"] for trip in trips])
+    if (speed > FAST_MPS).mean() > FAST_SHARE:
+        return (
+            f"{(speed > FAST_MPS).mean():.0%} of speeds over {FAST_MPS:g} m/s: "
+            "is speed in km/h read as m/s?"
+        )
+    ratio = _speed_over_position(trips)
+    if ratio is not None and not RATIO_LOW <= ratio <= RATIO_HIGH:
+        return (
+            f"distance by speed is {ratio:.2f} times distance by position: is the unit of speed "
+            "another (km/h, m/s, mph)?"
+        )
+    metres = sum(trip.metres for trip in trips)
+    if electric and metres >= SIGN_LEAST_M and all("energy_wh" in t.channels for t in trips):
+        wh_per_km = sum(float(t.channels["energy_wh"].sum()) for t in trips) / (metres / 1000)
+        if wh_per_km < SIGN_WH_PER_KM:
+            return (
+                f"driving charges the pack ({wh_per_km:.0f} Wh/km): "
+                "is the sign of current or power the other way round?"
+            )
+    return ""
+
+
+def _speed_over_position(trips: Sequence[CleanTrip]) -> float | None:
+    by_speed, by_position = 0.0, 0.0
+    for trip in trips:
+        if "latitude_deg" not in trip.channels:
+            continue
+        latitude, longitude = trip.channels["latitude_deg"], trip.channels["longitude_deg"]
+        if len(latitude) < 2:
+            continue
+        east = np.diff(longitude) * np.cos(np.radians(latitude[0]))
+        metres = np.hypot(np.diff(latitude), east) * METRES_PER_DEGREE
+        by_speed += float(trip.channels["speed_mps"][1:].sum()) * trip.interval_s
+        by_position += float(metres.sum())
+    enough = max(by_speed, by_position) >= RATIO_LEAST_M and by_position > 0
+    return by_speed / by_position if enough else None
