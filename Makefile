@@ -1,0 +1,54 @@
+# Every target sets up what it needs on a bare machine: Python 3.11 to 3.13 with pip, nothing else.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash -eo pipefail
+
+PYTHON ?= python3
+BIN := .venv/bin
+# Two worker processes with one thread each: torch's own threads would fight over the cores.
+WORKERS ?= 2
+RUN ?= runs/first
+
+# A stamp, so that nothing is installed again until the project's requirements change.
+READY := .venv/.ready
+READY_DOCS := .venv/.ready-docs
+
+$(READY): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt -e ".[dev]"
+	touch $@
+
+$(READY_DOCS): $(READY)
+	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt -e ".[dev,docs]"
+	touch $@
+
+.PHONY: help setup run test lint types bench docs clean
+
+help: ## Show this list.
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
+
+setup: $(READY) ## Create .venv and install fedwatt with its development tools.
+
+run: $(READY) ## Train FedAvg and FO-RI-FedAvg on the embedded fleet and write a report.
+	$(BIN)/fedwatt run --resume --out $(RUN)
+	@echo "The report is $(RUN)/report.html"
+
+test: lint types ## Lint, types, import contracts and every test.
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n $(WORKERS)
+
+lint: $(READY) ## Style, format and import contracts.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-logo
+
+types: $(READY) ## Static types.
+	$(BIN)/mypy
+
+bench: $(READY) ## Time the stacked engine against the one-vehicle-at-a-time reference.
+	$(BIN)/fedwatt bench engine
+
+docs: $(READY_DOCS) ## Build the documentation into build/site.
+	$(BIN)/mkdocs build --strict --site-dir build/site
+
+clean: ## Remove .venv, caches and build output; runs and fleets stay.
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist
+	find fedwatt tests -name __pycache__ -type d -prune -exec rm -rf {} +

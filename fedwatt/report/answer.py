@@ -1,0 +1,143 @@
+"""The plain answer at the top of a report: which method is better here, and is that noise?"""
+
+from dataclasses import dataclass
+
+from fedwatt.report.curves import diverged
+from fedwatt.report.load import Run
+from fedwatt.report.statistics import Comparison, Estimate, compare, estimate, final
+from fedwatt.report.style import name_of
+from fedwatt.report.table import shown
+
+CAVEAT = (
+    "This compares the settings below, on this fleet and this split. A method that takes smaller "
+    "steps can win at a rate that is too large for the other: give each its own best rate before "
+    "crediting the idea."
+)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A headline and the sentences that back it."""
+
+    headline: str
+    sentences: tuple[str, ...]
+    comparison: Comparison | None = None
+    """The comparison that it is about, if there is one"""
+    caveat: str = ""
+    """What the comparison does not show"""
+
+
+def answer(run: Run) -> Answer:
+    """Say which method is better on this fleet and by how much, or that one cannot tell."""
+    finals = {method: estimate(final(run, method, "test_rmse")) for method in run.methods}
+    finished = {method: own for method, own in finals.items() if own.seeds}
+    lost = _lost(run)
+    if not finished:
+        return Answer("Every method diverged", (*lost, "A lower rate is the first thing to try."))
+    if not run.same_data:
+        return Answer(
+            "These runs saw different data and cannot be ranked",
+            (
+                "Their data or splits differ, so a difference in error may come from the fleet "
+                "rather than the method. The numbers stand side by side below.",
+                *lost,
+            ),
+        )
+    if len(run.methods) == 1:
+        return _alone(run, finals[run.methods[0]], lost)
+    comparisons = compare(run)
+    if not comparisons:
+        return _no_common_seed(run, finished, lost)
+    best = min(comparisons, key=lambda one: one.difference.mean)
+    return Answer(
+        _headline(best), (*_sentences(best, finals, len(comparisons)), *lost), best, CAVEAT
+    )
+
+
+def _alone(run: Run, own: Estimate, lost: tuple[str, ...]) -> Answer:
+    method = name_of(run.methods[0])
+    return Answer(
+        f"{method} ends at {shown(own.mean)} Wh RMSE per window",
+        (
+            f"{_means(own)} {_spread(own)}".strip(),
+            "There is nothing to compare it with in this run.",
+            *lost,
+        ),
+    )
+
+
+def _no_common_seed(run: Run, finished: dict[str, Estimate], lost: tuple[str, ...]) -> Answer:
+    if run.reference not in finished:
+        names = _listed([name_of(method) for method in finished])
+        headline = f"{name_of(run.reference)} diverged in every seed; {names} did not"
+    else:
+        headline = f"Only {name_of(run.reference)} finished a seed that can be compared"
+    levels = _listed([f"{name_of(m)} {shown(own.mean)} Wh" for m, own in finished.items()])
+    return Answer(headline, (f"Final test RMSE per window: {levels}.", *lost))
+
+
+def _headline(one: Comparison) -> str:
+    method, reference = name_of(one.method), name_of(one.reference)
+    if not one.difference.above_noise:
+        return f"No clear difference between {method} and {reference} on this fleet"
+    word = "lower" if one.difference.mean < 0 else "higher"
+    return f"{method} has {abs(one.percent):.1f} % {word} error than {reference} on this fleet"
+
+
+def _sentences(one: Comparison, finals: dict[str, Estimate], comparisons: int) -> list[str]:
+    method, reference = name_of(one.method), name_of(one.reference)
+    change, own, base = one.difference, finals[one.method], finals[one.reference]
+    word = "below" if change.mean < 0 else "above"
+    found = [
+        f"After training, {method} has a test RMSE of {shown(own.mean)} Wh per window, {reference} "
+        f"{shown(base.mean)} Wh. At equal seeds {method} is {shown(abs(change.mean), 2)} Wh "
+        f"({abs(one.percent):.1f} %) {word} {reference}."
+    ]
+    if change.seeds < 2:
+        found.append("One seed cannot tell a difference from noise: run with three or more.")
+    else:
+        several = f", adjusted for {comparisons} comparisons" if comparisons > 1 else ""
+        verdict = (
+            "leaves zero out, so this is more than the noise between seeds"
+            if change.above_noise
+            else "includes zero, so this is within the noise between seeds"
+        )
+        found.append(
+            f"The 95 % interval of the difference over {change.seeds} paired seeds{several}, "
+            f"{shown(change.low, 2)} to {_signed(change.high)} Wh, {verdict}."
+        )
+    found.append(f"{method} has the lower error on {one.better} of {one.vehicles} vehicles.")
+    return found
+
+
+def _lost(run: Run) -> tuple[str, ...]:
+    found = []
+    for method in run.methods:
+        when = sorted(diverged(run, method).items())
+        if when:
+            cases = _listed([f"seed {seed} at round {at}" for seed, at in when])
+            found.append(f"{name_of(method)} diverged: {cases}. Diverged seeds are in no mean.")
+    return tuple(found)
+
+
+def _means(own: Estimate) -> str:
+    return f"Mean of {own.seeds} seeds." if own.seeds > 1 else "One seed."
+
+
+def _spread(own: Estimate) -> str:
+    if own.seeds < 2:
+        return ""
+    return f"Their standard deviation is {shown(own.std, 2)} Wh."
+
+
+def _signed(value: float) -> str:
+    return ("+" if value > 0 else "") + shown(value, 2)
+
+
+def _listed(items: list[str]) -> str:
+    """Items as a list in a sentence.
+
+    >>> _listed(["a", "b", "c"])
+    'a, b and c'
+    """
+    return " and ".join(part for part in (", ".join(items[:-1]), items[-1]) if part)

@@ -1,0 +1,90 @@
+"""What a page says about the fleet and the run, as pairs of name and text."""
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+
+from fedwatt.report.load import Origin, Run
+
+Facts = list[tuple[str, str]]
+
+
+def fleet_facts(origin: Origin) -> Facts:
+    """The fleet in figures, as environment.json describes it."""
+    fleet = origin.environment.get("fleet", {})
+    windows = fleet.get("windows", {})
+    facts = [("Source", str(fleet.get("source", "not recorded")))]
+    if "vehicles" in fleet:
+        held_out = fleet.get("held_out") or []
+        rest = f", {len(held_out)} of them held out of training" if held_out else ""
+        facts.append(("Vehicles", f"{fleet['vehicles']}{rest}"))
+    facts += [(f"Windows, {split}", f"{count:,}") for split, count in windows.items()]
+    facts.append(("Energy labels", labels(fleet.get("labels", "not recorded"))))
+    if "features" in fleet:
+        facts.append(("Features", ", ".join(fleet["features"])))
+    return facts
+
+
+def labels(kind: str | Mapping[str, int]) -> str:
+    """Whether energy was measured or simulated.
+
+    >>> labels({"measured": 3, "simulated": 17})
+    'measured in 3 vehicles, simulated in 17'
+    >>> labels({"measured": 0, "simulated": 20})
+    'simulated'
+    """
+    if isinstance(kind, str):
+        return kind
+    present = {name: count for name, count in kind.items() if count}
+    if len(present) == 1:
+        return next(iter(present))
+    first, *others = (f"{name} in {count}" for name, count in present.items())
+    return ", ".join([f"{first} vehicles", *others])
+
+
+def run_facts(run: Run) -> Facts:
+    """Rounds, participation and losses over all methods and seeds."""
+    trained = run.rounds["round"] > 0
+    rows = {name: column[trained] for name, column in run.rounds.items()}
+    facts = [("Rounds", f"{int(run.rounds['round'].max())}")]
+    if trained.any():
+        lost, rejected = (int(np.nansum(rows[name])) for name in ("lost", "rejected"))
+        asked = int(np.nansum(rows["participants"]))
+        facts += [
+            ("Vehicles asked in a round", f"{np.nanmedian(rows['participants']):g} (median)"),
+            ("Replies lost", f"{lost:,} of {asked:,}"),
+            ("Replies rejected as non-finite", f"{rejected:,} of {asked:,}"),
+        ]
+    seeds = sorted(set(run.rounds["seed"].tolist()))
+    facts.append(("Seeds", ", ".join(map(str, seeds))))
+    return facts
+
+
+def machine_facts(origin: Origin) -> Facts:
+    """Versions, device, time and hashes: all scalars of environment.json that are left."""
+    shown = {k: v for k, v in origin.environment.items() if k not in ("fleet", "seeds")}
+    facts = list(_flat(shown))
+    took = _duration_s(origin.environment)
+    return [("duration", f"{took:,.0f} s"), *facts] if took is not None else facts
+
+
+def _flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _flat(inner, f"{name} {key}".strip())
+    elif isinstance(value, list):
+        yield name, ", ".join(map(str, value))
+    else:
+        yield name, str(value)
+
+
+def _duration_s(environment: Mapping[str, Any]) -> float | None:
+    try:
+        started, finished = (
+            datetime.fromisoformat(environment[name]) for name in ("started", "finished")
+        )
+    except (KeyError, TypeError, ValueError):
+        return None
+    return (finished - started).total_seconds()

@@ -1,0 +1,44 @@
+"""Test error by round: of the current model, against the reference, of the best model so far."""
+
+from functools import partial
+
+from matplotlib.figure import Figure
+
+from fedwatt.report.curves import curves, difference
+from fedwatt.report.figures.lines import draw_curves
+from fedwatt.report.load import Run
+from fedwatt.report.style import MUTED, WIDTH_IN, name_of, styled
+
+
+@styled
+def convergence_figure(run: Run) -> Figure:
+    """Test RMSE by round and, below it, what each method gains on the reference."""
+    compared = any(difference(run, m).values.size for m in run.methods if m != run.reference)
+    figure = Figure(figsize=(WIDTH_IN, 4.4 if compared else 2.8))
+    panels = figure.subplots(
+        2 if compared else 1,
+        1,
+        squeeze=False,
+        sharex=True,
+        height_ratios=[1.7, 1] if compared else [1],
+    )
+    above = panels[0, 0]
+    draw_curves(above, run, partial(curves, run, column="test_rmse"))
+    above.set_title("Test RMSE, Wh per window")
+    if compared:
+        below = panels[1, 0]
+        below.axhline(0, color=MUTED, lw=0.8)
+        draw_curves(below, run, partial(difference, run), labels=False, floor=0.0)
+        below.set_title(f"Difference from {name_of(run.reference)}, same seed, Wh")
+        above.set_xlabel("")
+    return figure
+
+
+@styled
+def best_so_far_figure(run: Run) -> Figure:
+    """Test RMSE of the model that validation would have chosen up to each round."""
+    figure = Figure(figsize=(WIDTH_IN, 2.8))
+    axes = figure.subplots()
+    draw_curves(axes, run, partial(curves, run, column="best_test_rmse"))
+    axes.set_title("Test RMSE of the best model so far, Wh per window")
+    return figure

@@ -1,0 +1,84 @@
+"""Final error by driving regime."""
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from fedwatt.report.load import Run
+from fedwatt.report.statistics import stratum_rmse
+from fedwatt.report.style import (
+    INK,
+    WIDTH_IN,
+    horizontal,
+    legend,
+    looks,
+    name_of,
+    note,
+    series,
+    styled,
+)
+
+HEAD_IN = 0.27
+LANE_IN = 0.125
+
+
+@styled
+def strata_figure(run: Run) -> Figure:
+    """Pooled test RMSE of each stratum; a mark for the mean over seeds, a line for their range."""
+    errors = {method: stratum_rmse(run, method) for method in run.methods}
+    errors = {method: own for method, own in errors.items() if own}
+    strata = list(dict.fromkeys(name for own in errors.values() for name in own))
+    row_in = 0.14 + LANE_IN * len(errors)
+    heads, rows, height_in = _layout(strata, row_in)
+    figure = Figure(figsize=(WIDTH_IN, 1.0 + height_in))
+    axes = figure.subplots()
+    if not strata:
+        note(axes, "No stratum has test windows.")
+        return figure
+    appearance = looks(run.methods)
+    for lane, (method, own) in enumerate(errors.items()):
+        shift = (lane - (len(errors) - 1) / 2) * LANE_IN
+        at = [rows[name] + shift for name in own]
+        look, mark = appearance[method], series(method)
+        low, high = ([extreme(values) for values in own.values()] for extreme in (min, max))
+        axes.hlines(at, low, high, color=look.colour, lw=1.6, alpha=0.5, gid=mark)
+        axes.scatter(
+            [np.mean(values) for values in own.values()],
+            at,
+            s=24,
+            marker=look.marker,
+            color=look.colour,
+            linewidths=0,
+            label=name_of(method),
+            gid=mark,
+            zorder=3,
+        )
+    axes.set_yticks(
+        [*heads.values(), *rows.values()],
+        [*heads, *(name.partition(": ")[2] or name for name in rows)],
+    )
+    for label in axes.get_yticklabels()[: len(heads)]:
+        label.set(weight="bold", color=INK)
+    axes.set_ylim(height_in, 0)
+    axes.set_xlabel("test RMSE, Wh per window")
+    horizontal(axes)
+    legend(figure)
+    return figure
+
+
+def _layout(strata: list[str], row_in: float) -> tuple[dict[str, float], dict[str, float], float]:
+    """Depth in inches of each kind's heading, of each stratum, and of them all.
+
+    >>> _layout(["speed: low", "speed: high"], row_in=0.5)
+    ({'speed': 0.135}, {'speed: low': 0.52, 'speed: high': 1.02}, 1.27)
+    """
+    heads: dict[str, float] = {}
+    rows: dict[str, float] = {}
+    depth = 0.0
+    for name in strata:
+        kind = name.partition(": ")[0]
+        if kind not in heads:
+            heads[kind] = depth + HEAD_IN / 2
+            depth += HEAD_IN
+        rows[name] = depth + row_in / 2
+        depth += row_in
+    return heads, rows, depth

@@ -1,0 +1,76 @@
+"""Final error of every vehicle."""
+
+import re
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from fedwatt.report.load import Run
+from fedwatt.report.statistics import vehicle_rmse
+from fedwatt.report.style import (
+    GRID,
+    WIDTH_IN,
+    horizontal,
+    legend,
+    looks,
+    name_of,
+    note,
+    series,
+    styled,
+)
+
+MOST_NAMES = 40
+"""Above this, vehicles have a rank instead of a name."""
+
+
+@styled
+def vehicles_figure(run: Run) -> Figure:
+    """Test RMSE of each vehicle, sorted by that of the reference; one mark for each method."""
+    errors = {method: vehicle_rmse(run, method) for method in run.methods}
+    errors = {method: own for method, own in errors.items() if own}
+    base = errors.get(run.reference) or next(iter(errors.values()), {})
+    names = sorted(base, key=lambda name: (base[name], name))
+    few = len(names) <= MOST_NAMES
+    figure = Figure(figsize=(WIDTH_IN, 1.1 + 0.19 * len(names) if few else 3.4))
+    axes = figure.subplots()
+    if not names:
+        note(axes, "No vehicle has a finite error.")
+        return figure
+    appearance, places = looks(run.methods), np.arange(len(names))
+    table = np.array([[own.get(name, np.nan) for name in names] for own in errors.values()])
+    if few and len(errors) > 1:
+        axes.hlines(places, np.nanmin(table, 0), np.nanmax(table, 0), color=GRID, lw=4, zorder=1)
+    for method, values in zip(errors, table, strict=True):
+        look = appearance[method]
+        x, y = (values, places) if few else (places + 1, values)
+        axes.scatter(
+            x,
+            y,
+            s=26 if few else 10,
+            color=look.colour,
+            marker=look.marker,
+            linewidths=0,
+            label=name_of(method),
+            gid=series(method),
+            zorder=3,
+        )
+    legend(figure)
+    if few:
+        axes.set_yticks(places, [_short(name) for name in names])
+        horizontal(axes)
+        axes.set_ylim(-0.7, len(names) - 0.3)
+        axes.set_xlabel("test RMSE, Wh per window")
+    else:
+        axes.set_xlabel(f"vehicle, sorted by the error of {name_of(run.reference)}")
+        axes.set_ylabel("test RMSE, Wh per window")
+    return figure
+
+
+def _short(name: str) -> str:
+    """At most 18 characters of a name, its end kept: that is where names differ.
+
+    >>> _short("a-very-long-fleet-name-0017")
+    '…ng-fleet-name-0017'
+    """
+    name = re.sub(r"\s+", " ", name)
+    return name if len(name) <= 18 else "…" + name[-18:]

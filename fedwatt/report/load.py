@@ -1,0 +1,146 @@
+"""Run folders read back: their tables as columns, and where they came from."""
+
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedwatt.errors import RunError
+from fedwatt.runs.tables import TABLES, read_table
+
+Columns = Mapping[str, NDArray[Any]]
+"""Column name → values, [rows]. Missing numbers are NaN."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A run folder: its configuration and what it ran on."""
+
+    name: str
+    config: str
+    """The text of config.toml."""
+    environment: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Run:
+    """The results of one run folder, or of several put together."""
+
+    origins: tuple[Origin, ...]
+    rounds: Columns
+    clients: Columns
+    vehicles: Columns
+    timing: Columns
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """Labels of the methods in the order in which they ran."""
+        return tuple(dict.fromkeys(self.rounds["method"]))
+
+    @property
+    def reference(self) -> str:
+        """The method that others are compared with: FedAvg, or else the first."""
+        return "fedavg" if "fedavg" in self.methods else self.methods[0]
+
+    @property
+    def same_data(self) -> bool:
+        """Did all origins train and test on the same windows of the same fleet?"""
+        seen = {json.dumps(_data_hashes(origin), sort_keys=True) for origin in self.origins}
+        return len(seen) == 1
+
+
+def load_run(folder: Path) -> Run:
+    """The run in `folder`; one clear sentence if something in it is missing or broken."""
+    if not folder.is_dir():
+        raise RunError(f"There is no run folder {folder}. 'fedwatt run --out {folder}' makes one.")
+    config = _read_text(folder / "config.toml")
+    try:
+        tomllib.loads(config)
+    except tomllib.TOMLDecodeError as error:
+        raise RunError(f"{folder / 'config.toml'} is not valid TOML: {error}.") from error
+    try:
+        environment = json.loads(_read_text(folder / "environment.json"))
+    except json.JSONDecodeError as error:
+        raise RunError(f"{folder / 'environment.json'} is not valid JSON: {error}.") from error
+    if not isinstance(environment, dict):
+        raise RunError(f"{folder / 'environment.json'} must hold a JSON object. Repeat the run.")
+    tables = {name: _columns(folder, name) for name in TABLES}
+    if not len(tables["rounds"]["round"]):
+        raise RunError(f"{folder / 'rounds.parquet'} has no rows: the run has not begun.")
+    return Run((Origin(folder.name, config, environment),), **tables)
+
+
+def together(folders: Sequence[Path]) -> Run:
+    """Several run folders as one; a method that occurs in more than one is named after its run."""
+    runs = [load_run(folder) for folder in folders]
+    names = [folder.name for folder in folders]
+    if len(set(names)) < len(names):
+        names = [str(folder) for folder in folders]
+    if len(set(names)) < len(names):
+        raise RunError(f"The run folder {_twice(names)} was given twice. Name each one once.")
+    ambiguous = _repeated([method for run in runs for method in run.methods])
+    labelled = [
+        Run(
+            (Origin(name, run.origins[0].config, run.origins[0].environment),),
+            **{table: _relabel(getattr(run, table), name, ambiguous) for table in TABLES},
+        )
+        for name, run in zip(names, runs, strict=True)
+    ]
+    return Run(
+        tuple(run.origins[0] for run in labelled),
+        **{table: _stacked([getattr(run, table) for run in labelled]) for table in TABLES},
+    )
+
+
+def where(columns: Columns, **values: object) -> Columns:
+    """Rows in which every named column has the given value.
+
+    >>> table = {"seed": np.array([1, 2, 1]), "rmse": np.array([5.0, 6.0, 7.0])}
+    >>> where(table, seed=1)["rmse"].tolist()
+    [5.0, 7.0]
+    """
+    keep = np.ones(len(next(iter(columns.values()))), dtype=bool)
+    for name, value in values.items():
+        keep &= columns[name] == value
+    return {name: column[keep] for name, column in columns.items()}
+
+
+def _columns(folder: Path, name: str) -> Columns:
+    table = read_table(folder, name)
+    return {field.name: table[field.name].to_numpy(zero_copy_only=False) for field in table.schema}
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise RunError(f"{path.parent} has no {path.name}. Is it a finished run?") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise RunError(f"{path} cannot be read: {error}.") from error
+
+
+def _data_hashes(origin: Origin) -> tuple[Any, Any]:
+    hashes = origin.environment.get("hashes", {})
+    return hashes.get("splits"), hashes.get("data")
+
+
+def _repeated(items: Sequence[str]) -> set[str]:
+    return {item for item in items if items.count(item) > 1}
+
+
+def _twice(items: Sequence[str]) -> str:
+    return min(_repeated(items))
+
+
+def _relabel(columns: Columns, run: str, ambiguous: set[str]) -> Columns:
+    labels = [f"{m} ({run})" if m in ambiguous else m for m in columns["method"]]
+    return {**columns, "method": np.array(labels, dtype=object)}
+
+
+def _stacked(parts: Sequence[Columns]) -> Columns:
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

@@ -1,0 +1,126 @@
+"""Means, intervals and paired differences over seeds.
+
+Seeds of one run share the fleet and its split, and at a given seed all methods see the same initial
+model, participants and batches. So methods are compared seed by seed, and an interval covers the
+randomness of training on this fleet; it says nothing about another fleet or another split.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import nan, sqrt
+
+import numpy as np
+from scipy.special import stdtrit
+
+from fedwatt.report.curves import curves, difference, diverged
+from fedwatt.report.load import Run, where
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over seeds. Spread and interval are NaN with fewer than two."""
+
+    mean: float
+    std: float
+    """Sample standard deviation over seeds"""
+    low: float
+    high: float
+    """Ends of the interval for the mean (Student's t)"""
+    seeds: int
+
+    @property
+    def above_noise(self) -> bool:
+        """Does the interval leave zero out?"""
+        return self.low > 0 or self.high < 0
+
+
+def estimate(values: Sequence[float], *, comparisons: int = 1) -> Estimate:
+    """Mean, spread and 95 % interval; with several comparisons, 95 % for all of them at once.
+
+    >>> estimate([1.0, 2.0, 3.0])
+    Estimate(mean=2.0, std=1.0, low=-0.48..., high=4.48..., seeds=3)
+    """
+    known = np.asarray([value for value in values if np.isfinite(value)], dtype=np.float64)
+    n = known.size
+    mean = float(known.mean()) if n else nan
+    if n < 2:
+        return Estimate(mean, nan, nan, nan, n)
+    std = float(known.std(ddof=1))
+    half = float(stdtrit(n - 1, 1 - 0.025 / comparisons)) * std / sqrt(n)
+    return Estimate(mean, std, mean - half, mean + half, n)
+
+
+def final(run: Run, method: str, column: str) -> list[float]:
+    """A column's value at the last evaluated round, for every seed that stayed finite."""
+    found = curves(run, method, column)
+    return found.values[:, -1].tolist() if found.rounds.size else []
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A method against the reference, by final test RMSE in Wh per window."""
+
+    method: str
+    reference: str
+    difference: Estimate
+    """Method minus reference, seed by seed: below zero the method is better"""
+    percent: float
+    """Mean difference as a percentage of the reference's RMSE on the same seeds"""
+    better: int
+    vehicles: int
+    """Vehicles on which the method's error is lower, and all that train"""
+
+
+def compare(run: Run) -> list[Comparison]:
+    """Every other method against the reference, if they have a finished seed in common."""
+    reference = run.reference
+    others = [method for method in run.methods if method != reference]
+    found = []
+    for method in others:
+        curve = difference(run, method)
+        if not curve.seeds or not curve.rounds.size:
+            continue
+        change = estimate(curve.values[:, -1].tolist(), comparisons=len(others))
+        base = curves(run, reference, "test_rmse")
+        rows = [base.seeds.index(seed) for seed in curve.seeds]
+        level = float(base.values[rows][:, base.rounds == curve.rounds[-1]].mean())
+        own = vehicle_rmse(run, method, curve.seeds)
+        other = vehicle_rmse(run, reference, curve.seeds)
+        shared = [vehicle for vehicle in own if vehicle in other]
+        better = sum(own[vehicle] < other[vehicle] for vehicle in shared)
+        found.append(
+            Comparison(method, reference, change, 100 * change.mean / level, better, len(shared))
+        )
+    return found
+
+
+def vehicle_rmse(
+    run: Run, method: str, seeds: Sequence[int] | None = None, model: str = "last"
+) -> dict[str, float]:
+    """RMSE of each vehicle that trains, mean over seeds; by default all that stayed finite."""
+    rows = where(run.vehicles, method=method, model=model, stratum="all", held_out=False)
+    bad = diverged(run, method)
+    found: dict[str, list[float]] = {}
+    for vehicle, seed, rmse in zip(rows["vehicle"], rows["seed"], rows["rmse"], strict=True):
+        if (seed in seeds if seeds is not None else seed not in bad) and np.isfinite(rmse):
+            found.setdefault(vehicle, []).append(float(rmse))
+    return {vehicle: float(np.mean(values)) for vehicle, values in found.items()}
+
+
+def stratum_rmse(run: Run, method: str, model: str = "last") -> dict[str, list[float]]:
+    """Pooled RMSE of each stratum, one value for each seed that stayed finite."""
+    rows = where(run.vehicles, method=method, model=model, held_out=False)
+    bad = diverged(run, method)
+    seeds = [seed for seed in dict.fromkeys(rows["seed"].tolist()) if seed not in bad]
+    found: dict[str, list[float]] = {}
+    for stratum in dict.fromkeys(rows["stratum"]):
+        if stratum == "all":
+            continue
+        for seed in seeds:
+            own = where(rows, stratum=stratum, seed=seed)
+            windows = own["windows"].astype(np.float64)
+            if windows.sum():
+                # A vehicle without windows in the stratum has no RMSE: 0 × NaN must not spread.
+                squared = np.where(windows > 0, windows * own["rmse"] ** 2, 0.0).sum()
+                found.setdefault(stratum, []).append(sqrt(squared / windows.sum()))
+    return found

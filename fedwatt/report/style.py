@@ -1,0 +1,230 @@
+"""How figures look: one palette, one type size, no decoration.
+
+A method has the same colour, dash and marker in every figure of every report. The colours are those
+of Okabe and Ito, made a little darker where text in them would be too faint, and can be told apart
+with any colour vision; marker and dash repeat the distinction without colour.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, Final, ParamSpec
+from urllib.parse import quote
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+INK: Final = "#1f2429"
+MUTED: Final = "#68717a"
+GRID: Final = "#e3e6e9"
+PAPER: Final = "#fefefe"
+
+WIDTH_IN: Final = 4.6
+"""Width of every figure. With 9-point type it is readable at 360 pixels and in one paper column."""
+
+STYLE: Final[dict[Any, Any]] = {
+    "font.size": 9,
+    "axes.titlesize": 9.5,
+    "axes.titlelocation": "left",
+    "axes.titleweight": "bold",
+    "axes.titlepad": 8,
+    "axes.labelsize": 9,
+    "axes.labelcolor": MUTED,
+    "axes.edgecolor": MUTED,
+    "axes.linewidth": 0.6,
+    "axes.facecolor": PAPER,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.spines.left": False,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.axisbelow": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.8,
+    "text.color": INK,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.labelsize": 8.5,
+    "ytick.labelsize": 8.5,
+    "xtick.major.size": 3,
+    "ytick.major.size": 0,
+    "xtick.major.width": 0.6,
+    "lines.linewidth": 1.9,
+    "lines.solid_capstyle": "round",
+    "legend.frameon": False,
+    "legend.fontsize": 8.5,
+    "figure.facecolor": PAPER,
+    "savefig.facecolor": PAPER,
+    "figure.constrained_layout.use": True,
+    "figure.constrained_layout.h_pad": 0.06,
+    "figure.constrained_layout.w_pad": 0.04,
+    # A dollar sign in somebody's label is a dollar sign.
+    "text.parse_math": False,
+    # Text stays text: small files, selectable, and in the reader's own font on a page.
+    "svg.fonttype": "none",
+    "pdf.fonttype": 42,
+    # Without a fixed salt every drawing of the same run would be a different file.
+    "svg.hashsalt": "fedwatt",
+}
+
+
+@dataclass(frozen=True)
+class Look:
+    """A method's appearance, on a light and on a dark page."""
+
+    colour: str
+    dark: str
+    marker: str
+    dash: str | tuple[int, tuple[int, ...]] = "-"
+
+
+LOOKS: Final = {
+    "fedavg": Look("#d55e00", "#ff9248", "o"),
+    "fo-ri-fedavg": Look("#0072b2", "#5bb8f0", "D"),
+    "fedprox": Look("#00865f", "#35cfa2", "s"),
+    "fo-fedavg": Look("#a8447f", "#ec8fc6", "^"),
+    "ri-fedavg": Look("#9a7000", "#e8bd45", "v"),
+    "scaffold": Look("#6a4ba3", "#b79df0", "P", "--"),
+    "fednova": Look("#7f4f24", "#d0a075", "X", "--"),
+    "fedadam": Look("#4d7c0f", "#a3d15a", "<", "--"),
+    "moon": Look("#be185d", "#fb7fb3", ">", (0, (1, 1))),
+    "feddyn": Look("#0e7490", "#58cfe6", "h", (0, (1, 1))),
+    "fedel": Look("#57606a", "#adb7c1", "*", (0, (1, 1))),
+}
+
+NAMES: Final = {
+    "fedavg": "FedAvg",
+    "fedprox": "FedProx",
+    "fo-fedavg": "FO-FedAvg",
+    "ri-fedavg": "RI-FedAvg",
+    "fo-ri-fedavg": "FO-RI-FedAvg",
+    "scaffold": "SCAFFOLD",
+    "fednova": "FedNova",
+    "fedadam": "FedAdam",
+    "moon": "MOON",
+    "feddyn": "FedDyn",
+    "fedel": "FedEL",
+}
+
+PARTS: Final = {
+    "training": Look("#5c6f82", "#9fb2c6", "s"),
+    "preconditioner": Look("#2f9e8f", "#5fd3c3", "s"),
+    "probe": Look("#e0a100", "#f5c84c", "s"),
+    "spectral": Look("#b0567a", "#e597b6", "s"),
+    "aggregation": Look("#8f9aa5", "#76828e", "s"),
+    "evaluation": Look("#d3d8dd", "#454d55", "s"),
+}
+"""Parts of a round's time."""
+
+
+def name_of(label: str) -> str:
+    """A method's name as people write it; labels of one's own stay as they are.
+
+    >>> name_of("fo-ri-fedavg"), name_of("fedavg (night)"), name_of("half rate")
+    ('FO-RI-FedAvg', 'FedAvg (night)', 'half rate')
+    """
+    base, _, rest = label.partition(" (")
+    return NAMES.get(base, base) + (f" ({rest}" if rest else "")
+
+
+def looks(methods: Sequence[str]) -> dict[str, Look]:
+    """The appearance of each method; labels without one of their own take what is left over."""
+    known = {method: LOOKS[method] for method in methods if method in LOOKS}
+    spare = [look for look in LOOKS.values() if look not in known.values()] or list(LOOKS.values())
+    others = [method for method in methods if method not in known]
+    for place, method in enumerate(others):
+        known[method] = spare[place % len(spare)]
+    return known
+
+
+P = ParamSpec("P")
+
+
+def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
+    """Let a figure be drawn in the style of this module, whatever the caller has set."""
+
+    @wraps(draw)
+    def drawn(*args: P.args, **kwargs: P.kwargs) -> Figure:
+        with matplotlib.rc_context():
+            matplotlib.rcdefaults()
+            matplotlib.rcParams.update(STYLE)
+            figure = draw(*args, **kwargs)
+            # Arranged once and for all here, not again for each kind of file.
+            figure.draw_without_rendering()
+            figure.set_layout_engine("none")
+            return figure
+
+    return drawn
+
+
+def spread(positions: Sequence[float], gap: float) -> list[float]:
+    """Positions moved apart to at least `gap`, as little as possible and in the same order.
+
+    >>> spread([1.0, 1.0, 5.0], gap=2.0)
+    [0.0, 2.0, 5.0]
+    """
+    order = sorted(range(len(positions)), key=lambda i: positions[i])
+    groups: list[tuple[float, int]] = []  # centre and size of labels that touch
+    for index in order:
+        groups.append((positions[index], 1))
+        while len(groups) > 1 and _touch(groups[-2], groups[-1], gap):
+            (c1, n1), (c2, n2) = groups[-2:]
+            groups[-2:] = [((c1 * n1 + c2 * n2) / (n1 + n2), n1 + n2)]
+    placed = [c + (k - (n - 1) / 2) * gap for c, n in groups for k in range(n)]
+    result = [0.0] * len(positions)
+    for index, position in zip(order, placed, strict=True):
+        result[index] = position
+    return result
+
+
+def _touch(below: tuple[float, int], above: tuple[float, int], gap: float) -> bool:
+    return above[0] - below[0] < (below[1] + above[1]) / 2 * gap
+
+
+def label_lines(axes: Axes, ends: dict[str, float], appearance: dict[str, Look]) -> None:
+    """Write each method's name at the right of the axes, level with the end of its line."""
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    figure.draw_without_rendering()  # fixes the height of the axes, which the gap depends on
+    low, high = axes.get_ylim()
+    gap = 11.5 * (high - low) / (axes.bbox.height * 72 / figure.dpi)
+    for method, y in zip(ends, spread(list(ends.values()), gap), strict=True):
+        text = axes.annotate(
+            name_of(method),
+            (1, y),
+            xycoords=("axes fraction", "data"),
+            xytext=(5, 0),
+            textcoords="offset points",
+            va="center",
+            color=appearance[method].colour,
+            weight="bold",
+            annotation_clip=False,
+        )
+        text.set_gid(series(method))
+
+
+def horizontal(axes: Axes) -> None:
+    """Grid lines for values that run from left to right."""
+    axes.grid(axis="x")
+    axes.grid(visible=False, axis="y")
+
+
+def legend(figure: Figure, **settings: float) -> None:
+    """Names beside their marks, above everything and without taking width from it."""
+    figure.legend(loc="outside upper left", ncols=3, **({"handletextpad": 0.1} | settings))
+
+
+def series(method: str) -> str:
+    """Mark of what belongs to a method in an SVG file, so that a page can hide it.
+
+    >>> series('half "rate"')
+    'series:half%20%22rate%22'
+    """
+    return f"series:{quote(method, safe='')}"
+
+
+def note(axes: Axes, text: str) -> None:
+    """A figure without data says why, in the middle of its axes."""
+    axes.set_axis_off()
+    axes.text(0.5, 0.5, text, ha="center", va="center", transform=axes.transAxes, color=MUTED)

@@ -1,0 +1,153 @@
+"""A table, and its forms: Markdown, LaTeX, CSV, and rows of text for a page."""
+
+import csv
+import io
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isinf, isnan
+
+from fedwatt.report.statistics import Estimate
+
+Cell = str | int | float | Estimate
+
+
+@dataclass(frozen=True)
+class Column:
+    """A heading, the unit below it and how many decimals its numbers have."""
+
+    title: str
+    unit: str = ""
+    digits: int = 1
+
+    @property
+    def heading(self) -> str:
+        """Title and unit in one line."""
+        return f"{self.title} ({self.unit})" if self.unit else self.title
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of cells under columns, and a note that says what the numbers are."""
+
+    name: str
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    note: str = ""
+
+    def text_rows(self) -> list[list[str]]:
+        """Every cell as it is shown to people."""
+        return [
+            [shown(cell, column.digits) for cell, column in zip(row, self.columns, strict=True)]
+            for row in self.rows
+        ]
+
+    def markdown(self) -> str:
+        """The table in Markdown, with its title above and its note below."""
+        head = [_markdown(column.heading) for column in self.columns]
+        lines = [head, ["---", *["--:"] * (len(head) - 1)]]
+        lines += [[_markdown(cell) for cell in row] for row in self.text_rows()]
+        body = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+        return f"**{self.title}**\n\n{body}\n" + (f"\n{self.note}\n" if self.note else "")
+
+    def latex(self) -> str:
+        """The table in LaTeX with booktabs rules."""
+        head = " & ".join(_latex(column.heading) for column in self.columns)
+        rows = "\n".join(" & ".join(_latex(c) for c in row) + r" \\" for row in self.text_rows())
+        note = f"\n\n\\smallskip\\footnotesize {_latex(self.note)}" if self.note else ""
+        return (
+            f"\\begin{{table}}[t]\n\\centering\n\\caption{{{_latex(self.title)}}}\n"
+            f"\\label{{tab:{self.name}}}\n\\begin{{tabular}}{{l{'r' * (len(self.columns) - 1)}}}\n"
+            f"\\toprule\n{head} \\\\\n\\midrule\n{rows}\n\\bottomrule\n\\end{{tabular}}{note}\n"
+            "\\end{table}\n"
+        )
+
+    def csv(self) -> str:
+        """The numbers at full precision; an estimate takes five columns."""
+        wide = [
+            any(isinstance(row[i], Estimate) for row in self.rows) for i in range(len(self.columns))
+        ]
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(
+            heading
+            for column, is_wide in zip(self.columns, wide, strict=True)
+            for heading in (_parts(column.heading) if is_wide else [column.heading])
+        )
+        for row in self.rows:
+            writer.writerow(
+                value
+                for cell, is_wide in zip(row, wide, strict=True)
+                for value in (_values(cell) if is_wide else [cell])
+            )
+        return out.getvalue()
+
+
+def shown(cell: Cell, digits: int = 1) -> str:
+    """A cell as it is shown to people.
+
+    >>> shown(Estimate(52.91, 0.42, 51.87, 53.95, 3))
+    '52.9 ± 0.4 [51.9, 54.0]'
+    >>> shown(-0.25, 2), shown(float("nan")), shown(float("inf"))
+    ('−0.25', '–', 'never')
+    """
+    if isinstance(cell, Estimate):
+        if isnan(cell.std):
+            return shown(cell.mean, digits)
+        interval = f"[{shown(cell.low, digits)}, {shown(cell.high, digits)}]"
+        return f"{mean_and_spread(cell, digits)} {interval}"
+    if isinstance(cell, float):
+        if isnan(cell):
+            return "–"
+        if isinf(cell):
+            return "never"
+        return f"{cell:.{digits}f}".replace("-", "−")
+    return str(cell)
+
+
+def mean_and_spread(one: Estimate, digits: int = 1) -> str:
+    """An estimate without its interval; the mean alone if there is one seed.
+
+    >>> mean_and_spread(Estimate(52.91, 0.42, 51.87, 53.95, 3))
+    '52.9 ± 0.4'
+    """
+    mean = shown(one.mean, digits)
+    return mean if isnan(one.std) else f"{mean} ± {shown(one.std, digits)}"
+
+
+def _parts(heading: str) -> Sequence[str]:
+    return [f"{heading} {part}" for part in ("mean", "std", "low", "high", "seeds")]
+
+
+def _values(cell: Cell) -> Sequence[Cell]:
+    if isinstance(cell, Estimate):
+        return [cell.mean, cell.std, cell.low, cell.high, cell.seeds]
+    return [cell, "", "", "", ""]
+
+
+def _markdown(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "±": r"$\pm$",
+    "−": r"$-$",
+    "–": r"--",
+    "≥": r"$\ge$",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "ε": r"$\varepsilon$",
+    "Σ": r"$\Sigma$",
+    "°": r"$^\circ$",
+    "×": r"$\times$",
+    "₂": r"$_2$",
+    "…": r"\dots{}",
+} | {sign: "\\" + sign for sign in "&%$#_{}"}
+
+
+def _latex(text: str) -> str:
+    return re.sub(".", lambda sign: _LATEX.get(sign.group(), sign.group()), text)

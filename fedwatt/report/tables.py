@@ -1,0 +1,219 @@
+"""The tables of a report."""
+
+from collections.abc import Callable
+from math import isnan
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from fedwatt.metrics import EPSILON_Y_WH, NEAR_ZERO_WH, rounds_to_threshold
+from fedwatt.report.curves import curves, diverged
+from fedwatt.report.load import Run, load_run
+from fedwatt.report.privacy import privacy_table, private_methods, spent
+from fedwatt.report.statistics import Estimate, compare, estimate, final, stratum_rmse
+from fedwatt.report.style import name_of
+from fedwatt.report.table import Cell, Column, Table, mean_and_spread, shown
+from fedwatt.report.times import PARTS, diagnostics, mean_seconds
+
+MARGINS = (0.25, 0.10, 0.02)
+"""Targets of the table of rounds, as shares above the lowest final error of the run."""
+
+
+def results_table(run: Run) -> Table:
+    """Final errors of every method."""
+    columns = {
+        "test_rmse": Column("RMSE", "Wh"),
+        "test_mae": Column("MAE", "Wh"),
+        "test_wmape": Column("wMAPE", "%"),
+        "test_mape": Column("MAPE", "%"),
+        "test_rmse_macro": Column("RMSE, vehicle mean", "Wh"),
+        "test_rmse_weighted": Column("RMSE, weighted mean", "Wh"),
+        "best_test_rmse": Column("RMSE, best validated", "Wh"),
+        "held_out_rmse": Column("RMSE, held-out vehicles", "Wh"),
+    }
+    found = {
+        method: {column: estimate(final(run, method, column)) for column in columns}
+        for method in run.methods
+    }
+    if all(isnan(own["held_out_rmse"].mean) for own in found.values()):
+        del columns["held_out_rmse"]
+    rows: list[tuple[Cell, ...]] = [
+        (name_of(method), outcome(run, method), *(own[column] for column in columns))
+        for method, own in found.items()
+    ]
+    near_zero = [value for m in run.methods for value in final(run, m, "test_near_zero")]
+    share = f" ({100 * float(np.mean(near_zero)):.0f} % of them here)" if near_zero else ""
+    return Table(
+        "results",
+        "Final test errors, per window",
+        (Column("Method"), Column("Seeds"), *columns.values()),
+        tuple(rows),
+        "Mean ± standard deviation over seeds [95 % interval of the mean]. Diverged seeds count in "
+        "no mean. RMSE, MAE, MAPE and wMAPE pool the windows of all vehicles; the vehicle mean "
+        "counts every vehicle the same, the weighted mean by its training windows. MAPE divides by "
+        f"|Y| + {EPSILON_Y_WH:g} Wh and is ruled by windows with |Y| < {NEAR_ZERO_WH:g} Wh{share}; "
+        "wMAPE = Σ|e| / Σ|Y| is not.",
+    )
+
+
+def final_results(folder: Path) -> tuple[list[str], list[list[str]]]:
+    """Heading and rows of the few figures that a terminal has room for."""
+    run = load_run(folder)
+    columns = {
+        "test_rmse": "RMSE (Wh)",
+        "test_mae": "MAE (Wh)",
+        "test_wmape": "wMAPE (%)",
+        "best_test_rmse": "RMSE, best validated (Wh)",
+    }
+    rows = [
+        [name_of(method)]
+        + [mean_and_spread(estimate(final(run, method, column))) for column in columns]
+        + [outcome(run, method)]
+        for method in run.methods
+    ]
+    header = ["Method", *columns.values(), "Seeds"]
+    if private_methods(run):
+        rows = [[*row, spent(run, m)] for row, m in zip(rows, run.methods, strict=True)]
+        header.append("ε")
+    return header, rows
+
+
+def outcome(run: Run, method: str) -> str:
+    """How many seeds finished, and which diverged when: "2; seed 3 diverged at round 17"."""
+    finished = len(final(run, method, "test_rmse"))
+    lost: dict[int, list[str]] = {}
+    for seed, at in sorted(diverged(run, method).items()):
+        lost.setdefault(at, []).append(str(seed))
+    cases = [
+        f"seed{'s' if len(seeds) > 1 else ''} {', '.join(seeds)} diverged at round {at}"
+        for at, seeds in sorted(lost.items())
+    ]
+    return "; ".join([str(finished), *cases])
+
+
+def differences_table(run: Run) -> Table:
+    """Every method against the reference, seed by seed."""
+    found = compare(run)
+    level = "95 % interval" + (f", held by all {len(found)} at once" if len(found) > 1 else "")
+    return Table(
+        "differences",
+        f"Difference from {name_of(run.reference)} in final test RMSE",
+        (
+            Column("Method"),
+            Column("Difference", "Wh", 2),
+            Column("Relative", "%"),
+            Column("More than noise?"),
+            Column("Vehicles with lower error"),
+            Column("Paired seeds"),
+        ),
+        tuple(
+            (
+                name_of(one.method),
+                one.difference,
+                one.percent,
+                _above_noise(one.difference),
+                f"{one.better} of {one.vehicles}",
+                one.difference.seeds,
+            )
+            for one in found
+        ),
+        f"Below zero: better than {name_of(run.reference)}. Mean ± standard deviation of the "
+        f"differences at equal seeds [{level}]. A difference counts as more than noise when the "
+        "interval leaves zero out; it covers the randomness of training, not the choice of fleet.",
+    )
+
+
+def _above_noise(difference: Estimate) -> str:
+    if difference.seeds < 2:
+        return "one seed cannot tell"
+    return "yes" if difference.above_noise else "no"
+
+
+def thresholds_table(run: Run) -> Table:
+    """Rounds until the test error first reaches a target (`eq:rounds_to_threshold`)."""
+    finals = {method: final(run, method, "test_rmse") for method in run.methods}
+    lowest = min((float(np.mean(own)) for own in finals.values() if own), default=float("nan"))
+    targets = [lowest * (1 + margin) for margin in MARGINS]
+    return Table(
+        "rounds-to-threshold",
+        "Rounds until the test RMSE first reaches a target",
+        (Column("Method"), *(Column(f"≤ {shown(target)} Wh") for target in targets)),
+        tuple(
+            (name_of(method), *(_rounds_to(run, method, target) for target in targets))
+            for method in run.methods
+        ),
+        "Median over seeds, and how many of them got there. The targets are "
+        + ", ".join(f"{100 * margin:g} %" for margin in MARGINS)
+        + " above the lowest final mean of this run: they compare methods within it only. Rounds "
+        "without an evaluation cannot count.",
+    )
+
+
+def _rounds_to(run: Run, method: str, target: float) -> str:
+    found = curves(run, method, "test_rmse")
+    lost = list(found.lost.values())
+    every = [(found.rounds, own) for own in found.values] + lost
+    when = [rounds_to_threshold(at.astype(int).tolist(), v.tolist(), target) for at, v in every]
+    reached = [at for at in when if at != float("inf")]
+    if not when:
+        return "–"
+    return f"{median(reached):g} ({len(reached)} of {len(when)})" if reached else "never"
+
+
+def strata_table(run: Run) -> Table:
+    """Final error by driving regime."""
+    found = {method: stratum_rmse(run, method) for method in run.methods}
+    strata = list(dict.fromkeys(name for own in found.values() for name in own))
+    return Table(
+        "strata",
+        "Final test RMSE by driving regime, Wh per window",
+        (Column("Windows"), *(Column(name_of(method)) for method in run.methods)),
+        tuple(
+            (name, *(estimate(found[method].get(name, [])) for method in run.methods))
+            for name in strata
+        ),
+        "Mean ± standard deviation over seeds [95 % interval of the mean], windows of all vehicles "
+        "that train pooled.",
+    )
+
+
+def time_table(run: Run) -> Table:
+    """Seconds of a round, and the share of diagnostics (`eq:diag_fraction`)."""
+    rows: list[tuple[Cell, ...]] = []
+    for method in run.methods:
+        own = mean_seconds(run, method)
+        if own:
+            now, amortised = diagnostics(run, method)
+            parts = [own[part] * 1e3 for part in PARTS]
+            rows.append((name_of(method), sum(parts), *parts, 100 * now, 100 * amortised))
+    return Table(
+        "time",
+        "Mean time of a round and seed",
+        (
+            Column("Method"),
+            Column("Round", "ms"),
+            *(Column(part.capitalize(), "ms") for part in PARTS),
+            Column("Diagnostics, when done", "%"),
+            Column("Diagnostics, amortised", "%"),
+        ),
+        tuple(rows),
+        "Wall-clock time of the stack divided by the seeds in it. Diagnostics are probe and "
+        "spectral ratio as a share of a round without evaluation: in rounds that have them, and "
+        "over all rounds.",
+    )
+
+
+TABLES: tuple[Callable[[Run], Table], ...] = (
+    results_table,
+    differences_table,
+    privacy_table,
+    thresholds_table,
+    strata_table,
+    time_table,
+)
+
+
+def tables(run: Run) -> list[Table]:
+    """All tables that have rows."""
+    return [table for make in TABLES if (table := make(run)).rows]

@@ -1,0 +1,112 @@
+"""The whole report of a run folder: figures, tables and one page that holds them all."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from fedwatt.errors import RunError
+from fedwatt.report.answer import answer
+from fedwatt.report.facts import fleet_facts, machine_facts, run_facts
+from fedwatt.report.figures import FIGURES
+from fedwatt.report.load import Run, load_run, together
+from fedwatt.report.statistics import estimate, final
+from fedwatt.report.style import GRID, INK, LOOKS, MUTED, PAPER, PARTS, looks, name_of
+from fedwatt.report.svg import inline, to_pdf, to_svg
+from fedwatt.report.table import Table, shown
+from fedwatt.report.tables import outcome, tables
+from fedwatt.runs.files import write_atomically, write_text
+
+VARIABLES = {
+    INK: "--ink",
+    MUTED: "--muted",
+    GRID: "--grid",
+    PAPER: "--paper",
+    **{look.colour: f"--method-{name}" for name, look in LOOKS.items()},
+    **{look.colour: f"--part-{name}" for name, look in PARTS.items()},
+}
+"""Colour of a figure → CSS variable of the page, which has a light and a dark value."""
+
+
+def write_report(*folders: Path, out: Path | None = None) -> Path:
+    """Write report.html, figures/ and tables/ and return the path of the page.
+
+    One run folder gets its report inside it unless `out` says otherwise; several are compared on
+    one page in the folder `out`.
+    """
+    if not folders:
+        raise RunError("A report needs at least one run folder.")
+    if out is None:
+        if len(folders) > 1:
+            raise RunError(
+                "A report on several runs needs a folder of its own: give it with --out."
+            )
+        out = folders[0]
+    run = load_run(folders[0]) if len(folders) == 1 else together(folders)
+    made = tables(run)
+    for table in made:
+        write_text(out / "tables" / f"{table.name}.md", table.markdown())
+        write_text(out / "tables" / f"{table.name}.tex", table.latex())
+        write_text(out / "tables" / f"{table.name}.csv", table.csv())
+    figures = []
+    for kind in FIGURES:
+        figure = kind.draw(run)
+        svg, pdf = to_svg(figure), to_pdf(figure)
+        _write_bytes(out / "figures" / f"{kind.name}.svg", svg)
+        _write_bytes(out / "figures" / f"{kind.name}.pdf", pdf)
+        markup = inline(svg, kind.name, kind.title, VARIABLES)
+        figures.append(
+            {"name": kind.name, "title": kind.title, "svg": markup, "caption": kind.caption}
+        )
+    page = out / "report.html"
+    write_text(page, render(run, figures, made))
+    return page
+
+
+def render(run: Run, figures: Sequence[dict[str, str | Markup]], made: Sequence[Table]) -> str:
+    """The page as text."""
+    pages = Environment(
+        loader=PackageLoader("fedwatt.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    appearance = looks(run.methods)
+    return pages.get_template("report.html.jinja").render(
+        title=" and ".join(origin.name for origin in run.origins),
+        answer=answer(run),
+        methods=[
+            {
+                "label": method,
+                "name": name_of(method),
+                "colour": VARIABLES[appearance[method].colour],
+                "rmse": estimate(final(run, method, "test_rmse")),
+                "outcome": outcome(run, method),
+            }
+            for method in run.methods
+        ],
+        origins=[
+            {
+                "name": origin.name,
+                "config": origin.config,
+                "fleet": fleet_facts(origin),
+                "machine": machine_facts(origin),
+            }
+            for origin in run.origins
+        ],
+        run_facts=run_facts(run),
+        figures=figures,
+        tables=made,
+        light={VARIABLES[look.colour]: look.colour for look in (*LOOKS.values(), *PARTS.values())},
+        dark={VARIABLES[look.colour]: look.dark for look in (*LOOKS.values(), *PARTS.values())},
+        shown=shown,
+    )
+
+
+def _write_bytes(path: Path, data: bytes) -> None:
+    def write(file: Path) -> None:
+        file.write_bytes(data)
+
+    write_atomically(path, write)

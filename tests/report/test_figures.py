@@ -1,0 +1,138 @@
+import matplotlib
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from fedwatt.report.curves import Curves
+from fedwatt.report.figures import (
+    FIGURES,
+    convergence_figure,
+    roughness_figure,
+    time_figure,
+    vehicles_figure,
+)
+from fedwatt.report.figures.lines import draw_curves
+from fedwatt.report.load import load_run
+from fedwatt.report.style import LOOKS, PARTS, looks, spread
+from fedwatt.report.svg import inline, to_pdf, to_svg
+from tests.report.conftest import make_run, test_rmse_wh
+
+
+@pytest.fixture(scope="module")
+def run(run_folder):
+    return load_run(run_folder)
+
+
+def texts(figure: Figure) -> str:
+    figure.draw_without_rendering()
+    return " ".join(t.get_text() for t in figure.findobj(matplotlib.text.Text))
+
+
+def lines(axes, method):
+    return [line for line in axes.lines if line.get_gid() == f"series:{method}"]
+
+
+@pytest.mark.parametrize("kind", FIGURES, ids=lambda kind: kind.name)
+def test_every_figure_names_its_methods_or_parts(kind, run):
+    shown = texts(kind.draw(run))
+    assert "FO-RI-FedAvg" in shown
+    assert kind.caption
+
+
+def test_drawing_leaves_the_callers_style_alone(run):
+    before = dict(matplotlib.rcParams)
+    convergence_figure(run)
+    assert dict(matplotlib.rcParams) == before
+
+
+def test_convergence_shows_means_of_finished_seeds_and_the_lost_one(run):
+    axes, below = convergence_figure(run).axes
+    mean, lost, cross = lines(axes, "fo-ri-fedavg")
+    expected = np.mean([test_rmse_wh("fo-ri-fedavg", seed, 12) for seed in (1, 3)])
+    assert mean.get_ydata()[12] == pytest.approx(expected)
+    assert lost.get_xdata()[-1] == 16 and cross.get_marker() == "x"
+    gap = lines(below, "fo-ri-fedavg")[0].get_ydata()
+    assert gap[-1] < -1
+
+
+def test_start_far_above_is_told_instead_of_shown(tmp_path):
+    run = load_run(make_run(tmp_path / "run", methods=("fedavg",), seeds=(1,)))
+    shown = {}
+    for start in (118.0, 62.0):
+        axes = Figure().subplots()
+        values = np.array([[start, 60.0, 58.0]])
+        draw_curves(axes, run, lambda _, v=values: Curves(np.arange(3.0), v, (1,), {}))
+        shown[start] = (axes.get_ylim()[1], [text.get_text() for text in axes.texts])
+    high, texts = shown[118.0]
+    assert high < 61 and "↑ starts at 118" in texts
+    high, texts = shown[62.0]
+    assert high > 62 and texts == ["FedAvg"]
+
+
+def test_single_method_has_no_difference(tmp_path):
+    run = load_run(make_run(tmp_path / "run", methods=("fedavg",)))
+    assert len(convergence_figure(run).axes) == 1
+
+
+def test_roughness_says_when_there_is_none(tmp_path):
+    plain = load_run(make_run(tmp_path / "plain", methods=("fedavg",)))
+    assert "None of these methods measures roughness" in texts(roughness_figure(plain))
+    flat = load_run(make_run(tmp_path / "flat", flat=True))
+    assert "roughness is 0 everywhere" in texts(roughness_figure(flat))
+
+
+def test_roughness_tells_its_correlation(run):
+    shown = texts(roughness_figure(run)).replace("\n", " ")
+    rank = run.rounds["spearman"].astype(float)
+    rank = rank[np.isfinite(rank)]
+    assert f"rank correlation {rank.mean():+.2f} over {rank.size} rounds" in shown
+
+
+def test_vehicles_are_sorted_by_the_reference(run):
+    axes = vehicles_figure(run).axes[0]
+    names = [label.get_text() for label in axes.get_yticklabels()]
+    assert names == sorted(names) and len(names) == 20
+
+
+def test_time_bars_add_up(run):
+    bars = [p for p in time_figure(run).axes[0].patches if p.get_gid() == "series:fedavg"]
+    assert sum(bar.get_width() for bar in bars) == pytest.approx(92.0)
+
+
+@pytest.mark.parametrize("kind", FIGURES, ids=lambda kind: kind.name)
+def test_nothing_finished_is_still_a_figure(kind, tmp_path):
+    diverges = {(m, s): 1 for m in ("fedavg", "fo-ri-fedavg") for s in (1, 2, 3)}
+    run = load_run(make_run(tmp_path / "run", diverges=diverges))
+    kind.draw(run).draw_without_rendering()
+
+
+def test_files_are_the_same_every_time(run):
+    first, second = convergence_figure(run), convergence_figure(run)
+    assert to_svg(first) == to_svg(second)
+    assert to_pdf(first) == to_pdf(second)
+
+
+def test_inline_markup_follows_the_page(run):
+    svg = to_svg(convergence_figure(run))
+    markup = inline(svg, "convergence", 'Error "x"', {"#d55e00": "--method-fedavg"})
+    assert markup.startswith("<svg viewBox=") and markup.rstrip().endswith("</svg>")
+    assert 'aria-label="Error &quot;x&quot;"' in markup
+    assert "var(--method-fedavg)" in markup and "#d55e00" not in markup
+    assert 'data-series="fedavg"' in markup and "series:" not in markup
+    assert "font-family: inherit" in markup and "DejaVu" not in markup
+
+
+def test_methods_look_different():
+    colours = [look.colour for look in (*LOOKS.values(), *PARTS.values())]
+    assert len(set(colours)) == len(colours)
+    assert len({look.marker for look in LOOKS.values()}) == len(LOOKS)
+    found = looks(["half rate", "fedavg", "fo-ri-fedavg"])
+    assert found["fedavg"] == LOOKS["fedavg"]
+    assert found["half rate"] not in (LOOKS["fedavg"], LOOKS["fo-ri-fedavg"])
+
+
+def test_labels_are_spread_as_little_as_possible():
+    assert spread([5.0, 1.0], gap=2.0) == [5.0, 1.0]
+    assert spread([1.0, 1.2, 9.0], gap=1.0) == pytest.approx([0.6, 1.6, 9.0])
+    # The first pair is pushed apart into the third, so all three share one centre, 1.0.
+    assert spread([0.0, 0.0, 3.0], gap=2.5) == pytest.approx([-1.5, 1.0, 3.5])

@@ -1,0 +1,108 @@
+from math import isnan, nan, sqrt
+
+import numpy as np
+import pytest
+from pytest import approx
+from scipy import stats
+
+from fedwatt.report.curves import curves, difference, diverged
+from fedwatt.report.load import load_run
+from fedwatt.report.statistics import compare, estimate, final, stratum_rmse, vehicle_rmse
+from tests.report.conftest import ROUNDS, VEHICLES, make_run, test_rmse_wh
+
+
+@pytest.fixture(scope="module")
+def run(run_folder):
+    return load_run(run_folder)
+
+
+def test_interval_agrees_with_scipy():
+    values = [3.0, -1.0, 4.0, 1.5]
+    found = estimate(values)
+    low, high = stats.t.interval(0.95, 3, np.mean(values), stats.sem(values))
+    assert (found.low, found.high) == approx((low, high))
+    assert found.std == approx(np.std(values, ddof=1))
+
+
+def test_interval_widens_with_the_number_of_comparisons():
+    low, high = stats.t.interval(1 - 0.05 / 4, 2, 2, 1 / sqrt(3))
+    found = estimate([1.0, 2.0, 3.0], comparisons=4)
+    assert (found.low, found.high) == approx((low, high))
+
+
+def test_noise_is_an_interval_around_zero():
+    assert estimate([-1.0, -1.1, -0.9]).above_noise
+    assert estimate([1.0, 1.1, 0.9]).above_noise
+    assert not estimate([-1.0, 1.0, 0.5]).above_noise
+
+
+@pytest.mark.parametrize("values", [[5.0], [5.0, nan]])
+def test_one_seed_has_no_interval(values):
+    found = estimate(values)
+    assert found.mean == 5.0 and found.seeds == 1
+    assert isnan(found.std) and isnan(found.low) and not found.above_noise
+
+
+def test_no_seed_has_no_mean():
+    assert isnan(estimate([]).mean) and estimate([]).seeds == 0
+
+
+def test_diverged_seed_is_in_no_mean(run):
+    assert diverged(run, "fo-ri-fedavg") == {2: 17}
+    assert diverged(run, "fedavg") == {}
+    expected = [test_rmse_wh("fo-ri-fedavg", seed, ROUNDS) for seed in (1, 3)]
+    assert final(run, "fo-ri-fedavg", "test_rmse") == approx(expected)
+    assert len(final(run, "fedavg", "test_rmse")) == 3
+
+
+def test_diverged_seed_keeps_its_curve(run):
+    found = curves(run, "fo-ri-fedavg", "test_rmse")
+    assert found.seeds == (1, 3)
+    rounds, values = found.lost[2]
+    assert rounds.tolist() == list(range(17))
+    assert values[5] == approx(test_rmse_wh("fo-ri-fedavg", 2, 5))
+
+
+def test_differences_pair_seeds(run):
+    found = difference(run, "fo-ri-fedavg")
+    assert found.seeds == (1, 3)
+    gap = test_rmse_wh("fo-ri-fedavg", 3, 7) - test_rmse_wh("fedavg", 3, 7)
+    assert found.values[1, 7] == approx(gap)
+
+
+def test_comparison_by_hand(run):
+    (one,) = compare(run)
+    gaps = [
+        test_rmse_wh("fo-ri-fedavg", seed, ROUNDS) - test_rmse_wh("fedavg", seed, ROUNDS)
+        for seed in (1, 3)
+    ]
+    level = np.mean([test_rmse_wh("fedavg", seed, ROUNDS) for seed in (1, 3)])
+    assert one.difference.mean == approx(np.mean(gaps))
+    assert one.percent == approx(100 * np.mean(gaps) / level)
+    # The fixture makes every fifth vehicle 5 % worse, more than the 3 % that the method gains.
+    assert (one.better, one.vehicles) == (16, 20)
+
+
+def test_vehicles_are_means_over_finished_seeds(run):
+    found = vehicle_rmse(run, "fo-ri-fedavg")
+    finals = [test_rmse_wh("fo-ri-fedavg", seed, ROUNDS) for seed in (1, 3)]
+    assert list(found) == list(VEHICLES)
+    assert found["car-02"] == approx(0.64 * np.mean(finals))
+
+
+def test_strata_pool_windows(run):
+    found = stratum_rmse(run, "fedavg")
+    # Vehicles have equal numbers of windows, so the pooled RMSE is the root of the mean square.
+    scale = sqrt(np.mean([(0.6 + 0.04 * k) ** 2 for k in range(20)]))
+    finals = [test_rmse_wh("fedavg", seed, ROUNDS) for seed in (1, 2, 3)]
+    assert found["speed: under 20 km/h"] == approx([1.15 * scale * f for f in finals])
+    assert found["speed: 20 to 60 km/h"] == approx([0.85 * scale * f for f in finals])
+    assert "all" not in found
+
+
+def test_method_without_a_finished_seed_is_not_compared(tmp_path):
+    folder = make_run(tmp_path / "run", diverges={("fo-ri-fedavg", s): 4 for s in (1, 2, 3)})
+    run = load_run(folder)
+    assert compare(run) == []
+    assert final(run, "fo-ri-fedavg", "test_rmse") == []
+    assert curves(run, "fo-ri-fedavg", "test_rmse").values.shape == (0, 0)
