@@ -1,6 +1,6 @@
 """Regression losses, element by element; the mean over a batch is taken by the caller."""
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 from typing import Final
 
 import torch
@@ -8,18 +8,45 @@ from torch import Tensor
 
 from fedwatt.errors import SettingError, unknown
 
-Loss = Callable[[Tensor, Tensor], Tensor]
+
+class Loss(ABC):
+    """A function of prediction and target, and its slope in the prediction."""
+
+    @abstractmethod
+    def __call__(self, prediction: Tensor, target: Tensor) -> Tensor:
+        """Loss of each element."""
+
+    @abstractmethod
+    def slope(self, prediction: Tensor, target: Tensor) -> Tensor:
+        """Its derivative with respect to `prediction`."""
 
 
-def squared(prediction: Tensor, target: Tensor) -> Tensor:
-    """(prediction - target)²; its batch mean is the MSE."""
-    return (prediction - target) ** 2
+class Squared(Loss):
+    """e² with e = prediction - target; its batch mean is the MSE."""
+
+    def __call__(self, prediction: Tensor, target: Tensor) -> Tensor:
+        """e²."""
+        return (prediction - target) ** 2
+
+    def slope(self, prediction: Tensor, target: Tensor) -> Tensor:
+        """2e."""
+        return 2 * (prediction - target)
 
 
-def huber(prediction: Tensor, target: Tensor) -> Tensor:
+class Huber(Loss):
     """e²/2 for |e| <= 1 and |e| - 1/2 beyond, e in units of the label's scale."""
-    return torch.nn.functional.huber_loss(prediction, target, reduction="none", delta=1.0)
 
+    def __call__(self, prediction: Tensor, target: Tensor) -> Tensor:
+        """Quadratic inside, linear outside."""
+        return torch.nn.functional.huber_loss(prediction, target, reduction="none", delta=1.0)
+
+    def slope(self, prediction: Tensor, target: Tensor) -> Tensor:
+        """e, at most 1 in size."""
+        return (prediction - target).clamp(-1, 1)
+
+
+squared: Final = Squared()
+huber: Final = Huber()
 
 LOSSES: Final[dict[str, Loss]] = {"mse": squared, "huber": huber}
 

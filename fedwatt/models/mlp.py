@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fedwatt.errors import check
 from fedwatt.models.layout import Layout
+from fedwatt.models.loss import Loss
 from fedwatt.models.model import Model, Parts, uniform
 
 
@@ -64,6 +65,32 @@ class MLP(Model):
     def head(self, parts: Parts, representation: Tensor) -> Tensor:
         """Linear output, scalar."""
         return _affine(parts, "output", representation).squeeze(-1)
+
+    def gradient(
+        self, weights: Tensor, windows: Tensor, labels: Tensor, share: Tensor, loss: Loss
+    ) -> Tensor:
+        """Gradient [..., D], backward by hand: half the time of autograd for a stack of MLPs.
+
+        Every product is written where it belongs in the flat gradient, so nothing is copied.
+        """
+        lead, batch = weights.shape[:-1], labels.shape[-1]
+        gradient = torch.empty(weights.shape, dtype=weights.dtype, device=weights.device)
+        # One leading axis, as bmm wants it; all of these are views.
+        here = self.layout.split(weights.reshape(-1, self.layout.size))
+        there = self.layout.split(gradient.view(-1, self.layout.size))
+        inputs = [windows.reshape(-1, batch, self.window * self.features)]
+        layers = [f"hidden{i + 1}" for i in range(len(self.hidden))]
+        for layer in layers:
+            inputs.append(_affine(here, layer, inputs[-1]).relu_())
+        prediction = self.head(here, inputs[-1]).view(*lead, batch)
+        error = (share * loss.slope(prediction, labels)).view(-1, batch, 1)
+        for layer, x in zip(reversed([*layers, "output"]), reversed(inputs), strict=True):
+            torch.bmm(x.mT, error, out=there[f"{layer}.weight"])
+            torch.sum(error, dim=1, out=there[f"{layer}.bias"])
+            if layer != "hidden1":
+                # x is a ReLU's output: its sign is 1 where the unit was on and 0 where it was off.
+                error = torch.bmm(error, here[f"{layer}.weight"].mT).mul_(x.sign())
+        return gradient
 
     def along(self, weights: Tensor, direction: Tensor, offsets: Tensor, windows: Tensor) -> Tensor:
         """Predictions [J, batch] on the line; the widest product is computed only twice.

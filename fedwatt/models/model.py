@@ -72,9 +72,12 @@ class Model(ABC):
             name: part.detach().requires_grad_()
             for name, part in self.layout.split(weights).items()
         }
+        # Rules also ask for gradients where nothing else is to be recorded.
+        with torch.enable_grad():
+            value = total(parts)
         # A tensor that the loss does not use (an exit head not taken) has gradient 0.
         gradients = torch.autograd.grad(
-            total(parts), list(parts.values()), allow_unused=True, materialize_grads=True
+            value, list(parts.values()), allow_unused=True, materialize_grads=True
         )
         lead = weights.dim() - 1
         return torch.cat([gradient.flatten(lead) for gradient in gradients], dim=-1)

@@ -117,3 +117,26 @@ def test_huber_is_quadratic_inside_and_linear_outside() -> None:
 def test_bad_models_are_refused(build, message) -> None:
     with pytest.raises(SettingError, match=message):
         build()
+
+
+@pytest.mark.parametrize("loss", [squared, huber], ids=["mse", "huber"])
+@pytest.mark.parametrize("hidden", [(7,), (6, 5), (6, 5, 4)], ids=str)
+def test_the_mlps_gradient_by_hand_is_autograds(hidden: tuple[int, ...], loss) -> None:
+    model = MLP(WINDOW, FEATURES, hidden)
+    weights = torch.stack([model.initial(np.random.default_rng(i)) for i in range(3)])
+    windows, labels = draw(3, 9, WINDOW, FEATURES), 2 * draw(3, 9, seed=5)
+    share = draw(3, 9, seed=6).abs()
+
+    def total(parts):
+        return (share * loss(model.head(parts, model.represent(parts, windows)), labels)).sum()
+
+    by_hand = model.gradient(weights, windows, labels, share, loss)
+    torch.testing.assert_close(by_hand, model.gradient_of(total, weights), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("loss", [squared, huber], ids=["mse", "huber"])
+def test_slopes_are_derivatives(loss) -> None:
+    prediction = torch.tensor([-2.0, -0.3, 0.0, 0.4, 3.0], dtype=torch.float64, requires_grad=True)
+    target = torch.full((5,), 0.1, dtype=torch.float64)
+    (slope,) = torch.autograd.grad(loss(prediction, target).sum(), prediction)
+    torch.testing.assert_close(loss.slope(prediction.detach(), target), slope)
