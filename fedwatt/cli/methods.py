@@ -1,4 +1,4 @@
-"""`fedwatt methods`: every method, its composition, hyperparameters and their defaults."""
+"""`fedwatt methods`: every method, its composition, cost, hyperparameters and their defaults."""
 
 from typing import Annotated
 
@@ -7,23 +7,46 @@ from rich.table import Table
 
 from fedwatt.cli.console import console
 from fedwatt.methods import METHODS, get
+from fedwatt.methods.catalogue import recipe
+from fedwatt.methods.costs import costs
+from fedwatt.models import get_model
 
 
 def methods(
-    name: Annotated[str | None, typer.Argument(help="Only this one.", metavar="[NAME]")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help="Only this one, or a composition such as 'fractional+scaffold' or 'fedavg@krum'.",
+            metavar="[NAME]",
+        ),
+    ] = None,
 ) -> None:
-    """List the methods, what they are made of and their hyperparameters."""
+    """List the methods: what they are made of, send and keep, and their hyperparameters."""
     for known in [name] if name is not None else METHODS:
-        method = get(known)
-        table = Table(
-            title=f"[bold]{known}[/]  {METHODS[known].summary}",
-            title_justify="left",
-            show_header=False,
-            box=None,
-            padding=(0, 2),
-        )
-        table.add_row("made of", method.composition)
-        for setting, default in method.settings.items():
-            table.add_row(setting, repr(default))
-        console.print(table)
+        console.print(_table(known))
         console.print()
+
+
+def _table(name: str) -> Table:
+    method = get(name)
+    model = get_model("mlp", window=60, features=8)
+    cost = costs(method, model, window=60, features=8)
+
+    def models(numbers: int) -> str:
+        return f"{numbers / cost.weights:.2f} models" if numbers > 99 else f"{numbers} numbers"
+
+    table = Table(
+        title=f"[bold]{name}[/]  {recipe(name).summary}",
+        title_justify="left",
+        show_header=False,
+        box=None,
+        padding=(0, 2),
+    )
+    table.add_row("made of", method.composition)
+    table.add_row("sent", f"{models(cost.down)} down and {models(cost.up)} up, a vehicle and round")
+    table.add_row(
+        "kept", f"{models(cost.vehicle)} on a vehicle, {models(cost.server)} on the server"
+    )
+    for setting, default in method.settings.items():
+        table.add_row(setting, repr(default))
+    return table

@@ -11,15 +11,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import nan
+from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedwatt.errors import SettingError
 from fedwatt.federation.batches import batch_order, stack_batches
 from fedwatt.federation.evaluate import predict, stratum_errors, vehicle_errors
 from fedwatt.federation.local import accumulation, begin_round, finish_round, train_stack
+from fedwatt.federation.memory import new_table, pages_path
 from fedwatt.federation.participation import (
     BoolArray,
     device_speed,
@@ -27,6 +30,7 @@ from fedwatt.federation.participation import (
     local_steps,
     lost_replies,
     next_available,
+    participant_count,
     participants,
 )
 from fedwatt.federation.pool import Pool, pool_fleet
@@ -71,6 +75,8 @@ class Work:
     """Δ_k, [P, D]"""
     finite: BoolArray
     """[P]"""
+    counted: BoolArray
+    """[P], which replies the server takes in"""
     memory: Rows
     uploads: Rows
     columns: dict[str, list[float]]
@@ -97,6 +103,7 @@ class Federation:
         availability: Availability | None = None,
         seeds: Sequence[int] = (1,),
         device: str = "auto",
+        scratch: Path | None = None,
     ) -> None:
         self.fleet = fleet
         self.training = training or Training()
@@ -105,6 +112,8 @@ class Federation:
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise SettingError(f"seeds must be one or more different numbers, got {list(seeds)}.")
         self.device = resolve_device(device)
+        self.scratch = scratch
+        """Folder for what vehicles remember where that is too much; None: a temporary file."""
         if isinstance(model, str):
             model = get_model(model, window=fleet.window, features=len(fleet.features))
         self.model = model
@@ -148,13 +157,14 @@ class Federation:
 
     def start(self, method: Method) -> tuple[State, RoundRecord]:
         """Initial models, nothing remembered, and the record of round 0."""
+        self.check(method)
         runs, vehicles = len(self.seeds), len(self.fleet.clients)
         dtype = self.pool.series.dtype
         model = self.model_for(method)
         initial = [model.initial(generator(seed, "initial model")) for seed in self.seeds]
         weights = torch.stack(initial).to(self.device, dtype)
         memory = {
-            name: _like(value, weights).expand(runs, vehicles, *value.shape).clone()
+            name: new_table(_like(value, weights), runs, vehicles, pages_path(self.scratch, name))
             for rule in method.local
             for name, value in rule.memory(model).items()
         }
@@ -183,13 +193,25 @@ class Federation:
         state, rows = self._record(state, columns, dict(enumerate(evaluations)))
         return state, RoundRecord(rows, [], _seconds(watch))
 
+    def check(self, method: Method) -> None:
+        """Refuse a method that cannot work on the terms of this federation."""
+        fault = method.server.sampling_fault(self.training.sampling, self.training.participation)
+        if fault:
+            raise SettingError(f"Method '{method.name}': {fault}")
+        if method.defence is not None:
+            vehicles, share = len(self.population), self.training.participation
+            poisson = self.training.sampling == "poisson"
+            most = vehicles if poisson else participant_count(vehicles, share)
+            where = f"a round of {vehicles} vehicles at participation {share:g}"
+            method.defence.refuse_fewer(most, where)
+
     def advance(self, method: Method, state: State) -> tuple[State, RoundRecord]:
         """One round of every run that is still finite."""
         watch = Stopwatch()
         live = [run for run in range(len(self.seeds)) if not state.diverged[run]]
         with watch.section("training"):
-            calls = [call for run in live for call in self._calls(state, run)]
-            work = self._train(method, state, [call for call in calls if call.steps], watch)
+            state, calls, work = self._local_work(method, state, live, watch)
+            work = enough(work, method.replies_needed)
         with watch.section("aggregation"):
             after = self._aggregate(method, state, work)
         due = after.round % self.training.evaluate_every == 0 or after.round == self.training.rounds
@@ -205,11 +227,16 @@ class Federation:
                 [row for row in clients if row["seed"] == seed],
                 available=int(state.available[run].sum()),
                 rate=rate,
+                clock=self.clock(after, run),
             )
             for run, seed in enumerate(self.seeds)
         ]
         after, rows = self._record(after, columns, evaluations, live)
         return after, RoundRecord(rows, clients, _seconds(watch))
+
+    def clock(self, state: State, run: int) -> float:
+        """Simulated time of a run; rounds have none."""
+        return nan
 
     def model_for(self, method: Method) -> Model:
         """The model as the method's rules need it: the federation's, perhaps with more heads."""
@@ -234,9 +261,15 @@ class Federation:
 
     def vehicle_rows(self, weights: Tensor) -> list[Row]:
         """Test errors of each run's model, `weights` [R, D], by vehicle and stratum."""
+        pool = self.pool
+        return self.prediction_rows(
+            predict(self.model, weights[:, : self.model.layout.size], pool, pool.test)
+        )
+
+    def prediction_rows(self, predictions: NDArray[np.float64]) -> list[Row]:
+        """Test errors by vehicle and stratum of each run's scaled predictions [R, W]."""
         pool, clients = self.pool, self.fleet.clients
         rows = []
-        predictions = predict(self.model, weights[:, : self.model.layout.size], pool, pool.test)
         for seed, own in zip(self.seeds, predictions, strict=True):
             overall = vehicle_errors(clients, "test", pool.test, own)
             strata = stratum_errors(clients, pool.test, own)
@@ -252,6 +285,13 @@ class Federation:
                     for stratum, sums in ({"all": total} | parts).items()
                 ]
         return rows
+
+    def _local_work(
+        self, method: Method, state: State, live: Sequence[int], watch: Stopwatch
+    ) -> tuple[State, list[Call], Work]:
+        """What happens between two models: (state before the next one, who was asked, replies)."""
+        calls = [call for run in live for call in self._calls(state, run)]
+        return state, calls, self._train(method, state, [c for c in calls if c.steps], watch)
 
     def _calls(self, state: State, run: int) -> list[Call]:
         """The participants of one run and how many steps each will take, in ascending order."""
@@ -278,6 +318,10 @@ class Federation:
     def _speed(self, run: int, vehicle: int) -> float:
         return device_speed(self.seeds[run], self.fleet.clients[vehicle].name, self.availability)
 
+    def _weight(self, vehicle: int) -> float:
+        """What a vehicle's reply weighs in a mean: n_k."""
+        return self.pool.train.count(vehicle)
+
     def _float64(self, values: Sequence[float]) -> Tensor:
         return torch.tensor(values, dtype=torch.float64, device=self.device)
 
@@ -285,7 +329,8 @@ class Federation:
         """Local work of all `calls` in one stack."""
         if not calls:
             nobody = state.weights[:0]
-            return Work((), nobody, np.zeros(0, dtype=bool), {}, {}, {})
+            none = np.zeros(0, dtype=bool)
+            return Work((), nobody, none, none, {}, {}, {})
         calls = sorted(calls, key=lambda call: (-call.steps, call.run, call.vehicle))
         runs, vehicles = [c.run for c in calls], [c.vehicle for c in calls]
         start = self._start(method, state, calls)
@@ -320,7 +365,7 @@ class Federation:
         }
         columns["drift"] = deltas.double().norm(dim=-1).tolist()
         finite = deltas.isfinite().all(dim=-1).cpu().numpy()
-        return Work(calls, deltas, finite, memory, uploads, columns)
+        return Work(calls, deltas, finite, finite, memory, uploads, columns)
 
     def _start(self, method: Method, state: State, calls: Sequence[Call]) -> Start:
         """The round as the stacked vehicles see it, with their own random draws for probing."""
@@ -363,6 +408,7 @@ class Federation:
             loss=self.loss,
             probe_batch=probe_batch,
             probe_directions=probe_directions,
+            fastest=max(self.availability.speeds),
         )
 
     def _aggregate(self, method: Method, state: State, work: Work) -> State:
@@ -373,26 +419,26 @@ class Federation:
         for run in (~state.diverged.bool()).nonzero().flatten().tolist():
             rows = [i for i, call in enumerate(work.calls) if call.run == run]
             rows.sort(key=lambda i: work.calls[i].vehicle)
-            counted = [i for i in rows if work.finite[i]]
-            if counted:
+            counted = [i for i in rows if work.counted[i]]
+            if counted or method.server.acts_alone:
                 vehicles = [work.calls[i].vehicle for i in counted]
-                windows = [self.pool.train.count(vehicle) for vehicle in vehicles]
                 replies = Replies(
                     work.deltas[counted],
-                    self._float64(windows),
+                    self._float64([self._weight(vehicle) for vehicle in vehicles]),
                     torch.tensor([work.calls[i].steps for i in counted], device=self.device),
                     len(self.population),
                     self.population_windows,
                     generator(self.seeds[run], "server", state.round),
                     {name: rows[counted] for name, rows in work.uploads.items()},
+                    self.training.participation,
                 )
                 own = {name: table[run] for name, table in server.items()}
-                own, weights[run] = method.server.update(own, weights[run], replies)
+                own, weights[run] = method.update(own, weights[run], replies)
                 for name, value in own.items():
                     server[name][run] = value
-                for name, table in memory.items():
-                    table[run, vehicles] = work.memory[name][counted]
-            if (rows and not counted) or not weights[run].isfinite().all():
+                for name, values in work.memory.items():
+                    memory[name][run, vehicles] = values[counted]
+            if (rows and not work.finite[rows].any()) or not weights[run].isfinite().all():
                 # The last finite model is kept; the run itself ends here.
                 weights[run] = state.weights[run]
                 diverged[run] = state.round + 1
@@ -471,16 +517,31 @@ class Federation:
                 "vehicle": self.fleet.clients[call.vehicle].name,
                 "windows": self.pool.train.count(call.vehicle),
                 "steps": call.steps,
-                "replied": call in done and bool(work.finite[done[call]]),
-                "rejected": call in done and not work.finite[done[call]],
+                "replied": call in done and bool(work.counted[done[call]]),
+                "rejected": call in done and not work.counted[done[call]],
                 "drift": value("drift", call),
                 "roughness": value("roughness", call),
                 "pull": value("pull", call),
                 "kappa": value("kappa", call),
+                "runtime": value("runtime", call),
+                "staleness": value("staleness", call),
                 "probed": bool(value("probed", call, False)),
             }
             for call in calls
         ]
+
+
+def enough(work: Work, needed: int) -> Work:
+    """The work of a round in which a run with fewer than `needed` replies makes no model.
+
+    Falling back to a plain mean would drop the defence just when few replies decide.
+    """
+    counted = work.counted.copy()
+    for run in {call.run for call in work.calls}:
+        own = np.array([call.run == run for call in work.calls])
+        if work.counted[own].sum() < needed:
+            counted[own] = False
+    return replace(work, counted=counted)
 
 
 def resolve_device(name: str) -> torch.device:

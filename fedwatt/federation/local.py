@@ -5,6 +5,7 @@ the stack: a finished vehicle drops out, and nobody does work that is not its ow
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -69,10 +70,10 @@ def shaped_gradient(
         prediction = start.model.head(parts, representation)
         for rule, plan in zip(rules, plans, strict=True):
             prediction = rule.prediction(prediction, start.model, parts, windows, plan)
-        loss = (share * start.loss(prediction, labels)).sum(dim=-1)
+        loss = start.loss(prediction, labels)
         for rule, plan in zip(rules, plans, strict=True):
             loss = loss + rule.penalty(representation, start.model, windows, anchor, plan)
-        return loss.sum()
+        return (share * loss).sum()
 
     return start.model.gradient_of(total, weights)
 
@@ -82,6 +83,7 @@ def finish_round(
 ) -> tuple[Rows, Rows]:
     """Let every rule close the round: (the vehicles' memory afterwards, what they hand up)."""
     uploads: Rows = {}
+    start = replace(start, accumulation=accumulation(rules, plans, start))
     for rule, plan in zip(rules, plans, strict=True):
         own = {name: memory[name] for name in rule.memory(start.model)}
         own, handed_up = rule.finish(own, plan, start, deltas)

@@ -42,9 +42,14 @@ def participants(
     if sampling == "poisson":
         # One draw for every vehicle, there or not, so that churn moves nobody else's draw.
         return np.flatnonzero(available & (rng.random(len(available)) < participation))
-    # 0.07 * 100 is 7.000000000000001 in floating point; its ceiling must still be 7.
-    count = min(max(ceil(np.round(participation * len(there), 9)), 1), len(there))
+    count = min(participant_count(len(there), participation), len(there))
     return np.sort(rng.choice(there, size=count, replace=False))
+
+
+def participant_count(available: int, participation: float) -> int:
+    """max(⌈C·|A_t|⌉, 1)."""
+    # 0.07 * 100 is 7.000000000000001 in floating point; its ceiling must still be 7.
+    return max(ceil(round(participation * available, 9)), 1)
 
 
 def lost_replies(seed: int, round: int, vehicles: int, availability: Availability) -> BoolArray:

@@ -58,12 +58,12 @@ class History:
         return {row["seed"]: row[column] for row in self.rounds}
 
 
-def training_columns(clients: Sequence[Row], *, available: int, rate: float) -> Row:
+def training_columns(clients: Sequence[Row], *, available: int, rate: float, clock: float) -> Row:
     """A round's columns about participation, drift and roughness, from its participants' rows."""
     counted = [row for row in clients if row["replied"]]
     drifts = [row["drift"] for row in counted]
     roughness = [row["roughness"] for row in counted]
-    known = [value for value in roughness if value == value]
+    staleness = [row["staleness"] for row in counted]
     return {
         "available": available,
         "participants": len(clients),
@@ -74,10 +74,17 @@ def training_columns(clients: Sequence[Row], *, available: int, rate: float) -> 
         "rate": rate,
         "drift_mean": mean_drift(drifts),
         "drift_cv": drift_dispersion(drifts),
-        "roughness_mean": sum(known) / len(known) if known else nan,
+        "roughness_mean": _known_mean(roughness),
         "pearson": pearson(roughness, drifts),
         "spearman": spearman(roughness, drifts),
+        "clock": clock,
+        "staleness_mean": _known_mean(staleness),
     }
+
+
+def _known_mean(values: Sequence[float]) -> float:
+    known = [value for value in values if value == value]
+    return sum(known) / len(known) if known else nan
 
 
 UNTRAINED: Row = {
@@ -93,6 +100,8 @@ UNTRAINED: Row = {
     "roughness_mean": nan,
     "pearson": nan,
     "spearman": nan,
+    "clock": nan,
+    "staleness_mean": nan,
 }
 """Training columns of round 0, the initial model."""
 

@@ -50,6 +50,33 @@ class Training:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Asynchronous:
+    """Buffered asynchronous aggregation (FedBuff) in place of rounds, where `buffer` is set."""
+
+    buffer: int = 0
+    """Kb, the replies that make the next model (10 in the literature); 0: synchronous rounds."""
+    concurrency: int = 0
+    """Mc, vehicles at work at any time; 0: as many as `participation` calls for a round."""
+    staleness_exponent: float = 0.5
+    """a; a reply to a model σ versions old counts (1 + σ)^-a. 0: age does not matter."""
+    max_staleness: int = 0
+    """σ_max, the age above which a reply is dropped; 0: none is."""
+    weighting: str = "uniform"
+    """"uniform", or "windows": a reply counts n_k over the fleet's mean."""
+    jitter: float = 0.1
+    """Standard deviation of the logarithm of a vehicle's time for the same work."""
+
+    def __post_init__(self) -> None:
+        check(self, "buffer", self.buffer >= 0, "at least 0 replies (0: synchronous rounds)")
+        check(self, "concurrency", self.concurrency >= 0, "at least 0 (0: participation decides)")
+        check(self, "staleness_exponent", 0 <= self.staleness_exponent < inf, "at least 0")
+        check(self, "max_staleness", self.max_staleness >= 0, "at least 0 (0: no limit)")
+        known = self.weighting in ("uniform", "windows")
+        check(self, "weighting", known, "'uniform' or 'windows'")
+        check(self, "jitter", 0 <= self.jitter < inf, "at least 0")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Availability:
     """Which vehicles are reachable, which replies arrive and how fast vehicles compute.
 

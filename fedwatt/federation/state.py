@@ -1,11 +1,13 @@
 """Everything that passes from one round to the next, for R runs (seeds) of one method."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from fedwatt.federation.memory import Paged, Table, gathered
 from fedwatt.methods.rule import Rows
 
 
@@ -19,8 +21,8 @@ class State:
     """Global models w_t, [R, D]."""
     server: Rows
     """What the server rule keeps, each [R, ...]."""
-    memory: Rows
-    """What the vehicles remember, each [R, K, ...]."""
+    memory: dict[str, Table]
+    """What the vehicles remember, each [R, K, ...]; large tables are on disk."""
     available: Tensor
     """A_t as a mask, [R, K]."""
     diverged: Tensor
@@ -33,32 +35,50 @@ class State:
     """Its validation RMSE, Wh, [R], float64."""
     best_test: Tensor
     """Its test RMSE, Wh, [R], float64."""
+    events: Rows = field(default_factory=dict)
+    """Of a buffered federation: its clock, who is at work, and the models they work on."""
 
     def tensors(self) -> dict[str, Tensor]:
         """All tensors under flat names, as a checkpoint stores them."""
         flat: dict[str, Tensor] = {}
-        for field in fields(self):
-            value = getattr(self, field.name)
+        for part in fields(self):
+            value = getattr(self, part.name)
             if isinstance(value, Tensor):
-                flat[field.name] = value
+                flat[part.name] = value
             elif isinstance(value, dict):
-                flat |= {f"{field.name}.{name}": tensor for name, tensor in value.items()}
+                for name, own in value.items():
+                    if isinstance(own, Paged):
+                        flat |= {f"{part.name}.{name}@{n}": t for n, t in own.tensors().items()}
+                    else:
+                        flat[f"{part.name}.{name}"] = own
         return flat
 
     def to(self, device: torch.device) -> "State":
         """The state with its models and memories on `device`; masks and scores stay on the host."""
-        on_device = ("weights", "best_weights", "server.", "memory.")
-        moved = {
-            n: t.to(device) if n.startswith(on_device) else t for n, t in self.tensors().items()
-        }
-        return State.from_tensors(self.round, moved)
+        return replace(
+            self,
+            weights=self.weights.to(device),
+            best_weights=self.best_weights.to(device),
+            server={name: table.to(device) for name, table in self.server.items()},
+            memory={name: table.to(device) for name, table in self.memory.items()},
+            events={n: t.to(device) if n == "models" else t for n, t in self.events.items()},
+        )
+
+    @property
+    def paged(self) -> list[Paged]:
+        """The tables that are on disk."""
+        return [table for table in self.memory.values() if isinstance(table, Paged)]
 
     @classmethod
-    def from_tensors(cls, round: int, flat: Mapping[str, Tensor]) -> "State":
-        """The state that `tensors` took apart."""
+    def from_tensors(
+        cls, round: int, flat: Mapping[str, Tensor], pages: Path | None = None
+    ) -> "State":
+        """The state that `tensors` took apart; `pages` is the folder of tables on disk."""
 
         def group(prefix: str) -> Rows:
             return {n.removeprefix(prefix): t for n, t in flat.items() if n.startswith(prefix)}
 
         plain = {name: tensor for name, tensor in flat.items() if "." not in name}
-        return cls(round=round, server=group("server."), memory=group("memory."), **plain)
+        server, events = group("server."), group("events.")
+        memory = gathered(group("memory."), pages)
+        return cls(round=round, server=server, memory=memory, events=events, **plain)

@@ -14,6 +14,7 @@ because Δ̄ already points downhill. Keras, optax and Flower differ in one or m
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -30,6 +31,8 @@ class ServerSgd(ServerRule):
 
     server_rate: float = 1.0
     server_momentum: float = 0.0
+
+    averages: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check(self, "server_rate", self.server_rate > 0, "above 0")
@@ -52,6 +55,8 @@ class _Adaptive(ServerRule):
     beta1: float = 0.9
     tau: float = 1e-3
     """τ, the degree of adaptivity; also the start of √v."""
+
+    averages: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check(self, "server_rate", self.server_rate > 0, "above 0")

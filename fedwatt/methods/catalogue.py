@@ -5,12 +5,20 @@ from typing import Any, Final, TypeVar
 
 from fedwatt.errors import SettingError, unknown
 from fedwatt.methods.adaptive import Adagrad, Adam, ServerSgd, Yogi
+from fedwatt.methods.attack import GaussianUpdate, LabelShift, ScaledUpdate, SignFlip
+from fedwatt.methods.bounding import NormBound
 from fedwatt.methods.contrastive import Contrastive
+from fedwatt.methods.coordinatewise import Median, TrimmedMean
+from fedwatt.methods.defence import Defence
 from fedwatt.methods.dynamic import Dynamic, DynamicServer
+from fedwatt.methods.elastic import Elastic, ElasticServer
 from fedwatt.methods.fractional import Fractional
+from fedwatt.methods.geometric import GeometricMedian
+from fedwatt.methods.krum import Krum, MultiKrum
 from fedwatt.methods.method import Method
 from fedwatt.methods.momentum import Momentum
 from fedwatt.methods.nova import Nova
+from fedwatt.methods.private import OUTSIDE, PrivateAverage
 from fedwatt.methods.proximal import Proximal
 from fedwatt.methods.roughness import RoughnessProximal
 from fedwatt.methods.rule import LocalRule
@@ -18,7 +26,7 @@ from fedwatt.methods.scaffold import ControlVariates, Scaffold
 from fedwatt.methods.server import Average, ServerRule
 from fedwatt.settings import with_settings
 
-Rule = TypeVar("Rule", LocalRule, ServerRule)
+Rule = TypeVar("Rule", LocalRule, Defence, ServerRule)
 
 
 @dataclass(frozen=True)
@@ -28,6 +36,7 @@ class Recipe:
     summary: str
     local: tuple[LocalRule, ...] = ()
     server: ServerRule = Average()
+    defence: Defence | None = None
 
 
 METHODS: Final[dict[str, Recipe]] = {
@@ -48,6 +57,11 @@ METHODS: Final[dict[str, Recipe]] = {
         (Dynamic(),),
         DynamicServer(),
     ),
+    "fedel": Recipe(
+        "Slow vehicles train a window of blocks and the tensors in it that matter most.",
+        (Elastic(),),
+        ElasticServer(),
+    ),
     "fo-fedavg": Recipe("FedAvg with fractional-order steps of order alpha.", (Fractional(),)),
     "ri-fedavg": Recipe(
         "FedProx whose pull follows the roughness of each vehicle's loss.", (RoughnessProximal(),)
@@ -64,8 +78,13 @@ LOCAL_RULES: Final[dict[str, LocalRule]] = {
     "fractional": Fractional(),
     "momentum": Momentum(),
     "contrastive": Contrastive(),
+    "sign-flip": SignFlip(),
+    "scaled-update": ScaledUpdate(),
+    "gaussian-update": GaussianUpdate(),
+    "label-shift": LabelShift(),
 }
-"""Local rules that may be added to any method, as in "scaffold+fractional"."""
+"""Local rules that may be added to any method, as in "scaffold+fractional"; the last four simulate
+faulty vehicles."""
 
 SERVERS: Final[dict[str, ServerRule]] = {
     "average": Average(),
@@ -74,15 +93,27 @@ SERVERS: Final[dict[str, ServerRule]] = {
     "adam": Adam(),
     "adagrad": Adagrad(),
     "yogi": Yogi(),
+    "private": PrivateAverage(),
 }
 """Servers that may replace a method's own, as in "fo-ri-fedavg@adam"."""
 
+DEFENCES: Final[dict[str, Defence]] = {
+    "krum": Krum(),
+    "multikrum": MultiKrum(),
+    "median": Median(),
+    "trimmed": TrimmedMean(),
+    "geometric": GeometricMedian(),
+    "bounded": NormBound(),
+}
+"""What may screen the replies before an averaging server, as in "fedavg@krum" or
+"fedprox@median+adam"."""
+
 
 def recipe(name: str) -> Recipe:
-    """The parts of a named method or of a composition such as "fractional+scaffold@adam"."""
+    """The parts of a named method or of a composition: "LOCAL+LOCAL", "LOCAL@DEFENCE+SERVER"."""
     if name in METHODS:
         return METHODS[name]
-    local_names, at, server_name = name.partition("@")
+    local_names, at, behind_names = name.partition("@")
     local: list[LocalRule] = []
     server: ServerRule = Average()
     for part in local_names.split("+"):
@@ -97,11 +128,25 @@ def recipe(name: str) -> Recipe:
         else:
             known = [*METHODS, *(LOCAL_RULES if at or "+" in name else ())]
             raise SettingError(unknown("method", part, known, "'fedwatt methods' lists all."))
-    if at:
-        if server_name not in SERVERS:
-            raise SettingError(unknown("server", server_name, SERVERS))
-        server = SERVERS[server_name]
-    return Recipe(f"Composed: {name}.", tuple(local), server)
+    behind = behind_names.split("+") if at else []
+    for part in behind:
+        if part not in SERVERS and part not in DEFENCES:
+            raise SettingError(unknown("server or defence", part, [*SERVERS, *DEFENCES]))
+    servers = [SERVERS[part] for part in behind if part in SERVERS]
+    defences = [DEFENCES[part] for part in behind if part in DEFENCES]
+    if len(servers) > 1 or len(defences) > 1:
+        raise SettingError(
+            f"Method '{name}': behind the @ there may be one defence and one server, "
+            f"as in '{local_names}@krum+adam'."
+        )
+    if servers and servers[0].only_deltas and server.normalises:
+        raise SettingError(f"Method '{name}': the steps behind each Δ_k go up, but {OUTSIDE}.")
+    return Recipe(
+        f"Composed: {name}.",
+        tuple(local),
+        servers[0] if servers else server,
+        defences[0] if defences else None,
+    )
 
 
 def get(name: str, **settings: Any) -> Method:
@@ -116,7 +161,9 @@ def get(name: str, **settings: Any) -> Method:
 vehicles and Scaffold on the server are halves of one mechanism; use both or neither.
     """
     parts = recipe(name)
-    rules: tuple[LocalRule | ServerRule, ...] = (*parts.local, parts.server)
+    rules: list[LocalRule | Defence | ServerRule] = [*parts.local, parts.server]
+    if parts.defence is not None:
+        rules.append(parts.defence)
     known = {field.name for rule in rules for field in fields(rule)}
     for setting in settings:
         if setting not in known:
@@ -126,6 +173,7 @@ vehicles and Scaffold on the server are halves of one mechanism; use both or nei
         name,
         tuple(_with(rule, settings, name) for rule in parts.local),
         _with(parts.server, settings, name),
+        None if parts.defence is None else _with(parts.defence, settings, name),
     )
 
 

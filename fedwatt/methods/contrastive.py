@@ -24,10 +24,10 @@ from fedwatt.models import Model
 
 
 def contrast(z: Tensor, z_global: Tensor, z_previous: Tensor, temperature: float) -> Tensor:
-    """mean softplus((cos(z, z_p) - cos(z, z_g)) / T), from [..., batch, width] to [...]."""
+    """softplus((cos(z, z_p) - cos(z, z_g)) / T), from [..., batch, width] to [..., batch]."""
     similar_g = cosine_similarity(z, z_global, dim=-1, eps=1e-8)
     similar_p = cosine_similarity(z, z_previous, dim=-1, eps=1e-8)
-    return softplus((similar_p - similar_g) / temperature).mean(dim=-1)
+    return softplus((similar_p - similar_g) / temperature)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ class Contrastive(LocalRule):
             z_global = model.represent(model.layout.split(anchor), windows)
             z_previous = model.represent(model.layout.split(plan["last_model"]), windows)
         values = contrast(representation, z_global, z_previous, self.temperature)
-        return torch.where(seen, self.contrast_weight * values, 0.0)
+        return torch.where(seen[:, None], self.contrast_weight * values, 0.0)
 
     def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
         """The model just trained is the last model from now on."""

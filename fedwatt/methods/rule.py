@@ -61,6 +61,10 @@ class Start:
     probe_directions: Callable[[int, int], Tensor]
     """(vehicle's row, M) → standard normal directions [M, D], float64, the same for all vehicles
     of a round: common random numbers take the noise of the draw out of the comparison."""
+    fastest: float = 1.0
+    """Speed of the fastest class of computers in the fleet."""
+    accumulation: Tensor | None = None
+    """‖a_k‖₁ [P], float64: how much gradient the steps added up to; known when they are done."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +81,8 @@ class LocalRule:
     """Whether `prediction` or `penalty` is overridden."""
     linear: ClassVar[bool] = True
     """Whether steps stay linear in the gradients, as FedNova's normalisation needs."""
+    hands_up: ClassVar[tuple[str, ...]] = ()
+    """Names of what `finish` hands up besides Δ_k."""
 
     def adapt(self, model: Model) -> Model:
         """The model as this rule needs it; it may gain tensors at the end of its layout."""
@@ -102,7 +108,7 @@ class LocalRule:
     def penalty(
         self, representation: Tensor, model: Model, windows: Tensor, anchor: Tensor, plan: Rows
     ) -> Tensor | float:
-        """Added to each vehicle's loss, [P]; `representation` is [P, batch, width]."""
+        """Added to the loss of each window, [P, batch]; `representation` is [P, batch, width]."""
         return 0.0
 
     def gradient(self, gradient: Tensor, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:

@@ -9,10 +9,12 @@ Karimireddy et al., ICML 2020. The server keeps a control c, vehicle k its own c
 
 with p_k = n_k/n_t, q_k = n_k/n (weighted by windows) or p_k = 1/|S_t|, q_k = 1/K (uniform, the
 authors' form). The sum for c divides by the whole population, not by the participants, so that
-c = Σ_k q_k c_k over all vehicles after every round.
+c = Σ_k q_k c_k over all vehicles after every round. Where momentum or a pull weighs the gradients
+of a round unequally, ‖a_k‖₁ stands for H_k, so that option II stays a mean of gradients.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -33,6 +35,8 @@ class ControlVariates(LocalRule):
     """How c_k is renewed: 1 by one more gradient, 2 from the steps taken."""
     control_batch: int = 1024
     """Windows of option 1's gradient; a vehicle with fewer uses all it has."""
+
+    hands_up: ClassVar[tuple[str, ...]] = ("control_change",)
 
     def __post_init__(self) -> None:
         check(self, "option", self.option in (1, 2), "1 or 2")
@@ -68,7 +72,8 @@ class ControlVariates(LocalRule):
         if self.option == 1:
             fresh = plan["fresh_control"]
         else:
-            taken = start.rate * start.steps.to(deltas.dtype)
+            added = start.steps if start.accumulation is None else start.accumulation
+            taken = start.rate * added.to(deltas.dtype)
             fresh = -plan["correction"] - deltas / taken[:, None]
         return {"control": fresh}, {"control_change": fresh - plan["own_control"]}
 

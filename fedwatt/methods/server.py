@@ -34,6 +34,8 @@ class Replies:
     """The server's own random numbers of this round, for rules that add noise."""
     uploads: Rows = field(default_factory=dict)
     """What the local rules handed up besides Δ_k, each [R, ...]."""
+    participation: float = 1.0
+    """C, the share of vehicles called in a round, or the probability with which each one is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +44,18 @@ class ServerRule(ABC):
 
     normalises: ClassVar[bool] = False
     """Whether each vehicle's ‖a_k‖₁ is to be handed up as "accumulation"."""
+    only_deltas: ClassVar[bool] = False
+    """Whether nothing but Δ_k may go up, as differential privacy needs."""
+    acts_alone: ClassVar[bool] = False
+    """Whether a round without any reply still changes the model."""
+
+    def sampling_fault(self, sampling: str, participation: float) -> str:
+        """Why vehicles cannot be called in this way (`Training.sampling`); empty if they can."""
+        return ""
+
+    averages: ClassVar[bool] = False
+    """Whether replies count through the mean of their displacements alone, so that a defence may
+    screen them first."""
 
     def state(self, model: Model) -> Rows:
         """What the server keeps before round 0."""
@@ -53,12 +67,14 @@ class ServerRule(ABC):
 
     @abstractmethod
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
-        """(state, w_{t+1} [D]) from w_t [D] and at least one reply."""
+        """(state, w_{t+1} [D]) from w_t [D] and at least one reply, unless it `acts_alone`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Average(ServerRule):
     """The mean displacement, weighted by windows, summed in float64 and cast once."""
+
+    averages: ClassVar[bool] = True
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
         """w_t + Σ p_k Δ_k."""

@@ -1,0 +1,212 @@
+"""What vehicles remember, on disk where it is too much for memory.
+
+SCAFFOLD's control, MOON's last model and FedDyn's h are as large as the model, and every vehicle
+has its own: 10,000 vehicles with 33,000 weights are 1.3 GB for each seed. Such a table is kept in a
+file, one row for each vehicle that has taken part; what every vehicle starts with is stored once,
+and single numbers stay in memory.
+
+A row is never written in place. A vehicle's new row goes to a free slot of the file, and the old
+one's slot is free again when no state refers to it any more. So an older `State` stays valid while
+somebody holds it, a round that fails leaves nothing behind, and a checkpoint is the table of slots
+alone: the rows it refers to are flushed before it is complete and `pin` keeps them until the next.
+"""
+
+import os
+import tempfile
+import weakref
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from zlib import crc32
+
+import torch
+from torch import Tensor
+
+from fedwatt.errors import RunError
+
+DENSE_BYTES = 2**28
+"""Tables up to this size (256 MiB) are plain tensors [R, K, ...]."""
+
+
+class Pages:
+    """A file of rows of one size.
+
+    Plain reads and writes rather than a memory map: a full disk is then an error that can be
+    reported, not a signal that kills, and rows never count as this process's memory.
+    """
+
+    def __init__(self, row_bytes: int, path: Path | None, *, keep: bool = False) -> None:
+        self.row_bytes = row_bytes
+        self.name = str(path) if path is not None else "a temporary file"
+        self.free: list[int] = []
+        self.size = 0
+        self.pinned: object = None
+        try:
+            if path is None:
+                with tempfile.TemporaryFile(prefix="fedwatt-") as file:
+                    self.file = os.dup(file.fileno())
+            else:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                flags = os.O_RDWR | (0 if keep else os.O_CREAT | os.O_TRUNC)
+                self.file = os.open(path, flags, 0o644)
+        except OSError as error:
+            raise self._failure("open", error) from error
+        weakref.finalize(self, os.close, self.file)
+
+    def write(self, row: Tensor) -> "Slot":
+        """Put a row [...] into a free slot."""
+        data = row.numpy().data
+        if self.free:
+            number = self.free.pop()
+        else:
+            number, self.size = self.size, self.size + 1
+        slot = Slot(self, number, crc32(data))
+        try:
+            written = os.pwrite(self.file, data, number * self.row_bytes)
+        except OSError as error:
+            raise self._failure("write", error) from error
+        if written != self.row_bytes:
+            raise self._failure("write", OSError("No space left on device"))
+        return slot
+
+    def read(self, slot: "Slot", into: Tensor) -> None:
+        """Fill `into` [...] with a slot's row."""
+        data = into.numpy().data
+        try:
+            count = os.preadv(self.file, [data], slot.number * self.row_bytes)
+        except OSError as error:
+            raise self._failure("read", error) from error
+        if count != self.row_bytes or crc32(data) != slot.checksum:
+            raise RunError(
+                f"What the vehicles remember ({self.name}) is damaged. Delete its checkpoint "
+                "folder to start the method anew."
+            )
+
+    def flush(self) -> None:
+        """Make sure that all rows have reached the disk."""
+        try:
+            os.fsync(self.file)
+        except OSError as error:
+            raise self._failure("write", error) from error
+
+    def _failure(self, what: str, error: OSError) -> RunError:
+        return RunError(
+            f"Cannot {what} what the vehicles remember ({self.name}): {error.strerror or error}. "
+            "Completed rounds are kept; put it right and continue with --resume."
+        )
+
+
+class Slot:
+    """One row's place in the file, free again as soon as nobody refers to it."""
+
+    __slots__ = ("checksum", "number", "pages")
+
+    def __init__(self, pages: Pages, number: int, checksum: int) -> None:
+        self.pages, self.number, self.checksum = pages, number, checksum
+
+    def __del__(self) -> None:
+        self.pages.free.append(self.number)
+
+
+class Paged:
+    """A table [R, K, ...] of rows in a file; used like a tensor that is cloned and then written."""
+
+    def __init__(
+        self, pages: Pages, initial: Tensor, slots: list[list[Slot | None]], device: torch.device
+    ) -> None:
+        self.pages = pages
+        self.initial = initial
+        """The row of a vehicle that has not taken part yet, [...], on the host."""
+        self.slots = slots
+        """[R][K]"""
+        self.device = device
+
+    def __getitem__(self, key: tuple[Sequence[int], Sequence[int]]) -> Tensor:
+        """Rows [P, ...] of the (run, vehicle) pairs of two sequences, on the device."""
+        found = [self.slots[run][vehicle] for run, vehicle in zip(*key, strict=True)]
+        rows = self.initial.expand(len(found), *self.initial.shape).clone()
+        for row, slot in zip(rows, found, strict=True):
+            if slot is not None:
+                self.pages.read(slot, row)
+        return rows.to(self.device)
+
+    def __setitem__(self, key: tuple[int, Sequence[int]], values: Tensor) -> None:
+        """New rows `values` [P, ...] for vehicles of one run."""
+        run, vehicles = key
+        values = values.to("cpu", self.initial.dtype).contiguous()
+        for vehicle, row in zip(vehicles, values, strict=True):
+            self.slots[run][vehicle] = self.pages.write(row)
+
+    def clone(self) -> "Paged":
+        """A table whose rows may change without changing this one's."""
+        return Paged(self.pages, self.initial, [list(own) for own in self.slots], self.device)
+
+    def to(self, device: torch.device) -> "Paged":
+        """The table, handing out its rows on another device."""
+        return Paged(self.pages, self.initial, self.slots, device)
+
+    def flush(self) -> None:
+        """Make sure that the rows have reached the disk."""
+        self.pages.flush()
+
+    def pin(self) -> None:
+        """Keep these rows, and no longer those pinned before, until others are pinned."""
+        self.pages.pinned = self.slots
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What a checkpoint has to hold: where the rows are, not the rows."""
+
+        def table(of: str, nowhere: int) -> Tensor:
+            return torch.tensor(
+                [[nowhere if s is None else getattr(s, of) for s in own] for own in self.slots]
+            )
+
+        return {
+            "slots": table("number", -1),
+            "checksums": table("checksum", 0),
+            "initial": self.initial,
+        }
+
+    @classmethod
+    def from_tensors(cls, parts: Mapping[str, Tensor], path: Path) -> "Paged":
+        """The table that `tensors` described, with its rows in the file `path`."""
+        initial = parts["initial"]
+        pages = Pages(initial.nbytes, path, keep=True)
+        pages.size = int(parts["slots"].max()) + 1
+        numbers, checksums = parts["slots"].tolist(), parts["checksums"].tolist()
+        pages.free = sorted(set(range(pages.size)) - {n for own in numbers for n in own})
+        slots = [
+            [None if n < 0 else Slot(pages, n, c) for n, c in zip(*own, strict=True)]
+            for own in zip(numbers, checksums, strict=True)
+        ]
+        table = cls(pages, initial, slots, torch.device("cpu"))
+        table.pin()
+        return table
+
+
+Table = Tensor | Paged
+"""What the vehicles remember under one name, [R, K, ...]."""
+
+
+def new_table(value: Tensor, runs: int, vehicles: int, path: Path | None) -> Table:
+    """A table whose every row is `value`; in the file `path` if it would be large."""
+    if value.dim() == 0 or runs * vehicles * value.nbytes <= DENSE_BYTES:
+        return value.expand(runs, vehicles, *value.shape).clone()
+    nobody: list[list[Slot | None]] = [[None] * vehicles for _ in range(runs)]
+    return Paged(Pages(value.nbytes, path), value.cpu(), nobody, value.device)
+
+
+def pages_path(folder: Path | None, name: str) -> Path | None:
+    """The file of the table called `name`; None: a temporary one."""
+    return None if folder is None else folder / f"{name}.rows"
+
+
+def gathered(flat: Mapping[str, Tensor], folder: Path | None) -> dict[str, Table]:
+    """Tables by name from the tensors of a checkpoint, where "name@part" belongs to a paged one."""
+    tables: dict[str, Table] = {n: t for n, t in flat.items() if "@" not in n}
+    for name in {n.partition("@")[0] for n in flat if "@" in n}:
+        path = pages_path(folder, name)
+        if path is None:
+            raise RunError(f"The rows of '{name}' are in a file of their own; say where.")
+        parts = {n.partition("@")[2]: t for n, t in flat.items() if n.startswith(f"{name}@")}
+        tables[name] = Paged.from_tensors(parts, path)
+    return tables

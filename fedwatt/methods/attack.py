@@ -1,0 +1,112 @@
+"""Simulated faults: vehicles that send something else than what they learned.
+
+For experiments with the defences, never for a real fleet. Each fault is a local rule that leaves
+honest vehicles alone; which vehicles are faulty is drawn once for each name, so the same ones fail
+in every round, whoever else takes part. With σ = `fault_scale`:
+
+    SignFlip         Δ_k ← -σ Δ_k                            pushes against what was learned
+    ScaledUpdate     Δ_k ← σ Δ_k                             takes over the mean by its length
+    GaussianUpdate   Δ_k ← σ ‖Δ_k‖ z/√D,  z ~ N(0, I)        noise about as long as σ updates
+    LabelShift       trains on labels y + σ, in units of the vehicle's label scale
+
+Only Δ_k is falsified. What a method hands up besides it (SCAFFOLD's controls) stays honest.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedwatt.errors import check
+from fedwatt.methods.rule import LocalRule, Rows, Start
+from fedwatt.models import Model
+from fedwatt.models.model import Parts
+from fedwatt.randomness import generator
+
+
+def is_faulty(vehicle: str, *, seed: int, share: float) -> bool:
+    """Whether `vehicle` is one of the faulty ones; each is with probability `share`."""
+    return bool(generator(seed, "faulty vehicle", vehicle).random() < share)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault(LocalRule):
+    """Marks the faulty vehicles of a stack."""
+
+    fault_share: float = 0.2
+    """Probability that a vehicle is faulty."""
+    fault_seed: int = 0
+    """Of the draw of faulty vehicles."""
+    fault_scale: float = 1.0
+    """σ"""
+
+    def __post_init__(self) -> None:
+        check(self, "fault_share", 0 <= self.fault_share <= 1, "in [0, 1]")
+
+    def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
+        """Who is faulty, [P, 1]."""
+        drawn = [
+            is_faulty(name, seed=self.fault_seed, share=self.fault_share) for name in start.vehicles
+        ]
+        return memory, {"faulty": torch.tensor(drawn, device=start.anchor.device)[:, None]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignFlip(Fault):
+    """The opposite of what was learned, `fault_scale` times as long."""
+
+    fault_scale: float = 4.0
+
+    def reply(self, deltas: Tensor, plan: Rows) -> Tensor:
+        """-σ Δ_k."""
+        return torch.where(plan["faulty"], -self.fault_scale * deltas, deltas)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScaledUpdate(Fault):
+    """What was learned, far too long."""
+
+    fault_scale: float = 100.0
+
+    def reply(self, deltas: Tensor, plan: Rows) -> Tensor:
+        """σ Δ_k."""
+        return torch.where(plan["faulty"], self.fault_scale * deltas, deltas)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GaussianUpdate(Fault):
+    """Noise in place of what was learned."""
+
+    fault_scale: float = 100.0
+
+    def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
+        """Who is faulty, and z/√D [P, D], drawn anew every round."""
+        memory, plan = super().begin(memory, start)
+        size = start.anchor.shape[-1]
+        noise = np.zeros((len(start.vehicles), size))
+        for row in plan["faulty"].flatten().nonzero().flatten().tolist():
+            rng = generator(self.fault_seed, "faulty update", start.round, start.vehicles[row])
+            noise[row] = rng.standard_normal(size) / np.sqrt(size)
+        return memory, plan | {"noise": torch.from_numpy(noise).to(start.anchor)}
+
+    def reply(self, deltas: Tensor, plan: Rows) -> Tensor:
+        """σ ‖Δ_k‖ z/√D."""
+        length = self.fault_scale * deltas.norm(dim=-1, keepdim=True)
+        return torch.where(plan["faulty"], length * plan["noise"], deltas)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelShift(Fault):
+    """Honest training on labels that are too high, as a wrong current sensor would make them."""
+
+    fault_scale: float = 3.0
+
+    shapes_loss: ClassVar[bool] = True
+
+    def prediction(
+        self, prediction: Tensor, model: Model, parts: Parts, windows: Tensor, plan: Rows
+    ) -> Tensor:
+        """Prediction - σ against y is the prediction against y + σ."""
+        return torch.where(plan["faulty"], prediction - self.fault_scale, prediction)

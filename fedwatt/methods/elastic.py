@@ -1,0 +1,225 @@
+"""FedEL: slow vehicles train a sliding window of blocks, and in it the tensors that matter most.
+
+Zhang et al., NeurIPS 2025 (arXiv 2509.16902). In each round that it takes part in, a vehicle
+
+    moves its window of blocks on and leaves the network at the window's end by an early exit,
+    weighs each tensor by   I = β · local + (1 - β) · global,   each over its largest value:
+        local   -⟨g', δ⟩,  δ = -η_t g:  what a step on a probe batch would gain
+        global  ‖w_t - w_{t-1}‖²:        how much the last round moved the tensor
+    trains the tensors with the largest ΣI that fit into the runtime budget, and the exit,
+
+and the server averages each tensor over the vehicles that trained it. The budget is the time in
+which the fastest class of computers trains the whole model, so with equal computers this is FedAvg.
+
+No code of the authors exists. Ours: importances are normalised before mixing (raw, the global one
+covers a whole round and drowns the other), local importance is taken through the window's exit and
+counts from 0 up, exits are averaged like other tensors, tensors nobody trained stay, the window
+moves with each participation, and time is counted in floating-point operations.
+
+In an MLP over a minute of driving nine tenths of the work is the first matrix. A computer half as
+fast as the fastest trains biases and exits alone, one a quarter as fast overruns the budget by its
+forward pass: on the networks used here FedEL is a weak method. It is meant for deep ones.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import compress
+from math import prod
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fedwatt.errors import check
+from fedwatt.methods.elastic_model import ElasticModel
+from fedwatt.methods.elastic_profile import tensor_work, training_work, whole_work
+from fedwatt.methods.elastic_selection import next_window, select
+from fedwatt.methods.rule import Batch, LocalRule, Rows, Start
+from fedwatt.methods.scaffold import WEIGHTINGS
+from fedwatt.methods.server import Replies, ServerRule, moved
+from fedwatt.models import Model
+from fedwatt.models.model import Parts
+
+
+@dataclass(frozen=True, kw_only=True)
+class Elastic(LocalRule):
+    """The vehicle's part."""
+
+    beta: float = 0.6
+    """β, the share of local importance."""
+    budget: float = 0.0
+    """Time for a step, in steps of the whole model on a computer of speed 1; 0: that of the
+    fastest class."""
+    importance_batch: int = 128
+    """Windows of the probe batch; a vehicle with fewer uses all it has."""
+
+    begin_cost: ClassVar[str] = "probe"
+    shapes_loss: ClassVar[bool] = True
+    hands_up: ClassVar[tuple[str, ...]] = ("trained",)
+
+    def __post_init__(self) -> None:
+        check(self, "beta", 0 <= self.beta <= 1, "in [0, 1]")
+        check(self, "budget", self.budget >= 0, "at least 0 (0: the fastest class sets it)")
+        check(self, "importance_batch", self.importance_batch >= 1, "at least 1 window")
+
+    def adapt(self, model: Model) -> Model:
+        """The model with its early exits."""
+        return ElasticModel(model)
+
+    def memory(self, model: Model) -> Rows:
+        """No window yet, nothing trained."""
+        return {
+            "window": torch.tensor([-1, -1]),
+            "trained": torch.zeros(len(model.layout.shapes), dtype=torch.bool),
+        }
+
+    def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
+        """Each vehicle's window and the tensors it will train; `runtime` is in budgets."""
+        choices = [self._choose(memory, start, row) for row in range(len(start.anchor))]
+        names = list(start.model.layout.shapes)
+        device = start.anchor.device
+        window = torch.tensor([choice.window for choice in choices], device=device)
+        trained = torch.tensor([[n in c.trained for n in names] for c in choices], device=device)
+        plan = {
+            "front": window[:, 1],
+            "trained": trained,
+            "mask": trained.repeat_interleave(_sizes(start.model).to(device), dim=-1),
+            "runtime": torch.tensor([choice.runtime for choice in choices], dtype=torch.float64),
+        }
+        return {"window": window, "trained": trained}, plan
+
+    def _choose(self, memory: Rows, start: Start, row: int) -> "_Choice":
+        """What the vehicle in `row` does this round."""
+        model = start.model
+        assert isinstance(model, ElasticModel)
+        batch = start.probe_batch(row, self.importance_batch)
+        seconds, speed = batch.windows.shape[-2], start.speed[row].item()
+        # The speed over the fastest first: exactly 1 where they are equal.
+        share = self.budget * speed if self.budget else speed / start.fastest
+        budget = whole_work(model, seconds) * share
+
+        work = tensor_work(model, seconds)
+        times = [sum(work[n].apply + work[n].through for n in block) for block in model.blocks]
+        on = dict(zip(model.layout.shapes, memory["trained"][row].tolist(), strict=True))
+        used = [any(on[name] for name in block) for block in model.blocks]
+        before = memory["window"][row].tolist()
+        window = next_window(None if before[1] < 0 else tuple(before), used, times, budget)
+
+        candidates = [n for block in model.blocks[window[0] : window[1] + 1] for n in block]
+        head = model.exit(window[1])
+        trained = {*candidates, *head}
+        # Where everything fits nothing needs to be weighed.
+        if training_work(model, seconds, window[1], trained) > budget:
+            chosen = select(
+                self._importance(start, row, batch, window[1], candidates),
+                [work[name].apply for name in candidates],
+                [*(work[name].through for name in candidates), sum(work[n].through for n in head)],
+                budget - training_work(model, seconds, window[1], ()),
+            )
+            trained = {*compress(candidates, chosen), *head}
+        runtime = training_work(model, seconds, window[1], trained) / budget
+        return _Choice(window, trained, runtime)
+
+    def _importance(
+        self, start: Start, row: int, batch: Batch, front: int, candidates: Sequence[str]
+    ) -> list[float]:
+        """I of the tensors `candidates`, each in [0, 1].
+
+        Float64 whatever the training precision: rounding should not choose tensors.
+        """
+        model = start.model
+        assert isinstance(model, ElasticModel)
+        windows, labels = batch.windows.double(), batch.labels.double()
+
+        def loss(parts: Parts) -> Tensor:
+            return start.loss(model.leave(front, parts, windows), labels).mean()
+
+        here = start.anchor[row].double()
+        gradient = model.gradient_of(loss, here)
+        gain = start.rate * gradient * model.gradient_of(loss, here - start.rate * gradient)
+        wanted = [list(model.layout.shapes).index(name) for name in candidates]
+        local = _normalised(tensor_sums(gain, _sizes(model))[wanted])
+        known = _normalised(start.broadcast["tensor_changes"][row].double()[wanted])
+        # Before the model has ever changed, only the vehicle itself can tell.
+        beta = self.beta if known.any() else 1.0
+        return (beta * local + (1 - beta) * known).tolist()
+
+    def prediction(
+        self, prediction: Tensor, model: Model, parts: Parts, windows: Tensor, plan: Rows
+    ) -> Tensor:
+        """Each vehicle's prediction at the exit of its window."""
+        assert isinstance(model, ElasticModel)
+        for block in range(len(model.blocks) - 1):
+            rows = (plan["front"] == block).nonzero().flatten()
+            if len(rows):
+                own = {name: parts[name][rows] for name in model.path(block)}
+                left = model.leave(block, own, windows[rows])
+                prediction = prediction.index_copy(0, rows, left)
+        return prediction
+
+    def direction(
+        self, gradient: Tensor, weights: Tensor, previous: Tensor | None, plan: Rows
+    ) -> Tensor:
+        """Nothing moves but the tensors that were chosen."""
+        return torch.where(plan["mask"], gradient, 0.0)
+
+    def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
+        """The server is told which tensors were trained."""
+        return memory, {"trained": plan["trained"]}
+
+
+@dataclass(frozen=True)
+class _Choice:
+    window: tuple[int, int]
+    trained: set[str]
+    runtime: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ElasticServer(ServerRule):
+    """The server's part: tensor by tensor, the mean over the vehicles that trained it."""
+
+    weighting: str = "windows"
+
+    def __post_init__(self) -> None:
+        check(self, "weighting", self.weighting in WEIGHTINGS, "'windows' or 'uniform'")
+
+    def state(self, model: Model) -> Rows:
+        """‖w_t - w_{t-1}‖² of each tensor, 0 at first, and the tensors' sizes."""
+        sizes = _sizes(model)
+        return {"changes": torch.zeros(len(sizes), dtype=torch.float64), "sizes": sizes}
+
+    def broadcast(self, state: Rows) -> Rows:
+        """A number for each tensor, so that vehicles need not keep the last model."""
+        return {"tensor_changes": state["changes"]}
+
+    def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
+        """w_t + Σ_k n_k A_k Δ_k / Σ_k n_k A_k; a tensor that nobody trained stays."""
+        share = replies.windows if self.weighting == "windows" else replies.windows.new_ones(())
+        shares = share.expand_as(replies.windows)[:, None] * replies.uploads["trained"].double()
+        total = shares.sum(dim=0)
+        shares = torch.where(total > 0, shares / total, 0.0)
+        sizes = state["sizes"]
+        step = (shares.repeat_interleave(sizes, dim=-1) * replies.deltas.double()).sum(dim=0)
+        after = moved(weights, step)
+        changes = tensor_sums((after.double() - weights.double()) ** 2, sizes)
+        return {"changes": changes, "sizes": sizes}, after
+
+
+def _sizes(model: Model) -> Tensor:
+    return torch.tensor([prod(shape) for shape in model.layout.shapes.values()])
+
+
+def tensor_sums(values: Tensor, sizes: Tensor) -> Tensor:
+    """Sums of `values` [D] over each of the tensors with `sizes` [T], shape [T].
+
+    >>> tensor_sums(torch.tensor([1.0, 2.0, 4.0]), torch.tensor([2, 1]))
+    tensor([3., 4.])
+    """
+    return torch.stack([part.sum() for part in torch.split(values, sizes.tolist())])
+
+
+def _normalised(values: Tensor) -> Tensor:
+    """`values` over the largest one, from 0 up; what is not finite says nothing."""
+    values = values.nan_to_num(nan=0.0, posinf=0.0).clamp(min=0)
+    return values / values.max() if values.any() else values

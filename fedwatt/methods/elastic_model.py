@@ -1,0 +1,104 @@
+"""A model in blocks, with an early exit after every block but the last: what FedEL trains.
+
+Zhang et al., NeurIPS 2025 (FedEL). The blocks of an MLP are its hidden layers; a GRU or an LSTM is
+one block. The exit after the last block is the model's own output layer. An exit after an earlier
+block is one linear layer of its own, so a network that leaves there is simply a shorter MLP.
+
+The exits lie behind the model's own tensors in the flat vector: the first weights of an elastic
+model are the model, and a vehicle that only predicts never sees the rest.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedwatt.errors import SettingError
+from fedwatt.models import GRU, LSTM, MLP, Layout, Model
+from fedwatt.models.model import Parts, uniform
+
+OUTPUT = ("output.weight", "output.bias")
+
+
+@dataclass(frozen=True)
+class ElasticModel(Model):
+    """`base` with its early exits."""
+
+    base: Model
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.base, MLP | GRU | LSTM):
+            raise SettingError(
+                f"FedEL must know a model's blocks, and {type(self.base).__name__} does not tell. "
+                "Use an MLP, a GRU or an LSTM, or another method."
+            )
+
+    @cached_property
+    def blocks(self) -> tuple[tuple[str, ...], ...]:
+        """Names of the tensors of each block, from input to output; exits belong to none.
+
+        >>> ElasticModel(MLP(2, 3, (5, 4))).blocks
+        (('hidden1.weight', 'hidden1.bias'), ('hidden2.weight', 'hidden2.bias'))
+        """
+        trunk = [name for name in self.base.layout.shapes if name not in OUTPUT]
+        if isinstance(self.base, MLP):
+            return tuple(zip(trunk[::2], trunk[1::2], strict=True))
+        return (tuple(trunk),)
+
+    def exit(self, block: int) -> tuple[str, str]:
+        """Names of the weight and bias with which the network leaves after `block`."""
+        if block == len(self.blocks) - 1:
+            return OUTPUT
+        return f"exit{block + 1}.weight", f"exit{block + 1}.bias"
+
+    @cached_property
+    def layout(self) -> Layout:
+        """The model's own tensors, then exit1.weight, exit1.bias, ..."""
+        shapes = dict(self.base.layout.shapes)
+        for block, names in enumerate(self.blocks[:-1]):
+            weight, bias = self.exit(block)
+            shapes[weight], shapes[bias] = (self.base.layout.shapes[names[0]][1], 1), (1,)
+        return Layout(shapes)
+
+    @property
+    def spectral_matrix(self) -> str:
+        """The model's own."""
+        return self.base.spectral_matrix
+
+    def initial(self, rng: np.random.Generator) -> Tensor:
+        """The model's own initial weights, then U(-1/√width, 1/√width) for the exits."""
+        base = self.base.initial(rng)
+        names = [name for block in range(len(self.blocks) - 1) for name in self.exit(block)]
+        if not names:
+            return base
+        exits = Layout({name: self.layout.shapes[name] for name in names})
+        widths = {name: exits.shapes[name.replace("bias", "weight")][0] for name in names}
+        return torch.cat([base, uniform(rng, exits, {n: w**-0.5 for n, w in widths.items()})])
+
+    def represent(self, parts: Parts, windows: Tensor) -> Tensor:
+        """The model's own."""
+        return self.base.represent(parts, windows)
+
+    def head(self, parts: Parts, representation: Tensor) -> Tensor:
+        """The model's own."""
+        return self.base.head(parts, representation)
+
+    def along(self, weights: Tensor, direction: Tensor, offsets: Tensor, windows: Tensor) -> Tensor:
+        """The model's own."""
+        size = self.base.layout.size
+        return self.base.along(weights[:size], direction[:size], offsets, windows)
+
+    def path(self, block: int) -> list[str]:
+        """Names of all tensors between the input and the exit after `block`."""
+        return [*(name for names in self.blocks[: block + 1] for name in names), *self.exit(block)]
+
+    def leave(self, block: int, parts: Parts, windows: Tensor) -> Tensor:
+        """Predictions [..., batch] of a network that ends with the exit after `block`."""
+        shorter = self.base
+        if isinstance(self.base, MLP):
+            shorter = MLP(self.base.window, self.base.features, self.base.hidden[: block + 1])
+        weight, bias = self.exit(block)
+        last = {OUTPUT[0]: parts[weight], OUTPUT[1]: parts[bias]}
+        return shorter.head(last, shorter.represent(parts, windows))

@@ -1,0 +1,126 @@
+"""Client-level differential privacy: clipped updates, a fixed denominator and Gaussian noise.
+
+McMahan et al., ICLR 2018; adaptive clipping after Andrew et al., NeurIPS 2021. With vehicles called
+independently with probability q (Poisson sampling) and K of them in all:
+
+    Δ̃_k     = Δ_k · min(1, c/‖Δ_k‖₂)
+    w_{t+1} = w_t + [ Σ_k Δ̃_k + N(0, z²c²·I) ] / (q·K)
+
+The sum moves by at most c when one vehicle comes or goes, whatever its windows: weights are uniform
+and the denominator is public. A round nobody was drawn for adds its noise all the same, since a
+round without would tell that nobody was there. What a vehicle hands up is inside the clipped vector
+or the method is refused.
+
+Adaptive clipping moves c toward a quantile γ of the norms ‖Δ_k‖, with b_k = 1 where ‖Δ_k‖ ≤ c (not
+clipped), so that c *rises* when too many are clipped:
+
+    b̃ = 1/2 + [ Σ_k (b_k - 1/2) + N(0, σ_b²) ] / (q·K),     c ← c·exp(-η_c (b̃ - γ))
+    z_Δ = (z⁻² - (2σ_b)⁻²)^(-1/2)      noise on the sum that leaves z for both releases together
+"""
+
+from dataclasses import dataclass
+from math import exp, inf
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fedwatt.errors import SettingError, check
+from fedwatt.methods.rule import Rows
+from fedwatt.methods.server import Replies, ServerRule, moved, weighted_sum
+from fedwatt.models import Model
+
+OUTSIDE = (
+    "differential privacy covers only what is inside the clipped vector Δ_k, and everything a "
+    "method uploads must be inside it or the method is refused"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivateAverage(ServerRule):
+    """The uniform mean of clipped updates, with noise; ε comes from `fedwatt.privacy`."""
+
+    noise_multiplier: float = 1.0
+    """z, the noise's standard deviation over c; 0 is no privacy at all."""
+    clip_norm: float = 1.0
+    """c; with adaptive clipping, where it starts."""
+    clipping: str = "fixed"
+    """"fixed", or "adaptive": c follows a quantile of the updates' norms."""
+    clip_quantile: float = 0.5
+    """γ, the share of vehicles that adaptive clipping leaves whole."""
+    clip_rate: float = 0.2
+    """η_c"""
+    count_noise: float = 0.0
+    """σ_b, noise on the number of vehicles left whole; 0: the larger of q·K/20 and z."""
+    amplified: bool = True
+    """Whether ε counts on the sampling being secret and Poisson; without it, ε is that of q = 1."""
+    privacy_delta: float = 0.0
+    """δ of the guarantee (ε, δ); 0: K^-1.1, a little below one over the number of vehicles."""
+
+    only_deltas: ClassVar[bool] = True
+    acts_alone: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check(self, "noise_multiplier", 0 <= self.noise_multiplier < inf, "at least 0 and finite")
+        check(self, "clip_norm", self.clip_norm > 0, "above 0")
+        bounded = self.clip_norm < inf or (self.noise_multiplier == 0 and self.clipping == "fixed")
+        check(self, "clip_norm", bounded, "finite where there is noise or adaptive clipping")
+        check(self, "clipping", self.clipping in ("fixed", "adaptive"), "'fixed' or 'adaptive'")
+        check(self, "clip_quantile", 0 < self.clip_quantile < 1, "in (0, 1)")
+        check(self, "clip_rate", 0 < self.clip_rate < inf, "above 0 and finite")
+        enough = self.count_noise == 0 or self.count_noise > self.noise_multiplier / 2
+        allowed = f"0 or above noise_multiplier/2 = {self.noise_multiplier / 2:g}"
+        check(self, "count_noise", enough and self.count_noise < inf, allowed)
+        check(self, "privacy_delta", 0 <= self.privacy_delta < 1, "in [0, 1); 0 is K^-1.1")
+
+    def sampling_fault(self, sampling: str, participation: float) -> str:
+        """Noise is worth what ε says only if vehicles are called as the accountant assumes."""
+        private = self.noise_multiplier > 0 and self.amplified
+        if private and sampling != "poisson" and participation < 1:
+            return (
+                "ε rests on Poisson sampling, and this calls a fixed number of vehicles. Set "
+                "training.sampling = 'poisson', or amplified = false to account with q = 1."
+            )
+        return ""
+
+    def state(self, model: Model) -> Rows:
+        """c, where it moves."""
+        if self.clipping == "fixed":
+            return {}
+        return {"clip": torch.tensor(self.clip_norm, dtype=torch.float64)}
+
+    def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
+        """w_t + [Σ Δ̃_k + noise] / (q·K), and the next c."""
+        if replies.uploads:
+            raise SettingError(f"{' and '.join(replies.uploads)} would go up: {OUTSIDE}.")
+        expected = replies.participation * replies.population
+        norms = replies.deltas.double().norm(dim=-1)
+        clip = state["clip"].item() if state else self.clip_norm
+        total = weighted_sum((clip / norms).clamp(max=1.0), replies.deltas)
+        deviation = self.delta_noise(expected) * clip if self.noise_multiplier else 0.0
+        if deviation:
+            normal = torch.from_numpy(replies.rng.standard_normal(len(total)))
+            total = total + deviation * normal.to(total.device)
+        if state:
+            whole = float((norms <= clip).double().sub(0.5).sum())
+            if self.noise_multiplier:
+                whole += self.count_deviation(expected) * replies.rng.standard_normal()
+            fraction = 0.5 + whole / expected
+            moved_clip = clip * exp(-self.clip_rate * (fraction - self.clip_quantile))
+            state = {"clip": torch.full_like(state["clip"], moved_clip)}
+        return state, moved(weights, total / expected)
+
+    def count_deviation(self, expected: float) -> float:
+        """σ_b where `expected` = q·K vehicles are called on average."""
+        return self.count_noise or max(expected / 20, self.noise_multiplier)
+
+    def delta_noise(self, expected: float) -> float:
+        """z_Δ, the noise on the sum over c: above z where the count of clipping takes its share.
+
+        >>> round(PrivateAverage(clipping="adaptive", count_noise=1.0).delta_noise(6), 4)  # √(4/3)
+        1.1547
+        """
+        z = self.noise_multiplier
+        if self.clipping == "fixed":
+            return z
+        return float((z**-2 - (2 * self.count_deviation(expected)) ** -2) ** -0.5)

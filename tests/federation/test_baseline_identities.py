@@ -1,0 +1,313 @@
+"""What the baselines must equal exactly, and in which cases they are FedAvg bit for bit."""
+
+from dataclasses import replace
+from math import exp, inf, log, log1p
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from fedwatt.federation import Availability, Federation, State, Training
+from fedwatt.federation.batches import batch_order
+from fedwatt.federation.participation import participants
+from fedwatt.fleet import Fleet
+from fedwatt.methods import Method, get
+from fedwatt.methods.contrastive import contrast
+from fedwatt.methods.dynamic import Dynamic
+from fedwatt.methods.momentum import momentum_accumulation
+from fedwatt.methods.proximal import pull_accumulation
+from fedwatt.methods.scaffold import ControlVariates
+from fedwatt.models import GRU, LSTM, MLP, Model
+from tests.federation.toys import Line, a_start, random_fleet
+
+SMALL = MLP(4, 8, (6, 5))
+# Rounding of another order of sums, over the few dozen steps of these runs.
+TOLERANCE = {"float32": 1e-6, "float64": 1e-12}
+
+
+def federation(
+    fleet: Fleet | None = None,
+    model: Model = SMALL,
+    *,
+    availability: Availability | None = None,
+    seeds: tuple[int, ...] = (1, 2),
+    **training,
+) -> Federation:
+    settings = {"rounds": 4, "participation": 0.5, "batch": 16} | training
+    return Federation(
+        fleet or random_fleet(),
+        model,
+        training=Training(**settings),
+        availability=availability,
+        seeds=seeds,
+        device="cpu",
+    )
+
+
+def weights(method: str | Method, *args, **settings) -> Tensor:
+    return federation(*args, **settings).train(method).state.weights
+
+
+def same(one: str | Method, other: str | Method, *args, **settings) -> bool:
+    """Whether two methods end in the same bits."""
+    return torch.equal(weights(one, *args, **settings), weights(other, *args, **settings))
+
+
+# ------------------------------------------------------------------------------------ SCAFFOLD
+
+
+def test_scaffold_starts_as_fedavg() -> None:
+    assert same("scaffold", "fedavg", rounds=1)
+    assert not same("scaffold", "fedavg", rounds=2)
+
+
+@pytest.mark.parametrize("precision", TOLERANCE)
+def test_scaffold_with_one_vehicle_is_fedavg(precision: str) -> None:
+    # c = c_1 after every round, so the correction is what rounding leaves of it.
+    alone = random_fleet((70,))
+    one = weights("scaffold", alone, rounds=6, precision=precision)
+    other = weights("fedavg", alone, rounds=6, precision=precision)
+    torch.testing.assert_close(one, other, rtol=0, atol=TOLERANCE[precision])
+
+
+@pytest.mark.parametrize("name", ["scaffold", "proximal+scaffold", "momentum+scaffold"])
+def test_the_own_control_is_a_mean_of_stochastic_gradients(name: str) -> None:
+    settings = {"mu": 2.0} if "proximal" in name else {}
+    method = get(name, **settings)
+    fed = federation(precision="float64", seeds=(1,), participation=1.0)
+    before, _ = fed.advance(method, fed.start(method)[0])
+    after, _ = fed.advance(method, before)
+    rate, anchor = 0.05 / 2**0.5, before.weights[0]
+    for k, client in enumerate(fed.fleet.clients):
+        order = batch_order(
+            1, 1, client.name, windows=len(client.ends["train"]), steps=9, batch=16
+        )[: -(-len(client.ends["train"]) // 16)]
+        correction = before.server["control"][0] - before.memory["control"][0, k]
+        w, buffer, gradients, influence = anchor, torch.zeros_like(anchor), [], []
+        for row in order:
+            index = torch.from_numpy(row[row >= 0]) + fed.pool.train.offsets[k]
+            windows = fed.pool.gather(fed.pool.train.starts[index])
+            share = torch.full((len(index),), 1 / len(index), dtype=torch.float64)
+            labels = fed.pool.train.labels[index]
+            gradients.append(SMALL.gradient(w, windows, labels, share, fed.loss))
+            rho = 0.9 if "momentum" in name else 0.0
+            buffer = rho * buffer + gradients[-1] + correction
+            buffer = buffer + settings.get("mu", 0.0) * (w - anchor)
+            w = w - rate * buffer
+        # How often each gradient is in the displacement: once, or as the local rule repeats it.
+        for step in range(len(order)):
+            moved, speed = 0.0, 1.0
+            for _ in range(step, len(order)):
+                moved += speed
+                speed = rho * speed - settings.get("mu", 0.0) * rate * moved
+            influence.append(moved)
+        mean = sum(i * g for i, g in zip(influence, gradients, strict=True)) / sum(influence)
+        torch.testing.assert_close(after.memory["control"][0, k], mean, rtol=0, atol=1e-12)
+
+
+def test_at_the_optimum_corrected_vehicles_stand_still() -> None:
+    # ∇F_1 = w - 1 (n=1), ∇F_2 = 2(w + 2) (n=3): the weighted optimum is -11/7.
+    optimum = torch.tensor([[-11 / 7], [-11 / 7]], dtype=torch.float64)
+    gradient = torch.tensor([[-18 / 7], [6 / 7]], dtype=torch.float64)
+    start = a_start(optimum, Line(), broadcast={"server_control": torch.zeros(2, 1).double()})
+    rule = ControlVariates()
+    _, plan = rule.begin({"control": gradient}, start)
+    moved = rule.gradient(gradient, optimum, optimum, plan)
+    assert moved.abs().max() < 1e-15
+    assert gradient.abs().min() > 0.8  # without the correction they would move
+
+
+# ------------------------------------------------------------------------------------- FedNova
+
+
+@pytest.mark.parametrize("rules", ["fedavg", "momentum", "proximal"])
+def test_fednova_with_equal_work_is_averaging(rules: str) -> None:
+    assert same(f"{rules}@nova", f"{rules}@average", steps=3)
+    assert not same(f"{rules}@nova", f"{rules}@average", participation=1.0)
+
+
+def test_fednova_with_one_participant_is_fedavg() -> None:
+    assert same("fednova", "fedavg", participation=0.01)
+
+
+def test_closed_forms_of_accumulation_follow_the_steps() -> None:
+    rho, shrink, momentum, pulled, buffer = 0.9, 0.015, 0.0, 0.0, 0.0
+    for step in range(1, 12):
+        buffer = rho * buffer + 1
+        momentum += buffer
+        pulled = (1 - shrink) * pulled + 1
+        steps, mu = torch.tensor([step]), torch.tensor(0.1, dtype=torch.float64)
+        assert momentum_accumulation(steps, rho).item() == pytest.approx(momentum, abs=1e-12)
+        assert pull_accumulation(steps, 0.15, mu).item() == pytest.approx(pulled, abs=1e-12)
+    assert momentum == pytest.approx(48.2429536481, abs=1e-9)
+    assert pulled == pytest.approx(10.2110342916, abs=1e-9)
+
+
+# -------------------------------------------------------------------------------------- FedOpt
+
+
+def test_adam_that_never_adapts_is_fedavg() -> None:
+    # √v = τ for ever, so the step is 2τ Δ̄/(2τ); a power of two keeps it exact.
+    still = get("fedadam", beta1=0.0, beta2=1.0, tau=2.0**-10, server_rate=2.0**-9)
+    assert same(still, "fedavg")
+
+
+def test_server_sgd_at_rate_one_is_fedavg() -> None:
+    assert same("fedavg@sgd", "fedavg")
+
+
+def test_adam_without_memory_steps_by_the_sign() -> None:
+    signed = get("fedadam", beta1=0.0, beta2=0.0, tau=1e-30, server_rate=0.01)
+    fed = federation(rounds=1, precision="float64")
+    before = fed.start(signed)[0].weights
+    moved = fed.train(signed).state.weights - before
+    delta = fed.train("fedavg").state.weights - before
+    torch.testing.assert_close(moved, 0.01 * delta.sign(), rtol=0, atol=1e-12)
+
+
+# ---------------------------------------------------------------------------------------- MOON
+
+
+def test_moon_without_its_term_is_fedavg() -> None:
+    assert same(get("moon", contrast_weight=0.0), "fedavg", rounds=6)
+    assert not same(get("moon", contrast_weight=1.0), "fedavg", rounds=6)
+
+
+def test_moon_is_fedavg_for_vehicles_that_train_for_the_first_time() -> None:
+    strong = get("moon", contrast_weight=5.0)
+    assert same(strong, "fedavg", rounds=1, participation=1.0)
+    # One vehicle a round, another one each time: four rounds of first participations.
+    everyone = np.ones(4, dtype=bool)
+
+    def called(seed: int) -> list[int]:
+        return [int(participants(seed, t, everyone, 0.25)[0]) for t in range(5)]
+
+    seed = next(seed for seed in range(1000) if set(called(seed)[:4]) == {0, 1, 2, 3})
+    assert same(strong, "fedavg", rounds=4, participation=0.25, seeds=(seed,))
+    assert not same(strong, "fedavg", rounds=5, participation=0.25, seeds=(seed,))
+
+
+def test_the_contrast_of_equal_and_opposite_models() -> None:
+    z = torch.randn(3, 7, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    moving = z.clone().requires_grad_()
+    # u_k = w_t: both similarities are the same function of z and cancel.
+    for temperature in (0.1, 0.5, 1.0):
+        value = contrast(moving, z, z, temperature)
+        (gradient,) = torch.autograd.grad(value.sum(), moving)
+        torch.testing.assert_close(value, torch.full_like(value, log(2)), rtol=0, atol=1e-12)
+        assert gradient.abs().max() < 1e-12
+        opposite = contrast(z, z, -z, temperature)
+        expected = torch.full_like(opposite, log1p(exp(-2 / temperature)))
+        torch.testing.assert_close(opposite, expected, rtol=0, atol=1e-12)
+
+
+def test_a_dead_representation_has_no_contrast_and_no_nan() -> None:
+    dead = torch.zeros(2, 5, dtype=torch.float64, requires_grad=True)
+    value = contrast(dead, torch.ones(2, 5).double(), -torch.ones(2, 5).double(), 0.5)
+    (gradient,) = torch.autograd.grad(value.sum(), dead)
+    assert value.tolist() == pytest.approx([log(2)] * 2)
+    assert gradient.isfinite().all()
+
+
+# -------------------------------------------------------------------------------------- FedDyn
+
+
+def test_feddyn_without_strength_is_an_integrator() -> None:
+    # w_{t+1} - w_t = Δ̄_t + Σ_{s<=t} (|S_s|/K) Δ̄_s: not FedAvg.
+    method, plain = get("feddyn", alpha_dyn=0.0), get("feddyn", alpha_dyn=0.0, correction=False)
+    fed = federation(precision="float64", participation=0.5)
+    state, _ = fed.start(method)
+    total = torch.zeros_like(state.weights)
+    for _ in range(4):
+        delta = fed.advance(plain, state)[0].weights - state.weights
+        total = total + 2 / 4 * delta
+        after, _ = fed.advance(method, state)
+        torch.testing.assert_close(after.weights - state.weights, delta + total, atol=1e-12, rtol=0)
+        state = after
+
+
+def test_feddyn_without_strength_and_correction_is_uniform_fedavg() -> None:
+    # Equal vehicles, two or four of them: dividing by n_t and by |S_t| are both exact.
+    equal = random_fleet((33, 33, 33, 33))
+    off = get("feddyn", alpha_dyn=0.0, correction=False)
+    for participation in (0.5, 1.0):
+        assert same(off, "fedavg", equal, participation=participation)
+    assert not same(get("feddyn", alpha_dyn=0.0), "fedavg", equal)
+
+
+def test_feddyn_first_step_is_fedavg_for_every_strength() -> None:
+    strong = get("feddyn", alpha_dyn=5.0, correction=False)
+    equal = random_fleet((33, 33, 33, 33))
+    assert same(strong, "fedavg", equal, steps=1, rounds=1)
+    assert not same(strong, "fedavg", equal, steps=2, rounds=1)
+
+
+@pytest.mark.parametrize("weighting", ["windows", "uniform"])
+def test_feddyn_stands_still_at_the_optimum(weighting: str) -> None:
+    # -11/7 with weights 1 and 3 (ω = 1/2 and 3/2), -1 with equal ones.
+    omega = torch.tensor([0.5, 1.5] if weighting == "windows" else [1.0, 1.0]).double()
+    optimum = -11 / 7 if weighting == "windows" else -1.0
+    gradient = torch.tensor([[optimum - 1], [2 * (optimum + 2)]], dtype=torch.float64)
+    h = -omega[:, None] / 0.1 * gradient
+    assert h.mean().item() == pytest.approx(0, abs=1e-12)
+    anchor = torch.full((2, 1), optimum, dtype=torch.float64)
+    start = a_start(anchor, Line(), relative_size=torch.tensor([0.5, 1.5]).double())
+    rule = Dynamic(alpha_dyn=0.1, weighting=weighting)
+    _, plan = rule.begin({"h": h}, start)
+    assert rule.gradient(gradient, anchor, anchor, plan).abs().max() < 1e-12
+
+
+# --------------------------------------------------------------------------------------- FedEL
+
+SPEEDS = Availability(speeds=(1.0, 0.5, 0.25))
+DEEP = MLP(4, 8, (6, 7, 5))
+
+
+@pytest.mark.parametrize("model", [SMALL, DEEP, GRU(8, 5), LSTM(8, 5)], ids=str)
+@pytest.mark.parametrize("precision", TOLERANCE)
+def test_fedel_with_time_enough_is_fedavg(model: Model, precision: str) -> None:
+    size = model.layout.size
+    plain = weights("fedavg", None, model, precision=precision)
+    for budget, speeds in ((inf, SPEEDS), (0.0, Availability(speeds=(0.3,)))):
+        elastic = get("fedel", budget=budget)
+        fed = federation(None, model, availability=speeds, precision=precision)
+        start, end = fed.start(elastic)[0].weights, fed.train(elastic).state.weights
+        assert torch.equal(end[:, :size], plain)
+        assert torch.equal(end[:, size:], start[:, size:])  # nobody left by an early exit
+    unequal = weights("fedel", None, model, availability=SPEEDS, precision=precision)
+    assert not torch.equal(unequal[:, :size], plain)
+
+
+@pytest.mark.parametrize("weighting", ["windows", "uniform"])
+def test_fedel_leaves_alone_what_was_not_selected(weighting: str) -> None:
+    method = get("fedel", weighting=weighting)
+    fed = federation(None, DEEP, availability=SPEEDS, participation=0.25, seeds=(1, 2, 3))
+    model = fed.model_for(method)
+    state, _ = fed.start(method)
+    kept = changed = 0
+    for _ in range(6):
+        after, record = fed.advance(method, state)
+        before_parts = model.layout.split(state.weights)
+        after_parts = model.layout.split(after.weights)
+        for run, seed in enumerate(fed.seeds):
+            (name,) = (row["vehicle"] for row in record.clients if row["seed"] == seed)
+            trained = after.memory["trained"][run, fed.fleet.names.index(name)].tolist()
+            for tensor, on in zip(model.layout.shapes, trained, strict=True):
+                equal = torch.equal(before_parts[tensor][run], after_parts[tensor][run])
+                assert equal != on
+                kept, changed = kept + equal, changed + (not equal)
+        state = after
+    assert min(kept, changed) > 20
+
+
+def test_fedel_evaluates_the_model_without_its_exits() -> None:
+    method = get("fedel")
+    fed = federation(None, DEEP, availability=SPEEDS)
+    state = fed.train(method).state
+    bare: State = replace(state, weights=state.weights[:, : DEEP.layout.size])
+    for with_exits, without in zip(
+        fed.evaluate(state.weights), fed.evaluate(bare.weights), strict=True
+    ):
+        assert with_exits.test == without.test
+    assert state.weights.shape[1] > DEEP.layout.size

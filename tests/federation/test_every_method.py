@@ -1,0 +1,112 @@
+"""One suite for the whole catalogue: a new method is held to the same terms by being in it."""
+
+from math import isfinite
+
+import pytest
+import torch
+
+from fedwatt.federation import Availability, Federation, State, Training
+from fedwatt.federation.federation import Call, Work
+from fedwatt.methods import METHODS, get
+from fedwatt.metrics import Stopwatch
+from fedwatt.models import MLP
+from tests.federation.toys import random_fleet
+
+SLOW = Availability(speeds=(1.0, 0.5))
+SIZES = (70, 33, 128, 5)
+
+
+def federation(availability: Availability = SLOW, **training) -> Federation:
+    settings = {"rounds": 4, "participation": 0.75, "batch": 16} | training
+    return Federation(
+        random_fleet(SIZES),
+        MLP(4, 8, (6, 5)),
+        training=Training(**settings),
+        availability=availability,
+        seeds=(1, 2),
+        device="cpu",
+    )
+
+
+every_method = pytest.mark.parametrize("name", METHODS)
+
+
+@every_method
+def test_learns(name: str) -> None:
+    rows = federation(participation=1.0, rounds=10, epochs=3).train(name).history.rounds
+    for seed in (1, 2):
+        first, *_, last = [row for row in rows if row["seed"] == seed]
+        assert isfinite(last["test_rmse"])
+        assert last["test_rmse"] < 0.97 * first["test_rmse"]
+
+
+@every_method
+def test_resumes_bit_for_bit(name: str) -> None:
+    method, fed = get(name), federation()
+    state, _ = fed.start(method)
+    for _ in range(2):
+        state, _ = fed.advance(method, state)
+    copy = State.from_tensors(state.round, {n: t.clone() for n, t in state.tensors().items()})
+    # Another process knows the settings and the stored tensors, and nothing else.
+    again = federation()
+    for _ in range(2):
+        state, _ = fed.advance(method, state)
+        copy, _ = again.advance(get(name), copy)
+    for tensor, value in state.tensors().items():
+        assert torch.equal(copy.tensors()[tensor], value), tensor
+
+
+@every_method
+def test_a_vehicle_whose_reply_was_lost_remembers_nothing_of_it(name: str) -> None:
+    method = get(name)
+    fed = federation(Availability(reply_loss=0.5, speeds=SLOW.speeds), participation=1.0)
+    state, _ = fed.start(method)
+    lost = 0
+    for _ in range(4):
+        after, record = fed.advance(method, state)
+        for row in record.clients:
+            if not row["replied"]:
+                lost += 1
+                where = fed.seeds.index(row["seed"]), fed.fleet.names.index(row["vehicle"])
+                for table, values in after.memory.items():
+                    assert torch.equal(values[where], state.memory[table][where])
+        state = after
+    assert lost > 5
+    assert all(tensor.isfinite().all() for tensor in state.tensors().values())
+
+
+@every_method
+def test_a_round_without_replies_changes_nothing(name: str) -> None:
+    method = get(name)
+    fed = federation()
+    state, _ = fed.advance(method, fed.start(method)[0])
+    silent = federation(Availability(reply_loss=1.0, speeds=SLOW.speeds))
+    after, _ = silent.advance(method, state)
+    assert after.round == state.round + 1
+    for group in ("weights", "server.", "memory."):
+        for tensor, value in state.tensors().items():
+            if tensor.startswith(group):
+                assert torch.equal(after.tensors()[tensor], value), tensor
+
+
+@every_method
+def test_a_vehicle_alone_does_what_it_does_in_a_stack(name: str) -> None:
+    method, fed = get(name), federation(precision="float64", participation=1.0)
+    state, _ = fed.start(method)
+    for _ in range(2):
+        state, _ = fed.advance(method, state)
+
+    def work(calls: list[Call]) -> Work:
+        return fed._train(method, state, calls, Stopwatch())
+
+    calls = [Call(run, k, -(-size // 16)) for run in (0, 1) for k, size in enumerate(SIZES)]
+    together = work(calls)
+    for row, call in enumerate(together.calls):
+        alone = work([call])
+        pairs = [(alone.deltas[0], together.deltas[row])]
+        for table in ("memory", "uploads"):
+            mine, all_of_them = getattr(alone, table), getattr(together, table)
+            pairs += [(mine[key][0], all_of_them[key][row]) for key in all_of_them]
+        for one, other in pairs:
+            # Sums of another order in batched products: a few bits of float64.
+            torch.testing.assert_close(one, other, rtol=0, atol=1e-10)
