@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from fedwatt.errors import DataError, check
 from fedwatt.fleet.features import feature_names, refuse_gaps, trip_features
+from fedwatt.fleet.reduction import principal_mix, selection_mix
 from fedwatt.fleet.scaling import SCALINGS, Scaler
 from fedwatt.fleet.split import SPLITS, held_out_vehicles, natural_key, split_trips
 from fedwatt.fleet.strata import STRATA
@@ -30,12 +31,13 @@ LABEL_SCALINGS = ("vehicle", "fleet")
 class DataSettings:
     """How telemetry becomes windows.
 
-    `features` is a feature set ("base", "physics", "enriched"), single features, or several of them
+    `features` is a feature set ("base", "physics", "terrain"), single features, or several of them
     separated by commas. `window` and the strides are in samples: `stride` between training windows,
     `evaluation_stride` between validation and test windows. With `label_scaling` "vehicle" a label
     is centred and scaled like a feature, from training windows; with "fleet" it is energy divided
     by `label_scale_wh`. `split` are the shares of training, validation and test trips; `held_out`
-    is the number of vehicles that never train.
+    is the number of vehicles that never train. A vehicle may replace its features by its own
+    `components` principal ones, or silence all but its own `selected` best (0 leaves them alone).
     """
 
     features: str = "base"
@@ -48,9 +50,16 @@ class DataSettings:
     split: tuple[float, float, float] = (0.7, 0.1, 0.2)
     split_seed: int = 0
     held_out: int = 0
+    components: int = 0
+    selected: int = 0
 
     def __post_init__(self) -> None:
-        feature_names(self.features)
+        most = len(feature_names(self.features))
+        for name in ("components", "selected"):
+            allowed = f"from 0 (off) to the {most} features of '{self.features}'"
+            check(self, name, 0 <= getattr(self, name) <= most, allowed)
+        alone = not (self.components and self.selected)
+        check(self, "selected", alone, "0 when components is not. Use one of them")
         check(self, "window", self.window >= 1, "at least 1 sample")
         check(self, "stride", self.stride >= 1, "at least 1 sample")
         check(self, "evaluation_stride", self.evaluation_stride >= 1, "at least 1 sample")
@@ -68,6 +77,13 @@ class DataSettings:
         allowed = "three positive shares that add up to 1, such as (0.7, 0.1, 0.2)"
         check(self, "split", shares and math.isclose(sum(self.split), 1, abs_tol=1e-9), allowed)
         check(self, "held_out", self.held_out >= 0, "at least 0 vehicles")
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns of a client's series."""
+        if self.components:
+            return tuple(f"component {number + 1}" for number in range(self.components))
+        return feature_names(self.features)
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +145,7 @@ class Fleet:
     @property
     def features(self) -> tuple[str, ...]:
         """Names of the columns of every client's series."""
-        return feature_names(self.settings.features)
+        return self.settings.columns
 
     def windows(self, split: str) -> int:
         """Number of windows of a split; held-out vehicles have no part in training."""
@@ -161,6 +177,14 @@ class Fleet:
         return digest.hexdigest()
 
 
+def split_of_trips(vehicle: Vehicle, settings: DataSettings) -> dict[str, str]:
+    """Split of every trip by its name; trips that hold no window are in none."""
+    usable = [trip.name for trip in vehicle.trips if trip.seconds >= settings.window]
+    _refuse_few(vehicle, len(usable), settings.window)
+    trips = split_trips(vehicle.name, usable, settings.split, settings.split_seed)
+    return {trip: split for split in SPLITS for trip in trips[split]}
+
+
 def build_client(vehicle: Vehicle, settings: DataSettings, held_out: bool = False) -> Client:
     """Features, splits, windows and labels of one vehicle.
 
@@ -168,11 +192,7 @@ def build_client(vehicle: Vehicle, settings: DataSettings, held_out: bool = Fals
     """
     names = feature_names(settings.features)
     usable = [trip for trip in vehicle.trips if trip.seconds >= settings.window]
-    _refuse_few(vehicle, len(usable), settings.window)
-    trips = split_trips(
-        vehicle.name, [trip.name for trip in usable], settings.split, settings.split_seed
-    )
-    split_of = {trip: split for split in SPLITS for trip in trips[split]}
+    split_of = split_of_trips(vehicle, settings)
     columns = [trip_features(trip, names, vehicle.name) for trip in usable]
     for trip in usable:
         refuse_gaps(trip, "energy_wh", vehicle.name)
@@ -182,8 +202,6 @@ def build_client(vehicle: Vehicle, settings: DataSettings, held_out: bool = Fals
         c for c, trip in zip(columns, usable, strict=True) if split_of[trip.name] == "train"
     ]
     scaler = scaling(np.concatenate(training))
-    series = np.concatenate([scaler.forward(rows).astype(np.float32) for rows in columns])
-
     starts = np.cumsum([0, *(trip.seconds for trip in usable)])
     ends: dict[str, list[IntArray]] = {split: [] for split in SPLITS}
     energy: dict[str, list[FloatArray]] = {split: [] for split in SPLITS}
@@ -201,11 +219,15 @@ def build_client(vehicle: Vehicle, settings: DataSettings, held_out: bool = Fals
         if settings.label_scaling == "vehicle"
         else Scaler(np.array(0.0), np.array(settings.label_scale_wh))
     )
+    if settings.components or settings.selected:
+        scaler = replace(
+            scaler, mix=_mix([scaler.forward(c) for c in training], energy["train"], settings)
+        )
     return Client(
         name=vehicle.name,
-        features=names,
+        features=settings.columns,
         window=settings.window,
-        series=series,
+        series=np.concatenate([scaler.forward(rows).astype(np.float32) for rows in columns]),
         ends={split: np.concatenate(ends[split]) for split in SPLITS},
         labels={
             split: label_scaler.forward(energy_wh[split]).astype(np.float32) for split in SPLITS
@@ -213,12 +235,27 @@ def build_client(vehicle: Vehicle, settings: DataSettings, held_out: bool = Fals
         label_center_wh=float(label_scaler.center),
         label_scale_wh=float(label_scaler.scale),
         strata=_strata([trip for trip in usable if split_of[trip.name] == "test"], settings),
-        trips=trips,
+        trips={split: tuple(t for t, s in split_of.items() if s == split) for split in SPLITS},
         held_out=held_out,
         kind=vehicle.kind,
         simulated=vehicle.labels == "simulated",
         scaler=scaler,
     )
+
+
+def _mix(
+    training: list[FloatArray], energy_wh: list[FloatArray], settings: DataSettings
+) -> FloatArray:
+    """Map to the vehicle's own components or selected features, from its training trips alone."""
+    if settings.components:
+        return principal_mix(np.concatenate(training), settings.components)
+    means = []
+    for rows in training:
+        ends = window_ends(len(rows), length=settings.window, stride=settings.stride)
+        means.append(
+            np.stack([window_means(c, ends, length=settings.window) for c in rows.T], axis=1)
+        )
+    return selection_mix(np.concatenate(means), np.concatenate(energy_wh), settings.selected)
 
 
 def build_fleet(vehicles: Iterable[Vehicle], settings: DataSettings, source: str) -> Fleet:

@@ -1,10 +1,12 @@
 """What a model sees each second: features as functions of a trip's *input* channels.
 
-A feature is handed the channels it names in `needs` and nothing else, and `needs` may only name
-inputs: no feature can depend on pack voltage, current, energy or state of charge, nor on position.
+A feature is handed the channels it names in `needs`, the seconds since its trip began, and nothing
+else; `needs` may only name inputs: no feature can depend on pack voltage, current, energy or state
+of charge, nor on position.
 
 Acceleration looks two seconds ahead (see `acceleration`), so a streaming predictor forms the same
-features with a delay of `STREAMING_DELAY_S`. All other features use the present second or the past.
+features with a delay of `STREAMING_DELAY_S`. All other features use the present second or the past,
+at most `MEMORY_S` of it.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,6 +21,11 @@ Inputs = Mapping[str, FloatArray]
 
 STREAMING_DELAY_S = 2
 WARM_UP_S = 300.0
+SUMMARY_S = 60
+# A minute of acceleration, which itself looks two seconds back.
+MEMORY_S = SUMMARY_S + 2
+SECOND = "second"
+STANDING_MPS = 0.5
 COMFORT_LOW_C, COMFORT_HIGH_C = 18.0, 23.0
 DRAG_AS_AT_C = 20.0  # air density relative to this temperature
 
@@ -68,7 +75,30 @@ def _drag(inputs: Inputs) -> FloatArray:
 
 
 def _warm_up(inputs: Inputs) -> FloatArray:
-    return np.exp(-np.arange(len(inputs["speed_mps"])) / WARM_UP_S)
+    return np.exp(-inputs[SECOND] / WARM_UP_S)
+
+
+def _minute(values: FloatArray) -> FloatArray:
+    """Mean of `values` over the last minute, or since the trip began; [seconds].
+
+    >>> _minute(np.array([4.0, 0.0, 2.0]))
+    array([4., 2., 2.])
+    """
+    total = np.concatenate([[0.0], np.cumsum(values)])
+    after = np.arange(1, len(values) + 1)
+    before = np.maximum(after - SUMMARY_S, 0)
+    mean: FloatArray = (total[after] - total[before]) / (after - before)
+    return mean
+
+
+def _minute_spread(inputs: Inputs) -> FloatArray:
+    speed = inputs["speed_mps"]
+    # Rounding can leave a constant speed with a variance of -1e-16.
+    return np.sqrt(np.maximum(_minute(speed**2) - _minute(speed) ** 2, 0.0))
+
+
+def _minute_of(function: Callable[[FloatArray], FloatArray]) -> Callable[[Inputs], FloatArray]:
+    return lambda inputs: _minute(function(inputs["speed_mps"]))
 
 
 FEATURES: Mapping[str, Feature] = {
@@ -89,10 +119,21 @@ FEATURES: Mapping[str, Feature] = {
     "warm_up": Feature("1", ("speed_mps",), _warm_up),
     "grade": _channel("grade", "1"),
     "climb": Feature("m/s", ("speed_mps", "grade"), lambda x: x["speed_mps"] * x["grade"]),
+    "ascent": _channel("climb_m", "m/s"),
+    "descent": _channel("descent_m", "m/s"),
     "speed_limit": _channel("speed_limit_mps", "m/s"),
     "intersection": _channel("intersection", "0/1"),
     "bus_stop": _channel("bus_stop", "0/1"),
     "focus_point": _channel("focus_point", "0/1"),
+    "minute_speed": Feature("m/s", ("speed_mps",), _minute_of(lambda v: v)),
+    "minute_speed_spread": Feature("m/s", ("speed_mps",), _minute_spread),
+    "minute_speed_cubed": Feature("m³/s³", ("speed_mps",), _minute_of(lambda v: v**3)),
+    "minute_standing": Feature(
+        "1", ("speed_mps",), _minute_of(lambda v: np.where(v < STANDING_MPS, 1.0, 0.0))
+    ),
+    "minute_driving": Feature(
+        "W/kg", ("speed_mps",), _minute_of(lambda v: np.maximum(v * acceleration(v), 0))
+    ),
 }
 
 _BASE = (
@@ -131,6 +172,16 @@ FEATURE_SETS: Mapping[str, tuple[str, ...]] = {
         "bus_stop",
         "focus_point",
     ),
+    # Read from an elevation field (fedwatt.terrain), to add to another set: "base, terrain".
+    "terrain": ("ascent", "descent"),
+    # The last minute in a few numbers, to add to another set: "base, summary".
+    "summary": (
+        "minute_speed",
+        "minute_speed_spread",
+        "minute_speed_cubed",
+        "minute_standing",
+        "minute_driving",
+    ),
 }
 
 
@@ -154,14 +205,25 @@ def trip_features(trip: Trip, names: tuple[str, ...], vehicle: str) -> FloatArra
     A missing channel is refused, not filled: zeros would read as "heater off" or "level road".
     `vehicle` is named in the message.
     """
+    for name in names:
+        for channel in FEATURES[name].needs:
+            _refuse_missing(trip, channel, name, vehicle)
+    return feature_columns(trip.channels, names)
+
+
+def feature_columns(channels: Inputs, names: tuple[str, ...], *, begin: int = 0) -> FloatArray:
+    """Features [seconds, features] of channels whose first sample is second `begin` of a trip.
+
+    A stream hands over the last part of a trip: its rows are those of the whole trip except for the
+    first `MEMORY_S`, whose past is cut off, and the last `STREAMING_DELAY_S`.
+    """
+    seconds = len(channels["speed_mps"])
+    since = {SECOND: begin + np.arange(seconds, dtype=np.float64)}
     columns = []
     for name in names:
         feature = FEATURES[name]
-        for channel in feature.needs:
-            _refuse_missing(trip, channel, name, vehicle)
-        columns.append(
-            feature.function({channel: trip.channels[channel] for channel in feature.needs})
-        )
+        needed = {channel: channels[channel] for channel in feature.needs}
+        columns.append(feature.function(needed | since))
     return np.stack(columns, axis=1)
 
 

@@ -16,14 +16,19 @@ NEGLIGIBLE = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class Scaler:
-    """`scaled = (values - center) / scale`. Both [features], or [] for a label."""
+    """`scaled = (values - center) / scale`. Both [features], or [] for a label.
+
+    `mix` [features, columns], where there is one, is applied after that.
+    """
 
     center: FloatArray
     scale: FloatArray
+    mix: FloatArray | None = None
 
     def forward(self, values: FloatArray) -> FloatArray:
         """Scale `values` [..., features]."""
-        return (values - self.center) / self.scale
+        scaled = (values - self.center) / self.scale
+        return scaled if self.mix is None else scaled @ self.mix
 
 
 def zscore(rows: FloatArray) -> Scaler:

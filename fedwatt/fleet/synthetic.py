@@ -2,23 +2,32 @@
 
 from collections.abc import Iterator
 
-from fedwatt.errors import SettingError
+from fedwatt.errors import SettingError, unknown
 from fedwatt.fleet.client import DataSettings, Fleet, build_fleet
 from fedwatt.fleet.trip import Trip, Vehicle
 from fedwatt.physics.synthetic import synthetic_vehicle
 
+PREFIXES = {"passenger": "car", "truck": "truck", "bus": "bus"}
 
-def synthetic_vehicles(vehicles: int, seed: int = 0, *, trips: int = 40) -> Iterator[Vehicle]:
-    """Vehicles "car-001", "car-002", ... of the town of `seed`, one at a time.
+
+def synthetic_vehicles(
+    vehicles: int, seed: int = 0, *, trips: int = 40, kind: str = "passenger"
+) -> Iterator[Vehicle]:
+    """Vehicles "car-001", "car-002", ... (or "truck-", "bus-") of the town of `seed`, one by one.
 
     A vehicle is the same however many are asked for.
     """
+    if kind not in PREFIXES:
+        raise SettingError(unknown("kind of vehicle", kind, PREFIXES))
     if vehicles < 1 or trips < 1:
         raise SettingError(
             f"A synthetic fleet of {vehicles} vehicles with {trips} trips each is empty. "
             "Ask for at least one of each."
         )
-    return (_vehicle(f"car-{number:03d}", seed, trips) for number in range(1, vehicles + 1))
+    return (
+        _vehicle(f"{PREFIXES[kind]}-{number:03d}", seed, trips, kind)
+        for number in range(1, vehicles + 1)
+    )
 
 
 def synthetic_fleet(
@@ -27,16 +36,17 @@ def synthetic_fleet(
     settings: DataSettings | None = None,
     *,
     trips: int = 40,
+    kind: str = "passenger",
 ) -> Fleet:
     """Clients of `vehicles` synthetic vehicles; default settings if none are given."""
-    source = f"synthetic, {vehicles} vehicles, seed {seed}"
-    return build_fleet(
-        synthetic_vehicles(vehicles, seed, trips=trips), settings or DataSettings(), source
-    )
+    what = "vehicles" if kind == "passenger" else f"{kind} vehicles"
+    source = f"synthetic, {vehicles} {what}, seed {seed}"
+    made = synthetic_vehicles(vehicles, seed, trips=trips, kind=kind)
+    return build_fleet(made, settings or DataSettings(), source)
 
 
-def _vehicle(name: str, seed: int, trips: int) -> Vehicle:
-    made = synthetic_vehicle(name, seed=seed, trips=trips)
+def _vehicle(name: str, seed: int, trips: int, kind: str) -> Vehicle:
+    made = synthetic_vehicle(name, seed=seed, trips=trips, kind=kind)
     return Vehicle(
         name=made.name,
         trips=tuple(Trip(trip, channels) for trip, channels in made.trips),

@@ -12,7 +12,6 @@ from fedwatt.physics.parameters import VehicleParameters
 
 WARM_UP_BOOST = 1.8  # starting power as a multiple of the holding power, on top of it
 HEAT_PUMP_FADES_C = 25.0  # degrees below 10 °C over which a heat pump becomes a resistor
-VENTILATION_GAIN_W = 250.0  # sun and passengers warm the cabin
 OFF_BELOW_W = 80.0
 
 
@@ -21,7 +20,7 @@ def climate_power_w(
 ) -> tuple[FloatArray, FloatArray]:
     """Heater and air-conditioning power, each [seconds], `seconds` after the trip began."""
     settling = 1 + WARM_UP_BOOST * np.exp(-seconds / vehicle.cabin_warm_up_s)
-    lost_w = vehicle.cabin_loss_w_per_k * (vehicle.comfort_c - ambient_c) - VENTILATION_GAIN_W
+    lost_w = vehicle.cabin_loss_w_per_k * (vehicle.comfort_c - ambient_c) - vehicle.cabin_gain_w
     warmth = np.clip(1 - (10.0 - ambient_c) / HEAT_PUMP_FADES_C, 0.0, 1.0)
     heating_yield = 1 + (vehicle.heating_yield - 1) * warmth
     heater_w = np.maximum(lost_w, 0) * settling / heating_yield

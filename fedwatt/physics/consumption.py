@@ -5,14 +5,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedwatt.physics.arrays import FloatArray
+from fedwatt.physics.battery import PackTrace, supply
 from fedwatt.physics.cabin import climate_power_w
+from fedwatt.physics.charging import charge_between_trips
 from fedwatt.physics.driver import Motion
+from fedwatt.physics.duty import DUTIES
 from fedwatt.physics.parameters import VehicleParameters
 from fedwatt.physics.roadload import traction_power_w, wheel_power_w
 from fedwatt.physics.routes import Path
 from fedwatt.physics.sensors import wander
-
-MEAN_PAYLOAD_KG = 60.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,7 +23,7 @@ class Truth:
     ambient_c: FloatArray
     heater_w: FloatArray
     ac_w: FloatArray
-    pack_w: FloatArray
+    pack: PackTrace
 
 
 def consume(
@@ -32,10 +33,10 @@ def consume(
     outside_c: FloatArray,
     rng: np.random.Generator,
 ) -> Truth:
-    """Power of everything the pack feeds; `outside_c` [trips] is the temperature of each trip."""
+    """Everything the pack feeds, and what it does; `outside_c` [trips] is the air of each trip."""
     drift_c = wander(motion.trip, motion.second, 0.4, 300, rng)
     ambient_c = outside_c[motion.trip] + drift_c
-    payload_kg = rng.exponential(MEAN_PAYLOAD_KG, len(outside_c))[motion.trip]
+    payload_kg = DUTIES[vehicle.kind].draw_payload_kg(len(outside_c), rng)[motion.trip]
     heater_w, ac_w = climate_power_w(vehicle, ambient_c, motion.second.astype(float))
 
     # Means over the second: way made, speed gained and height climbed are exact there.
@@ -46,5 +47,6 @@ def consume(
     speed_mps = motion.moved_m
     wheel_w = wheel_power_w(vehicle, speed_mps, motion.gained_mps, grade, ambient_c, payload_kg)
     traction_w = traction_power_w(vehicle, wheel_w, speed_mps, ambient_c)
-    pack_w = traction_w + heater_w + ac_w + vehicle.auxiliary_w
-    return Truth(ambient_c, heater_w, ac_w, pack_w)
+    demand_w = traction_w + heater_w + ac_w + vehicle.auxiliary_w
+    drives = charge_between_trips(vehicle.pack, motion.trip, demand_w, rng)
+    return Truth(ambient_c, heater_w, ac_w, supply(vehicle.pack, demand_w, drives))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedwatt.physics.arrays import FloatArray, IntArray
+from fedwatt.physics.duty import DUTIES, Duty
 from fedwatt.physics.routes import STEP_M, Path
 
 # v₀: comfortable acceleration, or braking, is half of a₀ at this speed.
@@ -75,23 +76,29 @@ class Motion:
     gained_mps: FloatArray
 
 
-def draw_style(rng: np.random.Generator) -> DriverStyle:
-    """Habits of a driver, from calm to brisk."""
+def draw_style(rng: np.random.Generator, duty: Duty = DUTIES["passenger"]) -> DriverStyle:
+    """Habits of a driver, from calm to brisk, in a vehicle that does this duty."""
     briskness = rng.normal()
     return DriverStyle(
-        accelerating_mps2=float(np.clip(1.75 * np.exp(0.15 * briskness), 1.25, 2.4)),
-        braking_mps2=float(
-            np.clip(1.65 * np.exp(0.12 * briskness + 0.08 * rng.normal()), 1.2, 2.4)
-        ),
+        accelerating_mps2=duty.accelerating
+        * float(np.clip(1.75 * np.exp(0.15 * briskness), 1.25, 2.4)),
+        braking_mps2=duty.braking
+        * float(np.clip(1.65 * np.exp(0.12 * briskness + 0.08 * rng.normal()), 1.2, 2.4)),
         speed_factor=float(np.clip(1.0 + 0.05 * briskness + 0.03 * rng.normal(), 0.88, 1.15)),
         unsteadiness=float(rng.uniform(0.03, 0.07)),
         congestion=float(rng.beta(2, 3)),
     )
 
 
-def drive(path: Path, style: DriverStyle, rng: np.random.Generator) -> Motion:
+def drive(
+    path: Path, style: DriverStyle, rng: np.random.Generator, duty: Duty = DUTIES["passenger"]
+) -> Motion:
     """Motion of every trip of `path`."""
     wanted, waiting_s = _wishes(path, style, rng)
+    wanted = np.minimum(wanted, duty.top_mps)
+    halts = path.pass_point[path.bus_stop & (rng.random(len(path.bus_stop)) < duty.halts)]
+    wanted[halts] = 0.0
+    waiting_s[halts] += duty.halt_s * rng.gamma(4.0, 0.25, len(halts))
     speed = _feasible(wanted, style, _mood(path, rng))
     idle_s = rng.uniform(*PARKED_S, (2, len(path.trip_bounds) - 1))
     return _each_second(speed, waiting_s, path.trip_bounds, idle_s)

@@ -5,29 +5,22 @@ import numpy as np
 from fedwatt.physics.arrays import FloatArray, IntArray
 from fedwatt.physics.consumption import Truth
 from fedwatt.physics.driver import Motion
-from fedwatt.physics.pack import open_circuit_v, pack_current_a
-from fedwatt.physics.parameters import VehicleParameters
 from fedwatt.physics.routes import STEP_M, Path
 from fedwatt.physics.sensors import rounded, wander
 from fedwatt.physics.town import degrees
 
 AT_NODE_M = 15.0
-RECHARGE_BELOW_SOC = 0.4
 
 
 def record(
-    vehicle: VehicleParameters,
-    path: Path,
-    motion: Motion,
-    truth: Truth,
-    rng: np.random.Generator,
+    path: Path, motion: Motion, truth: Truth, rng: np.random.Generator
 ) -> dict[str, FloatArray]:
     """Channels of all trips one after the other, each float64 [seconds]."""
     return {
         **_driving_channels(motion, truth, rng),
         **_road_channels(path, motion, rng),
         **_position_channels(path, motion, rng),
-        **_pack_channels(vehicle, motion, truth, rng),
+        **_pack_channels(motion, truth, rng),
     }
 
 
@@ -78,41 +71,19 @@ def _position_channels(
     }
 
 
-def _pack_channels(
-    vehicle: VehicleParameters, motion: Motion, truth: Truth, rng: np.random.Generator
-) -> dict[str, FloatArray]:
+def _pack_channels(motion: Motion, truth: Truth, rng: np.random.Generator) -> dict[str, FloatArray]:
     """Voltage, current and charge as the battery management sees them, and the energy it counts."""
-    soc = _state_of_charge(vehicle, motion.trip, truth.pack_w, rng)
-    open_v = open_circuit_v(vehicle, soc)
-    true_a = pack_current_a(truth.pack_w, open_v, vehicle.pack_resistance_ohm)
-    true_v = open_v - vehicle.pack_resistance_ohm * true_a
     gain, offset_a = 1 + 0.003 * rng.normal(), 0.1 * rng.normal()
+    true_a = truth.pack.current_a
     current_a = true_a * gain + offset_a + 0.2 * rng.normal(size=len(true_a))
-    voltage_v = true_v + wander(motion.trip, motion.second, 0.3, 120, rng)
+    voltage_v = truth.pack.voltage_v + wander(motion.trip, motion.second, 0.3, 120, rng)
     return {
         # The energy counter samples faster than the log, so it does not see the log's rounding.
         "energy_wh": voltage_v * current_a / 3600,
         "voltage_v": rounded(voltage_v, 0.5),
         "current_a": rounded(current_a, 0.5),
-        "soc": rounded(soc, 0.001),
+        "soc": rounded(truth.pack.soc, 0.001),
     }
-
-
-def _state_of_charge(
-    vehicle: VehicleParameters, trip: IntArray, pack_w: FloatArray, rng: np.random.Generator
-) -> FloatArray:
-    """State of charge [seconds], by energy drawn; the pack is charged between trips when low."""
-    used = np.cumsum(pack_w) / 3600 / vehicle.pack_capacity_wh
-    ends = np.flatnonzero(np.diff(trip, append=trip[-1] + 1))
-    used_by_trip = np.diff(used[ends], prepend=0.0)
-    start_soc = np.empty(len(ends))
-    now = 0.9
-    for number, share in enumerate(used_by_trip):
-        if now < RECHARGE_BELOW_SOC or now - share < 0.1:
-            now = float(rng.uniform(0.8, 0.95))
-        start_soc[number] = now
-        now -= share
-    return np.clip(start_soc[trip] - (used - (used[ends] - used_by_trip)[trip]), 0.0, 1.0)
 
 
 def _near(distance_m: FloatArray, points: IntArray) -> FloatArray:

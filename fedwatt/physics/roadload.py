@@ -1,7 +1,7 @@
 """Longitudinal road load: from motion to electric power between pack and wheels.
 
 The force on a moving vehicle is rolling resistance, air drag, the slope and inertia; power at the
-wheels is force times speed. The drivetrain loses a share in each direction, and braking gives back
+wheels is force times speed. The drivetrain loses some in each direction, and braking gives back
 only what the regeneration limits let through.
 """
 
@@ -54,9 +54,7 @@ def traction_power_w(
     """
     fade = np.minimum(speed_mps / vehicle.regeneration_fade_mps, 1.0)
     cold = np.clip(1 - (REGENERATION_FULL_C - ambient_c) / 40.0, REGENERATION_LEAST, 1.0)
-    recovered_w = np.maximum(wheel_w * fade, -vehicle.regeneration_limit_w * cold)
-    return np.where(
-        wheel_w >= 0,
-        wheel_w / vehicle.drive_efficiency,
-        recovered_w * vehicle.regeneration_efficiency,
-    )
+    braking_w = vehicle.regeneration_share * fade * np.minimum(wheel_w, 0.0)
+    recovered_w = np.maximum(braking_w, -vehicle.regeneration_limit_w * cold)
+    motor_w = np.maximum(wheel_w, 0.0) + recovered_w
+    return motor_w + vehicle.drivetrain.loss_w(motor_w, speed_mps)

@@ -19,6 +19,8 @@ ELEVATION_EVERY = 4  # steps; hills are far smoother than the path
 SHORTEST_TRIP_M = 800.0  # as the crow flies
 ERRANDS, ERRAND_M = 5, 2500.0  # how many, and over which distance they thin out
 HOMEWARD = 0.65  # how often a drive from elsewhere goes home
+DEPOT_M, DISTRICT_M, DROPS = (3000.0, 6500.0), 1500.0, (3, 8)
+LINE_M = (3500.0, 8000.0)
 
 
 @dataclass(frozen=True)
@@ -62,12 +64,20 @@ class Path:
         return np.interp(distance_m / STEP_M, np.arange(len(values)), values)
 
 
-def itinerary(town: Town, seed: int, vehicle: str, trips: int) -> tuple[str, list[list[int]]]:
-    """Name of the vehicle's route mix, and the nodes of each of its trips in order.
-
-    A vehicle lives at one node, works at one place and runs errands to five others.
-    """
+def itinerary(
+    town: Town, seed: int, vehicle: str, trips: int, kind: str = "passenger"
+) -> tuple[str, list[list[int]]]:
+    """Name of the vehicle's route mix, and the nodes of each of its trips in order."""
     rng = generator(seed, "routes", vehicle)
+    if kind == "truck":
+        return "delivery rounds", _delivery_rounds(town, trips, rng)
+    if kind == "bus":
+        return "line service", _line_service(town, trips, rng)
+    return _commuting(town, trips, rng)
+
+
+def _commuting(town: Town, trips: int, rng: np.random.Generator) -> tuple[str, list[list[int]]]:
+    """A car lives at one node, works at one place and runs errands to five others."""
     roads, places = town.roads, town.places
     mix_name = str(rng.choice(list(ROUTE_MIXES)))
     mix = ROUTE_MIXES[mix_name]
@@ -95,6 +105,36 @@ def itinerary(town: Town, seed: int, vehicle: str, trips: int) -> tuple[str, lis
         paths.append(path)
         here = there
     return mix_name, paths
+
+
+def _delivery_rounds(town: Town, trips: int, rng: np.random.Generator) -> list[list[int]]:
+    """A truck leaves its depot, delivers to a few places near each other and returns."""
+    roads, places = town.roads, town.places
+    depot = int(rng.choice(homes(roads, *DEPOT_M)))
+    paths: list[list[int]] = []
+    while len(paths) < trips:
+        district = int(rng.choice(places[_metres(roads, places, depot) > SHORTEST_TRIP_M]))
+        near = np.exp(-_metres(roads, places, district) / DISTRICT_M) * (places != district)
+        drops = rng.choice(places, int(rng.integers(*DROPS)), replace=False, p=_shares(near))
+        here = depot
+        for drop in (district, *drops.tolist()):
+            # Calls next door are made on foot.
+            if _metres(roads, np.array([drop]), here)[0] > SHORTEST_TRIP_M:
+                paths.append(roads.path_to(drop, here))
+                here = drop
+        paths.append(roads.path_to(here, depot)[::-1])
+    return paths[:trips]
+
+
+def _line_service(town: Town, trips: int, rng: np.random.Generator) -> list[list[int]]:
+    """A bus goes to and fro between two places far apart."""
+    roads, places = town.roads, town.places
+    one = int(rng.choice(places))
+    apart_m = _metres(roads, places, one)
+    far = (apart_m > LINE_M[0]) & (apart_m < LINE_M[1])
+    other = int(rng.choice(places[far] if far.any() else places[[np.argmax(apart_m)]]))
+    there = roads.path_to(other, one)
+    return [there if trip % 2 == 0 else there[::-1] for trip in range(trips)]
 
 
 def trace(town: Town, paths: list[list[int]]) -> Path:

@@ -1,7 +1,7 @@
-"""The synthetic fleet: electric cars of one hilly town, from their roads to their telemetry.
+"""The synthetic fleet: electric vehicles of one hilly town, from their roads to their telemetry.
 
-Each vehicle has its own mass, drag, auxiliaries and pack, its own driver, its own home, work and
-errands, and its own part of the year; the town, its hills and its weather are shared. All draws are
+Each vehicle has its own mass, drag, losses and pack, its own driver, its own errands, rounds or
+line, and its own part of the year; the town, its hills and its weather are shared. All draws are
 keyed by the vehicle's name, so a vehicle is the same in a fleet of three and of ten thousand.
 """
 
@@ -11,10 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedwatt.physics.arrays import FloatArray
+from fedwatt.physics.classes import draw_vehicle
 from fedwatt.physics.climate import daily_mean_c, trip_days, trip_temperature_c
 from fedwatt.physics.consumption import consume
 from fedwatt.physics.driver import draw_style, drive
-from fedwatt.physics.parameters import draw_car
+from fedwatt.physics.duty import DUTIES
 from fedwatt.physics.recording import record
 from fedwatt.physics.routes import itinerary, trace
 from fedwatt.physics.town import town
@@ -31,18 +32,21 @@ class SyntheticVehicle:
     trips: tuple[tuple[str, Mapping[str, FloatArray]], ...]
 
 
-def synthetic_vehicle(name: str, *, seed: int = 0, trips: int = 40) -> SyntheticVehicle:
+def synthetic_vehicle(
+    name: str, *, seed: int = 0, trips: int = 40, kind: str = "passenger"
+) -> SyntheticVehicle:
     """Telemetry of the vehicle `name` in the town of `seed`."""
     place = town(seed)
-    car_class, vehicle = draw_car(generator(seed, "vehicle", name))
-    style = draw_style(generator(seed, "driver", name))
-    mix, paths = itinerary(place, seed, name, trips)
+    model, vehicle = draw_vehicle(kind, generator(seed, "vehicle", name))
+    duty = DUTIES[kind]
+    style = draw_style(generator(seed, "driver", name), duty)
+    mix, paths = itinerary(place, seed, name, trips, kind)
     path = trace(place, paths)
-    motion = drive(path, style, generator(seed, "driving", name))
+    motion = drive(path, style, generator(seed, "driving", name), duty)
     days, hours = trip_days(name, seed, trips)
     outside_c = trip_temperature_c(daily_mean_c(seed), days, hours)
     truth = consume(vehicle, path, motion, outside_c, generator(seed, "trips", name))
-    channels = record(vehicle, path, motion, truth, generator(seed, "sensors", name))
+    channels = record(path, motion, truth, generator(seed, "sensors", name))
     cuts = np.flatnonzero(np.diff(motion.trip)) + 1
     pieces = {channel: np.split(values, cuts) for channel, values in channels.items()}
     return SyntheticVehicle(
@@ -50,11 +54,11 @@ def synthetic_vehicle(name: str, *, seed: int = 0, trips: int = 40) -> Synthetic
         kind=vehicle.kind,
         facts={
             "source": f"synthetic, seed {seed}",
-            "model": car_class,
+            "model": model,
             "powertrain": "ev",
             "mass_kg": round(vehicle.mass_kg, 1),
             "drag_area_m2": round(vehicle.drag_area_m2, 4),
-            "pack_capacity_wh": vehicle.pack_capacity_wh,
+            "pack_capacity_wh": round(vehicle.pack.capacity_wh, 1),
             "route_mix": mix,
         },
         trips=tuple(

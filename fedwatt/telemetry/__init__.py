@@ -2,22 +2,42 @@
 
 for vehicle in import_ved(["VED/"], powertrain=("ev", "phev-electric")):
     print(vehicle.name, len(vehicle.trips), vehicle.facts["account"])
+
+The names below are loaded on first use: a vehicle's computer resamples with `resample` and has no
+polars.
 """
 
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from fedwatt.telemetry.account import Account
-from fedwatt.telemetry.cleaning import Cleaning
-from fedwatt.telemetry.elevation import read_terrain, with_elevation
-from fedwatt.telemetry.eved import EVED
-from fedwatt.telemetry.mapping import CsvMapping, load_mapping, shipped_mappings
-from fedwatt.telemetry.plain import PlainReader
-from fedwatt.telemetry.powertrain import POWERTRAINS
-from fedwatt.telemetry.propose import propose_mapping
-from fedwatt.telemetry.records import CleanTrip, CleanVehicle
-from fedwatt.telemetry.stream import CleanVehicles, Progress
-from fedwatt.telemetry.ved import VED, Format, VedReader
+if TYPE_CHECKING:
+    from fedwatt.telemetry.account import Account
+    from fedwatt.telemetry.cleaning import Cleaning
+    from fedwatt.telemetry.elevation import read_terrain, with_elevation
+    from fedwatt.telemetry.importers import import_csv, import_eved, import_ved
+    from fedwatt.telemetry.mapping import CsvMapping, load_mapping, shipped_mappings
+    from fedwatt.telemetry.powertrain import POWERTRAINS
+    from fedwatt.telemetry.propose import propose_mapping
+    from fedwatt.telemetry.records import CleanTrip, CleanVehicle
+    from fedwatt.telemetry.stream import CleanVehicles
+
+_HOMES = {
+    "POWERTRAINS": "powertrain",
+    "Account": "account",
+    "CleanTrip": "records",
+    "CleanVehicle": "records",
+    "CleanVehicles": "stream",
+    "Cleaning": "cleaning",
+    "CsvMapping": "mapping",
+    "import_csv": "importers",
+    "import_eved": "importers",
+    "import_ved": "importers",
+    "load_mapping": "mapping",
+    "propose_mapping": "propose",
+    "read_terrain": "elevation",
+    "shipped_mappings": "mapping",
+    "with_elevation": "elevation",
+}
 
 __all__ = [
     "POWERTRAINS",
@@ -38,97 +58,7 @@ __all__ = [
 ]
 
 
-def import_ved(
-    paths: Iterable[str | Path],
-    *,
-    powertrain: Sequence[str] = ("ev",),
-    minimum_trips: int = 10,
-    minimum_seconds: float = 120.0,
-    minimum_metres: float = 500.0,
-    maximum_gap_s: float = 10.0,
-    maximum_standing_gap_s: float = 31.0,
-    interval_s: float = 1.0,
-    unlabelled: bool = False,
-    progress: Progress | None = None,
-) -> CleanVehicles:
-    """Vehicles of VED, one at a time, from weekly CSV files, .7z archives, Parquet, or folders.
-
-    Static .xlsx files named, found in the folders or lying beside the files give type and mass.
-    `progress(done, total, what)` is called with bytes while reading and with rows while cleaning.
-    """
-    cleaning = Cleaning(
-        minimum_trips=minimum_trips,
-        minimum_seconds=minimum_seconds,
-        minimum_metres=minimum_metres,
-        maximum_gap_s=maximum_gap_s,
-        maximum_standing_gap_s=maximum_standing_gap_s,
-        interval_s=interval_s,
-        unlabelled=unlabelled,
-    )
-    return _import(VED, paths, powertrain, cleaning, progress)
-
-
-def import_eved(
-    paths: Iterable[str | Path],
-    *,
-    powertrain: Sequence[str] = ("ev",),
-    minimum_trips: int = 10,
-    minimum_seconds: float = 120.0,
-    minimum_metres: float = 500.0,
-    maximum_gap_s: float = 10.0,
-    maximum_standing_gap_s: float = 31.0,
-    interval_s: float = 1.0,
-    unlabelled: bool = False,
-    progress: Progress | None = None,
-) -> CleanVehicles:
-    """Vehicles of eVED: as `import_ved`, with grade, elevation, speed limit and road flags."""
-    cleaning = Cleaning(
-        minimum_trips=minimum_trips,
-        minimum_seconds=minimum_seconds,
-        minimum_metres=minimum_metres,
-        maximum_gap_s=maximum_gap_s,
-        maximum_standing_gap_s=maximum_standing_gap_s,
-        interval_s=interval_s,
-        unlabelled=unlabelled,
-    )
-    return _import(EVED, paths, powertrain, cleaning, progress)
-
-
-def import_csv(
-    paths: Iterable[str | Path],
-    mapping: str | Path | CsvMapping,
-    *,
-    minimum_trips: int = 1,
-    minimum_seconds: float = 120.0,
-    minimum_metres: float = 500.0,
-    maximum_gap_s: float = 10.0,
-    interval_s: float = 1.0,
-    unlabelled: bool = False,
-    progress: Progress | None = None,
-) -> CleanVehicles:
-    """Vehicles of any CSV or Parquet telemetry, read through a mapping.
-
-    `mapping` is a TOML file, the name of a shipped mapping (`shipped_mappings()`), or one loaded.
-    """
-    loaded = mapping if isinstance(mapping, CsvMapping) else load_mapping(mapping)
-    cleaning = Cleaning(
-        minimum_trips=minimum_trips,
-        minimum_seconds=minimum_seconds,
-        minimum_metres=minimum_metres,
-        maximum_gap_s=maximum_gap_s,
-        interval_s=interval_s,
-        unlabelled=unlabelled,
-        rules={name: channel.rule for name, channel in loaded.channels.items() if channel.rule},
-    )
-    return CleanVehicles(PlainReader(paths, loaded, unlabelled=unlabelled), cleaning, progress)
-
-
-def _import(
-    form: Format,
-    paths: Iterable[str | Path],
-    powertrain: Sequence[str],
-    cleaning: Cleaning,
-    progress: Progress | None,
-) -> CleanVehicles:
-    reader = VedReader(paths, powertrain, unlabelled=cleaning.unlabelled, form=form)
-    return CleanVehicles(reader, cleaning, progress)
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'fedwatt.telemetry' has no attribute '{name}'")
+    return getattr(import_module(f"fedwatt.telemetry.{_HOMES[name]}"), name)

@@ -45,8 +45,7 @@ def resample(
         elif rule == "mean":
             found[name] = interval_mean(times, values, edges_s, time_s[-1])
         elif rule == "any":
-            set_s = np.diff(np.interp(edges_s, *_integral(times, values, time_s[-1])))
-            found[name] = (set_s > 0).astype(float)
+            found[name] = any_set(times, values, edges_s, time_s[-1])
     found.update(_position(trip, time_s, edges_s))
     if "grade" in found:
         found["grade"] = centred_mean(found["grade"], round(GRADE_SMOOTHING_S / interval_s))
@@ -96,12 +95,16 @@ def usual_hold_s(time_s: FloatArray, rows: IntArray) -> float:
 
 
 def between_updates(
-    time_s: FloatArray, columns: tuple[FloatArray, ...], at_s: FloatArray
+    time_s: FloatArray,
+    columns: tuple[FloatArray, ...],
+    at_s: FloatArray,
+    hold_s: float | None = None,
 ) -> tuple[FloatArray, ...]:
     """Straight lines between the real updates of held columns, each [samples].
 
     A value that stood longer than usual was steady (a car at a red light), so the line to the next
-    update begins one usual hold before it rather than at the last change.
+    update begins one usual hold before it rather than at the last change. What is usual is measured
+    on the rows given unless `hold_s` says it: a stream has not seen the trip's end.
 
     >>> time_s, speed = np.array([0.0, 1.0, 2.0, 3.0, 9.0]), np.array([2.0, 1.0, 0.0, 0.0, 3.0])
     >>> between_updates(time_s, (speed,), np.array([0.5, 5.0, 8.25]))
@@ -109,7 +112,8 @@ def between_updates(
     """
     rows = updates(*columns)
     knots_s = time_s[rows]
-    leave_s = np.maximum(knots_s[:-1], knots_s[1:] - usual_hold_s(time_s, rows))
+    hold_s = usual_hold_s(time_s, rows) if hold_s is None else hold_s
+    leave_s = np.maximum(knots_s[:-1], knots_s[1:] - hold_s)
     # knot 0, then for every later knot: where its line begins, and the knot itself
     line_s = np.empty(2 * len(rows) - 1)
     line_s[0::2], line_s[1::2] = knots_s, leave_s
@@ -143,6 +147,18 @@ def interval_mean(
     """
     observed_s = np.diff(np.minimum(edges_s, end_s))
     return np.diff(np.interp(edges_s, *_integral(time_s, values, end_s))) / observed_s
+
+
+def any_set(
+    time_s: FloatArray, values: FloatArray, edges_s: FloatArray, end_s: float
+) -> FloatArray:
+    """1 where the held flag was set at any time in the interval, else 0. [samples].
+
+    >>> any_set(np.array([0.0, 1.2, 1.4]), np.array([0.0, 1.0, 0.0]), np.arange(4.0), 3.0)
+    array([0., 1., 0.])
+    """
+    set_s = np.diff(np.interp(edges_s, *_integral(time_s, values, end_s)))
+    return (set_s > 0).astype(float)
 
 
 def _integral(

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from fedwatt.errors import SettingError
-from fedwatt.physics.parameters import CAR_CLASSES, VehicleParameters, draw_car
+from fedwatt.physics.classes import CLASSES, draw_vehicle
+from fedwatt.physics.drivetrain import Drivetrain
+from fedwatt.physics.parameters import VehicleParameters
 from fedwatt.physics.roadload import air_density, traction_power_w, wheel_power_w
 from fedwatt.randomness import generator
 
@@ -17,8 +19,9 @@ CAR = VehicleParameters(
     rotating_mass_factor=1.1,
     drag_area_m2=0.6,
     rolling_coefficient=0.01,
-    drive_efficiency=0.8,
-    regeneration_efficiency=0.5,
+    # A fifth is lost either way, whatever the load.
+    drivetrain=Drivetrain(conversion_loss=0.2, copper_w=0.0, iron_w=0.0),
+    regeneration_share=0.5,
     regeneration_limit_w=10_000.0,
     regeneration_fade_mps=5.0,
 )
@@ -72,27 +75,28 @@ def test_cold_air_is_denser_and_cold_tyres_stiffer():
 
 
 def test_driving_draws_more_than_reaches_the_wheels():
-    assert traction(8000.0) == pytest.approx(10_000)
+    assert traction(8000.0) == pytest.approx(9600)
 
 
 def test_braking_regenerates_with_a_minus_sign():
-    assert traction(-8000.0) == pytest.approx(-4000)
+    # Half of the braking reaches the motor, and a fifth of that is lost: 0.5 · 0.8 · 8000 W.
+    assert traction(-8000.0) == pytest.approx(-3200)
 
 
 def test_regeneration_is_limited():
-    # Friction brakes take what exceeds 10 kW; half of 10 kW reaches the pack.
-    assert traction(-20_000.0) == pytest.approx(-5000)
+    # Half of 40 kW is more than the 10 kW that the motor may take; 0.8 of these reach the pack.
+    assert traction(-40_000.0) == pytest.approx(-8000)
 
 
 def test_regeneration_fades_at_walking_pace():
-    # At 1 m/s a fifth of the braking power is regenerated: 0.5 · 0.2 · 2000 W.
-    assert traction(-2000.0, speed=1.0) == pytest.approx(-200)
+    # At 1 m/s a fifth of the motor's share is left: 0.5 · 0.2 · 0.8 · 2000 W.
+    assert traction(-2000.0, speed=1.0) == pytest.approx(-160)
 
 
 def test_a_cold_pack_takes_less_charge():
     # At -10 °C the limit is half: 1 - 20/40. Below about -14 °C it stays at 40 %.
-    assert traction(-20_000.0, ambient=-10.0) == pytest.approx(-2500)
-    assert traction(-20_000.0, ambient=-40.0) == pytest.approx(-2000)
+    assert traction(-40_000.0, ambient=-10.0) == pytest.approx(-4000)
+    assert traction(-40_000.0, ambient=-40.0) == pytest.approx(-3200)
 
 
 @pytest.mark.parametrize(
@@ -100,9 +104,8 @@ def test_a_cold_pack_takes_less_charge():
     [
         {"mass_kg": 0.0},
         {"mass_kg": float("nan")},
-        {"drive_efficiency": 1.1},
+        {"regeneration_share": 1.1},
         {"rotating_mass_factor": 0.9},
-        {"pack_full_v": 300.0},
     ],
     ids=str,
 )
@@ -111,10 +114,23 @@ def test_impossible_vehicles_are_refused(wrong):
         VehicleParameters(**wrong)
 
 
-def test_drawn_cars_scatter_around_their_class():
-    cars = [draw_car(generator(0, "test", number)) for number in range(200)]
-    assert {name for name, _ in cars} == set(CAR_CLASSES)
-    masses = np.array([car.mass_kg for _, car in cars])
-    assert 1000 < masses.min() < masses.max() < 2900
-    for name, car in cars:
-        assert car.drag_area_m2 == pytest.approx(CAR_CLASSES[name].drag_area_m2, rel=0.3)
+@pytest.mark.parametrize("kind", CLASSES)
+def test_drawn_vehicles_scatter_around_their_class(kind):
+    drawn = [draw_vehicle(kind, generator(0, "test", number)) for number in range(200)]
+    assert {name for name, _ in drawn} == set(CLASSES[kind])
+    for name, vehicle in drawn:
+        typical = CLASSES[kind][name]
+        assert vehicle.kind == kind
+        assert vehicle.mass_kg == pytest.approx(typical.mass_kg + 80, rel=0.2)
+        assert vehicle.drag_area_m2 == pytest.approx(typical.drag_area_m2, rel=0.3)
+        assert 0.84 <= vehicle.pack.capacity_wh / typical.pack_wh <= 1
+
+
+def test_classes_of_a_kind_share_it_among_them():
+    for classes in CLASSES.values():
+        assert sum(each.often for each in classes.values()) == pytest.approx(1)
+
+
+def test_an_unknown_kind_is_refused():
+    with pytest.raises(SettingError, match="Did you mean 'truck'"):
+        draw_vehicle("truk", generator(0, "test"))

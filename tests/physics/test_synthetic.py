@@ -103,14 +103,26 @@ def test_energy_agrees_with_voltage_and_current(trips):
         assert trip["energy_wh"].sum() == pytest.approx(logged_wh, abs=2.0, rel=0.005)
 
 
-def test_charge_falls_by_the_energy_drawn(cars):
+def test_charge_falls_by_the_energy_drawn_and_the_heat_inside(cars):
     for car in cars[:5]:
         for _, trip in car.trips:
             used_wh = (trip["soc"][0] - trip["soc"][-1]) * car.facts["pack_capacity_wh"]
-            # Charge is logged in steps of 0.1 %, the counter has its gain error and offset.
+            # Charge is logged in steps of 0.1 %, the counter has its gain error and offset; a unit
+            # of charge holds 7 % more energy in a full pack than on average, 9 % less in a low one.
             slack_wh = 0.001 * car.facts["pack_capacity_wh"] + 15
-            assert used_wh == pytest.approx(trip["energy_wh"].sum(), abs=slack_wh, rel=0.02)
-        assert min(trip["soc"].min() for _, trip in car.trips) > 0.1
+            assert used_wh == pytest.approx(trip["energy_wh"].sum(), abs=slack_wh, rel=0.1)
+        assert min(trip["soc"].min() for _, trip in car.trips) > 0.08
+
+
+def test_a_drive_goes_on_with_the_charge_the_last_one_left(cars):
+    for car in cars[:5]:
+        before = np.array([trip["soc"][-1] for _, trip in car.trips[:-1]])
+        after = np.array([trip["soc"][0] for _, trip in car.trips[1:]])
+        charged = after > before + 0.01
+        assert after[~charged] == pytest.approx(before[~charged], abs=0.0015)
+        assert (after[charged] > 0.78).all()
+        # Charged when below 40 %, or when the next trip needs it.
+        assert (before[~charged] > 0.35).all()
 
 
 def test_grade_is_the_slope_of_elevation(trips):
@@ -160,3 +172,36 @@ def test_climbing_costs_the_weight_lifted(cars):
         weight_n = 9.81 * (car.facts["mass_kg"] + 60)
         assert 0.6 < lift / weight_n < 1.25
         assert inertia > 0.5 * car.facts["mass_kg"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "lowest", "highest", "top_kmh"), [("truck", 200, 700, 90), ("bus", 500, 2000, 80)]
+)
+def test_trucks_and_buses_are_heavy_and_slow(kind, lowest, highest, top_kmh):
+    for number in range(3):
+        vehicle = synthetic_vehicle(f"{kind}-{number}", trips=12, kind=kind)
+        drives = [trip for _, trip in vehicle.trips]
+        assert vehicle.kind == kind
+        wh_per_km = channel(drives, "energy_wh").sum() / sum(kilometres(trip) for trip in drives)
+        assert lowest < wh_per_km < highest
+        # The speedometer may be off by a few per cent.
+        assert channel(drives, "speed_mps").max() * 3.6 < 1.05 * top_kmh
+        gained = np.concatenate([np.diff(trip["speed_mps"]) for trip in drives])
+        assert 0.7 < np.quantile(gained, 0.995) < 1.6
+
+
+def test_a_bus_goes_to_and_fro_and_halts_on_the_way():
+    bus = synthetic_vehicle("bus-1", trips=6, kind="bus")
+    car = synthetic_vehicle("bus-1", trips=6)
+    first, second = bus.trips[0][1], bus.trips[1][1]
+    for channel_name in ("latitude_deg", "longitude_deg"):
+        # Both ends are parked at; position is good to a few metres, 1e-4 degrees.
+        assert first[channel_name][-1] == pytest.approx(second[channel_name][0], abs=1e-4)
+        assert first[channel_name][0] == pytest.approx(second[channel_name][-1], abs=1e-4)
+
+    def halted(trip):
+        return ((trip["speed_mps"] == 0) & (trip["bus_stop"] == 1)).mean()
+
+    assert np.mean([halted(t) for _, t in bus.trips]) > 2 * np.mean(
+        [halted(t) for _, t in car.trips]
+    )

@@ -1,11 +1,9 @@
-"""Cabin climate and the pack's voltage and current, by hand."""
+"""Cabin climate, by hand."""
 
 import numpy as np
 import pytest
 
-from fedwatt.errors import DataError
 from fedwatt.physics.cabin import climate_power_w
-from fedwatt.physics.pack import open_circuit_v, pack_current_a
 from fedwatt.physics.parameters import VehicleParameters
 
 CAR = VehicleParameters(
@@ -46,22 +44,3 @@ def test_a_heat_pump_saves_most_when_it_is_mild():
     # At -2.5 °C half of its advantage is left: yield 2 on 2250 - 250 = 2000 W.
     assert climate(-2.5, car=pump)[0] == pytest.approx(2000 / 2)
     assert climate(-20.0, car=pump) == climate(-20.0)
-
-
-def test_open_circuit_voltage_is_linear():
-    car = VehicleParameters(pack_empty_v=300.0, pack_full_v=400.0)
-    assert open_circuit_v(car, np.array([0.0, 0.25, 1.0])).tolist() == [300.0, 325.0, 400.0]
-
-
-@pytest.mark.parametrize("power", [-60_000.0, 0.0, 60_000.0])
-def test_terminal_power_is_what_was_asked(power):
-    open_v = np.array([360.0])
-    current = pack_current_a(np.array([power]), open_v, 0.1)
-    assert (open_v - 0.1 * current) * current == pytest.approx([power], abs=1e-6)
-    assert np.sign(current) == np.sign(power)
-
-
-def test_a_pack_cannot_deliver_more_than_its_resistance_allows():
-    # The most is V²/4R = 400² / 4 = 40 kW.
-    with pytest.raises(DataError, match="cannot deliver 40001 W"):
-        pack_current_a(np.array([40_001.0]), np.array([400.0]), 1.0)

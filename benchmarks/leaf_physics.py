@@ -1,0 +1,260 @@
+"""The physics of a Leaf over VED's real electric trips, and the synthetic fleet beside VED's.
+
+    python benchmarks/leaf_physics.py PATH/TO/ved
+
+The model of the Nissan Leaf of 2013 (`fedwatt.physics.LEAF_2013`, nothing fitted) predicts the
+energy of every trip of VED's three electric cars from speed, outside temperature and the measured
+heater and air conditioning; VED has no elevation, so the road is level. Then three parameters of
+each car are fitted on its training trips and judged on its test trips, for several splits.
+
+Writes results/leaf_physics.json and, from it, docs/figures/leaf_physics.svg and
+docs/figures/synthetic_vs_ved.svg. Everything written is an aggregate over many trips.
+"""
+
+import argparse
+import json
+from collections.abc import Iterable
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from fedwatt.fleet import Trip, Vehicle, synthetic_vehicles
+from fedwatt.fleet.features import acceleration
+from fedwatt.fleet.imported import imported_vehicles
+from fedwatt.fleet.split import split_trips
+from fedwatt.fleet.windows import window_ends, window_energy
+from fedwatt.physics.calibrate import FITTED, calibrated, trip_energy_wh
+from fedwatt.physics.parameters import LEAF_2013, VehicleParameters
+from fedwatt.report.style import INK, MUTED, WIDTH_IN, styled
+from fedwatt.report.svg import to_svg
+from fedwatt.telemetry import import_ved
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+SPLIT = (0.7, 0.1, 0.2)
+SPLIT_SEEDS = range(5)
+SYNTHETIC_VEHICLES = 40
+STANDING_MPS = 0.5
+BLUE, ORANGE = "#0072b2", "#d55e00"
+
+# name: unit, edges of the histogram
+DISTRIBUTIONS = {
+    "speed when moving": ("km/h", np.linspace(0, 130, 53)),
+    "acceleration when moving": ("m/s²", np.linspace(-3, 3, 49)),
+    "trip length": ("km", np.linspace(0, 25, 41)),
+    "consumption": ("Wh/km", np.linspace(0, 450, 41)),
+    "energy of 60 s": ("Wh", np.linspace(-200, 500, 57)),
+}
+ERROR_PERCENT = np.arange(0, 61, 1.0)
+# Bounds of trip energy, Wh, between which predicted over measured is summarised.
+TRIP_BINS_WH = np.array([0, 250, 500, 750, 1000, 1500, 2500, 6000])
+
+
+def leaf_check(cars: list[Vehicle]) -> dict:
+    """Errors of the Leaf model on test trips, unfitted and fitted, pooled over cars and splits."""
+    by_car, seeds = {}, []
+    ratios: dict[str, list[np.ndarray]] = {"unfitted": [], "fitted": []}
+    true: list[np.ndarray] = []
+    all_trips = [(predicted([t]) / measured([t]))[0] for car in cars for t in car.trips]
+    for seed in SPLIT_SEEDS:
+        of_seed: dict[str, list[np.ndarray]] = {"unfitted": [], "fitted": []}
+        for car in cars:
+            names = split_trips(car.name, [trip.name for trip in car.trips], SPLIT, seed)
+            train = [trip for trip in car.trips if trip.name in names["train"]]
+            test = [trip for trip in car.trips if trip.name in names["test"]]
+            fitted = calibrated(LEAF_2013, [trip.channels for trip in train])
+            for what, vehicle in (("unfitted", LEAF_2013), ("fitted", fitted)):
+                ratio = predicted(test, vehicle) / measured(test)
+                of_seed[what].append(ratio)
+                entry = by_car.setdefault(car.name, {"trips": len(car.trips)})
+                entry.setdefault(what, []).append(median_error(ratio))
+            by_car[car.name].setdefault("factors", []).append(factors(fitted))
+            true.append(measured(test))
+        seeds.append({what: median_error(np.concatenate(r)) for what, r in of_seed.items()})
+        for what, found in of_seed.items():
+            ratios[what] += found
+    pooled = {what: np.concatenate(found) for what, found in ratios.items()}
+    true_wh = np.concatenate(true)
+    bins = np.digitize(true_wh, TRIP_BINS_WH) - 1
+    return {
+        "data": "VED, electric cars, trips of at least 120 s and 500 m",
+        "cars": len(cars),
+        "trips": sum(len(car.trips) for car in cars),
+        "split_seeds": len(SPLIT_SEEDS),
+        "fitted_parameters": list(FITTED),
+        "all_trips_unfitted_median_error_percent": median_error(np.array(all_trips)),
+        "test_trips_median_error_percent": {
+            what: round(float(np.mean([seed[what] for seed in seeds])), 1) for what in pooled
+        },
+        "test_trips_median_error_percent_by_split": seeds,
+        "test_trips_median_error_percent_by_car": {
+            name: {
+                "trips": entry["trips"],
+                "unfitted": round(float(np.mean(entry["unfitted"])), 1),
+                "fitted": round(float(np.mean(entry["fitted"])), 1),
+                "factors": np.mean(entry["factors"], axis=0).round(2).tolist(),
+            }
+            for name, entry in by_car.items()
+        },
+        "share_of_test_trips_within_percent": {
+            "percent": ERROR_PERCENT.tolist(),
+            **{
+                what: [
+                    round(float((100 * np.abs(r - 1) <= percent).mean()), 4)
+                    for percent in ERROR_PERCENT
+                ]
+                for what, r in pooled.items()
+            },
+        },
+        "predicted_over_measured_by_trip_energy": {
+            "bounds_wh": TRIP_BINS_WH.tolist(),
+            "trips": [int((bins == b).sum()) for b in range(len(TRIP_BINS_WH) - 1)],
+            **{
+                what: [
+                    np.quantile(r[bins == b], (0.25, 0.5, 0.75)).round(3).tolist()
+                    for b in range(len(TRIP_BINS_WH) - 1)
+                ]
+                for what, r in pooled.items()
+            },
+        },
+    }
+
+
+def predicted(trips: list[Trip], vehicle: VehicleParameters = LEAF_2013) -> np.ndarray:
+    return np.array([trip_energy_wh(vehicle, trip.channels) for trip in trips])
+
+
+def measured(trips: list[Trip]) -> np.ndarray:
+    return np.array([trip.channels["energy_wh"].sum() for trip in trips])
+
+
+def median_error(ratio: np.ndarray) -> float:
+    return round(float(100 * np.median(np.abs(ratio - 1))), 1)
+
+
+def factors(vehicle: VehicleParameters) -> list[float]:
+    return [
+        vehicle.auxiliary_w / LEAF_2013.auxiliary_w,
+        vehicle.rolling_coefficient / LEAF_2013.rolling_coefficient,
+        vehicle.drivetrain.iron_w / LEAF_2013.drivetrain.iron_w,
+    ]
+
+
+def distributions(vehicles: Iterable[Vehicle]) -> dict:
+    """Histogram (share of samples a bin) and quantiles of each of `DISTRIBUTIONS`."""
+    found: dict[str, list[np.ndarray]] = {name: [] for name in DISTRIBUTIONS}
+    count = trips = seconds = standing = 0
+    for vehicle in vehicles:
+        count += 1
+        for trip in vehicle.trips:
+            trips += 1
+            speed, energy = trip.channels["speed_mps"], trip.channels["energy_wh"]
+            km = speed.sum() / 1000
+            moving = speed > STANDING_MPS
+            seconds, standing = seconds + len(speed), standing + int((~moving).sum())
+            found["speed when moving"].append(3.6 * speed[moving])
+            found["acceleration when moving"].append(acceleration(speed)[moving])
+            found["trip length"].append(np.array([km]))
+            found["consumption"].append(np.array([energy.sum() / km]))
+            ends = window_ends(len(speed), stride=10)
+            found["energy of 60 s"].append(window_energy(energy, ends))
+    result: dict = {"vehicles": count, "trips": trips}
+    result["standing"] = round(standing / seconds, 3)
+    for name, (unit, edges) in DISTRIBUTIONS.items():
+        values = np.concatenate(found[name])
+        share = np.histogram(values, edges)[0] / len(values)
+        quantiles = np.quantile(values, (0.05, 0.25, 0.5, 0.75, 0.95))
+        result[name] = {
+            "unit": unit,
+            "quantiles_5_25_50_75_95": quantiles.round(2).tolist(),
+            "histogram": share.round(5).tolist(),
+        }
+    return result
+
+
+@styled
+def leaf_figure(check: dict) -> Figure:
+    figure = Figure(figsize=(WIDTH_IN, 4.6))
+    within, by_energy = figure.subplots(2, 1)
+    curves = check["share_of_test_trips_within_percent"]
+    errors = check["test_trips_median_error_percent"]
+    for what, colour in (("unfitted", ORANGE), ("fitted", BLUE)):
+        share = 100 * np.array(curves[what])
+        within.plot(curves["percent"], share, color=colour)
+        label = f"{what}: median error {errors[what]:.1f} %"
+        within.plot([], [], color=colour, label=label)
+        within.plot([errors[what]] * 2, [0, 50], color=colour, linewidth=0.9, linestyle=":")
+    within.set_title("Share of test trips within an error, %")
+    within.set_xlabel("error of the trip's energy, %")
+    within.set_xlim(0, 60)
+    within.set_ylim(0, 100)
+    within.legend(loc="lower right")
+
+    bins = check["predicted_over_measured_by_trip_energy"]
+    bounds = bins["bounds_wh"]
+    at = np.arange(len(bounds) - 1)
+    for what, colour, shift in (("unfitted", ORANGE, -0.12), ("fitted", BLUE, 0.12)):
+        low, middle, high = np.array(bins[what]).T
+        by_energy.vlines(at + shift, low, high, color=colour, linewidth=2.2)
+        by_energy.plot(at + shift, middle, "o", color=colour, markersize=5)
+    by_energy.axhline(1, color=MUTED, linewidth=0.8)
+    by_energy.set_xticks(at, [f"{a}–{b}" for a, b in pairwise(bounds)])
+    by_energy.tick_params(axis="x", labelsize=7.5)
+    by_energy.set_title("Predicted over measured: median and middle half")
+    by_energy.set_xlabel("measured energy of the trip, Wh")
+    return figure
+
+
+@styled
+def distributions_figure(found: dict) -> Figure:
+    figure = Figure(figsize=(WIDTH_IN, 5.6))
+    axes = figure.subplots(3, 2).ravel()
+    for axis, (name, (unit, edges)) in zip(axes, DISTRIBUTIONS.items(), strict=False):
+        for what, colour in (("ved", INK), ("synthetic", BLUE)):
+            # Mean height 1, so that panels can be compared without a scale of their own.
+            share = np.array(found[what][name]["histogram"])
+            axis.stairs(share * len(share), edges, color=colour, linewidth=1.5)
+        axis.set_title(name[0].upper() + name[1:])
+        axis.set_xlabel(unit)
+        axis.set_yticks([])
+        axis.set_xlim(edges[0], edges[-1])
+    axes[-1].axis("off")
+    for what, colour, y in (("ved", INK, 0.85), ("synthetic", BLUE, 0.35)):
+        label = "VED, electric trips" if what == "ved" else "synthetic fleet"
+        count = f"{found[what]['vehicles']} vehicles, {found[what]['trips']:,} trips"
+        axes[-1].text(0.02, y, label, color=colour, weight="bold")
+        axes[-1].text(0.02, y - 0.13, count, color=MUTED)
+        axes[-1].text(0.02, y - 0.26, f"standing {found[what]['standing']:.0%}", color=MUTED)
+    return figure
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("ved", type=Path, help="folder or Parquet file with VED's electric cars")
+    arguments = parser.parse_args()
+    source = arguments.ved / "EV_PHEV.parquet" if arguments.ved.is_dir() else arguments.ved
+    source = source if source.exists() else arguments.ved
+    cars = list(imported_vehicles(import_ved([source], powertrain=("ev",), minimum_trips=3)))
+    electric = imported_vehicles(import_ved([source], powertrain=("ev", "phev-electric")))
+    results = {
+        "leaf": leaf_check(cars),
+        "distributions": {
+            "edges": {name: edges.tolist() for name, (_, edges) in DISTRIBUTIONS.items()},
+            "ved": distributions(electric),
+            "synthetic": distributions(synthetic_vehicles(SYNTHETIC_VEHICLES)),
+        },
+    }
+    out, figures = REPOSITORY / "results", REPOSITORY / "docs" / "figures"
+    out.mkdir(exist_ok=True)
+    figures.mkdir(parents=True, exist_ok=True)
+    (out / "leaf_physics.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    (figures / "leaf_physics.svg").write_bytes(to_svg(leaf_figure(results["leaf"])))
+    drawn = distributions_figure(results["distributions"])
+    (figures / "synthetic_vs_ved.svg").write_bytes(to_svg(drawn))
+    errors = results["leaf"]["test_trips_median_error_percent"]
+    print(f"Median error of trip energy, %: {errors}")
+
+
+if __name__ == "__main__":
+    main()
