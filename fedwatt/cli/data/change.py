@@ -1,0 +1,51 @@
+"""`fedwatt data partition` and `spoil`: experiments on a stored fleet."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedwatt.cli.data.shared import Out, Seed, refuse_filled, say_made
+from fedwatt.fleet import DataSettings
+from fedwatt.fleet.faults import Fault, spoil_some
+from fedwatt.fleet.partition import repartition
+from fedwatt.fleet.store import fleet_source, read_fleet, write_fleet
+
+Fleet = Annotated[Path, typer.Argument(help="Folder made by 'fedwatt data'.")]
+
+
+def partition(
+    fleet: Fleet,
+    out: Out,
+    recipe: Annotated[
+        str, typer.Option(help="mild, moderate or severe skew, or dirichlet:ALPHA.")
+    ] = "moderate",
+    clients: Annotated[int, typer.Option(help="Clients to deal the trips to.", min=1)] = 10,
+    seed: Seed = 0,
+) -> None:
+    """Deal a fleet's trips to new clients by driving regime, to study skewed data."""
+    refuse_filled(out)
+    dealt = repartition(read_fleet(fleet), recipe, clients=clients, seed=seed)
+    write_fleet(out, dealt, source=f"{fleet_source(fleet)}; dealt to {clients} clients, {recipe}")
+    say_made(out)
+
+
+def spoil(
+    fleet: Fleet,
+    out: Out,
+    fault: Annotated[str, typer.Option(help="'label noise', 'sensor bias' or 'stuck channel'.")],
+    share: Annotated[
+        float, typer.Option(help="Share of vehicles to spoil.", min=0.0, max=1.0)
+    ] = 0.2,
+    size: Annotated[
+        float, typer.Option(help="In standard deviations; for a stuck channel, share of a trip.")
+    ] = 0.5,
+    channel: Annotated[str, typer.Option(help="Input that is biased or stuck.")] = "speed_mps",
+    seed: Seed = 0,
+) -> None:
+    """Spoil the training trips of some vehicles, to test how methods bear it."""
+    refuse_filled(out)
+    wrong = Fault(kind=fault, size=size, channel=channel)
+    vehicles = spoil_some(read_fleet(fleet), share, wrong, DataSettings(), seed)
+    write_fleet(out, vehicles, source=f"{fleet_source(fleet)}; {share:.0%} with {fault}")
+    say_made(out)

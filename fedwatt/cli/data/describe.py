@@ -1,0 +1,54 @@
+"""`fedwatt data describe`: a stored fleet in a table and a figure."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from fedwatt.cli.console import console
+from fedwatt.cli.data.shared import say_account
+from fedwatt.fleet import DataSettings, Vehicle, build_client
+from fedwatt.fleet.store import fleet_source, read_fleet
+from fedwatt.report.figures.fleet import fleet_facts, fleet_figure
+from fedwatt.report.svg import to_svg
+from fedwatt.telemetry import Account
+
+COLUMNS = ("vehicle", "labels", "trips", "hours", "km", "kWh", "Wh/km", "windows")
+
+
+def describe(
+    fleet: Annotated[Path, typer.Argument(help="Folder made by 'fedwatt data'.")],
+    plot: Annotated[Path | None, typer.Option(help="Draw the fleet into this SVG file.")] = None,
+) -> None:
+    """Summarise a fleet: vehicles, trips, hours, energy, windows, and what cleaning left out."""
+    table = Table(title=fleet_source(fleet), title_justify="left")
+    for i, name in enumerate(COLUMNS):
+        table.add_column(name, justify="left" if i < 2 else "right")
+    account = Account()
+    for vehicle in read_fleet(fleet):
+        table.add_row(*_row(vehicle))
+        account += Account.from_json(vehicle.facts.get("account", {}))
+    console.print(table)
+    if account.entries:
+        say_account(account, ("trips", "rows"))
+    if plot is not None:
+        plot.write_bytes(to_svg(fleet_figure(fleet_facts(read_fleet(fleet)))))
+        console.print(f"Figure: {plot}")
+
+
+def _row(vehicle: Vehicle) -> tuple[str, ...]:
+    km = sum(trip.channels["speed_mps"].sum() for trip in vehicle.trips) / 1000
+    wh = sum(trip.channels["energy_wh"].sum() for trip in vehicle.trips)
+    client = build_client(vehicle, DataSettings())
+    name = vehicle.name if vehicle.kind == "passenger" else f"{vehicle.name} ({vehicle.kind})"
+    return (
+        name,
+        vehicle.labels,
+        str(len(vehicle.trips)),
+        f"{sum(trip.seconds for trip in vehicle.trips) / 3600:.1f}",
+        f"{km:.0f}",
+        f"{wh / 1000:.1f}",
+        f"{wh / km:.0f}" if km else "–",
+        f"{len(client.ends['train']):,}",
+    )

@@ -1,0 +1,112 @@
+"""`fedwatt data import` and `map`: recordings become a fleet."""
+
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedwatt.cli.console import console
+from fedwatt.cli.data.shared import Out, import_progress, refuse_filled, say_account, say_made
+from fedwatt.errors import SettingError
+from fedwatt.fleet.imported import imported_vehicles
+from fedwatt.fleet.store import write_fleet
+from fedwatt.telemetry import (
+    CleanVehicle,
+    CleanVehicles,
+    import_csv,
+    import_eved,
+    import_ved,
+    propose_mapping,
+)
+from fedwatt.telemetry.sumo import geographic, import_sumo
+
+
+class Kind(StrEnum):
+    """What the recordings are."""
+
+    VED = "ved"
+    EVED = "eved"
+    CSV = "csv"
+    SUMO = "sumo"
+
+
+def import_(
+    kind: Annotated[Kind, typer.Argument(help="What the files are.")],
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Files or folders; for sumo the FCD and the battery output.", metavar="PATH..."
+        ),
+    ],
+    out: Out,
+    powertrain: Annotated[
+        str,
+        typer.Option(
+            help="VED and eVED: which vehicles, of ev, phev-electric (all-electric trips of "
+            "plug-in hybrids), phev, all; separated by commas."
+        ),
+    ] = "ev,phev-electric",
+    mapping: Annotated[
+        str | None,
+        typer.Option(
+            "--map", help="csv: TOML file, or a shipped mapping. 'fedwatt data map' proposes one."
+        ),
+    ] = None,
+    geo: Annotated[
+        bool, typer.Option("--geo", help="sumo: positions were written with --fcd-output.geo.")
+    ] = False,
+    minimum_trips: Annotated[
+        int | None, typer.Option(help="Usable trips that a vehicle must have.", min=1)
+    ] = None,
+    minimum_seconds: Annotated[float, typer.Option(help="Shortest trip, s.")] = 120.0,
+    minimum_metres: Annotated[float, typer.Option(help="Shortest trip, m.")] = 500.0,
+    maximum_gap: Annotated[
+        float, typer.Option(help="Longest gap bridged while driving, s; a trip is cut there.")
+    ] = 10.0,
+) -> None:
+    """Turn recordings into a fleet: cleaned trips at 1 Hz, one folder a vehicle."""
+    refuse_filled(out)
+    limits: dict[str, Any] = {"minimum_seconds": minimum_seconds, "minimum_metres": minimum_metres}
+    if minimum_trips is not None:
+        limits["minimum_trips"] = minimum_trips
+    with import_progress() as report:
+        vehicles: Iterator[CleanVehicle]
+        if kind is Kind.SUMO:
+            if len(paths) != 2:
+                raise SettingError("sumo needs two files: the FCD output and the battery output.")
+            vehicles = import_sumo(*paths, position=geographic if geo else None, **limits)
+        elif kind is Kind.CSV:
+            if mapping is None:
+                raise SettingError(
+                    "Plain files need --map, which says what their columns are. "
+                    f"'fedwatt data map {paths[0]}' proposes one."
+                )
+            limits["maximum_gap_s"] = maximum_gap
+            vehicles = import_csv(paths, mapping, progress=report, **limits)
+        else:
+            reader = import_ved if kind is Kind.VED else import_eved
+            chosen = tuple(part.strip() for part in powertrain.split(","))
+            limits["maximum_gap_s"] = maximum_gap
+            vehicles = reader(paths, powertrain=chosen, progress=report, **limits)
+        named = ", ".join(path.name for path in paths)
+        write_fleet(out, imported_vehicles(vehicles), source=f"{kind.value}: {named}")
+    if isinstance(vehicles, CleanVehicles):
+        say_account(vehicles.account, ("vehicles", "trips", "rows"))
+        for name in vehicles.passed_over:
+            console.print(f"Passed over: {name}", highlight=False)
+    say_made(out)
+
+
+def map_(
+    path: Annotated[Path, typer.Argument(help="A CSV or Parquet file.")],
+    out: Annotated[Path | None, typer.Option(help="Write it here instead of showing it.")] = None,
+) -> None:
+    """Propose a mapping from a file's columns to fedwatt's channels, as TOML to check and edit."""
+    text = propose_mapping(path)
+    if out is None:
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
+    else:
+        out.write_text(text, encoding="utf-8")
+        console.print(f"{out} is a proposal: check its units and signs before you import with it.")

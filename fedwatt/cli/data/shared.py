@@ -1,0 +1,47 @@
+"""What several data commands need."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from fedwatt.cli.console import console
+from fedwatt.errors import SettingError
+from fedwatt.telemetry import Account
+
+Out = Annotated[Path, typer.Option(help="Folder of the new fleet.")]
+Seed = Annotated[int, typer.Option(help="Another seed, another draw.")]
+Kind = Annotated[str, typer.Option(help="passenger, truck or bus.")]
+
+
+def refuse_filled(out: Path) -> None:
+    """Raise before any work if `out` holds something."""
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise SettingError(f"{out} is not empty. Choose another --out or remove it first.")
+
+
+def say_made(out: Path) -> None:
+    """Where the new fleet is and what to do with it."""
+    console.print(f"The fleet is in {out}. Train on it with: fedwatt run --data {out}")
+
+
+def say_account(account: Account, units: tuple[str, ...]) -> None:
+    """What cleaning kept and dropped, a line for each of `units`."""
+    for unit in units:
+        console.print(f"Cleaning: {account.sentence(unit)}", highlight=False)
+
+
+@contextmanager
+def import_progress() -> Iterator[Callable[[int, int, str], None]]:
+    """A bar that follows an import: bytes while reading, rows while cleaning."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("reading", total=None)
+
+        def report(done: int, total: int, what: str) -> None:
+            bar.update(task, completed=done, total=total, description=what)
+
+        yield report

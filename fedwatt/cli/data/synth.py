@@ -1,0 +1,89 @@
+"""`fedwatt data synth` and `electrify`: fleets whose energy is simulated."""
+
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedwatt.cli.console import console
+from fedwatt.cli.data.shared import (
+    Kind,
+    Out,
+    Seed,
+    import_progress,
+    refuse_filled,
+    say_account,
+    say_made,
+)
+from fedwatt.fleet import Vehicle, synthetic_vehicles
+from fedwatt.fleet.electrified import electrified_vehicles
+from fedwatt.fleet.store import write_fleet
+from fedwatt.fleet.sumo import sumo_vehicles
+from fedwatt.physics.sumo import SumoTown
+from fedwatt.telemetry import import_ved
+
+
+class Engine(StrEnum):
+    """Who drives."""
+
+    TOWN = "town"
+    SUMO = "sumo"
+
+
+def synth(
+    out: Out,
+    vehicles: Annotated[int, typer.Option(help="How many vehicles.", min=1)] = 20,
+    trips: Annotated[int, typer.Option(help="Trips of each vehicle.", min=3)] = 40,
+    kind: Kind = "passenger",
+    seed: Seed = 0,
+    engine: Annotated[
+        Engine, typer.Option(help="Our own town, or Eclipse SUMO's traffic (extra 'sumo').")
+    ] = Engine.TOWN,
+) -> None:
+    """Make a fleet from nothing: trips at 1 Hz over hilly roads, energy from physics."""
+    refuse_filled(out)
+    made: Iterator[Vehicle]
+    if engine is Engine.SUMO:
+        made = sumo_vehicles(SumoTown(vehicles=vehicles, trips=trips, kind=kind, seed=seed))
+    else:
+        made = iter(synthetic_vehicles(vehicles, seed, trips=trips, kind=kind))
+    with console.status("Driving ..."):
+        write_fleet(out, made, source=f"synthetic {kind} fleet, {engine.value}, seed {seed}")
+    say_made(out)
+
+
+def electrify(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            help="VED files with the speed of any cars, hybrids and petrol cars included.",
+            metavar="PATH...",
+        ),
+    ],
+    out: Out,
+    kind: Kind = "passenger",
+    seed: Seed = 0,
+    minimum_trips: Annotated[
+        int, typer.Option(help="Usable trips that a vehicle must have.", min=3)
+    ] = 10,
+) -> None:
+    """Drive electric vehicles over recorded speed: real driving, simulated energy, marked so."""
+    refuse_filled(out)
+    with import_progress() as report:
+        recordings = import_ved(
+            paths,
+            powertrain=("hev", "ice"),
+            unlabelled=True,
+            minimum_trips=minimum_trips,
+            progress=report,
+        )
+        named = ", ".join(path.name for path in paths)
+        write_fleet(
+            out,
+            electrified_vehicles(recordings, kind=kind, seed=seed),
+            source=f"electrified ({kind}): {named}",
+        )
+    say_account(recordings.account, ("vehicles", "trips"))
+    say_made(out)

@@ -1,0 +1,207 @@
+"""Commands as a person types them."""
+
+import json
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from fedwatt.cli import main
+
+TINY = [
+    *("--vehicles", "3", "--rounds", "2", "--seeds", "1,2", "--participation", "1"),
+    *("--set", "data.stride=60", "--set", "model.hidden=[8, 4]"),
+    *("--set", "fo-ri-fedavg.directions=2", "--set", "fo-ri-fedavg.points=4"),
+]
+
+
+def fedwatt(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    code = "from fedwatt.cli import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, cwd=cwd
+    )
+
+
+@pytest.fixture
+def refused(folder: Path, monkeypatch, capfd):
+    """The one sentence with which a command refuses; in this process, to save starting many."""
+
+    def run(*arguments: str) -> str:
+        monkeypatch.chdir(folder)
+        monkeypatch.setattr(sys, "argv", ["fedwatt", *arguments])
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        assert stopped.value.code == 2
+        return one_sentence(capfd.readouterr().err)
+
+    return run
+
+
+def one_sentence(stderr: str) -> str:
+    assert "Traceback" not in stderr
+    message = stderr.strip()
+    assert message.startswith("Error: ")
+    assert "\n" not in message
+    return message
+
+
+def test_a_mistake_ends_with_status_2_and_no_traceback(folder: Path) -> None:
+    done = fedwatt("run", "--rounds", "0", cwd=folder)
+    assert done.returncode == 2
+    assert "rounds must be at least 1" in one_sentence(done.stderr)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """A folder with a small fleet and a run on it."""
+    path = tmp_path_factory.mktemp("cli")
+    done = fedwatt("data", "synth", "--out", "fleet", "--vehicles", "3", "--trips", "6", cwd=path)
+    assert done.returncode == 0, done.stderr
+    done = fedwatt("run", "--data", "fleet", *TINY, "--out", "run", cwd=path)
+    assert done.returncode == 0, done.stderr
+    assert "Report: run/report.html" in done.stdout
+    assert re.search(r"FO-RI-FedAvg.*\d+\.\d ± \d+\.\d", done.stdout)
+    return path
+
+
+def test_a_run_leaves_all_that_was_promised(folder: Path) -> None:
+    made = {path.name for path in (folder / "run").iterdir()}
+    assert made >= {
+        "config.toml",
+        "rounds.parquet",
+        "clients.parquet",
+        "environment.json",
+        "checkpoint",
+        "model.safetensors",
+        "report.html",
+    }
+    config = tomllib.loads((folder / "run" / "config.toml").read_text())
+    assert config["data"]["stride"] == 60
+    assert [m["name"] for m in config["method"]] == ["fedavg", "fo-ri-fedavg"]
+    environment = json.loads((folder / "run" / "environment.json").read_text())
+    streams = environment["hashes"]["participation"]
+    assert streams["fedavg"] == streams["fo-ri-fedavg"]
+    assert environment["fleet"]["labels"] == {"measured": 0, "simulated": 3}
+
+
+def test_a_configuration_file_does_the_same(folder: Path) -> None:
+    done = fedwatt("run", "run/config.toml", "--out", "again", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    for name in ("rounds.parquet", "model.safetensors"):
+        assert (folder / "again" / name).read_bytes() == (folder / "run" / name).read_bytes()
+
+
+def test_resuming_needs_only_the_folder(folder: Path) -> None:
+    done = fedwatt("run", "--resume", "--out", "run", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "continuing after round 2 of 2" in done.stdout
+
+
+def test_fleets_are_described(folder: Path) -> None:
+    done = fedwatt("data", "describe", "fleet", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "car-001" in done.stdout
+    assert "simulated" in done.stdout
+
+
+def test_methods_are_listed(folder: Path, refused) -> None:
+    done = fedwatt("methods", cwd=folder)
+    assert done.returncode == 0
+    for word in ("fedprox", "fo-ri-fedavg", "RoughnessProximal + Fractional", "beta_kappa"):
+        assert word in done.stdout
+    assert "Did you mean 'fedprox'?" in refused("methods", "fedporx")
+
+
+def test_reports_are_written_again(folder: Path, refused) -> None:
+    (folder / "run" / "report.html").unlink()
+    done = fedwatt("report", "run", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert (folder / "run" / "report.html").stat().st_size > 10_000
+    assert "has no" in refused("report", "fleet")
+
+
+def test_ctrl_c_stops_cleanly_and_can_be_continued(folder: Path) -> None:
+    arguments = ["run", "--data", "fleet", *TINY, "--rounds", "2000", "--out", "long"]
+    code = "from fedwatt.cli import main; main()"
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-c", code, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=folder,
+    )
+    assert process.stdout is not None
+    while "round 200/" not in process.stdout.readline():
+        pass
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "continue with: fedwatt run --resume --out long" in " ".join(stderr.split())
+    (checkpoint,) = (folder / "long" / "checkpoint" / "fedavg").iterdir()
+    assert int(checkpoint.name.removeprefix("round-")) >= 200
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "nowhere.toml"], "There is no configuration file 'nowhere.toml'"),
+        (["run", "--data", "nowhere"], "nowhere"),
+        (["run", "--method", "fedporx"], "Did you mean 'fedprox'?"),
+        (["run", "--rounds", "0"], "Training(rounds=0): rounds must be at least 1."),
+        (["run", "--set", "trainig.rate=1"], "Did you mean 'training'?"),
+        (["run", "--set", "training.rate=fast"], "training.rate must be a number, got 'fast'."),
+        (["run", "--set", "fo-ri-fedavg.alpha=1.4"], "alpha must be in (0, 1]."),
+        (["run", "--device", "tpu"], "device must be 'auto', 'cpu' or 'cuda'."),
+        (["run", "--out", "run"], "already holds a run. Continue it with --resume"),
+        (["data", "describe", "nowhere"], "nowhere"),
+        (["data", "synth", "--out", "run"], "not empty"),
+        (["report", "nowhere"], "nowhere"),
+    ],
+)
+def test_mistakes_are_one_sentence(folder: Path, refused, arguments, message: str) -> None:
+    before = sorted(folder.rglob("*"))
+    assert message in refused(*arguments)
+    assert sorted(folder.rglob("*")) == before  # nothing was written
+
+
+def broken_fleet(folder: Path, name: str, **change) -> None:
+    """The small fleet with one thing wrong with its first vehicle."""
+    shutil.copytree(folder / "fleet", folder / name)
+    (vehicle,) = [p for p in (folder / name).iterdir() if p.name == "car-001"]
+    trips = pq.read_table(vehicle / "trips.parquet")
+    about = json.loads((vehicle / "vehicle.json").read_text())
+    if change.get("keep"):
+        about["trips"] = about["trips"][: change["keep"]]
+        trips = trips.slice(0, sum(trip["seconds"] for trip in about["trips"]))
+    if change.get("spoil"):
+        column = trips[change["spoil"]].to_pylist()
+        column[5] = float("nan")
+        place = trips.schema.get_field_index(change["spoil"])
+        trips = trips.set_column(place, change["spoil"], pa.array(column))
+    (vehicle / "vehicle.json").write_text(json.dumps(about))
+    pq.write_table(trips, vehicle / "trips.parquet")
+
+
+def test_bad_fleets_are_one_sentence(folder: Path, refused) -> None:
+    (folder / "empty").mkdir()
+    assert "empty" in refused("run", "--data", "empty")
+    broken_fleet(folder, "lonely", keep=1)
+    message = refused("run", "--data", "lonely")
+    assert "car-001" in message
+    assert "1" in message
+    broken_fleet(folder, "holey", spoil="speed_mps")
+    message = refused("run", "--data", "holey")
+    assert "car-001" in message
+    assert "speed_mps" in message
+    broken_fleet(folder, "torn")
+    table = folder / "torn" / "car-001" / "trips.parquet"
+    table.write_bytes(table.read_bytes()[:500])
+    assert "trips.parquet" in refused("run", "--data", "torn")
