@@ -31,11 +31,12 @@ import torch
 from torch import Tensor
 
 from fedwatt.errors import SettingError
-from fedwatt.federation.federation import Call, Federation, Work
+from fedwatt.federation.federation import Federation
 from fedwatt.federation.participation import local_steps, lost_replies, participant_count
 from fedwatt.federation.records import RoundRecord
 from fedwatt.federation.settings import Asynchronous
 from fedwatt.federation.state import State
+from fedwatt.federation.work import Call, Work
 from fedwatt.fleet import Fleet
 from fedwatt.methods import Method
 from fedwatt.methods.dynamic import DynamicServer

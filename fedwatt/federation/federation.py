@@ -24,7 +24,6 @@ from fedwatt.federation.evaluate import predict, stratum_errors, vehicle_errors
 from fedwatt.federation.local import accumulation, begin_round, finish_round, train_stack
 from fedwatt.federation.memory import new_table, pages_path
 from fedwatt.federation.participation import (
-    BoolArray,
     device_speed,
     first_available,
     local_steps,
@@ -47,40 +46,15 @@ from fedwatt.federation.records import (
 )
 from fedwatt.federation.settings import Availability, Training
 from fedwatt.federation.state import State
+from fedwatt.federation.work import Call, Work, enough, no_work, outcome_columns
 from fedwatt.fleet import Fleet
 from fedwatt.methods import Method, get
-from fedwatt.methods.rule import Batch, Rows, Start
+from fedwatt.methods.rule import Batch, Start
 from fedwatt.methods.schedule import scheduled
 from fedwatt.methods.server import Replies
 from fedwatt.metrics import Stopwatch
 from fedwatt.models import Model, get_loss, get_model
 from fedwatt.randomness import generator
-
-
-@dataclass(frozen=True)
-class Call:
-    """A vehicle asked to take part in a round; with no steps, its reply never comes."""
-
-    run: int
-    vehicle: int
-    steps: int
-
-
-@dataclass(frozen=True)
-class Work:
-    """What the stack of vehicles that did train brought home; rows in the order of `calls`."""
-
-    calls: Sequence[Call]
-    deltas: Tensor
-    """Δ_k, [P, D]"""
-    finite: BoolArray
-    """[P]"""
-    counted: BoolArray
-    """[P], which replies the server takes in"""
-    memory: Rows
-    uploads: Rows
-    columns: dict[str, list[float]]
-    """What the rules recorded of each vehicle, and its `drift`."""
 
 
 @dataclass(frozen=True)
@@ -220,7 +194,16 @@ class Federation:
             with watch.section("evaluation"):
                 well = [run for run in live if not after.diverged[run]]
                 evaluations = dict(zip(well, self.evaluate(after.weights[well]), strict=True))
-        clients = self._client_rows(after.round, calls, work)
+        clients = [
+            {
+                "seed": self.seeds[call.run],
+                "round": after.round,
+                "vehicle": self.fleet.clients[call.vehicle].name,
+                "windows": self.pool.train.count(call.vehicle),
+                **outcome,
+            }
+            for call, outcome in zip(calls, outcome_columns(calls, work), strict=True)
+        ]
         rate = scheduled(self.training.rate, self.training.schedule, state.round)
         columns = [
             training_columns(
@@ -328,9 +311,7 @@ class Federation:
     def _train(self, method: Method, state: State, calls: Sequence[Call], watch: Stopwatch) -> Work:
         """Local work of all `calls` in one stack."""
         if not calls:
-            nobody = state.weights[:0]
-            none = np.zeros(0, dtype=bool)
-            return Work((), nobody, none, none, {}, {}, {})
+            return no_work(state.weights)
         calls = sorted(calls, key=lambda call: (-call.steps, call.run, call.vehicle))
         runs, vehicles = [c.run for c in calls], [c.vehicle for c in calls]
         start = self._start(method, state, calls)
@@ -417,8 +398,7 @@ class Federation:
         memory = {name: table.clone() for name, table in state.memory.items()}
         server = {name: table.clone() for name, table in state.server.items()}
         for run in (~state.diverged.bool()).nonzero().flatten().tolist():
-            rows = [i for i, call in enumerate(work.calls) if call.run == run]
-            rows.sort(key=lambda i: work.calls[i].vehicle)
+            rows = work.of(run)
             counted = [i for i in rows if work.counted[i]]
             if counted or method.server.acts_alone:
                 vehicles = [work.calls[i].vehicle for i in counted]
@@ -501,47 +481,6 @@ class Federation:
             best_test=best_test,
         )
         return state, rows
-
-    def _client_rows(self, round: int, calls: Sequence[Call], work: Work) -> list[Row]:
-        """One row for each vehicle that was asked, whether or not it answered."""
-        done = {call: i for i, call in enumerate(work.calls)}
-
-        def value(name: str, call: Call, otherwise: float = nan) -> float:
-            known = call in done and name in work.columns
-            return work.columns[name][done[call]] if known else otherwise
-
-        return [
-            {
-                "seed": self.seeds[call.run],
-                "round": round,
-                "vehicle": self.fleet.clients[call.vehicle].name,
-                "windows": self.pool.train.count(call.vehicle),
-                "steps": call.steps,
-                "replied": call in done and bool(work.counted[done[call]]),
-                "rejected": call in done and not work.counted[done[call]],
-                "drift": value("drift", call),
-                "roughness": value("roughness", call),
-                "pull": value("pull", call),
-                "kappa": value("kappa", call),
-                "runtime": value("runtime", call),
-                "staleness": value("staleness", call),
-                "probed": bool(value("probed", call, False)),
-            }
-            for call in calls
-        ]
-
-
-def enough(work: Work, needed: int) -> Work:
-    """The work of a round in which a run with fewer than `needed` replies makes no model.
-
-    Falling back to a plain mean would drop the defence just when few replies decide.
-    """
-    counted = work.counted.copy()
-    for run in {call.run for call in work.calls}:
-        own = np.array([call.run == run for call in work.calls])
-        if work.counted[own].sum() < needed:
-            counted[own] = False
-    return replace(work, counted=counted)
 
 
 def resolve_device(name: str) -> torch.device:

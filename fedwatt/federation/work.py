@@ -1,0 +1,87 @@
+"""Who was asked in a round, and what those who trained brought home."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import nan
+
+import numpy as np
+from torch import Tensor
+
+from fedwatt.federation.participation import BoolArray
+from fedwatt.federation.records import Row
+from fedwatt.methods.rule import Rows
+
+
+@dataclass(frozen=True)
+class Call:
+    """A vehicle asked to take part in a round; with no steps, its reply never comes."""
+
+    run: int
+    vehicle: int
+    steps: int
+
+
+@dataclass(frozen=True)
+class Work:
+    """What the stack of vehicles that did train brought home; rows in the order of `calls`."""
+
+    calls: Sequence[Call]
+    deltas: Tensor
+    """Δ_k, [P, D]"""
+    finite: BoolArray
+    """[P]"""
+    counted: BoolArray
+    """[P], which replies the server takes in"""
+    memory: Rows
+    uploads: Rows
+    columns: dict[str, list[float]]
+    """What the rules recorded of each vehicle, and its `drift`."""
+
+    def of(self, run: int) -> list[int]:
+        """The rows of a run, in ascending order of its vehicles."""
+        rows = [row for row, call in enumerate(self.calls) if call.run == run]
+        return sorted(rows, key=lambda row: self.calls[row].vehicle)
+
+
+def no_work(weights: Tensor) -> Work:
+    """The work of a round in which nobody trained; `weights` is [R, D]."""
+    none = np.zeros(0, dtype=bool)
+    return Work((), weights[:0], none, none, {}, {}, {})
+
+
+def enough(work: Work, needed: int) -> Work:
+    """The work of a round in which a run with fewer than `needed` replies makes no model.
+
+    Falling back to a plain mean would drop the defence just when few replies decide.
+    """
+    counted = work.counted.copy()
+    for run in {call.run for call in work.calls}:
+        own = work.of(run)
+        if work.counted[own].sum() < needed:
+            counted[own] = False
+    return replace(work, counted=counted)
+
+
+def outcome_columns(calls: Sequence[Call], work: Work) -> list[Row]:
+    """What became of each call, whether or not it was answered: columns of its clients row."""
+    done = {call: row for row, call in enumerate(work.calls)}
+
+    def value(name: str, call: Call, otherwise: float = nan) -> float:
+        known = call in done and name in work.columns
+        return work.columns[name][done[call]] if known else otherwise
+
+    return [
+        {
+            "steps": call.steps,
+            "replied": call in done and bool(work.counted[done[call]]),
+            "rejected": call in done and not work.counted[done[call]],
+            "drift": value("drift", call),
+            "roughness": value("roughness", call),
+            "pull": value("pull", call),
+            "kappa": value("kappa", call),
+            "runtime": value("runtime", call),
+            "staleness": value("staleness", call),
+            "probed": bool(value("probed", call, False)),
+        }
+        for call in calls
+    ]
