@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedwatt.federation.pool import Pool, Windows
+from fedwatt.federation.records import Row, error_columns
 from fedwatt.fleet import Client
 from fedwatt.metrics import ErrorSums
 from fedwatt.models import Model
@@ -56,3 +57,23 @@ def stratum_errors(
             }
         )
     return result
+
+
+def error_rows(
+    clients: Sequence[Client],
+    windows: Windows,
+    seeds: Sequence[int],
+    predictions: NDArray[np.float64],
+) -> list[Row]:
+    """Test errors by seed, vehicle and stratum, from scaled predictions [seeds, W]."""
+    rows = []
+    for seed, own in zip(seeds, predictions, strict=True):
+        overall = vehicle_errors(clients, "test", windows, own)
+        strata = stratum_errors(clients, windows, own)
+        for client, total, parts in zip(clients, overall, strata, strict=True):
+            about = {"seed": seed, "vehicle": client.name, "held_out": client.held_out}
+            rows += [
+                {**about, "stratum": stratum, **error_columns(sums)}
+                for stratum, sums in ({"all": total} | parts).items()
+            ]
+    return rows

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from fedwatt.errors import SettingError
 from fedwatt.federation.batches import batch_order, stack_batches
-from fedwatt.federation.evaluate import predict, stratum_errors, vehicle_errors
+from fedwatt.federation.evaluate import error_rows, predict, vehicle_errors
 from fedwatt.federation.local import accumulation, begin_round, finish_round, train_stack
 from fedwatt.federation.memory import new_table, pages_path
 from fedwatt.federation.participation import (
@@ -40,7 +40,6 @@ from fedwatt.federation.records import (
     History,
     RoundRecord,
     Row,
-    error_columns,
     evaluation_columns,
     training_columns,
 )
@@ -251,23 +250,7 @@ class Federation:
 
     def prediction_rows(self, predictions: NDArray[np.float64]) -> list[Row]:
         """Test errors by vehicle and stratum of each run's scaled predictions [R, W]."""
-        pool, clients = self.pool, self.fleet.clients
-        rows = []
-        for seed, own in zip(self.seeds, predictions, strict=True):
-            overall = vehicle_errors(clients, "test", pool.test, own)
-            strata = stratum_errors(clients, pool.test, own)
-            for client, total, parts in zip(clients, overall, strata, strict=True):
-                rows += [
-                    {
-                        "seed": seed,
-                        "vehicle": client.name,
-                        "held_out": client.held_out,
-                        "stratum": stratum,
-                        **error_columns(sums),
-                    }
-                    for stratum, sums in ({"all": total} | parts).items()
-                ]
-        return rows
+        return error_rows(self.fleet.clients, self.pool.test, self.seeds, predictions)
 
     def _local_work(
         self, method: Method, state: State, live: Sequence[int], watch: Stopwatch
