@@ -69,6 +69,7 @@ class PlainLines:
         self.say(
             f"{label}: round {state.round}/{self.rounds}  RMSE {rmse}  drift {drift}  "
             f"{speed:.1f} rounds/s  {(self.rounds - state.round) / speed:.0f} s left"
+            f"{epsilon(record)}"
         )
 
     def method_ends(self, label: str, history: History) -> None:
@@ -91,7 +92,7 @@ class LiveView(PlainLines):
             BarColumn(bar_width=None),
             MofNCompleteColumn(),
             TextColumn("RMSE {task.fields[rmse]}"),
-            TextColumn("drift {task.fields[drift]}"),
+            TextColumn("drift {task.fields[drift]}{task.fields[epsilon]}"),
             TextColumn("{task.fields[speed]}"),
             TimeRemainingColumn(),
             console=console,
@@ -116,7 +117,7 @@ class LiveView(PlainLines):
         """A new bar."""
         self.rounds, self.begun_at, self.begun_with = rounds, time.monotonic(), done
         self.task = self.progress.add_task(
-            label, total=rounds, completed=done, rmse="…", drift="…", speed=""
+            label, total=rounds, completed=done, rmse="…", drift="…", speed="", epsilon=""
         )
 
     def round_done(self, label: str, state: State, record: RoundRecord) -> None:
@@ -124,6 +125,7 @@ class LiveView(PlainLines):
         speed = (state.round - self.begun_with) / max(time.monotonic() - self.begun_at, 1e-9)
         rmse, drift = figures(record)
         update: dict[str, Any] = {"drift": drift, "speed": f"{speed:.1f} rounds/s"}
+        update["epsilon"] = epsilon(record)
         if rmse != "–":
             update["rmse"] = rmse
         self.progress.update(self.task, completed=state.round, **update)
@@ -134,6 +136,12 @@ def figures(record: RoundRecord) -> tuple[str, str]:
     rmse = _mean([row["test_rmse"] for row in record.rounds])
     drift = _mean([row["drift_mean"] for row in record.rounds])
     return (f"{rmse:.2f} Wh" if np.isfinite(rmse) else "–"), f"{drift:.3g}"
+
+
+def epsilon(record: RoundRecord) -> str:
+    """The privacy spent so far; nothing for a method without."""
+    spent = [row["epsilon"] for row in record.rounds if "epsilon" in row]
+    return f"  ε {max(spent):.3g}" if spent else ""
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -1,16 +1,15 @@
 """`fedwatt run`: train methods on a fleet and write a run folder with its report."""
 
-from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from fedwatt.cli.configure import configuration, new_folder, stored_or
 from fedwatt.cli.console import console, errors
 from fedwatt.cli.progress import observer_for, results_table
 from fedwatt.report import write_report
 from fedwatt.runs import execute
-from fedwatt.runs.config import from_tables, override, read_config
 
 
 def run(
@@ -41,6 +40,10 @@ def run(
             help="Any other setting, such as training.rate=0.01 or fo-ri-fedavg.alpha=0.7.",
         ),
     ] = None,
+    personalise: Annotated[
+        bool,
+        typer.Option("--personalise", help="Each vehicle fine-tunes the model for itself at last."),
+    ] = False,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue what an interrupted run left in --out.")
     ] = False,
@@ -49,27 +52,21 @@ def run(
     ] = None,
 ) -> None:
     """Train one or several methods on a fleet and write a run folder with a report."""
-    out = out or Path("runs") / datetime.now().strftime("%Y-%m-%d-%H%M%S")
-    stored = out / "config.toml"
-    path = stored if config is None and resume and stored.exists() else config
-    tables = read_config(path) if path is not None else {}
-    options = {
-        ("training", "rounds"): rounds,
-        ("training", "participation"): participation,
-        ("fleet", "vehicles"): vehicles,
-        ("fleet", "data"): data,
-    }
-    for (section, setting), value in options.items():
-        if value is not None:
-            tables.setdefault(section, {})[setting] = value
-    if method:
-        tables["method"] = _methods(tables.get("method", []), method)
-    if device is not None:
-        tables["device"] = device
-    if seeds is not None:
-        tables["seeds"] = _seeds(seeds)
-    chosen = from_tables(override(tables, assignments or []))
-
+    out = out or new_folder()
+    chosen = configuration(
+        stored_or(config, out, resume),
+        methods=method,
+        options={
+            ("training", "rounds"): rounds,
+            ("training", "participation"): participation,
+            ("fleet", "vehicles"): vehicles,
+            ("fleet", "data"): data,
+            ("personal", "enabled"): True if personalise else None,
+        },
+        seeds=seeds,
+        device=device,
+        assignments=assignments,
+    )
     observer = observer_for(console, len(chosen.methods))
     try:
         with observer:
@@ -81,18 +78,3 @@ def run(
         raise typer.Exit(130) from None
     console.print(results_table(out))
     console.print(f"Report: {write_report(out)}")
-
-
-def _methods(configured: list[dict[str, Any]], names: list[str]) -> list[dict[str, Any]]:
-    """Tables of the methods called `names`; those of the configuration keep their settings."""
-    known = {table.get("label", table.get("name")): table for table in configured}
-    return [known.get(name, {"name": name}) for name in names]
-
-
-def _seeds(text: str) -> list[int]:
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise typer.BadParameter(
-            f"'{text}' is not a list of whole numbers such as 1,2,3."
-        ) from None

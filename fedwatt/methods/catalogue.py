@@ -139,8 +139,14 @@ def recipe(name: str) -> Recipe:
             f"Method '{name}': behind the @ there may be one defence and one server, "
             f"as in '{local_names}@krum+adam'."
         )
-    if servers and servers[0].only_deltas and server.normalises:
-        raise SettingError(f"Method '{name}': the steps behind each Δ_k go up, but {OUTSIDE}.")
+    if servers and servers[0].only_deltas:
+        if server.normalises:
+            raise SettingError(f"Method '{name}': the steps behind each Δ_k go up, but {OUTSIDE}.")
+        if server.averages and server != Average():
+            raise SettingError(
+                f"Method '{name}': 'private' would replace {type(server).__name__}, which is what "
+                "makes this method, and leave private FedAvg. Ask for 'fedavg@private' instead."
+            )
     return Recipe(
         f"Composed: {name}.",
         tuple(local),

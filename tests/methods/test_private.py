@@ -150,6 +150,15 @@ def test_normalised_averaging_is_refused() -> None:
         get("fednova@private")
 
 
+def test_a_name_that_would_promise_another_server_is_refused() -> None:
+    with pytest.raises(SettingError, match=r"would replace Adam, .* Ask for 'fedavg@private'"):
+        get("fedadam@private")
+    with pytest.raises(SettingError, match="Elastic hands up trained besides Δ_k"):
+        get("fedel@private")
+    with pytest.raises(SettingError, match="Krum screens displacements"):
+        get("fedavg@krum+private")
+
+
 def test_uploads_nobody_announced_are_refused() -> None:
     sent = replies(torch.zeros(2, 1))
     sent.uploads["losses"] = torch.zeros(2)

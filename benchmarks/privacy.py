@@ -1,0 +1,84 @@
+"""What differential privacy costs in accuracy, on the embedded fleet and on a larger one.
+
+    python benchmarks/privacy.py
+
+FedAvg with clipped updates and noise beside plain FedAvg, with Poisson sampling (q = 0.3), 40
+rounds, three seeds, every fifth training window. The noise on the mean has the norm z·c·√D/(q·K),
+so a fleet of 200 vehicles with short histories, and for it a network with fewer weights, stand
+beside the embedded fleet of 20. Fleets differ in their test windows, too: compare within one.
+
+Writes results/privacy.json: test RMSE of the final models in Wh per window, mean and standard
+deviation over seeds, with the ε spent; `null` where a seed diverged. Takes a few minutes.
+"""
+
+import json
+from pathlib import Path
+from statistics import mean, stdev
+
+from fedwatt.federation import Federation, Training
+from fedwatt.fleet import DataSettings, Fleet, synthetic_fleet
+from fedwatt.methods import Method, get
+from fedwatt.models import get_model
+from fedwatt.privacy import budget
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+ROUNDS, SEEDS, PARTICIPATION = 40, (1, 2, 3), 0.3
+SETTINGS = ((0.0, 0.1), (0.3, 0.1), (1.0, 0.1), (1.0, 0.03), (4.0, 0.03))
+"""(z, c): clipping alone first, then more and more noise."""
+
+
+def measure(fleet: Fleet, hidden: tuple[int, ...], method: Method) -> dict[str, object]:
+    model = get_model("mlp", window=fleet.window, features=len(fleet.features), hidden=hidden)
+    training = Training(
+        rounds=ROUNDS, participation=PARTICIPATION, sampling="poisson", evaluate_every=ROUNDS
+    )
+    federation = Federation(fleet, model, training=training, seeds=SEEDS, device="cpu")
+    history = federation.train(method).history
+    rmse = list(history.last("test_rmse").values())
+    lost = any(history.last("diverged").values())
+    own = budget(method, participation=PARTICIPATION, population=len(fleet.clients))
+    epsilon = None if own is None or not own.noise_multiplier else own.epsilon(ROUNDS)
+    return {
+        "test_rmse_wh": None if lost else round(mean(rmse), 2),
+        "std_wh": None if lost else round(stdev(rmse), 2),
+        "epsilon": None if epsilon is None else round(epsilon, 3),
+        "delta": None if own is None else own.delta,
+    }
+
+
+def study(fleet: Fleet, hidden: tuple[int, ...]) -> dict[str, object]:
+    model = get_model("mlp", window=fleet.window, features=len(fleet.features), hidden=hidden)
+    methods = {"FedAvg": get("fedavg")}
+    for z, c in SETTINGS:
+        methods[f"z = {z:g}, c = {c:g}"] = get("fedavg@private", noise_multiplier=z, clip_norm=c)
+    adaptive = {"noise_multiplier": 1.0, "clip_norm": 0.1, "clipping": "adaptive"}
+    methods["z = 1, adaptive c"] = get("fedavg@private", **adaptive)
+    rows = {}
+    for name, method in methods.items():
+        rows[name] = measure(fleet, hidden, method)
+        print(f"{len(fleet.clients)} vehicles, {model.layout.size:,} weights, {name}: {rows[name]}")
+    return {
+        "vehicles": len(fleet.clients),
+        "training_windows": fleet.windows("train"),
+        "weights": model.layout.size,
+        "methods": rows,
+    }
+
+
+def main() -> None:
+    data = DataSettings(stride=5)
+    small = synthetic_fleet(vehicles=20, settings=data)
+    large = synthetic_fleet(vehicles=200, settings=data, trips=6)
+    found = {
+        "rounds": ROUNDS,
+        "seeds": list(SEEDS),
+        "participation": PARTICIPATION,
+        "fleets": [study(small, (64, 32)), study(large, (64, 32)), study(large, (8,))],
+    }
+    path = REPOSITORY / "results" / "privacy.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

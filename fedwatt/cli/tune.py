@@ -1,0 +1,124 @@
+"""`fedwatt tune`: the same number of trials for every method, over documented ranges."""
+
+from math import isfinite
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+from fedwatt.cli.configure import configuration, new_folder, stored_or
+from fedwatt.cli.console import console, errors
+from fedwatt.studies.tune import Tuned, tuning_table
+from fedwatt.studies.tune import tune as tune_methods
+
+
+def tune(
+    config: Annotated[
+        Path | None, typer.Argument(help="TOML file; without it, the defaults.", metavar="[CONFIG]")
+    ] = None,
+    trials: Annotated[int, typer.Option(help="Trials of each method.", min=1)] = 20,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(help="Method to tune; repeat for several. 'fedwatt methods' lists all."),
+    ] = None,
+    data: Annotated[str | None, typer.Option(help="'synthetic', or the folder of a fleet.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Rounds of each trial, T.")] = None,
+    vehicles: Annotated[
+        int | None, typer.Option(help="Vehicles; 0: 20 synthetic ones, or all of a fleet.")
+    ] = None,
+    seeds: Annotated[
+        str | None, typer.Option(help="Seeds of each trial, in one stack, such as 101,102.")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu or cuda.")] = None,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Any other setting, such as training.batch=32."
+        ),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue what an interrupted study left in --out.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the study; by default a new one below runs/.")
+    ] = None,
+) -> None:
+    """Tune methods on equal terms by their validation error and write best.toml."""
+    out = out or new_folder()
+    chosen = configuration(
+        stored_or(config, out, resume),
+        methods=method,
+        options={
+            ("training", "rounds"): rounds,
+            ("fleet", "vehicles"): vehicles,
+            ("fleet", "data"): data,
+        },
+        seeds=seeds,
+        device=device,
+        assignments=assignments,
+    )
+    view = _View()
+    try:
+        with view.progress:
+            found = tune_methods(chosen, out, trials=trials, on_trial=view.trial, resume=resume)
+    except KeyboardInterrupt:
+        errors.print(
+            "Stopped. Finished trials are kept; continue with: "
+            f"fedwatt tune --resume --trials {trials} --out {out}"
+        )
+        raise typer.Exit(130) from None
+    console.print(_shown(found))
+    console.print(f"Train with the chosen values: fedwatt run {out / 'best.toml'}")
+
+
+class _View:
+    """A bar for each method where there is a terminal, a line for each trial elsewhere."""
+
+    def __init__(self) -> None:
+        self.progress = Progress(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(bar_width=None),
+            MofNCompleteColumn(),
+            TextColumn("best {task.fields[best]}"),
+            TimeRemainingColumn(),
+            console=console,
+            expand=True,
+            disable=not console.is_terminal,
+        )
+        self.tasks: dict[str, TaskID] = {}
+
+    def trial(self, label: str, wanted: int, study: Tuned) -> None:
+        """Move the bar, or say what the trial came to."""
+        done = len(study.trials)
+        best = _wh(study.best.score) if done else "…"
+        if label not in self.tasks:
+            self.tasks[label] = self.progress.add_task(label, total=wanted, best=best)
+        elif not console.is_terminal:
+            last = _wh(study.trials[-1].score)
+            console.print(f"{label}: trial {done}/{wanted}  {last}  best {best}", highlight=False)
+        self.progress.update(self.tasks[label], completed=done, best=best)
+
+
+def _wh(score: float) -> str:
+    return f"{score:.2f} Wh" if isfinite(score) else "diverged"
+
+
+def _shown(found: list[Tuned]) -> Table:
+    """The table of tuning.md in the width of a terminal."""
+    made = tuning_table(found)
+    table = Table(title=made.title, caption=made.note, caption_justify="left")
+    for name in ("Method", "Hyperparameter", "Range", "Configured → chosen", "RMSE (Wh)"):
+        table.add_column(name, overflow="fold")
+    for method, _, name, own, first, best, before, after in made.text_rows():
+        change = f"{before} → {after}" if method else ""
+        table.add_row(method, name, own, f"{first} → {best}", change)
+    return table

@@ -1,0 +1,61 @@
+"""The privacy that the methods of a run have spent."""
+
+from math import isfinite, isnan, nan
+from typing import Any
+
+import numpy as np
+
+from fedwatt.report.load import Run, where
+from fedwatt.report.style import name_of
+from fedwatt.report.table import Column, Table
+
+
+def private_methods(run: Run) -> list[str]:
+    """The methods that have an ε."""
+    return [method for method in run.methods if not isnan(_epsilon(run, method))]
+
+
+def _epsilon(run: Run, method: str) -> float:
+    """ε after a method's last round; NaN if it is not private."""
+    values = where(run.rounds, method=method)["epsilon"]
+    return float(values.max()) if values.size and not np.isnan(values).all() else nan
+
+
+def spent(run: Run, method: str) -> str:
+    """ε after a method's last round, as it is shown to people."""
+    value = _epsilon(run, method)
+    if isnan(value):
+        return "–"
+    return f"{value:.3g}" if isfinite(value) else "∞"
+
+
+def privacy_table(run: Run) -> Table:
+    """ε of every private method, and what it rests on."""
+    rows = []
+    for method in private_methods(run):
+        terms = _terms(run, method)
+        shown = [_number(terms.get(n)) for n in ("delta", "noise_multiplier", "probability")]
+        rows.append((name_of(method), spent(run, method), *shown))
+    return Table(
+        "privacy",
+        "Privacy spent on each vehicle by the whole training",
+        (Column("Method"), Column("ε"), Column("δ"), Column("Noise, z"), Column("Sampling, q")),
+        tuple(rows),
+        "(ε, δ) differential privacy for a vehicle with all its trips, from the Rényi accountant. "
+        "It covers the models that leave the server. Errors, drift and roughness in this report "
+        "are observations of a simulation and are not covered.",
+    )
+
+
+def _terms(run: Run, method: str) -> dict[str, Any]:
+    """What environment.json says of the method; labels of several runs carry their run's name."""
+    for origin in run.origins:
+        own: dict[str, dict[str, Any]] = origin.environment.get("privacy", {})
+        for label, terms in own.items():
+            if method in (label, f"{label} ({origin.name})"):
+                return terms
+    return {}
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3g}"

@@ -1,0 +1,259 @@
+"""Tuning on equal terms: as many trials for every method, each over its documented ranges.
+
+A trial trains a method with all seeds in one stack and scores the mean validation RMSE of the final
+models; a seed that diverges makes it the worst there is. Test windows play no part. The first trial
+is the method as it was configured, so a tuned method is never worse on validation than that. The
+others are drawn by Optuna's tree-structured Parzen estimator.
+
+The study lives in a database in the output folder. The draws of a trial depend on the seed, the
+method and the trials before it alone, so a study that was killed continues as if it had not been.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from math import inf, isfinite
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedwatt.errors import RunError, SettingError
+from fedwatt.fleet import Fleet
+from fedwatt.randomness import generator
+from fedwatt.report.table import Column, Table
+from fedwatt.runs.config import MethodChoice, RunConfig, choose, to_toml
+from fedwatt.runs.execute import federation_for, refuse_other_run
+from fedwatt.runs.files import write_text
+from fedwatt.runs.source import open_fleet
+from fedwatt.studies.ranges import Range, ranges_of
+
+STARTUP_TRIALS = 5
+"""Trials drawn blindly before the estimator has something to go by, the configured one included."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Values of the tuned hyperparameters and what they led to."""
+
+    values: dict[str, float]
+    score: float
+    """Validation RMSE, Wh, mean over seeds; infinite if one diverged."""
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """A method's study."""
+
+    choice: MethodChoice
+    """The method as it was configured."""
+    ranges: dict[str, Range]
+    trials: tuple[Trial, ...]
+
+    @property
+    def best(self) -> Trial:
+        """The trial with the lowest score; the earlier one of two."""
+        return min(self.trials, key=lambda trial: trial.score)
+
+    @property
+    def tuned(self) -> MethodChoice:
+        """The method with the values of its best trial."""
+        return with_values(self.choice, self.best.values)
+
+
+OnTrial = Callable[[str, int, Tuned], None]
+"""Called with (label, trials wanted, study so far), first before a method's next trial."""
+
+
+def tune(
+    config: RunConfig,
+    out: Path,
+    *,
+    trials: int,
+    on_trial: OnTrial,
+    resume: bool = False,
+    seed: int = 0,
+) -> list[Tuned]:
+    """Give every method of `config` the same number of `trials` and store what came out in `out`.
+
+    study.db (Optuna), config.toml (what was tuned), best.toml (ready for `fedwatt run`),
+    tuning.json (ranges and all trials), tuning.md (the table).
+    """
+    if trials < 1:
+        raise SettingError(f"trials must be at least 1, got {trials}.")
+    optuna = _library()
+    for choice in config.methods:
+        _configured(choice, config)
+    refuse_other_run(config, out, resume)
+    fleet = open_fleet(config.fleet, config.data, config.terrain)
+    for choice in config.methods:
+        federation_for(config, choice, fleet).check(choice.method)
+    write_text(out / "config.toml", to_toml(config))
+    storage = optuna.storages.RDBStorage(f"sqlite:///{out / 'study.db'}")
+    try:
+        found = [
+            _tune_one(choice, config, fleet, storage, trials, seed, on_trial)
+            for choice in config.methods
+        ]
+    finally:
+        storage.engine.dispose()
+    best = replace(config, methods=tuple(one.tuned for one in found))
+    write_text(out / "best.toml", to_toml(best))
+    write_text(out / "tuning.json", json.dumps(_as_json(found, seed), indent=2, ensure_ascii=False))
+    write_text(out / "tuning.md", tuning_table(found).markdown())
+    return found
+
+
+def score(choice: MethodChoice, config: RunConfig, fleet: Fleet) -> float:
+    """Mean validation RMSE of the final models, Wh; infinite if a seed diverged."""
+    # Only the final models are scored, so only they are evaluated.
+    sparse = replace(config.training, evaluate_every=config.training.rounds)
+    federation = federation_for(replace(config, training=sparse), choice, fleet)
+    history = federation.train(choice.method).history
+    if any(history.last("diverged").values()):
+        return inf
+    mean = float(np.mean(list(history.last("validation_rmse").values())))
+    return mean if isfinite(mean) else inf
+
+
+def with_values(choice: MethodChoice, values: Mapping[str, float]) -> MethodChoice:
+    """The choice with other values of some hyperparameters, or of its rate."""
+    table: dict[str, Any] = {"name": choice.method.name, "label": choice.label}
+    if choice.schedule is not None:
+        table["schedule"] = choice.schedule
+    return choose(table | choice.method.settings | dict(values))
+
+
+def _configured(choice: MethodChoice, config: RunConfig) -> dict[str, float]:
+    """The first trial: what the configuration says, refused if it is outside the ranges."""
+    rate = choice.training(config.training).rate
+    settings: dict[str, Any] = choice.method.settings | {"rate": rate}
+    values = {name: float(settings[name]) for name in ranges_of(choice.method)}
+    for name, value in values.items():
+        own = ranges_of(choice.method)[name]
+        if value not in own:
+            raise SettingError(
+                f"{choice.label}.{name} = {value:g} is outside the range it is tuned in ({own}). "
+                "The first trial is the configured method: choose a value inside."
+            )
+    return values
+
+
+def _tune_one(
+    choice: MethodChoice,
+    config: RunConfig,
+    fleet: Fleet,
+    storage: Any,
+    wanted: int,
+    seed: int,
+    on_trial: OnTrial,
+) -> Tuned:
+    """The study of one method, continued to `wanted` trials."""
+    optuna = _library()
+    ranges = ranges_of(choice.method)
+    space = {
+        name: optuna.distributions.FloatDistribution(own.low, own.high, log=own.log)
+        for name, own in ranges.items()
+    }
+    study = optuna.create_study(
+        storage=storage, study_name=choice.label, direction="minimize", load_if_exists=True
+    )
+    terms = {"seed": seed, "ranges": {name: asdict(own) for name, own in ranges.items()}}
+    if study.user_attrs.get("terms", terms) != terms:
+        raise RunError(
+            f"The study of '{choice.label}' was begun with another seed or other ranges, and "
+            "trials of two kinds cannot be compared. Choose another --out."
+        )
+    study.set_user_attr("terms", terms)
+    running, complete = optuna.trial.TrialState.RUNNING, optuna.trial.TrialState.COMPLETE
+    for left in study.get_trials(states=(running,)):
+        # What a kill left unfinished is drawn anew, as if it had never begun.
+        study.tell(left.number, state=optuna.trial.TrialState.FAIL)
+    done = [Trial(t.params, t.value) for t in study.get_trials(states=(complete,))]
+    if len(done) > wanted:
+        raise RunError(f"'{choice.label}' already has {len(done)} trials. Ask for as many or more.")
+    on_trial(choice.label, wanted, Tuned(choice, ranges, tuple(done)))
+    while len(done) < wanted:
+        if not done:
+            values = _configured(choice, config)
+            result = score(with_values(choice, values), config, fleet)
+            study.add_trial(
+                optuna.trial.create_trial(params=values, distributions=space, value=result)
+            )
+        else:
+            draw = int(generator(seed, "tuning", choice.label, len(done)).integers(2**31))
+            study.sampler = optuna.samplers.TPESampler(seed=draw, n_startup_trials=STARTUP_TRIALS)
+            trial = study.ask(space)
+            values = trial.params
+            result = score(with_values(choice, values), config, fleet)
+            study.tell(trial, result)
+        done.append(Trial(dict(values), result))
+        on_trial(choice.label, wanted, Tuned(choice, ranges, tuple(done)))
+    return Tuned(choice, ranges, tuple(done))
+
+
+def tuning_table(found: list[Tuned]) -> Table:
+    """What was tuned in which range, what was chosen and what it brought."""
+    rows: list[tuple[str | int | float, ...]] = []
+    for one in found:
+        first = one.trials[0]
+        for i, (name, own) in enumerate(one.ranges.items()):
+            rows.append(
+                (
+                    one.choice.label if i == 0 else "",
+                    len(one.trials) if i == 0 else "",
+                    name,
+                    str(own),
+                    f"{first.values[name]:.3g}",
+                    f"{one.best.values[name]:.3g}",
+                    _wh(first.score) if i == 0 else "",
+                    _wh(one.best.score) if i == 0 else "",
+                )
+            )
+    headings = ("Method", "Trials", "Hyperparameter", "Range", "Configured", "Chosen")
+    rmse = (Column("RMSE configured", "Wh"), Column("RMSE chosen", "Wh"))
+    return Table(
+        "tuning",
+        "Tuning with the same number of trials for every method",
+        (*map(Column, headings), *rmse),
+        tuple(rows),
+        "RMSE on the validation windows, mean over seeds; the first trial of each method is the "
+        "configured one. Test windows were not looked at.",
+    )
+
+
+def _wh(score: float) -> str:
+    return f"{score:.2f}" if isfinite(score) else "diverged"
+
+
+def _as_json(found: list[Tuned], seed: int) -> dict[str, Any]:
+    def trial(one: Trial) -> dict[str, Any]:
+        return {
+            "values": one.values,
+            "validation_rmse_wh": one.score if isfinite(one.score) else None,
+        }
+
+    return {
+        "format": 1,
+        "objective": "validation RMSE of the final model in Wh, mean over seeds; null: diverged",
+        "sampler": {"name": "TPE", "startup_trials": STARTUP_TRIALS, "seed": seed},
+        "trials_per_method": len(found[0].trials),
+        "methods": {
+            one.choice.label: {
+                "ranges": {name: asdict(own) for name, own in one.ranges.items()},
+                "chosen": trial(one.best),
+                "trials": [trial(own) for own in one.trials],
+            }
+            for one in found
+        },
+    }
+
+
+def _library() -> Any:
+    """Optuna, quiet, or a sentence on how to get it."""
+    try:
+        import optuna
+    except ImportError as error:
+        raise SettingError("Tuning needs Optuna: pip install 'fedwatt[tune]'.") from error
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna

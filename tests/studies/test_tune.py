@@ -1,0 +1,161 @@
+"""Tuning: equal budgets, the configured trial first, kills, what is stored."""
+
+import json
+from dataclasses import fields, replace
+from math import inf
+from pathlib import Path
+
+import pytest
+
+from fedwatt.errors import RunError, SettingError
+from fedwatt.methods import METHODS, get
+from fedwatt.methods.catalogue import LOCAL_RULES, SERVERS
+from fedwatt.runs import from_toml
+from fedwatt.runs.source import open_fleet
+from fedwatt.studies import tune as module
+from fedwatt.studies.ranges import RANGES, RATE, ranges_of
+from fedwatt.studies.tune import Tuned, score, tune
+
+CONFIG = from_toml("""
+seeds = [1, 2]
+device = "cpu"
+[fleet]
+vehicles = 3
+[data]
+window = 10
+stride = 40
+[model]
+hidden = [4]
+[training]
+rounds = 2
+batch = 16
+[[method]]
+name = "fedavg"
+[[method]]
+name = "fedprox"
+label = "pulled"
+mu = 0.1
+schedule = "constant"
+""")
+
+
+class Watcher:
+    """Counts trials and may stop the study, as a kill between two trials would."""
+
+    def __init__(self, stop_after: int = 0) -> None:
+        self.trials, self.stop_after = 0, stop_after
+
+    def __call__(self, label: str, wanted: int, study: Tuned) -> None:
+        if self.stop_after and self.trials == self.stop_after:
+            raise KeyboardInterrupt
+        self.trials += 1
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> tuple[Path, list[Tuned]]:
+    out = tmp_path_factory.mktemp("tune") / "study"
+    return out, tune(CONFIG, out, trials=7, on_trial=Watcher())
+
+
+def test_every_method_gets_the_same_number_of_trials(whole) -> None:
+    _, found = whole
+    assert [one.choice.label for one in found] == ["fedavg", "pulled"]
+    assert [len(one.trials) for one in found] == [7, 7]
+    for one in found:
+        assert len({tuple(trial.values.values()) for trial in one.trials}) == 7
+        for trial in one.trials:
+            assert all(trial.values[name] in own for name, own in one.ranges.items())
+
+
+def test_the_configured_method_is_the_first_trial(whole) -> None:
+    _, found = whole
+    assert found[0].trials[0].values == {"rate": 0.05}
+    assert found[1].trials[0].values == {"rate": 0.05, "mu": 0.1}
+    for one in found:
+        assert one.best.score <= one.trials[0].score
+
+
+def test_a_score_is_the_validation_error_of_the_final_models(whole) -> None:
+    _, found = whole
+    fleet = open_fleet(CONFIG.fleet, CONFIG.data)
+    assert score(found[1].tuned, CONFIG, fleet) == found[1].best.score
+    assert found[1].tuned.schedule == "constant"
+    wild = replace(CONFIG.methods[0], rate=1e6)
+    assert score(wild, CONFIG, fleet) == inf
+
+
+def test_what_is_stored_is_what_was_found(whole) -> None:
+    out, found = whole
+    best = from_toml((out / "best.toml").read_text())
+    assert [choice.label for choice in best.methods] == ["fedavg", "pulled"]
+    assert best.methods[1].rate == found[1].best.values["rate"]
+    assert best.methods[1].method.settings["mu"] == found[1].best.values["mu"]
+    assert replace(best, methods=CONFIG.methods) == CONFIG
+    stored = json.loads((out / "tuning.json").read_text())
+    assert stored["trials_per_method"] == 7
+    assert stored["methods"]["pulled"]["ranges"]["mu"] == {"low": 0.001, "high": 1.0, "log": True}
+    assert len(stored["methods"]["fedavg"]["trials"]) == 7
+    assert "| pulled | 7 | rate | 0.001 to 0.1, log | 0.05 |" in (out / "tuning.md").read_text()
+
+
+@pytest.mark.parametrize("stop_after", [1, 4, 12])
+def test_a_stopped_study_continues_as_if_it_had_not_been(whole, tmp_path, stop_after) -> None:
+    out, found = tmp_path / "study", whole[1]
+    with pytest.raises(KeyboardInterrupt):
+        tune(CONFIG, out, trials=7, on_trial=Watcher(stop_after))
+    assert tune(CONFIG, out, trials=7, on_trial=Watcher(), resume=True) == found
+
+
+def test_a_trial_cut_short_is_drawn_anew(whole, tmp_path, monkeypatch) -> None:
+    out, scored = tmp_path / "study", []
+
+    def dies(*arguments) -> float:
+        if len(scored) == 3:
+            raise KeyboardInterrupt
+        scored.append(score(*arguments))
+        return scored[-1]
+
+    monkeypatch.setattr(module, "score", dies)
+    with pytest.raises(KeyboardInterrupt):
+        tune(CONFIG, out, trials=7, on_trial=Watcher())
+    monkeypatch.undo()
+    assert tune(CONFIG, out, trials=7, on_trial=Watcher(), resume=True) == whole[1]
+
+
+def test_more_trials_may_follow_and_fewer_may_not(whole, tmp_path) -> None:
+    config, out = replace(CONFIG, methods=CONFIG.methods[:1]), tmp_path / "study"
+    first = tune(config, out, trials=2, on_trial=Watcher())
+    more = tune(config, out, trials=3, on_trial=Watcher(), resume=True)
+    assert more[0].trials[:2] == first[0].trials
+    with pytest.raises(RunError, match="already has 3 trials"):
+        tune(config, out, trials=2, on_trial=Watcher(), resume=True)
+    with pytest.raises(RunError, match="another seed or other ranges"):
+        tune(config, out, trials=3, on_trial=Watcher(), resume=True, seed=1)
+    with pytest.raises(RunError, match="already holds a run"):
+        tune(config, out, trials=3, on_trial=Watcher())
+
+
+def test_a_configured_value_outside_its_range_is_refused_before_any_work(tmp_path) -> None:
+    fast = replace(CONFIG, methods=(replace(CONFIG.methods[0], rate=0.5),))
+    with pytest.raises(SettingError, match=r"fedavg.rate = 0.5 is outside .* \(0.001 to 0.1, log"):
+        tune(fast, tmp_path / "study", trials=2, on_trial=Watcher())
+    assert not (tmp_path / "study").exists()
+
+
+def test_every_range_belongs_to_a_rule_and_holds_its_default() -> None:
+    recipes = METHODS.values()
+    rules = [*LOCAL_RULES.values(), *SERVERS.values()]
+    rules += [rule for recipe in recipes for rule in (*recipe.local, recipe.server)]
+    known = {type(rule).__name__: rule for rule in rules}
+    for name, own in RANGES.items():
+        assert name in known
+        for setting, wanted in own.items():
+            assert setting in {field.name for field in fields(known[name])}
+            assert getattr(known[name], setting) in wanted
+            assert 0 < wanted.low < wanted.high or not wanted.log
+
+
+def test_a_composition_is_tuned_over_the_ranges_of_its_parts() -> None:
+    own = ranges_of(get("fo-ri-fedavg@adam"))
+    assert set(own) == {"rate", "lam", "tau_i", "alpha", "server_rate", "tau"}
+    assert ranges_of(get("scaffold")) == {"rate": RATE}
