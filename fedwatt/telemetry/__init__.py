@@ -14,11 +14,14 @@ if TYPE_CHECKING:
     from fedwatt.telemetry.account import Account
     from fedwatt.telemetry.cleaning import Cleaning
     from fedwatt.telemetry.elevation import read_terrain, with_elevation
+    from fedwatt.telemetry.enrich import EnrichedVehicles
     from fedwatt.telemetry.importers import import_csv, import_eved, import_ved
     from fedwatt.telemetry.mapping import CsvMapping, load_mapping, shipped_mappings
+    from fedwatt.telemetry.osm import Extract
     from fedwatt.telemetry.powertrain import POWERTRAINS
     from fedwatt.telemetry.propose import propose_mapping
     from fedwatt.telemetry.records import CleanTrip, CleanVehicle
+    from fedwatt.telemetry.roads import with_map
     from fedwatt.telemetry.stream import CleanVehicles
 
 _HOMES = {
@@ -29,6 +32,8 @@ _HOMES = {
     "CleanVehicles": "stream",
     "Cleaning": "cleaning",
     "CsvMapping": "mapping",
+    "EnrichedVehicles": "enrich",
+    "Extract": "osm",
     "import_csv": "importers",
     "import_eved": "importers",
     "import_ved": "importers",
@@ -37,6 +42,7 @@ _HOMES = {
     "read_terrain": "elevation",
     "shipped_mappings": "mapping",
     "with_elevation": "elevation",
+    "with_map": "roads",
 }
 
 __all__ = [
@@ -47,6 +53,8 @@ __all__ = [
     "CleanVehicles",
     "Cleaning",
     "CsvMapping",
+    "EnrichedVehicles",
+    "Extract",
     "import_csv",
     "import_eved",
     "import_ved",
@@ -55,6 +63,7 @@ __all__ = [
     "read_terrain",
     "shipped_mappings",
     "with_elevation",
+    "with_map",
 ]
 
 

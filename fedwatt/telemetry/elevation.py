@@ -2,18 +2,21 @@
 
 SRTM tiles (.hgt: big-endian int16 metres, 1 or 3 arc seconds, void -32768, named after their
 south-west corner) are read with numpy; GeoTIFF needs rasterio. Heights are bilinear between posts.
+Of either, only what lies around a trip comes into memory.
 Grade is the slope of the elevation over the road, taken across 100 m: shorter than that, a terrain
 model of 30 m posts shows its noise.
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedwatt.errors import DataError
 from fedwatt.telemetry.files import as_paths
@@ -38,13 +41,15 @@ class Tile:
     """Heights on a regular grid [rows, columns], first row north, first column west.
 
     `north_deg` and `west_deg` are the position of the first post; steps are positive degrees.
+    Heights may be any kind of number; those equal to `void` are unknown.
     """
 
-    heights_m: FloatArray
+    heights_m: NDArray[Any]
     north_deg: float
     west_deg: float
     latitude_step_deg: float
     longitude_step_deg: float
+    void: float = np.nan
 
     def elevation_m(self, latitude_deg: FloatArray, longitude_deg: FloatArray) -> FloatArray:
         """Bilinear height; a void corner leaves the others their weight. NaN outside. [seconds]."""
@@ -64,7 +69,8 @@ class Tile:
         weight = np.zeros(len(row))
         for step_down, share_down in ((0, 1 - down), (1, down)):
             for step_right, share_right in ((0, 1 - right), (1, right)):
-                corner = self.heights_m[top + step_down, left + step_right]
+                corner = np.asarray(self.heights_m[top + step_down, left + step_right], float)
+                corner[corner == self.void] = np.nan
                 share = np.where(np.isfinite(corner), share_down * share_right, 0.0)
                 height += share * np.nan_to_num(corner)
                 weight += share
@@ -111,48 +117,98 @@ def read_hgt(path: Path) -> Tile:
         )
     south = int(name[2]) * (1 if name[1].upper() == "N" else -1)
     west = int(name[4]) * (1 if name[3].upper() == "E" else -1)
-    raw = np.fromfile(path, dtype=">i2")
-    posts = round(len(raw) ** 0.5)
-    if posts not in SRTM_POSTS or posts * posts != len(raw):
+    posts = round((path.stat().st_size / 2) ** 0.5)
+    if posts not in SRTM_POSTS or 2 * posts * posts != path.stat().st_size:
         sizes = " or ".join(f"{2 * side * side:,}" for side in SRTM_POSTS)
         raise DataError(
             f"{path.name} has {path.stat().st_size:,} bytes; an SRTM tile has {sizes}. "
             "Download it again."
         )
-    heights = raw.reshape(posts, posts).astype(float)
-    heights[heights == VOID] = np.nan
+    heights = np.memmap(path, dtype=">i2", mode="r", shape=(posts, posts))
     step = 1 / (posts - 1)
-    return Tile(heights, south + 1.0, float(west), step, step)
+    return Tile(heights, south + 1.0, float(west), step, step, void=VOID)
 
 
-def read_geotiff(path: Path) -> Tile:
+@dataclass(frozen=True)
+class Raster:
+    """A GeoTIFF [rows, columns] of which a window is read for each trip; positions as in `Tile`."""
+
+    path: Path
+    rows: int
+    columns: int
+    north_deg: float
+    west_deg: float
+    latitude_step_deg: float
+    longitude_step_deg: float
+
+    def elevation_m(self, latitude_deg: FloatArray, longitude_deg: FloatArray) -> FloatArray:
+        """Bilinear height, NaN where unknown. [seconds]."""
+        row = (self.north_deg - latitude_deg) / self.latitude_step_deg
+        column = (longitude_deg - self.west_deg) / self.longitude_step_deg
+        inside = (row > -1) & (row < self.rows) & (column > -1) & (column < self.columns)
+        if not inside.any():
+            return np.full(len(row), np.nan)
+        top, left = max(int(row[inside].min()), 0), max(int(column[inside].min()), 0)
+        # At least two rows and columns, for there to be something between them.
+        top, left = min(top, self.rows - 2), min(left, self.columns - 2)
+        rows = min(int(row[inside].max()) + 2, self.rows) - top
+        columns = min(int(column[inside].max()) + 2, self.columns) - left
+        rasterio = _rasterio(self.path)
+        with _readable(rasterio, self.path), rasterio.open(self.path) as file:
+            window = rasterio.windows.Window(left, top, max(columns, 2), max(rows, 2))
+            heights = file.read(1, window=window, masked=True).astype(float).filled(np.nan)
+        window_tile = Tile(
+            heights,
+            self.north_deg - top * self.latitude_step_deg,
+            self.west_deg + left * self.longitude_step_deg,
+            self.latitude_step_deg,
+            self.longitude_step_deg,
+        )
+        return window_tile.elevation_m(latitude_deg, longitude_deg)
+
+
+def read_geotiff(path: Path) -> Raster:
     """A GeoTIFF in geographic coordinates (WGS 84), north up."""
-    try:
-        rasterio = import_module("rasterio")
-    except ImportError as error:
-        raise DataError(
-            f"{path.name}: GeoTIFF needs rasterio: pip install 'fedwatt[terrain]'. "
-            "SRTM .hgt tiles need nothing more."
-        ) from error
-    try:
-        with rasterio.open(path) as file:
-            heights = file.read(1, masked=True).astype(float).filled(np.nan)
-            place, geographic = file.transform, file.crs is None or file.crs.is_geographic
-    except rasterio.errors.RasterioError as error:
-        raise DataError(f"{path.name} is not a readable GeoTIFF ({error}).") from error
-    if not geographic or place.b or place.d or place.e > 0:
+    rasterio = _rasterio(path)
+    with _readable(rasterio, path), rasterio.open(path) as file:
+        place, geographic = file.transform, file.crs is None or file.crs.is_geographic
+        rows, columns = file.shape
+    if not geographic or place.b or place.d or place.e > 0 or min(rows, columns) < 2:
         raise DataError(
             f"{path.name} is not north-up in degrees. "
             "Reproject it: gdalwarp -t_srs EPSG:4326 IN OUT."
         )
     # The transform gives the corner of the first cell; heights belong to its middle.
-    return Tile(heights, place.f + place.e / 2, place.c + place.a / 2, -place.e, place.a)
+    north, west = place.f + place.e / 2, place.c + place.a / 2
+    return Raster(path, rows, columns, north, west, -place.e, place.a)
 
 
-READERS = {".hgt": read_hgt, ".tif": read_geotiff, ".tiff": read_geotiff}
+def _rasterio(path: Path) -> Any:
+    try:
+        return import_module("rasterio")
+    except ImportError as error:
+        raise DataError(
+            f"{path.name}: GeoTIFF needs rasterio: pip install 'fedwatt[terrain]'. "
+            "SRTM .hgt tiles need nothing more."
+        ) from error
 
 
-def _reader(path: Path) -> Callable[[Path], Tile]:
+@contextmanager
+def _readable(rasterio: Any, path: Path) -> Iterator[None]:
+    try:
+        yield
+    except rasterio.errors.RasterioError as error:
+        raise DataError(f"{path.name} is not a readable GeoTIFF ({error}).") from error
+
+
+READERS: dict[str, Callable[[Path], Terrain]] = {
+    ".hgt": read_hgt,
+    ".tif": read_geotiff,
+    ".tiff": read_geotiff,
+}
+
+
+def _reader(path: Path) -> Callable[[Path], Terrain]:
     if not path.is_file():
         raise DataError(f"{path} does not exist.")
     if path.suffix.lower() not in READERS:

@@ -1,5 +1,4 @@
 import sys
-from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -109,30 +108,73 @@ def test_geotiff_without_rasterio_names_the_extra(tmp_path, monkeypatch):
         read_terrain([tmp_path / "dem.tif"])
 
 
-def test_geotiff_heights_belong_to_the_middle_of_cells(tmp_path, monkeypatch):
-    """A stand-in for rasterio: what it gives of a file of 2 x 2 cells of 1 degree at 10 N, 20 E."""
-    file = SimpleNamespace(
-        read=lambda band, masked: np.ma.masked_equal(np.array([[1, 2], [3, -9]]), -9),
-        transform=SimpleNamespace(a=1.0, b=0.0, c=20.0, d=0.0, e=-1.0, f=10.0),
-        crs=SimpleNamespace(is_geographic=True),
+@pytest.fixture
+def write_geotiff(tmp_path):
+    """Writes heights as a GeoTIFF of cells of 1 degree whose corner is at 10 N, 20 E."""
+    rasterio = pytest.importorskip(
+        "rasterio", reason="rasterio is absent: pip install 'fedwatt[terrain]'"
     )
-    rasterio = ModuleType("rasterio")
 
-    class Opened:
-        def __enter__(self):
-            return file
+    def write(heights, crs="EPSG:4326", step_deg=1.0):
+        path = tmp_path / "dem.tif"
+        with rasterio.open(
+            path,
+            "w",
+            driver="GTiff",
+            height=heights.shape[0],
+            width=heights.shape[1],
+            count=1,
+            dtype="float32",
+            nodata=-9.0,
+            crs=crs,
+            transform=rasterio.Affine(step_deg, 0.0, 20.0, 0.0, -step_deg, 10.0),
+        ) as file:
+            file.write(heights.astype("float32"), 1)
+        return path
 
-        def __exit__(self, *_):
-            return None
+    return write
 
-    rasterio.open = lambda path: Opened()
-    rasterio.errors = SimpleNamespace(RasterioError=OSError)
-    monkeypatch.setitem(sys.modules, "rasterio", rasterio)
-    path = tmp_path / "dem.tif"
-    path.write_bytes(b"II*\x00")
-    terrain = read_terrain([path])
+
+def test_geotiff_heights_belong_to_the_middle_of_cells(write_geotiff):
+    terrain = read_terrain([write_geotiff(np.array([[1, 2], [3, -9]]))])
     heights = terrain.elevation_m(np.array([9.5, 9.5, 8.5]), np.array([20.5, 21.0, 20.5]))
     assert heights == pytest.approx([1, 1.5, 3])
-    file.crs = SimpleNamespace(is_geographic=False)
+    # The void cell, the half cell beyond the last middle, and another country.
+    unknown = terrain.elevation_m(np.array([8.5, 9.9, 50.0]), np.array([21.5, 20.5, 20.5]))
+    assert np.isnan(unknown).all()
+
+
+def test_a_window_of_a_geotiff_tells_what_the_whole_tells(write_geotiff):
+    # Height = 100 x row + column; row 0 is at 9.995 N, column 0 at 20.005 E.
+    rows, columns = np.mgrid[0:300, 0:200]
+    terrain = read_terrain([write_geotiff(100.0 * rows + columns, step_deg=0.01)])
+    row, column = np.array([17.25, 18.0, 299.0]), np.array([3.5, 4.0, 199.0])
+    latitude, longitude = 9.995 - 0.01 * row, 20.005 + 0.01 * column
+    for some in ([0], [1], [2], [0, 1], [0, 1, 2]):
+        # 1e-6 of a cell is what degrees leave of a position; a row is 100 m.
+        assert terrain.elevation_m(latitude[some], longitude[some]) == pytest.approx(
+            (100 * row + column)[some], abs=1e-4
+        )
+
+
+def test_geotiffs_that_cannot_be_used(write_geotiff):
     with pytest.raises(DataError, match="Reproject it"):
+        read_terrain([write_geotiff(np.zeros((2, 2)), crs="EPSG:32617")])
+    path = write_geotiff(np.zeros((2, 2)))
+    path.write_bytes(b"II*\x00")
+    with pytest.raises(DataError, match=r"dem\.tif is not a readable GeoTIFF"):
         read_terrain([path])
+
+
+def test_a_climb_over_a_geotiff_has_its_grade(write_geotiff):
+    # 10 m a row of 0.01 degrees (1,111.95 m): 0.9 % up towards the south, rows going south.
+    heights = np.repeat(10.0 * np.arange(100)[:, None], 50, axis=1)
+    terrain = read_terrain([write_geotiff(heights, step_deg=0.01)])
+    south = 9.8 - np.arange(200) * 20.0 / 111_195
+    channels = {
+        "speed_mps": np.full(200, 20.0),
+        "latitude_deg": south,
+        "longitude_deg": np.full(200, 20.2),
+    }
+    trip = with_elevation(CleanVehicle("car", (CleanTrip("1", channels),)), terrain).trips[0]
+    assert trip.channels["grade"] == pytest.approx(np.full(200, 10 / 1111.95), rel=1e-4)

@@ -15,10 +15,13 @@ from fedwatt.fleet.store import write_fleet
 from fedwatt.telemetry import (
     CleanVehicle,
     CleanVehicles,
+    EnrichedVehicles,
+    Extract,
     import_csv,
     import_eved,
     import_ved,
     propose_mapping,
+    read_terrain,
 )
 from fedwatt.telemetry.sumo import geographic, import_sumo
 
@@ -65,9 +68,34 @@ def import_(
     maximum_gap: Annotated[
         float, typer.Option(help="Longest gap bridged while driving, s; a trip is cut there.")
     ] = 10.0,
+    dem: Annotated[
+        Path | None,
+        typer.Option(
+            help="Terrain model for elevation and grade: SRTM .hgt, GeoTIFF (extra 'terrain'), or "
+            "a folder of them."
+        ),
+    ] = None,
+    osm: Annotated[
+        Path | None,
+        typer.Option(
+            help="OpenStreetMap extract (.osm, .osm.pbf; extra 'osm') for speed limits, "
+            "intersections, bus stops and focus points."
+        ),
+    ] = None,
+    only_enriched: Annotated[
+        bool,
+        typer.Option(
+            "--only-enriched",
+            help="Leave out trips that --dem or --osm do not cover; enriched features need it.",
+        ),
+    ] = False,
 ) -> None:
     """Turn recordings into a fleet: cleaned trips at 1 Hz, one folder a vehicle."""
     refuse_filled(out)
+    terrain = read_terrain([dem]) if dem is not None else None
+    extract = Extract(osm) if osm is not None else None
+    if only_enriched and terrain is None and extract is None:
+        raise SettingError("--only-enriched needs --dem or --osm, which do the enriching.")
     limits: dict[str, Any] = {"minimum_seconds": minimum_seconds, "minimum_metres": minimum_metres}
     if minimum_trips is not None:
         limits["minimum_trips"] = minimum_trips
@@ -90,12 +118,20 @@ def import_(
             chosen = tuple(part.strip() for part in powertrain.split(","))
             limits["maximum_gap_s"] = maximum_gap
             vehicles = reader(paths, powertrain=chosen, progress=report, **limits)
-        named = ", ".join(path.name for path in paths)
-        write_fleet(out, imported_vehicles(vehicles), source=f"{kind.value}: {named}")
+        enriched = None
+        if terrain is not None or extract is not None:
+            enriched = EnrichedVehicles(
+                vehicles, terrain=terrain, extract=extract, only_enriched=only_enriched
+            )
+        source = ", ".join(path.name for path in [*paths, *filter(None, (dem, osm))])
+        clean = vehicles if enriched is None else enriched
+        write_fleet(out, imported_vehicles(clean), source=f"{kind.value}: {source}")
     if isinstance(vehicles, CleanVehicles):
         say_account(vehicles.account, ("vehicles", "trips", "rows"))
         for name in vehicles.passed_over:
             console.print(f"Passed over: {name}", highlight=False)
+    for sentence in enriched.sentences() if enriched is not None else ():
+        console.print(sentence, highlight=False)
     say_made(out)
 
 
