@@ -5,7 +5,7 @@ import sys
 
 import typer
 
-from fedwatt.cli import bench, data, methods, report, run
+from fedwatt.cli import bench, data, export, methods, predict, report, run, terrain, tune
 from fedwatt.cli.console import errors
 from fedwatt.errors import FedwattError
 
@@ -17,9 +17,13 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("run")(run.run)
+app.command("tune")(tune.tune)
 app.command("methods")(methods.methods)
 app.command("report")(report.report)
+app.command("export")(export.export)
+app.command("predict")(predict.predict)
 app.add_typer(data.app, name="data")
+app.add_typer(terrain.app, name="terrain")
 app.add_typer(bench.app, name="bench")
 
 

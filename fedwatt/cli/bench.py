@@ -51,3 +51,31 @@ def engine(
             f"{result.ratio:.2f}",
         )
     console.print(table)
+
+
+@app.command()
+def latency(
+    backbone: Annotated[list[str] | None, typer.Option(help="mlp, gru, lstm; repeatable.")] = None,
+    windows: Annotated[int, typer.Option(help="Windows of each measurement.", min=32)] = 10_000,
+    repeats: Annotated[int, typer.Option(help="Repetitions; the quietest counts.", min=1)] = 3,
+) -> None:
+    """Time of one prediction in PyTorch and onnxruntime, one thread, batches of 1 and 32."""
+    from fedwatt.bench.latency import bench_backbones
+
+    with console.status("Predicting ..."):
+        found = bench_backbones(
+            backbone or ["mlp", "gru", "lstm"], windows=windows, repeats=repeats
+        )
+    table = Table(title=f"{windows:,} windows, one thread, {platform.machine()}; per window")
+    for name in ("model", "engine", "batch", "median", "p95", "windows/s"):
+        table.add_column(name, justify="left" if name in ("model", "engine") else "right")
+    for row in found:
+        table.add_row(
+            row.model.upper(),
+            row.engine,
+            str(row.batch),
+            f"{row.median_us:.1f} µs",
+            f"{row.p95_us:.1f} µs",
+            f"{row.throughput:,.0f}",
+        )
+    console.print(table)

@@ -1,0 +1,4 @@
+"""The trained model in the vehicle: export, streaming prediction, error bars, trips and range.
+
+`predictor`, `session`, `clock`, `interval`, `trips` and `card` need numpy and onnxruntime only.
+"""

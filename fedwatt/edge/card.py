@@ -1,0 +1,79 @@
+"""What a model file says about itself, kept as JSON in the file's metadata.
+
+A model is worth nothing without knowing which numbers to feed it: the card names its features in
+order with their units, the window, the time between samples, and where the model came from.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from fedwatt.errors import DataError
+
+KEY = "fedwatt"
+FORMAT = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelCard:
+    """Everything a caller has to agree with before it asks for a prediction.
+
+    features, units    columns of a window, in order
+    window, interval_s samples in a window and seconds between them
+    vehicle            whose scaling is in the graph; "" for a model of scaled features
+    output             "Wh", or "scaled" for a model of scaled features
+    backbone, form     the network, and how its weights are kept: float32, float16 or int8
+    loss_wh            RMSE in Wh that `form` adds on the vehicle's test windows, None if not known
+    calibration        error bars of the vehicle (`interval.Calibration`), or empty
+    """
+
+    features: tuple[str, ...]
+    units: tuple[str, ...]
+    window: int
+    interval_s: float
+    method: str
+    run_hash: str
+    library: str
+    backbone: str
+    vehicle: str = ""
+    output: str = "scaled"
+    form: str = "float32"
+    loss_wh: float | None = None
+    calibration: dict[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """The card as text."""
+        return json.dumps({"format": FORMAT, **asdict(self)}, ensure_ascii=False, allow_nan=False)
+
+    @staticmethod
+    def from_json(text: str, where: str) -> "ModelCard":
+        """The card in a file's metadata; `where` is named if it is none."""
+        try:
+            about = json.loads(text)
+            if about.pop("format") != FORMAT:
+                raise ValueError("another format")
+            about["features"], about["units"] = tuple(about["features"]), tuple(about["units"])
+            return ModelCard(**about)
+        except (ValueError, TypeError, KeyError, AttributeError) as problem:
+            raise DataError(
+                f"{where} was written by another version of fedwatt ({problem}). "
+                "Export it again with 'fedwatt export'."
+            ) from problem
+
+    def refuse_other_features(self, features: Sequence[str], where: str) -> None:
+        """Raise unless `features` are the model's own, in its order."""
+        if tuple(features) == self.features:
+            return
+        missing = [name for name in self.features if name not in features]
+        extra = [name for name in features if name not in self.features]
+        parts = []
+        if missing:
+            parts.append(f"it also needs {', '.join(missing)}")
+        if extra:
+            parts.append(f"it does not know {', '.join(extra)}")
+        raise DataError(
+            f"{where} is a model for other features ({', '.join(self.features)}): "
+            f"{' and '.join(parts) or 'their order is another'}. "
+            "Use the features it was trained with, or export a run that was trained with yours."
+        )

@@ -1,0 +1,170 @@
+"""From a run folder to a model file that a vehicle can use."""
+
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+
+from fedwatt import __version__
+from fedwatt.edge.card import KEY, ModelCard
+from fedwatt.edge.interval import calibrate
+from fedwatt.edge.session import EnergyModel
+from fedwatt.edge.trips import outcome
+from fedwatt.errors import RunError, SettingError, unknown
+from fedwatt.fleet import FEATURES, INTERVAL_S, Client, Vehicle, build_client, feature_names
+from fedwatt.fleet.client import split_of_trips
+from fedwatt.runs.config import RunConfig, from_toml
+from fedwatt.runs.execute import run_hash
+from fedwatt.runs.files import write_atomically
+
+WHICH = ("best", "last")
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedModel:
+    """One model of a run: its tensors by name, and the run's configuration."""
+
+    weights: dict[str, np.ndarray[Any, Any]]
+    config: RunConfig
+    method: str
+    seed: int
+
+
+def read_trained(
+    run: Path, *, method: str | None = None, seed: int | None = None, which: str = "best"
+) -> TrainedModel:
+    """A model of a finished run: of its first method and first seed unless said otherwise.
+
+    "best" is the model of the round with the lowest validation error, "last" that of the last.
+    """
+    path = Path(run) / "model.safetensors"
+    if not path.is_file():
+        raise RunError(
+            f"{run} is not a finished run: it has no model.safetensors. Train one with 'fedwatt "
+            "run', or go on with an interrupted one with --resume."
+        )
+    if which not in WHICH:
+        raise SettingError(unknown("model of a run", which, WHICH))
+    try:
+        with safe_open(path, framework="numpy") as file:
+            config = from_toml(file.metadata()[KEY], str(path))
+            labels = [choice.label for choice in config.methods]
+            chosen = labels[0] if method is None else method
+            if chosen not in labels:
+                raise SettingError(unknown("method of this run", chosen, labels))
+            number = config.seeds[0] if seed is None else seed
+            if number not in config.seeds:
+                known = ", ".join(map(str, config.seeds))
+                raise SettingError(f"The run has no seed {number}; it has {known}.")
+            prefix = f"{chosen}/{which}/seed-{number}/"
+            weights = {
+                name.removeprefix(prefix): file.get_tensor(name)
+                for name in file.keys()  # noqa: SIM118 (not a mapping)
+                if name.startswith(prefix)
+            }
+    except (SafetensorError, KeyError, TypeError) as problem:
+        raise RunError(f"{path} is damaged: {problem}. Train the run again.") from problem
+    if not weights:
+        raise RunError(f"{run} has not trained '{chosen}' yet. Go on with it with --resume.")
+    return TrainedModel(weights, config, chosen, number)
+
+
+def export(
+    trained: TrainedModel, out: Path, *, vehicle: Vehicle | None = None, form: str = "float32"
+) -> ModelCard:
+    """Write the model file `out`.
+
+    With a `vehicle` its scaling is in the graph, its error bars are in the card, and the accuracy
+    that `form` costs is measured on its test windows.
+    """
+    if vehicle is None:
+        card = _card(trained, form)
+        _write(out, _bytes(trained, card))
+        return card
+    client = build_client(vehicle, trained.config.data)
+    card = replace(_card(trained, form, vehicle), loss_wh=0.0)
+    with TemporaryDirectory(prefix="fedwatt-") as folder:
+        file = Path(folder) / "model.onnx"
+        whole = _opened(file, _bytes(trained, replace(card, form="float32"), client))
+        model = _opened(file, _bytes(trained, card, client))
+        splits = split_of_trips(vehicle, trained.config.data)
+        seen = {
+            split: [
+                outcome(model, trip, vehicle.name)
+                for trip in vehicle.trips
+                if splits.get(trip.name) == split
+            ]
+            for split in ("train", "validation", "test")
+        }
+        loss_wh = 0.0
+        if form != "float32":
+            kept = [
+                outcome(whole, trip, vehicle.name)
+                for trip in vehicle.trips
+                if splits.get(trip.name) == "test"
+            ]
+            loss_wh = _rmse(seen["test"]) - _rmse(kept)
+    speed = card.features.index("speed") if "speed" in card.features else -1
+    calibration = calibrate(seen["train"], seen["validation"], speed_column=speed)
+    card = replace(card, loss_wh=loss_wh, calibration=calibration.to_json())
+    _write(out, _bytes(trained, card, client))
+    return card
+
+
+def _card(trained: TrainedModel, form: str, vehicle: Vehicle | None = None) -> ModelCard:
+    data = trained.config.data
+    features = data.columns if vehicle is None else feature_names(data.features)
+    return ModelCard(
+        features=features,
+        units=tuple("scaled" if vehicle is None else FEATURES[name].unit for name in features),
+        window=data.window,
+        interval_s=INTERVAL_S,
+        method=trained.method,
+        run_hash=run_hash(trained.config),
+        library=__version__,
+        backbone=trained.config.model.name,
+        vehicle="" if vehicle is None else vehicle.name,
+        output="scaled" if vehicle is None else "Wh",
+        form=form,
+    )
+
+
+def _bytes(trained: TrainedModel, card: ModelCard, client: Client | None = None) -> bytes:
+    try:
+        from fedwatt.edge.graph import build
+    except ImportError as problem:
+        raise RunError("Export needs onnx: pip install 'fedwatt[edge]'.") from problem
+    if client is None:
+        model = build(card.backbone, trained.weights, card)
+    else:
+        model = build(
+            card.backbone,
+            trained.weights,
+            card,
+            scaler=client.scaler,
+            label_center_wh=client.label_center_wh,
+            label_scale_wh=client.label_scale_wh,
+        )
+    text: bytes = model.SerializeToString(deterministic=True)
+    return text
+
+
+def _opened(file: Path, content: bytes) -> EnergyModel:
+    file.write_bytes(content)
+    return EnergyModel(file)
+
+
+def _rmse(outcomes: list[Any]) -> float:
+    errors = np.concatenate([found.windows_wh - found.measured_wh for found in outcomes])
+    return math.sqrt(float((errors**2).mean()))
+
+
+def _write(out: Path, content: bytes) -> None:
+    def write(file: Path) -> None:
+        file.write_bytes(content)
+
+    write_atomically(Path(out), write)

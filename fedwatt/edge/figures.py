@@ -1,0 +1,121 @@
+"""The figures of a trip: speed, power, energy since it began, charge."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from fedwatt.edge.interval import FloatArray
+from fedwatt.edge.trips import SECONDS_PER_HOUR, TripPrediction, energy_by_second
+from fedwatt.fleet.windows import window_ends, window_energy
+from fedwatt.report.style import LOOKS, MUTED, WIDTH_IN, styled
+
+PREDICTED = LOOKS["fo-ri-fedavg"]
+MEASURED = LOOKS["fedavg"]
+HEIGHT_IN = 2.35
+
+
+@dataclass(frozen=True)
+class TripFigure:
+    """A figure of a trip and what to say below it."""
+
+    name: str
+    title: str
+    caption: str
+    figure: Figure
+
+
+def trip_figures(found: TripPrediction, charge: FloatArray | None = None) -> list[TripFigure]:
+    """Speed, power, energy and, with a `charge` [seconds] (0 to 1), the charge."""
+    made = [
+        TripFigure("speed", "Speed", "Speed of the vehicle.", speed_figure(found)),
+        TripFigure(
+            "power",
+            "Power",
+            "Power from the pack, a mean over the minutes that cover each second; below zero the "
+            "vehicle charges itself.",
+            power_figure(found),
+        ),
+        TripFigure(
+            "energy",
+            "Energy since the trip began",
+            f"The band holds the measured energy in {found.level:.0%} of trips as long as this."
+            if np.isfinite(found.high_wh[-1])
+            else "The model carries no error bars: export it with the vehicle's folder.",
+            energy_figure(found),
+        ),
+    ]
+    if charge is not None:
+        title = "State of charge"
+        made.append(TripFigure("charge", title, "Charge of the pack.", charge_figure(charge)))
+    return made
+
+
+@styled
+def speed_figure(found: TripPrediction) -> Figure:
+    """Speed over time, km/h."""
+    figure, axes = _axes("km/h")
+    speed = found.trip.channels["speed_mps"] * 3.6
+    axes.fill_between(_minutes(len(speed)), speed, color=MUTED, alpha=0.25, linewidth=0)
+    axes.plot(_minutes(len(speed)), speed, color=MUTED, linewidth=1.1)
+    axes.set_ylim(bottom=0)
+    return figure
+
+
+@styled
+def power_figure(found: TripPrediction) -> Figure:
+    """Measured and predicted power, both as means over the windows that cover a second, kW."""
+    figure, axes = _axes("kW")
+    seconds, window = found.trip.seconds, found.trip.seconds - len(found.windows_wh) + 1
+    lines = {"predicted": (found.windows_wh, PREDICTED)}
+    if found.measured_wh is not None:
+        ends = window_ends(seconds, length=window)
+        measured = window_energy(found.measured_wh, ends, length=window)
+        lines = {"measured": (measured, MEASURED)} | lines
+    for label, (windows_wh, look) in lines.items():
+        power_kw = energy_by_second(windows_wh, seconds, window) * SECONDS_PER_HOUR / 1000
+        axes.plot(_minutes(seconds), power_kw, color=look.colour, label=label)
+    axes.axhline(0, color=MUTED, linewidth=0.8)
+    _legend(figure)
+    return figure
+
+
+@styled
+def energy_figure(found: TripPrediction) -> Figure:
+    """Energy since the trip began with its interval, Wh."""
+    figure, axes = _axes("Wh")
+    minutes = _minutes(found.trip.seconds)
+    axes.fill_between(
+        minutes, found.low_wh, found.high_wh, color=PREDICTED.colour, alpha=0.16, linewidth=0
+    )
+    if found.measured_wh is not None:
+        axes.plot(minutes, np.cumsum(found.measured_wh), color=MEASURED.colour, label="measured")
+    axes.plot(minutes, np.cumsum(found.predicted_wh), color=PREDICTED.colour, label="predicted")
+    _legend(figure)
+    return figure
+
+
+@styled
+def charge_figure(charge: FloatArray) -> Figure:
+    """State of charge, %."""
+    figure, axes = _axes("%")
+    axes.plot(_minutes(len(charge)), 100 * charge, color=PREDICTED.colour)
+    return figure
+
+
+def _axes(unit: str) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(WIDTH_IN, HEIGHT_IN))
+    axes = figure.add_subplot()
+    axes.set_xlabel("minutes")
+    axes.set_ylabel(unit)
+    axes.margins(x=0)
+    return figure, axes
+
+
+def _legend(figure: Figure) -> None:
+    figure.legend(loc="outside upper left", ncols=2)
+
+
+def _minutes(seconds: int) -> FloatArray:
+    return np.arange(1, seconds + 1) / 60

@@ -1,0 +1,178 @@
+"""A model as an ONNX graph, written node by node: windows in, energies out, any batch.
+
+The backbones are the ones of `fedwatt.models`. In the scaled form the vehicle's feature scaling and
+the inverse label scaling are nodes of the graph: physical features in float64 go in, Wh come out,
+and the network between them sees the very float32 numbers that it was trained on.
+
+ONNX orders gates differently: GRU update, reset, new (torch: reset, update, new) and LSTM input,
+output, forget, cell (torch: input, forget, cell, output).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+from fedwatt.edge.card import KEY, ModelCard
+from fedwatt.errors import SettingError, unknown
+from fedwatt.fleet.scaling import Scaler
+
+Array = NDArray[Any]
+OPSET = 17
+# onnxruntime 1.20 and later read it.
+IR_VERSION = 8
+GATES = {"gru": (1, 0, 2), "lstm": (0, 3, 1, 2)}
+FORMS = ("float32", "float16", "int8")
+
+
+@dataclass
+class _Graph:
+    """Nodes and constants in the making; weights are kept in the form asked for."""
+
+    form: str
+    nodes: list[Any] = field(default_factory=list)
+    constants: list[Any] = field(default_factory=list)
+
+    def constant(self, name: str, values: Array) -> str:
+        self.constants.append(numpy_helper.from_array(np.ascontiguousarray(values), name))
+        return name
+
+    def weight(self, name: str, values: Array) -> str:
+        """A float32 weight, kept as it is, halved, or in int8 with one scale a column.
+
+        Only the file is smaller: the runtime computes in float32, on any processor.
+        """
+        values = np.asarray(values, np.float32)
+        if self.form == "float16":
+            kept = self.constant(f"{name}.float16", values.astype(np.float16))
+            return self.node("Cast", [kept], name, to=TensorProto.FLOAT)
+        # One scale for each output of the layer; a vector of biases is too small to be worth it.
+        if self.form == "int8" and values.size > values.shape[-1]:
+            axes = tuple(range(values.ndim - 1))
+            scale = np.maximum(np.abs(values).max(axis=axes), 1e-12) / 127
+            kept = self.constant(f"{name}.int8", np.round(values / scale).astype(np.int8))
+            scales = self.constant(f"{name}.scale", scale.astype(np.float32))
+            axis = values.ndim - 1
+            zero = self.constant(f"{name}.zero", np.zeros(len(scale), np.int8))
+            return self.node("DequantizeLinear", [kept, scales, zero], name, axis=axis)
+        return self.constant(name, values)
+
+    def node(self, kind: str, inputs: Sequence[str], output: str, **attributes: Any) -> str:
+        self.nodes.append(helper.make_node(kind, list(inputs), [output], **attributes))
+        return output
+
+
+def build(
+    backbone: str,
+    weights: Mapping[str, Array],
+    card: ModelCard,
+    *,
+    scaler: Scaler | None = None,
+    label_center_wh: float = 0.0,
+    label_scale_wh: float = 1.0,
+) -> Any:
+    """The ONNX model; `weights` are the tensors of the model's layout by their names.
+
+    With a `scaler` the graph maps physical features [batch, window, features] (float64) to Wh
+    [batch] (float64), otherwise scaled features to scaled energy, both float32.
+    """
+    if card.form not in FORMS:
+        raise SettingError(unknown("form", card.form, FORMS))
+    graph = _Graph(card.form)
+    physical = scaler is not None
+    kind = TensorProto.DOUBLE if physical else TensorProto.FLOAT
+    shape: list[str | int | None] = ["batch", card.window, len(card.features)]
+    inside = "windows" if scaler is None else _scaled(graph, scaler)
+    columns = len(card.features) if scaler is None or scaler.mix is None else scaler.mix.shape[1]
+    if backbone == "mlp":
+        hidden = _perceptron(graph, weights, inside, card.window * columns)
+    elif backbone in GATES:
+        hidden = _recurrent(graph, backbone, weights, inside)
+    else:
+        raise SettingError(unknown("backbone", backbone, ("mlp", *GATES)))
+    out = _affine(graph, weights, "output", hidden)
+    flat = graph.constant("flat", np.array([-1], np.int64))
+    if physical:
+        label = graph.node("Reshape", [out, flat], "label")
+        wide = graph.node("Cast", [label], "label.float64", to=TensorProto.DOUBLE)
+        scale = graph.constant("label_scale_wh", np.array(label_scale_wh))
+        center = graph.constant("label_center_wh", np.array(label_center_wh))
+        graph.node("Add", [graph.node("Mul", [wide, scale], "above_center"), center], "energy")
+    else:
+        graph.node("Reshape", [out, flat], "energy")
+    made = helper.make_graph(
+        graph.nodes,
+        "fedwatt",
+        [helper.make_tensor_value_info("windows", kind, shape)],
+        [helper.make_tensor_value_info("energy", kind, ["batch"])],
+        graph.constants,
+    )
+    model = helper.make_model(
+        made,
+        producer_name="fedwatt",
+        producer_version=card.library,
+        opset_imports=[helper.make_opsetid("", OPSET)],
+        ir_version=IR_VERSION,
+    )
+    helper.set_model_props(model, {KEY: card.to_json()})
+    onnx.checker.check_model(model, full_check=True)
+    return model
+
+
+def _scaled(graph: _Graph, scaler: Scaler) -> str:
+    """`Scaler.forward` in float64 and the cast to float32, as a client's series is made."""
+    center = graph.constant("feature_center", scaler.center)
+    # A product is several times faster than a division and as good in float64.
+    inverse = graph.constant("feature_inverse_scale", 1 / scaler.scale)
+    x = graph.node("Sub", ["windows", center], "centred")
+    x = graph.node("Mul", [x, inverse], "scaled")
+    if scaler.mix is not None:
+        x = graph.node("MatMul", [x, graph.constant("feature_mix", scaler.mix)], "mixed")
+    return graph.node("Cast", [x], "series", to=TensorProto.FLOAT)
+
+
+def _affine(graph: _Graph, weights: Mapping[str, Array], layer: str, x: str) -> str:
+    weight = graph.weight(f"{layer}.weight", weights[f"{layer}.weight"])
+    bias = graph.weight(f"{layer}.bias", weights[f"{layer}.bias"])
+    return graph.node("Gemm", [x, weight, bias], f"{layer}.sum")
+
+
+def _perceptron(graph: _Graph, weights: Mapping[str, Array], x: str, width: int) -> str:
+    x = graph.node("Reshape", [x, graph.constant("row", np.array([-1, width]))], "flattened")
+    layers = sum(name.startswith("hidden") and name.endswith("weight") for name in weights)
+    for layer in (f"hidden{number + 1}" for number in range(layers)):
+        x = graph.node("Relu", [_affine(graph, weights, layer, x)], layer)
+    return x
+
+
+def _recurrent(graph: _Graph, backbone: str, weights: Mapping[str, Array], x: str) -> str:
+    """Hidden state after the last second, [batch, hidden]."""
+    order = GATES[backbone]
+    hidden = weights["recurrent.weight"].shape[0]
+
+    def gates(values: Array) -> Array:
+        """[..., gates·hidden] in ONNX's order of gates."""
+        return np.concatenate([np.split(values, len(order), axis=-1)[gate] for gate in order], -1)
+
+    def matrix(name: str) -> str:
+        # Kept as [in, gates·hidden] and turned in the graph: a column is then one gate's scale.
+        kept = graph.weight(f"{name}.kept", gates(weights[name])[None])
+        return graph.node("Transpose", [kept], name, perm=[0, 2, 1])
+
+    biases = np.concatenate([gates(weights[f"{part}.bias"]) for part in ("input", "recurrent")])
+    inputs = [
+        graph.node("Transpose", [x], "by_second", perm=[1, 0, 2]),
+        matrix("input.weight"),
+        matrix("recurrent.weight"),
+        graph.weight("biases", biases[None]),
+    ]
+    settings: dict[str, Any] = {"hidden_size": hidden}
+    if backbone == "gru":
+        settings["linear_before_reset"] = 1  # torch resets after the recurrent product
+    graph.nodes.append(helper.make_node(backbone.upper(), inputs, ["", "last_state"], **settings))
+    axes = graph.constant("directions", np.array([0], np.int64))
+    return graph.node("Squeeze", ["last_state", axes], "hidden")

@@ -1,0 +1,251 @@
+"""Error bars that a vehicle works out from its own trips: split-conformal, normalised, by trip.
+
+Lei et al., "Distribution-free predictive inference for regression", JASA 2018, eq. 11: a score is
+the absolute error over a scale that is estimated from training trips, and the interval is the
+prediction ± scale × the (1 - α) quantile of the scores of validation trips.
+
+Trips are exchangeable, windows are not: they overlap. So a trip counts once, whatever its length
+(Lee, Barber and Willett, "Distribution-free inference with hierarchical data", 2023). For whole
+trips that is ordinary split-conformal prediction. For windows every trip has the same weight, and
+the finite-sample correction 1 + 1/n uses the number of *independent* scores that the trips are
+worth: the number of trips if each is covered wholly or not at all, more if they are alike.
+
+A level of 90 % needs nine independent scores. A vehicle with fewer validation trips adds its
+training trips, whose errors are those of a model that has seen them: `source` says so.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedwatt.errors import DataError
+
+FloatArray = NDArray[np.float64]
+LEVEL = 0.9
+# A scale never falls below this share of the mean error.
+FLOOR = 0.2
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What a model made of one recorded trip, and what was measured.
+
+    windows_wh, measured_wh    energy of every window, [windows]
+    speed_mps                  mean speed of every window, [windows]
+    trip_wh, trip_measured_wh  energy of the whole trip
+    seconds                    its length
+    """
+
+    windows_wh: FloatArray
+    measured_wh: FloatArray
+    speed_mps: FloatArray
+    trip_wh: float
+    trip_measured_wh: float
+    seconds: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """A vehicle's error bars; without any (`trips` 0) all are NaN.
+
+    Half a window's interval is `window_factor` × max(floor, scale · (1, |Wh|, m/s)), half a trip's
+    `trip_factor` × max(floor, scale · (√s, s)).
+    """
+
+    level: float = LEVEL
+    trips: int = 0
+    source: str = ""
+    window_scale: tuple[float, ...] = (0.0, 0.0, 0.0)
+    window_floor: float = 0.0
+    window_factor: float = math.nan
+    trip_scale: tuple[float, ...] = (0.0, 0.0)
+    trip_floor: float = 0.0
+    trip_factor: float = math.nan
+    speed_column: int = -1
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-able, for a model's card."""
+        return asdict(self) if self.trips else {}
+
+    @staticmethod
+    def from_json(kept: Mapping[str, Any]) -> "Calibration":
+        """The calibration in a model's card."""
+        values: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in kept.items()
+        }
+        return Calibration(**values)
+
+    def windows(
+        self, energy_wh: FloatArray, windows: NDArray[np.floating]
+    ) -> tuple[FloatArray, FloatArray]:
+        """Lower and upper end for windows [batch, window, features] of physical features."""
+        speed = np.zeros(len(energy_wh))
+        if self.speed_column >= 0:
+            speed = windows[:, :, self.speed_column].mean(axis=1)
+        return self.around(energy_wh, speed)
+
+    def around(self, energy_wh: FloatArray, speed_mps: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Lower and upper end for window energies at these mean speeds, [windows] each."""
+        basis = window_basis(energy_wh, speed_mps)
+        half = self.window_factor * scale_of(basis, self.window_scale, self.window_floor)
+        return energy_wh - half, energy_wh + half
+
+    def trip(
+        self, energy_wh: float | FloatArray, seconds: int | FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Lower and upper end for the energy of the first `seconds` of a trip."""
+        basis = trip_basis(seconds)
+        half = self.trip_factor * scale_of(basis, self.trip_scale, self.trip_floor)
+        return np.asarray(energy_wh - half), np.asarray(energy_wh + half)
+
+
+def calibrate(
+    training: Sequence[Outcome],
+    validation: Sequence[Outcome],
+    *,
+    level: float = LEVEL,
+    speed_column: int = -1,
+) -> Calibration:
+    """Scales from training trips, factors from validation trips; all of one vehicle."""
+    if not training or not validation:
+        raise DataError("Error bars need at least one training trip and one validation trip.")
+    scale, floor = fit_scale(
+        np.concatenate([window_basis(o.windows_wh, o.speed_mps) for o in training]),
+        np.concatenate([np.abs(o.windows_wh - o.measured_wh) for o in training]),
+    )
+    trip_scale, trip_floor = fit_scale(
+        np.stack([trip_basis(o.seconds) for o in training]),
+        np.array([abs(o.trip_wh - o.trip_measured_wh) for o in training]),
+    )
+
+    def factors(trips: Sequence[Outcome]) -> tuple[float, float]:
+        window_scores = [
+            np.abs(o.windows_wh - o.measured_wh)
+            / scale_of(window_basis(o.windows_wh, o.speed_mps), scale, floor)
+            for o in trips
+        ]
+        trip_scores = [
+            np.abs(o.trip_wh - o.trip_measured_wh)
+            / scale_of(trip_basis(o.seconds), trip_scale, trip_floor)
+            for o in trips
+        ]
+        whole = conformal_quantile(np.array(trip_scores), level)
+        return clustered_quantile(window_scores, level), whole
+
+    window_factor, trip_factor = factors(validation)
+    source = "validation trips"
+    if math.isinf(window_factor) or math.isinf(trip_factor):
+        more_window, more_trip = factors([*validation, *training])
+        window_factor = more_window if math.isinf(window_factor) else window_factor
+        trip_factor = more_trip if math.isinf(trip_factor) else trip_factor
+        source = "validation and training trips"
+    if math.isinf(window_factor) or math.isinf(trip_factor):
+        fewest = math.ceil(level / (1 - level) - 1e-9)
+        raise DataError(
+            f"Error bars at {level:.0%} need at least {fewest} trips; "
+            f"the vehicle has {len(training) + len(validation)}. Record more, or lower the level."
+        )
+    return Calibration(
+        level=level,
+        trips=len(validation) + (len(training) if "training" in source else 0),
+        source=source,
+        window_scale=scale,
+        window_floor=floor,
+        window_factor=window_factor,
+        trip_scale=trip_scale,
+        trip_floor=trip_floor,
+        trip_factor=trip_factor,
+        speed_column=speed_column,
+    )
+
+
+def conformal_quantile(scores: FloatArray, level: float) -> float:
+    """The ⌈(n + 1) level⌉-th smallest of n exchangeable scores; infinite if there is none.
+
+    >>> conformal_quantile(np.array([3.0, 1.0, 2.0]), 0.5), conformal_quantile(np.ones(3), 0.9)
+    (2.0, inf)
+    """
+    rank = math.ceil((len(scores) + 1) * level - 1e-9)
+    return math.inf if rank > len(scores) else float(np.sort(scores)[rank - 1])
+
+
+def clustered_quantile(scores: Sequence[FloatArray], level: float) -> float:
+    """Quantile of the windows' scores, a trip counting once; infinite if the trips are too few.
+
+    With one window in each trip it is the split-conformal quantile.
+
+    >>> one_each = [np.array([score]) for score in (3.0, 1.0, 2.0)]
+    >>> clustered_quantile(one_each, 0.5), clustered_quantile(one_each, 0.9)
+    (2.0, inf)
+    """
+    trips = len(scores)
+    values = np.concatenate(scores)
+    weights = np.concatenate([np.full(len(own), 1 / (trips * len(own))) for own in scores])
+    order = np.argsort(values, kind="stable")
+    values, total = values[order], np.cumsum(weights[order])
+    plain = values[min(int(np.searchsorted(total, level - 1e-12)), len(values) - 1)]
+    corrected = level * (1 + 1 / independent_scores(scores, float(plain), level))
+    if corrected > 1 + 1e-12:
+        return math.inf
+    return float(values[min(int(np.searchsorted(total, corrected - 1e-12)), len(values) - 1)])
+
+
+def independent_scores(scores: Sequence[FloatArray], threshold: float, level: float) -> float:
+    """How many independent scores the trips are worth where `threshold` is concerned.
+
+    The share of a trip's windows that the threshold covers varies from trip to trip; so many
+    independent windows would vary as much in their mean. Never under the number of trips, nor over
+    one window in each minute of driving, since windows that overlap hold the same driving.
+    """
+    trips = len(scores)
+    if trips < 2:
+        return trips
+    covered = np.array([np.mean(own <= threshold) for own in scores])
+    spread = float(np.var(covered, ddof=1)) / trips
+    most = max(trips, sum(len(own) for own in scores) / 60)
+    worth = level * (1 - level) / spread if spread > 0 else math.inf
+    return float(min(max(worth, trips), most))
+
+
+def window_basis(energy_wh: FloatArray, speed_mps: FloatArray) -> FloatArray:
+    """What a window's error grows with, [windows, 3]."""
+    return np.stack([np.ones(len(energy_wh)), np.abs(energy_wh), speed_mps], axis=-1)
+
+
+def trip_basis(seconds: int | FloatArray) -> FloatArray:
+    """What a trip's error grows with, [..., 2]: noise with the root of time, a bias with time."""
+    length_s = np.asarray(seconds, float)
+    return np.stack([np.sqrt(length_s), length_s], axis=-1)
+
+
+def scale_of(basis: FloatArray, scale: Sequence[float], floor: float) -> FloatArray:
+    """Expected absolute error, [...] for a basis [..., terms]."""
+    expected: FloatArray = np.maximum(basis @ np.asarray(scale), floor)
+    return expected
+
+
+def fit_scale(basis: FloatArray, error: FloatArray) -> tuple[tuple[float, ...], float]:
+    """Least squares of absolute errors [n] on `basis` [n, terms] without negative weights.
+
+    >>> scale, floor = fit_scale(np.array([[1.0, 0.0], [1.0, 2.0]]), np.array([1.0, 5.0]))
+    >>> [round(weight, 6) for weight in scale], floor
+    ([1.0, 2.0], 0.6000000000000001)
+    """
+    terms = basis.shape[1]
+    best, least = np.zeros(terms), math.inf
+    # So few terms that every set of them can be tried.
+    for size in range(1, terms + 1):
+        for chosen in map(list, combinations(range(terms), size)):
+            weights = np.linalg.lstsq(basis[:, chosen], error)[0]
+            squares = float(((basis[:, chosen] @ weights - error) ** 2).sum())
+            if (weights >= 0).all() and squares < least - 1e-12:
+                best, least = np.zeros(terms), squares
+                best[chosen] = weights
+    # An error of 0 everywhere still needs a scale to divide by.
+    floor = max(FLOOR * float(error.mean()), 1e-9)
+    return tuple(map(float, best)), floor

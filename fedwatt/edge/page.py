@@ -1,0 +1,121 @@
+"""A trip as one self-contained page, in the manner of a run's report."""
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from fedwatt.edge.card import ModelCard
+from fedwatt.edge.figures import MEASURED, PREDICTED, trip_figures
+from fedwatt.edge.interval import FloatArray
+from fedwatt.edge.range import RangeEstimate
+from fedwatt.edge.trips import TripPrediction
+from fedwatt.report.style import GRID, INK, MUTED, PAPER, name_of
+from fedwatt.report.svg import inline, to_svg
+
+VARIABLES = {
+    INK: "--ink",
+    MUTED: "--muted",
+    GRID: "--grid",
+    PAPER: "--paper",
+    PREDICTED.colour: "--predicted",
+    MEASURED.colour: "--measured",
+}
+
+
+def render(
+    found: TripPrediction,
+    card: ModelCard,
+    *,
+    vehicle: str = "",
+    reach: RangeEstimate | None = None,
+    charge: FloatArray | None = None,
+) -> str:
+    """The page as text; `charge` [seconds] is drawn where it is known."""
+    pages = Environment(
+        loader=PackageLoader("fedwatt.edge"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    figures = [
+        {
+            "title": own.title,
+            "caption": own.caption,
+            "svg": inline(to_svg(own.figure), own.name, own.title, VARIABLES),
+        }
+        for own in trip_figures(found, charge)
+    ]
+    return pages.get_template("trip.html.jinja").render(
+        headline=headline(found),
+        scores=scores(found, reach),
+        trip=found.trip.name,
+        vehicle=vehicle or card.vehicle,
+        figures=figures,
+        facts=model_facts(card),
+        light={"--predicted": PREDICTED.colour, "--measured": MEASURED.colour},
+        dark={"--predicted": PREDICTED.dark, "--measured": MEASURED.dark},
+    )
+
+
+def headline(found: TripPrediction) -> str:
+    """The trip in one sentence."""
+    start = f"{found.total_wh:,.0f} Wh predicted for {found.kilometres:.1f} km"
+    measured = found.measured_total_wh
+    if not measured:
+        return start
+    error = (found.total_wh - measured) / abs(measured)
+    if abs(error) < 0.005:
+        return f"{start}, as measured"
+    return f"{start}, {abs(error):.0%} {'more' if error > 0 else 'less'} than measured"
+
+
+def scores(found: TripPrediction, reach: RangeEstimate | None) -> list[dict[str, str]]:
+    """Numbers in large type: what, value, unit, remark, colour."""
+    low, high = float(found.low_wh[-1]), float(found.high_wh[-1])
+    has_bars = low == low
+    made = [
+        _score(
+            "Predicted",
+            f"{found.total_wh:,.0f}",
+            "Wh",
+            f"{found.level:.0%} interval {low:,.0f} to {high:,.0f}"
+            if has_bars
+            else "no error bars",
+            "--predicted",
+        )
+    ]
+    measured = found.measured_total_wh
+    if measured is not None:
+        remark = "at the pack"
+        if has_bars:
+            remark = "inside the interval" if low <= measured <= high else "outside the interval"
+        made.append(_score("Measured", f"{measured:,.0f}", "Wh", remark, "--measured"))
+    per_km = f"{found.total_wh / found.kilometres:,.0f}" if found.kilometres > 0 else "–"
+    minutes = found.trip.seconds / 60
+    made.append(_score("Consumption", per_km, "Wh/km", f"{minutes:.0f} minutes", "--muted"))
+    if reach is not None:
+        remark = f"{reach.remaining_km:,.0f} km left after it"
+        if not reach.reaches:
+            remark = f"the charge ends after {reach.range_km:,.0f} km"
+        value = f"{100 * max(reach.arrival, 0):.0f}"
+        made.append(_score("Charge on arrival", value, "%", remark, "--accent"))
+    return made
+
+
+def _score(name: str, value: str, unit: str, remark: str, colour: str) -> dict[str, str]:
+    return {"name": name, "value": value, "unit": unit, "remark": remark, "colour": colour}
+
+
+def model_facts(card: ModelCard) -> dict[str, str]:
+    """The model's card for people."""
+    pairs = zip(card.features, card.units, strict=True)
+    bars = card.calibration
+    return {
+        "Model": f"{card.backbone.upper()} trained by {name_of(card.method)}",
+        "Scaling of": card.vehicle,
+        "Features": ", ".join(f"{name} ({unit})" for name, unit in pairs),
+        "Window": f"{card.window} samples, one every {card.interval_s:g} s",
+        "Error bars": f"{bars['trips']} {bars['source']}" if bars else "none",
+        "Form": card.form,
+        "Run": card.run_hash,
+        "Library": f"fedwatt {card.library}",
+    }

@@ -1,0 +1,220 @@
+"""Window energy each second from telemetry as it comes: numpy and onnxruntime, constant memory.
+
+Seconds come from `clock` and features from `fedwatt.fleet.features`, the training pipeline's own.
+A prediction comes a few seconds after the second it is about: acceleration looks two seconds ahead,
+and a speed that stands is believed after one usual hold.
+"""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedwatt.edge.clock import FloatArray, SecondClock, Timing
+from fedwatt.edge.interval import Calibration
+from fedwatt.edge.session import EnergyModel
+from fedwatt.errors import DataError
+from fedwatt.fleet.features import FEATURES, MEMORY_S, STREAMING_DELAY_S, feature_columns
+from fedwatt.telemetry.resample import GRADE_SMOOTHING_S, centred_mean
+
+# As an import has it: climate devices that never report are taken as off.
+TAKEN_AS_OFF = {"ac_w": 0.0, "heater_w": 0.0}
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Energy of the window that ends `second` seconds into its trip.
+
+    `time_s` is that moment by the clock of the samples. `low_wh` and `high_wh` are NaN where the
+    model carries no error bars.
+    """
+
+    second: int
+    time_s: float
+    energy_wh: float
+    low_wh: float
+    high_wh: float
+
+
+class EnergyPredictor:
+    """Takes one sample at a time and returns the predictions that it completes."""
+
+    def __init__(
+        self,
+        model: EnergyModel | str | Path,
+        *,
+        timing: Timing | None = None,
+        assumed: Mapping[str, float] = TAKEN_AS_OFF,
+    ) -> None:
+        """Open a model with its vehicle's scaling.
+
+        `assumed` stands in for channels as long as the trip has no reading of them; without one in
+        it, a channel has to be read before there are predictions.
+        """
+        self.model = model if isinstance(model, EnergyModel) else EnergyModel(model)
+        card = self.model.card
+        if card.output != "Wh":
+            raise DataError(
+                f"{self.model.path} has no vehicle's scaling in it, so it cannot turn telemetry "
+                "into Wh. Export it with --vehicle FOLDER."
+            )
+        unknown = [name for name in card.features if name not in FEATURES]
+        if unknown:
+            raise DataError(
+                f"{self.model.path} needs the features {', '.join(unknown)}, which this version "
+                "of fedwatt cannot make. Install the version that exported it, "
+                f"{card.library}."
+            )
+        needs = (channel for name in card.features for channel in FEATURES[name].needs)
+        self.channels = tuple(dict.fromkeys(("speed_mps", *needs)))
+        self._assumed = np.array([assumed.get(name, math.nan) for name in self.channels])
+        self._essential = tuple(name for name in self.channels if name not in assumed)
+        self._calibration = Calibration.from_json(card.calibration)
+        self._clock = SecondClock(self.channels, timing or Timing())
+        # What the features of one window can depend on.
+        self._capacity = card.window + MEMORY_S + STREAMING_DELAY_S
+        self._begin()
+
+    @property
+    def counts(self) -> Counter[str]:
+        """How many samples or readings were late, repeated, implausible and so on."""
+        return self._clock.counts
+
+    @property
+    def waiting_for(self) -> tuple[str, ...]:
+        """Channels that must be read before there can be predictions."""
+        return tuple(name for name in self._essential if name not in self._clock.first)
+
+    def push(self, time_s: float, sample: Mapping[str, float]) -> list[Prediction]:
+        """Take a sample: its time by the vehicle's clock and readings by channel name.
+
+        Never raises for what a sensor may send; `counts` tells what was not used.
+        """
+        if not math.isfinite(time_s):
+            self.counts["no time"] += 1
+            return []
+        readings = self._clock.believed(sample)
+        done: list[Prediction] = []
+        if self._clock.breaks(time_s, readings):
+            self.counts["trips cut"] += 1
+            done = self.finish()
+        self._clock.add(time_s, readings)
+        for row in self._clock.take(self._clock.ready()):
+            self._keep(row)
+            done += self._predictions(self._seconds_seen - STREAMING_DELAY_S)
+        return done
+
+    def finish(self) -> list[Prediction]:
+        """End the trip: what is left of it, and a clean state for the next."""
+        done: list[Prediction] = []
+        for row in self._clock.finish():
+            self._keep(row)
+            done += self._predictions(self._seconds_seen - STREAMING_DELAY_S)
+        done += self._predictions(self._seconds_seen)
+        self._begin()
+        return done
+
+    def _begin(self) -> None:
+        self._clock.begin()
+        self._recent = np.empty((0, len(self.channels)))
+        self._seconds_seen = 0
+        self._predicted = self.model.card.window - 1
+
+    def _keep(self, row: FloatArray) -> None:
+        self._recent = np.concatenate((self._recent[-self._capacity + 1 :], row[None]))
+        self._seconds_seen += 1
+
+    def _predictions(self, seconds: int) -> list[Prediction]:
+        """Predictions of windows that end within the first `seconds`, not made before."""
+        made = []
+        while self._predicted < seconds:
+            self._predicted += 1
+            made.append(self._predicted)
+        if not made or self.waiting_for:
+            return []
+        features = self._features()
+        begin = self._seconds_seen - len(self._recent)
+        window = self.model.card.window
+        # More than one only at the end of a trip.
+        windows = np.stack([features[end - begin - window : end - begin] for end in made])
+        energy_wh = self.model.energy(windows)
+        low_wh, high_wh = self._calibration.windows(energy_wh, windows)
+        return [
+            Prediction(second, self._clock.origin_s + second, *map(float, values))
+            for second, *values in zip(made, energy_wh, low_wh, high_wh, strict=True)
+        ]
+
+    def _features(self) -> FloatArray:
+        channels: dict[str, FloatArray] = {}
+        for column, name in enumerate(self.channels):
+            stands_in = self._clock.first.get(name, self._assumed[column])
+            values = self._recent[:, column]
+            channels[name] = np.where(np.isnan(values), stands_in, values)
+        if "grade" in channels:
+            width = round(GRADE_SMOOTHING_S / self.model.card.interval_s)
+            channels["grade"] = centred_mean(channels["grade"], width)
+        begin = self._seconds_seen - len(self._recent)
+        return feature_columns(channels, self.model.card.features, begin=begin)
+
+    def snapshot(self) -> str:
+        """All that is known between two samples, as JSON."""
+        clock = self._clock
+        state = {
+            "format": FORMAT,
+            "model": self.model.card.to_json(),
+            "timing": asdict(clock.timing),
+            "clock": {
+                "origin_s": _plain(clock.origin_s),
+                "done": clock.done,
+                "behind": clock.behind,
+                "readings": clock.readings,
+                "first": clock.first,
+                "counts": clock.counts,
+            },
+            "recent": [[_plain(value) for value in row] for row in self._recent.tolist()],
+            "seconds_seen": self._seconds_seen,
+            "predicted": self._predicted,
+        }
+        return json.dumps(state, allow_nan=False)
+
+    def restore(self, text: str) -> None:
+        """Go on from a snapshot of a predictor of the same model and timing."""
+        try:
+            state: dict[str, Any] = json.loads(text)
+            same = state["format"] == FORMAT and state["model"] == self.model.card.to_json()
+            same = same and state["timing"] == asdict(self._clock.timing)
+            if not same:
+                raise DataError(
+                    "The snapshot is of another model or of other timing. Start the trip anew, or "
+                    "restore it into a predictor like the one that made it."
+                )
+            kept = state["clock"]
+            readings = {name: (list(t), list(v)) for name, (t, v) in kept["readings"].items()}
+            recent = np.array(
+                [[math.nan if value is None else value for value in row] for row in state["recent"]]
+            ).reshape(-1, len(self.channels))
+            origin_s = math.nan if kept["origin_s"] is None else float(kept["origin_s"])
+            counters = int(state["seconds_seen"]), int(state["predicted"])
+            done, behind = int(kept["done"]), int(kept["behind"])
+            first, counts = dict(kept["first"]), Counter(kept["counts"])
+        except (KeyError, TypeError, AttributeError, ValueError) as problem:
+            if isinstance(problem, DataError):
+                raise
+            raise DataError(
+                f"The snapshot is damaged: {problem!r}. Start the trip anew."
+            ) from problem
+        clock = self._clock
+        clock.origin_s, clock.done, clock.behind = origin_s, done, behind
+        clock.readings, clock.first, clock.counts = readings, first, counts
+        self._recent = recent
+        self._seconds_seen, self._predicted = counters
+
+
+def _plain(value: float) -> float | None:
+    return None if math.isnan(value) else value

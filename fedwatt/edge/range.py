@@ -1,0 +1,68 @@
+"""How far a charge reaches: energy of a planned drive, charge on arrival, range that is left."""
+
+from dataclasses import dataclass
+
+from fedwatt.edge.trips import TripPrediction
+from fedwatt.errors import SettingError
+
+
+@dataclass(frozen=True)
+class RangeEstimate:
+    """A plan and a charge.
+
+    `arrival` is the state of charge at the plan's end with its interval `arrival_low` to
+    `arrival_high` (below 0: the plan is longer than the charge). `range_km` is how far the charge
+    reaches in driving like the plan's, `remaining_km` what of it is left on arrival; both are
+    infinite where the plan takes no energy.
+    """
+
+    energy_wh: float
+    low_wh: float
+    high_wh: float
+    kilometres: float
+    charge: float
+    arrival: float
+    arrival_low: float
+    arrival_high: float
+    range_km: float
+    remaining_km: float
+
+    @property
+    def reaches(self) -> bool:
+        """Whether the plan ends before the charge does."""
+        return self.arrival >= 0
+
+
+def estimate_range(plan: TripPrediction, charge: float, capacity_wh: float) -> RangeEstimate:
+    """What the plan leaves of a `charge` (0 to 1) of `capacity_wh` usable energy.
+
+    The charge cannot rise above 1: what braking frees on a full pack is lost.
+    """
+    if not 0 <= charge <= 1:
+        raise SettingError(
+            f"A state of charge of {charge:.0%} does not exist: give a number from 0 to 100 %."
+        )
+    if not 0 < capacity_wh < float("inf"):
+        raise SettingError(
+            f"A usable capacity of {capacity_wh / 1000:g} kWh cannot be: give a number above 0."
+        )
+    energy_wh, kilometres = plan.total_wh, plan.kilometres
+    low_wh, high_wh = float(plan.low_wh[-1]), float(plan.high_wh[-1])
+
+    def after(spent_wh: float) -> float:
+        return min(charge - spent_wh / capacity_wh, 1.0)
+
+    wh_per_km = energy_wh / kilometres if kilometres > 0 else float("inf")
+    reach_km = charge * capacity_wh / wh_per_km if wh_per_km > 0 else float("inf")
+    return RangeEstimate(
+        energy_wh=energy_wh,
+        low_wh=low_wh,
+        high_wh=high_wh,
+        kilometres=kilometres,
+        charge=charge,
+        arrival=after(energy_wh),
+        arrival_low=after(high_wh),
+        arrival_high=after(low_wh),
+        range_km=reach_km,
+        remaining_km=max(reach_km - kilometres, 0.0),
+    )

@@ -1,0 +1,84 @@
+"""A trip to predict: one of a vehicle's folder, or a CSV file with columns named as channels."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+
+from fedwatt.edge.interval import FloatArray
+from fedwatt.errors import DataError, unknown
+from fedwatt.fleet.trip import CHANNELS, INTERVAL_S, Trip
+from fedwatt.telemetry.order import in_order
+from fedwatt.telemetry.records import RawTrip
+from fedwatt.telemetry.resample import resample
+from fedwatt.telemetry.schema import FALLBACKS
+
+TIME = "time_s"
+CLIMATE = ("ac_w", "heater_w")
+
+
+def read_trip(path: Path) -> tuple[Trip, str]:
+    """The trip and the name of its vehicle ("" for a file).
+
+    FOLDER/NAME is the trip NAME of the vehicle in FOLDER. A CSV file has one row a second, or rows
+    at any times that its column `time_s` tells.
+    """
+    path = Path(path)
+    if path.is_file():
+        return _from_csv(path), ""
+    if (path.parent / "vehicle.json").is_file():
+        from fedwatt.fleet.store import read_vehicle
+
+        vehicle = read_vehicle(path.parent)
+        trips = {trip.name: trip for trip in vehicle.trips}
+        if path.name not in trips:
+            raise DataError(
+                f"Vehicle '{vehicle.name}': "
+                + unknown("trip", path.name, trips, f"It has {len(trips)}, such as {min(trips)}.")
+            )
+        return trips[path.name], vehicle.name
+    if (path / "vehicle.json").is_file():
+        raise DataError(f"{path} is a vehicle. Name one of its trips as well: {path}/TRIP.")
+    raise DataError(
+        f"There is no trip '{path}'. Give VEHICLE_FOLDER/TRIP of a fleet, or a CSV file."
+    )
+
+
+def _from_csv(path: Path) -> Trip:
+    columns = _columns(path)
+    if "speed_mps" not in columns:
+        raise DataError(f"{path} has no column speed_mps, without which there is no trip.")
+    # A plan seldom says; an import takes devices that never report as off as well.
+    for name in CLIMATE:
+        columns.setdefault(name, np.full(len(columns["speed_mps"]), FALLBACKS[name]))
+    time_s = columns.pop(TIME, None)
+    if time_s is None:
+        return Trip(path.stem, columns)
+    parts, _ = in_order(RawTrip(path.stem, time_s, columns))
+    if len(parts) != 1:
+        raise DataError(f"{path}: the clock in {TIME} is set back. Give one trip a file.")
+    return Trip(path.stem, resample(parts[0], INTERVAL_S))
+
+
+def _columns(path: Path) -> dict[str, FloatArray]:
+    known = (TIME, *CHANNELS)
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = list(csv.reader(file))
+    except (OSError, UnicodeDecodeError, csv.Error) as problem:
+        raise DataError(f"{path} cannot be read as CSV: {problem}.") from problem
+    if len(rows) < 2:
+        raise DataError(f"{path} is empty: a trip needs a line of column names and rows below it.")
+    names = [name.strip() for name in rows[0]]
+    for name in names:
+        if name not in known:
+            raise DataError(f"{path}: {unknown('column', name, known)}")
+    values = np.empty((len(rows) - 1, len(names)))
+    for place, row in enumerate(rows[1:]):
+        try:
+            values[place] = [float(cell) if cell.strip() else np.nan for cell in row]
+        except ValueError as problem:
+            raise DataError(
+                f"{path}, line {place + 2} does not hold {len(names)} numbers: {','.join(row)!r}."
+            ) from problem
+    return {name: values[:, column] for column, name in enumerate(names)}

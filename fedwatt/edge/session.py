@@ -1,0 +1,75 @@
+"""A model file opened for prediction: numpy and onnxruntime, one thread."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedwatt.edge.card import KEY, ModelCard
+from fedwatt.errors import DataError
+
+try:
+    import onnxruntime as ort
+except ImportError as problem:  # pragma: no cover
+    raise DataError("Prediction needs onnxruntime: pip install 'fedwatt[edge]'.") from problem
+
+FloatArray = NDArray[np.float64]
+
+
+class EnergyModel:
+    """A model file: its card, and energies [batch] of windows [batch, window, features]."""
+
+    def __init__(self, path: str | Path, *, features: Sequence[str] | None = None) -> None:
+        """Open `path`; with `features`, refuse a model that was trained on others."""
+        self.path = Path(path)
+        if not self.path.is_file():
+            raise DataError(f"There is no model file '{path}'. 'fedwatt export' makes one.")
+        self._session = _open(self.path)
+        text = self._session.get_modelmeta().custom_metadata_map.get(KEY)
+        if text is None:
+            raise DataError(
+                f"{path} is an ONNX model, but not one of fedwatt: it does not say which features "
+                "it needs. 'fedwatt export' makes one that does."
+            )
+        self.card = ModelCard.from_json(text, str(path))
+        if features is not None:
+            self.card.refuse_other_features(features, str(path))
+        self._type = np.float64 if self.card.output == "Wh" else np.float32
+
+    def energy(self, windows: NDArray[np.floating]) -> FloatArray:
+        """Energy of each window, Wh, or scaled for a model of scaled features; [batch]."""
+        shape = (self.card.window, len(self.card.features))
+        if windows.shape[1:] != shape:
+            raise DataError(
+                f"{self.path} needs windows of shape [batch, {shape[0]}, {shape[1]}]; "
+                f"got {list(windows.shape)}."
+            )
+        fed = np.ascontiguousarray(windows, dtype=self._type)
+        return np.asarray(self._session.run(None, {"windows": fed})[0], dtype=np.float64)
+
+    def energies(self, series: NDArray[np.floating], ends: NDArray[np.int64]) -> FloatArray:
+        """Energy of the windows of `series` [seconds, features] that end at `ends`, [windows]."""
+        found = np.empty(len(ends))
+        for start in range(0, len(ends), 512):
+            some = ends[start : start + 512]
+            rows = some[:, None] + np.arange(1 - self.card.window, 1)
+            found[start : start + 512] = self.energy(series[rows])
+        return found
+
+
+def _open(path: Path) -> "ort.InferenceSession":
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    # A few kilobytes of activations need no arena of their own.
+    options.enable_cpu_mem_arena = False
+    # Turn int8 weights into float32 once, on opening, instead of in every call.
+    options.add_session_config_entry("session.disable_quant_qdq", "1")
+    options.log_severity_level = 4
+    try:
+        return ort.InferenceSession(path.read_bytes(), options, providers=["CPUExecutionProvider"])
+    except Exception as problem:  # onnxruntime has no common base class for a file it cannot read
+        raise DataError(
+            f"{path} is not a whole ONNX model: it is damaged, cut off or another kind of file. "
+            "Copy it again, or make it with 'fedwatt export'."
+        ) from problem

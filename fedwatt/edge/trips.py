@@ -1,0 +1,121 @@
+"""A recorded or planned trip through a model: energy by second, in all, and its interval."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedwatt.edge.interval import Calibration, FloatArray, Outcome
+from fedwatt.edge.session import EnergyModel
+from fedwatt.errors import DataError
+from fedwatt.fleet.features import FEATURES, trip_features
+from fedwatt.fleet.trip import Trip
+from fedwatt.fleet.windows import window_ends, window_energy, window_means
+
+SECONDS_PER_HOUR = 3600.0
+
+
+@dataclass(frozen=True, eq=False)
+class TripPrediction:
+    """A trip as a model sees it, [seconds] each unless said otherwise.
+
+    windows_wh    energy of each window, [windows]; the first ends at second window - 1
+    predicted_wh  energy of each second, the mean over the windows that cover it
+    measured_wh   what left the pack, or None for a plan
+    low_wh,       ends of the interval for the energy since the trip began, NaN where the model has
+    high_wh       no error bars
+    """
+
+    trip: Trip
+    windows_wh: FloatArray
+    predicted_wh: FloatArray
+    measured_wh: FloatArray | None
+    low_wh: FloatArray
+    high_wh: FloatArray
+    level: float
+
+    @property
+    def total_wh(self) -> float:
+        """Predicted energy of the trip."""
+        return float(self.predicted_wh.sum())
+
+    @property
+    def measured_total_wh(self) -> float | None:
+        """Measured energy of the trip."""
+        return None if self.measured_wh is None else float(self.measured_wh.sum())
+
+    @property
+    def kilometres(self) -> float:
+        """Distance, from speed."""
+        return float(self.trip.channels["speed_mps"].sum()) / 1000
+
+
+def predict_trip(model: EnergyModel, trip: Trip, vehicle: str) -> TripPrediction:
+    """The trip's windows, one ending each second, and what they add up to."""
+    card = model.card
+    if card.output != "Wh":
+        raise DataError(
+            f"{model.path} has no vehicle's scaling in it, so it cannot turn a trip into Wh. "
+            "Export it with --vehicle FOLDER."
+        )
+    if trip.seconds < card.window:
+        raise DataError(
+            f"Trip '{trip.name}' lasts {trip.seconds} s; the model needs at least {card.window} s."
+        )
+    for name in card.features:
+        for channel in FEATURES[name].needs:
+            if channel not in trip.channels:
+                raise DataError(
+                    f"Trip '{trip.name}' has no {channel}, which the model needs for its feature "
+                    f"'{name}'. Add the channel, or use a model that was trained without it."
+                )
+    series = trip_features(trip, card.features, vehicle)
+    windows_wh = model.energies(series, window_ends(trip.seconds, length=card.window))
+    predicted_wh = energy_by_second(windows_wh, trip.seconds, card.window)
+    calibration = Calibration.from_json(card.calibration)
+    since_s = np.arange(1, trip.seconds + 1, dtype=np.float64)
+    low_wh, high_wh = calibration.trip(np.cumsum(predicted_wh), since_s)
+    measured_wh = trip.channels.get("energy_wh")
+    return TripPrediction(
+        trip, windows_wh, predicted_wh, measured_wh, low_wh, high_wh, calibration.level
+    )
+
+
+def energy_by_second(windows_wh: FloatArray, seconds: int, window: int) -> FloatArray:
+    """Energy of each second: the mean over the windows that cover it, a window spread evenly.
+
+    >>> energy_by_second(np.array([4.0, 8.0]), 3, window=2)
+    array([2., 3., 4.])
+    """
+    total = np.concatenate([[0.0], np.cumsum(windows_wh)])
+    second = np.arange(seconds)
+    # Windows are counted by where they begin.
+    first = np.maximum(second - window + 1, 0)
+    last = np.minimum(second, len(windows_wh) - 1)
+    spread: FloatArray = (total[last + 1] - total[first]) / (last - first + 1) / window
+    return spread
+
+
+def charge_over_time(
+    found: TripPrediction, start: float | None = None, capacity_wh: float | None = None
+) -> FloatArray | None:
+    """State of charge [seconds], 0 to 1: from a start and a capacity, or as recorded, or None."""
+    if start is not None and capacity_wh is not None:
+        return np.clip(start - np.cumsum(found.predicted_wh) / capacity_wh, 0.0, 1.0)
+    recorded = found.trip.channels.get("soc")
+    return recorded if recorded is not None and np.isfinite(recorded).all() else None
+
+
+def outcome(model: EnergyModel, trip: Trip, vehicle: str) -> Outcome:
+    """What the model made of a recorded trip, for calibration and for judging it."""
+    window = model.card.window
+    found = predict_trip(model, trip, vehicle)
+    ends = window_ends(trip.seconds, length=window)
+    energy_wh = trip.channels["energy_wh"]
+    return Outcome(
+        windows_wh=found.windows_wh,
+        measured_wh=window_energy(energy_wh, ends, length=window),
+        speed_mps=window_means(trip.channels["speed_mps"], ends, length=window),
+        trip_wh=found.total_wh,
+        trip_measured_wh=float(energy_wh.sum()),
+        seconds=trip.seconds,
+    )

@@ -1,0 +1,109 @@
+"""The ONNX graph says what PyTorch says, for every backbone, scaled and not."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from fedwatt.edge.export import export
+from fedwatt.edge.graph import build
+from fedwatt.edge.session import EnergyModel
+from fedwatt.edge.trips import predict_trip
+from fedwatt.fleet import DataSettings, build_fleet, synthetic_vehicles
+from fedwatt.fleet.client import split_of_trips
+from fedwatt.fleet.features import trip_features
+from fedwatt.models import get_model
+
+from .toys import trained
+
+BACKBONES = ("mlp", "gru", "lstm")
+
+
+@pytest.fixture(scope="module")
+def embedded():
+    """The embedded fleet: 20 vehicles, 40 trips each."""
+    vehicles = list(synthetic_vehicles(20))
+    return vehicles, build_fleet(vehicles, DataSettings(), "embedded")
+
+
+def torch_energy(run, client):
+    data = run.config.data
+    model = get_model(run.config.model.name, window=data.window, features=len(data.columns))
+    weights = torch.from_numpy(np.concatenate([part.ravel() for part in run.weights.values()]))
+    ends = client.ends["test"]
+    with torch.inference_mode():
+        return np.concatenate(
+            [
+                model.predict(
+                    weights,
+                    torch.from_numpy(client.series[some[:, None] + np.arange(1 - data.window, 1)]),
+                ).numpy()
+                for some in np.array_split(ends, len(ends) // 500 + 1)
+            ]
+        ).astype(float)
+
+
+@pytest.mark.parametrize("backbone", BACKBONES)
+def test_onnx_and_torch_agree_on_every_test_window_of_the_embedded_fleet(
+    backbone, embedded, tmp_path
+):
+    # Two orders of float32 summation: 1e-5 of the prediction, or of one deviation of the label
+    # where the prediction passes through 0.
+    _, fleet = embedded
+    run = trained(backbone)
+    file = tmp_path / "model.onnx"
+    export(run, file)
+    model = EnergyModel(file, features=fleet.features)
+    for client in fleet.clients:
+        reference = torch_energy(run, client)
+        gap = np.abs(model.energies(client.series, client.ends["test"]) - reference)
+        assert (gap <= 1e-5 * np.maximum(np.abs(reference), 1.0)).all()
+
+
+@pytest.mark.parametrize("backbone", BACKBONES)
+def test_the_scaled_form_maps_physical_features_to_wh(backbone, embedded, tmp_path):
+    vehicles, fleet = embedded
+    run = trained(backbone)
+    export(run, tmp_path / "model.onnx")
+    card = replace(EnergyModel(tmp_path / "model.onnx").card, output="Wh")
+    for vehicle, client in zip(vehicles, fleet.clients, strict=True):
+        scales = {"scaler": client.scaler, "label_center_wh": client.label_center_wh}
+        scales["label_scale_wh"] = client.label_scale_wh
+        made = build(backbone, run.weights, card, **scales)
+        (tmp_path / "model.onnx").write_bytes(made.SerializeToString())
+        model = EnergyModel(tmp_path / "model.onnx")
+        usable = [trip for trip in vehicle.trips if trip.seconds >= 60]
+        rows = [trip_features(trip, fleet.features, vehicle.name) for trip in usable]
+        got = model.energies(np.concatenate(rows), client.ends["test"])
+        wanted = client.energy_wh(torch_energy(run, client))
+        gap = np.abs(got - wanted)
+        assert (gap <= 1e-5 * np.maximum(np.abs(wanted), client.label_scale_wh)).all()
+
+
+def test_components_of_a_vehicle_are_part_of_its_graph(vehicle, tmp_path):
+    run = trained(components=3)
+    fleet = build_fleet([vehicle], run.config.data, "one")
+    export(run, tmp_path / "model.onnx", vehicle=vehicle)
+    model = EnergyModel(tmp_path / "model.onnx")
+    assert len(model.card.features) == 8
+    splits = split_of_trips(vehicle, fleet.settings)
+    test = [trip for trip in vehicle.trips if splits.get(trip.name) == "test"]
+    got = [predict_trip(model, trip, vehicle.name).windows_wh[::10] for trip in test]
+    wanted = fleet.clients[0].energy_wh(torch_energy(run, fleet.clients[0]))
+    # float64 products in another order before the cast to float32
+    assert np.concatenate(got) == pytest.approx(wanted, rel=1e-4)
+
+
+@pytest.mark.parametrize("backbone", BACKBONES)
+def test_smaller_forms_are_smaller_and_say_what_they_cost(backbone, vehicle, tmp_path):
+    sizes, losses = [], []
+    for form in ("float32", "float16", "int8"):
+        file = tmp_path / f"{form}.onnx"
+        losses.append(export(trained(backbone), file, vehicle=vehicle, form=form).loss_wh)
+        sizes.append(file.stat().st_size)
+        assert EnergyModel(file).card.form == form
+    assert sizes[0] > sizes[1] > sizes[2] and sizes[0] < 200_000
+    assert losses[0] == 0 and losses[1] != 0
+    # Relative rounding of 2^-11 and of 1/254 of the largest weight; labels deviate by 50 Wh.
+    assert abs(losses[1]) < 0.1 and abs(losses[2]) < 3

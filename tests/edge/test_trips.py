@@ -1,0 +1,163 @@
+"""Trips, range, files and the page."""
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from fedwatt.cli import app
+from fedwatt.edge.page import headline, render
+from fedwatt.edge.range import estimate_range
+from fedwatt.edge.reading import read_trip
+from fedwatt.edge.trips import TripPrediction, energy_by_second, predict_trip
+from fedwatt.errors import DataError, FedwattError, SettingError
+from fedwatt.fleet import Trip
+from fedwatt.fleet.store import write_vehicle
+
+from .toys import run_folder
+
+PLAN = "speed_mps,ambient_c\n" + "10,5\n" * 90
+
+
+def planned(total_wh: float, km: float = 10.0, spread_wh: float = 100.0) -> TripPrediction:
+    seconds = 100
+    trip = Trip("plan", {"speed_mps": np.full(seconds, 1000 * km / seconds)})
+    each = np.full(seconds, total_wh / seconds)
+    since = np.cumsum(each)
+    return TripPrediction(trip, each[:41], each, None, since - spread_wh, since + spread_wh, 0.9)
+
+
+def test_energy_of_a_second_is_the_mean_over_its_windows():
+    # Windows of 3 s over 5 s; second 2 lies in all three of them.
+    spread = energy_by_second(np.array([3.0, 6.0, -3.0]), 5, window=3)
+    assert spread == pytest.approx([1, 1.5, 2 / 3, 0.5, -1])
+
+
+def test_constant_windows_add_up_to_the_trip():
+    assert energy_by_second(np.full(200, 60.0), 259, window=60).sum() == pytest.approx(259)
+
+
+def test_range_by_hand():
+    # 1,000 Wh of 10 kWh at 50 %: 40 % on arrival; 100 Wh/km, so 50 km in all and 40 left.
+    reach = estimate_range(planned(1000.0), 0.5, 10_000)
+    assert reach.arrival == pytest.approx(0.4) and reach.reaches
+    assert (reach.arrival_low, reach.arrival_high) == pytest.approx((0.39, 0.41))
+    assert (reach.range_km, reach.remaining_km) == pytest.approx((50, 40))
+
+
+def test_a_charge_that_does_not_reach_and_one_that_cannot_rise():
+    short = estimate_range(planned(1000.0), 0.05, 10_000)
+    assert not short.reaches and short.range_km == pytest.approx(5) and short.remaining_km == 0
+    downhill = estimate_range(planned(-500.0), 0.99, 10_000)
+    assert downhill.arrival == 1.0 and downhill.range_km == np.inf
+
+
+@pytest.mark.parametrize(
+    ("charge", "capacity_wh", "said"),
+    [
+        (1.4, 1e4, "A state of charge of 140% does not exist"),
+        (-0.1, 1e4, "-10%"),
+        (0.5, 0, "0 kWh"),
+    ],
+)
+def test_charges_and_capacities_that_cannot_be(charge, capacity_wh, said):
+    with pytest.raises(SettingError, match=said):
+        estimate_range(planned(1000.0), charge, capacity_wh)
+
+
+def test_a_trip_without_temperature_is_refused_in_one_sentence(model):
+    trip = Trip("7", {"speed_mps": np.ones(90), "ac_w": np.zeros(90), "heater_w": np.zeros(90)})
+    with pytest.raises(DataError, match="Trip '7' has no ambient_c, which the model needs"):
+        predict_trip(model, trip, "car")
+
+
+def test_a_trip_shorter_than_a_window_is_refused(model):
+    with pytest.raises(DataError, match="lasts 30 s; the model needs at least 60 s"):
+        predict_trip(model, Trip("7", {"speed_mps": np.ones(30)}), "car")
+
+
+def test_a_recorded_trip_and_its_vehicle(vehicle, tmp_path):
+    write_vehicle(tmp_path / "car", vehicle)
+    name = vehicle.trips[3].name
+    trip, owner = read_trip(tmp_path / "car" / name)
+    assert owner == vehicle.name and trip.seconds == vehicle.trips[3].seconds
+    with pytest.raises(DataError, match="Unknown trip 'nope'"):
+        read_trip(tmp_path / "car" / "nope")
+    with pytest.raises(DataError, match=r"is a vehicle\. Name one of its trips"):
+        read_trip(tmp_path / "car")
+
+
+def test_a_csv_at_any_times_is_resampled_like_an_import(tmp_path):
+    file = tmp_path / "trip.csv"
+    rows = "".join(f"{t},{4 + t},11\n" for t in (0.0, 0.5, 2.0, 4.0))
+    file.write_text("time_s,speed_mps,ambient_c\n" + rows)
+    trip, owner = read_trip(file)
+    assert owner == "" and trip.channels["speed_mps"].tolist() == [5.0, 6.0, 7.0, 8.0]
+    assert trip.channels["heater_w"].tolist() == [0.0] * 4
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "is empty"),
+        ("ambient_c\n3\n", "no column speed_mps"),
+        ("speed_kmh\n3\n", "Unknown column 'speed_kmh'"),
+        ("speed_mps\n3\nfast\n", "line 3 does not hold 1 numbers"),
+        ("time_s,speed_mps\n100,3\n0,3\n", "is set back"),
+    ],
+)
+def test_what_is_wrong_with_a_csv(text, said, tmp_path):
+    (tmp_path / "trip.csv").write_text(text)
+    with pytest.raises(DataError, match=said):
+        read_trip(tmp_path / "trip.csv")
+
+
+def test_the_page_is_self_contained_and_says_the_numbers(model, vehicle):
+    found = predict_trip(model, vehicle.trips[0], vehicle.name)
+    page = render(found, model.card, vehicle="<car>", charge=np.linspace(0.9, 0.8, 5))
+    assert "<car>" not in page and "&lt;car&gt;" in page
+    assert "src=" not in page and "http://" not in page.replace("http://www.w3.org", "")
+    assert page.count("<figure") == 4 and f"{found.total_wh:,.0f}" in page
+    assert "var(--predicted)" in page and "prefers-color-scheme: dark" in page
+
+
+def test_the_headline_has_both_signs():
+    found = planned(1000.0)
+    assert headline(found) == "1,000 Wh predicted for 10.0 km"
+    for measured, said in ((800.0, "25% more"), (1250.0, "20% less"), (1001.0, "as measured")):
+        known = TripPrediction(
+            found.trip,
+            found.windows_wh,
+            found.predicted_wh,
+            np.full(100, measured / 100),
+            found.low_wh,
+            found.high_wh,
+            0.9,
+        )
+        assert headline(known).split(", ", 2)[-1].startswith(said)
+
+
+def test_export_and_predict_from_the_command_line(vehicle, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run_folder(tmp_path / "run")
+    write_vehicle(tmp_path / "car", vehicle)
+    (tmp_path / "plan.csv").write_text(PLAN)
+    call = CliRunner().invoke
+
+    def says(*words: str) -> str:
+        done = call(app, list(words))
+        assert done.exit_code == 0, done.output
+        return " ".join(done.output.split())
+
+    assert "takes scaled features" in says("export", "run", "--out", "plain.onnx")
+    export = ("export", "run", "--out", "m.onnx", "--vehicle", "car", "--form", "int8")
+    assert "Wh to the RMSE of its test windows" in says(*export)
+    trip = f"car/{vehicle.trips[0].name}"
+    assert "measured energy" in says(
+        "predict", "m.onnx", trip, "--html", "p.html", "--plot", "e.svg"
+    )
+    assert (tmp_path / "p.html").read_text().startswith("<!doctype html>")
+    assert (tmp_path / "e.svg").read_text().startswith("<?xml")
+    reach = ("predict", "m.onnx", "plan.csv", "--charge", "80", "--capacity", "20")
+    assert "charge on arrival" in says(*reach, "--html", "q.html")
+    for words in ((*reach[:4], "140", *reach[5:]), ("predict", "plain.onnx", trip), reach[:5]):
+        assert isinstance(call(app, list(words)).exception, FedwattError)

@@ -1,0 +1,65 @@
+"""A run folder without training, and telemetry whose batch result is known."""
+
+from pathlib import Path
+
+import numpy as np
+
+from fedwatt.edge.export import TrainedModel
+from fedwatt.fleet import Vehicle, synthetic_vehicles
+from fedwatt.models import get_model
+from fedwatt.randomness import generator
+from fedwatt.runs.config import from_tables, to_toml
+from fedwatt.runs.files import write_tensors
+from fedwatt.telemetry.records import RawTrip
+from fedwatt.telemetry.resample import updates, usual_hold_s
+
+
+def trained(backbone: str = "mlp", **data: object) -> TrainedModel:
+    """A model as it starts: what it predicts is no matter here, that it is the same one is."""
+    config = from_tables(
+        {"seeds": [1], "data": data, "model": {"name": backbone}, "method": [{"name": "fedavg"}]}
+    )
+    model = get_model(backbone, window=config.data.window, features=len(config.data.columns))
+    weights = model.initial(generator(0, "edge", backbone)).float()
+    parts = {name: part.numpy() for name, part in model.layout.split(weights).items()}
+    return TrainedModel(parts, config, "fedavg", 1)
+
+
+def run_folder(folder: Path, backbone: str = "mlp") -> Path:
+    """A finished run as `fedwatt export` finds it."""
+    model = trained(backbone)
+    layout = get_model(backbone, window=60, features=8)
+    weights = layout.initial(generator(0, "edge", backbone)).float()
+    tensors = {
+        f"fedavg/{which}/seed-1/{name}": part.clone()
+        for which in ("best", "last")
+        for name, part in layout.layout.split(weights).items()
+    }
+    write_tensors(folder / "model.safetensors", tensors, {"fedwatt": to_toml(model.config)})
+    return folder
+
+
+def a_vehicle(trips: int = 16) -> Vehicle:
+    return next(iter(synthetic_vehicles(1, trips=trips)))
+
+
+def raw_trip(rows: int = 400, seed: int = 0, step_s: float = 0.4) -> RawTrip:
+    """Rows at uneven times, speed held between readings a second apart, as a bus logger has it."""
+    draw = np.random.default_rng(seed)
+    time_s = np.round(np.cumsum(draw.uniform(0.5 * step_s, 1.5 * step_s, rows)), 2) + 1000
+    reading = np.floor(time_s - time_s[0]).astype(int)
+    course = np.maximum(np.cumsum(draw.normal(0, 1, reading[-1] + 1)) + 8, 0)
+    course[100:125] = 0.0  # a red light
+    channels = {
+        "speed_mps": course[reading],
+        "ambient_c": np.where(time_s - time_s[0] < 60, 11.5, 12.0),
+        "ac_w": np.full(rows, 400.0),
+        "heater_w": np.where(reading % 40 < 20, 0.0, 1500.0),
+    }
+    return RawTrip("raw", time_s, channels)
+
+
+def hold_of(trip: RawTrip) -> float:
+    """The usual hold that an import measures on the whole trip."""
+    time_s = np.round(trip.time_s - trip.time_s[0], 6)
+    return usual_hold_s(time_s, updates(trip.channels["speed_mps"]))
