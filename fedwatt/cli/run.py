@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from fedwatt.cli.configure import configuration, new_folder, stored_or
+from fedwatt.cli.configure import configuration, folder_for, stored_or
 from fedwatt.cli.console import console, errors
 from fedwatt.cli.progress import observer_for, results_table
 from fedwatt.report import write_report
@@ -52,7 +52,7 @@ def run(
     ] = None,
 ) -> None:
     """Train one or several methods on a fleet and write a run folder with a report."""
-    out = out or new_folder()
+    out = folder_for(out, resume)
     chosen = configuration(
         stored_or(config, out, resume),
         methods=method,

@@ -63,7 +63,15 @@ def spoiled(vehicle: Vehicle, fault: Fault, settings: DataSettings, seed: int = 
         changed = _changed(trip.channels[channel], fault, spread, rng)
         return Trip(trip.name, {**trip.channels, channel: changed})
 
-    facts = {**vehicle.facts, "fault": {"kind": fault.kind, "size": fault.size, "channel": channel}}
+    facts = {
+        **vehicle.facts,
+        "fault": {"kind": fault.kind, "size": fault.size, "channel": channel},
+        "spoiled_split": {
+            "split": list(settings.split),
+            "split_seed": settings.split_seed,
+            "window": settings.window,
+        },
+    }
     return replace(vehicle, trips=tuple(spoil(trip) for trip in vehicle.trips), facts=facts)
 
 

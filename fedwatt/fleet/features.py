@@ -4,9 +4,11 @@ A feature is handed the channels it names in `needs`, the seconds since its trip
 else; `needs` may only name inputs: no feature can depend on pack voltage, current, energy or state
 of charge, nor on position.
 
-Acceleration looks two seconds ahead (see `acceleration`), so a streaming predictor forms the same
-features with a delay of `STREAMING_DELAY_S`. All other features use the present second or the past,
-at most `MEMORY_S` of it.
+Acceleration looks two seconds ahead (see `acceleration`), and so do the features made of it:
+specific_power, driving, braking and minute_driving. A streaming predictor therefore forms the same
+features with a delay of `STREAMING_DELAY_S`. All others use the present second or the past of their
+channels, at most `MEMORY_S` of it; a channel may itself look ahead where it is made (grade, ascent
+and descent are read from positions of the whole trip).
 """
 
 from collections.abc import Callable, Mapping

@@ -67,14 +67,18 @@ def read_vehicle(folder: Path) -> Vehicle:
     names, columns = _read_table(Path(folder) / "trips.parquet")
     try:
         lengths = {str(trip["name"]): int(trip["seconds"]) for trip in about["trips"]}
-        listed = [name for name, seconds in lengths.items() for _ in range(seconds)]
         name, kind, labels = str(about["name"]), str(about["kind"]), str(about["labels"])
         facts = dict(about["facts"])
     except (KeyError, TypeError, ValueError, AttributeError) as problem:
         raise DataError(f"{folder}/vehicle.json is damaged: {problem!r}. {AGAIN}") from problem
-    if names != listed:
+    # The sum comes first: a damaged length could ask for more names than memory holds, and two of
+    # them, one below 0, could cancel.
+    total = sum(abs(seconds) for seconds in lengths.values())
+    if total != len(names) or names != [
+        n for n, seconds in lengths.items() for _ in range(seconds)
+    ]:
         raise DataError(
-            f"{folder}: trips.parquet does not hold the {len(lengths)} trips ({len(listed)} s) "
+            f"{folder}: trips.parquet does not hold the {len(lengths)} trips ({total} s) "
             f"that vehicle.json lists. {AGAIN}"
         )
     trips, start = [], 0
@@ -92,7 +96,7 @@ def write_fleet(path: Path, vehicles: Iterable[Vehicle], source: str) -> None:
     if path.is_file() or (path.is_dir() and any(path.iterdir())):
         raise DataError(f"{path} exists and is not empty. Choose a new folder, or delete it first.")
     written: set[str] = set()
-    with _appearing(path) as fresh:
+    with _filling(path) if path.is_dir() else _appearing(path) as fresh:
         for vehicle in vehicles:
             folder = folder_name(vehicle.name)
             # Some file systems do not tell capitals from small letters.
@@ -111,12 +115,16 @@ def write_fleet(path: Path, vehicles: Iterable[Vehicle], source: str) -> None:
 
 def read_fleet(path: Path) -> Iterator[Vehicle]:
     """Vehicles of a fleet folder in natural order of their names, one in memory at a time."""
+    return (read_vehicle(folder) for folder in vehicle_folders(path))
+
+
+def vehicle_folders(path: Path) -> list[Path]:
+    """Folders of a fleet's vehicles, in natural order of their names."""
     fleet_source(path)
     folders = [f for f in Path(path).iterdir() if f.is_dir() and not f.name.startswith(".")]
     if not folders:
         raise DataError(f"The fleet {path} has no vehicles. {AGAIN}")
-    ordered = sorted(folders, key=lambda folder: natural_key(unquote(folder.name)))
-    return (read_vehicle(folder) for folder in ordered)
+    return sorted(folders, key=lambda folder: natural_key(unquote(folder.name)))
 
 
 def load_fleet(path: Path, settings: DataSettings | None = None) -> Fleet:
@@ -208,20 +216,49 @@ def _write_json(file: Path, content: Mapping[str, Any]) -> None:
 @contextmanager
 def _appearing(folder: Path) -> Iterator[Path]:
     """A fresh folder that takes the place of `folder` if the body succeeds, and goes otherwise."""
+    folder = folder.resolve()  # `.` has no name to make others from
     fresh, old = (folder.with_name(f".{folder.name}.{state}") for state in ("partial", "old"))
     with _writing(folder):
+        if old.exists() and not folder.exists():
+            old.rename(folder)  # whoever wrote last was stopped between the two renames
         for left_over in (fresh, old):
             shutil.rmtree(left_over, ignore_errors=True)
         fresh.mkdir(parents=True)
     try:
         yield fresh
         with _writing(folder):
-            if folder.exists():
-                folder.rename(old)
-            fresh.rename(folder)
+            _swap(fresh, folder, old)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _swap(fresh: Path, folder: Path, old: Path) -> None:
+    """Put `fresh` in the place of `folder`, which is back in its place if that fails."""
+    if folder.exists():
+        folder.rename(old)
+    try:
+        fresh.rename(folder)
+    except BaseException:  # Ctrl-C, too
+        if old.exists() and not folder.exists():
+            old.rename(folder)
+        raise
+
+
+@contextmanager
+def _filling(folder: Path) -> Iterator[Path]:
+    """A fresh folder whose entries move into the empty `folder`; that stays: it may be `.`."""
+    fresh = folder / ".partial"
+    with _writing(folder):
+        fresh.mkdir()
+    try:
+        yield fresh
+        with _writing(folder):
+            # Without its fleet.json it is no fleet yet.
+            for entry in sorted(fresh.iterdir(), key=lambda entry: entry.name == "fleet.json"):
+                entry.rename(folder / entry.name)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
     checkpoint/LABEL/round-000012/  state.safetensors, rounds.parquet, clients.parquet,
                                     timing.parquet, manifest.json (round, checksums; written last)
+    checkpoint/LABEL/memory/        what vehicles remember, where that is too much for memory: rows
+                                    that state.safetensors refers to, each with its checksum
 
 A checkpoint is prepared under a temporary name and renamed when it is complete; only then are older
 ones removed. So a kill at any moment leaves the last complete one.
@@ -9,6 +11,7 @@ ones removed. So a kill at any moment leaves the last complete one.
 
 import json
 import shutil
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
@@ -21,23 +24,35 @@ from fedwatt.runs.files import flush, write_tensors, write_text, writing
 from fedwatt.runs.tables import read_table, write_table
 
 HISTORY: Final = ("rounds", "clients", "timing")
+FILES: Final = ("state.safetensors", *(f"{name}.parquet" for name in HISTORY))
 
 
-def save_checkpoint(folder: Path, state: State, history: History, config_hash: str) -> None:
+@dataclass(frozen=True)
+class Origin:
+    """What a checkpoint belongs to: hashes of the configuration and of the fleet's data."""
+
+    configuration: str
+    data: str
+
+
+def save_checkpoint(folder: Path, state: State, history: History, origin: Origin) -> None:
     """Write the checkpoint of `state.round` and remove the older ones."""
     target, temporary = folder / f"round-{state.round:06d}", folder / ".part"
     with writing(target):
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
     try:
+        for table in state.paged:
+            table.flush()
         tensors = {name: t.contiguous().cpu() for name, t in state.tensors().items()}
         write_tensors(temporary / "state.safetensors", tensors)
         for name in HISTORY:
             write_table(temporary, name, getattr(history, name))
         manifest = {
             "round": state.round,
-            "configuration": config_hash,
-            "sha256": {file.name: digest(file) for file in sorted(temporary.iterdir())},
+            "configuration": origin.configuration,
+            "data": origin.data,
+            "sha256": {name: digest(temporary / name) for name in FILES},
         }
         write_text(temporary / "manifest.json", json.dumps(manifest, indent=2))
         with writing(target):
@@ -47,12 +62,14 @@ def save_checkpoint(folder: Path, state: State, history: History, config_hash: s
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
+    for table in state.paged:
+        table.pin()
     for older in folder.glob("round-*"):
         if older != target:
             shutil.rmtree(older, ignore_errors=True)
 
 
-def load_checkpoint(folder: Path, method: str, config_hash: str) -> tuple[State, History] | None:
+def load_checkpoint(folder: Path, method: str, origin: Origin) -> tuple[State, History] | None:
     """The latest checkpoint, or None where there is none."""
     complete = sorted(folder.glob("round-*"))
     if not complete:
@@ -60,23 +77,32 @@ def load_checkpoint(folder: Path, method: str, config_hash: str) -> tuple[State,
     latest = complete[-1]
     try:
         manifest = json.loads((latest / "manifest.json").read_text(encoding="utf-8"))
-        damaged = [
-            name
-            for name, expected in manifest["sha256"].items()
-            if digest(latest / name) != expected
-        ]
-    except (OSError, ValueError, KeyError) as error:
-        raise RunError(_damaged(latest, str(error))) from error
+        damaged = [name for name in FILES if digest(latest / name) != manifest["sha256"][name]]
+        done = int(manifest["round"])
+        found = Origin(manifest["configuration"], manifest["data"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunError(_damaged(latest, f"manifest.json: {error}")) from error
     if damaged:
         raise RunError(_damaged(latest, f"{damaged[0]} does not match its checksum"))
-    if manifest["configuration"] != config_hash:
+    if found.configuration != origin.configuration:
         raise RunError(
             f"{latest} belongs to another configuration. Resume with the config.toml of its run "
             "folder, or choose another --out."
         )
-    state = State.from_tensors(manifest["round"], load_file(latest / "state.safetensors"))
+    if found.data != origin.data:
+        raise RunError(
+            f"The fleet is not the one that {latest} was trained on: its data has changed. Put it "
+            "back, or start anew with another --out."
+        )
+    tensors = load_file(latest / "state.safetensors")
+    state = State.from_tensors(done, tensors, memory_folder(folder))
     tables = {name: read_table(latest, name).to_pylist() for name in HISTORY}
     return state, History(method, **tables)
+
+
+def memory_folder(folder: Path) -> Path:
+    """Where tables too large for memory are, beside the checkpoints that refer to them."""
+    return folder / "memory"
 
 
 def _damaged(folder: Path, why: str) -> str:

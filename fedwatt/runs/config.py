@@ -6,6 +6,9 @@ seeds = [1, 2, 3]
 [model]            the network
 [training]         rounds, participation, local work
 [availability]     churn, lost replies, device speeds
+[asynchronous]     a buffer in place of rounds
+[terrain]          the elevation field, where features ask for one
+[personal]         fine-tuning in each vehicle after the rounds
 [[method]]         one table for each method: name, label, its hyperparameters, its own rate
 """
 
@@ -18,10 +21,12 @@ from typing import Any
 import tomli_w
 
 from fedwatt.errors import SettingError, check, unknown
-from fedwatt.federation import Availability, Training
+from fedwatt.federation import Asynchronous, Availability, Training
 from fedwatt.fleet import DataSettings
 from fedwatt.methods import Method, get
+from fedwatt.personal import Personal
 from fedwatt.settings import convert, from_table, to_table
+from fedwatt.terrain import TerrainSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +85,9 @@ class RunConfig:
     model: ModelChoice = ModelChoice()
     training: Training = Training()
     availability: Availability = Availability()
+    asynchronous: Asynchronous = Asynchronous()
+    terrain: TerrainSettings = TerrainSettings()
+    personal: Personal = Personal()
 
     def __post_init__(self) -> None:
         labels = [choice.label for choice in self.methods]
@@ -89,6 +97,12 @@ class RunConfig:
                 f"Two methods are called '{twice[0]}'. Give each [[method]] its own label."
             )
         check(self, "methods", bool(labels), "one or more")
+        for choice in self.methods:
+            fault = choice.method.server.sampling_fault(
+                self.training.sampling, self.training.participation
+            )
+            if fault:
+                raise SettingError(f"Method '{choice.label}': {fault}")
         different = len(set(self.seeds)) == len(self.seeds) >= 1
         check(self, "seeds", different, "one or more different whole numbers")
         check(self, "device", self.device in ("auto", "cpu", "cuda"), "'auto', 'cpu' or 'cuda'")
@@ -100,6 +114,9 @@ SECTIONS: dict[str, type] = {
     "model": ModelChoice,
     "training": Training,
     "availability": Availability,
+    "asynchronous": Asynchronous,
+    "terrain": TerrainSettings,
+    "personal": Personal,
 }
 
 
@@ -110,8 +127,11 @@ def choose(table: Mapping[str, Any]) -> MethodChoice:
         raise SettingError('A [[method]] table needs a name, such as name = "fedavg".')
     name = convert(table.pop("name"), str, "method.name")
     label = convert(table.pop("label", name), str, f"{name}.label")
-    if not label or "/" in label or label.startswith("."):
-        raise SettingError(f"The label '{label}' must be a plain name without '/'.")
+    if not label.isprintable() or "/" in label or label[:1] in ("", ".") or len(label) > 100:
+        raise SettingError(
+            f"The label {label!r} must be a plain name of at most 100 characters, without '/' and "
+            "not beginning with '.': it names a folder."
+        )
     own: dict[str, Any] = {}
     for setting, kind in (("rate", float), ("schedule", str)):
         if setting in table:
@@ -132,12 +152,9 @@ def from_toml(text: str, where: str = "the configuration") -> RunConfig:
 
 def from_tables(table: Mapping[str, Any]) -> RunConfig:
     """The configuration in a parsed TOML document."""
-    known = ("seeds", "device", *SECTIONS, "method")
-    for name in table:
-        if name not in known:
-            raise SettingError(unknown("section or key", name, known))
+    refuse_misshapen(table)
     given: dict[str, Any] = {
-        name: from_table(kind, _section(table, name), name)
+        name: from_table(kind, table[name], name)
         for name, kind in SECTIONS.items()
         if name in table
     }
@@ -146,18 +163,21 @@ def from_tables(table: Mapping[str, Any]) -> RunConfig:
     if "device" in table:
         given["device"] = convert(table["device"], str, "device")
     if "method" in table:
-        methods = table["method"]
-        if not isinstance(methods, list) or not all(isinstance(m, dict) for m in methods):
-            raise SettingError("Methods are written as [[method]] tables, in double brackets.")
-        given["methods"] = tuple(choose(method) for method in methods)
+        given["methods"] = tuple(choose(method) for method in table["method"])
     return RunConfig(**given)
 
 
-def _section(table: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    if not isinstance(table[name], dict):
-        raise SettingError(f"'{name}' is a section: write its settings below [{name}].")
-    section: Mapping[str, Any] = table[name]
-    return section
+def refuse_misshapen(table: Mapping[str, Any]) -> None:
+    """Raise unless a document has the sections of a configuration, and tables where they belong."""
+    known = ("seeds", "device", *SECTIONS, "method")
+    for name, value in table.items():
+        if name not in known:
+            raise SettingError(unknown("section or key", name, known))
+        if name in SECTIONS and not isinstance(value, dict):
+            raise SettingError(f"'{name}' is a section: write its settings below [{name}].")
+    methods = table.get("method", [])
+    if not isinstance(methods, list) or not all(isinstance(m, dict) for m in methods):
+        raise SettingError("Methods are written as [[method]] tables, in double brackets.")
 
 
 def to_tables(config: RunConfig) -> dict[str, Any]:
@@ -184,15 +204,17 @@ def to_toml(config: RunConfig) -> str:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """The TOML document in a file, parsed and not yet checked."""
+    """The TOML document in a file: of the right shape, its values not yet checked."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise SettingError(f"There is no configuration file '{path}'.") from error
     except (OSError, UnicodeDecodeError) as error:
         raise SettingError(f"Cannot read the configuration file '{path}': {error}.") from error
     except tomllib.TOMLDecodeError as error:
         raise SettingError(f"'{path}' is not valid TOML: {error}.") from error
+    refuse_misshapen(table)
+    return table
 
 
 def override(table: dict[str, Any], assignments: Sequence[str]) -> dict[str, Any]:

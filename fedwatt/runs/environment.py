@@ -30,10 +30,7 @@ def describe_fleet(fleet: Fleet) -> dict[str, Any]:
         "vehicles": len(fleet.clients),
         "held_out": [client.name for client in fleet.clients if client.held_out],
         "features": list(fleet.features),
-        "windows": {
-            split: sum(len(client.ends[split]) for client in fleet.clients)
-            for split in ("train", "validation", "test")
-        },
+        "windows": {split: fleet.windows(split) for split in ("train", "validation", "test")},
         "labels": {
             "measured": sum(not client.simulated for client in fleet.clients),
             "simulated": sum(client.simulated for client in fleet.clients),

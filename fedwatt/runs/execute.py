@@ -3,18 +3,21 @@
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from torch import Tensor
 
 from fedwatt.errors import RunError
-from fedwatt.federation import Federation, History, RoundRecord, State
+from fedwatt.federation import Buffered, Federation, History, RoundRecord, State
 from fedwatt.federation.records import Row
 from fedwatt.fleet import Fleet
 from fedwatt.models import get_model
-from fedwatt.runs.checkpoint import load_checkpoint, save_checkpoint
+from fedwatt.personal import personalise
+from fedwatt.privacy import Budget, budget
+from fedwatt.runs.checkpoint import Origin, load_checkpoint, memory_folder, save_checkpoint
 from fedwatt.runs.config import MethodChoice, RunConfig, from_toml, to_toml
 from fedwatt.runs.environment import (
     describe_environment,
@@ -58,19 +61,35 @@ def execute(
     A checkpoint is written at most every `checkpoint_seconds` and whenever training stops.
     """
     started = datetime.now(UTC)
-    claim(config, out, resume)
-    fleet = open_fleet(config.fleet, config.data)
+    refuse_other_run(config, out, resume)
+    fleet = open_fleet(config.fleet, config.data, config.terrain)
+    for choice in config.methods:
+        federation_for(config, choice, fleet).check(choice.method)
+    budgets = {choice.label: budget_for(config, choice, fleet) for choice in config.methods}
+    # Only now, with the data at hand: a run that cannot begin leaves no folder behind.
+    write_text(out / "config.toml", to_toml(config))
     observer.fleet_ready(fleet)
     histories, states = [], []
+    personal: list[Row] = []
     for choice in config.methods:
-        federation = federation_for(config, choice, fleet)
         folder = out / "checkpoint" / choice.label
+        federation = federation_for(config, choice, fleet, memory_folder(folder))
         state, history = _train(
-            federation, choice, folder, observer, run_hash(config), checkpoint_seconds
+            federation,
+            choice,
+            folder,
+            observer,
+            Origin(run_hash(config), fleet.data_hash()),
+            checkpoint_seconds,
+            budgets[choice.label],
         )
         histories.append(history)
         states.append(state)
-        _write_results(config, out, fleet, histories, states)
+        if config.personal.enabled:
+            own = personalise(federation, state.best_weights, config.personal)
+            label = {"method": choice.label, "model": "personal"}
+            personal += [label | row for row in federation.prediction_rows(own.predictions)]
+        _write_results(config, out, fleet, histories, states, personal)
     hashes = fleet_hashes(fleet) | {
         "participation": {h.method: participation_hashes(h.clients) for h in histories}
     }
@@ -80,24 +99,25 @@ def execute(
         "seeds": list(config.seeds),
         "hashes": hashes,
         "fleet": describe_fleet(fleet),
+        "privacy": {label: asdict(own) for label, own in budgets.items() if own is not None},
     }
     write_text(out / "environment.json", json.dumps(environment, indent=2))
 
 
-def claim(config: RunConfig, out: Path, resume: bool) -> None:
-    """Make `out` the folder of this configuration, or refuse."""
+def refuse_other_run(config: RunConfig, out: Path, resume: bool) -> None:
+    """Raise if `out` holds a run that this one would overwrite or could not continue."""
     path = out / "config.toml"
-    if path.exists():
-        if not resume:
-            raise RunError(
-                f"{out} already holds a run. Continue it with --resume, or choose another --out."
-            )
-        if run_hash(from_toml(path.read_text(encoding="utf-8"), str(path))) != run_hash(config):
-            raise RunError(
-                f"{out} holds a run with another configuration. Resume with its own config.toml, "
-                "or choose another --out."
-            )
-    write_text(path, to_toml(config))
+    if not path.exists():
+        return
+    if not resume:
+        raise RunError(
+            f"{out} already holds a run. Continue it with --resume, or choose another --out."
+        )
+    if run_hash(from_toml(path.read_text(encoding="utf-8"), str(path))) != run_hash(config):
+        raise RunError(
+            f"{out} holds a run with another configuration. Resume with its own config.toml, "
+            "or choose another --out."
+        )
 
 
 def run_hash(config: RunConfig) -> str:
@@ -105,22 +125,46 @@ def run_hash(config: RunConfig) -> str:
     return hash_of([to_toml(config)])
 
 
-def federation_for(config: RunConfig, choice: MethodChoice, fleet: Fleet) -> Federation:
-    """The federation in which a method of the run trains."""
+def federation_for(
+    config: RunConfig, choice: MethodChoice, fleet: Fleet, scratch: Path | None = None
+) -> Federation:
+    """The federation in which a method of the run trains; `scratch` as in `Federation`."""
     model = get_model(
         config.model.name,
         window=fleet.window,
         features=len(fleet.features),
         hidden=config.model.hidden,
     )
-    return Federation(
-        fleet,
-        model,
-        training=choice.training(config.training),
-        availability=config.availability,
-        seeds=config.seeds,
-        device=config.device,
+    terms: dict[str, Any] = {
+        "training": choice.training(config.training),
+        "availability": config.availability,
+        "seeds": config.seeds,
+        "device": config.device,
+        "scratch": scratch,
+    }
+    if config.asynchronous.buffer:
+        return Buffered(fleet, model, asynchronous=config.asynchronous, **terms)
+    return Federation(fleet, model, **terms)
+
+
+def budget_for(config: RunConfig, choice: MethodChoice, fleet: Fleet) -> Budget | None:
+    """What a method of the run gives away; None if it is not private. Refuses what has no ε."""
+    own = budget(
+        choice.method,
+        participation=config.training.participation,
+        population=sum(not client.held_out for client in fleet.clients),
     )
+    if own is not None:
+        own.epsilon(1)  # without the accountant a run stops here, not after its first round
+    return own
+
+
+def _spending(record: RoundRecord, own: Budget | None) -> RoundRecord:
+    """The record with the ε spent so far in its rows."""
+    if own is None:
+        return record
+    rows = [row | {"epsilon": own.epsilon(row["round"])} for row in record.rounds]
+    return replace(record, rounds=rows)
 
 
 def _train(
@@ -128,15 +172,16 @@ def _train(
     choice: MethodChoice,
     folder: Path,
     observer: Observer,
-    config_hash: str,
+    origin: Origin,
     checkpoint_seconds: float,
+    own: Budget | None,
 ) -> tuple[State, History]:
     seeds = len(federation.seeds)
-    found = load_checkpoint(folder, choice.label, config_hash)
+    found = load_checkpoint(folder, choice.label, origin)
     if found is None:
         state, record = federation.start(choice.method)
         history = History(choice.label)
-        history.add(0, seeds, record)
+        history.add(0, seeds, _spending(record, own))
     else:
         state, history = found
         state = state.to(federation.device)
@@ -145,15 +190,16 @@ def _train(
     try:
         while not federation.finished(state):
             state, record = federation.advance(choice.method, state)
+            record = _spending(record, own)
             history.add(state.round, seeds, record)
             observer.round_done(choice.label, state, record)
             if time.monotonic() - saved_at >= checkpoint_seconds:
-                save_checkpoint(folder, state, history, config_hash)
+                save_checkpoint(folder, state, history, origin)
                 saved, saved_at = state.round, time.monotonic()
     finally:
         # Reached on Ctrl-C as well: `state` and `history` hold completed rounds only.
         if saved != state.round and history.timing[-1]["round"] == state.round:
-            save_checkpoint(folder, state, history, config_hash)
+            save_checkpoint(folder, state, history, origin)
     observer.method_ends(choice.label, history)
     return state, history
 
@@ -164,11 +210,12 @@ def _write_results(
     fleet: Fleet,
     histories: Sequence[History],
     states: Sequence[State],
+    personal: Sequence[Row],
 ) -> None:
     """Tables and models of the methods trained so far."""
     for name in ("rounds", "clients", "timing"):
         write_table(out, name, [row for h in histories for row in getattr(h, name)])
-    vehicles: list[Row] = []
+    vehicles = list(personal)
     tensors: dict[str, Tensor] = {}
     for choice, state in zip(config.methods, states, strict=False):
         federation = federation_for(config, choice, fleet)
@@ -182,9 +229,10 @@ def _write_results(
 
 
 def _named(federation: Federation, prefix: str, weights: Tensor) -> dict[str, Tensor]:
-    """Each seed's tensors under "LABEL/last/seed-1/hidden1.weight"."""
+    """Each seed's tensors under "LABEL/last/seed-1/hidden1.weight"; a method's extra heads stay."""
+    layout = federation.model.layout
     return {
         f"{prefix}/seed-{seed}/{name}": part.contiguous().cpu()
         for seed, own in zip(federation.seeds, weights, strict=True)
-        for name, part in federation.model.layout.split(own).items()
+        for name, part in layout.split(own[: layout.size]).items()
     }

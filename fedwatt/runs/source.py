@@ -1,20 +1,61 @@
 """The fleet that a configuration asks for."""
 
+from collections.abc import Callable, Iterable
 from itertools import islice
 from pathlib import Path
 
-from fedwatt.fleet import DataSettings, Fleet, build_fleet, synthetic_fleet
-from fedwatt.fleet.store import fleet_source, read_fleet
+from fedwatt.errors import SettingError
+from fedwatt.fleet import DataSettings, Fleet, Vehicle, build_fleet, synthetic_vehicles
+from fedwatt.fleet.features import FEATURES, feature_names
+from fedwatt.fleet.split import held_out_vehicles
+from fedwatt.fleet.store import fleet_source, read_fleet, vehicle_folders
 from fedwatt.runs.config import Source
+from fedwatt.terrain import TerrainSettings, give_terrain, learn, with_terrain
+from fedwatt.terrain.climb import with_measured_terrain
+from fedwatt.terrain.store import read_field
 
 SYNTHETIC_VEHICLES = 20
 
 
-def open_fleet(source: Source, data: DataSettings) -> Fleet:
-    """Synthetic vehicles, or those of a stored fleet."""
+def open_fleet(source: Source, data: DataSettings, terrain: TerrainSettings | None = None) -> Fleet:
+    """Synthetic vehicles, or those of a stored fleet; with hills where a feature needs them."""
     if source.data == "synthetic":
-        vehicles = source.vehicles or SYNTHETIC_VEHICLES
-        return synthetic_fleet(vehicles=vehicles, seed=source.seed, settings=data)
-    path = Path(source.data)
-    vehicles_there = islice(read_fleet(path), source.vehicles or None)
-    return build_fleet(vehicles_there, data, fleet_source(path))
+        count = source.vehicles or SYNTHETIC_VEHICLES
+        described = f"synthetic, {count} vehicles, seed {source.seed}"
+    else:
+        described = fleet_source(Path(source.data))
+        stored = len(vehicle_folders(Path(source.data)))
+        if source.vehicles > stored:
+            raise SettingError(
+                f"The fleet {source.data} has {stored} vehicles, not the {source.vehicles} asked "
+                "for. Ask for fewer, or for 0: all of them."
+            )
+
+    def vehicles() -> Iterable[Vehicle]:
+        if source.data == "synthetic":
+            return synthetic_vehicles(count, source.seed)
+        return islice(read_fleet(Path(source.data)), source.vehicles or None)
+
+    needed = {channel for name in feature_names(data.features) for channel in FEATURES[name].needs}
+    if "climb_m" not in needed and "descent_m" not in needed:
+        return build_fleet(vehicles(), data, described)
+    return build_fleet(driven(vehicles, data, terrain or TerrainSettings()), data, described)
+
+
+def driven(
+    vehicles: Callable[[], Iterable[Vehicle]], data: DataSettings, terrain: TerrainSettings
+) -> Iterable[Vehicle]:
+    """The vehicles with climb and descent; telemetry is gone through twice rather than kept.
+
+    Vehicles that are held out contribute nothing to a field that is learned.
+    """
+    if terrain.source == "measured":
+        return (with_measured_terrain(vehicle) for vehicle in vehicles())
+    if terrain.source != "learn":
+        field = read_field(Path(terrain.source))
+        return (with_terrain(vehicle, field) for vehicle in vehicles())
+    names = [vehicle.name for vehicle in vehicles()] if data.held_out else []
+    never = held_out_vehicles(names, data.held_out, data.split_seed)
+    contributors = frozenset(names) - never if names else None
+    learned = learn(vehicles(), terrain, data, contributors=contributors)
+    return give_terrain(vehicles(), learned)

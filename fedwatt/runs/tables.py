@@ -29,7 +29,8 @@ ROUNDS: Final = _schema(
     count="seed round available participants replies lost rejected steps best_round",
     number="rate drift_mean drift_cv roughness_mean pearson spearman validation_rmse test_rmse "
     "test_mae test_mape test_wmape test_near_zero test_rmse_macro test_rmse_weighted "
-    "held_out_rmse best_validation_rmse best_test_rmse",
+    "held_out_rmse best_validation_rmse best_test_rmse epsilon clock "
+    "staleness_mean",
     flag="evaluated diverged",
 )
 """One row for each method, seed and completed round; round 0 is the initial model."""
@@ -37,7 +38,7 @@ ROUNDS: Final = _schema(
 CLIENTS: Final = _schema(
     text="method vehicle",
     count="seed round windows steps",
-    number="drift roughness pull kappa",
+    number="drift roughness pull kappa runtime staleness",
     flag="replied rejected probed",
 )
 """One row for each vehicle that was asked in a round."""
@@ -48,7 +49,8 @@ VEHICLES: Final = _schema(
     number="rmse mae mape wmape near_zero",
     flag="held_out",
 )
-"""Test errors of the final ("last") and the best-validated ("best") models."""
+"""Test errors of the final ("last") and the best-validated ("best") models, and of the models that
+vehicles made of the best one for themselves ("personal")."""
 
 TIMING: Final = _schema(
     text="method",

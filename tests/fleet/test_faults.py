@@ -30,6 +30,7 @@ def test_only_the_channel_in_training_trips_changes(kind):
             same = np.array_equal(values, after.channels[channel])
             assert same != (channel == touched and split_of[before.name] == "train")
     assert made.facts["fault"] == {"kind": kind, "size": 0.5, "channel": touched}
+    assert made.facts["spoiled_split"] == {"split": [0.7, 0.1, 0.2], "split_seed": 0, "window": 60}
 
 
 def test_label_noise_is_as_large_as_asked_over_a_minute():

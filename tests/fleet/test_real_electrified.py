@@ -1,8 +1,5 @@
 """Real speed traces of cars without pack signals, where they are at hand, electrified."""
 
-import os
-from pathlib import Path
-
 import numpy as np
 import polars as pl
 import pytest
@@ -10,21 +7,17 @@ import pytest
 from fedwatt.fleet import DataSettings, build_fleet
 from fedwatt.fleet.electrified import electrified_vehicles
 from fedwatt.telemetry import import_ved
+from tests.real_data import real_file
 
 
 @pytest.fixture(scope="module")
 def recordings(tmp_path_factory):
     """Three hybrid or petrol cars of VED."""
-    root = Path(__file__).parents[2]
-    for folder in (os.environ.get("FEDWATT_DATA"), root.parent / "shared" / "data"):
-        file = Path(folder or "") / "ved" / "HEV_ICE_speed.parquet"
-        if folder and file.is_file():
-            some = tmp_path_factory.mktemp("ved") / "some.parquet"
-            table = pl.scan_parquet(file)
-            few = table.select(pl.col("VehId").unique().sort()).head(4).collect()["VehId"]
-            table.filter(pl.col("VehId").is_in(few.to_list())).collect().write_parquet(some)
-            return list(import_ved([some], powertrain=("hev", "ice"), unlabelled=True))
-    pytest.skip("real VED files are absent: set FEDWATT_DATA to the folder that holds ved/")
+    some = tmp_path_factory.mktemp("ved") / "some.parquet"
+    table = pl.scan_parquet(real_file("ved/HEV_ICE_speed.parquet"))
+    few = table.select(pl.col("VehId").unique().sort()).head(4).collect()["VehId"]
+    table.filter(pl.col("VehId").is_in(few.to_list())).collect().write_parquet(some)
+    return list(import_ved([some], powertrain=("hev", "ice"), unlabelled=True))
 
 
 @pytest.mark.parametrize(("kind", "low", "high"), [("passenger", 90, 280), ("truck", 200, 800)])

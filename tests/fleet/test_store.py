@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 from urllib.parse import unquote
 
 import numpy as np
@@ -81,9 +82,12 @@ def test_deleting_a_folder_takes_the_vehicle_out(stored):
     assert load_fleet(stored, SHORT).names == ("car-10",)
 
 
-def test_writing_a_vehicle_again_replaces_it(stored):
+def test_writing_a_vehicle_again_replaces_it(stored, monkeypatch):
     write_vehicle(stored / "car-9", make_vehicle("car-9", (20, 21, 22)))
     assert [trip.seconds for trip in read_vehicle(stored / "car-9").trips] == [20, 21, 22]
+    monkeypatch.chdir(stored / "car-9")
+    write_vehicle(Path(), make_vehicle("car-9", (30, 31, 32)))
+    assert [trip.seconds for trip in read_vehicle(stored / "car-9").trips] == [30, 31, 32]
 
 
 @settings(max_examples=200)
@@ -110,6 +114,30 @@ def test_a_failing_source_leaves_nothing_behind(tmp_path):
 
 
 def test_a_failing_write_keeps_the_old_vehicle(stored):
+    vehicle = replace(make_vehicle("car-9"), facts={"mass_kg": float("nan")})
+    with pytest.raises(DataError, match="finite JSON"):
+        write_vehicle(stored / "car-9", vehicle)
+    assert same_trips(read_vehicle(stored / "car-9"), make_vehicle("car-9"))
+    assert sorted(entry.name for entry in stored.iterdir()) == ["car-10", "car-9", "fleet.json"]
+
+
+def test_a_failing_second_rename_puts_the_old_vehicle_back(stored, monkeypatch):
+    rename = Path.rename
+
+    def fails(self, target):
+        if self.name.endswith(".partial"):
+            raise OSError("the disk went away")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", fails)
+    with pytest.raises(DataError, match="the disk went away"):
+        write_vehicle(stored / "car-9", make_vehicle("car-9", (20, 21, 22)))
+    assert same_trips(read_vehicle(stored / "car-9"), make_vehicle("car-9"))
+    assert sorted(entry.name for entry in stored.iterdir()) == ["car-10", "car-9", "fleet.json"]
+
+
+def test_a_writer_stopped_between_the_renames_loses_nothing(stored):
+    (stored / "car-9").rename(stored / ".car-9.old")  # as a kill leaves it
     vehicle = replace(make_vehicle("car-9"), facts={"mass_kg": float("nan")})
     with pytest.raises(DataError, match="finite JSON"):
         write_vehicle(stored / "car-9", vehicle)
@@ -150,10 +178,16 @@ except DataError as problem:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_empty_folder_may_be_filled(tmp_path):
+def test_an_empty_folder_may_be_filled(tmp_path, monkeypatch):
     (tmp_path / "fleet").mkdir()
-    write_fleet(tmp_path / "fleet", [make_vehicle()], "toys")
+    monkeypatch.chdir(tmp_path / "fleet")
+    with pytest.raises(DataError, match="no vehicles"):
+        write_fleet(Path(), [], "toys")
+    assert list(Path().iterdir()) == []
+    write_fleet(Path(), [make_vehicle()], "toys")
     assert len(list(read_fleet(tmp_path / "fleet"))) == 1
+    assert Path().samefile(tmp_path / "fleet")  # whoever stands in it still does
+    assert sorted(entry.name for entry in Path().iterdir()) == ["car", "fleet.json"]
 
 
 def truncate(file):
@@ -164,6 +198,17 @@ def drop_last_trip(file):
     about = json.loads(file.read_text())
     about["trips"].pop()
     file.write_text(json.dumps(about))
+
+
+def lengthen(*seconds):
+    """Damage that adds trips of these lengths."""
+
+    def damage(file):
+        about = json.loads(file.read_text())
+        about["trips"] += [{"name": f"more {s}", "seconds": s} for s in seconds]
+        file.write_text(json.dumps(about))
+
+    return damage
 
 
 def drop_name(file):
@@ -186,6 +231,9 @@ def drop_name(file):
         ("vehicle.json", lambda f: f.write_text('{"format": 2}'), "not of format 1"),
         ("vehicle.json", drop_name, "vehicle.json is damaged: KeyError('name')"),
         ("vehicle.json", drop_last_trip, "does not hold the 4 trips (36 s)"),
+        # Refused by their sums: names for as many seconds would not fit in memory.
+        ("vehicle.json", lengthen(10**15), "does not hold the 6 trips"),
+        ("vehicle.json", lengthen(10**15, -(10**15)), "does not hold the 7 trips"),
     ],
 )
 def test_damage_gives_one_clear_sentence(stored, file, damage, message):

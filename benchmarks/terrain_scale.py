@@ -1,0 +1,131 @@
+"""How far the field goes: a million nodes of 10,000 vehicles, and one vehicle's year of driving.
+
+    python benchmarks/terrain_scale.py
+
+Vehicles drive straight stretches over an invented plain of hills 82 km wide; their residuals are
+the true climbs and noise. Writes results/terrain_scale.json.
+Times are of one core at work; other processes do not count.
+"""
+
+import json
+import resource
+import time
+from pathlib import Path
+
+import numpy as np
+
+from fedwatt.fleet import DataSettings, Trip, Vehicle
+from fedwatt.randomness import generator
+from fedwatt.terrain.grid import Grid
+from fedwatt.terrain.power import Residual, residual
+from fedwatt.terrain.solve import solve_field
+from fedwatt.terrain.statistics import add, contribution
+from fedwatt.terrain.survey import Survey, survey
+
+RESULTS = Path(__file__).resolve().parents[1] / "results" / "terrain_scale.json"
+GRID = Grid(cell_m=80.0)
+VEHICLES, SIDE_M = 10_000, 82_000.0
+TRIPS, SEGMENTS, SEGMENT_M = 10, 100, 100.0
+GROUP = 500
+DEGREE_M = 6_371_000 * np.pi / 180
+LATITUDE, LONGITUDE = 45.0, 8.0
+NOISE_WH = 8.0
+WH_PER_M = 4.4
+
+
+def hills_m(east_m: np.ndarray, north_m: np.ndarray) -> np.ndarray:
+    return 40 * np.sin(east_m / 900) * np.cos(north_m / 1300) + 150 * np.sin(north_m / 9000)
+
+
+def degrees(east_m: np.ndarray, north_m: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    shrink = np.cos(np.radians(LATITUDE))
+    return LATITUDE + north_m / DEGREE_M, LONGITUDE + east_m / (DEGREE_M * shrink)
+
+
+def driven(number: int) -> tuple[Survey, Residual]:
+    """Segments of one vehicle: straight trips in random directions."""
+    rng = generator(0, "scale", str(number))
+    heading = rng.uniform(0, 2 * np.pi, (TRIPS, 1))
+    start = rng.uniform(0, SIDE_M, (2, TRIPS, 1))
+    along = SEGMENT_M * np.arange(SEGMENTS + 1)
+    east = np.abs(start[0] + along * np.cos(heading))
+    north = np.abs(start[1] + along * np.sin(heading))
+    east, north = (np.where(p > SIDE_M, 2 * SIDE_M - p, p) for p in (east, north))
+    climb = np.diff(hills_m(east, north), axis=1).ravel()
+    latitude, longitude = degrees(east.ravel(), north.ravel())
+    keys, weights = (p.reshape(TRIPS, SEGMENTS + 1, 4) for p in GRID.corners(latitude, longitude))
+    both = np.concatenate([keys[:, 1:], keys[:, :-1]], axis=2).reshape(-1, 8)
+    signed = np.concatenate([weights[:, 1:], -weights[:, :-1]], axis=2).reshape(-1, 8)
+    energy = WH_PER_M * climb + NOISE_WH * rng.standard_normal(len(climb))
+    one = Survey(np.zeros((len(climb), 0)), energy, both, signed, np.ones(len(climb), bool), 4.4)
+    return one, Residual(energy, np.full(len(climb), WH_PER_M), NOISE_WH)
+
+
+def million_nodes() -> dict:
+    """Adding and solving, without the vehicles' own work."""
+    adding, sums = 0.0, []
+    for first in range(0, VEHICLES, GROUP):
+        messages = [contribution(*driven(n)) for n in range(first, first + GROUP)]
+        began = time.process_time()
+        # Sums join what is there as they come in; the server never holds all messages.
+        sums = [add([*sums, *messages])]
+        adding += time.process_time() - began
+        del messages
+    began = time.process_time()
+    field = solve_field(GRID, sums[0], prior_grade=0.03)
+    solving = time.process_time() - began
+    latitude, longitude = GRID.positions(field.keys)
+    north = (latitude - LATITUDE) * DEGREE_M
+    east = (longitude - LONGITUDE) * DEGREE_M * np.cos(np.radians(LATITUDE))
+    often = field.passes >= 5
+    found = np.corrcoef(field.elevation_m[often], hills_m(east, north)[often])[0, 1]
+    return {
+        "vehicles": VEHICLES,
+        "nodes": field.nodes,
+        "pairs": len(sums[0].value),
+        "adding_s": round(adding, 1),
+        "solving_s": round(solving, 1),
+        "correlation_with_truth": round(float(found), 4),
+        "peak_memory_gb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6, 2),
+    }
+
+
+def a_year() -> dict:
+    """Surveying and summing 15,000 km: 700 trips of 30 minutes among 40 routes."""
+    rng = generator(0, "a year")
+    routes = []
+    for _ in range(40):
+        turns = np.cumsum(rng.normal(0, 0.02, 1800))
+        speed = 12 + 6 * np.sin(np.arange(1800) / 40 + rng.uniform(0, 6))
+        routes.append((np.cumsum(speed * np.cos(turns)), np.cumsum(speed * np.sin(turns)), speed))
+    trips = []
+    for number in range(700):
+        east, north, speed = routes[rng.integers(len(routes))]
+        rise = np.diff(hills_m(east, north), prepend=hills_m(east[:1], north[:1]))
+        latitude, longitude = degrees(east, north)
+        energy = 0.2 * speed + WH_PER_M * rise + rng.standard_normal(len(speed))
+        channels = {"speed_mps": speed, "energy_wh": energy}
+        channels |= {"latitude_deg": latitude, "longitude_deg": longitude}
+        trips.append(Trip(f"trip-{number}", channels))
+    vehicle = Vehicle("year", tuple(trips))
+    data = DataSettings(features="speed", split=(0.998, 0.001, 0.001))
+    began = time.process_time()
+    one = survey(vehicle, GRID, 8, data)
+    message = contribution(one, residual(one)).to_bytes()
+    return {
+        "hours": round(sum(t.seconds for t in trips) / 3600),
+        "kilometres": round(sum(t.channels["speed_mps"].sum() for t in trips) / 1000),
+        "seconds": round(time.process_time() - began, 2),
+        "message_mb": round(len(message) / 1e6, 2),
+    }
+
+
+def main() -> None:
+    results = {"a year of one vehicle": a_year(), "a million nodes": million_nodes()}
+    RESULTS.parent.mkdir(exist_ok=True)
+    RESULTS.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    print(json.dumps(results, indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+"""Fine-tune the global model in every vehicle, all vehicles in one stack.
+
+A vehicle starts from the global model, takes plain gradient steps on its own training windows at
+each candidate rate, looks at its own validation windows after each candidate number of steps, and
+keeps the best of these and the global model itself. Nothing leaves the vehicle. The stack is the
+engine's own (`train_stack` with no rules), so any method's model can be made personal.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedwatt.federation import Federation
+from fedwatt.federation.batches import batch_order, stack_batches
+from fedwatt.federation.evaluate import predict
+from fedwatt.federation.local import train_stack
+from fedwatt.federation.pool import Windows
+from fedwatt.methods.rule import Batch, Start
+from fedwatt.metrics import Stopwatch
+from fedwatt.personal.settings import Personal
+
+STACK = 128
+"""Vehicles fine-tuned together; bounds memory whatever the size of the fleet."""
+AFTER_THE_ROUNDS = -1
+"""Round number of the batches: a stream of its own, apart from every round's."""
+
+
+@dataclass(frozen=True, eq=False)
+class Personalised:
+    """What fine-tuning led to, [R, K] unless said otherwise.
+
+    predictions   scaled predictions of each vehicle's own model on the test windows, [R, W]
+    rate, steps   what each vehicle chose; 0 where it kept the global model
+    """
+
+    predictions: NDArray[np.float64]
+    rate: NDArray[np.float64]
+    steps: NDArray[np.int64]
+
+
+def personalise(federation: Federation, weights: Tensor, settings: Personal) -> Personalised:
+    """Personal models of every vehicle, held-out ones included, from global ones [R, D]."""
+    weights = weights[:, : federation.model.layout.size]
+    runs, vehicles = len(weights), len(federation.fleet.clients)
+    test = federation.pool.test
+    result = Personalised(
+        np.empty((runs, len(test.starts))),
+        np.zeros((runs, vehicles)),
+        np.zeros((runs, vehicles), dtype=np.int64),
+    )
+    for run in range(runs):
+        for first in range(0, vehicles, STACK):
+            stack = range(first, min(first + STACK, vehicles))
+            for vehicle, own, rate, steps in _chosen(federation, weights, run, stack, settings):
+                result.rate[run, vehicle], result.steps[run, vehicle] = rate, steps
+                where = slice(test.offsets[vehicle], test.offsets[vehicle + 1])
+                predicted = predict(
+                    federation.model, own[None], federation.pool, _of(test, vehicle)
+                )
+                result.predictions[run, where] = predicted[0]
+    return result
+
+
+def _chosen(
+    federation: Federation, weights: Tensor, run: int, stack: Sequence[int], settings: Personal
+) -> Iterator[tuple[int, Tensor, float, int]]:
+    """(vehicle, its best weights [D], rate, steps) for each vehicle of a stack."""
+    anchor = weights[run].expand(len(stack), -1).contiguous()
+    best, tuned = anchor.clone(), [(0.0, 0)] * len(stack)
+    error = _validation(federation, anchor, stack)
+    for rate in settings.rates:
+        for steps, candidate in _trained(federation, anchor, run, stack, rate, settings):
+            new = _validation(federation, candidate, stack)
+            for row in np.flatnonzero(new < error).tolist():
+                best[row], error[row], tuned[row] = candidate[row], new[row], (rate, steps)
+    for row, vehicle in enumerate(stack):
+        yield vehicle, best[row], *tuned[row]
+
+
+def _trained(
+    federation: Federation,
+    anchor: Tensor,
+    run: int,
+    stack: Sequence[int],
+    rate: float,
+    settings: Personal,
+) -> Iterator[tuple[int, Tensor]]:
+    """The stack's weights [P, D] after each candidate number of steps at one rate."""
+    pool, clients = federation.pool, federation.fleet.clients
+    orders = [
+        batch_order(
+            federation.seeds[run],
+            AFTER_THE_ROUNDS,
+            clients[vehicle].name,
+            windows=pool.train.count(vehicle),
+            steps=settings.steps[-1],
+            batch=settings.batch,
+        )
+        for vehicle in stack
+    ]
+    here = anchor
+    for done, steps in pairwise((0, *settings.steps)):
+        part = [order[done:steps] for order in orders]
+        start = _start(federation, here, rate, stack, steps - done)
+        batches = stack_batches(pool, pool.train, list(stack), part)
+        work = [steps - done] * len(stack)
+        here = here + train_stack((), (), start, batches, work, Stopwatch())
+        yield steps, here
+
+
+def _start(
+    federation: Federation, anchor: Tensor, rate: float, stack: Sequence[int], steps: int
+) -> Start:
+    """A round of no method: no rule will ask for any of what is empty here."""
+
+    def nothing(row: int, size: int, purpose: str) -> Batch:
+        raise AssertionError("fine-tuning has no rule that probes")
+
+    def nowhere(row: int, count: int) -> Tensor:
+        raise AssertionError("fine-tuning has no rule that probes")
+
+    ones = torch.ones(len(stack), dtype=torch.float64, device=anchor.device)
+    return Start(
+        round=AFTER_THE_ROUNDS,
+        vehicles=tuple(federation.fleet.clients[vehicle].name for vehicle in stack),
+        rate=rate,
+        anchor=anchor,
+        broadcast={},
+        steps=torch.full((len(stack),), steps, device=anchor.device),
+        relative_size=ones,
+        speed=ones,
+        model=federation.model,
+        loss=federation.loss,
+        probe_batch=nothing,
+        probe_directions=nowhere,
+    )
+
+
+def _validation(
+    federation: Federation, weights: Tensor, stack: Sequence[int]
+) -> NDArray[np.float64]:
+    """Mean squared error [P] of each vehicle's own row of `weights` on its validation windows."""
+    windows, pool = federation.pool.validation, federation.pool
+    errors = []
+    for row, vehicle in enumerate(stack):
+        own = _of(windows, vehicle)
+        predicted = predict(federation.model, weights[row : row + 1], pool, own)[0]
+        error = float(np.mean((predicted - own.labels.double().cpu().numpy()) ** 2))
+        # A diverged candidate is worse than anything; NaN would compare as neither.
+        errors.append(error if np.isfinite(error) else np.inf)
+    return np.array(errors)
+
+
+def _of(windows: Windows, vehicle: int) -> Windows:
+    """One vehicle's windows of a split."""
+    where = slice(int(windows.offsets[vehicle]), int(windows.offsets[vehicle + 1]))
+    starts = windows.starts[where]
+    return Windows(starts, windows.labels[where], np.array([0, len(starts)]))

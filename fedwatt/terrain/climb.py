@@ -1,0 +1,96 @@
+"""Climb and descent of every second of a trip, from positions and a field.
+
+The policy where something is missing: in a gap (no fix, a tunnel, ground the field does not know)
+the difference between its ends is spread over the metres the wheels rolled, provided both ends are
+in one region and the grade is one a road can have; otherwise the road counts as level, which is
+what a model without terrain assumes. Wheels that stand do not climb, whatever the position does: a
+parked vehicle's fix wanders, and a ferry carries the vehicle.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from fedwatt.errors import DataError
+from fedwatt.fleet.trip import FloatArray, Trip, Vehicle
+from fedwatt.terrain.field import Field
+from fedwatt.terrain.grid import IntArray
+from fedwatt.terrain.positions import trusted_positions
+
+STANDING_MPS = 0.3
+STEEPEST = 0.2
+SLACK_M = 1.0
+
+
+def with_terrain(vehicle: Vehicle, field: Field) -> Vehicle:
+    """The vehicle with channels `climb_m` and `descent_m` in all its trips."""
+    return replace(vehicle, trips=tuple(_climbing(t, trip_rise_m(t, field)) for t in vehicle.trips))
+
+
+def _climbing(trip: Trip, rise: FloatArray) -> Trip:
+    up, down = np.maximum(rise, 0.0), np.maximum(-rise, 0.0)
+    return Trip(trip.name, {**trip.channels, "climb_m": up, "descent_m": down})
+
+
+def with_measured_terrain(vehicle: Vehicle) -> Vehicle:
+    """The vehicle with `climb_m` and `descent_m` from its channel `elevation_m` (eVED, a DEM)."""
+    for trip in vehicle.trips:
+        if "elevation_m" not in trip.channels:
+            raise DataError(
+                f"Vehicle '{vehicle.name}', trip '{trip.name}' has no channel 'elevation_m'. "
+                "Import recordings with elevation, or let the fleet learn its hills."
+            )
+
+    def measured(trip: Trip) -> Trip:
+        elevation_m = trip.channels["elevation_m"]
+        one_region = np.zeros(trip.seconds, dtype=np.int64)
+        return _climbing(trip, rise_m(elevation_m, one_region, trip.channels["speed_mps"]))
+
+    return replace(vehicle, trips=tuple(measured(trip) for trip in vehicle.trips))
+
+
+def trip_rise_m(trip: Trip, field: Field) -> FloatArray:
+    """Metres gained in each second of a trip, + uphill, [seconds]."""
+    latitude_deg, longitude_deg, trusted = trusted_positions(trip)
+    elevation_m, region = field.read(latitude_deg, longitude_deg)
+    elevation_m = np.where(trusted, elevation_m, np.nan)
+    return rise_m(elevation_m, region, trip.channels["speed_mps"])
+
+
+def rise_m(elevation_m: FloatArray, region: IntArray, speed_mps: FloatArray) -> FloatArray:
+    """Metres gained during each second, [seconds], from elevations that may be NaN.
+
+    Second t's share is what was gained since second t-1.
+
+    >>> level, same = np.zeros(4, dtype=np.int64), np.full(4, 10.0)
+    >>> rise_m(np.array([5.0, 5.5, np.nan, 4.5]), level, same)
+    array([ 0. ,  0.5, -0.5, -0.5])
+    >>> rise_m(np.array([5.0, 5.5, 9.5, 9.0]), level, same)  # 4 m up within 10 m is no road
+    array([ 0. ,  0.5,  0. , -0.5])
+    """
+    rise = np.zeros(len(elevation_m))
+    known = np.flatnonzero(np.isfinite(elevation_m))
+    if len(known) < 2:
+        return rise
+    rolled_m = np.cumsum(np.nan_to_num(speed_mps))
+    before, after = known[:-1], known[1:]
+    gained_m = elevation_m[after] - elevation_m[before]
+    metres = rolled_m[after] - rolled_m[before]
+    road = (region[after] == region[before]) & (np.abs(gained_m) <= STEEPEST * metres + SLACK_M)
+    # A gap's gain is spread over its metres; between neighbours that is the gain itself.
+    per_metre = np.where(road & (metres > 0), gained_m / np.where(metres > 0, metres, 1.0), 0.0)
+    following = np.searchsorted(known, np.arange(len(rise))) - 1
+    inside = (following >= 0) & (np.arange(len(rise)) <= known[-1])
+    rise[inside] = per_metre[following[inside]] * np.nan_to_num(speed_mps[inside])
+    # The wheels' metres can be few while a fix drifts; standing is standing.
+    return np.where(np.nan_to_num(speed_mps) < STANDING_MPS, 0.0, rise)
+
+
+def grade(rise: FloatArray, speed_mps: FloatArray) -> FloatArray:
+    """Rise over run of each second, [seconds]; level where the wheels stand.
+
+    >>> grade(np.array([0.5, 0.1]), np.array([10.0, 0.0]))
+    array([0.05, 0.  ])
+    """
+    moving = speed_mps >= STANDING_MPS
+    return np.where(moving, rise / np.where(moving, speed_mps, 1.0), 0.0)

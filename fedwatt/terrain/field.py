@@ -1,0 +1,77 @@
+"""Elevations at the nodes of a grid, and what a position reads from them.
+
+A field is known up to a constant for each *region*, a connected piece of driven ground: energy
+tells how much higher one place is than another, not how high. Differences across regions therefore
+mean nothing, and `climb` never takes one.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedwatt.fleet.trip import FloatArray
+from fedwatt.terrain.grid import Grid, IntArray
+
+NEGLIGIBLE_WEIGHT = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class Field:
+    """Elevations of `nodes` nodes, ascending by key.
+
+    `region` numbers the connected pieces; `passes` is how many segments met a node (an estimate
+    where shared), `vehicles` how many vehicles contributed to it.
+    """
+
+    grid: Grid
+    keys: IntArray
+    elevation_m: FloatArray
+    region: IntArray
+    passes: FloatArray
+    vehicles: IntArray
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes are known."""
+        return len(self.keys)
+
+    def read(
+        self, latitude_deg: FloatArray, longitude_deg: FloatArray
+    ) -> tuple[FloatArray, IntArray]:
+        """Elevation [seconds], NaN where it is not known, and the region, -1 there."""
+        finite = np.isfinite(latitude_deg) & np.isfinite(longitude_deg)
+        corners, weights = self.grid.corners(
+            np.where(finite, latitude_deg, 0.0), np.where(finite, longitude_deg, 0.0)
+        )
+        index, known = find(self.keys, corners)
+        needed = weights > NEGLIGIBLE_WEIGHT
+        if not self.nodes:
+            finite = np.zeros_like(finite)
+            index = np.zeros_like(index)
+            heights = np.zeros(corners.shape)
+            regions = np.full(len(finite), -1, dtype=np.int64)
+        else:
+            heights = self.elevation_m[index]
+            regions = self.region[index[np.arange(len(index)), weights.argmax(axis=1)]]
+        sure = finite & (known | ~needed).all(axis=1)
+        elevation = np.where(needed, weights * heights, 0.0).sum(axis=1)
+        return np.where(sure, elevation, np.nan), np.where(sure, regions, -1)
+
+
+def empty_field(grid: Grid) -> Field:
+    """A field that knows nothing."""
+    none, nowhere = np.zeros(0), np.zeros(0, dtype=np.int64)
+    return Field(grid, nowhere, none, nowhere, none, nowhere)
+
+
+def find(ascending: IntArray, keys: IntArray) -> tuple[IntArray, NDArray[np.bool_]]:
+    """Place of each key in `ascending` and whether it is there; places of absent keys are valid.
+
+    >>> find(np.array([3, 5]), np.array([5, 4]))
+    (array([1, 1]), array([ True, False]))
+    """
+    index = np.minimum(np.searchsorted(ascending, keys), max(len(ascending) - 1, 0))
+    if not len(ascending):
+        return index, np.zeros(index.shape, dtype=bool)
+    return index, ascending[index] == keys

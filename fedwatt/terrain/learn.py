@@ -1,0 +1,140 @@
+"""Learn a fleet's hills in simulation: the vehicles' and the server's parts, one after the other.
+
+1. Each vehicle surveys its training trips.
+2. Which nodes may be published is agreed: those that at least k vehicles drive.
+3. Each vehicle fits its power model, and hands up sums over published nodes only.
+4. The server adds the sums, solves for elevations and publishes the field.
+5. On request 3 and 4 are repeated with residuals of a model that knows the field.
+6. Each vehicle learns the rest for itself, and keeps of all this what its validation trips bear
+   out: the shared field with its private one, the shared field alone, or none.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedwatt.fleet import DataSettings, Vehicle
+from fedwatt.terrain.climb import with_terrain
+from fedwatt.terrain.field import Field, empty_field
+from fedwatt.terrain.grid import Grid, IntArray
+from fedwatt.terrain.power import residual, validation_error_wh
+from fedwatt.terrain.private import private_field
+from fedwatt.terrain.settings import TerrainSettings
+from fedwatt.terrain.solve import solve_field
+from fedwatt.terrain.statistics import Contribution, add, contribution, touched_nodes
+from fedwatt.terrain.survey import Survey, climb_m, survey
+
+CLEAR_GAIN = 1.02
+
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """The shared field, and each vehicle's own: the shared one with its private nodes."""
+
+    shared: Field
+    own: Mapping[str, Field]
+
+
+def learn(
+    vehicles: Iterable[Vehicle],
+    settings: TerrainSettings,
+    data: DataSettings,
+    *,
+    contributors: frozenset[str] | None = None,
+) -> Learned:
+    """Fields of a fleet. Only `contributors` (None: all) take part; the others read what is shared.
+
+    With `settings.private` off, every vehicle's own field is the shared one.
+    """
+    grid = Grid(cell_m=settings.cell_m)
+    surveys: dict[str, Survey] = {}
+    judges: dict[str, Survey] = {}
+    fields: dict[str, Field] = {}
+    for vehicle in vehicles:
+        name, seconds = vehicle.name, settings.segment_s
+        fields[name] = empty_field(grid)
+        if contributors is None or name in contributors:
+            surveys[name] = survey(vehicle, grid, seconds, data)
+            judges[name] = survey(vehicle, grid, seconds, data, "validation")
+    shared = shared_field(list(surveys.values()), grid, settings)
+    for name in fields:
+        fields[name] = shared
+        if name in surveys:
+            candidates = [shared, empty_field(grid)]
+            if settings.private:
+                candidates.insert(0, own_field(surveys[name], shared, settings))
+            fields[name] = best_field(candidates, surveys[name], judges[name])
+    return Learned(shared, fields)
+
+
+def best_field(candidates: Sequence[Field], training: Survey, validation: Survey) -> Field:
+    """The field with which the vehicle's power model predicts its own validation trips best.
+
+    The first, which knows most, is given up only for a clear gain: validation trips are few. An
+    empty field is a candidate like any other: where positions are wrong, none is best.
+    """
+    errors = []
+    for field in candidates:
+        climbs = [climb_m(one, field.keys, field.elevation_m) for one in (training, validation)]
+        errors.append(validation_error_wh(training, climbs[0], validation, climbs[1]))
+    errors[0] /= CLEAR_GAIN
+    return candidates[int(np.argmin(errors))]
+
+
+def learn_shared(
+    vehicles: Iterable[Vehicle], settings: TerrainSettings, data: DataSettings
+) -> tuple[Field, int]:
+    """The field that is published, and how many nodes were driven at all."""
+    grid = Grid(cell_m=settings.cell_m)
+    surveys = [survey(vehicle, grid, settings.segment_s, data) for vehicle in vehicles]
+    return shared_field(surveys, grid, settings), len(publishable(surveys, 1))
+
+
+def shared_field(surveys: Sequence[Survey], grid: Grid, settings: TerrainSettings) -> Field:
+    """What the server publishes."""
+    published = publishable(surveys, settings.minimum_vehicles)
+    field = empty_field(grid)
+    if not len(published):
+        return field
+    for _ in range(1 + settings.refreshes):
+        sums = add([_sums(one, field, published) for one in surveys])
+        field = solve_field(grid, sums, settings.prior_grade)
+    return field
+
+
+def own_field(one: Survey, shared: Field, settings: TerrainSettings) -> Field:
+    """A vehicle's own field: private nodes learned on board, refreshed as the shared ones are."""
+    field = shared
+    for _ in range(1 + settings.refreshes):
+        own = residual(one, climb_m(one, field.keys, field.elevation_m) if field.nodes else None)
+        field = private_field(one, own, shared, settings.prior_grade)
+    return field
+
+
+def publishable(surveys: Sequence[Survey], minimum_vehicles: int) -> IntArray:
+    """Nodes, ascending, that segments of at least k vehicles touch without leaving the set.
+
+    Leaving a node out leaves out segments, which may leave another node with too few vehicles, so
+    counting is repeated until nothing changes. Only counts are needed, never who drove where.
+    """
+    within: IntArray | None = None
+    while True:
+        touched = [touched_nodes(one, within) for one in surveys]
+        if not touched:
+            return np.zeros(0, dtype=np.int64)
+        keys, counts = np.unique(np.concatenate(touched), return_counts=True)
+        kept = keys[counts >= minimum_vehicles]
+        if within is not None and len(kept) == len(within):
+            return kept
+        within = kept
+
+
+def give_terrain(vehicles: Iterable[Vehicle], learned: Learned) -> Iterable[Vehicle]:
+    """Each vehicle with climb and descent read from its own field."""
+    return (with_terrain(vehicle, learned.own[vehicle.name]) for vehicle in vehicles)
+
+
+def _sums(one: Survey, field: Field, published: IntArray) -> Contribution:
+    climb = climb_m(one, field.keys, field.elevation_m) if field.nodes else None
+    return contribution(one, residual(one, climb), within=published)

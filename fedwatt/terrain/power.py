@@ -1,0 +1,102 @@
+"""A vehicle's own simple power model: ridge regression, fitted and kept on board.
+
+energy of a segment = physics · β + up · climb - down · descent + noise
+
+What it cannot explain is what the hills (and the wind, and the driver) did. Before a field is known
+`up` and `down` are both mass times gravity; with one they are fitted like everything else, because
+a pack gives more for a metre up than it gets back for a metre down.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedwatt.fleet.trip import FloatArray
+from fedwatt.terrain.survey import Survey
+
+RIDGE = 1e-3
+LEAST_CLIMBING = 30
+LEAST_SLOPE = 0.25
+"""A metre of climb is worth at least a quarter of mass times gravity."""
+OUTLIER = 3.0
+
+
+@dataclass(frozen=True, eq=False)
+class Residual:
+    """What is left of each segment's energy [segments], and what a metre of climb is worth there.
+
+    residual_wh   energy not explained by physics: slope_wh_per_m times climb, and noise
+    noise_wh      standard deviation of that noise, robustly
+    """
+
+    residual_wh: FloatArray
+    slope_wh_per_m: FloatArray
+    noise_wh: float
+
+
+def ridge(features: FloatArray, target: FloatArray, strength: float = RIDGE) -> FloatArray:
+    """Coefficients of standardised ridge regression through an intercept: [features + 1].
+
+    >>> ridge(np.array([[0.0], [1.0], [2.0]]), np.array([1.0, 3.0, 5.0]), strength=0).round(6)
+    array([2., 1.])
+    """
+    center, scale = features.mean(axis=0), features.std(axis=0)
+    scale = np.where(scale > 1e-9 * np.maximum(np.abs(center), 1.0), scale, np.inf)
+    scaled = (features - center) / scale
+    gram = scaled.T @ scaled + strength * len(scaled) * np.eye(scaled.shape[1])
+    # A constant column is all zeros here; the identity keeps the system regular.
+    gram += np.diag((np.diag(gram) == 0).astype(float))
+    beta = np.linalg.solve(gram, scaled.T @ (target - target.mean())) / scale
+    return np.append(beta, target.mean() - center @ beta)
+
+
+def residual(survey: Survey, climb_m: FloatArray | None = None) -> Residual:
+    """Residual of the vehicle's power model, without a field or on top of each segment's climb."""
+    physics, usual = survey.physics, survey.wh_per_m
+    slope = np.full(len(physics), usual)
+    hills = np.zeros(len(physics))
+    if climb_m is not None and (np.abs(climb_m) > 1).sum() >= LEAST_CLIMBING:
+        ways = np.stack([np.maximum(climb_m, 0), np.minimum(climb_m, 0)], axis=1)
+        beta = ridge(np.hstack([physics, ways]), survey.energy_wh)
+        hills = ways @ beta[-3:-1]
+        explained = physics @ beta[:-3] + beta[-1] + hills
+        # Smooth from one slope to the other over a metre: a kink at 0 makes refreshes flip signs.
+        up, down = slopes(float(beta[-3]), float(beta[-2]), usual)
+        slope = down + (up - down) * np.clip(climb_m + 0.5, 0, 1)
+    else:
+        beta = ridge(physics, survey.energy_wh)
+        explained = physics @ beta[:-1] + beta[-1]
+    error = survey.energy_wh - explained
+    middle = np.median(np.abs(error[survey.placed])) if survey.placed.any() else 1.0
+    noise_wh = max(1.4826 * float(middle), 1e-3 * usual)
+    # A door left open or a wrong fix must not make a mountain.
+    error = np.clip(error, -OUTLIER * noise_wh, OUTLIER * noise_wh)
+    return Residual(error + hills, slope, noise_wh)
+
+
+def validation_error_wh(
+    training: Survey, climb_m: FloatArray, validation: Survey, validation_climb_m: FloatArray
+) -> float:
+    """RMSE on validation segments of the power model fitted on training segments."""
+
+    def columns(one: Survey, climb: FloatArray) -> FloatArray:
+        return np.column_stack([one.physics, np.maximum(climb, 0), np.minimum(climb, 0)])
+
+    beta = ridge(columns(training, climb_m), training.energy_wh)
+    predicted = columns(validation, validation_climb_m) @ beta[:-1] + beta[-1]
+    return float(np.sqrt(np.mean((predicted - validation.energy_wh) ** 2)))
+
+
+def slopes(up: float, down: float, usual: float) -> tuple[float, float]:
+    """Wh for a metre up and back for a metre down, with the mean that mass and gravity fix.
+
+    A field half as high with slopes twice as steep explains energy just as well; losses up and down
+    being about equal, their mean is what settles how high hills are.
+
+    >>> slopes(3.0, 1.0, usual=4.0)
+    (6.0, 2.0)
+    """
+    least = LEAST_SLOPE * usual
+    up, down = max(up, least), max(down, least)
+    scale = 2 * usual / (up + down)
+    return float(up * scale), float(down * scale)

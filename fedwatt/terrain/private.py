@@ -1,0 +1,75 @@
+"""The field a vehicle keeps to itself: what only it (or too few) drive, on top of the shared one.
+
+On board and from its own training trips, a vehicle solves for the nodes that are not published. The
+published ones keep their elevations, except that each shared region may be raised or lowered as a
+whole: two towns that only this vehicle connects have no common zero yet.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+from scipy import sparse
+
+from fedwatt.terrain.field import Field, find
+from fedwatt.terrain.grid import IntArray
+from fedwatt.terrain.power import Residual
+from fedwatt.terrain.solve import factorised, regions, system
+from fedwatt.terrain.statistics import Contribution, contribution
+from fedwatt.terrain.survey import Survey
+
+
+def private_field(survey: Survey, own: Residual, shared: Field, prior_grade: float) -> Field:
+    """The shared field and, beside it, the vehicle's own nodes; never to be sent anywhere."""
+    sums = contribution(survey, own, excluding=shared.keys)
+    _, known = find(shared.keys, sums.keys)
+    if known.all():
+        return shared
+    keys = np.union1d(shared.keys, sums.keys)
+    equations = system(shared.grid, _placed(sums, keys), prior_grade)
+    is_shared_at, is_shared = find(shared.keys, keys)
+    base = np.where(is_shared, shared.elevation_m[is_shared_at] if shared.nodes else 0.0, 0.0)
+    # Unknowns: one for each private node, one for each shared region.
+    private = np.flatnonzero(~is_shared)
+    shared_at = np.flatnonzero(is_shared)
+    region = shared.region[is_shared_at[shared_at]] if shared.nodes else shared_at
+    shape = (len(keys), len(private) + int(region.max(initial=-1)) + 1)
+    rows = np.concatenate([private, shared_at])
+    columns = np.concatenate([np.arange(len(private)), len(private) + region])
+    expand = sparse.csr_matrix((np.ones(len(rows)), (rows, columns)), shape)
+    reduced = (expand.T @ equations.matrix @ expand).tocsr()
+    right = expand.T @ (equations.right - equations.matrix @ base)
+    elevation_m = base + expand @ factorised(reduced)(right)
+    passes, vehicles = np.zeros(len(keys)), np.zeros(len(keys), dtype=np.int64)
+    passes[shared_at] = shared.passes[is_shared_at[shared_at]]
+    vehicles[shared_at] = shared.vehicles[is_shared_at[shared_at]]
+    at, own_nodes = find(sums.keys, keys[private])
+    passes[private] = np.where(own_nodes, sums.passes[at], 0.0)
+    vehicles[private] = 1
+    return replace(
+        shared,
+        keys=keys,
+        elevation_m=elevation_m,
+        region=regions(equations.matrix),
+        passes=passes,
+        vehicles=vehicles,
+    )
+
+
+def _placed(sums: Contribution, keys: IntArray) -> Contribution:
+    """The same sums, numbered within a larger ascending set of nodes."""
+    at, _ = find(keys, sums.keys)
+
+    def spread(values: np.ndarray) -> np.ndarray:
+        wide = np.zeros(len(keys), dtype=values.dtype)
+        wide[at] = values
+        return wide
+
+    return Contribution(
+        keys,
+        at[sums.row].astype(np.int32),
+        at[sums.column].astype(np.int32),
+        sums.value,
+        spread(sums.right),
+        spread(sums.passes),
+        spread(sums.vehicles),
+    )

@@ -1,0 +1,181 @@
+"""What a vehicle hands up: sums over nodes, the normal equations of its own residuals.
+
+Each segment says slope · (weights · elevations) = residual, up to noise. Written as rows A z = y,
+weighted by 1 / noise², the fleet's least-squares problem is Σ AᵀA and Σ Aᵀy over all vehicles: the
+sums below add, and one exchange gives the server the very problem of the pooled data.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from fedwatt.errors import DataError
+from fedwatt.fleet.trip import FloatArray
+from fedwatt.terrain.field import find
+from fedwatt.terrain.grid import IntArray
+from fedwatt.terrain.power import Residual
+from fedwatt.terrain.survey import Survey
+
+CHUNK = 65_536
+"""Segments turned into sums at a time; bounds memory for any length of driving."""
+
+
+@dataclass(frozen=True, eq=False)
+class Contribution:
+    """The message of one vehicle, or the sum of many. Nothing else leaves a vehicle.
+
+    keys       int64 [nodes], ascending
+    matrix     upper triangle of AᵀA: `row`, `column` int32 and `value` float64, each [pairs]
+    right      float64 [nodes], Aᵀy
+    passes     float64 [nodes], segments that touch a node
+    vehicles   int64 [nodes], vehicles that contributed: 1 in a vehicle's own message
+    """
+
+    keys: IntArray
+    row: NDArray[np.int32]
+    column: NDArray[np.int32]
+    value: FloatArray
+    right: FloatArray
+    passes: FloatArray
+    vehicles: IntArray
+
+    @cached_property
+    def matrix(self) -> sparse.csr_matrix:
+        """AᵀA, symmetric, [nodes, nodes]."""
+        nodes = len(self.keys)
+        upper = sparse.csr_matrix((self.value, (self.row, self.column)), shape=(nodes, nodes))
+        return (upper + sparse.triu(upper, 1).T).tocsr()
+
+    def to_bytes(self) -> bytes:
+        """The message as it travels: a length, then the arrays one after the other."""
+        head = np.array([len(self.keys), len(self.value)], dtype="<i8").tobytes()
+        return head + b"".join(
+            np.ascontiguousarray(getattr(self, name), dtype=kind).tobytes()
+            for name, kind, _ in LAYOUT
+        )
+
+    @classmethod
+    def from_bytes(cls, message: bytes) -> "Contribution":
+        """The contribution that a message holds; refuses one of another length."""
+        if len(message) < 16:
+            raise DataError("A terrain message is cut short: it has no head. Ask for it again.")
+        nodes, pairs = (int(n) for n in np.frombuffer(message[:16], dtype="<i8"))
+        counts = {"nodes": nodes, "pairs": pairs}
+        expected = 16 + sum(np.dtype(kind).itemsize * counts[of] for _, kind, of in LAYOUT)
+        if nodes < 0 or pairs < 0 or len(message) != expected:
+            raise DataError(
+                f"A terrain message of {nodes} nodes and {pairs} pairs has {len(message)} bytes, "
+                f"not {expected}. Ask for it again."
+            )
+        parts, at = {}, 16
+        for name, kind, of in LAYOUT:
+            size = np.dtype(kind).itemsize * counts[of]
+            parts[name] = np.frombuffer(message[at : at + size], dtype=kind)
+            at += size
+        return cls(**parts)
+
+
+LAYOUT = (
+    ("keys", "<i8", "nodes"),
+    ("row", "<i4", "pairs"),
+    ("column", "<i4", "pairs"),
+    ("value", "<f8", "pairs"),
+    ("right", "<f8", "nodes"),
+    ("passes", "<f8", "nodes"),
+    ("vehicles", "<i8", "nodes"),
+)
+
+
+def touched_nodes(survey: Survey, within: IntArray | None = None) -> IntArray:
+    """Nodes, ascending, of the vehicle's segments (wholly `within` a set of nodes, if given)."""
+    used = usable_segments(survey, within)
+    return np.unique(survey.keys[used][survey.weights[used] != 0])
+
+
+def usable_segments(survey: Survey, within: IntArray | None = None) -> NDArray[np.bool_]:
+    """Segments with both ends placed and, if given, all nodes `within` an ascending set."""
+    used = survey.placed.copy()
+    if within is not None:
+        _, inside = find(within, survey.keys)
+        used &= (inside | (survey.weights == 0)).all(axis=1)
+    return used
+
+
+def contribution(
+    survey: Survey, own: Residual, within: IntArray | None = None, excluding: IntArray | None = None
+) -> Contribution:
+    """Sums over the segments that lie wholly `within` a set of nodes (None: anywhere).
+
+    With `excluding`, segments wholly inside *that* set are left out: what is already shared.
+    """
+    used = usable_segments(survey, within)
+    if excluding is not None:
+        used &= ~usable_segments(survey, excluding)
+    segments = np.flatnonzero(used)
+    keys = np.unique(survey.keys[segments][survey.weights[segments] != 0])
+    nodes = len(keys)
+    upper = sparse.csr_matrix((nodes, nodes))
+    right, passes = np.zeros(nodes), np.zeros(nodes)
+    for part in np.array_split(segments, max(len(segments) // CHUNK, 1)):
+        if not len(part):
+            continue
+        index, _ = find(keys, survey.keys[part])
+        weights = survey.weights[part] * (own.slope_wh_per_m[part] / own.noise_wh)[:, None]
+        rows = np.repeat(np.arange(len(part)), index.shape[1])
+        design = sparse.csr_matrix((weights.ravel(), (rows, index.ravel())), (len(part), nodes))
+        design.sum_duplicates()
+        design.eliminate_zeros()
+        upper = upper + sparse.triu(design.T @ design)
+        right += design.T @ (own.residual_wh[part] / own.noise_wh)
+        passes += np.bincount(design.indices, minlength=nodes)
+    pairs = upper.tocoo()
+    return Contribution(
+        keys,
+        pairs.row.astype(np.int32),
+        pairs.col.astype(np.int32),
+        pairs.data,
+        right,
+        passes,
+        np.ones(nodes, dtype=np.int64),
+    )
+
+
+def add(contributions: list[Contribution], forget: float = 1.0) -> Contribution:
+    """The sum; with `forget` below 1 the first, what was known before, counts that much less."""
+    keys = np.unique(np.concatenate([c.keys for c in contributions]))
+    nodes = len(keys)
+    right, passes = np.zeros(nodes), np.zeros(nodes)
+    vehicles = np.zeros(nodes, dtype=np.int64)
+    rows, columns, values = [], [], []
+    for number, one in enumerate(contributions):
+        weight = forget if number == 0 else 1.0
+        index, _ = find(keys, one.keys)
+        right[index] += weight * one.right
+        passes[index] += weight * one.passes
+        vehicles[index] += one.vehicles
+        place = index.astype(np.int32)
+        rows.append(place[one.row])
+        columns.append(place[one.column])
+        values.append(weight * one.value)
+
+    def compressed(some: slice) -> sparse.csr_matrix:
+        parts = (
+            np.concatenate([np.zeros(0, p[0].dtype), *p[some]]) for p in (rows, columns, values)
+        )
+        row, column, value = parts
+        return sparse.coo_matrix((value, (row, column)), (nodes, nodes)).tocsr()
+
+    # The first may be the sum of a whole fleet: in order already, it is not sorted once more.
+    pairs = (compressed(slice(0, 1)) + compressed(slice(1, None))).tocoo()
+    return Contribution(
+        keys,
+        pairs.row.astype(np.int32),
+        pairs.col.astype(np.int32),
+        pairs.data,
+        right,
+        passes,
+        vehicles,
+    )

@@ -1,0 +1,59 @@
+"""A field as one Parquet file: a row for each node, and the grid in its metadata."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fedwatt.errors import DataError
+from fedwatt.terrain.field import Field
+from fedwatt.terrain.grid import Grid
+
+FORMAT = 1
+COLUMNS = {
+    "node": pa.int64(),
+    "elevation_m": pa.float64(),
+    "region": pa.int64(),
+    "passes": pa.float64(),
+    "vehicles": pa.int64(),
+}
+
+
+def write_field(path: Path, field: Field) -> None:
+    """Write a field; it appears under its name only once it is complete."""
+    arrays = (field.keys, field.elevation_m, field.region, field.passes, field.vehicles)
+    head = json.dumps({"format": FORMAT, "cell_m": field.grid.cell_m})
+    schema = pa.schema(list(COLUMNS.items()), metadata={"fedwatt.field": head})
+    table = pa.table(dict(zip(COLUMNS, map(pa.array, arrays), strict=True)), schema=schema)
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(table, partial, compression="zstd")
+        partial.replace(path)
+    except OSError as problem:
+        raise DataError(
+            f"Could not write the field to {path}: {problem.strerror}. Choose another file."
+        ) from problem
+
+
+def read_field(path: Path) -> Field:
+    """Read a field written by `write_field`."""
+    try:
+        table = pq.read_table(path)
+        head = json.loads(table.schema.metadata[b"fedwatt.field"])
+        if head["format"] != FORMAT:
+            raise ValueError(f"format {head['format']} is not {FORMAT}")
+        keys, elevation_m, region, passes, vehicles = (
+            np.array(table.column(name).cast(kind).to_numpy()) for name, kind in COLUMNS.items()
+        )
+        return Field(Grid(cell_m=head["cell_m"]), keys, elevation_m, region, passes, vehicles)
+    except FileNotFoundError:
+        raise DataError(
+            f"There is no field {path}. 'fedwatt terrain learn' makes one; terrain.source = "
+            '"learn" learns it in the run.'
+        ) from None
+    except (OSError, KeyError, TypeError, ValueError, pa.ArrowException) as problem:
+        reason = str(problem).splitlines()[0].rstrip(".")
+        raise DataError(f"{path} is not a field that can be read: {reason}.") from problem

@@ -1,0 +1,53 @@
+import numpy as np
+import pytest
+
+from fedwatt.errors import DataError, SettingError
+from fedwatt.fleet import DataSettings
+from fedwatt.report.terrain import write_map
+from fedwatt.terrain import TerrainSettings, empty_field, learn
+from fedwatt.terrain.grid import Grid
+from fedwatt.terrain.store import read_field, write_field
+from tests.terrain.toys import fleet
+
+
+@pytest.fixture(scope="module")
+def field():
+    settings = TerrainSettings(minimum_vehicles=1, private=False, cell_m=60.0)
+    return learn(fleet(3), settings, DataSettings(features="speed")).shared
+
+
+def test_a_field_comes_back_as_it_was_written(field, tmp_path):
+    write_field(tmp_path / "a" / "hills.parquet", field)
+    back = read_field(tmp_path / "a" / "hills.parquet")
+    assert back.grid == field.grid
+    for name in ("keys", "elevation_m", "region", "passes", "vehicles"):
+        assert (getattr(back, name) == getattr(field, name)).all()
+
+
+def test_what_is_no_field_is_refused(tmp_path):
+    (tmp_path / "text.parquet").write_text("hello")
+    with pytest.raises(DataError, match="not a field that can be read"):
+        read_field(tmp_path / "text.parquet")
+
+
+@pytest.mark.parametrize("kind", ["png", "html", "svg"])
+def test_a_map_is_drawn(field, tmp_path, kind):
+    out = tmp_path / f"map.{kind}"
+    write_map(field, out)
+    head = {"png": b"\x89PNG", "html": b"<!doctype html>", "svg": b"<?xml"}[kind]
+    assert out.read_bytes().startswith(head)
+    if kind == "html":
+        # It must work without a network: nothing is loaded from anywhere.
+        assert "http" not in out.read_text()
+
+
+def test_maps_of_nothing_and_of_unknown_kinds_are_refused(field, tmp_path):
+    with pytest.raises(DataError, match="too few to draw"):
+        write_map(empty_field(Grid()), tmp_path / "map.png")
+    with pytest.raises(SettingError, match=r"ends in \.png"):
+        write_map(field, tmp_path / "map.gif")
+
+
+def test_an_unknown_place_reads_as_nothing(field):
+    elevation, _ = field.read(np.array([10.0]), np.array([10.0]))
+    assert np.isnan(elevation).all()
