@@ -9,11 +9,14 @@ exactly. The pandas pipeline checks nothing else: no glitches, duplicates, clock
 Every run has a process of its own; the two take turns and the median of `--repeats` is shown, with
 the range of the ratio. Wall time follows whatever else the machine does: a run taken while others
 worked gave ratios from 3 to 6.5, so CPU time stands beside it. The energies and hours that both
-arrive at are printed: they must agree closely for the comparison to count.
+arrive at are printed: they must agree closely for the comparison to count. Every run's figures, and
+how busy the machine was, go to results/import_ved.json.
 """
 
 import argparse
 import json
+import os
+import platform
 import resource
 import subprocess
 import sys
@@ -21,6 +24,7 @@ import time
 from pathlib import Path
 from statistics import median
 
+REPOSITORY = Path(__file__).resolve().parents[1]
 RAW = {
     "VehId": "vehicle",
     "Trip": "trip",
@@ -150,7 +154,19 @@ def main() -> None:
     if arguments.only:
         print(json.dumps(run_here(arguments.only, arguments.path)))
         return
-    print("\n".join(report(measure(arguments.path, arguments.repeats))))
+    load = os.getloadavg()[0]
+    figures = measure(arguments.path, arguments.repeats)
+    lines = report(figures)
+    results = {
+        "data": "VED, rows of electric cars and plug-in hybrids, one Parquet file",
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, load {load:.1f} before",
+        "summary": lines,
+        "runs": figures,
+    }
+    out = REPOSITORY / "results" / "import_ved.json"
+    out.parent.mkdir(exist_ok=True)
+    out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    print("\n".join(lines))
 
 
 if __name__ == "__main__":

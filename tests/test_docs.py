@@ -2,13 +2,14 @@
 
 import re
 import tomllib
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 from typer.main import get_command
 
 from fedwatt.cli import app
-from fedwatt.runs.config import from_tables
+from fedwatt.runs.config import SECTIONS, RunConfig, from_tables
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -34,10 +35,48 @@ def test_configurations_are_valid(page: str, text: str) -> None:
     from_tables(tomllib.loads(text))
 
 
+def test_every_setting_is_documented_with_its_default() -> None:
+    (text,) = blocks(ROOT / "docs" / "configuration.md", "toml")
+    shown = tomllib.loads(text)
+    for section, kind in SECTIONS.items():
+        assert list(shown[section]) == [field.name for field in fields(kind)], section
+        assert getattr(from_tables(shown), section) == getattr(RunConfig(), section)
+
+
+def commands(text: str) -> list[str]:
+    """What follows `fedwatt` in backticks and in lines of fenced or indented blocks."""
+    fence = re.compile(r"^```.*?\n(.*?)^```", re.DOTALL | re.MULTILINE)
+    indented = re.findall(r"^(?: {4}|\t)(.*)$", fence.sub("", text), re.MULTILINE)
+    code = "\n".join([*fence.findall(text), *indented]).replace("\\\n", " ")
+    typed = re.findall(r"^\s*(?:\$ )?fedwatt ([^#\n]+)", code, re.MULTILINE)
+    return typed + re.findall(r"`(?:\$ )?fedwatt ([^`\n]+)`", text)
+
+
+def test_commands_are_found_wherever_they_are_shown() -> None:
+    text = """
+A line of prose with `fedwatt one --a` in it.
+fedwatt is no command here.
+
+    $ fedwatt two --b \\
+        --c
+
+```console
+$ fedwatt three --d   # --not-this
+fedwatt four
+```
+"""
+    assert [line.split() for line in commands(text)] == [
+        ["three", "--d"],
+        ["four"],
+        ["two", "--b", "--c"],
+        ["one", "--a"],
+    ]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_and_their_options_exist(page: Path) -> None:
     command = get_command(app)
-    for line in re.findall(r"`(?:\$ )?fedwatt ([^`]+)`", page.read_text(encoding="utf-8")):
+    for line in commands(page.read_text(encoding="utf-8")):
         words, node = line.split(), command
         while words and words[0] in getattr(node, "commands", {}):
             node = node.commands[words.pop(0)]

@@ -8,6 +8,7 @@ engine, so that both train on the same participants and batches.
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from math import gamma, nan
+from typing import Final
 
 import numpy as np
 import torch
@@ -19,9 +20,14 @@ from fedwatt.federation.batches import batch_order
 from fedwatt.federation.participation import participants
 from fedwatt.fleet import Client, Fleet
 from fedwatt.methods import Fractional, Method, Proximal, RoughnessProximal
+from fedwatt.methods.rule import LocalRule
 from fedwatt.methods.schedule import scheduled
+from fedwatt.methods.server import Average
 from fedwatt.models import GRU, LSTM, MLP, Model
 from fedwatt.randomness import generator
+
+KNOWN: Final[tuple[type[LocalRule], ...]] = (Proximal, RoughnessProximal, Fractional)
+"""The local rules written out here."""
 
 
 class Recurrent(nn.Module):
@@ -53,11 +59,16 @@ def torch_module(model: Model, weights: Tensor) -> nn.Module:
     else:
         raise SettingError(f"The reference knows MLP, GRU and LSTM, not {type(model).__name__}.")
     module = module.to(weights.dtype)
+    _load(module, model, weights)
+    return module
+
+
+def _load(module: nn.Module, model: Model, weights: Tensor) -> None:
+    """Put `weights` [D] into the parameters of `module`."""
     parts = model.layout.split(weights)
     with torch.no_grad():
         for name, parameter in zip(_torch_order(model), module.parameters(), strict=True):
             parameter.copy_(parts[name].mT if parameter.dim() == 2 else parts[name])
-    return module
 
 
 def flat_weights(model: Model, tensors: Sequence[Tensor]) -> Tensor:
@@ -76,10 +87,32 @@ def _torch_order(model: Model) -> list[str]:
     return [*first, "output.weight", "output.bias"]
 
 
+def refuse_unknown(fleet: Fleet, method: Method, training: Training) -> None:
+    """Raise unless everything that is asked for is written out here."""
+    rules = [*method.local, *([] if method.defence is None else [method.defence])]
+    unknown = [type(rule).__name__ for rule in rules if type(rule) not in KNOWN]
+    if method.server != Average():
+        unknown.append(type(method.server).__name__)
+    if training.loss != "mse":
+        unknown.append(f"the loss '{training.loss}'")
+    if training.sampling != "fixed":
+        unknown.append(f"'{training.sampling}' sampling")
+    if any(client.held_out for client in fleet.clients):
+        unknown.append("held-out vehicles")
+    if unknown:
+        known = ", ".join(rule.__name__ for rule in KNOWN)
+        raise SettingError(
+            f"The plain reference of '{method.name}' would leave out {' and '.join(unknown)}: "
+            f"it knows the local rules {known}, averaging by windows and MSE, with all vehicles "
+            "training. Choose a method such as 'fedavg' or 'fo-ri-fedavg'."
+        )
+
+
 def train_plainly(
     fleet: Fleet, model: Model, method: Method, training: Training, seed: int
 ) -> Iterator[Tensor]:
     """Global model [D] after each round. Full availability, MSE, averaging by windows."""
+    refuse_unknown(fleet, method, training)
     dtype = getattr(torch, training.precision)
     weights = model.initial(generator(seed, "initial model")).to(dtype)
     remembered: dict[str, tuple[int, float]] = {}
@@ -120,7 +153,7 @@ def _train_vehicle(
         r = index / (index + rule.tau_i)
         if rule.response == "clipped":
             r = min(max(index, rule.i_min), rule.i_max)
-        mu = scheduled(rule.lam, rule.lam_schedule, t) * r
+        mu += scheduled(rule.lam, rule.lam_schedule, t) * r
     fractional = rules.get(Fractional)
     gate = 1.0
     if isinstance(fractional, Fractional) and fractional.beta_kappa > 0:
@@ -181,13 +214,14 @@ def _probe(
     normal = generator(seed, "probe directions", t).standard_normal(
         (rule.directions, len(broadcast))
     )
+    module = torch_module(model, broadcast.double())
     variation = []
     for direction in normal:
         unit = torch.from_numpy(direction / np.linalg.norm(direction))
         slice_ = []
         for j in range(rule.points + 1):
             s = -rule.radius + 2 * rule.radius * j / rule.points
-            module = torch_module(model, broadcast.double() + s * unit)
+            _load(module, model, broadcast.double() + s * unit)
             with torch.no_grad():
                 slice_.append(float(((module(windows) - labels) ** 2).mean()))
         amplitude = max(slice_) - min(slice_) + rule.epsilon_a

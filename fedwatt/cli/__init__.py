@@ -4,6 +4,7 @@ import signal
 import sys
 
 import typer
+from rich.text import Text
 
 from fedwatt.cli import bench, data, export, methods, predict, report, run, terrain, tune
 from fedwatt.cli.console import errors
@@ -34,5 +35,6 @@ def main() -> None:
     try:
         app()
     except FedwattError as error:
-        errors.print(f"[bold red]Error:[/] {error}", highlight=False, soft_wrap=True)
+        message = Text.assemble(("Error: ", "bold red"), str(error))
+        errors.print(message, soft_wrap=True)
         sys.exit(2)

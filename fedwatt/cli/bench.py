@@ -14,11 +14,6 @@ from fedwatt.fleet import synthetic_fleet
 app = typer.Typer(help="Ratios measured in one run on this machine.", no_args_is_help=True)
 
 
-@app.callback()
-def benchmarks() -> None:
-    """Keep `bench engine` a command of its own while it is the only one."""
-
-
 @app.command()
 def engine(
     method: Annotated[list[str] | None, typer.Option(help="Method; repeat for several.")] = None,

@@ -7,11 +7,16 @@ from typing import Any
 
 import typer
 
+from fedwatt.errors import SettingError
 from fedwatt.runs.config import RunConfig, from_tables, override, read_config
 
 
-def new_folder() -> Path:
-    """A folder below runs/ named after the time."""
+def folder_for(out: Path | None, resume: bool) -> Path:
+    """The folder asked for, or a new one below runs/ named after the time."""
+    if out is not None:
+        return out
+    if resume:
+        raise SettingError("--resume needs --out: say which folder to continue.")
     return Path("runs") / datetime.now().strftime("%Y-%m-%d-%H%M%S")
 
 

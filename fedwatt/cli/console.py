@@ -2,5 +2,6 @@
 
 from rich.console import Console
 
-console = Console()
-errors = Console(stderr=True)
+# Without markup: a path or a label may hold brackets, and messages speak of [[method]] tables.
+console = Console(markup=False)
+errors = Console(stderr=True, markup=False)

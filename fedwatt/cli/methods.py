@@ -4,10 +4,11 @@ from typing import Annotated
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from fedwatt.cli.console import console
 from fedwatt.methods import METHODS, get
-from fedwatt.methods.catalogue import recipe
+from fedwatt.methods.catalogue import DEFENCES, LOCAL_RULES, SERVERS, recipe
 from fedwatt.methods.costs import costs
 from fedwatt.models import get_model
 
@@ -25,6 +26,26 @@ def methods(
     for known in [name] if name is not None else METHODS:
         console.print(_table(known))
         console.print()
+    if name is None:
+        console.print(_parts())
+
+
+def _parts() -> Table:
+    table = Table(
+        title=Text.assemble(
+            ("compositions", "bold"),
+            "  Methods and local rules joined by +, then @ with a defence, a server or both: "
+            "fractional+scaffold, fo-ri-fedavg@adam, fedprox@krum+yogi.",
+        ),
+        title_justify="left",
+        show_header=False,
+        box=None,
+        padding=(0, 2),
+    )
+    table.add_row("local rules", ", ".join(LOCAL_RULES))
+    table.add_row("defences", ", ".join(DEFENCES))
+    table.add_row("servers", ", ".join(SERVERS))
+    return table
 
 
 def _table(name: str) -> Table:
@@ -36,7 +57,7 @@ def _table(name: str) -> Table:
         return f"{numbers / cost.weights:.2f} models" if numbers > 99 else f"{numbers} numbers"
 
     table = Table(
-        title=f"[bold]{name}[/]  {recipe(name).summary}",
+        title=Text.assemble((name, "bold"), f"  {recipe(name).summary}"),
         title_justify="left",
         show_header=False,
         box=None,

@@ -78,8 +78,8 @@ class PlainLines:
             self.say(line)
 
     def say(self, text: str) -> None:
-        """A line without markup."""
-        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        """A plain line."""
+        self.console.print(text, highlight=False, soft_wrap=True)
 
 
 class LiveView(PlainLines):
@@ -88,7 +88,7 @@ class LiveView(PlainLines):
     def __init__(self, console: Console, methods: int) -> None:
         super().__init__(console, methods)
         self.progress = Progress(
-            TextColumn("[bold]{task.description}"),
+            TextColumn("{task.description}", style="bold", markup=False),
             BarColumn(bar_width=None),
             MofNCompleteColumn(),
             TextColumn("RMSE {task.fields[rmse]}"),

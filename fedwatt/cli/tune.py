@@ -15,7 +15,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from fedwatt.cli.configure import configuration, new_folder, stored_or
+from fedwatt.cli.configure import configuration, folder_for, stored_or
 from fedwatt.cli.console import console, errors
 from fedwatt.studies.tune import Tuned, tuning_table
 from fedwatt.studies.tune import tune as tune_methods
@@ -53,7 +53,7 @@ def tune(
     ] = None,
 ) -> None:
     """Tune methods on equal terms by their validation error and write best.toml."""
-    out = out or new_folder()
+    out = folder_for(out, resume)
     chosen = configuration(
         stored_or(config, out, resume),
         methods=method,
@@ -85,7 +85,7 @@ class _View:
 
     def __init__(self) -> None:
         self.progress = Progress(
-            TextColumn("[bold]{task.description}"),
+            TextColumn("{task.description}", style="bold", markup=False),
             BarColumn(bar_width=None),
             MofNCompleteColumn(),
             TextColumn("best {task.fields[best]}"),

@@ -6,9 +6,11 @@ downloaded its own:
 
     w ← w + η_g (1/Kb) Σ_{k in the buffer} (1 + σ_k)^-a Δ_k
 
-divided by Kb, not by the sum of the factors, as published. The method's own server rule takes this
-step, so η_g, momentum or Adam are those of "@sgd" and "@adam", and local rules work unchanged:
-their anchor, their rate and the age of what they remember go by the model they downloaded.
+divided by Kb, not by the sum of the factors, as published; a place that stays empty, because its
+reply is not finite or nobody is left to fill it, counts as Δ = 0. The method's own server rule
+takes this step, so η_g, momentum or Adam are those of "@sgd" and "@adam", and local rules work
+unchanged: their anchor, their rate and the age of what they remember go by the model they
+downloaded.
 
 Time is simulated. A vehicle is at work for H_k / speed · exp(jitter · z), z ~ N(0, 1), in units of
 a step of a device of speed 1; no result decides when it finishes. So the events up to a full buffer
@@ -122,6 +124,10 @@ class Buffered(Federation):
     def _weight(self, vehicle: int) -> float:
         """One; what a reply weighs is already in its displacement."""
         return 1.0
+
+    def _filled(self, replies: int) -> float:
+        """The mean of the replies times this is their sum over Kb."""
+        return replies / self.asynchronous.buffer
 
     def _local_work(
         self, method: Method, state: State, live: Sequence[int], watch: Stopwatch

@@ -159,7 +159,7 @@ class Federation:
             best_validation=unknown,
             best_test=unknown.clone(),
         )
-        watch = Stopwatch()
+        watch = self._stopwatch()
         with watch.section("evaluation"):
             evaluations = self.evaluate(state.weights)
         columns = [UNTRAINED | {"available": int(own.sum())} for own in there]
@@ -180,7 +180,7 @@ class Federation:
 
     def advance(self, method: Method, state: State) -> tuple[State, RoundRecord]:
         """One round of every run that is still finite."""
-        watch = Stopwatch()
+        watch = self._stopwatch()
         live = [run for run in range(len(self.seeds)) if not state.diverged[run]]
         with watch.section("training"):
             state, calls, work = self._local_work(method, state, live, watch)
@@ -288,6 +288,14 @@ class Federation:
         """What a vehicle's reply weighs in a mean: n_k."""
         return self.pool.train.count(vehicle)
 
+    def _filled(self, replies: int) -> float:
+        """Share of the places for `replies` that they fill; a round has as many as come."""
+        return 1.0
+
+    def _stopwatch(self) -> Stopwatch:
+        """One that waits for a GPU, which works on after it was told what to do."""
+        return Stopwatch(torch.cuda.synchronize if self.device.type == "cuda" else None)
+
     def _float64(self, values: Sequence[float]) -> Tensor:
         return torch.tensor(values, dtype=torch.float64, device=self.device)
 
@@ -336,11 +344,11 @@ class Federation:
         drawn: dict[tuple[int, int], Tensor] = {}
         model = self.model_for(method)
 
-        def probe_batch(row: int, size: int) -> Batch:
+        def probe_batch(row: int, size: int, purpose: str) -> Batch:
             call = calls[row]
             seed, name = self.seeds[call.run], self.fleet.clients[call.vehicle].name
             count = self.pool.train.count(call.vehicle)
-            rng = generator(seed, "probe batch", state.round, name)
+            rng = generator(seed, purpose, state.round, name)
             chosen = rng.choice(count, size=min(size, count), replace=False)
             index = torch.from_numpy(chosen + self.pool.train.offsets[call.vehicle])
             index = index.to(self.device)
@@ -394,6 +402,7 @@ class Federation:
                     generator(self.seeds[run], "server", state.round),
                     {name: rows[counted] for name, rows in work.uploads.items()},
                     self.training.participation,
+                    self._filled(len(counted)),
                 )
                 own = {name: table[run] for name, table in server.items()}
                 own, weights[run] = method.update(own, weights[run], replies)

@@ -37,7 +37,7 @@ def train_stack(
         here, anchor = weights[:active], start.anchor[:active]
         own = [{name: rows[:active] for name, rows in plan.items()} for plan in plans]
         windows, labels, share = batches.at(step, active)
-        if any(rule.shapes_loss for rule in rules):
+        if any(rule.shapes(plan) for rule, plan in zip(rules, own, strict=True)):
             direction = shaped_gradient(rules, own, start, here, anchor, windows, labels, share)
         else:
             direction = start.model.gradient(here, windows, labels, share, start.loss)
@@ -64,11 +64,14 @@ def shaped_gradient(
     share: Tensor,
 ) -> Tensor:
     """Gradient [A, D] of a loss that rules have a say in, by plain autograd."""
+    choosing_first = sorted(
+        zip(rules, plans, strict=True), key=lambda pair: not pair[0].chooses_prediction
+    )
 
     def total(parts: Parts) -> Tensor:
         representation = start.model.represent(parts, windows)
         prediction = start.model.head(parts, representation)
-        for rule, plan in zip(rules, plans, strict=True):
+        for rule, plan in choosing_first:
             prediction = rule.prediction(prediction, start.model, parts, windows, plan)
         loss = start.loss(prediction, labels)
         for rule, plan in zip(rules, plans, strict=True):

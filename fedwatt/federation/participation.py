@@ -75,7 +75,8 @@ def local_steps(
     wanted = steps or epochs * -(-windows // batch)
     if availability.deadline == 0:
         return wanted
-    possible = int(availability.deadline * speed)
+    # 100 * 0.29 is 28.999999999999996 in floating point; that is 29 steps.
+    possible = int(round(availability.deadline * speed, 9))
     if possible < wanted and availability.stragglers == "drop":
         return 0
     return min(wanted, possible)

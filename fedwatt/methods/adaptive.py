@@ -14,6 +14,7 @@ because Δ̄ already points downhill. Keras, optax and Flower differ in one or m
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from math import inf
 from typing import ClassVar
 
 import torch
@@ -35,7 +36,7 @@ class ServerSgd(ServerRule):
     averages: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check(self, "server_rate", self.server_rate > 0, "above 0")
+        check(self, "server_rate", 0 < self.server_rate < inf, "above 0 and finite")
         check(self, "server_momentum", 0 <= self.server_momentum < 1, "in [0, 1)")
 
     def state(self, model: Model) -> Rows:
@@ -59,9 +60,9 @@ class _Adaptive(ServerRule):
     averages: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check(self, "server_rate", self.server_rate > 0, "above 0")
+        check(self, "server_rate", 0 < self.server_rate < inf, "above 0 and finite")
         check(self, "beta1", 0 <= self.beta1 < 1, "in [0, 1)")
-        check(self, "tau", self.tau > 0, "above 0")
+        check(self, "tau", 0 < self.tau < inf, "above 0 and finite")
 
     def state(self, model: Model) -> Rows:
         """m = 0, v = τ²."""

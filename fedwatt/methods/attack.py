@@ -13,6 +13,7 @@ Only Δ_k is falsified. What a method hands up besides it (SCAFFOLD's controls) 
 """
 
 from dataclasses import dataclass
+from math import isfinite
 from typing import ClassVar
 
 import numpy as np
@@ -44,6 +45,7 @@ class Fault(LocalRule):
 
     def __post_init__(self) -> None:
         check(self, "fault_share", 0 <= self.fault_share <= 1, "in [0, 1]")
+        check(self, "fault_scale", isfinite(self.fault_scale), "finite")
 
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
         """Who is faulty, [P, 1]."""
@@ -104,6 +106,10 @@ class LabelShift(Fault):
     fault_scale: float = 3.0
 
     shapes_loss: ClassVar[bool] = True
+
+    def shapes(self, plan: Rows) -> bool:
+        """Only where somebody is faulty."""
+        return bool(plan["faulty"].any())
 
     def prediction(
         self, prediction: Tensor, model: Model, parts: Parts, windows: Tensor, plan: Rows

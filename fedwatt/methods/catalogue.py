@@ -95,7 +95,7 @@ SERVERS: Final[dict[str, ServerRule]] = {
     "yogi": Yogi(),
     "private": PrivateAverage(),
 }
-"""Servers that may replace a method's own, as in "fo-ri-fedavg@adam"."""
+"""Servers that may take the place of averaging, as in "fo-ri-fedavg@adam"."""
 
 DEFENCES: Final[dict[str, Defence]] = {
     "krum": Krum(),
@@ -116,15 +116,20 @@ def recipe(name: str) -> Recipe:
     local_names, at, behind_names = name.partition("@")
     local: list[LocalRule] = []
     server: ServerRule = Average()
+    others: list[str] = []
     for part in local_names.split("+"):
         if part in LOCAL_RULES:
             local.append(LOCAL_RULES[part])
+            others.append(part)
         elif part in METHODS:
             local += METHODS[part].local
             own = METHODS[part].server
             if own != Average() and server not in (Average(), own):
                 raise SettingError(f"Method '{name}': two of its parts bring their own server.")
-            server = own if own != Average() else server
+            if own != Average():
+                server = own
+            else:
+                others.append(part)
         else:
             known = [*METHODS, *(LOCAL_RULES if at or "+" in name else ())]
             raise SettingError(unknown("method", part, known, "'fedwatt methods' lists all."))
@@ -139,14 +144,16 @@ def recipe(name: str) -> Recipe:
             f"Method '{name}': behind the @ there may be one defence and one server, "
             f"as in '{local_names}@krum+adam'."
         )
-    if servers and servers[0].only_deltas:
-        if server.normalises:
-            raise SettingError(f"Method '{name}': the steps behind each Δ_k go up, but {OUTSIDE}.")
-        if server.averages and server != Average():
-            raise SettingError(
-                f"Method '{name}': 'private' would replace {type(server).__name__}, which is what "
-                "makes this method, and leave private FedAvg. Ask for 'fedavg@private' instead."
-            )
+    if servers and servers[0].only_deltas and server.normalises:
+        raise SettingError(f"Method '{name}': the steps behind each Δ_k go up, but {OUTSIDE}.")
+    # Servers that are half of a mechanism are refused with that reason, by Method.
+    alone = server != Average() and (server.averages or server.normalises)
+    if servers and alone and servers[0] != server:
+        raise SettingError(
+            f"Method '{name}': the server behind the @ would replace {type(server).__name__}, "
+            f"which is what makes this method. Ask for '{'+'.join(others) or 'fedavg'}@"
+            f"{behind_names}' instead."
+        )
     return Recipe(
         f"Composed: {name}.",
         tuple(local),

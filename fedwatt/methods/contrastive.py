@@ -8,17 +8,18 @@ z_g of the broadcast model and z_p of the model this vehicle ended its last trai
 which is the two-class cross entropy of the paper. The representation is the input of the last
 layer; no projection head is added, so that all methods share one architecture. A vehicle that has
 never trained has no last model and skips the term, which equals the common choice z_p = z_g up to
-rounding and is FedAvg bit for bit.
+rounding; a step in which nobody has one is FedAvg's bit for bit.
 """
 
 from dataclasses import dataclass
+from math import inf
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, softplus
 
-from fedwatt.errors import check
+from fedwatt.errors import SettingError, check
 from fedwatt.methods.rule import LocalRule, Rows, Start
 from fedwatt.models import Model
 
@@ -42,8 +43,19 @@ class Contrastive(LocalRule):
     shapes_loss: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check(self, "contrast_weight", self.contrast_weight >= 0, "at least 0 (0 is FedAvg)")
-        check(self, "temperature", self.temperature > 0, "above 0")
+        finite = 0 <= self.contrast_weight < inf
+        check(self, "contrast_weight", finite, "at least 0 and finite (0 is FedAvg)")
+        check(self, "temperature", 0 < self.temperature < inf, "above 0 and finite")
+
+    def adapt(self, model: Model) -> Model:
+        """The model as it is, if it has anything to contrast."""
+        if not model.has_representation:
+            raise SettingError(
+                f"MOON contrasts representations, and {type(model).__name__} has none: it does not "
+                "tell which layer is its last, and one number has no direction to compare. Use an "
+                "MLP, a GRU or an LSTM, or override represent, head and has_representation."
+            )
+        return model
 
     def memory(self, model: Model) -> Rows:
         """No last model yet."""
@@ -54,13 +66,17 @@ class Contrastive(LocalRule):
         last = memory["last_model"].to(start.anchor.dtype)
         return memory, {"last_model": last, "seen": memory["seen"]}
 
+    def shapes(self, plan: Rows) -> bool:
+        """Only where somebody has a last model and it is to count."""
+        return self.contrast_weight > 0 and bool(plan["seen"].any())
+
     def penalty(
         self, representation: Tensor, model: Model, windows: Tensor, anchor: Tensor, plan: Rows
     ) -> Tensor | float:
         """μ times the contrast, 0 for a vehicle that trains for the first time."""
-        seen = plan["seen"]
-        if self.contrast_weight == 0 or not seen.any():
+        if not self.shapes(plan):
             return 0.0
+        seen = plan["seen"]
         with torch.no_grad():
             z_global = model.represent(model.layout.split(anchor), windows)
             z_previous = model.represent(model.layout.split(plan["last_model"]), windows)

@@ -47,7 +47,9 @@ def costs(method: Method, model: Model, *, window: int, features: int) -> Costs:
         speed=torch.ones(1, dtype=torch.float64),
         model=model,
         loss=squared,
-        probe_batch=lambda row, count: Batch(torch.zeros(2, window, features), torch.zeros(2)),
+        probe_batch=lambda row, count, purpose: Batch(
+            torch.zeros(2, window, features), torch.zeros(2)
+        ),
         probe_directions=lambda row, count: torch.ones(count, size, dtype=torch.float64),
         accumulation=torch.ones(1, dtype=torch.float64),
     )

@@ -13,6 +13,7 @@ would otherwise be pulled so hard that its steps diverge. α → 0 is *not* FedA
 """
 
 from dataclasses import dataclass
+from math import inf
 
 import torch
 from torch import Tensor
@@ -34,7 +35,7 @@ class Dynamic(LocalRule):
     weighting: str = "windows"
 
     def __post_init__(self) -> None:
-        check(self, "alpha_dyn", self.alpha_dyn >= 0, "at least 0")
+        check(self, "alpha_dyn", 0 <= self.alpha_dyn < inf, "at least 0 and finite")
         check(self, "weighting", self.weighting in WEIGHTINGS, "'windows' or 'uniform'")
 
     def memory(self, model: Model) -> Rows:

@@ -55,6 +55,7 @@ class Elastic(LocalRule):
 
     begin_cost: ClassVar[str] = "probe"
     shapes_loss: ClassVar[bool] = True
+    chooses_prediction: ClassVar[bool] = True
     hands_up: ClassVar[tuple[str, ...]] = ("trained",)
 
     def __post_init__(self) -> None:
@@ -75,6 +76,7 @@ class Elastic(LocalRule):
 
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
         """Each vehicle's window and the tensors it will train; `runtime` is in budgets."""
+        assert isinstance(start.model, ElasticModel)
         choices = [self._choose(memory, start, row) for row in range(len(start.anchor))]
         names = list(start.model.layout.shapes)
         device = start.anchor.device
@@ -82,6 +84,7 @@ class Elastic(LocalRule):
         trained = torch.tensor([[n in c.trained for n in names] for c in choices], device=device)
         plan = {
             "front": window[:, 1],
+            "early": window[:, 1:] < len(start.model.blocks) - 1,
             "trained": trained,
             "mask": trained.repeat_interleave(_sizes(start.model).to(device), dim=-1),
             "runtime": torch.tensor([choice.runtime for choice in choices], dtype=torch.float64),
@@ -92,7 +95,7 @@ class Elastic(LocalRule):
         """What the vehicle in `row` does this round."""
         model = start.model
         assert isinstance(model, ElasticModel)
-        batch = start.probe_batch(row, self.importance_batch)
+        batch = start.probe_batch(row, self.importance_batch, "importance batch")
         seconds, speed = batch.windows.shape[-2], start.speed[row].item()
         # The speed over the fastest first: exactly 1 where they are equal.
         share = self.budget * speed if self.budget else speed / start.fastest
@@ -143,6 +146,10 @@ class Elastic(LocalRule):
         # Before the model has ever changed, only the vehicle itself can tell.
         beta = self.beta if known.any() else 1.0
         return (beta * local + (1 - beta) * known).tolist()
+
+    def shapes(self, plan: Rows) -> bool:
+        """Only where somebody leaves before the last block."""
+        return bool(plan["early"].any())
 
     def prediction(
         self, prediction: Tensor, model: Model, parts: Parts, windows: Tensor, plan: Rows

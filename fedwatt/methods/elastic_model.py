@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from fedwatt.errors import SettingError
-from fedwatt.models import GRU, LSTM, MLP, Layout, Model
+from fedwatt.models import GRU, LSTM, MLP, Layout, Loss, Model
 from fedwatt.models.model import Parts, uniform
 
 OUTPUT = ("output.weight", "output.bias")
@@ -84,6 +84,16 @@ class ElasticModel(Model):
     def head(self, parts: Parts, representation: Tensor) -> Tensor:
         """The model's own."""
         return self.base.head(parts, representation)
+
+    def gradient(
+        self, weights: Tensor, windows: Tensor, labels: Tensor, share: Tensor, loss: Loss
+    ) -> Tensor:
+        """The model's own, and 0 for the exits, which its loss does not use."""
+        gradient = torch.zeros_like(weights)
+        size = self.base.layout.size
+        own = weights[..., :size].contiguous()
+        gradient[..., :size] = self.base.gradient(own, windows, labels, share, loss)
+        return gradient
 
     def along(self, weights: Tensor, direction: Tensor, offsets: Tensor, windows: Tensor) -> Tensor:
         """The model's own."""

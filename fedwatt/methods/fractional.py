@@ -13,7 +13,7 @@ Compare it with FedAvg at a reduced rate.
 """
 
 from dataclasses import dataclass
-from math import gamma
+from math import gamma, inf
 from typing import ClassVar
 
 from torch import Tensor
@@ -49,12 +49,14 @@ class Fractional(LocalRule):
 
     def __post_init__(self) -> None:
         check(self, "alpha", 0 < self.alpha <= 1, "in (0, 1]. Use 1 to switch the scaling off")
-        check(self, "delta", self.delta > 0, "above 0")
-        low = 0 < self.p_min <= self.p_max
-        check(self, "p_min", low, f"in (0, p_max={self.p_max}]")
-        check(self, "beta_kappa", self.beta_kappa >= 0, "at least 0 (0 switches the gate off)")
+        check(self, "delta", 0 < self.delta < inf, "above 0 and finite")
+        check(self, "p_max", self.p_max > 0, "above 0 (inf: no upper limit)")
+        low = 0 < self.p_min <= self.p_max and self.p_min < inf
+        check(self, "p_min", low, f"in (0, p_max={self.p_max}] and finite")
+        finite = 0 <= self.beta_kappa < inf
+        check(self, "beta_kappa", finite, "at least 0 and finite (0 switches the gate off)")
         check(self, "power_iterations", self.power_iterations >= 1, "at least 1")
-        check(self, "epsilon_f", self.epsilon_f > 0, "above 0")
+        check(self, "epsilon_f", 0 < self.epsilon_f < inf, "above 0 and finite")
         known = self.order in ("gate-then-clip", "clip-then-gate")
         check(self, "order", known, "'gate-then-clip' or 'clip-then-gate'")
 

@@ -10,6 +10,7 @@ they hold less than half of the *windows*; how many a vehicle has is its own wor
 """
 
 from dataclasses import dataclass
+from math import inf
 
 from torch import Tensor
 
@@ -62,8 +63,8 @@ class GeometricMedian(Defence):
 
     def __post_init__(self) -> None:
         check(self, "iterations", self.iterations >= 0, "at least 0 (0 is the mean)")
-        check(self, "smoothing", self.smoothing > 0, "above 0")
-        check(self, "tolerance", self.tolerance >= 0, "at least 0")
+        check(self, "smoothing", 0 < self.smoothing < inf, "above 0 and finite")
+        check(self, "tolerance", 0 <= self.tolerance < inf, "at least 0 and finite")
 
     def screen(self, replies: Replies) -> Replies:
         """The geometric median in place of the replies."""

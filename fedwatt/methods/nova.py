@@ -35,4 +35,4 @@ class Nova(ServerRule):
         shares = replies.windows / replies.windows.sum()
         # Exactly FedAvg where all vehicles did the same: Σ p_k is 1 only up to rounding.
         ratio = torch.ones_like(a) if a.max() == a.min() else (shares * a).sum() / a
-        return state, moved(weights, weighted_sum(shares * ratio, replies.deltas))
+        return state, moved(weights, weighted_sum(replies.filled * shares * ratio, replies.deltas))

@@ -5,6 +5,7 @@ gradient rather than to the loss: the same mathematics, cheaper, and exactly not
 """
 
 from dataclasses import dataclass
+from math import inf
 
 import torch
 from torch import Tensor
@@ -36,7 +37,7 @@ class Proximal(LocalRule):
     mu: float = 0.01
 
     def __post_init__(self) -> None:
-        check(self, "mu", self.mu >= 0, "at least 0 (0 is FedAvg)")
+        check(self, "mu", 0 <= self.mu < inf, "at least 0 and finite (0 is FedAvg)")
 
     def gradient(self, gradient: Tensor, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
         """g + μ (w - w_t)."""

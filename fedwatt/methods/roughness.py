@@ -14,6 +14,7 @@ case at the paper's radius ℓ = 0.01: see docs/methods.md before reading much i
 """
 
 from dataclasses import dataclass
+from math import inf
 from typing import ClassVar
 
 import torch
@@ -92,20 +93,22 @@ class RoughnessProximal(LocalRule):
     begin_cost: ClassVar[str] = "probe"
 
     def __post_init__(self) -> None:
-        check(self, "lam", self.lam >= 0, "at least 0 (0 switches the pull off)")
+        check(self, "lam", 0 <= self.lam < inf, "at least 0 and finite (0 switches the pull off)")
         schedules = " or ".join(repr(name) for name in SCHEDULES)
         check(self, "lam_schedule", self.lam_schedule in SCHEDULES, schedules)
         check(self, "directions", self.directions >= 2, "at least 2: one has no spread")
         check(self, "points", self.points >= 2, "at least 2: fewer are always monotone")
-        check(self, "radius", self.radius > 0, "above 0")
+        check(self, "radius", 0 < self.radius < inf, "above 0 and finite")
         check(self, "probe_batch", self.probe_batch >= 1, "at least 1 window")
         check(self, "probe_every", self.probe_every >= 1, "at least 1 round")
         known = self.response in ("saturating", "clipped")
         check(self, "response", known, "'saturating' or 'clipped'")
-        check(self, "tau_i", self.tau_i > 0, "above 0")
-        check(self, "i_min", 0 <= self.i_min <= self.i_max, f"in [0, i_max={self.i_max}]")
-        check(self, "epsilon_a", self.epsilon_a > 0, "above 0")
-        check(self, "epsilon_t", self.epsilon_t > 0, "above 0")
+        check(self, "tau_i", 0 < self.tau_i < inf, "above 0 and finite")
+        check(self, "i_max", self.i_max >= 0, "at least 0 (inf: no upper limit)")
+        low = 0 <= self.i_min <= self.i_max and self.i_min < inf
+        check(self, "i_min", low, f"in [0, i_max={self.i_max}] and finite")
+        check(self, "epsilon_a", 0 < self.epsilon_a < inf, "above 0 and finite")
+        check(self, "epsilon_t", 0 < self.epsilon_t < inf, "above 0 and finite")
 
     def respond(self, index: Tensor) -> Tensor:
         """r(I), element by element (`eq:ri_response`)."""
@@ -143,7 +146,7 @@ class RoughnessProximal(LocalRule):
             start.anchor[row],
             start.probe_directions(row, self.directions),
             offsets,
-            start.probe_batch(row, self.probe_batch),
+            start.probe_batch(row, self.probe_batch, "probe batch"),
         )
         return roughness_index(
             slices, self.radius, epsilon_a=self.epsilon_a, epsilon_t=self.epsilon_t

@@ -56,8 +56,9 @@ class Start:
     """Relative speed of each vehicle's computer, [P], float64."""
     model: Model
     loss: Loss
-    probe_batch: Callable[[int, int], Batch]
-    """(vehicle's row, size) → its probe windows of this round, at most `size` of them."""
+    probe_batch: Callable[[int, int, str], Batch]
+    """(vehicle's row, size, purpose) → its probe windows of this round, at most `size` of them;
+    each purpose has draws of its own, so that rules put together stay independent."""
     probe_directions: Callable[[int, int], Tensor]
     """(vehicle's row, M) → standard normal directions [M, D], float64, the same for all vehicles
     of a round: common random numbers take the noise of the draw out of the comparison."""
@@ -79,6 +80,8 @@ class LocalRule:
     """Whether `direction` needs the weights before the last step."""
     shapes_loss: ClassVar[bool] = False
     """Whether `prediction` or `penalty` is overridden."""
+    chooses_prediction: ClassVar[bool] = False
+    """Whether `prediction` puts another in its place; such rules go before those that change it."""
     linear: ClassVar[bool] = True
     """Whether steps stay linear in the gradients, as FedNova's normalisation needs."""
     hands_up: ClassVar[tuple[str, ...]] = ()
@@ -98,6 +101,13 @@ class LocalRule:
         The second part is the rule's plan; its entries of shape [P] are recorded by their names.
         """
         return memory, {}
+
+    def shapes(self, plan: Rows) -> bool:
+        """Whether `prediction` or `penalty` changes anything for the vehicles of `plan`.
+
+        Where no rule's does, the model's own gradient serves, which may differ in its rounding.
+        """
+        return self.shapes_loss
 
     def prediction(
         self, prediction: Tensor, model: Model, parts: Parts, windows: Tensor, plan: Rows

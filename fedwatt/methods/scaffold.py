@@ -14,6 +14,7 @@ of a round unequally, ‖a_k‖₁ stands for H_k, so that option II stays a mea
 """
 
 from dataclasses import dataclass
+from math import inf
 from typing import ClassVar
 
 import torch
@@ -57,7 +58,7 @@ class ControlVariates(LocalRule):
         return memory, plan
 
     def _gradient(self, start: Start, row: int) -> Tensor:
-        batch = start.probe_batch(row, self.control_batch)
+        batch = start.probe_batch(row, self.control_batch, "control batch")
         share = torch.full_like(batch.labels, 1 / len(batch.labels))
         return start.model.gradient(
             start.anchor[row], batch.windows, batch.labels, share, start.loss
@@ -87,7 +88,7 @@ class Scaffold(ServerRule):
     weighting: str = "windows"
 
     def __post_init__(self) -> None:
-        check(self, "server_rate", self.server_rate > 0, "above 0")
+        check(self, "server_rate", 0 < self.server_rate < inf, "above 0 and finite")
         check(self, "weighting", self.weighting in WEIGHTINGS, "'windows' or 'uniform'")
 
     def state(self, model: Model) -> Rows:

@@ -36,6 +36,9 @@ class Replies:
     """What the local rules handed up besides Δ_k, each [R, ...]."""
     participation: float = 1.0
     """C, the share of vehicles called in a round, or the probability with which each one is."""
+    filled: float = 1.0
+    """Share of a buffer's places that hold these replies; an empty place counts as Δ = 0. A round
+    has no places to leave empty."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +90,7 @@ def moved(weights: Tensor, step: Tensor) -> Tensor:
 
 
 def mean_delta(replies: Replies) -> Tensor:
-    """Σ_k (n_k / n_t) Δ_k [D], float64.
+    """Σ_k (n_k / n_t) Δ_k [D], float64, by how much of a buffer the replies fill.
 
     >>> import torch
     >>> windows, steps = torch.tensor([1.0, 3.0], dtype=torch.float64), torch.tensor([2, 2])
@@ -95,7 +98,8 @@ def mean_delta(replies: Replies) -> Tensor:
     >>> mean_delta(Replies(deltas, windows, steps, 2, 4.0, rng))
     tensor([-0.5000], dtype=torch.float64)
     """
-    return weighted_sum(replies.windows / replies.windows.sum(), replies.deltas)
+    shares = replies.windows / replies.windows.sum()
+    return weighted_sum(replies.filled * shares, replies.deltas)
 
 
 def weighted_sum(weights: Tensor, vectors: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """What is measured: errors, convergence, drift, coupling and time."""
 
-from fedwatt.metrics.convergence import Best, best_so_far, rounds_to_threshold
+from fedwatt.metrics.convergence import rounds_to_threshold
 from fedwatt.metrics.coupling import FEWEST_PARTICIPANTS, pearson, spearman
 from fedwatt.metrics.drift import drift_dispersion, mean_drift
 from fedwatt.metrics.errors import (
@@ -9,7 +9,6 @@ from fedwatt.metrics.errors import (
     ErrorSums,
     macro_mean,
     micro,
-    micro_by_stratum,
     weighted_mean,
 )
 from fedwatt.metrics.timing import (
@@ -18,7 +17,6 @@ from fedwatt.metrics.timing import (
     Stopwatch,
     amortised_diagnostics_fraction,
     diagnostics_fraction,
-    round_seconds,
 )
 
 __all__ = [
@@ -27,19 +25,15 @@ __all__ = [
     "FEWEST_PARTICIPANTS",
     "NEAR_ZERO_WH",
     "PARTS",
-    "Best",
     "ErrorSums",
     "Stopwatch",
     "amortised_diagnostics_fraction",
-    "best_so_far",
     "diagnostics_fraction",
     "drift_dispersion",
     "macro_mean",
     "mean_drift",
     "micro",
-    "micro_by_stratum",
     "pearson",
-    "round_seconds",
     "rounds_to_threshold",
     "spearman",
     "weighted_mean",

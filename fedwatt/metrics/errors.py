@@ -9,7 +9,7 @@ it is ruled by ε_Y and by how many such windows there are. The share of near-ze
 therefore kept beside it, and wMAPE = Σ|e| / Σ|Y|, which has no ε, next to both.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import nan, sqrt
 from typing import Final
@@ -108,18 +108,6 @@ def micro(vehicles: Iterable[ErrorSums]) -> ErrorSums:
     3.5
     """
     return sum(vehicles, start=ErrorSums())
-
-
-def micro_by_stratum(vehicles: Iterable[Mapping[str, ErrorSums]]) -> dict[str, ErrorSums]:
-    """Pooled errors of each stratum, from every vehicle's sums by stratum.
-
-    A vehicle need not have windows in every stratum; the order is that of first appearance.
-    """
-    pooled: dict[str, ErrorSums] = {}
-    for strata in vehicles:
-        for name, sums in strata.items():
-            pooled[name] = pooled.get(name, ErrorSums()) + sums
-    return pooled
 
 
 def macro_mean(values: Sequence[float]) -> float:

@@ -5,7 +5,7 @@ local training, the fractional preconditioner, the roughness probe, the spectral
 and evaluation; probe and spectral ratio are diagnostics.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import nan
 from time import perf_counter
@@ -20,6 +20,8 @@ DIAGNOSTICS: Final = ("probe", "spectral")
 class Stopwatch:
     """Seconds by named section; a section inside another stops the outer one's clock.
 
+    `sync` is called before the clock is read, to wait for work that is still under way on a GPU.
+
     >>> watch = Stopwatch()
     >>> with watch.section("training"):
     ...     with watch.section("preconditioner"):
@@ -28,7 +30,8 @@ class Stopwatch:
     ['preconditioner', 'training']
     """
 
-    def __init__(self) -> None:
+    def __init__(self, sync: Callable[[], None] | None = None) -> None:
+        self.sync = sync
         self.seconds: dict[str, float] = {}
         self._open: list[str] = []
         self._since = 0.0
@@ -36,6 +39,9 @@ class Stopwatch:
     @contextmanager
     def section(self, name: str) -> Iterator[None]:
         """Count the time of the `with` block towards `name`."""
+        if self._open[-1:] == [name]:  # goes on as before; a wait for nothing would be slow
+            yield
+            return
         self._settle()
         self._open.append(name)
         try:
@@ -46,6 +52,8 @@ class Stopwatch:
 
     def _settle(self) -> None:
         """Give the time since the last change to the innermost open section."""
+        if self.sync is not None:
+            self.sync()
         now = perf_counter()
         if self._open:
             name = self._open[-1]
@@ -53,22 +61,13 @@ class Stopwatch:
         self._since = now
 
 
-def round_seconds(seconds: Mapping[str, float]) -> float:
-    """T_round: the parts of a round together.
-
-    >>> round_seconds({"training": 3.0, "probe": 1.0, "evaluation": 9.0})
-    4.0
-    """
-    return sum(seconds.get(part, 0.0) for part in PARTS)
-
-
 def diagnostics_fraction(seconds: Mapping[str, float]) -> float:
-    """R_diag of one round, `eq:diag_fraction`: probe and spectral ratio over the whole.
+    """R_diag of one round, `eq:diag_fraction`: probe and spectral ratio over all of `PARTS`.
 
-    >>> diagnostics_fraction({"training": 3.0, "probe": 1.0})
+    >>> diagnostics_fraction({"training": 3.0, "probe": 1.0, "evaluation": 9.0})
     0.25
     """
-    total = round_seconds(seconds)
+    total = sum(seconds.get(part, 0.0) for part in PARTS)
     return sum(seconds.get(part, 0.0) for part in DIAGNOSTICS) / total if total else nan
 
 

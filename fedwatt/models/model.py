@@ -38,6 +38,11 @@ class Model(ABC):
     def initial(self, rng: np.random.Generator) -> Tensor:
         """Fresh weights [D], float64."""
 
+    @property
+    def has_representation(self) -> bool:
+        """Whether `represent` is a hidden layer and not, for want of one, the prediction."""
+        return True
+
     @abstractmethod
     def represent(self, parts: Parts, windows: Tensor) -> Tensor:
         """Input of the last layer, [..., batch, width]."""

@@ -61,6 +61,11 @@ class ModuleModel(Model):
         """The module's present weights: it was initialised by its author."""
         return torch.cat([p.detach().double().flatten() for p in self.module.parameters()])
 
+    @property
+    def has_representation(self) -> bool:
+        """No: a module does not tell its layers apart."""
+        return False
+
     def represent(self, parts: Parts, windows: Tensor) -> Tensor:
         """The module's output: which of its layers is the last one is not known here."""
         return self._call(parts, windows).unsqueeze(-1)

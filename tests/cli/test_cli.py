@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fedwatt.cli import main
+from fedwatt.methods.catalogue import DEFENCES, LOCAL_RULES, SERVERS
 
 TINY = [
     *("--vehicles", "3", "--rounds", "2", "--seeds", "1,2", "--participation", "1"),
@@ -117,6 +118,9 @@ def test_methods_are_listed(folder: Path, refused) -> None:
     assert done.returncode == 0
     for word in ("fedprox", "fo-ri-fedavg", "RoughnessProximal + Fractional", "beta_kappa"):
         assert word in done.stdout
+    printed = " ".join(done.stdout.split())
+    for kind, parts in (("rules", LOCAL_RULES), ("defences", DEFENCES), ("servers", SERVERS)):
+        assert f"{kind} {', '.join(parts)}" in printed
     assert "Did you mean 'fedprox'?" in refused("methods", "fedporx")
 
 
@@ -154,6 +158,7 @@ def test_ctrl_c_stops_cleanly_and_can_be_continued(folder: Path) -> None:
     [
         (["run", "nowhere.toml"], "There is no configuration file 'nowhere.toml'"),
         (["run", "--data", "nowhere"], "nowhere"),
+        (["run", "--data", "fleet", "--vehicles", "50"], "has 3 vehicles, not the 50 asked for"),
         (["run", "--method", "fedporx"], "Did you mean 'fedprox'?"),
         (["run", "--rounds", "0"], "Training(rounds=0): rounds must be at least 1."),
         (["run", "--set", "trainig.rate=1"], "Did you mean 'training'?"),
@@ -164,9 +169,15 @@ def test_ctrl_c_stops_cleanly_and_can_be_continued(folder: Path) -> None:
         (["data", "describe", "nowhere"], "nowhere"),
         (["data", "synth", "--out", "run"], "not empty"),
         (["report", "nowhere"], "nowhere"),
+        (["run", "--resume"], "--resume needs --out"),
+        (["run", "--data", "[/bold]nowhere"], "[/bold]nowhere"),
+        (["run", "single.toml"], "written as [[method]] tables, in double brackets."),
+        (["run", "flat.toml", "--rounds", "3"], "write its settings below [training]."),
     ],
 )
 def test_mistakes_are_one_sentence(folder: Path, refused, arguments, message: str) -> None:
+    (folder / "single.toml").write_text("[method]\nname = 'fedavg'\n")
+    (folder / "flat.toml").write_text("training = 3\n")
     before = sorted(folder.rglob("*"))
     assert message in refused(*arguments)
     assert sorted(folder.rglob("*")) == before  # nothing was written
@@ -192,16 +203,21 @@ def broken_fleet(folder: Path, name: str, **change) -> None:
 
 def test_bad_fleets_are_one_sentence(folder: Path, refused) -> None:
     (folder / "empty").mkdir()
-    assert "empty" in refused("run", "--data", "empty")
+    assert "empty is not a fleet folder: it has no fleet.json." in refused("run", "--data", "empty")
     broken_fleet(folder, "lonely", keep=1)
-    message = refused("run", "--data", "lonely")
-    assert "car-001" in message
-    assert "1" in message
+    assert (
+        "Vehicle 'car-001' has 1 trips, 1 of them at least 60 s long; training, validation and "
+        "test need one each." in refused("run", "--data", "lonely")
+    )
     broken_fleet(folder, "holey", spoil="speed_mps")
-    message = refused("run", "--data", "holey")
-    assert "car-001" in message
-    assert "speed_mps" in message
+    assert re.search(
+        r"Vehicle 'car-001', trip 'trip-001': channel 'speed_mps' is not a finite number in 1 of "
+        r"\d+ samples, first at second 5\.",
+        refused("run", "--data", "holey"),
+    )
     broken_fleet(folder, "torn")
     table = folder / "torn" / "car-001" / "trips.parquet"
     table.write_bytes(table.read_bytes()[:500])
-    assert "trips.parquet" in refused("run", "--data", "torn")
+    message = refused("run", "--data", "torn")
+    assert message.startswith("Error: torn/car-001/trips.parquet is damaged: ")
+    assert message.endswith("Import or generate the fleet again.")

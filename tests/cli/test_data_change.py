@@ -1,11 +1,14 @@
 """Fleets made from nothing, electrified, dealt anew and spoiled, as typed."""
 
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fedwatt.fleet.store import fleet_source, read_fleet
+from fedwatt.fleet import DataSettings, Trip, Vehicle
+from fedwatt.fleet.client import split_of_trips
+from fedwatt.fleet.store import fleet_source, read_fleet, write_fleet
 from tests.telemetry.conftest import VED_HEADER, ved_rows
 
 
@@ -19,6 +22,31 @@ def test_other_kinds_of_vehicles(type_in, tmp_path: Path) -> None:
     assert status == 2
     assert "boat" in printed
     assert not (tmp_path / "boats").exists()
+
+
+def test_a_fleet_may_be_made_in_the_folder_one_stands_in(type_in, tmp_path: Path) -> None:
+    status, printed = type_in("data", "synth", "--vehicles", "1", "--trips", "3", "--out", ".")
+    assert status == 0, printed
+    assert Path.cwd().samefile(tmp_path)
+    assert sorted(entry.name for entry in Path.cwd().iterdir()) == ["car-001", "fleet.json"]
+    status, printed = type_in("data", "synth", "--vehicles", "1", "--trips", "3", "--out", ".")
+    assert status == 2
+    assert "not empty" in printed
+
+
+def test_a_fleet_too_small_to_train_is_described(type_in, tmp_path: Path) -> None:
+    seconds = {"long": 100, "just": 60, "short": 59}
+    trips = (
+        Trip(n, {c: np.ones(s) for c in ("speed_mps", "energy_wh")}) for n, s in seconds.items()
+    )
+    lonely = Vehicle("lonely", (Trip("one", {"energy_wh": np.ones(70), "speed_mps": np.ones(70)}),))
+    write_fleet(tmp_path / "bare", [Vehicle("bare", tuple(trips)), lonely], "toys")
+    status, printed = type_in("data", "describe", "bare")
+    assert status == 0, printed
+    assert "60 s windows" in printed
+    # 100 s hold 41 windows, 60 s one, 59 s none; 70 s hold 11.
+    assert re.search(r"bare │ simulated │ 3 │ .* │ 42 │", printed)
+    assert re.search(r"lonely │ simulated │ 1 │ .* │ 11 │", printed)
 
 
 def test_recorded_driving_is_electrified_and_marked(type_in, tmp_path: Path) -> None:
@@ -67,6 +95,21 @@ def test_some_vehicles_are_spoiled(type_in, tmp_path: Path) -> None:
             for b, a in zip(before.trips, after.trips, strict=True)
         ]
         assert 0 < sum(changed) < len(changed)  # training trips only
+    status, printed = type_in(
+        *("data", "spoil", "town", "--fault", "sensor bias", "--share", "1"),
+        *("--split-seed", "5", "--window", "30", "--out", "other"),
+    )
+    assert status == 0, printed
+    settings = DataSettings(split_seed=5, window=30)
+    for before, after in zip(
+        read_fleet(tmp_path / "town"), read_fleet(tmp_path / "other"), strict=True
+    ):
+        split_of = split_of_trips(before, settings)
+        for b, a in zip(before.trips, after.trips, strict=True):
+            same = np.array_equal(b.channels["speed_mps"], a.channels["speed_mps"])
+            assert same != (split_of[b.name] == "train")
+        assert after.facts["spoiled_split"]["split_seed"] == 5
+        assert after.facts["spoiled_split"]["window"] == 30
     status, printed = type_in("data", "spoil", "town", "--fault", "rust", "--out", "rusty")
     assert status == 2
     assert "label noise" in printed

@@ -1,10 +1,10 @@
-import os
 from pathlib import Path
 
 import pytest
 
 from fedwatt.edge.export import export
 from fedwatt.edge.session import EnergyModel
+from tests.real_data import real_file
 
 from .toys import a_vehicle, trained
 
@@ -24,8 +24,4 @@ def model(vehicle, tmp_path_factory) -> EnergyModel:
 
 @pytest.fixture(scope="session")
 def ved_file() -> Path:
-    root = Path(__file__).parents[3]
-    file = Path(os.environ.get("FEDWATT_DATA", root / "shared" / "data")) / "ved/EV_PHEV.parquet"
-    if not file.is_file():
-        pytest.skip(f"VED is not at hand: {file} does not exist (FEDWATT_DATA sets its folder)")
-    return file
+    return real_file("ved/EV_PHEV.parquet")

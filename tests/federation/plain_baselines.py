@@ -100,9 +100,11 @@ class Plain:
         for row in order:
             yield _gather(client, row[row >= 0], self.dtype)
 
-    def probe(self, client: Client, size: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    def probe(
+        self, client: Client, size: int, dtype: torch.dtype, purpose: str
+    ) -> tuple[Tensor, Tensor]:
         """A batch of the vehicle's own besides those it trains on."""
-        rng = generator(self.seed, "probe batch", self.t, client.name)
+        rng = generator(self.seed, purpose, self.t, client.name)
         count = self.windows(client)
         return _gather(client, rng.choice(count, size=min(size, count), replace=False), dtype)
 
@@ -128,7 +130,8 @@ class Scaffold(Plain):
         for x, y in self.batches(client):
             w = w - self.rate * (self.gradient(w, x, y) - c_k + c)
         if self.option == 1:
-            fresh = self.gradient(self.w, *self.probe(client, 1024, self.dtype))
+            batch = self.probe(client, 1024, self.dtype, "control batch")
+            fresh = self.gradient(self.w, *batch)
         else:
             fresh = c_k - c + (self.w - w) / (self.steps(client) * self.rate)
         self.change[client.name] = fresh - c_k

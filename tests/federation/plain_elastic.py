@@ -160,7 +160,7 @@ class FedEL(Plain):
 
     def importance(self, client: Client, first: int, front: int) -> dict[str, float]:
         candidates = self.layers(first, front)
-        x, y = self.probe(client, 128, torch.float64)
+        x, y = self.probe(client, 128, torch.float64, "importance batch")
         here = self.w.double()
         g = self.gradient_at(here, x, y, front)
         after = self.gradient_at(here - self.rate * g, x, y, front)

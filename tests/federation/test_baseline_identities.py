@@ -311,3 +311,27 @@ def test_fedel_evaluates_the_model_without_its_exits() -> None:
     ):
         assert with_exits.test == without.test
     assert state.weights.shape[1] > DEEP.layout.size
+
+
+# -------------------------------------------------------------------------- at the default size
+
+WINDOW = random_fleet((70, 33, 128, 5), window=60)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "rounds"),
+    [
+        ("moon", {"contrast_weight": 0.0}, 3),
+        ("moon", {"contrast_weight": 5.0}, 1),  # nobody has a last model
+        ("fedel", {}, 3),  # equal computers: all leave at the last block
+        ("fedavg+label-shift", {"fault_share": 0.0}, 3),
+    ],
+)
+def test_rules_with_nothing_to_say_are_fedavg_at_the_default_size(
+    name: str, settings: dict[str, float], rounds: int
+) -> None:
+    # Large enough that autograd and the gradient written by hand round differently.
+    model = MLP(60, 8, (64, 32))
+    terms = {"rounds": rounds, "participation": 1.0, "batch": 16, "precision": "float32"}
+    silent = weights(get(name, **settings), WINDOW, model, **terms)
+    assert torch.equal(silent[:, : model.layout.size], weights("fedavg", WINDOW, model, **terms))

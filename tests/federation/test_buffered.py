@@ -1,6 +1,7 @@
 """FedBuff: the event queue, staleness, and the rounds it becomes when nobody is late."""
 
 from dataclasses import replace
+from math import nan
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ import torch
 from fedwatt.errors import SettingError
 from fedwatt.federation import Asynchronous, Availability, Buffered, Federation, State, Training
 from fedwatt.federation.buffered import Flight, packed, unpacked
-from fedwatt.federation.participation import device_speed
+from fedwatt.federation.participation import device_speed, lost_replies
 from fedwatt.methods import get
 from fedwatt.models import MLP
 from tests.federation.toys import Line, random_fleet, scalar_toy
@@ -251,3 +252,30 @@ def test_flights_survive_being_packed() -> None:
     events = packed(flights, 3)
     assert unpacked(events, 0) == [Flight(2.0, 3, 1), Flight(2.5, 1, 0)]
     assert unpacked(events, 1) == []
+
+
+@pytest.mark.parametrize("why", ["lost", "not finite"])
+@pytest.mark.parametrize("method", ["fedavg", "fednova", "fedavg@sgd", "fedavg@median"])
+def test_an_empty_place_is_divided_by_all_the_same(method: str, why: str) -> None:
+    # Only car-0's reply -0.1 (0.5 - 1) counts; the buffer has two places.
+    fleet, availability, seed = scalar_toy(), Availability(), 0
+    if why == "lost":
+        availability = Availability(reply_loss=0.5)
+        seed = next(
+            s for s in range(100) if lost_replies(s, 0, 2, availability).tolist() == [False, True]
+        )
+    else:
+        labels = fleet.clients[1].labels
+        broken = replace(fleet.clients[1], labels=labels | {"train": labels["train"] * nan})
+        fleet = replace(fleet, clients=(fleet.clients[0], broken))
+    federation = Buffered(
+        fleet,
+        Line(),
+        asynchronous=Asynchronous(buffer=2, concurrency=2, jitter=0.0),
+        training=Training(rounds=1, steps=1, batch=3, rate=0.1, precision="float64"),
+        availability=availability,
+        seeds=(seed,),
+        device="cpu",
+    )
+    state = federation.train(method).state
+    assert state.weights.item() == pytest.approx(0.5 + 0.05 / 2, abs=1e-12)

@@ -1,11 +1,12 @@
 """Rules put together by name: the sound ones train, the others say why not."""
 
 import pytest
+from torch import nn
 
 from fedwatt.errors import SettingError
 from fedwatt.federation import Availability, Federation, Training
 from fedwatt.methods import get
-from fedwatt.models import GRU, MLP, Model
+from fedwatt.models import GRU, MLP, Model, ModuleModel
 from tests.federation.toys import Line, random_fleet
 
 SOUND = [
@@ -55,6 +56,11 @@ UNSOUND = {
     "scaffold+feddyn": "two of its parts bring their own server",
     "fednova+fedadam": "two of its parts bring their own server",
     "fedel+scaffold": "two of its parts bring their own server",
+    "fednova@adam": "would replace Nova, .* Ask for 'fedavg@adam' instead",
+    "proximal+fednova@sgd": "would replace Nova, .* Ask for 'proximal@sgd' instead",
+    "fedadam@sgd": "would replace Adam, .* Ask for 'fedavg@sgd' instead",
+    "fedadam@average": "would replace Adam",
+    "fedprox+fedadam@krum+yogi": "would replace Adam, .* Ask for 'fedprox@krum.yogi' instead",
     "fedprox+proximal": "Proximal is there twice",
     "fedavg@fedadam": "Unknown server",
     "proximal+fedporx": "Did you mean 'fedprox'",
@@ -107,3 +113,18 @@ def test_fedel_refuses_a_model_whose_blocks_it_does_not_know() -> None:
     federation = Federation(random_fleet(), Line(), device="cpu")
     with pytest.raises(SettingError, match="FedEL must know a model's blocks, and Line"):
         federation.start(get("fedel"))
+
+
+def test_a_server_may_be_named_twice() -> None:
+    assert get("fedadam@adam").server == get("fedadam").server
+    assert get("fedadam@krum").composition == "plain SGD → Krum → Adam"
+
+
+def test_moon_refuses_a_model_without_a_representation() -> None:
+    # The output of a module would pass for one: the cosine of two numbers has gradient 0, FedAvg.
+    module = nn.Sequential(nn.Flatten(), nn.Linear(32, 5), nn.ReLU(), nn.Linear(5, 1))
+    federation = Federation(random_fleet(), ModuleModel(module), device="cpu")
+    for name in ("moon", "contrastive+scaffold"):
+        with pytest.raises(SettingError, match=r"ModuleModel has none: .* Use an MLP"):
+            federation.start(get(name))
+    federation.start(get("fedavg"))

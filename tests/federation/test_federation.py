@@ -213,3 +213,23 @@ def test_errors_by_vehicle_and_stratum_add_up() -> None:
 def test_impossible_federations_are_refused(build, kind: type[DataError], message: str) -> None:
     with pytest.raises(kind, match=message):
         build()
+
+
+def test_every_purpose_draws_its_own_probe_batch() -> None:
+    fed = Federation(random_fleet(), MLP(4, 8, (6, 5)), device="cpu")
+    method = get("fedavg")
+    state, _ = fed.start(method)
+    start = fed._start(method, state, fed._calls(state, 0))
+    purposes = ("probe batch", "control batch", "importance batch")
+    one, two, three = (start.probe_batch(0, 5, purpose).windows for purpose in purposes)
+    assert torch.equal(one, start.probe_batch(0, 5, "probe batch").windows)
+    assert not torch.equal(one, two)
+    assert not torch.equal(one, three)
+    assert not torch.equal(two, three)
+
+
+@pytest.mark.parametrize(("device", "sync"), [("cpu", None), ("cuda", torch.cuda.synchronize)])
+def test_a_gpu_is_waited_for_before_its_time_is_read(device: str, sync) -> None:
+    fed = Federation(random_fleet(), device="cpu")
+    fed.device = torch.device(device)
+    assert fed._stopwatch().sync is sync

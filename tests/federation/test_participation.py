@@ -86,6 +86,7 @@ def test_local_work_of_a_vehicle() -> None:
     assert steps(130, 1.0, steps=4) == 4
     assert steps(130, 0.5) == 6  # slow, but nobody waits for it
     assert steps(130, 0.5, deadline=8) == 4
+    assert steps(6400, 0.29, deadline=100) == 29
     assert steps(130, 1.0, deadline=8) == 6
     assert steps(130, 0.5, deadline=8, stragglers="drop") == 0
     assert steps(130, 1.0, deadline=8, stragglers="drop") == 6

@@ -1,9 +1,13 @@
 """The stacked engine against a plain loop over vehicles, for ragged sizes and every model."""
 
+from typing import Any
+
 import pytest
 import torch
 
+from fedwatt.bench import reference
 from fedwatt.bench.reference import train_plainly
+from fedwatt.errors import SettingError
 from fedwatt.federation import Federation, Training
 from fedwatt.methods import Method, get
 from fedwatt.models import GRU, LSTM, MLP, Model
@@ -20,6 +24,7 @@ VARIANTS: dict[str, Method] = {
     "ri-fedavg": get("ri-fedavg", **PROBE),
     "fo-ri-fedavg": get("fo-ri-fedavg", **PROBE),
 }
+VARIANTS["two pulls"] = get("proximal+roughness", mu=0.3, **PROBE)
 VARIANTS["fo-ri-fedavg, gated"] = get(
     "fo-ri-fedavg", beta_kappa=0.7, power_iterations=300, lam_schedule="inverse-sqrt", **PROBE
 )
@@ -65,3 +70,37 @@ def test_recurrent_models(name: str, model: str, precision: str) -> None:
 @pytest.mark.parametrize("work", [{"steps": 7}, {"epochs": 3}, {"schedule": "constant"}])
 def test_other_kinds_of_local_work(work) -> None:
     agree(VARIANTS["fo-ri-fedavg"], MODELS["mlp"], "float64", **work)
+
+
+@pytest.mark.parametrize(
+    ("method", "training", "held_out", "named"),
+    [
+        ("scaffold", {}, (), "leave out ControlVariates and Scaffold"),
+        ("fednova", {}, (), "leave out Nova"),
+        ("momentum", {}, (), "leave out Momentum"),
+        ("fedavg@median", {}, (), "leave out Median"),
+        ("fedavg", {"loss": "huber"}, (), "leave out the loss 'huber'"),
+        ("fedavg", {"sampling": "poisson"}, (), "leave out 'poisson' sampling"),
+        ("fedavg", {}, (1,), "leave out held-out vehicles"),
+    ],
+)
+def test_what_it_does_not_know_is_refused(
+    method: str, training: dict[str, Any], held_out: tuple[int, ...], named: str
+) -> None:
+    fleet = random_fleet(held_out=held_out)
+    with pytest.raises(SettingError, match=named):
+        next(train_plainly(fleet, MODELS["mlp"], get(method), Training(**training), 1))
+
+
+def test_a_probe_builds_one_module_for_all_its_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    built = []
+
+    def counting(model: Model, weights: torch.Tensor) -> torch.nn.Module:
+        built.append(model)
+        return torch_module(model, weights)
+
+    torch_module = reference.torch_module
+    monkeypatch.setattr(reference, "torch_module", counting)
+    training = Training(rounds=1, participation=0.01, steps=1)
+    next(train_plainly(random_fleet(), MODELS["mlp"], VARIANTS["ri-fedavg"], training, 3))
+    assert len(built) == 2  # one to train, one to probe

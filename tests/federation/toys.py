@@ -153,7 +153,7 @@ def toy_rounds(
 def a_start(anchor: Tensor, model: Model, **known: Any) -> Start:
     """A round's start for the vehicles of `anchor` [P, D]; what is not `known` is unremarkable."""
 
-    def no_probe(row: int, size: int) -> Any:
+    def no_probe(row: int, size: int, purpose: str = "") -> Any:
         raise AssertionError("nobody should probe here")
 
     ones = torch.ones(len(anchor), dtype=torch.float64)

@@ -85,7 +85,7 @@ def begin(rule: Elastic, model: Model, speeds: list[float], windows: Tensor, lab
         elastic,
         speed=torch.tensor(speeds).double(),
         broadcast={"tensor_changes": torch.zeros(len(speeds), len(elastic.layout.shapes)).double()},
-        probe_batch=lambda row, size: Batch(windows, labels),
+        probe_batch=lambda row, size, purpose: Batch(windows, labels),
         rate=0.01,
     )
     memory = {n: v.expand(len(speeds), *v.shape) for n, v in rule.memory(elastic).items()}
@@ -153,9 +153,9 @@ def test_global_importance_decides_where_local_importance_is_silent() -> None:
             model.initial(np.random.default_rng(0))[None],
             model,
             broadcast={"tensor_changes": changes},
-            probe_batch=lambda row, size: Batch(draw(16, 4, 2), draw(16, seed=1)),
+            probe_batch=lambda row, size, purpose: Batch(draw(16, 4, 2), draw(16, seed=1)),
         )
-        batch = start.probe_batch(0, 16)
+        batch = start.probe_batch(0, 16, "importance batch")
         candidates = [name for block in model.blocks for name in block]
         values = Elastic(beta=0.0)._importance(start, 0, batch, 2, candidates)
         chosen.append(candidates[int(np.argmax(values))])

@@ -70,7 +70,8 @@ class Probes:
         self.anchor = self.model.initial(np.random.default_rng(0)).repeat(3, 1)
         self.seen: list[int] = []
 
-    def batch(self, row: int, size: int) -> Batch:
+    def batch(self, row: int, size: int, purpose: str) -> Batch:
+        assert purpose == "probe batch"
         self.seen.append(row)
         rng = np.random.default_rng(row)
         return Batch(

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pytest import approx
 
-from fedwatt.metrics import ErrorSums, macro_mean, micro, micro_by_stratum, weighted_mean
+from fedwatt.metrics import ErrorSums, macro_mean, micro, weighted_mean
 
 A = ErrorSums.of([13.0, 2.0, -8.0], [10.0, 4.0, -12.0])
 B = ErrorSums.of([105.0], [100.0])
@@ -73,12 +73,6 @@ def test_vehicle_without_windows_counts_nowhere():
     assert weighted_mean([2.0, nothing.rmse], [1, 99]) == 2.0
     assert isnan(macro_mean([nan])) and isnan(macro_mean([]))
     assert isnan(micro([]).rmse)
-
-
-def test_strata_need_not_be_shared():
-    pooled = micro_by_stratum([{"slow": A}, {"fast": B, "slow": A}])
-    assert list(pooled) == ["slow", "fast"]
-    assert pooled["slow"].windows == 6 and pooled["fast"] == B
 
 
 def test_non_finite_prediction_shows():

@@ -80,6 +80,7 @@ def test_assignments_reach_sections_methods_and_the_top() -> None:
         ("[[method]]\nname='fo-fedavg'\nalpha=2.0", r"alpha must be in \(0, 1\]"),
         ("[[method]]\nname='fedavg'\nrate=-1.0", "rate must be above 0"),
         ("[[method]]\nname='fedavg'\nlabel='a/b'", "plain name"),
+        ('[[method]]\nname="fedavg"\nlabel="a\\tb"', "plain name"),
         ("[[method]]\nname='fedavg'\n[[method]]\nname='fedavg'", "Two methods are called 'fedavg'"),
         ("method=[]", "methods must be one or more"),
         ("seeds=[1, 1]", "seeds must be one or more different"),

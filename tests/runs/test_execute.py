@@ -13,7 +13,8 @@ import pytest
 
 from fedwatt.errors import RunError
 from fedwatt.federation import History, RoundRecord, State
-from fedwatt.fleet import Fleet
+from fedwatt.fleet import Fleet, synthetic_vehicles
+from fedwatt.fleet.store import write_fleet
 from fedwatt.runs import execute, from_toml
 from fedwatt.runs.tables import read_table
 
@@ -188,6 +189,27 @@ def test_a_truncated_or_missing_part_of_a_checkpoint_is_refused(tmp_path: Path, 
     path.unlink()
     with pytest.raises(RunError, match="is damaged"):
         execute(from_toml(CONFIG), out, Silent(), resume=True)
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", '{"round": 2, "sha256": {}}', "{"])
+def test_a_manifest_that_says_too_little_is_refused(tmp_path: Path, text: str) -> None:
+    out = interrupted(tmp_path)
+    (path,) = out.rglob("checkpoint/fedavg/round-*/manifest.json")
+    path.write_text(text)
+    with pytest.raises(RunError, match=r"is damaged \(manifest.json"):
+        execute(from_toml(CONFIG), out, Silent(), resume=True)
+
+
+def test_other_data_under_the_same_name_is_refused(tmp_path: Path) -> None:
+    fleet = tmp_path / "fleet"
+    config = from_toml(CONFIG.replace("vehicles = 4", f"data = '{fleet}'"))
+    write_fleet(fleet, synthetic_vehicles(4, seed=1, trips=6), source="one")
+    with pytest.raises(KeyboardInterrupt):
+        execute(config, tmp_path / "run", Silent(2))
+    shutil.rmtree(fleet)
+    write_fleet(fleet, synthetic_vehicles(4, seed=2, trips=6), source="another")
+    with pytest.raises(RunError, match="its data has changed"):
+        execute(config, tmp_path / "run", Silent(), resume=True)
 
 
 @pytest.fixture

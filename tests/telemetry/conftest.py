@@ -1,6 +1,5 @@
 """Small hand-made files in the published layouts, and the real data where it is at hand."""
 
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import pytest
 
 from fedwatt.telemetry import CleanVehicle, import_ved
 from fedwatt.telemetry.records import RawTrip
+from tests.real_data import real_file
 
 VED_HEADER = (
     "DayNum,VehId,Trip,Timestamp(ms),Latitude[deg],Longitude[deg],Vehicle Speed[km/h],MAF[g/sec],"
@@ -89,12 +89,7 @@ def raw_trip() -> Callable[..., RawTrip]:
 @pytest.fixture(scope="session")
 def ved_folder() -> Path:
     """The real VED files, or a skip."""
-    root = Path(__file__).parents[2]
-    candidates = [os.environ.get("FEDWATT_DATA"), root.parent / "shared" / "data"]
-    for candidate in candidates:
-        if candidate and (Path(candidate) / "ved" / "EV_PHEV.parquet").is_file():
-            return Path(candidate) / "ved"
-    pytest.skip("real VED files are absent: set FEDWATT_DATA to the folder that holds ved/")
+    return real_file("ved/EV_PHEV.parquet").parent
 
 
 @pytest.fixture(scope="session")

@@ -42,10 +42,16 @@ def spoil(
     ] = 0.5,
     channel: Annotated[str, typer.Option(help="Input that is biased or stuck.")] = "speed_mps",
     seed: Seed = 0,
+    split_seed: Annotated[int, typer.Option(help="data.split_seed of the runs to come.")] = 0,
+    window: Annotated[int, typer.Option(help="data.window of the runs to come.", min=1)] = 60,
 ) -> None:
-    """Spoil the training trips of some vehicles, to test how methods bear it."""
+    """Spoil the training trips of some vehicles, to test how methods bear it.
+
+    Runs on the fleet must split it the same way: same split seed and window, default shares.
+    """
     refuse_filled(out)
     wrong = Fault(kind=fault, size=size, channel=channel)
-    vehicles = spoil_some(read_fleet(fleet), share, wrong, DataSettings(), seed)
+    settings = DataSettings(split_seed=split_seed, window=window)
+    vehicles = spoil_some(read_fleet(fleet), share, wrong, settings, seed)
     write_fleet(out, vehicles, source=f"{fleet_source(fleet)}; {share:.0%} with {fault}")
     say_made(out)

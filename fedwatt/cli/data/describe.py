@@ -8,13 +8,14 @@ from rich.table import Table
 
 from fedwatt.cli.console import console
 from fedwatt.cli.data.shared import say_account
-from fedwatt.fleet import DataSettings, Vehicle, build_client
+from fedwatt.fleet import DataSettings, Vehicle
 from fedwatt.fleet.store import fleet_source, read_fleet
 from fedwatt.report.figures.fleet import fleet_facts, fleet_figure
 from fedwatt.report.svg import to_svg
 from fedwatt.telemetry import Account
 
-COLUMNS = ("vehicle", "labels", "trips", "hours", "km", "kWh", "Wh/km", "windows")
+WINDOW = DataSettings().window
+COLUMNS = ("vehicle", "labels", "trips", "hours", "km", "kWh", "Wh/km", f"{WINDOW} s windows")
 
 
 def describe(
@@ -40,7 +41,8 @@ def describe(
 def _row(vehicle: Vehicle) -> tuple[str, ...]:
     km = sum(trip.channels["speed_mps"].sum() for trip in vehicle.trips) / 1000
     wh = sum(trip.channels["energy_wh"].sum() for trip in vehicle.trips)
-    client = build_client(vehicle, DataSettings())
+    # Every second that can end a window, whatever features, splits and strides a run chooses.
+    windows = sum(max(trip.seconds - WINDOW + 1, 0) for trip in vehicle.trips)
     name = vehicle.name if vehicle.kind == "passenger" else f"{vehicle.name} ({vehicle.kind})"
     return (
         name,
@@ -50,5 +52,5 @@ def _row(vehicle: Vehicle) -> tuple[str, ...]:
         f"{km:.0f}",
         f"{wh / 1000:.1f}",
         f"{wh / km:.0f}" if km else "–",
-        f"{len(client.ends['train']):,}",
+        f"{windows:,}",
     )

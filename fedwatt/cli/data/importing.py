@@ -142,7 +142,7 @@ def map_(
     """Propose a mapping from a file's columns to fedwatt's channels, as TOML to check and edit."""
     text = propose_mapping(path)
     if out is None:
-        console.print(text, markup=False, highlight=False, soft_wrap=True)
+        console.print(text, highlight=False, soft_wrap=True)
     else:
         out.write_text(text, encoding="utf-8")
         console.print(f"{out} is a proposal: check its units and signs before you import with it.")

@@ -1,0 +1,58 @@
+"""Hyperparameters that would make every model infinite or undefined are refused by name."""
+
+from math import inf, nan
+
+import pytest
+
+from fedwatt.errors import SettingError
+from fedwatt.methods import get
+
+FINITE = [
+    ("fedprox", "mu"),
+    ("ri-fedavg", "lam"),
+    ("ri-fedavg", "radius"),
+    ("ri-fedavg", "tau_i"),
+    ("ri-fedavg", "epsilon_a"),
+    ("ri-fedavg", "epsilon_t"),
+    ("fo-fedavg", "delta"),
+    ("fo-fedavg", "beta_kappa"),
+    ("fo-fedavg", "epsilon_f"),
+    ("moon", "contrast_weight"),
+    ("moon", "temperature"),
+    ("feddyn", "alpha_dyn"),
+    ("scaffold", "server_rate"),
+    ("fedadam", "server_rate"),
+    ("fedadam", "tau"),
+    ("fedavg@sgd", "server_rate"),
+    ("fedavg@geometric", "smoothing"),
+    ("fedavg@geometric", "tolerance"),
+    ("label-shift", "fault_scale"),
+]
+
+
+@pytest.mark.parametrize("value", [inf, nan])
+@pytest.mark.parametrize(("method", "name"), FINITE)
+def test_only_finite_numbers(method: str, name: str, value: float) -> None:
+    with pytest.raises(SettingError, match=f"{name} must be .*finite"):
+        get(method, **{name: value})
+
+
+@pytest.mark.parametrize(
+    ("method", "wrong", "message"),
+    [
+        ("fo-fedavg", {"p_max": -1.0}, r"\(p_max=-1.0\): p_max must be above 0"),
+        ("fo-fedavg", {"p_max": nan}, "p_max must be above 0"),
+        ("fo-fedavg", {"p_min": 9.0}, r"p_min must be in \(0, p_max=5.0\]"),
+        ("fo-fedavg", {"p_min": inf, "p_max": inf}, "p_min must be .* finite"),
+        ("ri-fedavg", {"i_max": -1.0}, r"\(i_max=-1.0\): i_max must be at least 0"),
+        ("ri-fedavg", {"i_min": inf, "i_max": inf}, "i_min must be .* finite"),
+    ],
+)
+def test_limits_are_named_themselves(method: str, wrong: dict[str, float], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        get(method, **wrong)
+
+
+def test_an_upper_limit_may_be_off() -> None:
+    assert get("fo-fedavg", p_max=inf).settings["p_max"] == inf
+    assert get("ri-fedavg", i_max=inf).settings["i_max"] == inf

@@ -1,0 +1,18 @@
+"""What the run folder says about the fleet."""
+
+from fedwatt.fleet import DataSettings, build_fleet
+from fedwatt.runs.environment import describe_fleet
+from tests.fleet.toys import make_vehicle
+
+
+def test_held_out_vehicles_have_no_part_in_the_training_windows():
+    vehicles = [make_vehicle(name, (9, 8, 12, 7, 10)) for name in ("car-1", "car-2", "car-3")]
+    fleet = build_fleet(vehicles, DataSettings(window=5, held_out=1), "toys")
+    (out,) = (client for client in fleet.clients if client.held_out)
+    described = describe_fleet(fleet)
+    assert described["held_out"] == [out.name]
+    training = sum(len(c.ends["train"]) for c in fleet.clients if c is not out)
+    assert described["windows"]["train"] == training
+    # It is judged like the others.
+    for split in ("validation", "test"):
+        assert described["windows"][split] == sum(len(c.ends[split]) for c in fleet.clients)
