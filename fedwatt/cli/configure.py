@@ -1,14 +1,43 @@
-"""The configuration that a command's file, options and assignments make together."""
+"""Options that commands share, and the configuration that they make together."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
 from fedwatt.errors import SettingError
 from fedwatt.runs.config import RunConfig, from_tables, override, read_config
+
+Config = Annotated[
+    Path | None, typer.Argument(help="TOML file; without it, the defaults.", metavar="[CONFIG]")
+]
+Methods = Annotated[
+    list[str] | None,
+    typer.Option("--method", help="Repeat for several. 'fedwatt methods' lists all."),
+]
+Data = Annotated[str | None, typer.Option(help="'synthetic', or the folder of a fleet.")]
+Rounds = Annotated[int | None, typer.Option(help="Rounds, T.")]
+Vehicles = Annotated[
+    int | None, typer.Option(help="Vehicles; 0: 20 synthetic ones, or all of a fleet.")
+]
+Seeds = Annotated[
+    str | None, typer.Option(help="Seeds, trained together in one stack, such as 1,2,3.")
+]
+Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda.")]
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Any other setting, such as training.rate=0.01 or fo-ri-fedavg.alpha=0.7.",
+    ),
+]
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Continue what was interrupted in the folder --out.")
+]
+Out = Annotated[Path | None, typer.Option(help="Folder; by default a new one below runs/.")]
 
 
 def folder_for(out: Path | None, resume: bool) -> Path:

@@ -1,7 +1,6 @@
 """`fedwatt tune`: the same number of trials for every method, over documented ranges."""
 
 from math import isfinite
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,42 +14,38 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from fedwatt.cli.configure import configuration, folder_for, stored_or
+from fedwatt.cli.configure import (
+    Assignments,
+    Config,
+    Data,
+    Device,
+    Methods,
+    Out,
+    Resume,
+    Rounds,
+    Seeds,
+    Vehicles,
+    configuration,
+    folder_for,
+    stored_or,
+)
 from fedwatt.cli.console import console, errors
 from fedwatt.studies.tune import Tuned, tuning_table
 from fedwatt.studies.tune import tune as tune_methods
 
 
 def tune(
-    config: Annotated[
-        Path | None, typer.Argument(help="TOML file; without it, the defaults.", metavar="[CONFIG]")
-    ] = None,
+    config: Config = None,
     trials: Annotated[int, typer.Option(help="Trials of each method.", min=1)] = 20,
-    method: Annotated[
-        list[str] | None,
-        typer.Option(help="Method to tune; repeat for several. 'fedwatt methods' lists all."),
-    ] = None,
-    data: Annotated[str | None, typer.Option(help="'synthetic', or the folder of a fleet.")] = None,
-    rounds: Annotated[int | None, typer.Option(help="Rounds of each trial, T.")] = None,
-    vehicles: Annotated[
-        int | None, typer.Option(help="Vehicles; 0: 20 synthetic ones, or all of a fleet.")
-    ] = None,
-    seeds: Annotated[
-        str | None, typer.Option(help="Seeds of each trial, in one stack, such as 101,102.")
-    ] = None,
-    device: Annotated[str | None, typer.Option(help="auto, cpu or cuda.")] = None,
-    assignments: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="Any other setting, such as training.batch=32."
-        ),
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue what an interrupted study left in --out.")
-    ] = False,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of the study; by default a new one below runs/.")
-    ] = None,
+    method: Methods = None,
+    data: Data = None,
+    rounds: Rounds = None,
+    vehicles: Vehicles = None,
+    seeds: Seeds = None,
+    device: Device = None,
+    assignments: Assignments = None,
+    resume: Resume = False,
+    out: Out = None,
 ) -> None:
     """Tune methods on equal terms by their validation error and write best.toml."""
     out = folder_for(out, resume)
