@@ -107,15 +107,13 @@ def vehicle_rmse(
     return {vehicle: float(np.mean(values)) for vehicle, values in found.items()}
 
 
-def stratum_rmse(run: Run, method: str, model: str = "last") -> dict[str, list[float]]:
-    """Pooled RMSE of each stratum, one value for each seed that stayed finite."""
+def pooled_rmse(run: Run, method: str, model: str = "last") -> dict[str, list[float]]:
+    """Pooled RMSE of all windows ("all") and each stratum, for each seed that stayed finite."""
     rows = where(run.vehicles, method=method, model=model, held_out=False)
     bad = diverged(run, method)
     seeds = [seed for seed in dict.fromkeys(rows["seed"].tolist()) if seed not in bad]
     found: dict[str, list[float]] = {}
     for stratum in dict.fromkeys(rows["stratum"]):
-        if stratum == "all":
-            continue
         for seed in seeds:
             own = where(rows, stratum=stratum, seed=seed)
             windows = own["windows"].astype(np.float64)
@@ -124,3 +122,14 @@ def stratum_rmse(run: Run, method: str, model: str = "last") -> dict[str, list[f
                 squared = np.where(windows > 0, windows * own["rmse"] ** 2, 0.0).sum()
                 found.setdefault(stratum, []).append(sqrt(squared / windows.sum()))
     return found
+
+
+def stratum_rmse(run: Run, method: str) -> dict[str, list[float]]:
+    """Pooled RMSE of each stratum, one value for each seed that stayed finite."""
+    pooled = pooled_rmse(run, method)
+    return {stratum: values for stratum, values in pooled.items() if stratum != "all"}
+
+
+def personal_rmse(run: Run, method: str) -> list[float]:
+    """Pooled RMSE of the vehicles' own models, for each seed; empty where there are none."""
+    return pooled_rmse(run, method, "personal").get("all", [])

@@ -11,7 +11,14 @@ from fedwatt.metrics import EPSILON_Y_WH, NEAR_ZERO_WH, rounds_to_threshold
 from fedwatt.report.curves import curves, diverged
 from fedwatt.report.load import Run, load_run
 from fedwatt.report.privacy import privacy_table, private_methods, spent
-from fedwatt.report.statistics import Estimate, compare, estimate, final, stratum_rmse
+from fedwatt.report.statistics import (
+    Estimate,
+    compare,
+    estimate,
+    final,
+    personal_rmse,
+    stratum_rmse,
+)
 from fedwatt.report.style import name_of
 from fedwatt.report.table import Cell, Column, Table, mean_and_spread, shown
 from fedwatt.report.times import PARTS, diagnostics, mean_seconds
@@ -36,6 +43,10 @@ def results_table(run: Run) -> Table:
         method: {column: estimate(final(run, method, column)) for column in columns}
         for method in run.methods
     }
+    if any(personal_rmse(run, method) for method in run.methods):
+        columns["personal"] = Column("RMSE, personal", "Wh")
+        for method, own in found.items():
+            own["personal"] = estimate(personal_rmse(run, method))
     if all(isnan(own["held_out_rmse"].mean) for own in found.values()):
         del columns["held_out_rmse"]
     rows: list[tuple[Cell, ...]] = [
@@ -73,6 +84,13 @@ def final_results(folder: Path) -> tuple[list[str], list[list[str]]]:
         for method in run.methods
     ]
     header = ["Method", *columns.values(), "Seeds"]
+    personal = {method: personal_rmse(run, method) for method in run.methods}
+    if any(personal.values()):
+        rows = [
+            [*row, mean_and_spread(estimate(personal[method]))]
+            for row, method in zip(rows, run.methods, strict=True)
+        ]
+        header.append("RMSE, personal (Wh)")
     if private_methods(run):
         rows = [[*row, spent(run, m)] for row, m in zip(rows, run.methods, strict=True)]
         header.append("ε")

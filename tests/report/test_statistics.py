@@ -6,8 +6,15 @@ from pytest import approx
 from scipy import stats
 
 from fedwatt.report.curves import curves, difference, diverged
-from fedwatt.report.load import load_run
-from fedwatt.report.statistics import compare, estimate, final, stratum_rmse, vehicle_rmse
+from fedwatt.report.load import Run, load_run
+from fedwatt.report.statistics import (
+    compare,
+    estimate,
+    final,
+    personal_rmse,
+    stratum_rmse,
+    vehicle_rmse,
+)
 from tests.report.conftest import ROUNDS, VEHICLES, make_run, test_rmse_wh
 
 
@@ -106,3 +113,20 @@ def test_method_without_a_finished_seed_is_not_compared(tmp_path):
     assert compare(run) == []
     assert final(run, "fo-ri-fedavg", "test_rmse") == []
     assert curves(run, "fo-ri-fedavg", "test_rmse").values.shape == (0, 0)
+
+
+def test_personal_models_are_pooled_like_the_global_one():
+    vehicles = {
+        "method": np.array(["fedavg"] * 3),
+        "model": np.array(["last", "personal", "personal"]),
+        "held_out": np.array([False] * 3),
+        "seed": np.array([1, 1, 1]),
+        "stratum": np.array(["all"] * 3),
+        "windows": np.array([10, 1, 3]),
+        "rmse": np.array([9.0, 4.0, 2.0]),
+    }
+    rounds = {name: np.array([]) for name in ("method", "seed", "round", "diverged")}
+    run = Run((), rounds, {}, vehicles, {})
+    # √((1·4² + 3·2²) / 4)
+    assert personal_rmse(run, "fedavg") == [7**0.5]
+    assert personal_rmse(run, "fo-fedavg") == []
