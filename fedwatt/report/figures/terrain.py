@@ -56,7 +56,7 @@ def terrain_figure(field: Field) -> Figure:
     )
     hills.clabel(lines, lines.levels[::2], fontsize=6, fmt="%g")
     nodes = f"{len(east_km):,} of {field.nodes:,} nodes"
-    hills.set_title(f"Learned hills: {nodes}, contours every {step:g} m")
+    hills.set_title(f"Learned hills: {nodes},\ncontours every {step:g} m")
     dots = driven.scatter(
         east_km, north_km, c=np.maximum(passes, 1), s=0.8, lw=0, cmap="viridis_r", norm=LogNorm()
     )
