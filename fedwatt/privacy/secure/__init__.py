@@ -1,0 +1,89 @@
+"""Secure aggregation: the server learns the sum of what vehicles hand up, and nothing of any one.
+
+Pairwise and own masks, with drop-outs made good by Shamir shares (Bonawitz et al., CCS 2017), over
+X25519, HKDF-SHA256 and ChaCha20 of the `cryptography` package. The protocol is ours, has been
+tested but not audited, and protects against a server that follows it and is curious;
+docs/privacy.md says what that means.
+
+Why not Flower's SecAgg+ workflow (flwr 1.41), read before this was written:
+
+- It runs only on a `LegacyContext` with a legacy Strategy, ClientManager and FitRes; a ServerApp
+  with a loop of its own on the Grid cannot call it.
+- Its vehicle-side mod masks the arrays of a FitRes and leaves `num_examples` and metrics beside
+  them in the clear, so the server learns every n_k.
+- One factor for a whole vehicle: FedNova's and FedEL's vectors, with other weights in some places,
+  would have to be smuggled in as parameters.
+- Masks come from NumPy's Mersenne twister, seeded with 32 bits folded from the key, which is no
+  cryptographic generator.
+- A vehicle answers a request for both shares of another one, which unmasks it.
+- A weight beyond its limit is only logged, and what is clipped is not counted.
+"""
+
+from fedwatt.errors import SettingError
+
+try:
+    import cryptography  # noqa: F401
+except ImportError as error:
+    raise SettingError(
+        "Secure aggregation needs the cryptography package: pip install 'fedwatt[privacy]'."
+    ) from error
+
+from fedwatt.privacy.fixed_point import Layout
+from fedwatt.privacy.secure import server
+from fedwatt.privacy.secure.compose import (
+    mean_replies,
+    means,
+    reply_layout,
+    reply_values,
+    secure_fault,
+)
+from fedwatt.privacy.secure.messages import (
+    Advert,
+    Inbox,
+    Masked,
+    Revealed,
+    Roster,
+    Shares,
+    Survivors,
+)
+from fedwatt.privacy.secure.plain import from_plain, to_plain
+from fedwatt.privacy.secure.rehearsal import rehearse
+from fedwatt.privacy.secure.vehicle import (
+    Advertised,
+    Sent,
+    Shared,
+    advertise,
+    mask_input,
+    reveal,
+    share_keys,
+)
+from fedwatt.privacy.secure_settings import SecureSettings, Terms
+
+__all__ = [
+    "Advert",
+    "Advertised",
+    "Inbox",
+    "Layout",
+    "Masked",
+    "Revealed",
+    "Roster",
+    "SecureSettings",
+    "Sent",
+    "Shared",
+    "Shares",
+    "Survivors",
+    "Terms",
+    "advertise",
+    "from_plain",
+    "mask_input",
+    "mean_replies",
+    "means",
+    "rehearse",
+    "reply_layout",
+    "reply_values",
+    "reveal",
+    "secure_fault",
+    "server",
+    "share_keys",
+    "to_plain",
+]

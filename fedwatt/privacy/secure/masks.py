@@ -1,0 +1,32 @@
+"""Masks: long streams of random words from short keys, added to vectors modulo 2^bits.
+
+The stream is ChaCha20's key stream (RFC 8439). A key is used for one mask only, so the nonce is 0.
+"""
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+
+from fedwatt.privacy.fixed_point import Words
+from fedwatt.privacy.secure.agreement import agreed_key, derived
+from fedwatt.privacy.secure_settings import Terms
+
+
+def stream(key: bytes, length: int, bits: int) -> Words:
+    """`length` words of `bits` that nobody without `key` (32 bytes) can tell from random ones."""
+    encryptor = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor()
+    return np.frombuffer(encryptor.update(bytes(length * bits // 8)), dtype=f"<u{bits // 8}")
+
+
+def own_mask(terms: Terms, seed: bytes, vehicle: str) -> Words:
+    """PRG(b_u), the mask that a vehicle shares with nobody."""
+    return stream(derived(seed, terms.digest, "own mask", vehicle), terms.length, terms.bits)
+
+
+def pair_mask(terms: Terms, secret: bytes, other_key: bytes, me: str, other: str) -> Words:
+    """What `me` adds for its pair with `other`; the other adds its negative.
+
+    PRG(s_uv) for the one whose name comes first. `secret` is the private mask key of either.
+    """
+    key = agreed_key(secret, other_key, terms.digest, "pair mask", *sorted((me, other)))
+    words = stream(key, terms.length, terms.bits)
+    return words if me < other else np.negative(words)

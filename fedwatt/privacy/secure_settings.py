@@ -1,0 +1,88 @@
+"""Whether and how a federation adds up in secret, and the terms of one exchange."""
+
+import json
+from dataclasses import dataclass
+from fractions import Fraction
+from hashlib import sha256
+from math import ceil, inf
+
+from fedwatt.errors import check
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """What server and vehicles agree on before an exchange; sent first, bound into every key."""
+
+    run: str
+    """Name of the training, so that exchanges of another one do not fit."""
+    number: int
+    """Of the exchange, growing: a vehicle takes part in each at most once."""
+    called: int
+    """Vehicles asked to take part."""
+    threshold: int
+    """t: fewer survivors make no sum, and fewer vehicles together cannot unmask anybody."""
+    length: int
+    """Words in a vector."""
+    bits: int = 64
+    """Of a word."""
+
+    def __post_init__(self) -> None:
+        check(self, "number", self.number >= 0, "at least 0")
+        check(self, "bits", self.bits in (32, 64), "32 or 64")
+        check(self, "length", self.length >= 1, "at least 1")
+        # Half would let a server ask one half for one share of a vehicle and the rest for the other
+        fits = 2 <= self.threshold <= self.called < 2 * self.threshold
+        check(self, "threshold", fits, f"at least 2 and above half of {self.called} vehicles")
+
+    @property
+    def digest(self) -> bytes:
+        """What every message of the exchange carries, and every key is derived with."""
+        return sha256(b"fedwatt secure sum " + json.dumps(vars(self)).encode()).digest()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SecureSettings:
+    """Secure aggregation of a federation; off by default."""
+
+    enabled: bool = False
+    threshold: float = 0.66
+    """Share of the called vehicles that must survive a round; above one half."""
+    stage_seconds: float = 60.0
+    """Deadline for each of the three short messages around a vehicle's training."""
+    delta_limit: float = 16.0
+    """Largest |Δ| of a coordinate; what is larger is clipped and counted."""
+    upload_limit: float = 256.0
+    """The same for what else a method hands up (SCAFFOLD's control change)."""
+    windows_limit: int = 4_000_000
+    """Most training windows of a vehicle; one with more does not take part."""
+    bits: int = 64
+    """Of a word; 32 halves the messages and needs closer limits."""
+
+    def __post_init__(self) -> None:
+        check(self, "threshold", 0.5 < self.threshold <= 1, "above 0.5 and at most 1")
+        check(self, "stage_seconds", 0 < self.stage_seconds < inf, "above 0 and finite")
+        check(self, "delta_limit", 0 < self.delta_limit < inf, "above 0 and finite")
+        check(self, "upload_limit", 0 < self.upload_limit < inf, "above 0 and finite")
+        check(self, "windows_limit", self.windows_limit >= 1, "at least 1")
+        check(self, "bits", self.bits in (32, 64), "32 or 64")
+
+    def survivors_needed(self, called: int) -> int:
+        """t where `called` vehicles are called.
+
+        >>> [SecureSettings().survivors_needed(called) for called in (2, 3, 4, 10)]
+        [2, 2, 3, 7]
+        """
+        # As a fraction: 0.6 · 5 in floating point must not become 4.
+        share = Fraction(self.threshold).limit_denominator(1000)
+        return max(2, ceil(share * called), called // 2 + 1)
+
+    def terms(self, *, run: str, number: int, called: int, length: int) -> Terms:
+        """The terms of one exchange with `called` vehicles over vectors of `length` words."""
+        return Terms(
+            run=run,
+            number=number,
+            called=called,
+            threshold=self.survivors_needed(called),
+            length=length,
+            bits=self.bits,
+        )

@@ -1,0 +1,76 @@
+"""Exchanges for the tests: repeatable secrets, vehicles' names, and one stopped half-way."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from fedwatt.privacy.fixed_point import Words
+from fedwatt.privacy.secure import (
+    Advertised,
+    Inbox,
+    Roster,
+    SecureSettings,
+    Sent,
+    Shared,
+    Shares,
+    Terms,
+    advertise,
+    mask_input,
+    server,
+    share_keys,
+)
+
+
+def entropy_of(seed: int) -> Callable[[int], bytes]:
+    """Bytes that are the same in every run; for tests only."""
+    return np.random.default_rng(seed).bytes
+
+
+def names_of(count: int) -> list[str]:
+    return [f"car-{k:03d}" for k in range(count)]
+
+
+def terms_of(called: int, length: int = 4, **changes: object) -> Terms:
+    made = SecureSettings(bits=changes.pop("bits", 64))
+    return made.terms(**({"run": "a", "number": 1, "called": called, "length": length} | changes))
+
+
+def random_words(count: int, length: int, bits: int = 64, seed: int = 0) -> dict[str, Words]:
+    """Vectors over the whole range, so that sums wrap."""
+    rng, kind = np.random.default_rng(seed), np.dtype(f"<u{bits // 8}")
+    return {
+        name: np.frombuffer(rng.bytes(length * kind.itemsize), kind) for name in names_of(count)
+    }
+
+
+class Stopped:
+    """An exchange of vehicles that all answer, up to where their vectors have arrived."""
+
+    def __init__(self, count: int = 4, length: int = 4, terms: Terms | None = None) -> None:
+        self.terms = terms or terms_of(count, length)
+        self.names = names_of(count)
+        self.words = random_words(count, self.terms.length, self.terms.bits)
+        entropy = entropy_of(count)
+        self.advertised: dict[str, Advertised] = {}
+        self.adverts = {}
+        for name in self.names:
+            self.advertised[name], self.adverts[name] = advertise(self.terms, name, entropy=entropy)
+        self.roster: Roster
+        self.roster, _ = server.make_roster(self.terms, self.adverts)
+        self.shared: dict[str, Shared] = {}
+        self.shares: dict[str, Shares] = {}
+        for name in self.names:
+            self.shared[name], self.shares[name] = share_keys(
+                self.advertised[name], self.roster, entropy=entropy
+            )
+        self.inboxes: dict[str, Inbox]
+        self.routed, self.inboxes, _ = server.route(self.terms, self.roster, self.shares)
+        self.sent: dict[str, Sent] = {}
+        self.masked = {}
+        for name in self.names:
+            self.sent[name], self.masked[name] = mask_input(
+                self.shared[name], self.inboxes[name], self.words[name]
+            )
+
+    def sum_of(self, names: Sequence[str]) -> Words:
+        return sum((self.words[name] for name in names), np.zeros_like(self.words[self.names[0]]))

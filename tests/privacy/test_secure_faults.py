@@ -1,0 +1,324 @@
+"""What vehicles refuse, what the server leaves out, and what ends an exchange."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedwatt.errors import DataError, RunError, SettingError
+from fedwatt.privacy.secure import (
+    Advert,
+    Advertised,
+    Inbox,
+    Roster,
+    SecureSettings,
+    Sent,
+    Shared,
+    Survivors,
+    Terms,
+    advertise,
+    from_plain,
+    mask_input,
+    reveal,
+    server,
+    share_keys,
+    to_plain,
+)
+from fedwatt.privacy.secure.agreement import seal, unseal
+from fedwatt.privacy.secure.shamir import combine, split, weights_at_zero
+from tests.privacy.exchanges import Stopped, entropy_of, terms_of
+
+
+@pytest.fixture(scope="module")
+def held() -> Stopped:
+    """Four vehicles, threshold three; all vectors have arrived."""
+    return Stopped(count=4)
+
+
+def told(held: Stopped, *names: str) -> Survivors:
+    return Survivors(exchange=held.terms.digest, vehicles=names)
+
+
+# ------------------------------------------------------------------- a server that asks too much
+def test_both_shares_of_one_vehicle_are_refused(held: Stopped) -> None:
+    a, b, c, d = held.names
+    state, first = reveal(held.sent[a], told(held, a, b, c, d))
+    # Naming d as dropped out after all would reveal its mask key besides its seed.
+    with pytest.raises(DataError, match="a second set is refused"):
+        reveal(state, told(held, a, b, c))
+    again, repeated = reveal(state, told(held, a, b, c, d))
+    assert repeated == first and again == state
+
+
+def test_asking_every_vehicle_something_else_is_not_enough(held: Stopped) -> None:
+    # A server that tells half of the vehicles that d survived and the others that it did not: as
+    # the threshold is above half, one of d's secrets lacks a share.
+    a, b, c, d = held.names
+    seeds = [reveal(held.sent[n], told(held, a, b, c, d))[1].shares[3] for n in (a, b)]
+    keys = [reveal(held.sent[c], told(held, a, b, c))[1].shares[3]]
+    assert len(seeds) < held.terms.threshold and len(keys) < held.terms.threshold
+    with pytest.raises(SettingError, match="above half of 4"):
+        replace(held.terms, threshold=2)
+
+
+def test_a_vehicle_that_did_not_survive_or_too_few_survivors_are_not_answered(held) -> None:
+    a, b, c, d = held.names
+    with pytest.raises(DataError, match="without itself"):
+        reveal(held.sent[d], told(held, a, b, c))
+    with pytest.raises(DataError, match=r"2 vehicles .* at least 3"):
+        reveal(held.sent[a], told(held, a, b))
+    with pytest.raises(DataError, match="doubles"):
+        reveal(held.sent[a], told(held, a, b, b))
+    with pytest.raises(DataError, match="never shared"):
+        reveal(held.sent[a], told(held, a, b, "zoe"))
+
+
+# ------------------------------------------------------------------------ replays and wrong turns
+def test_a_round_is_not_repeated_under_its_number() -> None:
+    terms = terms_of(3, number=7)
+    advertise(terms, "a", after=6)
+    for after in (7, 8):
+        with pytest.raises(DataError, match="higher number"):
+            advertise(terms, "a", after=after)
+
+
+def test_messages_of_another_round_do_not_fit(held: Stopped) -> None:
+    later = Stopped(4, terms=terms_of(4, number=2))
+    a = held.names[0]
+    with pytest.raises(DataError, match="another exchange"):
+        share_keys(later.advertised[a], held.roster)
+    with pytest.raises(DataError, match="another exchange"):
+        mask_input(later.shared[a], held.inboxes[a], held.words[a])
+    with pytest.raises(DataError, match="another exchange"):
+        reveal(later.sent[a], told(held, *held.names))
+    # With the digest exchanged, the sealed shares themselves do not.
+    forged = replace(held.inboxes[a], exchange=later.terms.digest)
+    with pytest.raises(DataError, match="another exchange"):
+        mask_input(later.shared[a], forged, held.words[a])
+    replayed = later.masked | {a: held.masked[a]}
+    _, survivors, rejected = server.collect(later.routed, replayed)
+    assert rejected == {a: "of another exchange"} and a not in survivors.vehicles
+
+
+def test_stages_come_in_their_order_and_once(held: Stopped) -> None:
+    a = held.names[0]
+    with pytest.raises(DataError, match="'Shared', not 'Advertised'"):
+        share_keys(held.shared[a], held.roster)
+    with pytest.raises(DataError, match="'Sent', not 'Shared'"):
+        mask_input(held.sent[a], held.inboxes[a], held.words[a])
+    with pytest.raises(DataError, match="'Shared', not 'Sent'"):
+        reveal(held.shared[a], told(held, *held.names))
+
+
+# ---------------------------------------------------------------------------------- altered keys
+def test_rosters_with_repeated_missing_or_foreign_keys_are_refused(held: Stopped) -> None:
+    a, roster = held.names[0], held.roster
+    state = held.advertised[a]
+    one, two, *rest = roster.mask_keys
+    bad = [
+        ("occur twice", replace(roster, mask_keys=(one, one, *rest))),
+        ("occur twice", replace(roster, mask_keys=roster.cipher_keys)),
+        ("occur twice", replace(roster, mask_keys=roster.mask_keys[:-1])),
+        ("other keys than its own", replace(roster, mask_keys=(two, one, *rest))),
+        ("without itself", replace(roster, vehicles=("x", *roster.vehicles[1:]))),
+        ("without itself", replace(roster, vehicles=roster.vehicles[::-1])),
+    ]
+    for message, altered in bad:
+        with pytest.raises(DataError, match=message):
+            share_keys(state, altered)
+    few = [part[:2] for part in (roster.vehicles, roster.mask_keys, roster.cipher_keys)]
+    with pytest.raises(DataError, match="2 vehicles"):
+        share_keys(
+            state,
+            Roster(exchange=roster.exchange, vehicles=few[0], mask_keys=few[1], cipher_keys=few[2]),
+        )
+
+
+def test_the_server_leaves_out_repeated_and_unusable_keys() -> None:
+    terms = terms_of(5)
+    names = ("a", "b", "c", "d", "e")
+    adverts = {name: advertise(terms, name)[1] for name in names}
+    adverts["b"] = replace(adverts["b"], mask_key=adverts["a"].mask_key)
+    roster, rejected = server.make_roster(terms, adverts)
+    assert rejected == {"b": "a key occurs twice"} and roster.vehicles == ("a", "c", "d", "e")
+    for key in (bytes(32), b"short"):
+        adverts["b"] = replace(adverts["b"], mask_key=key)
+        assert server.make_roster(terms, adverts)[1] == {"b": "a key is none"}
+    adverts["b"] = adverts["a"]
+    assert server.make_roster(terms, adverts)[1] == {"b": "sent in the name of a"}
+    del adverts["c"]
+    with pytest.raises(RunError, match="3 vehicles advertised keys, and 4 of 5 are needed"):
+        server.make_roster(terms, adverts)
+
+
+def test_a_key_of_small_order_agrees_on_nothing(held: Stopped) -> None:
+    # All-zero shared secrets would be known to everybody.
+    state, roster = held.advertised["car-000"], held.roster
+    weak = replace(roster, cipher_keys=(*roster.cipher_keys[:-1], bytes(32)))
+    with pytest.raises(DataError, match="is none"):
+        share_keys(state, weak)
+
+
+# ------------------------------------------------------------------------------- altered messages
+def test_altered_and_misdirected_shares_are_noticed(held: Stopped) -> None:
+    a, b = held.names[:2]
+    inbox = held.inboxes[a]
+    first, *rest = inbox.ciphertexts
+    broken = bytes([*first[:20], first[20] ^ 1, *first[21:]])
+    for ciphertexts in ((broken, *rest), (b"", *rest), (rest[0], first, *rest[1:])):
+        with pytest.raises(DataError, match="altered on its way"):
+            mask_input(held.shared[a], replace(inbox, ciphertexts=ciphertexts), held.words[a])
+    with pytest.raises(DataError, match="altered on its way"):
+        mask_input(
+            held.shared[b],
+            replace(held.inboxes[b], senders=(a, *held.names[2:]), ciphertexts=inbox.ciphertexts),
+            held.words[b],
+        )
+    with pytest.raises(DataError, match="not on the roster"):
+        stranger = replace(inbox, senders=("bob", *inbox.senders[1:]))
+        mask_input(held.shared[a], stranger, held.words[a])
+    with pytest.raises(DataError, match="1 vehicles"):
+        mask_input(
+            held.shared[a],
+            Inbox(exchange=inbox.exchange, senders=(), ciphertexts=()),
+            held.words[a],
+        )
+
+
+def test_a_vector_of_another_length_is_not_sent_and_not_taken(held: Stopped) -> None:
+    a = held.names[0]
+    for words in (held.words[a][:-1], held.words[a].astype("<u4")):
+        with pytest.raises(DataError, match="to add"):
+            mask_input(held.shared[a], held.inboxes[a], words)
+    short = replace(held.masked[a], words=held.masked[a].words[:-1])
+    summed, survivors, rejected = server.collect(held.routed, held.masked | {a: short})
+    assert rejected == {a: "31 bytes are not 4 words"}
+    revealed = {n: reveal(held.sent[n], survivors)[1] for n in survivors.vehicles}
+    assert (server.unmask(summed, revealed)[0] == held.sum_of(held.names[1:])).all()
+
+
+@pytest.mark.parametrize(("dropped", "what"), [(0, "seed"), (1, "mask key")])
+def test_a_wrong_share_ends_the_exchange_with_a_reason(held, dropped: int, what: str) -> None:
+    arrived = held.names[: 4 - dropped]
+    masked = {name: held.masked[name] for name in arrived}
+    summed, survivors, _ = server.collect(held.routed, masked)
+    revealed = {n: reveal(held.sent[n], survivors)[1] for n in arrived}
+    a = held.names[0]
+    for wrong in (bytes(33), b"\xff" * 33):
+        shares = (*revealed[a].shares[:-1], wrong)
+        with pytest.raises(RunError, match=f"car-003's {what} do not belong together"):
+            server.unmask(summed, revealed | {a: replace(revealed[a], shares=shares)})
+    # One that can be seen to be none is left out, and three of four are enough.
+    few = replace(revealed[a], shares=revealed[a].shares[:-1])
+    if not dropped:
+        total, rejected = server.unmask(summed, revealed | {a: few})
+        assert list(rejected) == [a] and (total == held.sum_of(held.names)).all()
+
+
+def test_too_few_at_any_stage_end_the_exchange(held: Stopped) -> None:
+    some = held.names[:2]
+    with pytest.raises(RunError, match="2 vehicles shared their keys, and 3 of 4"):
+        server.route(held.terms, held.roster, {n: held.shares[n] for n in some})
+    with pytest.raises(RunError, match="2 vehicles sent their vectors"):
+        server.collect(held.routed, {n: held.masked[n] for n in some})
+    summed, survivors, _ = server.collect(held.routed, held.masked)
+    with pytest.raises(RunError, match="2 vehicles revealed"):
+        server.unmask(summed, {n: reveal(held.sent[n], survivors)[1] for n in some})
+
+
+def test_shares_out_of_turn_or_cut_short_are_left_out(held: Stopped) -> None:
+    a, b = held.names[:2]
+    cut = replace(held.shares[a], ciphertexts=held.shares[a].ciphertexts[:-1])
+    routed, inboxes, rejected = server.route(held.terms, held.roster, held.shares | {a: cut})
+    assert rejected == {a: "shares are missing or of a wrong length"}
+    assert a not in inboxes and a not in inboxes[b].senders
+    _, survivors, rejected = server.collect(routed, held.masked)
+    assert rejected == {a: "out of turn"} and a not in survivors.vehicles
+
+
+# --------------------------------------------------------------------------------------- the parts
+def test_fewer_shares_than_the_threshold_fit_any_secret() -> None:
+    # Two of three shares and any guess at the third give a secret: two say nothing.
+    secret = bytes(range(32))
+    shares = split(secret, 3, 5, entropy_of(1))
+    weights = weights_at_zero([2, 4, 5])
+    assert combine(weights, [shares[1], shares[3], shares[4]]) == secret
+    guesses = {
+        combine(weights, [shares[1], shares[3], guess.to_bytes(33, "little")])
+        for guess in range(1, 50)
+    }
+    assert len(guesses) == 49 and secret not in guesses
+
+
+def test_shares_of_a_line_by_hand() -> None:
+    # f(x) = 5 + 3x: f(1) = 8, f(2) = 11, so 2·8 - 11 = 5.
+    secret = (5).to_bytes(32, "little")
+    shares = split(secret, 2, 2, lambda count: (3).to_bytes(count, "little"))
+    assert [int.from_bytes(share, "little") for share in shares] == [8, 11]
+    assert combine(weights_at_zero([1, 2]), shares) == secret
+
+
+def test_a_seal_holds_only_for_its_sender_receiver_and_exchange() -> None:
+    key, text = bytes(32), b"two shares"
+    sealed = seal(key, text, b"one", "a", "b", entropy_of(2))
+    assert unseal(key, sealed, b"one", "a", "b") == text
+    for exchange, sender, receiver in ((b"two", "a", "b"), (b"one", "b", "a"), (b"one", "a", "c")):
+        with pytest.raises(DataError):
+            unseal(key, sealed, exchange, sender, receiver)
+
+
+def test_messages_and_states_survive_their_way_as_plain_values(held: Stopped) -> None:
+    a = held.names[0]
+    kept = [
+        (Terms, held.terms),
+        (Advert, held.adverts[a]),
+        (Roster, held.roster),
+        (Inbox, held.inboxes[a]),
+        (Advertised, held.advertised[a]),
+        (Shared, held.shared[a]),
+        (Sent, held.sent[a]),
+    ]
+    for kind, whole in kept:
+        table = to_plain(whole)
+        assert all(type(value) in (int, str, bytes, list) for value in table.values())
+        assert from_plain(kind, table) == whole
+        with pytest.raises(DataError, match="has no field 'zzz'"):
+            from_plain(kind, table | {"zzz": 1})
+        for name in table:
+            with pytest.raises(DataError, match="lacks its field"):
+                from_plain(kind, {n: v for n, v in table.items() if n != name})
+            with pytest.raises(DataError, match="wrong type"):
+                from_plain(kind, table | {name: 1.5})
+
+
+def test_no_state_shows_its_secrets(held: Stopped) -> None:
+    a = held.names[0]
+    for state in (held.advertised[a], held.shared[a], held.sent[a]):
+        shown = repr(state)
+        secrets = [held.shared[a].mask_secret, held.shared[a].cipher_secret, held.shared[a].seed]
+        for secret in (*secrets, *held.sent[a].shares):
+            assert repr(secret) not in shown
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("threshold", 0.5),
+        ("threshold", 1.1),
+        ("delta_limit", 0.0),
+        ("upload_limit", np.inf),
+        ("windows_limit", 0),
+        ("bits", 16),
+    ],
+)
+def test_impossible_settings_are_refused(name: str, value: float) -> None:
+    with pytest.raises(SettingError, match=name):
+        SecureSettings(**{name: value})
+
+
+def test_terms_need_two_vehicles_and_more_than_half() -> None:
+    for called in range(2, 40):
+        needed = SecureSettings(threshold=0.51).survivors_needed(called)
+        assert terms_of(called).threshold <= called and called / 2 < needed <= called
+    with pytest.raises(SettingError, match="at least 2"):
+        terms_of(1)

@@ -1,0 +1,243 @@
+"""Every method makes the same model of the vehicles' sum as of their replies."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+
+from fedwatt.errors import DataError, SettingError
+from fedwatt.federation import Federation, Training
+from fedwatt.methods import METHODS, Method, get
+from fedwatt.methods.catalogue import DEFENCES
+from fedwatt.methods.defence import kept
+from fedwatt.methods.server import Replies, ServerRule
+from fedwatt.models import Model, get_model
+from fedwatt.privacy.secure import (
+    SecureSettings,
+    mean_replies,
+    rehearse,
+    reply_layout,
+    reply_values,
+    secure_fault,
+)
+from tests.federation.toys import random_fleet
+from tests.privacy.exchanges import names_of
+
+SETTINGS = SecureSettings()
+WINDOWS = [70, 33, 128, 5, 900]
+SOUND = [
+    *METHODS,
+    "scaffold+fractional",
+    "fedavg@sgd",
+    "fo-ri-fedavg@adagrad",
+    "fedprox@yogi",
+    "fedprox@nova",
+    "fedavg@private",
+]
+
+
+def model_of(method: Method) -> Model:
+    model = get_model("mlp", window=4, features=2, hidden=(5, 3))
+    for rule in method.local:
+        model = rule.adapt(model)
+    return model
+
+
+def replies_to(method: Method, model: Model, round: int, windows: Sequence[int]) -> Replies:
+    """Random replies of the form that the method's vehicles send, in float32."""
+    rng = np.random.default_rng(round)
+    count, size = len(windows), model.layout.size
+    deltas = torch.from_numpy(0.1 * rng.standard_normal((count, size))).float()
+    uploads = {}
+    if "control_change" in {name for rule in method.local for name in rule.hands_up}:
+        uploads["control_change"] = torch.from_numpy(rng.standard_normal((count, size))).float()
+    if method.server.normalises:
+        uploads["accumulation"] = torch.from_numpy(rng.uniform(1, 40, count))
+    if "trained" in {name for rule in method.local for name in rule.hands_up}:
+        sizes = torch.tensor([np.prod(shape) for shape in model.layout.shapes.values()])
+        trained = torch.from_numpy(rng.random((count, len(sizes))) < 0.4)
+        trained[:, 0] = False  # a tensor that nobody trained
+        uploads["trained"] = trained
+        deltas = deltas * trained.repeat_interleave(sizes.long(), dim=-1)
+    return Replies(
+        deltas,
+        torch.tensor(windows, dtype=torch.float64),
+        torch.full((count,), 3),
+        12,
+        5000.0,
+        np.random.default_rng(100 + round),
+        uploads,
+        0.5,
+    )
+
+
+def summed(method: Method, model: Model, replies: Replies, settings=SETTINGS, last=None) -> Replies:
+    """The same replies by way of a secure sum, from which vehicles may drop out."""
+    layout = reply_layout(method, model, settings, vehicles=len(replies.windows))
+    words = {}
+    for row, name in enumerate(names_of(len(replies.windows))):
+        uploads = {key: values[row] for key, values in replies.uploads.items()}
+        windows = int(replies.windows[row])
+        values = reply_values(method, model, replies.deltas[row], windows, uploads, layout)
+        words[name] = layout.encode(values)
+    terms = settings.terms(run="a", number=1, called=len(words), length=layout.length)
+    total, survivors = rehearse(terms, words, last)
+    sums = layout.decode(total)
+    assert sums["clipped"] == 0
+    return mean_replies(
+        method,
+        model,
+        sums,
+        survivors=len(survivors),
+        population=replies.population,
+        population_windows=replies.population_windows,
+        rng=replies.rng,
+        participation=replies.participation,
+    )
+
+
+def after_rounds(method: Method, *, secure: bool, windows: Sequence[int] = WINDOWS) -> torch.Tensor:
+    """Weights after three rounds, in float64, and all that the server keeps."""
+    model = model_of(method)
+    weights = model.initial(np.random.default_rng(0)).double()
+    state = method.server.state(model)
+    for round in range(3):
+        replies = replies_to(method, model, round, windows)
+        if secure:
+            replies = summed(method, model, replies)
+        state, weights = method.update(state, weights, replies)
+    return torch.cat([weights, *(table.double().flatten() for table in state.values())])
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_sums_make_the_model_that_replies_make(name: str) -> None:
+    method = get(name)
+    plain, secure = after_rounds(method, secure=False), after_rounds(method, secure=True)
+    # Steps are 2^-32 n Δ and finer, over some hundred windows; Adam divides by √v + τ ≈ 0.01.
+    assert secure == pytest.approx(plain, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("scaffold", {"weighting": "uniform"}),
+        ("scaffold", {"server_rate": 0.5}),
+        ("fedel", {"weighting": "uniform"}),
+        ("feddyn", {"correction": False}),
+        ("fedavg@private", {"noise_multiplier": 0.0, "clip_norm": 0.2}),
+        ("fedavg@private", {"clip_norm": 100.0}),
+    ],
+)
+def test_so_they_do_with_other_settings(name: str, settings: dict) -> None:
+    method = get(name, **settings)
+    plain, secure = after_rounds(method, secure=False), after_rounds(method, secure=True)
+    assert secure == pytest.approx(plain, abs=1e-9)
+
+
+def test_two_vehicles_by_hand() -> None:
+    # Δ̄ = (1·2 + 3·(-4)) / 4 = -2.5.
+    method, model = get("fedavg"), get_model("mlp", window=1, features=1, hidden=())
+    delta = torch.tensor([[2.0], [-4.0]]).expand(2, model.layout.size)
+    windows = torch.tensor([1.0, 3.0], dtype=torch.float64)
+    replies = Replies(delta, windows, torch.tensor([1, 1]), 2, 4.0, np.random.default_rng(0))
+    mean = summed(method, model, replies)
+    assert mean.deltas.tolist() == [[-2.5] * model.layout.size] * 2
+    assert mean.windows.tolist() == [2.0, 2.0]
+
+
+def test_survivors_weights_are_known_together_only() -> None:
+    method = get("fo-ri-fedavg")
+    model = model_of(method)
+    layout = reply_layout(method, model, SETTINGS, vehicles=3)
+    assert [field.name for field in layout.fields] == ["weight", "delta"]
+    replies = summed(method, model, replies_to(method, model, 0, [10, 20, 60]))
+    assert replies.windows.tolist() == [30.0] * 3
+    assert replies.steps.tolist() == [0] * 3 and not replies.uploads
+
+
+@pytest.mark.parametrize("name", DEFENCES)
+def test_defences_are_refused(name: str) -> None:
+    method = get(f"fedavg@{name}")
+    assert "hides them" in (secure_fault(method) or "")
+    with pytest.raises(SettingError, match="compares single replies"):
+        reply_layout(method, model_of(method), SETTINGS, vehicles=5)
+
+
+def test_adaptive_clipping_and_unknown_servers_are_refused() -> None:
+    assert "adaptive clipping" in (secure_fault(get("fedavg@private", clipping="adaptive")) or "")
+
+    class Longest(ServerRule):
+        def update(self, state, weights, replies):
+            return state, weights + replies.deltas[replies.deltas.norm(dim=-1).argmax()]
+
+    assert "Longest" in (secure_fault(Method("longest", server=Longest())) or "")
+
+
+def test_a_vehicle_clips_itself_where_the_server_cannot_see_it() -> None:
+    method = get("fedavg@private", clip_norm=0.5)
+    model = model_of(method)
+    layout = reply_layout(method, model, SETTINGS, vehicles=2)
+    values = reply_values(method, model, torch.full((model.layout.size,), 3.0), 7, {}, layout)
+    assert np.linalg.norm(values["delta"]) == pytest.approx(0.5, rel=1e-12)
+    assert values["weight"] == 1
+
+
+def test_too_many_windows_are_refused_rather_than_clipped() -> None:
+    method, settings = get("fedavg"), SecureSettings(windows_limit=100)
+    model = model_of(method)
+    layout = reply_layout(method, model, settings, vehicles=2)
+    delta = torch.zeros(model.layout.size)
+    reply_values(method, model, delta, 100, {}, layout)
+    with pytest.raises(DataError, match=r"101 training windows.* at most 100"):
+        reply_values(method, model, delta, 101, {}, layout)
+
+
+def test_a_diverged_vehicle_has_nothing_to_add() -> None:
+    method = get("fedavg")
+    model = model_of(method)
+    layout = reply_layout(method, model, SETTINGS, vehicles=2)
+    delta = torch.zeros(model.layout.size)
+    delta[3] = torch.nan
+    with pytest.raises(DataError, match="finite"):
+        layout.encode(reply_values(method, model, delta, 5, {}, layout))
+
+
+def test_half_words_are_within_their_bound() -> None:
+    # |mean - exact| ≤ R·step/2 / Σ n, with limits that suit the fleet.
+    method, settings = get("fedavg"), SecureSettings(bits=32, windows_limit=1000, delta_limit=1.0)
+    model = model_of(method)
+    replies = replies_to(method, model, 0, WINDOWS)
+    step = reply_layout(method, model, settings, vehicles=5).steps["delta"]
+    exact = (replies.windows[:, None] * replies.deltas.double()).sum(0) / replies.windows.sum()
+    error = (summed(method, model, replies, settings).deltas[0] - exact).abs().max()
+    assert 0 < error <= 5 * step / 2 / sum(WINDOWS) * (1 + 1e-9)
+
+
+class Watching(Method):
+    """A method that keeps the replies it is given."""
+
+    def update(self, state, weights, replies):
+        self.__dict__["seen"] = replies
+        return super().update(state, weights, replies)
+
+
+@pytest.mark.parametrize("name", ["fo-ri-fedavg", "scaffold", "fednova", "feddyn", "fedel"])
+def test_a_trained_round_with_a_vehicle_lost_is_the_round_of_the_others(name: str) -> None:
+    own = get(name)
+    method = Watching(own.name, own.local, own.server)
+    training = Training(rounds=1, participation=1.0, batch=16, epochs=1, precision="float64")
+    federation = Federation(random_fleet((70, 33, 128, 5)), training=training, device="cpu")
+    state, _ = federation.start(method)
+    federation.advance(method, state)
+    replies = method.__dict__["seen"]
+    model = federation.model_for(method)
+    before = {key: table[0] for key, table in state.server.items()}
+    others = kept(replies, torch.tensor([0, 1, 3]))
+    _, expected = own.update(before, state.weights[0], others)
+    # The largest vehicle has shared its keys and is never heard of again.
+    mean = summed(own, model, replies, last={"car-002": "shares"})
+    _, weights = own.update(before, state.weights[0], mean)
+    assert weights == pytest.approx(expected, abs=1e-10)
+    _, all_four = own.update(before, state.weights[0], replies)
+    assert (all_four - expected).abs().max() > 1e-6
