@@ -10,6 +10,7 @@ Times are of one core at work; other processes do not count.
 import json
 import resource
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -19,14 +20,13 @@ from fedwatt.randomness import generator
 from fedwatt.terrain.grid import Grid
 from fedwatt.terrain.power import Residual, residual
 from fedwatt.terrain.solve import solve_field
-from fedwatt.terrain.statistics import add, contribution
+from fedwatt.terrain.statistics import Contribution, add_all, contribution
 from fedwatt.terrain.survey import Survey, survey
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "terrain_scale.json"
 GRID = Grid(cell_m=80.0)
 VEHICLES, SIDE_M = 10_000, 82_000.0
 TRIPS, SEGMENTS, SEGMENT_M = 10, 100, 100.0
-GROUP = 500
 DEGREE_M = 6_371_000 * np.pi / 180
 LATITUDE, LONGITUDE = 45.0, 8.0
 NOISE_WH = 8.0
@@ -42,15 +42,15 @@ def degrees(east_m: np.ndarray, north_m: np.ndarray) -> tuple[np.ndarray, np.nda
     return LATITUDE + north_m / DEGREE_M, LONGITUDE + east_m / (DEGREE_M * shrink)
 
 
-def driven(number: int) -> tuple[Survey, Residual]:
-    """Segments of one vehicle: straight trips in random directions."""
+def driven(number: int, side_m: float = SIDE_M) -> tuple[Survey, Residual]:
+    """Segments of one vehicle: straight trips in random directions on a square plain."""
     rng = generator(0, "scale", str(number))
     heading = rng.uniform(0, 2 * np.pi, (TRIPS, 1))
-    start = rng.uniform(0, SIDE_M, (2, TRIPS, 1))
+    start = rng.uniform(0, side_m, (2, TRIPS, 1))
     along = SEGMENT_M * np.arange(SEGMENTS + 1)
-    east = np.abs(start[0] + along * np.cos(heading))
-    north = np.abs(start[1] + along * np.sin(heading))
-    east, north = (np.where(p > SIDE_M, 2 * SIDE_M - p, p) for p in (east, north))
+    # At the edge a vehicle turns back, as often as it has to.
+    east = side_m - np.abs((start[0] + along * np.cos(heading)) % (2 * side_m) - side_m)
+    north = side_m - np.abs((start[1] + along * np.sin(heading)) % (2 * side_m) - side_m)
     climb = np.diff(hills_m(east, north), axis=1).ravel()
     latitude, longitude = degrees(east.ravel(), north.ravel())
     keys, weights = (p.reshape(TRIPS, SEGMENTS + 1, 4) for p in GRID.corners(latitude, longitude))
@@ -62,17 +62,22 @@ def driven(number: int) -> tuple[Survey, Residual]:
 
 
 def million_nodes() -> dict:
-    """Adding and solving, without the vehicles' own work."""
-    adding, sums = 0.0, []
-    for first in range(0, VEHICLES, GROUP):
-        messages = [contribution(*driven(n)) for n in range(first, first + GROUP)]
-        began = time.process_time()
-        # Sums join what is there as they come in; the server never holds all messages.
-        sums = [add([*sums, *messages])]
-        adding += time.process_time() - began
-        del messages
+    """Unpacking, adding and solving, without the vehicles' own work."""
+    driving = 0.0
+
+    def messages() -> Iterator[Contribution]:
+        nonlocal driving
+        for number in range(VEHICLES):
+            began = time.process_time()
+            sent = contribution(*driven(number)).to_bytes()
+            driving += time.process_time() - began
+            yield Contribution.from_bytes(sent)
+
     began = time.process_time()
-    field = solve_field(GRID, sums[0], prior_grade=0.03)
+    sums = add_all(messages())
+    adding = time.process_time() - began - driving
+    began = time.process_time()
+    field = solve_field(GRID, sums, prior_grade=0.03)
     solving = time.process_time() - began
     latitude, longitude = GRID.positions(field.keys)
     north = (latitude - LATITUDE) * DEGREE_M
@@ -82,9 +87,10 @@ def million_nodes() -> dict:
     return {
         "vehicles": VEHICLES,
         "nodes": field.nodes,
-        "pairs": len(sums[0].value),
+        "pairs": len(sums.value),
         "adding_s": round(adding, 1),
         "solving_s": round(solving, 1),
+        "adding_and_solving_s": round(adding + solving, 1),
         "correlation_with_truth": round(float(found), 4),
         "peak_memory_gb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6, 2),
     }

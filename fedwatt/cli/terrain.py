@@ -1,16 +1,19 @@
-"""`fedwatt terrain`: learn a fleet's hills from its energy, and draw them."""
+"""`fedwatt terrain`: learn a fleet's hills from its energy, draw them, hold them against others."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.table import Table
 
 from fedwatt.cli.console import console
+from fedwatt.errors import DataError
 from fedwatt.fleet import DataSettings
 from fedwatt.fleet.store import read_fleet
 from fedwatt.report.terrain import write_map
 from fedwatt.terrain import TerrainSettings, learn_shared
-from fedwatt.terrain.store import read_field, write_field
+from fedwatt.terrain.compare import compare
+from fedwatt.terrain.store import driven_nodes, read_field, write_field
 
 app = typer.Typer(help="Learn a fleet's hills and look at them.", no_args_is_help=True)
 DEFAULTS = TerrainSettings()
@@ -33,7 +36,7 @@ def learn_(
     with console.status("Surveying ..."):
         data = DataSettings(split_seed=split_seed)
         field, driven = learn_shared(read_fleet(fleet), settings, data)
-    write_field(out, field)
+    write_field(out, field, driven=driven)
     console.print(
         f"{field.nodes:,} of {driven:,} nodes were driven by {minimum_vehicles} or more vehicles "
         f"and are in {out}; the others stay on board.",
@@ -43,9 +46,51 @@ def learn_(
 
 @app.command("map")
 def map_(
-    field: Annotated[Path, typer.Argument(help="File made by 'fedwatt terrain learn'.")],
+    field: Annotated[Path, typer.Argument(help="File made by 'terrain learn', or a run folder.")],
     out: Annotated[Path, typer.Option(help="A .png, .svg, .pdf or .html file.")],
+    method: Annotated[
+        str | None, typer.Option(help="Of a run: the field as refreshed in this method's training.")
+    ] = None,
 ) -> None:
     """Draw a field as shaded relief with contours; .html pans and zooms without a network."""
-    write_map(read_field(field), out)
-    console.print(f"Map: {out}")
+    file = field_file(field, method)
+    write_map(read_field(file), out, driven=driven_nodes(file))
+    console.print(f"Map: {out}", highlight=False)
+
+
+@app.command("compare")
+def compare_(
+    field: Annotated[Path, typer.Argument(help="File made by 'terrain learn', or a run folder.")],
+    fleet: Annotated[Path, typer.Argument(help="Fleet with measured elevation (eVED, --dem).")],
+) -> None:
+    """Hold a learned field against the elevation that a fleet's trips were recorded with."""
+    found = compare(read_field(field_file(field, None)), read_fleet(fleet))
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="dim")
+    table.add_column(justify="right")
+    for name, value in (
+        ("seconds driven with both", f"{found.seconds:,}"),
+        ("of these known to the field", f"{found.known:.1%}"),
+        ("correlation of elevations", f"{found.correlation:.3f}"),
+        ("metres of the field for a metre measured", f"{found.scale:.3f}"),
+        ("elevations differ by (RMS)", f"{found.difference_m:.1f} m"),
+        ("minutes compared", f"{found.minutes:,}"),
+        ("correlation of climbs in a minute", f"{found.climb_correlation:.3f}"),
+        ("climbs differ by (RMS)", f"{found.climb_difference_m:.1f} m"),
+        ("a level road would miss (RMS)", f"{found.climb_m:.1f} m"),
+    ):
+        table.add_row(name, value)
+    console.print(table)
+
+
+def field_file(path: Path, method: str | None) -> Path:
+    """The field of a file or of a run folder."""
+    if not path.is_dir():
+        return path
+    file = path / "field.parquet" if method is None else path / "terrain" / f"{method}.parquet"
+    if not file.is_file():
+        raise DataError(
+            f"{path} has no field {file.relative_to(path)}. A run has one if its features include "
+            "terrain, and one for each method if terrain.refresh_every is set."
+        )
+    return file

@@ -3,11 +3,11 @@
 A vehicle starts from the global model, takes plain gradient steps on its own training windows at
 each candidate rate, looks at its own validation windows after each candidate number of steps, and
 keeps the best of these and the global model itself. Nothing leaves the vehicle. The stack is the
-engine's own (`train_stack` with no rules), so any method's model can be made personal.
+engine's own (`train` with no rules), so any method's model can be made personal.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedwatt.federation import Federation
-from fedwatt.federation.batches import batch_order, stack_batches
+from fedwatt.federation.batches import Draw, stack_batches
 from fedwatt.federation.evaluate import predict
-from fedwatt.federation.local import train_stack
 from fedwatt.federation.pool import Windows
+from fedwatt.federation.stack import train
 from fedwatt.methods.rule import Batch, Start
 from fedwatt.metrics import Stopwatch
 from fedwatt.personal.settings import Personal
@@ -28,6 +28,20 @@ STACK = 128
 """Vehicles fine-tuned together; bounds memory whatever the size of the fleet."""
 AFTER_THE_ROUNDS = -1
 """Round number of the batches: a stream of its own, apart from every round's."""
+
+
+@dataclass(frozen=True, eq=False)
+class PersonalModel:
+    """The model that a vehicle made its own; rate and steps are 0 where it kept the global one.
+
+    `run` and `vehicle` are places in the federation's seeds and fleet; `weights` has shape [D].
+    """
+
+    run: int
+    vehicle: int
+    weights: Tensor
+    rate: float
+    steps: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,33 +57,57 @@ class Personalised:
     steps: NDArray[np.int64]
 
 
-def personalise(federation: Federation, weights: Tensor, settings: Personal) -> Personalised:
-    """Personal models of every vehicle, held-out ones included, from global ones [R, D]."""
-    weights = weights[:, : federation.model.layout.size]
-    runs, vehicles = len(weights), len(federation.fleet.clients)
+def personalise(
+    federation: Federation,
+    weights: Tensor,
+    settings: Personal,
+    *,
+    vehicles: Sequence[int] | None = None,
+    keep: Callable[[PersonalModel], None] | None = None,
+) -> Personalised:
+    """Personal models of all or some `vehicles`, held-out ones included, from global ones [R, D].
+
+    `keep` is given each model as it is found, so that no more than a stack of them is in memory.
+    Vehicles that are left out predict by the global model.
+    """
     test = federation.pool.test
+    runs, count = len(weights), len(federation.fleet.clients)
+    own = np.arange(count) if vehicles is None else np.asarray(vehicles, dtype=np.int64)
     result = Personalised(
         np.empty((runs, len(test.starts))),
-        np.zeros((runs, vehicles)),
-        np.zeros((runs, vehicles), dtype=np.int64),
+        np.zeros((runs, count)),
+        np.zeros((runs, count), dtype=np.int64),
     )
-    for run in range(runs):
-        for first in range(0, vehicles, STACK):
-            stack = range(first, min(first + STACK, vehicles))
-            for vehicle, own, rate, steps in _chosen(federation, weights, run, stack, settings):
-                result.rate[run, vehicle], result.steps[run, vehicle] = rate, steps
-                where = slice(test.offsets[vehicle], test.offsets[vehicle + 1])
-                predicted = predict(
-                    federation.model, own[None], federation.pool, _of(test, vehicle)
-                )
-                result.predictions[run, where] = predicted[0]
+    if len(own) < count:
+        anchor = weights[:, : federation.model.layout.size]
+        result.predictions[:] = predict(federation.model, anchor, federation.pool, test)
+    for one in personal_models(federation, weights, settings, own.tolist()):
+        result.rate[one.run, one.vehicle], result.steps[one.run, one.vehicle] = one.rate, one.steps
+        where = slice(test.offsets[one.vehicle], test.offsets[one.vehicle + 1])
+        predicted = predict(
+            federation.model, one.weights[None], federation.pool, _of(test, one.vehicle)
+        )
+        result.predictions[one.run, where] = predicted[0]
+        if keep is not None:
+            keep(one)
     return result
+
+
+def personal_models(
+    federation: Federation, weights: Tensor, settings: Personal, vehicles: Sequence[int]
+) -> Iterator[PersonalModel]:
+    """The model of each vehicle and run, from global ones [R, D], stack by stack."""
+    weights = weights[:, : federation.model.layout.size]
+    for run in range(len(weights)):
+        for first in range(0, len(vehicles), STACK):
+            stack = vehicles[first : first + STACK]
+            yield from _chosen(federation, weights, run, stack, settings)
 
 
 def _chosen(
     federation: Federation, weights: Tensor, run: int, stack: Sequence[int], settings: Personal
-) -> Iterator[tuple[int, Tensor, float, int]]:
-    """(vehicle, its best weights [D], rate, steps) for each vehicle of a stack."""
+) -> Iterator[PersonalModel]:
+    """The best model of each vehicle of a stack."""
     anchor = weights[run].expand(len(stack), -1).contiguous()
     best, tuned = anchor.clone(), [(0.0, 0)] * len(stack)
     error = _validation(federation, anchor, stack)
@@ -79,7 +117,7 @@ def _chosen(
             for row in np.flatnonzero(new < error).tolist():
                 best[row], error[row], tuned[row] = candidate[row], new[row], (rate, steps)
     for row, vehicle in enumerate(stack):
-        yield vehicle, best[row], *tuned[row]
+        yield PersonalModel(run, vehicle, best[row], *tuned[row])
 
 
 def _trained(
@@ -92,24 +130,24 @@ def _trained(
 ) -> Iterator[tuple[int, Tensor]]:
     """The stack's weights [P, D] after each candidate number of steps at one rate."""
     pool, clients = federation.pool, federation.fleet.clients
-    orders = [
-        batch_order(
+    draws = [
+        Draw(
             federation.seeds[run],
             AFTER_THE_ROUNDS,
             clients[vehicle].name,
             windows=pool.train.count(vehicle),
-            steps=settings.steps[-1],
+            end=settings.steps[-1],
             batch=settings.batch,
         )
         for vehicle in stack
     ]
     here = anchor
     for done, steps in pairwise((0, *settings.steps)):
-        part = [order[done:steps] for order in orders]
+        part = [replace(draw, begin=done, end=steps) for draw in draws]
         start = _start(federation, here, rate, stack, steps - done)
-        batches = stack_batches(pool, pool.train, list(stack), part)
+        batches = stack_batches(pool, pool.train, stack, part)
         work = [steps - done] * len(stack)
-        here = here + train_stack((), (), start, batches, work, Stopwatch())
+        here = here + train((), (), start, rate, batches, work, Stopwatch())
         yield steps, here
 
 

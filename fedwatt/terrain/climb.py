@@ -24,10 +24,11 @@ SLACK_M = 1.0
 
 def with_terrain(vehicle: Vehicle, field: Field) -> Vehicle:
     """The vehicle with channels `climb_m` and `descent_m` in all its trips."""
-    return replace(vehicle, trips=tuple(_climbing(t, trip_rise_m(t, field)) for t in vehicle.trips))
+    return replace(vehicle, trips=tuple(climbing(t, trip_rise_m(t, field)) for t in vehicle.trips))
 
 
-def _climbing(trip: Trip, rise: FloatArray) -> Trip:
+def climbing(trip: Trip, rise: FloatArray) -> Trip:
+    """The trip with channels `climb_m` and `descent_m` from metres gained each second."""
     up, down = np.maximum(rise, 0.0), np.maximum(-rise, 0.0)
     return Trip(trip.name, {**trip.channels, "climb_m": up, "descent_m": down})
 
@@ -40,13 +41,13 @@ def with_measured_terrain(vehicle: Vehicle) -> Vehicle:
                 f"Vehicle '{vehicle.name}', trip '{trip.name}' has no channel 'elevation_m'. "
                 "Import recordings with elevation, or let the fleet learn its hills."
             )
+    return replace(vehicle, trips=tuple(climbing(t, measured_rise_m(t)) for t in vehicle.trips))
 
-    def measured(trip: Trip) -> Trip:
-        elevation_m = trip.channels["elevation_m"]
-        one_region = np.zeros(trip.seconds, dtype=np.int64)
-        return _climbing(trip, rise_m(elevation_m, one_region, trip.channels["speed_mps"]))
 
-    return replace(vehicle, trips=tuple(measured(trip) for trip in vehicle.trips))
+def measured_rise_m(trip: Trip) -> FloatArray:
+    """Metres gained in each second of a trip, + uphill, from its channel `elevation_m`."""
+    one_region = np.zeros(trip.seconds, dtype=np.int64)
+    return rise_m(trip.channels["elevation_m"], one_region, trip.channels["speed_mps"])
 
 
 def trip_rise_m(trip: Trip, field: Field) -> FloatArray:

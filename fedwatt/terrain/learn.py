@@ -18,11 +18,12 @@ from fedwatt.fleet import DataSettings, Vehicle
 from fedwatt.terrain.climb import with_terrain
 from fedwatt.terrain.field import Field, empty_field
 from fedwatt.terrain.grid import Grid, IntArray
+from fedwatt.terrain.noise import private_shared_field
 from fedwatt.terrain.power import residual, validation_error_wh
 from fedwatt.terrain.private import private_field
 from fedwatt.terrain.settings import TerrainSettings
 from fedwatt.terrain.solve import solve_field
-from fedwatt.terrain.statistics import Contribution, add, contribution, touched_nodes
+from fedwatt.terrain.statistics import NOTHING, Contribution, add, contribution, touched_nodes
 from fedwatt.terrain.survey import Survey, climb_m, survey
 
 CLEAR_GAIN = 1.02
@@ -30,10 +31,15 @@ CLEAR_GAIN = 1.02
 
 @dataclass(frozen=True, eq=False)
 class Learned:
-    """The shared field, and each vehicle's own: the shared one with its private nodes."""
+    """The shared field, and each vehicle's own: the shared one with its private nodes.
+
+    `sums` is what the server holds, `contributors` who it is from; a refresh goes on from them.
+    """
 
     shared: Field
     own: Mapping[str, Field]
+    sums: Contribution = NOTHING
+    contributors: frozenset[str] = frozenset()
 
 
 def learn(
@@ -50,22 +56,33 @@ def learn(
     grid = Grid(cell_m=settings.cell_m)
     surveys: dict[str, Survey] = {}
     judges: dict[str, Survey] = {}
-    fields: dict[str, Field] = {}
+    names = []
     for vehicle in vehicles:
         name, seconds = vehicle.name, settings.segment_s
-        fields[name] = empty_field(grid)
+        names.append(name)
         if contributors is None or name in contributors:
             surveys[name] = survey(vehicle, grid, seconds, data)
             judges[name] = survey(vehicle, grid, seconds, data, "validation")
-    shared = shared_field(list(surveys.values()), grid, settings)
-    for name in fields:
-        fields[name] = shared
-        if name in surveys:
-            candidates = [shared, empty_field(grid)]
-            if settings.private:
-                candidates.insert(0, own_field(surveys[name], shared, settings))
-            fields[name] = best_field(candidates, surveys[name], judges[name])
-    return Learned(shared, fields)
+    shared, sums = shared_field(list(surveys.values()), grid, settings)
+    own = own_fields(names, surveys, judges, shared, settings)
+    return Learned(shared, own, sums, frozenset(surveys))
+
+
+def own_fields(
+    names: Sequence[str],
+    surveys: Mapping[str, Survey],
+    judges: Mapping[str, Survey],
+    shared: Field,
+    settings: TerrainSettings,
+) -> dict[str, Field]:
+    """What each vehicle keeps; those without a survey of their own read the shared field."""
+    fields = dict.fromkeys(names, shared)
+    for name, training in surveys.items():
+        candidates = [shared, empty_field(shared.grid)]
+        if settings.private:
+            candidates.insert(0, own_field(training, shared, settings))
+        fields[name] = best_field(candidates, training, judges[name])
+    return fields
 
 
 def best_field(candidates: Sequence[Field], training: Survey, validation: Survey) -> Field:
@@ -88,19 +105,23 @@ def learn_shared(
     """The field that is published, and how many nodes were driven at all."""
     grid = Grid(cell_m=settings.cell_m)
     surveys = [survey(vehicle, grid, settings.segment_s, data) for vehicle in vehicles]
-    return shared_field(surveys, grid, settings), len(publishable(surveys, 1))
+    return shared_field(surveys, grid, settings)[0], len(publishable(surveys, 1))
 
 
-def shared_field(surveys: Sequence[Survey], grid: Grid, settings: TerrainSettings) -> Field:
-    """What the server publishes."""
+def shared_field(
+    surveys: Sequence[Survey], grid: Grid, settings: TerrainSettings
+) -> tuple[Field, Contribution]:
+    """What the server publishes, and the sums it holds."""
+    if settings.noise_multiplier:
+        return private_shared_field(surveys, grid, settings), NOTHING
     published = publishable(surveys, settings.minimum_vehicles)
-    field = empty_field(grid)
+    field, sums = empty_field(grid), NOTHING
     if not len(published):
-        return field
+        return field, sums
     for _ in range(1 + settings.refreshes):
-        sums = add([_sums(one, field, published) for one in surveys])
+        sums = add([vehicle_sums(one, field, published) for one in surveys])
         field = solve_field(grid, sums, settings.prior_grade)
-    return field
+    return field, sums
 
 
 def own_field(one: Survey, shared: Field, settings: TerrainSettings) -> Field:
@@ -135,6 +156,7 @@ def give_terrain(vehicles: Iterable[Vehicle], learned: Learned) -> Iterable[Vehi
     return (with_terrain(vehicle, learned.own[vehicle.name]) for vehicle in vehicles)
 
 
-def _sums(one: Survey, field: Field, published: IntArray) -> Contribution:
+def vehicle_sums(one: Survey, field: Field, published: IntArray) -> Contribution:
+    """What a vehicle hands up, with residuals of a model that knows the field so far."""
     climb = climb_m(one, field.keys, field.elevation_m) if field.nodes else None
     return contribution(one, residual(one, climb), within=published)

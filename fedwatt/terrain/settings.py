@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from math import isfinite
 
 from fedwatt.errors import check
+from fedwatt.terrain.agreed import Area
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +26,21 @@ class TerrainSettings:
     """k: a node is published only if as many vehicles contributed to it."""
     private: bool = True
     """Whether each vehicle learns, on board, the ground that is not published."""
+    refresh_every: int = 0
+    """Rounds of training after which the field is learned anew from what the network cannot
+    explain; 0: never."""
+    forget: float = 0.5
+    """What sums of earlier exchanges count in a refresh; 1: as much as new ones, 0: nothing."""
+    noise_multiplier: float = 0.0
+    """z: Gaussian noise on what is published, relative to the bound on one vehicle; 0: none."""
+    clip: float = 10.0
+    """Bound on the length of one vehicle's sums, where there is noise."""
+    most_nodes: int = 2000
+    """Nodes one vehicle counts for at most, where there is noise."""
+    area: tuple[float, ...] = ()
+    """Service area, where there is noise: south, north, west and east in degrees."""
+    noise_seed: int = 0
+    """Of a simulation's noise; a server that publishes draws its noise from the system."""
 
     def __post_init__(self) -> None:
         check(
@@ -34,3 +50,26 @@ class TerrainSettings:
         check(self, "prior_grade", 0 < self.prior_grade < 1, "between 0 and 1, such as 0.03")
         check(self, "refreshes", self.refreshes >= 0, "at least 0 (0: one exchange)")
         check(self, "minimum_vehicles", self.minimum_vehicles >= 1, "at least 1 vehicle")
+        check(self, "refresh_every", self.refresh_every >= 0, "at least 0 rounds (0: never)")
+        noisy = self.refresh_every and self.noise_multiplier
+        check(self, "refresh_every", not noisy, "0 where there is noise: refreshes have none yet")
+        check(self, "forget", 0 <= self.forget <= 1, "from 0 to 1")
+        noise = isfinite(self.noise_multiplier) and self.noise_multiplier >= 0
+        check(self, "noise_multiplier", noise, "at least 0 (0: no noise)")
+        check(self, "clip", isfinite(self.clip) and self.clip > 0, "above 0 and finite")
+        check(self, "most_nodes", self.most_nodes >= 1, "at least 1 node")
+        if self.noise_multiplier or self.area:
+            allowed = "south, north, west and east of where the fleet drives, in degrees"
+            check(self, "area", len(self.area) == 4, allowed)
+            self.service_area  # noqa: B018 (refuses what is no area)
+
+    @property
+    def service_area(self) -> Area:
+        """Where the operator's vehicles drive."""
+        south, north, west, east = self.area
+        return Area(south_deg=south, north_deg=north, west_deg=west, east_deg=east)
+
+    @property
+    def releases(self) -> int:
+        """Sums that are published in learning the field once: node counts, then the exchanges."""
+        return 2 + self.refreshes

@@ -5,6 +5,7 @@ weighted by 1 / noise², the fleet's least-squares problem is Σ AᵀA and Σ A�
 sums below add, and one exchange gives the server the very problem of the pooled data.
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -21,6 +22,8 @@ from fedwatt.terrain.survey import Survey
 
 CHUNK = 65_536
 """Segments turned into sums at a time; bounds memory for any length of driving."""
+PENDING_PAIRS = 32_000_000
+"""Pairs of messages that wait before they are merged: half a gigabyte."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,39 +146,74 @@ def contribution(
     )
 
 
-def add(contributions: list[Contribution], forget: float = 1.0) -> Contribution:
+def add(contributions: Sequence[Contribution], forget: float = 1.0) -> Contribution:
     """The sum; with `forget` below 1 the first, what was known before, counts that much less."""
-    keys = np.unique(np.concatenate([c.keys for c in contributions]))
+    keys = _union([one.keys for one in contributions])
     nodes = len(keys)
     right, passes = np.zeros(nodes), np.zeros(nodes)
     vehicles = np.zeros(nodes, dtype=np.int64)
-    rows, columns, values = [], [], []
+    first = sparse.csr_matrix((nodes, nodes))
+    pairs = sum(len(one.value) for one in contributions[1:])
+    row, column = np.empty(pairs, dtype=np.int32), np.empty(pairs, dtype=np.int32)
+    value, filled = np.empty(pairs), 0
     for number, one in enumerate(contributions):
         weight = forget if number == 0 else 1.0
-        index, _ = find(keys, one.keys)
-        right[index] += weight * one.right
-        passes[index] += weight * one.passes
-        vehicles[index] += one.vehicles
-        place = index.astype(np.int32)
-        rows.append(place[one.row])
-        columns.append(place[one.column])
-        values.append(weight * one.value)
-
-    def compressed(some: slice) -> sparse.csr_matrix:
-        parts = (
-            np.concatenate([np.zeros(0, p[0].dtype), *p[some]]) for p in (rows, columns, values)
-        )
-        row, column, value = parts
-        return sparse.coo_matrix((value, (row, column)), (nodes, nodes)).tocsr()
-
-    # The first may be the sum of a whole fleet: in order already, it is not sorted once more.
-    pairs = (compressed(slice(0, 1)) + compressed(slice(1, None))).tocoo()
+        place = find(keys, one.keys)[0].astype(np.int32)
+        right[place] += weight * one.right
+        passes[place] += weight * one.passes
+        vehicles[place] += one.vehicles
+        if number == 0:
+            # It may be the sum of a whole fleet: in order already, it is not sorted once more.
+            entries = (weight * one.value, (place[one.row], place[one.column]))
+            first = sparse.csr_matrix(entries, (nodes, nodes))
+            continue
+        part = slice(filled, filled + len(one.value))
+        row[part], column[part], value[part] = place[one.row], place[one.column], one.value
+        filled = part.stop
+    others = sparse.csr_matrix((value, (row, column)), (nodes, nodes))
+    total = (first + others).tocoo()
     return Contribution(
         keys,
-        pairs.row.astype(np.int32),
-        pairs.col.astype(np.int32),
-        pairs.data,
+        total.row.astype(np.int32, copy=False),
+        total.col.astype(np.int32, copy=False),
+        total.data,
         right,
         passes,
         vehicles,
     )
+
+
+def add_all(messages: Iterable[Contribution], pairs: int = PENDING_PAIRS) -> Contribution:
+    """The sum of messages as they come in; the server holds about `pairs` of their pairs at a time.
+
+    Merging into the sum costs as much as the sum is long, so it is done seldom: after `pairs`
+    waiting pairs, or as many as the sum already has if these are more.
+    """
+    total, held = NOTHING, 0
+    waiting: list[Contribution] = []
+    for message in messages:
+        waiting.append(message)
+        held += len(message.value)
+        if held >= max(pairs, len(total.value)):
+            total, waiting, held = add([total, *waiting]), [], 0
+    return add([total, *waiting])
+
+
+def _union(ascending: Sequence[IntArray]) -> IntArray:
+    """All keys, ascending, each once. Sorting beats numpy's hashing of many repeated keys."""
+    together = np.sort(np.concatenate([np.zeros(0, dtype=np.int64), *ascending]))
+    new = np.ones(len(together), dtype=bool)
+    new[1:] = together[1:] != together[:-1]
+    return together[new]
+
+
+NOTHING = Contribution(
+    np.zeros(0, dtype=np.int64),
+    np.zeros(0, dtype=np.int32),
+    np.zeros(0, dtype=np.int32),
+    np.zeros(0),
+    np.zeros(0),
+    np.zeros(0),
+    np.zeros(0, dtype=np.int64),
+)
+"""The sum of no messages."""

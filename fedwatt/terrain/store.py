@@ -21,10 +21,13 @@ COLUMNS = {
 }
 
 
-def write_field(path: Path, field: Field) -> None:
-    """Write a field; it appears under its name only once it is complete."""
+def write_field(path: Path, field: Field, *, driven: int = 0) -> None:
+    """Write a field; it appears under its name only once it is complete.
+
+    `driven` is how many nodes were driven at all, also those that are not published; 0: unknown.
+    """
     arrays = (field.keys, field.elevation_m, field.region, field.passes, field.vehicles)
-    head = json.dumps({"format": FORMAT, "cell_m": field.grid.cell_m})
+    head = json.dumps({"format": FORMAT, "cell_m": field.grid.cell_m, "driven": driven})
     schema = pa.schema(list(COLUMNS.items()), metadata={"fedwatt.field": head})
     table = pa.table(dict(zip(COLUMNS, map(pa.array, arrays), strict=True)), schema=schema)
     partial = path.with_name(f".{path.name}.partial")
@@ -57,3 +60,9 @@ def read_field(path: Path) -> Field:
     except (OSError, KeyError, TypeError, ValueError, pa.ArrowException) as problem:
         reason = str(problem).splitlines()[0].rstrip(".")
         raise DataError(f"{path} is not a field that can be read: {reason}.") from problem
+
+
+def driven_nodes(path: Path) -> int:
+    """How many nodes were driven when the field of `path` was learned; 0: the file does not say."""
+    head = json.loads(pq.read_schema(path).metadata[b"fedwatt.field"])
+    return int(head.get("driven", 0))

@@ -55,8 +55,13 @@ def survey(
     physics, energy_wh, keys, weights, placed = (
         np.concatenate(parts) for parts in zip(*pieces, strict=True)
     )
+    return Survey(physics, energy_wh, keys, weights, placed, usual_wh_per_m(vehicle))
+
+
+def usual_wh_per_m(vehicle: Vehicle) -> float:
+    """Energy of a metre of climb by the vehicle's mass, or by that of vehicles of its kind."""
     mass_kg = float(vehicle.facts.get("mass_kg") or USUAL_MASS_KG[vehicle.kind])
-    return Survey(physics, energy_wh, keys, weights, placed, mass_kg * GRAVITY / J_PER_WH)
+    return mass_kg * GRAVITY / J_PER_WH
 
 
 def physics_features(trips: list[Trip]) -> tuple[str, ...]:

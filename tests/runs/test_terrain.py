@@ -1,20 +1,23 @@
 """Hills and personal models in a run, from configuration to records."""
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors import safe_open
 
-from fedwatt.errors import DataError
+from fedwatt.errors import DataError, RunError, SettingError
 from fedwatt.fleet import DataSettings
 from fedwatt.fleet.store import write_fleet
 from fedwatt.fleet.synthetic import synthetic_vehicles
 from fedwatt.runs import execute, from_toml
 from fedwatt.runs.config import Source
+from fedwatt.runs.own_models import read_own_model
 from fedwatt.runs.source import open_fleet
 from fedwatt.runs.tables import read_table
 from fedwatt.terrain import TerrainSettings, learn_shared
-from fedwatt.terrain.store import write_field
+from fedwatt.terrain.store import read_field, write_field
 from tests.runs.test_execute import Silent
 
 CONFIG = """
@@ -123,3 +126,114 @@ def test_a_missing_field_is_named(stored):
     data = DataSettings(features="speed, terrain", window=10)
     with pytest.raises(DataError, match=r"There is no field nowhere\.parquet"):
         open_fleet(Source(data=str(stored)), data, TerrainSettings(source="nowhere.parquet"))
+
+
+def test_personal_models_are_kept_one_file_a_vehicle_and_seed(run):
+    """The file of a vehicle that kept the global model holds the global model."""
+    rows = [r for r in read_table(run, "vehicles").to_pylist() if r["stratum"] == "all"]
+    files = sorted(p.relative_to(run / "personal") for p in run.glob("personal/*/*/*"))
+    assert len(files) == 2 * 2 * 3
+    assert str(files[0]) == "fedavg/seed-1/car-001.safetensors"
+    with safe_open(run / "model.safetensors", framework="numpy") as stored:
+        shared = {n: stored.get_tensor(n) for n in stored.keys()}  # noqa: SIM118
+    changed = 0
+    for seed in (1, 2):
+        for name in ("car-001", "car-002", "car-003"):
+            own = read_own_model(run, "fedavg", seed, name)
+            same = all((own[n] == shared[f"fedavg/best/seed-{seed}/{n}"]).all() for n in own)
+            one, best = (
+                next(
+                    r["rmse"]
+                    for r in rows
+                    if (r["method"], r["seed"], r["vehicle"], r["model"])
+                    == ("fedavg", seed, name, model)
+                )
+                for model in ("personal", "best")
+            )
+            assert same == (one == pytest.approx(best, rel=1e-6))
+            changed += not same
+    assert changed
+    with pytest.raises(RunError, match="no personal model of 'car-9'"):
+        read_own_model(run, "fedavg", 1, "car-9")
+
+
+def test_the_published_field_is_in_the_run_folder(run):
+    field = read_field(run / "field.parquet")
+    assert field.nodes > 50
+    assert field.vehicles.min() >= 2
+    environment = json.loads((run / "environment.json").read_text())
+    assert environment["terrain"] == {"nodes": field.nodes, "vehicles": 3}
+
+
+REFRESHED = """
+seeds = [1]
+device = "cpu"
+[fleet]
+data = "FLEET"
+[data]
+features = "speed, terrain"
+window = 10
+stride = 40
+[terrain]
+minimum_vehicles = 2
+refresh_every = 2
+forget = 0.9
+[availability]
+initially = 0.5
+p_join = 1.0
+[model]
+hidden = [4, 2]
+[training]
+rounds = 5
+participation = 1.0
+[[method]]
+name = "fedavg"
+"""
+
+
+class StopAfter(Silent):
+    """Presses Ctrl-C after a round."""
+
+    def __init__(self, round: int) -> None:
+        self.round = round
+
+    def round_done(self, label, state, record):
+        if state.round == self.round:
+            raise KeyboardInterrupt
+
+
+@pytest.fixture(scope="module")
+def refreshed_run(tmp_path_factory, stored) -> Path:
+    out = tmp_path_factory.mktemp("refreshed") / "out"
+    execute(from_toml(REFRESHED.replace("FLEET", str(stored))), out, Silent())
+    return out
+
+
+def test_a_refresh_in_the_midst_of_training_takes_in_late_vehicles(refreshed_run):
+    begun = read_field(refreshed_run / "field.parquet")
+    ended = read_field(refreshed_run / "terrain" / "fedavg.parquet")
+    # Of four vehicles the coin of seed 1 lets some be there at first; then all are.
+    first = json.loads((refreshed_run / "environment.json").read_text())["terrain"]["vehicles"]
+    assert 2 <= first < 4
+    assert ended.nodes > begun.nodes
+    assert ended.vehicles.max() > begun.vehicles.max()
+    files = {p.name for p in refreshed_run.glob("checkpoint/fedavg/*.safetensors")}
+    assert files == {"field-000002.safetensors", "field-000004.safetensors"}
+
+
+@pytest.mark.parametrize("after", [2, 3])
+def test_an_interrupted_run_with_refreshes_goes_on_bit_for_bit(
+    refreshed_run, stored, tmp_path, after
+):
+    out = tmp_path / "out"
+    config = from_toml(REFRESHED.replace("FLEET", str(stored)))
+    with pytest.raises(KeyboardInterrupt):
+        execute(config, out, StopAfter(after))
+    execute(config, out, Silent(), resume=True)
+    for file in ("model.safetensors", "terrain/fedavg.parquet"):
+        assert (out / file).read_bytes() == (refreshed_run / file).read_bytes()
+
+
+def test_refreshes_need_one_seed_a_run():
+    with pytest.raises(SettingError, match="one seed a run"):
+        from_toml(REFRESHED.replace("seeds = [1]", "seeds = [1, 2]"))

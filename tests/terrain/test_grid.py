@@ -3,8 +3,8 @@ import pytest
 
 from fedwatt.errors import SettingError
 from fedwatt.terrain import Field, Grid, empty_field
+from fedwatt.terrain.agreed import Area
 from fedwatt.terrain.grid import distance_m
-from fedwatt.terrain.masked import Area
 
 GRID = Grid(cell_m=80.0)
 

@@ -25,7 +25,7 @@ from fedwatt.terrain.solve import (
     standard_error_m,
     system,
 )
-from fedwatt.terrain.statistics import Contribution, add, contribution
+from fedwatt.terrain.statistics import Contribution, add, add_all, contribution
 from fedwatt.terrain.survey import survey
 from tests.terrain.toys import DEGREE_M, fleet, hill_m
 
@@ -130,6 +130,18 @@ def test_sums_add_in_any_order_and_late_vehicles_join(messages):
     assert later.right == pytest.approx(at_once.right, abs=1e-9)
     assert abs(later.matrix - at_once.matrix).max() < 1e-9
     assert (later.vehicles == at_once.vehicles).all()
+
+
+def test_a_stream_of_messages_adds_up_whenever_it_is_merged(messages):
+    at_once = add(messages)
+    for pairs in (1, 5000, 10**9):
+        streamed = add_all(iter(messages), pairs=pairs)
+        assert (streamed.keys == at_once.keys).all()
+        assert (streamed.row == at_once.row).all()
+        assert (streamed.column == at_once.column).all()
+        assert streamed.value == pytest.approx(at_once.value, abs=1e-9)
+        assert (streamed.passes == at_once.passes).all()
+    assert len(add_all([]).keys) == 0
 
 
 def test_forgetting_weighs_the_past_less(messages):

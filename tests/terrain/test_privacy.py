@@ -1,22 +1,18 @@
 """What leaves a vehicle, byte by byte, and what does not."""
 
+from itertools import count
+
 import numpy as np
 import pytest
 
 from fedwatt.errors import DataError, RunError
 from fedwatt.fleet import DataSettings
+from fedwatt.privacy.secure import Layout, Masked, SecureSettings, rehearse, to_plain
 from fedwatt.terrain import TerrainSettings, learn
+from fedwatt.terrain.agreed import Area, agreed_pairs
 from fedwatt.terrain.grid import Grid
 from fedwatt.terrain.learn import publishable
-from fedwatt.terrain.masked import (
-    Area,
-    agreed_pairs,
-    masked,
-    packed,
-    presence,
-    total,
-    unpacked,
-)
+from fedwatt.terrain.masked import count_fields, packed, presence, sum_fields, unpacked
 from fedwatt.terrain.power import residual
 from fedwatt.terrain.solve import solve_field
 from fedwatt.terrain.statistics import (
@@ -91,34 +87,34 @@ def test_a_home_street_is_in_no_message_but_in_the_private_field():
         assert other.max() < 42.5
 
 
-def masked_exchange(surveys, messages):
-    """The whole exchange through masks; every message that leaves a vehicle is kept."""
-    names = [f"car-{i}" for i in range(len(surveys))]
+def masked_exchange(surveys, overheard, last=None):
+    """The whole exchange through secure sums; every message that leaves a vehicle is kept."""
+    exchanges = count()
 
-    def secrets(me):
-        return {o: "/".join(sorted((me, o))).encode() for o in names if o != me}
-
-    def send(values, me, purpose):
-        messages.append(masked(values, me, secrets(me), purpose))
-        return messages[-1]
+    def summed(fields, values):
+        layout = Layout.of(fields, vehicles=len(values))
+        words = {f"car-{i}": layout.encode(own) for i, own in enumerate(values)}
+        terms = SecureSettings(enabled=True).terms(
+            run="hills", number=next(exchanges), called=len(words), length=layout.length
+        )
+        sums = layout.decode(rehearse(terms, words, last, overheard=overheard.append)[0])
+        assert sums["clipped"] == 0
+        return sums
 
     area = Area(south_deg=41.98, north_deg=42.08, west_deg=-83.02, east_deg=-82.9)
     nodes, before = area.nodes(GRID), -1
     while len(nodes) != before:
         before = len(nodes)
-        pairs = zip(surveys, names, strict=True)
-        counted = total([send(presence(s, nodes), n, f"count {before}") for s, n in pairs])
-        nodes = nodes[counted >= K]
+        counts = summed(count_fields(nodes), [presence(one, nodes) for one in surveys])
+        nodes = nodes[counts["vehicles"] >= K]
     pairs = agreed_pairs(GRID, nodes, 8)
-    words = [
-        send(packed(s, residual(s), nodes, pairs), n, "sums")
-        for s, n in zip(surveys, names, strict=True)
-    ]
-    return nodes, unpacked(total(words), nodes, pairs, K), words, pairs
+    values = [packed(one, residual(one), nodes, pairs) for one in surveys]
+    total = summed(sum_fields(nodes, pairs), values)
+    return nodes, unpacked(total, nodes, pairs, K), pairs
 
 
 def test_masked_sums_are_the_open_sums(surveys):
-    nodes, sums, *_ = masked_exchange(surveys, [])
+    nodes, sums, _ = masked_exchange(surveys, [])
     assert (nodes == publishable(surveys, K)).all()
     clear = add([contribution(one, residual(one), within=nodes) for one in surveys])
     assert (sums.keys == clear.keys).all()
@@ -128,19 +124,48 @@ def test_masked_sums_are_the_open_sums(surveys):
     assert sums.right == pytest.approx(clear.right, abs=1e-8)
 
 
-def test_a_masked_message_is_noise_and_its_length_says_nothing(surveys):
-    messages: list = []
-    nodes, _, words, pairs = masked_exchange(surveys, messages)
-    assert len({len(message) for message in words}) == 1
-    for message in messages:
-        bits = np.unpackbits(np.ascontiguousarray(message).view(np.uint8))
+def test_a_vehicle_that_drops_out_is_not_in_the_sums(surveys):
+    """Its message never arrives; the others' sums come out all the same."""
+    nodes, sums, _ = masked_exchange(surveys, [], last={"car-5": "shares"})
+    clear = add([contribution(one, residual(one), within=nodes) for one in surveys[:5]])
+    assert sums.right == pytest.approx(clear.right, abs=1e-8)
+    assert sums.vehicles.min() >= K
+
+
+def test_every_byte_a_vehicle_sends_is_key_share_or_noise(surveys):
+    """Of all messages, only masked vectors know anything of the vehicle, and these look random."""
+    overheard: list = []
+    nodes, _, pairs = masked_exchange(surveys, overheard)
+    kinds = {type(message).__name__ for message in overheard}
+    assert kinds == {"Advert", "Shares", "Masked", "Revealed"}
+    driven = {int(key) for one in surveys for key in touched_nodes(one)}
+    hidden = driven - set(nodes.tolist())
+    assert hidden
+    vectors = [message.words for message in overheard if isinstance(message, Masked)]
+    # Each exchange has one length for all, fixed by the area or by what is published already.
+    assert len(vectors) % len(surveys) == 0
+    for first in range(0, len(vectors), len(surveys)):
+        assert len({len(words) for words in vectors[first : first + len(surveys)]}) == 1
+    assert len(vectors[-1]) == 8 * (len(pairs[0]) + 3 * len(nodes) + 1)
+    for words in vectors:
+        bits = np.unpackbits(np.frombuffer(words, dtype=np.uint8))
         # 5 standard deviations of a fair coin.
         assert abs(bits.mean() - 0.5) < 5 * 0.5 / np.sqrt(len(bits))
-    # One message missing: what is left of the sum is noise, not somebody's data.
-    with pytest.raises(RunError):
-        unpacked(total(words[1:]), nodes, pairs, minimum_vehicles=2**33)
-    partial = total(words[1:]).view(np.int64)
-    assert np.abs(partial / 2**30).mean() > 1e8
+    layout = Layout.of(sum_fields(nodes, pairs), vehicles=len(surveys))
+    secret = layout.encode(packed(surveys[0], residual(surveys[0]), nodes, pairs))
+    sent = np.frombuffer(vectors[-len(surveys)], dtype="<u8")
+    assert (sent != secret).mean() > 0.999
+    everything = b"".join(bytes(str(to_plain(message)), "utf-8") for message in overheard)
+    assert not any(str(key).encode() in everything for key in list(hidden)[:200])
+
+
+def test_sums_below_k_are_refused(surveys):
+    """Whatever a server was told, fewer than k vehicles make no equations."""
+    published = publishable(surveys, K)
+    pairs = agreed_pairs(GRID, published, 8)
+    alone = packed(surveys[0], residual(surveys[0]), published, pairs)
+    with pytest.raises(RunError, match="fewer than 3 vehicles"):
+        unpacked(alone, published, pairs, K)
 
 
 def test_segments_that_leave_the_published_nodes_stay_on_board(surveys):

@@ -1,10 +1,15 @@
-"""The learned hills: shaded relief with contours, and how often each place was driven."""
+"""The learned hills: shaded relief with contours, how often each place was driven, and by whom."""
 
+from dataclasses import dataclass
+from io import BytesIO
 from typing import Final
 
 import numpy as np
 from matplotlib import colormaps
-from matplotlib.colors import LightSource, LogNorm
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colorbar import Colorbar
+from matplotlib.colors import BoundaryNorm, LightSource, ListedColormap, LogNorm, Normalize
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from scipy.interpolate import griddata
@@ -16,56 +21,121 @@ from fedwatt.terrain import Field
 from fedwatt.terrain.grid import EARTH_RADIUS_M
 
 FloatArray = NDArray[np.float64]
+Extent = tuple[float, float, float, float]
 
 REACH_CELLS: Final = 3.0
 """Ground farther from any known node than this stays blank."""
 MOST_PIXELS: Final = 900
 EXAGGERATION: Final = 6.0
 MARGIN_CELLS: Final = 4
+USUAL_K: Final = 3
+FEW_MANY: Final = ("#b3331d", "#e58a2e", "#9db7c9", "#5f93b8", "#2f6f9f", "#12466e")
+"""One and two vehicles warm, three and more cold: what the usual k hides stands out."""
+
+
+@dataclass(frozen=True, eq=False)
+class Relief:
+    """The largest region of a field, ready to be drawn.
+
+    east_km, north_km   of its nodes, from its middle, [nodes]
+    elevation_m         about its mean; passes, vehicles: of its nodes, [nodes]
+    height_m            raster [rows, columns] of ground near nodes, NaN elsewhere, south first
+    extent              west, east, south and north of the raster in km
+    step_m              between contours
+    """
+
+    field: Field
+    east_km: FloatArray
+    north_km: FloatArray
+    elevation_m: FloatArray
+    passes: FloatArray
+    vehicles: NDArray[np.int64]
+    height_m: FloatArray
+    extent: Extent
+    step_m: float
+
+    @property
+    def colours(self) -> Normalize:
+        """Heights to the part of the colour map that looks like land: no sea, little snow."""
+        low, high = float(np.nanmin(self.height_m)), float(np.nanmax(self.height_m))
+        span = max(high - low, 1e-6)
+        return Normalize(low - 0.35 * span, high + 0.15 * span)
+
+    def draw(self, axes: Axes) -> None:
+        """Shade and contours."""
+        pixel_m = 1000 * (self.extent[1] - self.extent[0]) / self.height_m.shape[1]
+        # The light needs heights everywhere; blank ground is made transparent afterwards.
+        blank = np.isnan(self.height_m)
+        filled = np.where(blank, np.nanmean(self.height_m), self.height_m)
+        shaded = LightSource(azdeg=315, altdeg=45).shade(
+            filled,
+            cmap=colormaps["terrain"],
+            norm=self.colours,
+            vert_exag=EXAGGERATION,
+            dx=pixel_m,
+            dy=pixel_m,
+            blend_mode="soft",
+        )
+        shaded[..., 3] = ~blank
+        axes.imshow(shaded, extent=self.extent, origin="lower", interpolation="bilinear")
+        low, high = np.nanmin(self.height_m), np.nanmax(self.height_m)
+        levels = np.arange(np.ceil(low / self.step_m), high / self.step_m) * self.step_m
+        lines = axes.contour(
+            np.ma.masked_invalid(self.height_m),
+            levels,
+            extent=self.extent,
+            colors=INK,
+            linewidths=0.4,
+        )
+        axes.clabel(lines, levels[::2].tolist(), fontsize=6, fmt="%g")
+
+    def image(self, pixels: int) -> bytes:
+        """The map alone as a PNG, its longer side about `pixels` long, clear where blank."""
+        across, up = np.ptp(self.extent[:2]), np.ptp(self.extent[2:])
+        inches = 8.0
+        scale = inches / max(across, up)
+        figure = Figure(figsize=(across * scale, up * scale))
+        figure.set_layout_engine("none")
+        axes = figure.add_axes((0, 0, 1, 1))
+        self.draw(axes)
+        axes.set_axis_off()
+        axes.set_aspect("auto")
+        drawn = BytesIO()
+        figure.savefig(drawn, format="png", dpi=pixels / inches, transparent=True)
+        return drawn.getvalue()
 
 
 @styled
 def terrain_figure(field: Field) -> Figure:
-    """Largest region of a field: its hills on top, its passes below."""
-    east_km, north_km, elevation_m, passes = _largest_region(field)
-    height_m, extent = _raster(field, east_km, north_km, elevation_m)
+    """Largest region of a field: its hills, its passes, and how many vehicles drove where."""
+    relief = relief_of(field)
+    extent = relief.extent
     aspect = np.ptp(extent[2:]) / np.ptp(extent[:2])
-    figure = Figure(figsize=(WIDTH_IN, 2 * WIDTH_IN * float(aspect) * 0.88 + 1.6))
-    hills, driven = figure.subplots(2, 1)
-    span = float(np.nanmax(height_m) - np.nanmin(height_m))
-    light = LightSource(azdeg=315, altdeg=45)
-    pixel_m = 1000 * (extent[1] - extent[0]) / height_m.shape[1]
-    # The light needs heights everywhere; blank ground is made transparent afterwards.
-    filled = np.where(np.isnan(height_m), np.nanmean(height_m), height_m)
-    shaded = light.shade(
-        filled,
-        cmap=colormaps["terrain"],
-        vert_exag=EXAGGERATION,
-        dx=pixel_m,
-        dy=pixel_m,
-        blend_mode="soft",
-        vmin=float(np.nanmin(height_m)) - 0.35 * span,
-        vmax=float(np.nanmax(height_m)) + 0.15 * span,
-    )
-    shaded[..., 3] = ~np.isnan(height_m)
-    hills.imshow(shaded, extent=extent, origin="lower", interpolation="bilinear")
-    step = _round_step(span / 12)
-    levels = np.arange(np.ceil(np.nanmin(height_m) / step), np.nanmax(height_m) / step) * step
-    lines = hills.contour(
-        np.ma.masked_invalid(height_m), levels, extent=extent, colors=INK, linewidths=0.4
-    )
-    hills.clabel(lines, lines.levels[::2], fontsize=6, fmt="%g")
-    nodes = f"{len(east_km):,} of {field.nodes:,} nodes"
-    hills.set_title(f"Learned hills: {nodes},\ncontours every {step:g} m")
-    dots = driven.scatter(
-        east_km, north_km, c=np.maximum(passes, 1), s=0.8, lw=0, cmap="viridis_r", norm=LogNorm()
+    figure = Figure(figsize=(WIDTH_IN, 3 * (WIDTH_IN * float(aspect) * 0.88 + 0.9)))
+    hills, driven, shared = figure.subplots(3, 1)
+    relief.draw(hills)
+    nodes = f"{len(relief.east_km):,} of {field.nodes:,} nodes"
+    hills.set_title(f"Learned hills: {nodes},\ncontours every {relief.step_m:g} m")
+    low, high = float(np.nanmin(relief.height_m)), float(np.nanmax(relief.height_m))
+    land = ListedColormap(colormaps["terrain"](relief.colours(np.linspace(low, high, 256))))
+    _bar(figure, hills, ScalarMappable(Normalize(low, high), land), "m above the region's mean")
+    where = {"x": relief.east_km, "y": relief.north_km, "s": 0.8, "lw": 0}
+    passed = driven.scatter(
+        c=np.maximum(relief.passes, 1), cmap="viridis_r", norm=LogNorm(), **where
     )
     driven.set_title("Segments that passed each node")
-    bar = figure.colorbar(
-        dots, ax=driven, location="bottom", shrink=0.6, aspect=40, pad=0.02, format="{x:g}"
+    _bar(figure, driven, passed, "segments", "{x:g}")
+    most = len(FEW_MANY)
+    counted = shared.scatter(
+        c=np.clip(relief.vehicles, 1, most),
+        cmap=ListedColormap(list(FEW_MANY)),
+        norm=BoundaryNorm(np.arange(0.5, most + 1), most),
+        **where,
     )
-    bar.outline.set_visible(False)
-    for axes in (hills, driven):
+    shared.set_title(f"Vehicles that drove each node:\n{hidden_words(relief.vehicles)}")
+    bar = _bar(figure, shared, counted, "vehicles")
+    bar.set_ticks(range(1, most + 1), labels=[*map(str, range(1, most)), f"{most} or more"])
+    for axes in (hills, driven, shared):
         axes.set_aspect("equal")
         axes.set_xlim(extent[:2])
         axes.set_ylim(extent[2:])
@@ -75,8 +145,27 @@ def terrain_figure(field: Field) -> Figure:
     return figure
 
 
-def _largest_region(field: Field) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Kilometres east and north of its middle, elevation and passes of the largest region."""
+def hidden_words(vehicles: NDArray[np.int64]) -> str:
+    """What the usual k hides, or that nothing below it is there to be hidden."""
+    few = int((vehicles < USUAL_K).sum())
+    if not few:
+        return f"all by {vehicles.min()} or more"
+    return f"k = {USUAL_K} hides {few:,} of {len(vehicles):,}"
+
+
+def _bar(
+    figure: Figure, axes: Axes, of: ScalarMappable, label: str, form: str | None = None
+) -> Colorbar:
+    """A colour bar under a map."""
+    bar = figure.colorbar(
+        of, ax=axes, location="bottom", shrink=0.6, aspect=40, pad=0.02, format=form, label=label
+    )
+    bar.outline.set_visible(False)
+    return bar
+
+
+def relief_of(field: Field) -> Relief:
+    """Everything that a map of the field's largest region needs."""
     if field.nodes < 10:
         raise DataError(
             f"The field has {field.nodes} nodes, too few to draw. Learn it from more vehicles, or "
@@ -85,18 +174,31 @@ def _largest_region(field: Field) -> tuple[FloatArray, FloatArray, FloatArray, F
     counts = np.bincount(field.region)
     inside = field.region == counts.argmax()
     latitude, longitude = field.grid.positions(field.keys[inside])
-    middle = float(np.median(longitude))
-    # Turned so that the region's middle is far from where longitudes wrap.
-    longitude = np.mod(longitude - middle + 180, 360) - 180
+    # Turned so that the region's middle, a mean of directions, is far from where longitudes wrap.
+    turned = np.exp(1j * np.radians(longitude)).mean()
+    longitude = np.mod(longitude - np.degrees(np.angle(turned)) + 180, 360) - 180
     km = EARTH_RADIUS_M / 1000 * np.pi / 180
     north = (latitude - np.median(latitude)) * km
     east = longitude * km * np.cos(np.radians(np.median(latitude)))
-    return east, north, field.elevation_m[inside], field.passes[inside]
+    elevation_m = field.elevation_m[inside]
+    height_m, extent = _raster(field, east, north, elevation_m)
+    span = float(np.nanmax(height_m) - np.nanmin(height_m))
+    return Relief(
+        field,
+        east,
+        north,
+        elevation_m,
+        field.passes[inside],
+        field.vehicles[inside],
+        height_m,
+        extent,
+        _round_step(span / 12),
+    )
 
 
 def _raster(
     field: Field, east_km: FloatArray, north_km: FloatArray, elevation_m: FloatArray
-) -> tuple[FloatArray, tuple[float, float, float, float]]:
+) -> tuple[FloatArray, Extent]:
     """Heights on a regular raster, NaN away from any node, and its bounds in km."""
     cell_km = field.grid.cell_m / 1000
     margin = MARGIN_CELLS * cell_km

@@ -1,0 +1,246 @@
+"""Write the tables of docs/accuracy.md from results/terrain_*.json, between their markers.
+
+    python benchmarks/terrain_tables.py            # --check: only say whether it is up to date
+
+A block begins with <!-- NAME: begin --> and ends with <!-- NAME: end -->; what is between them is
+replaced. Rows that have not been measured yet are left out.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+RESULTS = REPOSITORY / "results"
+PAGE = REPOSITORY / "docs" / "accuracy.md"
+
+Cells = dict[str, dict[str, dict[str, float]]]
+"""{row: {seed: {vehicle: RMSE}}}"""
+
+GROUPS = ("ridge", "fo-ri-fedavg", "fedavg", "newcomer, fo-ri-fedavg", "newcomer, fedavg")
+PER_VEHICLE = {
+    "ridge, no terrain": "ridge, none",
+    "ridge, fleet's field": "ridge, field",
+    "fo-ri-fedavg, no terrain, global": "global, none",
+    "fo-ri-fedavg, fleet's field, global": "global, field",
+    "fo-ri-fedavg, fleet's field, personal": "personal, field",
+    "fo-ri-fedavg, k = 3, private fields, personal": "personal, k = 3",
+}
+PER_NEWCOMER = {
+    "newcomer, fo-ri-fedavg, no terrain, global": "global, none",
+    "newcomer, fo-ri-fedavg, field of others, global": "global, field",
+    "newcomer, fo-ri-fedavg, no terrain, personal": "personal, none",
+    "newcomer, fo-ri-fedavg, field of others, personal": "personal, field",
+    "newcomer, fo-ri-fedavg, k = 3 of others, private field, personal": "personal, k = 3",
+}
+VEHICLES = 12
+
+
+def read(name: str) -> Any:
+    file = RESULTS / name
+    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+
+
+def overall(cells: dict[str, float]) -> float:
+    """RMSE over all vehicles' equally many windows."""
+    return float(np.sqrt(np.mean(np.square(list(cells.values())))))
+
+
+def by_seed(seeds: dict[str, dict[str, float]]) -> dict[str, float]:
+    """Overall RMSE of the seeds whose vehicles are all there."""
+    return {seed: overall(own) for seed, own in seeds.items() if len(own) == VEHICLES}
+
+
+def with_interval(values: Sequence[float], sign: str = "", digits: int = 1) -> str:
+    """Mean and half its 95 % interval over seeds."""
+    if len(values) == 1:
+        return f"{values[0]:{sign}.{digits}f}"
+    half = stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values))
+    return f"{np.mean(values):{sign}.{digits}f} ± {half:.{digits}f}"
+
+
+def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+
+
+# ------------------------------------------------------------------------------ tables
+def main_table() -> str:
+    cells: Cells = read("terrain_ved.json")
+    rows = []
+    for group in GROUPS:
+        for row, seeds in cells.items():
+            if row.startswith(f"{group},") and (values := by_seed(seeds)):
+                rows.append([row, with_interval(list(values.values())), str(len(values))])
+    return markdown(["model", "RMSE, Wh per window", "seeds"], rows)
+
+
+def vehicle_table(columns: dict[str, str]) -> str:
+    cells: Cells = read("terrain_ved.json")
+    there = {row: head for row, head in columns.items() if by_seed(cells.get(row, {}))}
+    if not there:
+        return ""
+    complete = {row: {s: cells[row][s] for s in by_seed(cells[row])} for row in there}
+    vehicles = next(iter(next(iter(complete.values())).values()))
+    rows = [
+        [vehicle]
+        + [with_interval([own[vehicle] for own in seeds.values()]) for seeds in complete.values()]
+        for vehicle in vehicles
+    ]
+    return markdown(["vehicle", *there.values()], rows)
+
+
+def method_table() -> str:
+    """FO-RI less FedAvg, seed by seed: the same splits, windows and initial models."""
+    cells: Cells = read("terrain_ved.json")
+    rows = []
+    for row in cells:
+        if "fo-ri-fedavg, " not in row:
+            continue
+        ours, theirs = by_seed(cells[row]), by_seed(cells.get(row.replace("fo-ri-", ""), {}))
+        both = sorted(set(ours) & set(theirs))
+        if both:
+            difference = [ours[seed] - theirs[seed] for seed in both]
+            rows.append(
+                [
+                    row.replace("fo-ri-fedavg, ", ""),
+                    with_interval(difference, "+", 2),
+                    str(len(both)),
+                ]
+            )
+    return markdown(["FO-RI-FedAvg less FedAvg", "Wh per window", "seeds"], rows) if rows else ""
+
+
+def low_table(kind: str, judged: str, beside: str) -> str:
+    """Each change against the row as it is, seed by seed."""
+    cells: Cells = read("terrain_low.json")
+    names = [r.removeprefix(f"{kind}, ").removesuffix(f", {judged}") for r in cells]
+    names = [n for n, r in zip(names, cells, strict=True) if r == f"{kind}, {n}, {judged}"]
+    plain = {
+        which: by_seed(cells.get(f"{kind}, as it is, {which}", {})) for which in (judged, beside)
+    }
+    rows = []
+    for name in sorted(names, key=lambda n: n != "as it is"):
+        found = {
+            which: by_seed(cells.get(f"{kind}, {name}, {which}", {})) for which in (judged, beside)
+        }
+        both = sorted(set(found[judged]) & set(plain[judged]))
+        if not both:
+            continue
+        change = [
+            ""
+            if name == "as it is"
+            else with_interval([found[w][s] - plain[w][s] for s in both], "+", 2)
+            for w in (beside, judged)
+        ]
+        level = f"{np.mean([found[judged][seed] for seed in both]):.1f}"
+        rows.append([name, level, change[1], change[0], str(len(both))])
+    if not rows:
+        return ""
+    head = [kind, f"{judged}, Wh", f"change, {judged}", f"change, {beside}", "seeds"]
+    return markdown(head, rows)
+
+
+def gradient_table() -> str:
+    cells: Cells = read("terrain_gradient.json")
+    rows = []
+    for row, seeds in cells.items():
+        if row.endswith(", test") and (values := by_seed(seeds)):
+            name = row.removesuffix(", test")
+            judged = by_seed(cells[f"{name}, validation"])
+            rows.append(
+                [
+                    name,
+                    with_interval([judged[seed] for seed in values]),
+                    with_interval(list(values.values())),
+                    str(len(values)),
+                ]
+            )
+    return markdown(["field", "validation", "test", "seeds"], rows) if rows else ""
+
+
+def scale_table() -> str:
+    found = read("terrain_scale.json")
+    if not found:
+        return ""
+    year, field = found["a year of one vehicle"], found["a million nodes"]
+    rows = [
+        [
+            f"one vehicle's year ({year['hours']} h, {year['kilometres']:,} km) summed",
+            f"{year['seconds']} s",
+            f"message of {year['message_mb']} MB",
+        ],
+        [
+            f"{field['vehicles']:,} messages unpacked and added up",
+            f"{field['adding_s']} s",
+            f"{field['pairs']:,} pairs of nodes",
+        ],
+        [
+            f"a field of {field['nodes']:,} nodes solved",
+            f"{field['solving_s']} s",
+            f"at most {field['peak_memory_gb']} GB in all",
+        ],
+    ]
+    return markdown(["step", "time of one core", "size"], rows)
+
+
+def noise_table() -> str:
+    found = read("terrain_private.json")
+    rows = [
+        [f"{row['vehicles']:,}", _epsilon(row["epsilon"]), f"{row['nodes']:,}", row["correlation"]]
+        for row in found.get("rows", ())
+    ]
+    rows = [[*row[:3], "–" if row[3] is None else f"{row[3]:.2f}"] for row in rows]
+    return (
+        markdown(["vehicles", "ε", "nodes published", "correlation with truth"], rows)
+        if rows
+        else ""
+    )
+
+
+def _epsilon(value: float | None) -> str:
+    return "no noise" if value is None else f"{value:.1f}"
+
+
+BLOCKS: dict[str, Callable[[], str]] = {
+    "tables": main_table,
+    "vehicles": lambda: vehicle_table(PER_VEHICLE),
+    "newcomers": lambda: vehicle_table(PER_NEWCOMER),
+    "methods": method_table,
+    "low ridge": lambda: low_table("ridge", "test", "validation"),
+    "low network": lambda: low_table("network", "personal", "global"),
+    "gradient": gradient_table,
+    "noise": noise_table,
+    "scale": scale_table,
+}
+
+
+def filled(text: str) -> str:
+    """The page with every block that it has a marker for written anew."""
+    for name, table in BLOCKS.items():
+        begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+        if begin in text:
+            head, rest = text.split(begin)
+            text = f"{head}{begin}\n\n{table() or 'Not measured yet.'}\n\n{end}{rest.split(end)[1]}"
+    return text
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--check", action="store_true", help="change nothing; fail if out of date")
+    check = options.parse_args().check
+    text = PAGE.read_text(encoding="utf-8")
+    fresh = filled(text)
+    if check:
+        sys.exit(0 if fresh == text else f"{PAGE} is out of date: run this without --check.")
+    PAGE.write_text(fresh, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""The models that vehicles made their own, one file each: nothing in it from another vehicle.
+
+RUN/personal/LABEL/seed-1/VEHICLE.safetensors     tensors by name, as in model.safetensors
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+
+from fedwatt.errors import RunError
+from fedwatt.federation import Federation
+from fedwatt.fleet.store import folder_name
+from fedwatt.personal import PersonalModel
+from fedwatt.runs.files import write_tensors
+
+
+def own_model_file(run: Path, label: str, seed: int, vehicle: str) -> Path:
+    """Where a vehicle's own model is."""
+    return run / "personal" / label / f"seed-{seed}" / f"{folder_name(vehicle)}.safetensors"
+
+
+def own_model_writer(
+    run: Path, label: str, federation: Federation
+) -> Callable[[PersonalModel], None]:
+    """A function that writes each personal model as it is found."""
+    layout = federation.model.layout
+
+    def write(one: PersonalModel) -> None:
+        name, seed = federation.fleet.clients[one.vehicle].name, federation.seeds[one.run]
+        parts = layout.split(one.weights)
+        tensors = {part: values.contiguous().cpu() for part, values in parts.items()}
+        about = {"vehicle": name, "rate": one.rate, "steps": one.steps}
+        file = own_model_file(run, label, seed, name)
+        write_tensors(file, tensors, {"fedwatt.personal": json.dumps(about)})
+
+    return write
+
+
+def read_own_model(
+    run: Path, label: str, seed: int, vehicle: str
+) -> dict[str, np.ndarray[Any, Any]]:
+    """The tensors of a vehicle's own model, by name."""
+    file = own_model_file(run, label, seed, vehicle)
+    if not file.is_file():
+        raise RunError(
+            f"{run} has no personal model of '{vehicle}' for {label}, seed {seed}. Vehicles make "
+            "theirs in a run with --personalise."
+        )
+    try:
+        with safe_open(file, framework="numpy") as stored:
+            return {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
+    except SafetensorError as problem:
+        raise RunError(f"{file} is damaged: {problem}. Train the run again.") from problem

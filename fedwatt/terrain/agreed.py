@@ -1,0 +1,90 @@
+"""What vehicles agree on before an exchange whose messages must say nothing by their shape.
+
+All nodes of the operator's service area, and of the published nodes all pairs that one segment can
+touch: the same for every vehicle, whatever it drove.
+"""
+
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+
+from fedwatt.errors import RunError, check
+from fedwatt.fleet.trip import FloatArray
+from fedwatt.terrain.field import find
+from fedwatt.terrain.grid import COLUMN_MASK, ROW_SHIFT, Grid, IntArray
+from fedwatt.terrain.statistics import Contribution
+
+FASTEST_MPS = 40.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Area:
+    """Where the operator's vehicles drive; `west_deg` > `east_deg` crosses the date line."""
+
+    south_deg: float
+    north_deg: float
+    west_deg: float
+    east_deg: float
+
+    def __post_init__(self) -> None:
+        check(self, "north_deg", -90 <= self.south_deg < self.north_deg <= 90, "above south_deg")
+
+    def nodes(self, grid: Grid) -> IntArray:
+        """All nodes of the area, ascending."""
+        first, last = (
+            (latitude + 90) / 180 * grid.rows for latitude in (self.south_deg, self.north_deg)
+        )
+        width = (self.east_deg - self.west_deg) % 360 / 360
+        keys = []
+        for row in range(int(first), min(ceil(last), grid.rows) + 1):
+            count = int(grid.columns(np.array(row)))
+            start = int(self.west_deg % 360 / 360 * count)
+            columns = start + np.arange(min(ceil(width * count) + 2, count))
+            keys.append((row << ROW_SHIFT) | np.sort(columns % count))
+        return np.concatenate(keys).astype(np.int64)
+
+
+def agreed_pairs(grid: Grid, nodes: IntArray, segment_s: int) -> tuple[IntArray, IntArray]:
+    """Places (one ≤ other) in `nodes` of all pairs that a segment can touch; the same for all."""
+    reach = ceil(segment_s * FASTEST_MPS / grid.cell_m) + 1
+    row, column = nodes >> ROW_SHIFT, nodes & COLUMN_MASK
+    here = column / grid.columns(row)
+    ones, others = [], []
+    for up in range(reach + 1):
+        above = np.minimum(row + up, grid.rows)
+        count = grid.columns(above)
+        centre = np.round(here * count).astype(np.int64)
+        for aside in range(0 if up == 0 else -reach, reach + 1):
+            key = (above << ROW_SHIFT) | np.mod(centre + aside, count)
+            at, known = find(nodes, key)
+            ones.append(np.flatnonzero(known))
+            others.append(at[known])
+    one, other = np.concatenate(ones), np.concatenate(others)
+    code = np.unique(np.minimum(one, other) * len(nodes) + np.maximum(one, other))
+    first, second = np.divmod(code, len(nodes))
+    return first, second
+
+
+def over_agreed(
+    sums: Contribution, nodes: IntArray, pairs: tuple[IntArray, IntArray]
+) -> tuple[FloatArray, FloatArray]:
+    """Values [pairs] of AᵀA and of Aᵀy [nodes] where they were agreed on; 0 where there is none."""
+    code = pairs[0] * len(nodes) + pairs[1]
+    at, _ = find(nodes, sums.keys)
+    place, known = find(code, at[sums.row] * len(nodes) + at[sums.column])
+    if not known.all():
+        raise RunError(
+            f"A segment joins nodes farther apart than {FASTEST_MPS:g} m/s allow. "
+            "Use the grid and segments of the exchange."
+        )
+    value = np.zeros(len(code))
+    value[place] = sums.value
+    return value, spread(sums.right, at, len(nodes))
+
+
+def spread(values: FloatArray, at: IntArray, nodes: int) -> FloatArray:
+    """`values` at their places among `nodes`, 0 elsewhere."""
+    wide = np.zeros(nodes)
+    wide[at] = values
+    return wide

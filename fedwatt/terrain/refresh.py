@@ -1,0 +1,129 @@
+"""Learn the field anew in the midst of training, from what the network cannot explain.
+
+A window's climb is a difference of two readings, as a segment's is, so what the network leaves of
+a training window's energy corrects the field in the same sums over nodes:
+
+    energy - prediction + slope · climb(field)  =  slope · climb(better field) + noise
+
+with the slope that mass and gravity fix. Sums of earlier exchanges stay in and fade: they know
+about vehicles that are not there now, and a vehicle that joins late only adds to them.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from fedwatt.errors import DataError
+from fedwatt.fleet import DataSettings, Vehicle
+from fedwatt.fleet.client import split_of_trips
+from fedwatt.fleet.trip import FloatArray
+from fedwatt.fleet.windows import window_ends, window_energy
+from fedwatt.terrain.field import Field, find
+from fedwatt.terrain.grid import Grid, IntArray
+from fedwatt.terrain.learn import Learned, own_fields, publishable, vehicle_sums
+from fedwatt.terrain.positions import trusted_positions
+from fedwatt.terrain.power import OUTLIER, Residual
+from fedwatt.terrain.settings import TerrainSettings
+from fedwatt.terrain.solve import solve_field
+from fedwatt.terrain.statistics import add, contribution, touched_nodes
+from fedwatt.terrain.survey import LEAST_METRES, Survey, climb_m, survey, usual_wh_per_m
+
+
+def refreshed(
+    vehicles: Callable[[], Iterable[Vehicle]],
+    learned: Learned,
+    predicted_wh: Mapping[str, FloatArray],
+    settings: TerrainSettings,
+    data: DataSettings,
+) -> Learned:
+    """The fields after one more exchange, with the vehicles whose predictions are given.
+
+    `predicted_wh` is by vehicle the current network's energy of its training windows, in their
+    order. A vehicle that never contributed before also brings the sums it would have begun with.
+    """
+    grid = learned.shared.grid
+    ever = learned.contributors | frozenset(predicted_wh)
+    surveys: dict[str, Survey] = {}
+    judges: dict[str, Survey] = {}
+    for vehicle in vehicles():
+        if vehicle.name in ever:
+            surveys[vehicle.name] = survey(vehicle, grid, settings.segment_s, data)
+            judges[vehicle.name] = survey(vehicle, grid, settings.segment_s, data, "validation")
+    published = publishable(list(surveys.values()), settings.minimum_vehicles)
+    sums = [learned.sums]
+    for vehicle in vehicles():
+        name = vehicle.name
+        if name not in predicted_wh:
+            continue
+        windows = window_survey(vehicle, grid, data)
+        own = network_residual(windows, predicted_wh[name], learned.shared, data)
+        sums.append(contribution(windows, own, within=published))
+        if name not in learned.contributors:
+            sums.append(vehicle_sums(surveys[name], learned.shared, published))
+    total = add(sums, settings.forget)
+    # A vehicle that contributes again is still one vehicle.
+    total = replace(total, vehicles=_driven_by(list(surveys.values()), published, total.keys))
+    shared = solve_field(grid, total, settings.prior_grade)
+    own_of = own_fields(list(learned.own), surveys, judges, shared, settings)
+    return Learned(shared, own_of, total, ever)
+
+
+def _driven_by(surveys: Sequence[Survey], published: IntArray, keys: IntArray) -> IntArray:
+    """How many vehicles' segments touch each of `keys`, [nodes]."""
+    counts = np.zeros(len(keys), dtype=np.int64)
+    for one in surveys:
+        at, known = find(keys, touched_nodes(one, published))
+        counts[at[known]] += 1
+    return counts
+
+
+def window_survey(vehicle: Vehicle, grid: Grid, data: DataSettings) -> Survey:
+    """The vehicle's training windows as segments, in the order of its windows."""
+    split_of = split_of_trips(vehicle, data)
+    energy, keys, weights, placed = [], [], [], []
+    for trip in vehicle.trips:
+        if split_of.get(trip.name) != "train":
+            continue
+        end = window_ends(trip.seconds, length=data.window, stride=data.stride)
+        # A window's first second was driven from the second before it; the first window has none.
+        start = np.maximum(end - data.window, 0)
+        latitude_deg, longitude_deg, trusted = trusted_positions(trip)
+        corners, shares = grid.corners(latitude_deg, longitude_deg)
+        sure = np.concatenate([[0], np.cumsum(trusted)])
+        rolled = np.cumsum(np.nan_to_num(trip.channels["speed_mps"]))
+        keys.append(np.hstack([corners[end], corners[start]]))
+        weights.append(np.hstack([shares[end], -shares[start]]))
+        whole = sure[end + 1] - sure[start] == data.window + 1
+        placed.append(whole & (rolled[end] - rolled[start] > LEAST_METRES))
+        energy.append(window_energy(trip.channels["energy_wh"], end, length=data.window))
+    energy_wh = np.concatenate(energy)
+    nothing = np.zeros((len(energy_wh), 0))
+    return Survey(
+        nothing,
+        energy_wh,
+        np.concatenate(keys),
+        np.concatenate(weights),
+        np.concatenate(placed),
+        usual_wh_per_m(vehicle),
+    )
+
+
+def network_residual(
+    windows: Survey, predicted_wh: FloatArray, field: Field, data: DataSettings
+) -> Residual:
+    """What the network leaves of each window, on top of the climb it has been told."""
+    if len(predicted_wh) != len(windows.energy_wh):
+        raise DataError(
+            f"{len(predicted_wh)} predictions are for {len(windows.energy_wh)} windows. "
+            "Predict the training windows that the fleet was built with."
+        )
+    climb = climb_m(windows, field.keys, field.elevation_m)
+    slope = np.full(len(climb), windows.wh_per_m)
+    error = windows.energy_wh - predicted_wh
+    middle = np.median(np.abs(error[windows.placed])) if windows.placed.any() else 1.0
+    noise_wh = max(1.4826 * float(middle), 1e-3 * windows.wh_per_m)
+    error = np.clip(error, -OUTLIER * noise_wh, OUTLIER * noise_wh)
+    # Windows that overlap say the same thing several times.
+    overlap = max(data.window / data.stride, 1.0)
+    return Residual(error + slope * climb, slope, noise_wh * float(np.sqrt(overlap)))
