@@ -1,58 +1,61 @@
 """The model in the vehicle on real VED: results/edge_ved.json and the tables of docs/edge.md.
 
-    python benchmarks/edge_ved.py            measure (about ten minutes on one core), then write
-    python benchmarks/edge_ved.py --machine  measure only latency and memory again
-    python benchmarks/edge_ved.py --tables   write the tables of what was measured before
+    python benchmarks/edge_ved.py                         measure everything, then write
+    python benchmarks/edge_ved.py --resume                go on where a measurement was interrupted
+    python benchmarks/edge_ved.py --parts latency,memory  measure only these again
+    python benchmarks/edge_ved.py --tables                write the tables of what was measured
 
-Trains one federated model, one of each vehicle alone and one of all windows pooled; exports them
-for every vehicle; judges windows, whole trips and error bars on test trips; and feeds raw trips
-sample by sample. The page shows nothing that is not in the file.
+Trains federated models with and without hills, one of each vehicle alone and one of all windows
+pooled; exports them for every vehicle; judges windows, whole trips and error bars on test trips;
+and feeds raw trips sample by sample. The page shows nothing that is not in the file.
 """
 
+import argparse
 import json
 import math
 import os
-import re
 import subprocess
 import sys
-from dataclasses import asdict
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import torch
+from edge_agreement import agreement
+from edge_stream import stream
 from edge_tables import write_tables
 
-from fedwatt.bench.latency import bench_backbones, bench_model
+from fedwatt.bench.latency import backbone_subjects, measure, method_subjects
 from fedwatt.edge.export import TrainedModel, export
-from fedwatt.edge.interval import Calibration, Outcome
-from fedwatt.edge.predictor import EnergyPredictor
+from fedwatt.edge.interval import Calibration
 from fedwatt.edge.session import EnergyModel
-from fedwatt.edge.trips import outcome, predict_trip
+from fedwatt.edge.trips import outcome
 from fedwatt.federation import Federation, Training
 from fedwatt.fleet import Client, DataSettings, Fleet, Vehicle, build_fleet, synthetic_vehicles
 from fedwatt.fleet.client import split_of_trips
 from fedwatt.fleet.imported import imported_vehicles
-from fedwatt.models import Model, get_model
+from fedwatt.models import get_model
+from fedwatt.personal import Personal, personal_models
 from fedwatt.randomness import generator
 from fedwatt.runs.config import from_tables
 from fedwatt.runs.files import write_text
 from fedwatt.telemetry import import_ved
-from fedwatt.telemetry.records import RawTrip
-from fedwatt.telemetry.spill import Spill
-from fedwatt.telemetry.stream import silent
-from fedwatt.telemetry.trips import split_trips
-from fedwatt.telemetry.ved import VedReader
+from fedwatt.terrain import Field, Learned, TerrainSettings, give_terrain, learn
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "edge_ved.json"
+UNFINISHED = RESULTS.with_suffix(".partial.json")
 POWERTRAIN, MINIMUM_TRIPS = ("ev", "phev-electric"), 20
 STRIDE, ROUNDS, RATE = 5, 20, 0.05
 STREAMED = ("ved-11", "ved-371", "ved-457")
-METHODS = ("fedavg", "fedprox", "scaffold", "fednova", "fedadam", "moon", "feddyn", "fedel")
-METHODS += ("ri-fedavg", "fo-fedavg", "fo-ri-fedavg")
 SPLITS = ("train", "validation", "test")
+PLAIN, HILLS = "base", "base, terrain"
+Weights = dict[str, torch.Tensor]
 
 
 def ved_file() -> Path:
@@ -64,58 +67,93 @@ def ved_file() -> Path:
     return file
 
 
-def measure() -> dict[str, Any]:
-    torch.set_num_threads(1)
-    file = ved_file()
-    vehicles = list(
-        imported_vehicles(import_ved([file], powertrain=POWERTRAIN, minimum_trips=MINIMUM_TRIPS))
-    )
-    settings = DataSettings(stride=STRIDE)
-    fleet = build_fleet(vehicles, settings, "VED")
-    names = {vehicle.name: vehicle for vehicle in vehicles}
-    mlp = get_model("mlp", window=60, features=len(fleet.features))
-    federated = trained(fleet, mlp, rounds=ROUNDS)
-    models = {"federated": dict.fromkeys(names, federated)}
-    models["local-only"] = {
-        client.name: trained(Fleet((client,), settings, client.name), mlp, rounds=ROUNDS)
-        for client in fleet.clients
-    }
-    pooled = trained(Fleet((together(fleet),), settings, "pooled"), mlp, rounds=ROUNDS)
-    models["pooled"] = dict.fromkeys(names, pooled)
-    with TemporaryDirectory() as folder:
-        file_of = Path(folder) / "model.onnx"
-        judged = {
-            kind: {
-                name: judge(as_run(own[name], "mlp"), vehicle, file_of)
-                for name, vehicle in names.items()
-            }
-            for kind, own in models.items()
-        }
-        return {
-            "vehicles": len(vehicles),
-            "rounds": ROUNDS,
-            "stride": STRIDE,
-            "judged": judged,
-            "forms": forms(as_run(federated, "mlp"), names, file_of),
-            "agreement": agreement(fleet, names, federated, file_of),
-            "stream": stream(as_run(federated, "mlp"), names, file, file_of),
-            "methods": methods(fleet),
-            **machine(),
-        }
+def say(text: str) -> None:
+    print(f"{time.monotonic() - BEGAN:6.0f} s  {text}", flush=True)
 
 
-def trained(fleet: Fleet, model: Model, *, rounds: int, method: str = "fedavg", **own: Any) -> Any:
+BEGAN = time.monotonic()
+
+
+@dataclass
+class Bench:
+    """Vehicles, fleets and models, each made when a part first needs it."""
+
+    folder: Path
+
+    @cached_property
+    def vehicles(self) -> dict[str, Vehicle]:
+        say("importing VED")
+        clean = import_ved([ved_file()], powertrain=POWERTRAIN, minimum_trips=MINIMUM_TRIPS)
+        return {vehicle.name: vehicle for vehicle in imported_vehicles(clean)}
+
+    @cached_property
+    def learned(self) -> Learned:
+        say("learning the hills")
+        return learn(self.vehicles.values(), TerrainSettings(), settings(HILLS))
+
+    @cached_property
+    def fleet(self) -> Fleet:
+        return build_fleet(self.vehicles.values(), settings(PLAIN), "VED")
+
+    @cached_property
+    def hilly(self) -> Fleet:
+        driven = give_terrain(self.vehicles.values(), self.learned)
+        return build_fleet(driven, settings(HILLS), "VED")
+
+    @cached_property
+    def federated(self) -> torch.Tensor:
+        return trained(self.fleet)
+
+    @cached_property
+    def federated_hills(self) -> torch.Tensor:
+        return trained(self.hilly)
+
+    def field(self, name: str, features: str) -> Field | None:
+        """The vehicle's own field, where the features need one."""
+        return self.learned.own[name] if features == HILLS else None
+
+    def run(self, features: str, backbone: str = "mlp") -> TrainedModel:
+        """The federated model as a run folder would have it."""
+        weights = self.federated_hills if features == HILLS else self.federated
+        return as_run(weights, features, backbone)
+
+
+def settings(features: str) -> DataSettings:
+    return DataSettings(stride=STRIDE, features=features)
+
+
+def federation_of(fleet: Fleet, backbone: str = "mlp", **own: Any) -> Federation:
+    model = get_model(backbone, window=60, features=len(fleet.features))
+    terms = {"rounds": ROUNDS, "participation": 1.0, "rate": RATE} | own
+    return Federation(fleet, model, training=Training(**terms), seeds=(1,), device="cpu")
+
+
+def trained(fleet: Fleet, backbone: str = "mlp", **own: Any) -> torch.Tensor:
     """Weights [D] of the round with the lowest validation error."""
-    training = Training(rounds=rounds, participation=1.0, rate=RATE, **own)
-    federation = Federation(fleet, model, training=training, seeds=(1,), device="cpu")
-    return federation.train(method).state.best_weights[0][: model.layout.size]
+    say(f"training {backbone.upper()} of {fleet.source}, {len(fleet.features)} features")
+    federation = federation_of(fleet, backbone, **own)
+    size = federation.model.layout.size
+    return federation.train("fedavg").state.best_weights[0][:size]
 
 
-def together(fleet: Fleet) -> Client:
+def fine_tuned(fleet: Fleet, weights: torch.Tensor) -> Weights:
+    """Each vehicle's own model."""
+    say(f"fine-tuning in each vehicle, {len(fleet.features)} features")
+    everyone = range(len(fleet.clients))
+    found = personal_models(federation_of(fleet), weights[None], Personal(), everyone)
+    return {fleet.clients[one.vehicle].name: one.weights for one in found}
+
+
+def alone(fleet: Fleet) -> Weights:
+    one_each = (Fleet((client,), fleet.settings, client.name) for client in fleet.clients)
+    return {one.source: trained(one) for one in one_each}
+
+
+def together(fleet: Fleet) -> Fleet:
     """All vehicles as one client; scaling stays each vehicle's own."""
     starts = np.cumsum([0, *(len(client.series) for client in fleet.clients)])
     placed = list(zip(fleet.clients, starts[:-1], strict=True))
-    return Client(
+    pooled = Client(
         name="pooled",
         features=fleet.features,
         window=fleet.window,
@@ -127,39 +165,57 @@ def together(fleet: Fleet) -> Client:
         strata={},
         trips=dict.fromkeys(SPLITS, ()),
     )
+    return Fleet((pooled,), fleet.settings, "pooled")
 
 
-def as_run(weights: Any, backbone: str) -> TrainedModel:
+def as_run(weights: torch.Tensor, features: str, backbone: str = "mlp") -> TrainedModel:
+    data = {"stride": STRIDE, "features": features}
     config = from_tables(
-        {"seeds": [1], "data": {"stride": STRIDE}, "model": {"name": backbone}}
-        | {"method": [{"name": "fedavg"}]}
+        {"seeds": [1], "data": data, "model": {"name": backbone}, "method": [{"name": "fedavg"}]}
     )
-    layout = get_model(backbone, window=60, features=8).layout
-    parts = {name: part.numpy() for name, part in layout.split(weights).items()}
+    model = get_model(backbone, window=60, features=len(config.data.columns))
+    parts = {name: part.numpy() for name, part in model.layout.split(weights).items()}
     return TrainedModel(parts, config, "fedavg", 1)
 
 
-def outcomes(model: EnergyModel, vehicle: Vehicle) -> list[tuple[float, Outcome]]:
-    """Kilometres and outcome of every test trip."""
-    splits = split_of_trips(vehicle, DataSettings(stride=STRIDE))
-    return [
-        (float(trip.channels["speed_mps"].sum()) / 1000, outcome(model, trip, vehicle.name))
-        for trip in vehicle.trips
-        if splits.get(trip.name) == "test"
-    ]
+# ------------------------------------------------------------------------------ parts
+def judged(bench: Bench) -> dict[str, Any]:
+    """Every kind of model on the test trips of every vehicle."""
+    names, fleet, hilly = list(bench.vehicles), bench.fleet, bench.hilly
+    kinds: dict[str, tuple[str, Callable[[], Weights]]] = {
+        "federated": (PLAIN, lambda: dict.fromkeys(names, bench.federated)),
+        "local-only": (PLAIN, lambda: alone(fleet)),
+        "pooled": (PLAIN, lambda: dict.fromkeys(names, trained(together(fleet)))),
+        "federated, fine-tuned": (PLAIN, lambda: fine_tuned(fleet, bench.federated)),
+        "federated, hills": (HILLS, lambda: dict.fromkeys(names, bench.federated_hills)),
+        "federated, hills, fine-tuned": (
+            HILLS,
+            lambda: fine_tuned(hilly, bench.federated_hills),
+        ),
+    }
+    found = {}
+    for kind, (features, make) in kinds.items():
+        weights = make()
+        say(f"judging: {kind}")
+        found[kind] = {
+            name: judge(bench, as_run(weights[name], features), name, features) for name in names
+        }
+    return found
 
 
-def judge(run: TrainedModel, vehicle: Vehicle, file: Path) -> dict[str, Any]:
+def judge(bench: Bench, run: TrainedModel, name: str, features: str) -> dict[str, Any]:
     """Window and trip errors and coverage of the 90 % intervals on test trips."""
-    card = export(run, file, vehicle=vehicle)
-    found = outcomes(EnergyModel(file), vehicle)
+    vehicle, file = bench.vehicles[name], bench.folder / "model.onnx"
+    card = export(run, file, vehicle=vehicle, field=bench.field(name, features))
+    model = EnergyModel(file)
+    splits = split_of_trips(vehicle, settings(features))
+    test = [trip for trip in vehicle.trips if splits.get(trip.name) == "test"]
+    found = [(trip.channels["speed_mps"].sum() / 1000, outcome(model, trip, name)) for trip in test]
     bars = Calibration.from_json(card.calibration)
-    inside, by_trip, widths, whole, trip_widths = [], [], [], [], []
+    inside, widths, whole, trip_widths = [], [], [], []
     for _, o in found:
         low, high = bars.around(o.windows_wh, o.speed_mps)
-        covered = (low <= o.measured_wh) & (o.measured_wh <= high)
-        inside.append(covered)
-        by_trip.append(covered.mean())
+        inside.append((low <= o.measured_wh) & (o.measured_wh <= high))
         widths.append((high - low).mean())
         low_trip, high_trip = bars.trip(o.trip_wh, o.seconds)
         whole.append(float(low_trip) <= o.trip_measured_wh <= float(high_trip))
@@ -175,9 +231,9 @@ def judge(run: TrainedModel, vehicle: Vehicle, file: Path) -> dict[str, Any]:
         "test_windows": len(errors),
         "calibrated_on": card.calibration["source"],
         "calibration_trips": card.calibration["trips"],
+        "file_bytes": file.stat().st_size,
         "rmse_wh": math.sqrt(float((errors**2).mean())),
         "windows_covered": float(np.concatenate(inside).mean()),
-        "windows_covered_by_trip": float(np.mean(by_trip)),
         "window_width_wh": float(np.mean(widths)),
         "trips_covered": float(np.mean(whole)),
         "trip_width_wh": float(np.mean(trip_widths)),
@@ -185,169 +241,134 @@ def judge(run: TrainedModel, vehicle: Vehicle, file: Path) -> dict[str, Any]:
     }
 
 
-def forms(run: TrainedModel, vehicles: dict[str, Vehicle], file: Path) -> dict[str, Any]:
-    """Size of each form and what it adds to the RMSE, mean over vehicles and worst."""
-    found = {}
+def forms(bench: Bench) -> dict[str, Any]:
+    """Size of each form and what it adds to the RMSE of three vehicles."""
+    found, file = {}, bench.folder / "model.onnx"
     for form in ("float32", "float16", "int8"):
-        losses = []
-        for name in STREAMED:
-            card = export(run, file, vehicle=vehicles[name], form=form)
-            losses.append(card.loss_wh or 0.0)
+        cards = [
+            export(bench.run(PLAIN), file, vehicle=bench.vehicles[name], form=form)
+            for name in STREAMED
+        ]
+        losses = [card.loss_wh or 0.0 for card in cards]
         found[form] = {"bytes": file.stat().st_size, "loss_wh": losses}
     return found
 
 
-def agreement(
-    fleet: Fleet, vehicles: dict[str, Vehicle], federated: Any, file: Path
-) -> dict[str, Any]:
-    """Largest difference between PyTorch and ONNX over all test windows, relative.
-
-    Relative to the prediction or, where that is smaller, to one standard deviation of the label.
-    """
-    found: dict[str, Any] = {}
+def agree(bench: Bench) -> dict[str, Any]:
+    """PyTorch against ONNX for trained models of every backbone."""
+    recurrent = {"rounds": 4, "steps": 40, "evaluate_every": 4}
+    found = {}
     for backbone in ("mlp", "gru", "lstm"):
-        model = get_model(backbone, window=60, features=len(fleet.features))
-        weights = federated
+        weights = bench.federated
         if backbone != "mlp":
-            weights = trained(fleet, model, rounds=1, steps=20)
-        run = as_run(weights, backbone)
-        export(run, file)
-        plain = EnergyModel(file, features=fleet.features)
-        worst = {"scaled features": 0.0, "physical features": 0.0}
-        windows = 0
-        for client in fleet.clients:
-            ends = client.ends["test"]
-            reference = torch_predictions(model, weights, client)
-            gap = np.abs(plain.energies(client.series, ends) - reference)
-            relative = gap / np.maximum(np.abs(reference), 1.0)
-            worst["scaled features"] = max(worst["scaled features"], float(relative.max()))
-            vehicle = vehicles[client.name]
-            export(run, file, vehicle=vehicle)
-            own = EnergyModel(file)
-            splits = split_of_trips(vehicle, fleet.settings)
-            test = [trip for trip in vehicle.trips if splits.get(trip.name) == "test"]
-            stride = fleet.settings.evaluation_stride
-            got = np.concatenate(
-                [predict_trip(own, trip, vehicle.name).windows_wh[::stride] for trip in test]
-            )
-            wh = client.energy_wh(reference)
-            relative = np.abs(got - wh) / np.maximum(np.abs(wh), client.label_scale_wh)
-            worst["physical features"] = max(worst["physical features"], float(relative.max()))
-            windows += len(ends)
-        found[backbone] = {"windows": windows, "worst_relative": worst}
+            weights = trained(bench.fleet, backbone, **recurrent)
+        say(f"comparing {backbone.upper()} in PyTorch and onnxruntime")
+        run = as_run(weights, PLAIN, backbone)
+        found[backbone] = agreement(run, weights, bench.fleet, bench.vehicles, bench.folder)
     return found
 
 
-def torch_predictions(model: Model, weights: Any, client: Client) -> Any:
-    ends = client.ends["test"]
-    found = []
-    with torch.inference_mode():
-        for some in np.array_split(ends, max(1, len(ends) // 512)):
-            rows = some[:, None] + np.arange(1 - client.window, 1)
-            found.append(model.predict(weights, torch.from_numpy(client.series[rows])).numpy())
-    return np.concatenate(found).astype(float)
-
-
-def raw_trips(file: Path, numbers: list[str]) -> dict[str, dict[str, RawTrip]]:
-    """Rows of every trip as VED has them, in schema units, uncleaned."""
-    reader = VedReader([file], POWERTRAIN, unlabelled=False)
-    found = {}
-    with TemporaryDirectory() as folder:
-        spill = Spill(Path(folder), reader.columns)
-        reader.read(spill, silent)
-        for number in numbers:
-            trips, _ = split_trips(spill.take(number), reader.columns, str)
-            found[f"ved-{number}"] = {trip.name: trip for trip in trips}
+def streams(bench: Bench) -> dict[str, Any]:
+    """Raw test trips sample by sample, with and without hills."""
+    found: dict[str, Any] = {}
+    for features, kind in ((PLAIN, "stream"), (HILLS, "stream_hills")):
+        file, models = bench.folder / "model.onnx", {}
+        for name in STREAMED:
+            vehicle, field = bench.vehicles[name], bench.field(name, features)
+            export(bench.run(features), file, vehicle=vehicle, field=field)
+            models[name] = EnergyModel(file)
+        say(f"streaming raw trips, features: {features}")
+        vehicles = {name: bench.vehicles[name] for name in STREAMED}
+        found[kind] = stream(ved_file(), POWERTRAIN, models, vehicles, settings(features))
     return found
 
 
-def stream(
-    run: TrainedModel, vehicles: dict[str, Vehicle], file: Path, model_file: Path
-) -> dict[str, Any]:
-    """Raw test trips sample by sample against the batch pipeline, in Wh."""
-    raw = raw_trips(file, [name.partition("-")[2] for name in STREAMED])
-    found = {}
-    for name in STREAMED:
-        vehicle = vehicles[name]
-        export(run, model_file, vehicle=vehicle)
-        model = EnergyModel(model_file)
-        splits = split_of_trips(vehicle, DataSettings(stride=STRIDE))
-        trips = windows = 0
-        worst = 0.0
-        for trip in vehicle.trips:
-            if splits.get(trip.name) != "test":
-                continue
-            source = re.match(r"\d+", trip.name)
-            assert source is not None
-            parts = streamed(EnergyPredictor(model), raw[name][source[0]])
-            wanted = predict_trip(model, trip, name).windows_wh
-            gaps = [np.abs(part - wanted).max() for part in parts if len(part) == len(wanted)]
-            worst = max(worst, float(min(gaps, default=math.inf)))
-            trips += 1
-            windows += len(wanted)
-        found[name] = {"trips": trips, "windows": windows, "worst_wh": worst}
-    return found
+def latency(bench: Bench) -> list[dict[str, Any]]:
+    """Every backbone in both engines."""
+    return [asdict(one) for one in measure(backbone_subjects(), longest_s=10.0)]
 
 
-def streamed(predictor: EnergyPredictor, trip: RawTrip) -> list[Any]:
-    """Window energies of each part that the stream makes of a raw trip."""
-    channels = [name for name in predictor.channels if name in trip.channels]
-    columns = [trip.channels[name].tolist() for name in channels]
-    made = []
-    for time_s, *values in zip(trip.time_s.tolist(), *columns, strict=True):
-        made += predictor.push(time_s, dict(zip(channels, values, strict=True)))
-    made += predictor.finish()
-    parts: list[list[float]] = []
-    for prediction in made:
-        if prediction.second == predictor.model.card.window:
-            parts.append([])
-        parts[-1].append(prediction.energy_wh)
-    return [np.array(part) for part in parts]
+def methods(bench: Bench) -> list[dict[str, Any]]:
+    """The MLP of every method: the same graph with other numbers in it."""
+    return [asdict(one) for one in measure(method_subjects())]
 
 
-def methods(fleet: Fleet) -> list[dict[str, Any]]:
-    """Latency of every method's MLP after two rounds: the same graph with other numbers in it."""
-    model = get_model("mlp", window=60, features=len(fleet.features))
-    found = []
-    for method in METHODS:
-        weights = trained(fleet, model, rounds=2, method=method, steps=5)
-        found += bench_model(method, model, weights, windows=10_000, repeats=3)
-    return [asdict(one) for one in found]
-
-
-MEMORY = """
+DAY = """
 import sys
 from pathlib import Path
 from fedwatt.edge.predictor import EnergyPredictor
+def memory_mb(what):
+    return int(Path("/proc/self/status").read_text().partition(what + ":")[2].split()[0]) / 1024
 predictor = EnergyPredictor(sys.argv[1])
 made = 0
-for second in range(3600):
-    sample = {"speed_mps": second % 20, "ambient_c": 12.0, "ac_w": 0.0, "heater_w": 300.0}
+for second in range(86_400):
+    sample = {"speed_mps": second % 20 if second % 900 < 600 else 0.0, "ambient_c": 12.0}
+    sample |= {"latitude_deg": 42.28 + abs(second % 1000 - 500) / 5e4, "longitude_deg": -83.74}
     made += len(predictor.push(float(second), sample))
-assert made > 3500 and not {"torch", "polars", "pyarrow", "scipy"} & set(sys.modules)
-status = Path("/proc/self/status").read_text()
-print(int(status.partition("VmHWM:")[2].split()[0]) / 1024)
+    if second == 3600:
+        early_mb = memory_mb("VmRSS")
+assert made > 86_000 and not {"torch", "polars", "pyarrow", "scipy"} & set(sys.modules)
+print(memory_mb("VmHWM"), memory_mb("VmRSS") - early_mb)
 """
 
 
-def machine() -> dict[str, Any]:
-    """Latency of the backbones, and peak memory (MB) of a process that predicts an hour."""
-    latency = [asdict(found) for found in bench_backbones(repeats=5)]
-    model = get_model("mlp", window=60, features=8)
-    run = as_run(model.initial(generator(0, "edge")).float(), "mlp")
+def memory(bench: Bench) -> dict[str, Any]:
+    """Peak memory (MB) of a process that predicts a day, and its growth after the first hour."""
+    data = DataSettings(features=HILLS)
+    vehicles = list(synthetic_vehicles(3, trips=20))
+    learned = learn(vehicles, TerrainSettings(minimum_vehicles=1), data)
+    model = get_model("mlp", window=60, features=len(data.columns))
+    run = as_run(model.initial(generator(0, "edge")).float(), HILLS)
+    file = bench.folder / "model.onnx"
+    run = replace(run, config=replace(run.config, data=data))
+    export(run, file, vehicle=vehicles[0], field=learned.own[vehicles[0].name])
+    command = [sys.executable, "-c", DAY, str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    peak, grown = map(float, done.stdout.split())
+    return {"peak_mb": peak, "grown_mb": grown, "seconds": 86_400}
+
+
+PARTS: dict[str, Callable[[Bench], Any]] = {
+    "judged": judged,
+    "forms": forms,
+    "agreement": agree,
+    "streams": streams,
+    "latency": latency,
+    "methods": methods,
+    "memory": memory,
+}
+
+
+def measure_parts(parts: list[str], found: dict[str, Any], keep: Path) -> dict[str, Any]:
+    """`found` with these parts measured; `keep` holds it after each of them."""
+    torch.set_num_threads(1)
     with TemporaryDirectory() as folder:
-        file = Path(folder) / "model.onnx"
-        export(run, file, vehicle=next(synthetic_vehicles(1, trips=20)))
-        done = subprocess.run(
-            [sys.executable, "-c", MEMORY, str(file)], capture_output=True, text=True, check=True
-        )
-    return {"latency": latency, "memory_mb": float(done.stdout)}
+        bench = Bench(Path(folder))
+        for part in parts:
+            say(f"== {part}")
+            found = found | {part: PARTS[part](bench)}
+            write_text(keep, json.dumps(found, indent=1) + "\n")
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--parts", help=f"of {', '.join(PARTS)}")
+    parser.add_argument("--resume", action="store_true")
+    parser.add_argument("--tables", action="store_true")
+    options = parser.parse_args()
+    if options.parts:
+        before = json.loads(RESULTS.read_text(encoding="utf-8"))
+        measure_parts(options.parts.split(","), before, RESULTS)
+    elif not options.tables:
+        found = {"rounds": ROUNDS, "stride": STRIDE, "rate": RATE}
+        if options.resume and UNFINISHED.exists():
+            found = json.loads(UNFINISHED.read_text(encoding="utf-8"))
+        measure_parts([part for part in PARTS if part not in found], found, UNFINISHED)
+        UNFINISHED.replace(RESULTS)
+    write_tables(json.loads(RESULTS.read_text(encoding="utf-8")))
+    say("done")
 
 
 if __name__ == "__main__":
-    if "--machine" in sys.argv:
-        before = json.loads(RESULTS.read_text(encoding="utf-8"))
-        write_text(RESULTS, json.dumps(before | machine(), indent=1) + "\n")
-    elif "--tables" not in sys.argv:
-        write_text(RESULTS, json.dumps(measure(), indent=1) + "\n")
-    write_tables(json.loads(RESULTS.read_text(encoding="utf-8")))
+    main()

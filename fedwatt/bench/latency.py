@@ -3,6 +3,10 @@
 Paper, section on inference latency: one thread, gradients off, warm-up discarded, about 10,000
 windows, batches of 1 and of 32 (contiguous, only the batch differs). A window's time is the
 batch's over its size; median and p95 are over batches, throughput is the batch over its median.
+
+All models and both engines take turns, a block of windows each, so that a busy moment of the
+machine hits all of them. A turn ends early where a limit on its seconds is reached; the record says
+how many windows were measured.
 """
 
 import gc
@@ -22,24 +26,41 @@ from fedwatt import __version__
 from fedwatt.edge.card import ModelCard
 from fedwatt.edge.graph import build
 from fedwatt.edge.session import EnergyModel
+from fedwatt.federation import Federation, Training
+from fedwatt.fleet import synthetic_fleet
 from fedwatt.fleet.features import FEATURE_SETS
+from fedwatt.methods.catalogue import METHODS
 from fedwatt.models import Model, get_model
 from fedwatt.randomness import generator
 
 WINDOW = 60
 FEATURES = FEATURE_SETS["base"]
+BACKBONES = ("mlp", "gru", "lstm")
+BATCHES = (1, 32)
 WARM_UP = 200
+BLOCKS = 20
+LONGEST_S = 3.0
+
+FloatArray = NDArray[np.float64]
+Windows = NDArray[np.float32]
+Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
 class Latency:
-    """Microseconds a window, over the batches of one measurement."""
+    """Microseconds a window, over the batches of one measurement.
+
+    `noise_us` is the standard deviation of the medians of its blocks: what the same model differs
+    from itself by in the course of the run.
+    """
 
     model: str
     engine: str
     batch: int
+    windows: int
     median_us: float
     p95_us: float
+    noise_us: float
 
     @property
     def throughput(self) -> float:
@@ -47,22 +68,37 @@ class Latency:
         return 1e6 / self.median_us
 
 
-def bench_backbones(
-    backbones: Sequence[str] = ("mlp", "gru", "lstm"), *, windows: int = 10_000, repeats: int = 3
-) -> list[Latency]:
-    """Every backbone in PyTorch and onnxruntime at batches of 1 and 32."""
-    found = []
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """A model under a label and its forward pass in each engine."""
+
+    label: str
+    engines: dict[str, Callable[[Windows], object]]
+
+
+def backbone_subjects(backbones: Sequence[str] = BACKBONES) -> list[Subject]:
+    """Every backbone as it starts: latency does not depend on what the weights are."""
+    made = []
     for name in backbones:
         model = get_model(name, window=WINDOW, features=len(FEATURES))
-        weights = model.initial(generator(0, "latency", name)).float()
-        found += bench_model(name, model, weights, windows=windows, repeats=repeats)
-    return found
+        made.append(subject(name, model, model.initial(generator(0, "latency", name)).float()))
+    return made
 
 
-def bench_model(
-    label: str, model: Model, weights: Tensor, *, windows: int, repeats: int
-) -> list[Latency]:
-    """One model in both engines, turn by turn, so that a busy moment hits both."""
+def method_subjects(methods: Sequence[str] = tuple(METHODS)) -> list[Subject]:
+    """An MLP of every method after a round on a few synthetic vehicles."""
+    fleet = synthetic_fleet(vehicles=3, trips=6)
+    model = get_model("mlp", window=WINDOW, features=len(FEATURES))
+    training = Training(rounds=1, steps=2, participation=1.0)
+    federation = Federation(fleet, model, training=training, seeds=(1,), device="cpu")
+    return [
+        subject(name, model, federation.train(name).state.weights[0][: model.layout.size])
+        for name in methods
+    ]
+
+
+def subject(label: str, model: Model, weights: Tensor) -> Subject:
+    """A model of `weights` [D] in PyTorch and as an exported file."""
     backbone = type(model).__name__.lower()
     parts = {name: part.numpy() for name, part in model.layout.split(weights).items()}
     card = ModelCard(
@@ -79,54 +115,82 @@ def bench_model(
         file = Path(folder) / "model.onnx"
         file.write_bytes(build(backbone, parts, card).SerializeToString())
         onnx = EnergyModel(file)
+    return Subject(
+        label,
+        {
+            "PyTorch": lambda batch: model.predict(weights, torch.from_numpy(batch)),
+            "onnxruntime": onnx.energy,
+        },
+    )
 
-    def torch_forward(batch: NDArray[np.float32]) -> None:
-        model.predict(weights, torch.from_numpy(batch))
 
-    def onnx_forward(batch: NDArray[np.float32]) -> None:
-        onnx.energy(batch)
-
-    engines = {"PyTorch": torch_forward, "onnxruntime": onnx_forward}
+def measure(
+    subjects: Sequence[Subject],
+    *,
+    windows: int = 10_000,
+    longest_s: float = LONGEST_S,
+    progress: Progress = lambda done, of: None,
+) -> list[Latency]:
+    """Latencies of all subjects in both engines at batches of 1 and 32, taking turns."""
     inputs = generator(0, "latency", "windows").standard_normal(
         (1024, WINDOW, len(FEATURES)), dtype=np.float32
     )
-    found = []
-    with one_thread(), torch.inference_mode():
-        for batch in (1, 32):
-            times: dict[str, list[NDArray[np.float64]]] = {name: [] for name in engines}
-            for _ in range(repeats):
-                for name, forward in engines.items():
-                    times[name].append(_times(forward, inputs, batch, windows))
-            for name, runs in times.items():
-                # The repetition with the lowest median was disturbed least by other programs.
-                quiet = min(runs, key=lambda run: float(np.median(run))) * 1e6 / batch
-                median, p95 = (float(np.quantile(quiet, share)) for share in (0.5, 0.95))
-                found.append(Latency(label, name, batch, median, p95))
-    return found
+    turns = [(own.label, name, f) for own in subjects for name, f in own.engines.items()]
+    found: dict[tuple[str, str, int], Latency] = {}
+    with one_thread(), torch.inference_mode(), no_collection():
+        for at, batch in enumerate(BATCHES):
+            starts = np.arange(0, windows, batch) % (len(inputs) - batch + 1)
+            batches = [inputs[start : start + batch] for start in starts.tolist()]
+            blocks = [batches[block::BLOCKS] for block in range(min(BLOCKS, len(batches)))]
+            seconds: list[list[FloatArray]] = [[] for _ in turns]
+            for _, _, forward in turns:
+                _times(forward, batches[:WARM_UP], longest_s / BLOCKS)
+            for number, block in enumerate(blocks):
+                for own, (_, _, forward) in zip(seconds, turns, strict=True):
+                    own.append(_times(forward, block, longest_s / len(blocks)))
+                progress(at * len(blocks) + number + 1, len(BATCHES) * len(blocks))
+            for own, (label, engine, _) in zip(seconds, turns, strict=True):
+                found[label, engine, batch] = _latency(label, engine, batch, own)
+    return [found[label, engine, batch] for label, engine, _ in turns for batch in BATCHES]
+
+
+def _latency(label: str, engine: str, batch: int, blocks: list[FloatArray]) -> Latency:
+    each_us = [block * 1e6 / batch for block in blocks]
+    together = np.concatenate(each_us)
+    median, p95 = (float(np.quantile(together, share)) for share in (0.5, 0.95))
+    noise = float(np.std([np.median(block) for block in each_us]))
+    return Latency(label, engine, batch, batch * len(together), median, p95, noise)
 
 
 def _times(
-    forward: Callable[[NDArray[np.float32]], None],
-    inputs: NDArray[np.float32],
-    batch: int,
-    windows: int,
-) -> NDArray[np.float64]:
-    """Seconds of each batch, [windows / batch]."""
-    starts = np.arange(0, windows, batch) % (len(inputs) - batch + 1)
-    batches = [inputs[start : start + batch] for start in starts.tolist()]
-    for some in batches[:WARM_UP]:
+    forward: Callable[[Windows], object], batches: Sequence[Windows], longest_s: float
+) -> FloatArray:
+    """Seconds of each batch, [batches]; fewer where `longest_s` is over, at least one."""
+    seconds = []
+    end = time.perf_counter() + longest_s
+    for some in batches:
+        begin = time.perf_counter()
         forward(some)
-    gc.collect()
-    gc.disable()
-    seconds = np.empty(len(batches))
-    try:
-        for place, some in enumerate(batches):
-            begin = time.perf_counter()
-            forward(some)
-            seconds[place] = time.perf_counter() - begin
-    finally:
-        gc.enable()
-    return seconds
+        now = time.perf_counter()
+        seconds.append(now - begin)
+        if now > end:
+            break
+    return np.array(seconds)
+
+
+def spread(found: Sequence[Latency], engine: str, batch: int) -> tuple[float, float]:
+    """How much the models differ, and one of them from itself: shares of the mean median.
+
+    The first is the standard deviation between the models' medians, the second the mean `noise_us`.
+
+    >>> pair = [Latency(name, "PyTorch", 1, 9, us, us, 3.0) for name, us in zip("ab", (9.0, 11.0))]
+    >>> spread(pair, "PyTorch", 1)
+    (0.1, 0.3)
+    """
+    own = [one for one in found if one.engine == engine and one.batch == batch]
+    medians = np.array([one.median_us for one in own])
+    noise = float(np.mean([one.noise_us for one in own]))
+    return float(medians.std() / medians.mean()), noise / float(medians.mean())
 
 
 @contextmanager
@@ -138,3 +202,14 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """No garbage collection, which would fall on some window."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from fedwatt.cli.console import console
+from fedwatt.errors import DataError
 
 
 def export(
@@ -17,18 +18,35 @@ def export(
     ] = None,
     method: Annotated[str | None, typer.Option(help="Method; the run's first if left out.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed; the run's first if left out.")] = None,
-    model: Annotated[str, typer.Option(help="'best' by validation, or 'last'.")] = "best",
+    model: Annotated[
+        str,
+        typer.Option(help="'best' by validation, 'last', or 'personal': the vehicle's own."),
+    ] = "best",
     form: Annotated[str, typer.Option(help="Weights as float32, float16 or int8.")] = "float32",
+    terrain: Annotated[
+        Path | None,
+        typer.Option(help="Elevation field for a model with hills; the run's own if left out."),
+    ] = None,
 ) -> None:
     """Write an ONNX model with all a vehicle has to know about it."""
     from fedwatt.edge.export import export as write
-    from fedwatt.edge.export import read_trained
+    from fedwatt.edge.export import personal, read_trained
+    from fedwatt.edge.ground import field_for
     from fedwatt.fleet.store import read_vehicle
 
-    trained = read_trained(run, method=method, seed=seed, which=model)
+    which = "best" if model == "personal" else model
+    trained = read_trained(run, method=method, seed=seed, which=which)
+    if vehicle is not None and not (vehicle / "vehicle.json").is_file():
+        raise DataError(
+            f"{vehicle} is not a vehicle's folder: it has no vehicle.json. Give one of the folders "
+            "inside a fleet."
+        )
     own = None if vehicle is None else read_vehicle(vehicle)
     with console.status("Exporting ..."):
-        card = write(trained, out, vehicle=own, form=form)
+        if model == "personal":
+            trained = personal(trained, run, own)
+        field = None if own is None else field_for(trained, run, own.name, terrain)
+        card = write(trained, out, vehicle=own, form=form, field=field)
     size = out.stat().st_size / 1000
     console.print(
         f"{out}: {card.backbone.upper()} trained by {card.method} (seed {trained.seed}, {model}), "
@@ -44,5 +62,7 @@ def export(
         f"{bars['trips']} {bars['source']}.",
         highlight=False,
     )
+    if "nodes" in card.terrain:
+        console.print(f"It reads climb from positions: {card.terrain['nodes']:,} nodes are in it.")
     if card.form != "float32":
         console.print(f"{card.form} adds {card.loss_wh:+.3f} Wh to the RMSE of its test windows.")

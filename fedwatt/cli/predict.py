@@ -13,6 +13,9 @@ from fedwatt.errors import SettingError
 def predict(
     model: Annotated[Path, typer.Argument(help="Model file of 'fedwatt export --vehicle'.")],
     trip: Annotated[Path, typer.Argument(help="VEHICLE_FOLDER/TRIP of a fleet, or a CSV file.")],
+    route: Annotated[
+        bool, typer.Option("--route", help="The file has the points of a route, not seconds.")
+    ] = False,
     charge: Annotated[float | None, typer.Option(help="State of charge at the start, %.")] = None,
     capacity: Annotated[float | None, typer.Option(help="Usable capacity, kWh.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw energy over time, SVG.")] = None,
@@ -20,6 +23,7 @@ def predict(
 ) -> None:
     """Energy of a trip with its error bars, and with a charge what is left on arrival."""
     from fedwatt.edge.figures import energy_figure
+    from fedwatt.edge.hills import CLIMB, climb_from
     from fedwatt.edge.page import render
     from fedwatt.edge.range import estimate_range
     from fedwatt.edge.reading import read_trip
@@ -31,16 +35,22 @@ def predict(
     if (charge is None) != (capacity is None):
         raise SettingError("A range needs both --charge (in %) and --capacity (in kWh).")
     opened = EnergyModel(model)
-    read, vehicle = read_trip(trip)
+    read, vehicle = read_trip(trip, route=route)
     found = predict_trip(opened, read, vehicle)
     reach = None
     if charge is not None and capacity is not None:
         reach = estimate_range(found, charge / 100, capacity * 1000)
-    table = Table(title=f"Trip {read.name}" + (f" of {vehicle}" if vehicle else ""))
-    table.add_column("")
-    table.add_column("", justify="right")
+    kind = "Route" if route else "Trip"
+    table = Table(
+        title=f"{kind} {read.name}" + (f" of {vehicle}" if vehicle else ""), show_header=False
+    )
+    table.add_column()
+    table.add_column(justify="right")
     table.add_row("distance", f"{found.kilometres:.2f} km")
     table.add_row("duration", f"{read.seconds / 60:.1f} min")
+    if opened.card.terrain:
+        climb, descent = (found.trip.channels[name].sum() for name in CLIMB)
+        table.add_row("climb, descent", f"{climb:.0f} m, {descent:.0f} m")
     table.add_row("predicted energy", f"{found.total_wh:,.0f} Wh")
     if found.high_wh[-1] == found.high_wh[-1]:
         interval = f"{found.low_wh[-1]:,.0f} to {found.high_wh[-1]:,.0f} Wh"
@@ -52,15 +62,17 @@ def predict(
             error = (found.total_wh - measured) / abs(measured)
             table.add_row("error", f"{error:+.1%}")
     if reach is not None:
-        table.add_row("charge on arrival", f"{100 * reach.arrival:.1f} %")
+        table.add_row("charge on arrival", f"{100 * max(reach.arrival, 0):.1f} %")
         if found.high_wh[-1] == found.high_wh[-1]:
-            arrival = f"{100 * reach.arrival_low:.1f} to {100 * reach.arrival_high:.1f} %"
-            table.add_row("", arrival)
+            ends = (f"{100 * max(end, 0):.1f}" for end in (reach.arrival_low, reach.arrival_high))
+            table.add_row(f"{found.level:.0%} interval", f"{' to '.join(ends)} %")
         table.add_row("range of the charge", f"{reach.range_km:,.0f} km")
         table.add_row("left on arrival", f"{reach.remaining_km:,.0f} km")
     console.print(table)
     if reach is not None and not reach.reaches:
-        console.print("The charge does not reach the end of this trip.")
+        console.print(f"The charge does not reach the end: {reach.short_wh:,.0f} Wh are missing.")
+    if opened.card.terrain and climb_from(read, opened.card.terrain["source"]) == "nothing":
+        console.print("It has no positions, elevation or grade: the road counts as level.")
     if vehicle and opened.card.vehicle != vehicle:
         console.print(f"The model has the scaling of {opened.card.vehicle}, not of {vehicle}.")
     if plot is not None:
@@ -70,5 +82,6 @@ def predict(
         known = charge_over_time(found)
         if charge is not None and capacity is not None:
             known = charge_over_time(found, charge / 100, capacity * 1000)
-        write_text(html, render(found, opened.card, vehicle=vehicle, reach=reach, charge=known))
+        page = render(found, opened.card, vehicle=vehicle, reach=reach, charge=known, kind=kind)
+        write_text(html, page)
         console.print(f"Page: {html}")

@@ -1,4 +1,5 @@
 """The trained model in the vehicle: export, streaming prediction, error bars, trips and range.
 
-`predictor`, `session`, `clock`, `interval`, `trips` and `card` need numpy and onnxruntime only.
+`predictor`, `session`, `clock`, `hills`, `interval`, `trips`, `route`, `range` and `card` need
+numpy and onnxruntime only.
 """

@@ -26,6 +26,9 @@ class ModelCard:
     backbone, form     the network, and how its weights are kept: float32, float16 or int8
     loss_wh            RMSE in Wh that `form` adds on the vehicle's test windows, None if not known
     calibration        error bars of the vehicle (`interval.Calibration`), or empty
+    terrain            where climb comes from: "source" is "field" (in the file: its nodes, cell_m
+                       and hash) or "elevation"; empty where no feature needs climb
+    personal           whether the vehicle fine-tuned the model on its own trips
     """
 
     features: tuple[str, ...]
@@ -41,6 +44,8 @@ class ModelCard:
     form: str = "float32"
     loss_wh: float | None = None
     calibration: dict[str, Any] = field(default_factory=dict)
+    terrain: dict[str, Any] = field(default_factory=dict)
+    personal: bool = False
 
     def to_json(self) -> str:
         """The card as text."""

@@ -7,8 +7,8 @@ next update or for one usual hold without one. The policy for what goes wrong:
 * *late*: a sample that belongs to a second not yet worked out takes its place in order; an older
   one is ignored. `patience_s` makes every second wait that much longer for late samples.
 * *repeated*: of two readings at one time the one that comes last counts.
-* *missing, NaN, outside the schema's limits*: no reading; the channel keeps its last value. Nothing
-  is worked out past the last reading of speed.
+* *missing, NaN, outside the schema's limits*: no reading; the channel keeps its last value. Half a
+  position is none. Nothing is worked out past the last reading of speed.
 * *gap*: where speed is silent longer than an import allows, the trip ends and another begins.
 * *clock set back*: three samples in a row that are over ten seconds old begin another trip.
 """
@@ -16,7 +16,7 @@ next update or for one usual hold without one. The policy for what goes wrong:
 import math
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from fedwatt.errors import check
 from fedwatt.telemetry.order import RESET_S
 from fedwatt.telemetry.resample import any_set, between_updates, held
-from fedwatt.telemetry.schema import CHANNELS
+from fedwatt.telemetry.schema import CHANNELS, POSITION
 
 FloatArray = NDArray[np.float64]
 
@@ -42,16 +42,19 @@ class Timing:
 
     `hold_s` is how long a value of speed usually stands (`resample.usual_hold_s`): 1.5 times the
     time between readings. An import measures it on the whole trip, which a stream has yet to see;
-    1.5 s is what it finds for a sensor that is read every second.
+    1.5 s is what it finds for a sensor that is read every second, and 4.5 s for a position every
+    three seconds, as VED has them.
     """
 
     hold_s: float = 1.5
+    position_hold_s: float = 4.5
     patience_s: float = 0.0
     maximum_gap_s: float = 10.0
     maximum_standing_gap_s: float = 31.0
 
     def __post_init__(self) -> None:
         check(self, "hold_s", 0 <= self.hold_s < math.inf, "at least 0 s")
+        check(self, "position_hold_s", 0 <= self.position_hold_s < math.inf, "at least 0 s")
         check(self, "patience_s", 0 <= self.patience_s < math.inf, "at least 0 s")
         check(self, "maximum_gap_s", self.maximum_gap_s > 0, "above 0 s")
 
@@ -93,6 +96,9 @@ class SecondClock:
                 found[name] = float(value)
             else:
                 self.counts["implausible"] += 1
+        if len(found.keys() & set(POSITION)) == 1:
+            self.counts["half a position"] += 1
+            found = {name: value for name, value in found.items() if name not in POSITION}
         return found
 
     def breaks(self, time_s: float, readings: Mapping[str, float]) -> bool:
@@ -144,11 +150,22 @@ class SecondClock:
             return self.done
         settled_s = times[-1] - self.timing.patience_s
         sure_s = min(
-            max(_stands_since(*self.readings[name]), settled_s - self.timing.hold_s)
-            for name in self.channels
-            if CHANNELS[name].rule == "linear" and self.readings[name][0]
+            max(_stands_since(times, *columns), settled_s - hold_s)
+            for _, times, columns, hold_s in self._lines()
         )
         return max(self.done, min(math.ceil(settled_s) - 1, math.floor(sure_s)))
+
+    def _lines(self) -> Iterator[tuple[tuple[str, ...], list[float], list[list[float]], float]]:
+        """Channels that are straight lines between updates: names, times, values, usual hold.
+
+        A position is one reading of two numbers: it is updated where either changes.
+        """
+        for name in self.channels:
+            names = POSITION if name == POSITION[0] else (name,)
+            if CHANNELS[name].rule == "linear" and name != POSITION[1] and self.readings[name][0]:
+                times, timing = self.readings[name][0], self.timing
+                hold_s = timing.position_hold_s if name in POSITION else timing.hold_s
+                yield names, times, [self.readings[own][1] for own in names], hold_s
 
     def finish(self) -> FloatArray:
         """All seconds that are left, [seconds, channels]; the last may be only partly driven."""
@@ -166,13 +183,18 @@ class SecondClock:
             return rows
         # The trip reaches to its last reading of speed, as in an import.
         end_s = min(float(until), self.readings[SPEED][0][-1])
+        lines: dict[str, FloatArray] = {}
+        for names, known_s, columns, hold_s in self._lines():
+            arrays = tuple(np.array(own) for own in columns)
+            made = between_updates(np.array(known_s), arrays, edges_s[1:], hold_s)
+            lines |= dict(zip(names, made, strict=True))
         for column, name in enumerate(self.channels):
             times, values = (np.array(part) for part in self.readings[name])
             if not len(times):
                 continue
             rule = CHANNELS[name].rule
             if rule == "linear":
-                found = between_updates(times, (values,), edges_s[1:], self.timing.hold_s)[0]
+                found = lines[name]
             elif times[0] >= end_s:
                 found = np.full(len(rows), values[0])
             elif rule == "any":
@@ -183,36 +205,41 @@ class SecondClock:
                 found = held(times[here], values[here], edges_s[1:])
             rows[:, column] = found
         self.done = until
-        for times_waiting, values_waiting in self.readings.values():
-            _forget(times_waiting, values_waiting, until)
+        for name in self.channels:
+            if name not in POSITION:
+                _forget(until, *self.readings[name])
+        if POSITION[0] in self.readings:
+            (times_waiting, latitudes), (also, longitudes) = (self.readings[n] for n in POSITION)
+            _forget(until, times_waiting, latitudes, longitudes)
+            also[:] = times_waiting
         return rows
 
 
-def _stands_since(times: list[float], values: list[float]) -> float:
-    """Time of the reading that brought the latest value.
+def _stands_since(times: list[float], *columns: list[float]) -> float:
+    """Time of the reading that brought the latest values.
 
     >>> _stands_since([0.0, 1.0, 2.0, 3.0], [4.0, 5.0, 5.0, 5.0])
     1.0
     """
-    place = len(values) - 1
-    while place and values[place - 1] == values[-1]:
+    place = len(times) - 1
+    while place and all(values[place - 1] == values[-1] for values in columns):
         place -= 1
     return times[place]
 
 
-def _forget(times: list[float], values: list[float], until: float) -> None:
+def _forget(until: float, times: list[float], *columns: list[float]) -> None:
     """Drop readings before the update that was in force at `until`; in place.
 
     >>> times, values = [0.0, 1.0, 2.0, 3.0, 4.5], [5.0, 6.0, 7.0, 7.0, 9.0]
-    >>> _forget(times, values, 4.0)
+    >>> _forget(4.0, times, values)
     >>> times, values
     ([2.0, 3.0, 4.5], [7.0, 7.0, 9.0])
     """
     last = first = bisect_right(times, until) - 1
-    while first > 0 and values[first - 1] == values[first]:
+    while first > 0 and all(values[first - 1] == values[first] for values in columns):
         first -= 1
     # A value that stands for hours leaves only its first reading and its latest.
     keep = [max(first, 0), *range(max(last, first + 1), len(times))] if last > 0 else []
     if keep:
-        times[:] = [times[place] for place in keep]
-        values[:] = [values[place] for place in keep]
+        for part in (times, *columns):
+            part[:] = [part[place] for place in keep]

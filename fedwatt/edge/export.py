@@ -1,6 +1,7 @@
 """From a run folder to a model file that a vehicle can use."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,7 +12,9 @@ from safetensors import SafetensorError, safe_open
 
 from fedwatt import __version__
 from fedwatt.edge.card import KEY, ModelCard
-from fedwatt.edge.interval import calibrate
+from fedwatt.edge.hills import KEY as FIELD_KEY
+from fedwatt.edge.hills import field_to_text, needs_climb
+from fedwatt.edge.interval import Outcome, calibrate
 from fedwatt.edge.session import EnergyModel
 from fedwatt.edge.trips import outcome
 from fedwatt.errors import RunError, SettingError, unknown
@@ -20,6 +23,9 @@ from fedwatt.fleet.client import split_of_trips
 from fedwatt.runs.config import RunConfig, from_toml
 from fedwatt.runs.execute import run_hash
 from fedwatt.runs.files import write_atomically
+from fedwatt.runs.own_models import read_own_model
+from fedwatt.terrain.climb import with_measured_terrain, with_terrain
+from fedwatt.terrain.field import Field
 
 WHICH = ("best", "last")
 
@@ -32,6 +38,7 @@ class TrainedModel:
     config: RunConfig
     method: str
     seed: int
+    personal: bool = False
 
 
 def read_trained(
@@ -73,46 +80,70 @@ def read_trained(
     return TrainedModel(weights, config, chosen, number)
 
 
+def personal(trained: TrainedModel, run: Path, vehicle: Vehicle | None) -> TrainedModel:
+    """The model that a vehicle of the run made its own, in place of the global one."""
+    if vehicle is None:
+        raise SettingError("A personal model is a vehicle's: give its folder with --vehicle.")
+    weights = read_own_model(Path(run), trained.method, trained.seed, vehicle.name)
+    return replace(trained, weights=weights, personal=True)
+
+
 def export(
-    trained: TrainedModel, out: Path, *, vehicle: Vehicle | None = None, form: str = "float32"
+    trained: TrainedModel,
+    out: Path,
+    *,
+    vehicle: Vehicle | None = None,
+    form: str = "float32",
+    field: Field | None = None,
 ) -> ModelCard:
     """Write the model file `out`.
 
     With a `vehicle` its scaling is in the graph, its error bars are in the card, and the accuracy
-    that `form` costs is measured on its test windows.
+    that `form` costs is measured on its test windows. A model that was trained with hills takes the
+    vehicle's `field` along.
     """
     if vehicle is None:
         card = _card(trained, form)
         _write(out, _bytes(trained, card))
         return card
+    vehicle, terrain, notes = _on_the_ground(trained, vehicle, field)
     client = build_client(vehicle, trained.config.data)
-    card = replace(_card(trained, form, vehicle), loss_wh=0.0)
+    card = replace(_card(trained, form, vehicle), loss_wh=0.0, terrain=terrain)
     with TemporaryDirectory(prefix="fedwatt-") as folder:
         file = Path(folder) / "model.onnx"
-        whole = _opened(file, _bytes(trained, replace(card, form="float32"), client))
-        model = _opened(file, _bytes(trained, card, client))
         splits = split_of_trips(vehicle, trained.config.data)
-        seen = {
-            split: [
-                outcome(model, trip, vehicle.name)
-                for trip in vehicle.trips
-                if splits.get(trip.name) == split
-            ]
-            for split in ("train", "validation", "test")
-        }
+
+        def seen(model: EnergyModel, split: str) -> list[Outcome]:
+            own = (trip for trip in vehicle.trips if splits.get(trip.name) == split)
+            return [outcome(model, trip, vehicle.name) for trip in own]
+
+        model = _opened(file, _bytes(trained, card, client, notes))
+        speed = card.features.index("speed") if "speed" in card.features else -1
+        calibration = calibrate(seen(model, "train"), seen(model, "validation"), speed_column=speed)
         loss_wh = 0.0
         if form != "float32":
-            kept = [
-                outcome(whole, trip, vehicle.name)
-                for trip in vehicle.trips
-                if splits.get(trip.name) == "test"
-            ]
-            loss_wh = _rmse(seen["test"]) - _rmse(kept)
-    speed = card.features.index("speed") if "speed" in card.features else -1
-    calibration = calibrate(seen["train"], seen["validation"], speed_column=speed)
+            whole = _opened(file, _bytes(trained, replace(card, form="float32"), client, notes))
+            loss_wh = _rmse(seen(model, "test")) - _rmse(seen(whole, "test"))
     card = replace(card, loss_wh=loss_wh, calibration=calibration.to_json())
-    _write(out, _bytes(trained, card, client))
+    _write(out, _bytes(trained, card, client, notes))
     return card
+
+
+def _on_the_ground(
+    trained: TrainedModel, vehicle: Vehicle, field: Field | None
+) -> tuple[Vehicle, dict[str, Any], dict[str, str]]:
+    """The vehicle with climb where the model needs it, and the terrain of the card and the file."""
+    if not needs_climb(feature_names(trained.config.data.features)):
+        return vehicle, {}, {}
+    if trained.config.terrain.source == "measured":
+        return with_measured_terrain(vehicle), {"source": "elevation"}, {}
+    if field is None:
+        raise SettingError(
+            "The model was trained with hills: it needs the vehicle's elevation field as well. "
+            "Give the file of one with --terrain."
+        )
+    text, about = field_to_text(field)
+    return with_terrain(vehicle, field), about, {FIELD_KEY: text}
 
 
 def _card(trained: TrainedModel, form: str, vehicle: Vehicle | None = None) -> ModelCard:
@@ -130,10 +161,16 @@ def _card(trained: TrainedModel, form: str, vehicle: Vehicle | None = None) -> M
         vehicle="" if vehicle is None else vehicle.name,
         output="scaled" if vehicle is None else "Wh",
         form=form,
+        personal=trained.personal,
     )
 
 
-def _bytes(trained: TrainedModel, card: ModelCard, client: Client | None = None) -> bytes:
+def _bytes(
+    trained: TrainedModel,
+    card: ModelCard,
+    client: Client | None = None,
+    notes: Mapping[str, str] | None = None,
+) -> bytes:
     try:
         from fedwatt.edge.graph import build
     except ImportError as problem:
@@ -148,6 +185,7 @@ def _bytes(trained: TrainedModel, card: ModelCard, client: Client | None = None)
             scaler=client.scaler,
             label_center_wh=client.label_center_wh,
             label_scale_wh=client.label_scale_wh,
+            notes=notes,
         )
     text: bytes = model.SerializeToString(deterministic=True)
     return text
@@ -158,7 +196,7 @@ def _opened(file: Path, content: bytes) -> EnergyModel:
     return EnergyModel(file)
 
 
-def _rmse(outcomes: list[Any]) -> float:
+def _rmse(outcomes: list[Outcome]) -> float:
     errors = np.concatenate([found.windows_wh - found.measured_wh for found in outcomes])
     return math.sqrt(float((errors**2).mean()))
 

@@ -1,11 +1,13 @@
-"""The figures of a trip: speed, power, energy since it began, charge."""
+"""The figures of a trip: speed, height, power, energy since it began, charge."""
 
 from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
+from fedwatt.edge.hills import CLIMB
 from fedwatt.edge.interval import FloatArray
 from fedwatt.edge.trips import SECONDS_PER_HOUR, TripPrediction, energy_by_second
 from fedwatt.fleet.windows import window_ends, window_energy
@@ -27,9 +29,18 @@ class TripFigure:
 
 
 def trip_figures(found: TripPrediction, charge: FloatArray | None = None) -> list[TripFigure]:
-    """Speed, power, energy and, with a `charge` [seconds] (0 to 1), the charge."""
-    made = [
-        TripFigure("speed", "Speed", "Speed of the vehicle.", speed_figure(found)),
+    """Speed, height where climb is known, power, energy and a `charge` [seconds] (0 to 1)."""
+    made = [TripFigure("speed", "Speed", "Speed of the vehicle.", speed_figure(found))]
+    if all(name in found.trip.channels for name in CLIMB):
+        made.append(
+            TripFigure(
+                "height",
+                "Height since the trip began",
+                "Climb less descent, as the model is told.",
+                height_figure(found),
+            )
+        )
+    made += [
         TripFigure(
             "power",
             "Power",
@@ -64,6 +75,19 @@ def speed_figure(found: TripPrediction) -> Figure:
 
 
 @styled
+def height_figure(found: TripPrediction) -> Figure:
+    """Height above the start, m."""
+    figure, axes = _axes("m")
+    climb, descent = (found.trip.channels[name] for name in CLIMB)
+    height = np.cumsum(climb - descent)
+    axes.fill_between(
+        _minutes(len(height)), height, height.min(), color=MUTED, alpha=0.25, linewidth=0
+    )
+    axes.plot(_minutes(len(height)), height, color=MUTED, linewidth=1.1)
+    return figure
+
+
+@styled
 def power_figure(found: TripPrediction) -> Figure:
     """Measured and predicted power, both as means over the windows that cover a second, kW."""
     figure, axes = _axes("kW")
@@ -86,12 +110,20 @@ def energy_figure(found: TripPrediction) -> Figure:
     """Energy since the trip began with its interval, Wh."""
     figure, axes = _axes("Wh")
     minutes = _minutes(found.trip.seconds)
-    axes.fill_between(
-        minutes, found.low_wh, found.high_wh, color=PREDICTED.colour, alpha=0.16, linewidth=0
-    )
     if found.measured_wh is not None:
         axes.plot(minutes, np.cumsum(found.measured_wh), color=MEASURED.colour, label="measured")
     axes.plot(minutes, np.cumsum(found.predicted_wh), color=PREDICTED.colour, label="predicted")
+    if np.isfinite(found.high_wh[-1]):
+        axes.fill_between(
+            minutes,
+            found.low_wh,
+            found.high_wh,
+            color=PREDICTED.colour,
+            alpha=0.16,
+            linewidth=0,
+            label=f"{found.level:.0%} interval",
+        )
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     _legend(figure)
     return figure
 
@@ -101,6 +133,7 @@ def charge_figure(charge: FloatArray) -> Figure:
     """State of charge, %."""
     figure, axes = _axes("%")
     axes.plot(_minutes(len(charge)), 100 * charge, color=PREDICTED.colour)
+    axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
     return figure
 
 
@@ -110,11 +143,12 @@ def _axes(unit: str) -> tuple[Figure, Axes]:
     axes.set_xlabel("minutes")
     axes.set_ylabel(unit)
     axes.margins(x=0)
+    axes.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10], integer=True))
     return figure, axes
 
 
 def _legend(figure: Figure) -> None:
-    figure.legend(loc="outside upper left", ncols=2)
+    figure.legend(loc="outside upper left", ncols=3)
 
 
 def _minutes(seconds: int) -> FloatArray:

@@ -74,11 +74,13 @@ def build(
     scaler: Scaler | None = None,
     label_center_wh: float = 0.0,
     label_scale_wh: float = 1.0,
+    notes: Mapping[str, str] | None = None,
 ) -> Any:
     """The ONNX model; `weights` are the tensors of the model's layout by their names.
 
     With a `scaler` the graph maps physical features [batch, window, features] (float64) to Wh
-    [batch] (float64), otherwise scaled features to scaled energy, both float32.
+    [batch] (float64), otherwise scaled features to scaled energy, both float32. `notes` go into the
+    file's metadata beside the card.
     """
     if card.form not in FORMS:
         raise SettingError(unknown("form", card.form, FORMS))
@@ -118,7 +120,7 @@ def build(
         opset_imports=[helper.make_opsetid("", OPSET)],
         ir_version=IR_VERSION,
     )
-    helper.set_model_props(model, {KEY: card.to_json()})
+    helper.set_model_props(model, {KEY: card.to_json(), **(notes or {})})
     onnx.checker.check_model(model, full_check=True)
     return model
 

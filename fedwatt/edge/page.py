@@ -1,5 +1,7 @@
 """A trip as one self-contained page, in the manner of a run's report."""
 
+import re
+
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from fedwatt.edge.card import ModelCard
@@ -27,6 +29,7 @@ def render(
     vehicle: str = "",
     reach: RangeEstimate | None = None,
     charge: FloatArray | None = None,
+    kind: str = "Trip",
 ) -> str:
     """The page as text; `charge` [seconds] is drawn where it is known."""
     pages = Environment(
@@ -45,9 +48,9 @@ def render(
         for own in trip_figures(found, charge)
     ]
     return pages.get_template("trip.html.jinja").render(
-        headline=headline(found),
+        headline=headline(found, reach),
         scores=scores(found, reach),
-        trip=found.trip.name,
+        trip=f"{kind} {found.trip.name}",
         vehicle=vehicle or card.vehicle,
         figures=figures,
         facts=model_facts(card),
@@ -56,16 +59,22 @@ def render(
     )
 
 
-def headline(found: TripPrediction) -> str:
+def headline(found: TripPrediction, reach: RangeEstimate | None = None) -> str:
     """The trip in one sentence."""
     start = f"{found.total_wh:,.0f} Wh predicted for {found.kilometres:.1f} km"
     measured = found.measured_total_wh
-    if not measured:
-        return start
-    error = (found.total_wh - measured) / abs(measured)
-    if abs(error) < 0.005:
-        return f"{start}, as measured"
-    return f"{start}, {abs(error):.0%} {'more' if error > 0 else 'less'} than measured"
+    if measured:
+        error = (found.total_wh - measured) / abs(measured)
+        sign = "more" if error > 0 else "less"
+        start += (
+            ", as measured" if abs(error) < 0.005 else f", {abs(error):.0%} {sign} than measured"
+        )
+    elif reach is not None and reach.reaches:
+        start += f", {reach.arrival:.0%} of charge left"
+    elif reach is not None:
+        start += f", but the charge ends after {reach.range_km:.1f} km"
+    # A number stays with its unit.
+    return re.sub(r"(?<=\d) (?=(?:Wh|km)\b)", "\u00a0", start)
 
 
 def scores(found: TripPrediction, reach: RangeEstimate | None) -> list[dict[str, str]]:
@@ -95,7 +104,10 @@ def scores(found: TripPrediction, reach: RangeEstimate | None) -> list[dict[str,
     if reach is not None:
         remark = f"{reach.remaining_km:,.0f} km left after it"
         if not reach.reaches:
-            remark = f"the charge ends after {reach.range_km:,.0f} km"
+            remark = f"the charge ends after {reach.range_km:,.1f} km"
+        if has_bars:
+            ends = (f"{100 * max(end, 0):.0f}" for end in (reach.arrival_low, reach.arrival_high))
+            remark = f"{found.level:.0%} interval {' to '.join(ends)}; {remark}"
         value = f"{100 * max(reach.arrival, 0):.0f}"
         made.append(_score("Charge on arrival", value, "%", remark, "--accent"))
     return made
@@ -110,12 +122,21 @@ def model_facts(card: ModelCard) -> dict[str, str]:
     pairs = zip(card.features, card.units, strict=True)
     bars = card.calibration
     return {
-        "Model": f"{card.backbone.upper()} trained by {name_of(card.method)}",
+        "Model": f"{card.backbone.upper()} trained by {name_of(card.method)}"
+        + (", fine-tuned by the vehicle" if card.personal else ""),
         "Scaling of": card.vehicle,
         "Features": ", ".join(f"{name} ({unit})" for name, unit in pairs),
         "Window": f"{card.window} samples, one every {card.interval_s:g} s",
+        "Hills": _hills(card),
         "Error bars": f"{bars['trips']} {bars['source']}" if bars else "none",
         "Form": card.form,
         "Run": card.run_hash,
         "Library": f"fedwatt {card.library}",
     }
+
+
+def _hills(card: ModelCard) -> str:
+    if "nodes" in card.terrain:
+        about = card.terrain
+        return f"learned by the fleet, {about['nodes']:,} nodes {about['cell_m']:g} m apart"
+    return "the vehicle's own elevation" if card.terrain else "not known to the model"

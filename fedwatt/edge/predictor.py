@@ -2,7 +2,10 @@
 
 Seconds come from `clock` and features from `fedwatt.fleet.features`, the training pipeline's own.
 A prediction comes a few seconds after the second it is about: acceleration looks two seconds ahead,
-and a speed that stands is believed after one usual hold.
+and a speed that stands is believed after one usual hold. A model with hills waits four seconds, in
+which a leap of the position may show, and the usual hold of a position. Climb is read anew from the
+last ten minutes each second, so a gap that is not over yet is a level road for now, and is put
+right in the windows that still hold it once it is.
 """
 
 import json
@@ -16,10 +19,13 @@ from typing import Any
 import numpy as np
 
 from fedwatt.edge.clock import FloatArray, SecondClock, Timing
+from fedwatt.edge.hills import CLIMB, LOOK_AHEAD_S, SOURCES, with_climb
+from fedwatt.edge.hills import MEMORY_S as GROUND_MEMORY_S
 from fedwatt.edge.interval import Calibration
 from fedwatt.edge.session import EnergyModel
 from fedwatt.errors import DataError
 from fedwatt.fleet.features import FEATURES, MEMORY_S, STREAMING_DELAY_S, feature_columns
+from fedwatt.fleet.trip import Trip
 from fedwatt.telemetry.resample import GRADE_SMOOTHING_S, centred_mean
 
 # As an import has it: climate devices that never report are taken as off.
@@ -59,26 +65,22 @@ class EnergyPredictor:
         """
         self.model = model if isinstance(model, EnergyModel) else EnergyModel(model)
         card = self.model.card
-        if card.output != "Wh":
-            raise DataError(
-                f"{self.model.path} has no vehicle's scaling in it, so it cannot turn telemetry "
-                "into Wh. Export it with --vehicle FOLDER."
-            )
-        unknown = [name for name in card.features if name not in FEATURES]
-        if unknown:
-            raise DataError(
-                f"{self.model.path} needs the features {', '.join(unknown)}, which this version "
-                "of fedwatt cannot make. Install the version that exported it, "
-                f"{card.library}."
-            )
-        needs = (channel for name in card.features for channel in FEATURES[name].needs)
-        self.channels = tuple(dict.fromkeys(("speed_mps", *needs)))
+        self.model.refuse_unless_telemetry()
+        needs = [channel for name in card.features for channel in FEATURES[name].needs]
+        essential = [name for name in needs if not (card.terrain and name in CLIMB)]
+        ground = SOURCES[card.terrain["source"]] if card.terrain else ()
+        self.channels = tuple(dict.fromkeys(("speed_mps", *essential, *ground)))
         self._assumed = np.array([assumed.get(name, math.nan) for name in self.channels])
-        self._essential = tuple(name for name in self.channels if name not in assumed)
+        # Without a position the road counts as level, as in training.
+        self._essential = tuple(
+            name for name in self.channels if name not in assumed and name not in ground
+        )
         self._calibration = Calibration.from_json(card.calibration)
         self._clock = SecondClock(self.channels, timing or Timing())
+        self._delay_s = LOOK_AHEAD_S if card.terrain else STREAMING_DELAY_S
         # What the features of one window can depend on.
-        self._capacity = card.window + MEMORY_S + STREAMING_DELAY_S
+        self._enough = card.window + MEMORY_S + self._delay_s
+        self._capacity = max(self._enough, GROUND_MEMORY_S if card.terrain else 0)
         self._begin()
 
     @property
@@ -107,7 +109,7 @@ class EnergyPredictor:
         self._clock.add(time_s, readings)
         for row in self._clock.take(self._clock.ready()):
             self._keep(row)
-            done += self._predictions(self._seconds_seen - STREAMING_DELAY_S)
+            done += self._predictions(self._seconds_seen - self._delay_s)
         return done
 
     def finish(self) -> list[Prediction]:
@@ -115,7 +117,7 @@ class EnergyPredictor:
         done: list[Prediction] = []
         for row in self._clock.finish():
             self._keep(row)
-            done += self._predictions(self._seconds_seen - STREAMING_DELAY_S)
+            done += self._predictions(self._seconds_seen - self._delay_s)
         done += self._predictions(self._seconds_seen)
         self._begin()
         return done
@@ -139,7 +141,7 @@ class EnergyPredictor:
         if not made or self.waiting_for:
             return []
         features = self._features()
-        begin = self._seconds_seen - len(self._recent)
+        begin = self._seconds_seen - len(features)
         window = self.model.card.window
         # More than one only at the end of a trip.
         windows = np.stack([features[end - begin - window : end - begin] for end in made])
@@ -159,8 +161,12 @@ class EnergyPredictor:
         if "grade" in channels:
             width = round(GRADE_SMOOTHING_S / self.model.card.interval_s)
             channels["grade"] = centred_mean(channels["grade"], width)
-        begin = self._seconds_seen - len(self._recent)
-        return feature_columns(channels, self.model.card.features, begin=begin)
+        if self.model.card.terrain:
+            source = self.model.card.terrain["source"]
+            channels = dict(with_climb(Trip("", channels), source, self.model.field).channels)
+        enough = {name: values[-self._enough :] for name, values in channels.items()}
+        begin = self._seconds_seen - len(enough["speed_mps"])
+        return feature_columns(enough, self.model.card.features, begin=begin)
 
     def snapshot(self) -> str:
         """All that is known between two samples, as JSON."""

@@ -13,7 +13,7 @@ class RangeEstimate:
     `arrival` is the state of charge at the plan's end with its interval `arrival_low` to
     `arrival_high` (below 0: the plan is longer than the charge). `range_km` is how far the charge
     reaches in driving like the plan's, `remaining_km` what of it is left on arrival; both are
-    infinite where the plan takes no energy.
+    infinite where the plan takes no energy. `short_wh` is what the charge lacks for the plan.
     """
 
     energy_wh: float
@@ -26,6 +26,7 @@ class RangeEstimate:
     arrival_high: float
     range_km: float
     remaining_km: float
+    short_wh: float
 
     @property
     def reaches(self) -> bool:
@@ -65,4 +66,5 @@ def estimate_range(plan: TripPrediction, charge: float, capacity_wh: float) -> R
         arrival_high=after(low_wh),
         range_km=reach_km,
         remaining_km=max(reach_km - kilometres, 0.0),
+        short_wh=max(energy_wh - charge * capacity_wh, 0.0),
     )

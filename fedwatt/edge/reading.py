@@ -1,4 +1,7 @@
-"""A trip to predict: one of a vehicle's folder, or a CSV file with columns named as channels."""
+"""A trip to predict: one of a vehicle's folder, or a CSV file with columns named as channels.
+
+A file has a row for each second, rows at the times that it tells, or the points of a route.
+"""
 
 import csv
 from pathlib import Path
@@ -6,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from fedwatt.edge.interval import FloatArray
+from fedwatt.edge.route import route_trip
 from fedwatt.errors import DataError, unknown
 from fedwatt.fleet.trip import CHANNELS, INTERVAL_S, Trip
 from fedwatt.telemetry.order import in_order
@@ -17,15 +21,17 @@ TIME = "time_s"
 CLIMATE = ("ac_w", "heater_w")
 
 
-def read_trip(path: Path) -> tuple[Trip, str]:
+def read_trip(path: Path, *, route: bool = False) -> tuple[Trip, str]:
     """The trip and the name of its vehicle ("" for a file).
 
     FOLDER/NAME is the trip NAME of the vehicle in FOLDER. A CSV file has one row a second, or rows
-    at any times that its column `time_s` tells.
+    at any times that its column `time_s` tells; of a `route` it has one row for each point.
     """
     path = Path(path)
     if path.is_file():
-        return _from_csv(path), ""
+        return _from_csv(path, route), ""
+    if route:
+        raise DataError(f"There is no route '{path}'. Give a CSV file with a row for each point.")
     if (path.parent / "vehicle.json").is_file():
         from fedwatt.fleet.store import read_vehicle
 
@@ -44,7 +50,7 @@ def read_trip(path: Path) -> tuple[Trip, str]:
     )
 
 
-def _from_csv(path: Path) -> Trip:
+def _from_csv(path: Path, route: bool) -> Trip:
     columns = _columns(path)
     if "speed_mps" not in columns:
         raise DataError(f"{path} has no column speed_mps, without which there is no trip.")
@@ -52,6 +58,10 @@ def _from_csv(path: Path) -> Trip:
     for name in CLIMATE:
         columns.setdefault(name, np.full(len(columns["speed_mps"]), FALLBACKS[name]))
     time_s = columns.pop(TIME, None)
+    if route:
+        if time_s is not None:
+            raise DataError(f"{path} has a column {TIME}, but the points of a route have no times.")
+        return route_trip(path.stem, columns)
     if time_s is None:
         return Trip(path.stem, columns)
     parts, _ = in_order(RawTrip(path.stem, time_s, columns))

@@ -7,7 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwatt.edge.card import KEY, ModelCard
+from fedwatt.edge.hills import KEY as FIELD_KEY
+from fedwatt.edge.hills import field_from_text
 from fedwatt.errors import DataError
+from fedwatt.fleet.features import FEATURES
 
 try:
     import onnxruntime as ort
@@ -18,7 +21,7 @@ FloatArray = NDArray[np.float64]
 
 
 class EnergyModel:
-    """A model file: its card, and energies [batch] of windows [batch, window, features]."""
+    """A model file: its card, energies [batch] of windows [batch, window, features], its hills."""
 
     def __init__(self, path: str | Path, *, features: Sequence[str] | None = None) -> None:
         """Open `path`; with `features`, refuse a model that was trained on others."""
@@ -26,7 +29,8 @@ class EnergyModel:
         if not self.path.is_file():
             raise DataError(f"There is no model file '{path}'. 'fedwatt export' makes one.")
         self._session = _open(self.path)
-        text = self._session.get_modelmeta().custom_metadata_map.get(KEY)
+        notes = self._session.get_modelmeta().custom_metadata_map
+        text = notes.get(KEY)
         if text is None:
             raise DataError(
                 f"{path} is an ONNX model, but not one of fedwatt: it does not say which features "
@@ -35,7 +39,25 @@ class EnergyModel:
         self.card = ModelCard.from_json(text, str(path))
         if features is not None:
             self.card.refuse_other_features(features, str(path))
+        self.field = None
+        if self.card.terrain.get("source") == "field":
+            self.field = field_from_text(notes.get(FIELD_KEY, ""), self.card.terrain, str(path))
         self._type = np.float64 if self.card.output == "Wh" else np.float32
+
+    def refuse_unless_telemetry(self) -> None:
+        """Raise unless the model takes features that telemetry can be turned into, and gives Wh."""
+        if self.card.output != "Wh":
+            raise DataError(
+                f"{self.path} has no vehicle's scaling in it, so it cannot turn telemetry into Wh. "
+                "Export it with --vehicle FOLDER."
+            )
+        others = [name for name in self.card.features if name not in FEATURES]
+        if others:
+            raise DataError(
+                f"{self.path} is a model for other features ({', '.join(others)}), which this "
+                f"version of fedwatt cannot make. Install the version that exported it, "
+                f"{self.card.library}."
+            )
 
     def energy(self, windows: NDArray[np.floating]) -> FloatArray:
         """Energy of each window, Wh, or scaled for a model of scaled features; [batch]."""

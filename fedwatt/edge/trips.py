@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedwatt.edge.hills import with_climb
 from fedwatt.edge.interval import Calibration, FloatArray, Outcome
 from fedwatt.edge.session import EnergyModel
 from fedwatt.errors import DataError
@@ -18,6 +19,7 @@ SECONDS_PER_HOUR = 3600.0
 class TripPrediction:
     """A trip as a model sees it, [seconds] each unless said otherwise.
 
+    trip          with climb and descent where the model needs them
     windows_wh    energy of each window, [windows]; the first ends at second window - 1
     predicted_wh  energy of each second, the mean over the windows that cover it
     measured_wh   what left the pack, or None for a plan
@@ -52,15 +54,13 @@ class TripPrediction:
 def predict_trip(model: EnergyModel, trip: Trip, vehicle: str) -> TripPrediction:
     """The trip's windows, one ending each second, and what they add up to."""
     card = model.card
-    if card.output != "Wh":
-        raise DataError(
-            f"{model.path} has no vehicle's scaling in it, so it cannot turn a trip into Wh. "
-            "Export it with --vehicle FOLDER."
-        )
+    model.refuse_unless_telemetry()
     if trip.seconds < card.window:
         raise DataError(
             f"Trip '{trip.name}' lasts {trip.seconds} s; the model needs at least {card.window} s."
         )
+    if card.terrain and "speed_mps" in trip.channels:
+        trip = with_climb(trip, card.terrain["source"], model.field)
     for name in card.features:
         for channel in FEATURES[name].needs:
             if channel not in trip.channels:
@@ -68,7 +68,7 @@ def predict_trip(model: EnergyModel, trip: Trip, vehicle: str) -> TripPrediction
                     f"Trip '{trip.name}' has no {channel}, which the model needs for its feature "
                     f"'{name}'. Add the channel, or use a model that was trained without it."
                 )
-    series = trip_features(trip, card.features, vehicle)
+    series = trip_features(trip, card.features, vehicle or card.vehicle)
     windows_wh = model.energies(series, window_ends(trip.seconds, length=card.window))
     predicted_wh = energy_by_second(windows_wh, trip.seconds, card.window)
     calibration = Calibration.from_json(card.calibration)

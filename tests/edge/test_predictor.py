@@ -188,6 +188,7 @@ def test_memory_stays_what_it_is_after_the_first_minutes(model):
     drive(0, 600)
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
+    # The longest memory, that of a model with hills, is ten minutes.
     drive(600, 2600)
     grown = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fedwatt.edge.export import export
+from fedwatt.edge.hills import LOOK_AHEAD_S
 from fedwatt.edge.predictor import EnergyPredictor
 from fedwatt.edge.session import EnergyModel
 from fedwatt.edge.trips import predict_trip
@@ -18,33 +19,76 @@ from fedwatt.telemetry.spill import Spill
 from fedwatt.telemetry.stream import silent
 from fedwatt.telemetry.trips import split_trips
 from fedwatt.telemetry.ved import VedReader
+from fedwatt.terrain import TerrainSettings, learn
+from fedwatt.terrain.positions import trusted_positions
 
 from .toys import trained
 
+NUMBER = "443"
 
-@pytest.mark.parametrize("number", ["443"])
-def test_raw_trips_give_what_the_batch_pipeline_gives(number, ved_file, tmp_path):
+
+@pytest.fixture(scope="module")
+def real(ved_file, tmp_path_factory):
+    """A vehicle of VED as an import makes it, and the rows of its trips as they were recorded."""
     reader = VedReader([ved_file], ("ev", "phev-electric"), unlabelled=False)
-    spill = Spill(tmp_path, reader.columns)
+    spill = Spill(tmp_path_factory.mktemp("ved"), reader.columns)
     reader.read(spill, silent)
-    trips, _ = split_trips(spill.take(number), reader.columns, str)
+    trips, _ = split_trips(spill.take(NUMBER), reader.columns, str)
     raw = {trip.name: trip for trip in trips if not engine_reason(trip)}
     cleaning = Cleaning(maximum_standing_gap_s=31.0)
-    clean, _ = clean_vehicle(f"ved-{number}", raw.values(), cleaning)
-    vehicle = imported_vehicle(clean)
-    run = trained()
-    export(run, tmp_path / "m.onnx", vehicle=vehicle)
-    model = EnergyModel(tmp_path / "m.onnx")
+    clean, _ = clean_vehicle(f"ved-{NUMBER}", raw.values(), cleaning)
+    return imported_vehicle(clean), raw
+
+
+def trips_of_the_test(vehicle, run):
     splits = split_of_trips(vehicle, run.config.data)
     test = [trip for trip in vehicle.trips if splits.get(trip.name) == "test"]
     assert len(test) >= 4
-    for trip in test:
-        rows = raw[re.match(r"\d+", trip.name)[0]]
-        predictor = EnergyPredictor(model)
-        names = [name for name in predictor.channels if name in rows.channels]
-        made = []
-        for place, time_s in enumerate(rows.time_s.tolist()):
-            made += predictor.push(time_s, {n: float(rows.channels[n][place]) for n in names})
-        made += predictor.finish()
+    return test
+
+
+def streamed(model, rows):
+    predictor = EnergyPredictor(model)
+    names = [name for name in predictor.channels if name in rows.channels]
+    made = []
+    for place, time_s in enumerate(rows.time_s.tolist()):
+        made += predictor.push(time_s, {n: float(rows.channels[n][place]) for n in names})
+    made += predictor.finish()
+    return np.array([found.energy_wh for found in made])
+
+
+def test_raw_trips_give_what_the_batch_pipeline_gives(real, tmp_path):
+    vehicle, raw = real
+    run = trained()
+    export(run, tmp_path / "m.onnx", vehicle=vehicle)
+    model = EnergyModel(tmp_path / "m.onnx")
+    for trip in trips_of_the_test(vehicle, run):
+        made = streamed(model, raw[re.match(r"\d+", trip.name)[0]])
         wanted = predict_trip(model, trip, vehicle.name).windows_wh
-        assert np.array([found.energy_wh for found in made]) == pytest.approx(wanted, rel=1e-6)
+        assert made == pytest.approx(wanted, rel=1e-6)
+
+
+def test_with_learned_hills_too(real, tmp_path):
+    """Where a gap in the known ground is over within the look-ahead, the same to 1e-6."""
+    vehicle, raw = real
+    run = trained(features="base, terrain")
+    settings = TerrainSettings(minimum_vehicles=1, private=False)
+    field = learn([vehicle], settings, run.config.data).shared
+    assert field.nodes > 500
+    export(run, tmp_path / "m.onnx", vehicle=vehicle, field=field)
+    model = EnergyModel(tmp_path / "m.onnx")
+    compared = 0
+    for trip in trips_of_the_test(vehicle, run):
+        made = streamed(model, raw[re.match(r"\d+", trip.name)[0]])
+        wanted = predict_trip(model, trip, vehicle.name)
+        latitude, longitude, trusted = trusted_positions(trip)
+        known = np.flatnonzero(trusted & np.isfinite(field.read(latitude, longitude)[0]))
+        ends = np.arange(59, trip.seconds)
+        following = np.searchsorted(known, ends)
+        over = np.append(known, -1)[following]  # -1: no more known ground, and so level for good
+        settled = over <= ends + LOOK_AHEAD_S
+        assert made[settled] == pytest.approx(wanted.windows_wh[settled], rel=1e-6)
+        assert np.isfinite(made).all() and len(made) == len(ends)
+        climbs = wanted.trip.channels["climb_m"].sum()
+        compared += int(settled.sum()) if climbs > 1 else 0
+    assert compared > 500

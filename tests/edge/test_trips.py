@@ -122,7 +122,7 @@ def test_the_page_is_self_contained_and_says_the_numbers(model, vehicle):
 
 def test_the_headline_has_both_signs():
     found = planned(1000.0)
-    assert headline(found) == "1,000 Wh predicted for 10.0 km"
+    assert headline(found) == "1,000\u00a0Wh predicted for 10.0\u00a0km"
     for measured, said in ((800.0, "25% more"), (1250.0, "20% less"), (1001.0, "as measured")):
         known = TripPrediction(
             found.trip,
@@ -134,6 +134,14 @@ def test_the_headline_has_both_signs():
             0.9,
         )
         assert headline(known).split(", ", 2)[-1].startswith(said)
+
+
+def test_the_headline_of_a_plan_says_what_is_left():
+    found = planned(1000.0)
+    enough, short = (estimate_range(found, charge, 10_000) for charge in (0.5, 0.05))
+    assert headline(found, enough).endswith(", 40% of charge left")
+    assert headline(found, short).endswith("but the charge ends after 5.0\u00a0km")
+    assert (enough.short_wh, short.short_wh) == (0.0, pytest.approx(500))
 
 
 def test_export_and_predict_from_the_command_line(vehicle, tmp_path, monkeypatch):

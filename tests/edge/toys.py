@@ -25,10 +25,10 @@ def trained(backbone: str = "mlp", **data: object) -> TrainedModel:
     return TrainedModel(parts, config, "fedavg", 1)
 
 
-def run_folder(folder: Path, backbone: str = "mlp") -> Path:
+def run_folder(folder: Path, backbone: str = "mlp", **data: object) -> Path:
     """A finished run as `fedwatt export` finds it."""
-    model = trained(backbone)
-    layout = get_model(backbone, window=60, features=8)
+    model = trained(backbone, **data)
+    layout = get_model(backbone, window=60, features=len(model.config.data.columns))
     weights = layout.initial(generator(0, "edge", backbone)).float()
     tensors = {
         f"fedavg/{which}/seed-1/{name}": part.clone()

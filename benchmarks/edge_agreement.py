@@ -1,0 +1,80 @@
+"""How far onnxruntime is from PyTorch on every test window of a fleet."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedwatt.edge.card import ModelCard
+from fedwatt.edge.export import TrainedModel, export
+from fedwatt.edge.graph import build
+from fedwatt.edge.session import EnergyModel
+from fedwatt.fleet import Client, Fleet, Vehicle
+from fedwatt.fleet.features import trip_features
+from fedwatt.models import Model, get_model
+
+
+def agreement(
+    run: TrainedModel,
+    weights: torch.Tensor,
+    fleet: Fleet,
+    vehicles: dict[str, Vehicle],
+    folder: Path,
+) -> dict[str, Any]:
+    """Largest relative difference of the scaled form and of the one with each vehicle's scaling.
+
+    Relative to the prediction or, where that is smaller, to one standard deviation of the label.
+    """
+    backbone = run.config.model.name
+    model = get_model(backbone, window=fleet.window, features=len(fleet.features))
+    file = folder / "model.onnx"
+    plain_card = export(run, file)
+    plain = EnergyModel(file, features=fleet.features)
+    worst = {"scaled features": 0.0, "physical features": 0.0}
+    windows, squares = 0, []
+    for client in fleet.clients:
+        ends = client.ends["test"]
+        reference = torch_predictions(model, weights, client)
+        gap = np.abs(plain.energies(client.series, ends) - reference)
+        relative = gap / np.maximum(np.abs(reference), 1.0)
+        worst["scaled features"] = max(worst["scaled features"], float(relative.max()))
+        own = with_scaling(run, plain_card, client, file)
+        wh = client.energy_wh(reference)
+        got = own.energies(physical(vehicles[client.name], fleet), ends)
+        relative = np.abs(got - wh) / np.maximum(np.abs(wh), client.label_scale_wh)
+        worst["physical features"] = max(worst["physical features"], float(relative.max()))
+        windows += len(ends)
+        squares.append(np.mean((wh - client.energy_wh(client.labels["test"])) ** 2))
+    rmse_wh = float(np.mean(np.sqrt(squares)))
+    return {"windows": windows, "rmse_wh": rmse_wh, "worst_relative": worst}
+
+
+def with_scaling(run: TrainedModel, card: ModelCard, client: Client, file: Path) -> EnergyModel:
+    """The model from physical features to Wh; error bars do not matter here."""
+    made = build(
+        card.backbone,
+        run.weights,
+        ModelCard(**{**vars(card), "output": "Wh"}),
+        scaler=client.scaler,
+        label_center_wh=client.label_center_wh,
+        label_scale_wh=client.label_scale_wh,
+    )
+    file.write_bytes(made.SerializeToString())
+    return EnergyModel(file)
+
+
+def physical(vehicle: Vehicle, fleet: Fleet) -> np.ndarray:
+    """Unscaled features in the rows of the client's series, [seconds, features]."""
+    usable = [trip for trip in vehicle.trips if trip.seconds >= fleet.window]
+    return np.concatenate([trip_features(trip, fleet.features, vehicle.name) for trip in usable])
+
+
+def torch_predictions(model: Model, weights: torch.Tensor, client: Client) -> np.ndarray:
+    ends = client.ends["test"]
+    found = []
+    with torch.inference_mode():
+        for some in np.array_split(ends, max(1, len(ends) // 512)):
+            rows = some[:, None] + np.arange(1 - client.window, 1)
+            found.append(model.predict(weights, torch.from_numpy(client.series[rows])).numpy())
+    return np.concatenate(found).astype(float)

@@ -1,0 +1,110 @@
+"""Raw VED test trips, fed sample by sample, against the batch pipeline."""
+
+import math
+import re
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from fedwatt.edge.hills import LOOK_AHEAD_S
+from fedwatt.edge.predictor import EnergyPredictor
+from fedwatt.edge.session import EnergyModel
+from fedwatt.edge.trips import predict_trip
+from fedwatt.fleet import DataSettings, Trip, Vehicle
+from fedwatt.fleet.client import split_of_trips
+from fedwatt.fleet.windows import window_ends, window_energy
+from fedwatt.telemetry.records import RawTrip
+from fedwatt.telemetry.spill import Spill
+from fedwatt.telemetry.stream import silent
+from fedwatt.telemetry.trips import split_trips
+from fedwatt.telemetry.ved import VedReader
+from fedwatt.terrain.positions import trusted_positions
+
+
+def stream(
+    file: Path,
+    powertrain: tuple[str, ...],
+    models: dict[str, EnergyModel],
+    vehicles: dict[str, Vehicle],
+    settings: DataSettings,
+) -> dict[str, Any]:
+    """Of each vehicle: trips, windows, differences in Wh, and both ways' RMSE.
+
+    With hills a gap in the known ground may still be open when a window is due. `settled` windows
+    are those without such a gap; there the two have to be the same.
+    """
+    raw = raw_trips(file, powertrain, [name.partition("-")[2] for name in vehicles])
+    found = {}
+    for name, vehicle in vehicles.items():
+        splits = split_of_trips(vehicle, settings)
+        test = [trip for trip in vehicle.trips if splits.get(trip.name) == "test"]
+        gaps, settled, errors = [], [], []
+        for trip in test:
+            source = re.match(r"\d+", trip.name)
+            assert source is not None
+            batch = predict_trip(models[name], trip, name).windows_wh
+            parts = streamed(EnergyPredictor(models[name]), raw[name][source[0]])
+            same = [part for part in parts if len(part) == len(batch)]
+            made = min(same, key=lambda part: float(np.abs(part - batch).max()), default=None)
+            made = np.full(len(batch), math.inf) if made is None else made
+            measured = window_energy(trip.channels["energy_wh"], window_ends(trip.seconds))
+            gaps.append(np.abs(made - batch))
+            settled.append(settled_windows(models[name], trip))
+            errors.append(np.stack([made - measured, batch - measured]))
+        gap, sure = np.concatenate(gaps), np.concatenate(settled)
+        squares = np.mean(np.concatenate(errors, axis=1) ** 2, axis=1)
+        found[name] = {
+            "trips": len(test),
+            "windows": len(gap),
+            "settled": int(sure.sum()),
+            "worst_wh": float(gap[sure].max()),
+            "worst_open_wh": float(gap[~sure].max(initial=0.0)),
+            "rmse_stream_wh": math.sqrt(squares[0]),
+            "rmse_batch_wh": math.sqrt(squares[1]),
+        }
+    return found
+
+
+def settled_windows(model: EnergyModel, trip: Trip) -> np.ndarray:
+    """Windows whose last gap in the known ground is over within the look-ahead, [windows]."""
+    ends = window_ends(trip.seconds)
+    if model.field is None:
+        return np.ones(len(ends), dtype=bool)
+    latitude, longitude, trusted = trusted_positions(trip)
+    known = np.flatnonzero(trusted & np.isfinite(model.field.read(latitude, longitude)[0]))
+    # After the last known second the road is level, in the batch pipeline, too.
+    following = np.append(known, -1)[np.searchsorted(known, ends)]
+    return following <= ends + LOOK_AHEAD_S
+
+
+def raw_trips(
+    file: Path, powertrain: tuple[str, ...], numbers: list[str]
+) -> dict[str, dict[str, RawTrip]]:
+    """Rows of every trip as VED has them, in schema units, uncleaned."""
+    reader = VedReader([file], powertrain, unlabelled=False)
+    found = {}
+    with TemporaryDirectory() as folder:
+        spill = Spill(Path(folder), reader.columns)
+        reader.read(spill, silent)
+        for number in numbers:
+            trips, _ = split_trips(spill.take(number), reader.columns, str)
+            found[f"ved-{number}"] = {trip.name: trip for trip in trips}
+    return found
+
+
+def streamed(predictor: EnergyPredictor, trip: RawTrip) -> list[np.ndarray]:
+    """Window energies of each part that the stream makes of a raw trip."""
+    channels = [name for name in predictor.channels if name in trip.channels]
+    columns = [trip.channels[name].tolist() for name in channels]
+    made = []
+    for time_s, *values in zip(trip.time_s.tolist(), *columns, strict=True):
+        made += predictor.push(time_s, dict(zip(channels, values, strict=True)))
+    made += predictor.finish()
+    parts: list[list[float]] = []
+    for prediction in made:
+        if prediction.second == predictor.model.card.window:
+            parts.append([])
+        parts[-1].append(prediction.energy_wh)
+    return [np.array(part) for part in parts]

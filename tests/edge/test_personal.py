@@ -1,0 +1,88 @@
+"""A vehicle's own model and its hills, from a run folder to a file on board."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedwatt.edge.export import export, personal, read_trained
+from fedwatt.edge.ground import field_for
+from fedwatt.edge.session import EnergyModel
+from fedwatt.edge.trips import outcome
+from fedwatt.errors import RunError, SettingError
+from fedwatt.fleet.client import split_of_trips
+from fedwatt.fleet.store import read_vehicle, write_fleet
+from fedwatt.fleet.synthetic import synthetic_vehicles
+from fedwatt.runs import execute, from_toml
+from fedwatt.runs.tables import read_table
+from tests.runs.test_execute import Silent
+
+CONFIG = """
+seeds = [1]
+device = "cpu"
+[fleet]
+data = "FLEET"
+[data]
+features = "speed, terrain"
+window = 10
+stride = 20
+evaluation_stride = 1
+[terrain]
+minimum_vehicles = 2
+refresh_every = 1
+[personal]
+enabled = true
+rates = [0.03]
+steps = [50]
+[model]
+hidden = [4, 2]
+[training]
+rounds = 2
+participation = 1.0
+[[method]]
+name = "fedavg"
+"""
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("personal fleet") / "town"
+    write_fleet(path, synthetic_vehicles(3, trips=14), "a small town")
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, fleet) -> Path:
+    out = tmp_path_factory.mktemp("personal run") / "out"
+    execute(from_toml(CONFIG.replace("FLEET", str(fleet))), out, Silent())
+    return out
+
+
+def test_a_personal_model_on_board_has_the_error_the_run_states(run, fleet, tmp_path):
+    """Personal weights, refreshed hills and private ground: what left the run is what it judged."""
+    trained = read_trained(run)
+    vehicle = read_vehicle(fleet / "car-001")
+    own = personal(trained, run, vehicle)
+    assert any((own.weights[name] != trained.weights[name]).any() for name in own.weights)
+    field = field_for(own, run, vehicle.name)
+    export(own, tmp_path / "own.onnx", vehicle=vehicle, field=field)
+    model = EnergyModel(tmp_path / "own.onnx")
+    split = split_of_trips(vehicle, trained.config.data)
+    seen = [outcome(model, t, vehicle.name) for t in vehicle.trips if split.get(t.name) == "test"]
+    errors = np.concatenate([found.windows_wh - found.measured_wh for found in seen])
+    (stated,) = (
+        row["rmse"]
+        for row in read_table(run, "vehicles").to_pylist()
+        if (row["vehicle"], row["model"], row["stratum"]) == ("car-001", "personal", "all")
+    )
+    # float32 sums in another order
+    assert np.sqrt(np.mean(errors**2)) == pytest.approx(stated, rel=1e-4)
+
+
+def test_a_personal_model_needs_its_vehicle_and_a_run_that_made_it(run, fleet):
+    trained = read_trained(run)
+    with pytest.raises(SettingError, match="give its folder with --vehicle"):
+        personal(trained, run, None)
+    (stranger, *_) = synthetic_vehicles(1, seed=9, trips=4, kind="bus")
+    with pytest.raises(RunError, match="no personal model of 'bus-001'"):
+        personal(trained, run, stranger)
