@@ -19,6 +19,10 @@ def generator(seed: int, purpose: str, *keys: int | str) -> np.random.Generator:
     >>> bool((a == b).all())
     True
     """
+    return np.random.Generator(np.random.Philox(key=key_of(seed, purpose, *keys)))
+
+
+def key_of(seed: int, purpose: str, *keys: int | str) -> int:
+    """128 bits that stand for (seed, purpose, keys)."""
     text = "\x1f".join(f"{type(key).__name__}:{key}" for key in (seed, purpose, *keys))
-    digest = blake2b(text.encode(), digest_size=16).digest()
-    return np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little")))
+    return int.from_bytes(blake2b(text.encode(), digest_size=16).digest(), "little")

@@ -2,9 +2,19 @@
 
 A vehicle goes through its windows in a fresh random order each epoch, B at a time; the last batch
 of an epoch may be short. Asked for more steps than an epoch has, it starts the next epoch.
+
+An order is where the windows come when sorted by a mix of their number i and a key,
+
+    x = key + i · 0x9E3779B97F4A7C15,   x ← (x ⊕ x≫30) · 0xBF58476D1CE4E5B9,
+    x ← (x ⊕ x≫27) · 0x94D049BB133111EB,   x ← x ⊕ x≫31        (all modulo 2⁶⁴)
+
+(Steele, Lea and Flood's SplitMix64). It maps 64 bits one to one, so no two windows tie, and whole
+numbers come out the same on every device: a GPU draws its own batches, and they are the CPU's.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import torch
@@ -12,62 +22,141 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedwatt.federation.pool import Pool, Windows
-from fedwatt.randomness import generator
+from fedwatt.randomness import key_of
+
+GOLDEN: Final = 0x9E3779B97F4A7C15
+MIXES: Final = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
+LAST_SHIFT: Final = 31
 
 
-def batch_order(
-    seed: int, round: int, vehicle: str, *, windows: int, steps: int, batch: int
-) -> NDArray[np.int64]:
-    """Window numbers [steps, batch] of a vehicle; -1 where a batch is short.
+@dataclass(frozen=True)
+class Draw:
+    """The batches of a vehicle in a round, from step `begin` to step `end`."""
 
-    >>> order = batch_order(1, 0, "car-001", windows=5, steps=4, batch=2)
-    >>> order.shape, sorted(order[:3].ravel().tolist())  # an epoch is 3 steps, its last one short
-    ((4, 2), [-1, 0, 1, 2, 3, 4])
-    """
-    per_epoch = -(-windows // batch)
-    order = np.full((-(-steps // per_epoch), per_epoch * batch), -1, dtype=np.int64)
-    for epoch, row in enumerate(order):
-        rng = generator(seed, "batches", round, vehicle, epoch)
-        row[:windows] = rng.permutation(windows)
-    return order.reshape(-1, batch)[:steps]
+    seed: int
+    round: int
+    vehicle: str
+    windows: int
+    """n_k"""
+    end: int
+    batch: int
+    """B"""
+    begin: int = 0
+
+    @property
+    def per_epoch(self) -> int:
+        """Steps of an epoch."""
+        return -(-self.windows // self.batch)
+
+    def key(self, epoch: int) -> int:
+        """64 bits that stand for an epoch's order."""
+        return key_of(self.seed, "batches", self.round, self.vehicle, epoch) % 2**64
+
+    def order(self) -> NDArray[np.int32]:
+        """Window numbers [end - begin, batch]; -1 where a batch is short.
+
+        >>> order = Draw(1, 0, "car-001", windows=5, end=4, batch=2).order()
+        >>> order.shape, sorted(order[:3].ravel().tolist())  # an epoch is 3 steps, the last short
+        ((4, 2), [-1, 0, 1, 2, 3, 4])
+        """
+        epochs = range(self.begin // self.per_epoch, -(-self.end // self.per_epoch))
+        order = np.full((len(epochs), self.per_epoch * self.batch), -1, dtype=np.int32)
+        for epoch, row in zip(epochs, order, strict=True):
+            row[: self.windows] = np.argsort(mixed(self.key(epoch), self.windows))
+        skipped = epochs.start * self.per_epoch
+        return order.reshape(-1, self.batch)[self.begin - skipped : self.end - skipped]
+
+
+def mixed(key: int, windows: int) -> NDArray[np.int64]:
+    """What windows 0 to `windows` - 1 are sorted by."""
+    x = np.arange(windows, dtype=np.uint64) * np.uint64(GOLDEN) + np.uint64(key)
+    for shift, factor in MIXES:
+        x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor)
+    return (x ^ (x >> np.uint64(LAST_SHIFT))).view(np.int64)
 
 
 @dataclass(frozen=True)
 class StackedBatches:
-    """The batches of P vehicles, sorted so that those with more steps come first."""
+    """The batches of P vehicles, sorted so that those with more steps come first.
+
+    Step by step, so that what the vehicles at work need in a step lies side by side.
+    """
 
     pool: Pool
-    windows: Windows
-    order: Tensor
-    """Window numbers in the pool [P, steps, batch]; padding repeats window 0."""
+    starts: Tensor
+    """First second of each window in the pooled series [steps, P, batch]; padding repeats one."""
+    labels: Tensor
+    """[steps, P, batch]"""
     share: Tensor
-    """Weight of each window in its batch's mean [P, steps, batch]; 0 on padding."""
+    """Weight of each window in its batch's mean [steps, P, batch]; 0 on padding."""
 
     def at(self, step: int, active: int) -> tuple[Tensor, Tensor, Tensor]:
         """(windows [A, batch, window, features], labels, shares) of the first `active` vehicles."""
-        index = self.order[:active, step]
         return (
-            self.pool.gather(self.windows.starts[index]),
-            self.windows.labels[index],
-            self.share[:active, step],
+            self.pool.gather(self.starts[step, :active]),
+            self.labels[step, :active],
+            self.share[step, :active],
         )
 
 
 def stack_batches(
-    pool: Pool, windows: Windows, vehicles: list[int], orders: list[NDArray[np.int64]]
+    pool: Pool, windows: Windows, vehicles: Sequence[int], draws: Sequence[Draw]
 ) -> StackedBatches:
-    """Batches of a stack from each vehicle's own `batch_order`, the longest first."""
-    steps, batch = orders[0].shape
-    stacked = np.full((len(orders), steps, batch), -1, dtype=np.int64)
-    for row, order in zip(stacked, orders, strict=True):
-        row[: len(order)] = order
-    valid = stacked >= 0
-    share = valid / np.maximum(valid.sum(axis=-1, keepdims=True), 1)
-    first = windows.offsets[vehicles][:, None, None]
+    """Batches of a stack, those with the most steps first; drawn where the pool is."""
     device, dtype = pool.series.device, pool.series.dtype
+    chosen = orders_on(device, draws) if device.type == "cuda" else stacked_orders(draws)
+    valid = chosen >= 0
+    first = torch.from_numpy(windows.offsets[list(vehicles)]).to(device)[:, None]
+    chosen = torch.where(valid, chosen + first, 0)
+    size = valid.sum(dim=-1, keepdim=True).clamp(min=1)
     return StackedBatches(
-        pool,
-        windows,
-        torch.from_numpy(np.where(valid, stacked + first, 0)).to(device),
-        torch.from_numpy(share).to(device, dtype),
+        pool, windows.starts[chosen], windows.labels[chosen], valid.to(dtype) / size.to(dtype)
     )
+
+
+def stacked_orders(draws: Sequence[Draw]) -> Tensor:
+    """All vehicles' orders, [steps, P, batch]; -1 where a batch is short or a vehicle is done."""
+    steps, batch = draws[0].end - draws[0].begin, draws[0].batch
+    stacked = np.full((steps, len(draws), batch), -1, dtype=np.int32)
+    for row, draw in enumerate(draws):
+        stacked[: draw.end - draw.begin, row] = draw.order()
+    return torch.from_numpy(stacked)
+
+
+def orders_on(device: torch.device, draws: Sequence[Draw]) -> Tensor:
+    """`stacked_orders`, drawn on `device`: one sort for all vehicles and epochs."""
+    steps, batch = draws[0].end - draws[0].begin, draws[0].batch
+    epochs = [
+        (row, epoch, _signed(draw.key(epoch)))
+        for row, draw in enumerate(draws)
+        for epoch in range(draw.begin // draw.per_epoch, -(-draw.end // draw.per_epoch))
+    ]
+    row, epoch, key = torch.tensor(epochs, device=device).T
+    about = torch.tensor([(d.windows, d.per_epoch, d.begin, d.end) for d in draws], device=device)
+    windows, per_epoch, begin, end = about[row].T[..., None]  # each [epochs of all, 1]
+    number = torch.arange(max(draw.windows for draw in draws), device=device)
+    x = number * _signed(GOLDEN) + key[:, None]
+    for shift, factor in MIXES:
+        x = (x ^ _shifted(x, shift)) * _signed(factor)
+    x = x ^ _shifted(x, LAST_SHIFT)
+    # Numbers that a smaller vehicle does not have are sorted to the end; a window that shares the
+    # largest key with them comes before them, because its number is smaller.
+    order = x.masked_fill(number >= windows, torch.iinfo(torch.int64).max).argsort(stable=True)
+    step = epoch[:, None] * per_epoch + number // batch
+    known = (number < windows) & (step >= begin) & (step < end)
+    stacked = torch.full((steps, len(draws), batch), -1, dtype=torch.int64, device=device)
+    # Everything else goes to a step that is cut off, so that nothing waits to count what is known.
+    place = torch.where(known, step - begin, steps)
+    roomy = torch.cat([stacked, stacked[:1]])
+    roomy[place, row[:, None].expand_as(place), (number % batch).expand_as(place)] = order
+    return roomy[:steps]
+
+
+def _signed(bits: int) -> int:
+    """64 bits as the signed number that PyTorch keeps them in."""
+    return bits - 2**64 if bits >= 2**63 else bits
+
+
+def _shifted(x: Tensor, by: int) -> Tensor:
+    """Bits of x moved right with zeros from the left; PyTorch would repeat the sign."""
+    return torch.bitwise_and(x >> by, 2 ** (64 - by) - 1)

@@ -141,7 +141,7 @@ class Buffered(Federation):
         for run in live:
             clock[run], flights[run], arrived = self._until_full(state, run, flights[run])
             for flight in arrived:
-                steps = self._steps(flight.vehicle) if self._counts(state, run, flight) else 0
+                steps = self._all_steps(flight.vehicle) if self._counts(state, run, flight) else 0
                 calls.append(Call(run, flight.vehicle, steps))
                 if steps:
                     versions[calls[-1]] = flight.version
@@ -187,7 +187,7 @@ class Buffered(Federation):
         """Vehicles that start at time `now` so that `concurrency` are at work."""
         seed, version = self.seeds[run], state.round
         available = self.population[state.available[run].numpy()]
-        candidates = [int(k) for k in available if int(k) not in known]
+        candidates = available[~np.isin(available, list(known))]
         count = min(self.concurrency - at_work, len(candidates))
         # The first draw of a model is that of a synchronous round, so the two can be compared.
         again = (draws,) if draws else ()
@@ -202,12 +202,12 @@ class Buffered(Federation):
         name = self.fleet.clients[vehicle].name
         normal = generator(self.seeds[run], "duration", version, name).standard_normal()
         return (
-            self._steps(vehicle)
+            self._all_steps(vehicle)
             / self._speed(run, vehicle)
             * exp(self.asynchronous.jitter * normal)
         )
 
-    def _steps(self, vehicle: int) -> int:
+    def _all_steps(self, vehicle: int) -> int:
         training = self.training
         return local_steps(
             self.pool.train.count(vehicle),

@@ -9,12 +9,33 @@ from torch import Tensor
 
 from fedwatt.federation.pool import Pool, Windows
 from fedwatt.federation.records import Row, error_columns
-from fedwatt.fleet import Client
+from fedwatt.fleet import Client, Fleet
 from fedwatt.metrics import ErrorSums
 from fedwatt.models import Model
+from fedwatt.randomness import generator
 
 CHUNK = 4096
 """Windows predicted at a time; bounds memory whatever the size of the fleet."""
+
+
+def evaluated_vehicles(fleet: Fleet, count: int) -> list[int]:
+    """Numbers of the vehicles that a round's errors are taken from, ascending; 0: all.
+
+    `count` of the vehicles that train, and as many of those held out where there are more. Every
+    name draws its own number, so all methods, seeds and rounds are judged on the same vehicles.
+    """
+    chosen: list[int] = []
+    for held_out in (False, True):
+        group = [k for k, client in enumerate(fleet.clients) if client.held_out == held_out]
+        if 0 < count < len(group):
+            seed = fleet.settings.split_seed
+            draw = {
+                k: generator(seed, "evaluated vehicles", fleet.clients[k].name).random()
+                for k in group
+            }
+            group = sorted(group, key=lambda k: draw[k])[:count]
+        chosen += group
+    return sorted(chosen)
 
 
 def predict(model: Model, weights: Tensor, pool: Pool, windows: Windows) -> NDArray[np.float64]:
@@ -25,6 +46,7 @@ def predict(model: Model, weights: Tensor, pool: Pool, windows: Windows) -> NDAr
             gathered = pool.gather(starts)
             for row, own in zip(rows, weights, strict=True):
                 row.append(model.predict(own, gathered))
+            pool.release()
     return torch.stack([torch.cat(row) for row in rows]).double().cpu().numpy()
 
 

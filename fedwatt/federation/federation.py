@@ -9,7 +9,7 @@ run can be stopped after any round and continued from its state bit for bit.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import nan
 from pathlib import Path
 
@@ -19,11 +19,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedwatt.errors import SettingError
-from fedwatt.federation.batches import batch_order, stack_batches
-from fedwatt.federation.evaluate import error_rows, predict, vehicle_errors
-from fedwatt.federation.local import accumulation, begin_round, finish_round, train_stack
-from fedwatt.federation.memory import new_table, pages_path
+from fedwatt.federation.batches import Draw
+from fedwatt.federation.evaluate import (
+    error_rows,
+    evaluated_vehicles,
+    predict,
+    vehicle_errors,
+)
+from fedwatt.federation.local import accumulation, begin_round, finish_round
+from fedwatt.federation.memory import Table, new_table, pages_path
 from fedwatt.federation.participation import (
+    BoolArray,
     device_speed,
     first_available,
     local_steps,
@@ -32,7 +38,7 @@ from fedwatt.federation.participation import (
     participant_count,
     participants,
 )
-from fedwatt.federation.pool import Pool, pool_fleet
+from fedwatt.federation.pool import Pool, Windows, pool_fleet
 from fedwatt.federation.records import (
     UNEVALUATED,
     UNTRAINED,
@@ -44,11 +50,12 @@ from fedwatt.federation.records import (
     training_columns,
 )
 from fedwatt.federation.settings import Availability, Training
+from fedwatt.federation.stack import Stack, train_together
 from fedwatt.federation.state import State
 from fedwatt.federation.work import Call, Work, enough, no_work, outcome_columns
 from fedwatt.fleet import Fleet
 from fedwatt.methods import Method, get
-from fedwatt.methods.rule import Batch, Start
+from fedwatt.methods.rule import Batch, Rows, Start
 from fedwatt.methods.schedule import scheduled
 from fedwatt.methods.server import Replies
 from fedwatt.metrics import Stopwatch
@@ -98,13 +105,31 @@ class Federation:
     @cached_property
     def pool(self) -> Pool:
         """The fleet's series on the device."""
-        dtype = getattr(torch, self.training.precision)
-        return pool_fleet(self.fleet, device=self.device, dtype=dtype)
+        return pool_fleet(self.fleet, device=self.device, dtype=self.dtype)
+
+    def share_pool(self, other: "Federation") -> None:
+        """Work on the series that another federation of the same fleet has on the device."""
+        self.__dict__["pool"] = other.pool
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of models and series."""
+        dtype: torch.dtype = getattr(torch, self.training.precision)
+        return dtype
+
+    def windows(self, vehicle: int) -> int:
+        """n_k, the training windows of a vehicle."""
+        return len(self.fleet.clients[vehicle].ends["train"])
+
+    @property
+    def population_size(self) -> int:
+        """K, all vehicles that may train."""
+        return len(self.population)
 
     @cached_property
     def population_windows(self) -> float:
         """n, the training windows of all vehicles that may train."""
-        return float(sum(self.pool.train.count(int(k)) for k in self.population))
+        return float(sum(self.windows(int(k)) for k in self.population))
 
     def train(
         self,
@@ -131,27 +156,21 @@ class Federation:
     def start(self, method: Method) -> tuple[State, RoundRecord]:
         """Initial models, nothing remembered, and the record of round 0."""
         self.check(method)
-        runs, vehicles = len(self.seeds), len(self.fleet.clients)
-        dtype = self.pool.series.dtype
+        runs = len(self.seeds)
         model = self.model_for(method)
         initial = [model.initial(generator(seed, "initial model")) for seed in self.seeds]
-        weights = torch.stack(initial).to(self.device, dtype)
-        memory = {
-            name: new_table(_like(value, weights), runs, vehicles, pages_path(self.scratch, name))
-            for rule in method.local
-            for name, value in rule.memory(model).items()
-        }
+        weights = torch.stack(initial).to(self.device, self.dtype)
         server = {
             name: value.to(self.device).expand(runs, *value.shape).clone()
             for name, value in method.server.state(model).items()
         }
-        there = [first_available(s, len(self.population), self.availability) for s in self.seeds]
+        there = self._first_available()
         unknown = torch.full((runs,), torch.inf, dtype=torch.float64)
         state = State(
             round=0,
             weights=weights,
             server=server,
-            memory=memory,
+            memory=self._new_memory(method, weights),
             available=torch.from_numpy(np.stack(there)),
             diverged=torch.zeros(runs, dtype=torch.int64),
             best_weights=weights.clone(),
@@ -159,12 +178,15 @@ class Federation:
             best_validation=unknown,
             best_test=unknown.clone(),
         )
-        watch = self._stopwatch()
+        watch = self.stopwatch()
         with watch.section("evaluation"):
             evaluations = self.evaluate(state.weights)
         columns = [UNTRAINED | {"available": int(own.sum())} for own in there]
         state, rows = self._record(state, columns, dict(enumerate(evaluations)))
         return state, RoundRecord(rows, [], _seconds(watch))
+
+    def resume(self, history: History) -> None:
+        """Go on after the rounds in `history`; nothing to do where all vehicles are at hand."""
 
     def check(self, method: Method) -> None:
         """Refuse a method that cannot work on the terms of this federation."""
@@ -180,25 +202,37 @@ class Federation:
 
     def advance(self, method: Method, state: State) -> tuple[State, RoundRecord]:
         """One round of every run that is still finite."""
-        watch = self._stopwatch()
+        watch = self.stopwatch()
         live = [run for run in range(len(self.seeds)) if not state.diverged[run]]
         with watch.section("training"):
             state, calls, work = self._local_work(method, state, live, watch)
-            work = enough(work, method.replies_needed)
+        return self.conclude(method, state, calls, work, watch)
+
+    def conclude(
+        self,
+        method: Method,
+        state: State,
+        calls: Sequence[Call],
+        work: Work,
+        watch: Stopwatch,
+    ) -> tuple[State, RoundRecord]:
+        """The next models, made of what the vehicles brought home, and the record of the round."""
+        live = [run for run in range(len(self.seeds)) if not state.diverged[run]]
+        work = enough(work, method.replies_needed)
         with watch.section("aggregation"):
             after = self._aggregate(method, state, work)
         due = after.round % self.training.evaluate_every == 0 or after.round == self.training.rounds
         evaluations: dict[int, Evaluation] = {}
-        if due:
+        well = [run for run in live if not after.diverged[run]]
+        if due and well:
             with watch.section("evaluation"):
-                well = [run for run in live if not after.diverged[run]]
                 evaluations = dict(zip(well, self.evaluate(after.weights[well]), strict=True))
         clients = [
             {
                 "seed": self.seeds[call.run],
                 "round": after.round,
                 "vehicle": self.fleet.clients[call.vehicle].name,
-                "windows": self.pool.train.count(call.vehicle),
+                "windows": self.windows(call.vehicle),
                 **outcome,
             }
             for call, outcome in zip(calls, outcome_columns(calls, work), strict=True)
@@ -227,16 +261,30 @@ class Federation:
             model = rule.adapt(model)
         return model
 
+    @cached_property
+    def evaluated(self) -> list[int]:
+        """Numbers of the vehicles that `evaluate` looks at."""
+        return evaluated_vehicles(self.fleet, self.training.evaluate_vehicles)
+
+    @cached_property
+    def _evaluation_windows(self) -> tuple[Windows, Windows]:
+        """(validation, test) windows of the vehicles that are evaluated."""
+        pool = self.pool
+        if len(self.evaluated) == len(self.fleet.clients):
+            return pool.validation, pool.test
+        return pool.validation.of(self.evaluated), pool.test.of(self.evaluated)
+
     def evaluate(self, weights: Tensor) -> list[Evaluation]:
-        """Errors of R models, `weights` [R, D], on every vehicle's validation and test windows."""
-        pool, clients = self.pool, self.fleet.clients
+        """Errors of R models, `weights` [R, D], on validation and test windows of vehicles."""
+        clients = [self.fleet.clients[k] for k in self.evaluated]
         weights = weights[:, : self.model.layout.size]
-        validation = predict(self.model, weights, pool, pool.validation)
-        test = predict(self.model, weights, pool, pool.test)
+        validation, test = self._evaluation_windows
+        validated = predict(self.model, weights, self.pool, validation)
+        tested = predict(self.model, weights, self.pool, test)
         return [
             Evaluation(
-                vehicle_errors(clients, "validation", pool.validation, validation[run]),
-                vehicle_errors(clients, "test", pool.test, test[run]),
+                vehicle_errors(clients, "validation", validation, validated[run]),
+                vehicle_errors(clients, "test", test, tested[run]),
             )
             for run in range(len(weights))
         ]
@@ -256,8 +304,13 @@ class Federation:
         self, method: Method, state: State, live: Sequence[int], watch: Stopwatch
     ) -> tuple[State, list[Call], Work]:
         """What happens between two models: (state before the next one, who was asked, replies)."""
-        calls = [call for run in live for call in self._calls(state, run)]
+        calls = self.calls(state)
         return state, calls, self._train(method, state, [c for c in calls if c.steps], watch)
+
+    def calls(self, state: State) -> list[Call]:
+        """Who is asked in the round that follows `state`, in all runs that are still finite."""
+        live = [run for run in range(len(self.seeds)) if not state.diverged[run]]
+        return [call for run in live for call in self._calls(state, run)]
 
     def _calls(self, state: State, run: int) -> list[Call]:
         """The participants of one run and how many steps each will take, in ascending order."""
@@ -266,33 +319,74 @@ class Federation:
         lost = lost_replies(seed, state.round, len(available), self.availability)
         calls = []
         called = participants(
-            seed, state.round, available, training.participation, sampling=training.sampling
+            self._calling_seed(run),
+            state.round,
+            available,
+            training.participation,
+            sampling=training.sampling,
         )
         for position in called:
             vehicle = int(self.population[position])
-            steps = local_steps(
-                self.pool.train.count(vehicle),
-                self._speed(run, vehicle),
-                epochs=training.epochs,
-                steps=training.steps,
-                batch=training.batch,
-                availability=self.availability,
-            )
+            steps = self._steps(run, vehicle)
             calls.append(Call(run, vehicle, 0 if lost[position] else steps))
         return calls
+
+    def _steps(self, run: int, vehicle: int) -> int:
+        """H_k of a vehicle in every round; 0 if it cannot finish any."""
+        return local_steps(
+            self.windows(vehicle),
+            self._speed(run, vehicle),
+            epochs=self.training.epochs,
+            steps=self.training.steps,
+            batch=self.training.batch,
+            availability=self.availability,
+        )
 
     def _speed(self, run: int, vehicle: int) -> float:
         return device_speed(self.seeds[run], self.fleet.clients[vehicle].name, self.availability)
 
+    def _first_available(self) -> list[BoolArray]:
+        """A_0 of every run, [K] each."""
+        vehicles = self.population_size
+        return [first_available(seed, vehicles, self.availability) for seed in self.seeds]
+
+    def _next_available(self, state: State) -> list[BoolArray]:
+        """A_{t+1} of every run, [K] each, after the round t of `state`."""
+        return [
+            next_available(seed, state.round + 1, own.numpy(), self.availability)
+            for seed, own in zip(self.seeds, state.available, strict=True)
+        ]
+
+    def _new_memory(self, method: Method, weights: Tensor) -> dict[str, Table]:
+        """What the vehicles remember before their first round."""
+        runs, vehicles = len(self.seeds), len(self.fleet.clients)
+        return {
+            name: new_table(_like(value, weights), runs, vehicles, pages_path(self.scratch, name))
+            for rule in method.local
+            for name, value in rule.memory(self.model_for(method)).items()
+        }
+
+    def _calling_seed(self, run: int) -> int:
+        """Of the draw of participants."""
+        return self.seeds[run]
+
+    def _server_generator(self, run: int, round: int) -> np.random.Generator:
+        """The server's own random numbers of a round."""
+        return generator(self.seeds[run], "server", round)
+
+    def _broadcast(self, method: Method, state: State) -> Rows:
+        """What the vehicles get besides the model, each [R, ...]."""
+        return method.server.broadcast(state.server)
+
     def _weight(self, vehicle: int) -> float:
         """What a vehicle's reply weighs in a mean: n_k."""
-        return self.pool.train.count(vehicle)
+        return self.windows(vehicle)
 
     def _filled(self, replies: int) -> float:
         """Share of the places for `replies` that they fill; a round has as many as come."""
         return 1.0
 
-    def _stopwatch(self) -> Stopwatch:
+    def stopwatch(self) -> Stopwatch:
         """One that waits for a GPU, which works on after it was told what to do."""
         return Stopwatch(torch.cuda.synchronize if self.device.type == "cuda" else None)
 
@@ -303,31 +397,38 @@ class Federation:
         """Local work of all `calls` in one stack."""
         if not calls:
             return no_work(state.weights)
+        stack = self.prepare(method, state, calls, watch)
+        (deltas,) = train_together(self.pool, [stack], watch)
+        return self.collect(method, stack, deltas)
+
+    def prepare(
+        self, method: Method, state: State, calls: Sequence[Call], watch: Stopwatch
+    ) -> Stack:
+        """All `calls` as one stack, up to its first step."""
         calls = sorted(calls, key=lambda call: (-call.steps, call.run, call.vehicle))
         runs, vehicles = [c.run for c in calls], [c.vehicle for c in calls]
         start = self._start(method, state, calls)
         memory = {name: table[runs, vehicles] for name, table in state.memory.items()}
         memory, plans = begin_round(method.local, memory, start, watch)
-        orders = [
-            batch_order(
+        draws = tuple(
+            Draw(
                 self.seeds[call.run],
                 state.round,
                 self.fleet.clients[call.vehicle].name,
-                windows=self.pool.train.count(call.vehicle),
-                steps=call.steps,
+                windows=self.windows(call.vehicle),
+                end=call.steps,
                 batch=self.training.batch,
             )
             for call in calls
-        ]
-        deltas = train_stack(
-            method.local,
-            plans,
-            start,
-            stack_batches(self.pool, self.pool.train, vehicles, orders),
-            [call.steps for call in calls],
-            watch,
         )
-        memory, uploads = finish_round(method.local, memory, plans, start, deltas)
+        tf32 = self.training.tf32
+        return Stack(tuple(calls), method.local, start, memory, tuple(plans), draws, tf32)
+
+    def collect(self, method: Method, stack: Stack, deltas: Tensor) -> Work:
+        """What the vehicles of a stack hand in after their last step, with Δ_k [P, D]."""
+        start, plans = stack.start, stack.plans
+        self.pool.release()
+        memory, uploads = finish_round(method.local, stack.memory, plans, start, deltas)
         for rule, plan in zip(method.local, plans, strict=True):
             deltas = rule.reply(deltas, plan)
         if method.server.normalises:
@@ -335,13 +436,14 @@ class Federation:
         columns = {
             name: rows.tolist() for plan in plans for name, rows in plan.items() if rows.dim() == 1
         }
-        columns["drift"] = deltas.double().norm(dim=-1).tolist()
-        finite = deltas.isfinite().all(dim=-1).cpu().numpy()
-        return Work(calls, deltas, finite, finite, memory, uploads, columns)
+        drift = deltas.double().norm(dim=-1)
+        columns["drift"] = drift.tolist()
+        # A norm in float64 is finite where all numbers are, and reading them again takes longer.
+        finite = drift.isfinite().cpu().numpy()
+        return Work(stack.calls, deltas, finite, finite, memory, uploads, columns)
 
     def _start(self, method: Method, state: State, calls: Sequence[Call]) -> Start:
         """The round as the stacked vehicles see it, with their own random draws for probing."""
-        drawn: dict[tuple[int, int], Tensor] = {}
         model = self.model_for(method)
 
         def probe_batch(row: int, size: int, purpose: str) -> Batch:
@@ -356,17 +458,13 @@ class Federation:
             return Batch(windows, self.pool.train.labels[index])
 
         def probe_directions(row: int, count: int) -> Tensor:
-            key = (calls[row].run, count)
-            if key not in drawn:
-                rng = generator(self.seeds[key[0]], "probe directions", state.round)
-                normal = rng.standard_normal((count, model.layout.size))
-                drawn[key] = torch.from_numpy(normal).to(self.device)
-            return drawn[key]
+            seed = self.seeds[calls[row].run]
+            return drawn_directions(seed, state.round, count, model.layout.size, self.device)
 
         runs = [call.run for call in calls]
         anchor = state.weights[runs]
-        sent = method.server.broadcast(state.server)
-        sizes = [self.pool.train.count(call.vehicle) for call in calls]
+        sent = self._broadcast(method, state)
+        sizes = [self.windows(call.vehicle) for call in calls]
         return Start(
             round=state.round,
             vehicles=tuple(self.fleet.clients[call.vehicle].name for call in calls),
@@ -374,7 +472,7 @@ class Federation:
             anchor=anchor,
             broadcast={name: _like(value, anchor)[runs] for name, value in sent.items()},
             steps=torch.tensor([call.steps for call in calls], device=self.device),
-            relative_size=self._float64(sizes) * (len(self.population) / self.population_windows),
+            relative_size=self._float64(sizes) * (self.population_size / self.population_windows),
             speed=self._float64([self._speed(call.run, call.vehicle) for call in calls]),
             model=model,
             loss=self.loss,
@@ -397,9 +495,9 @@ class Federation:
                     work.deltas[counted],
                     self._float64([self._weight(vehicle) for vehicle in vehicles]),
                     torch.tensor([work.calls[i].steps for i in counted], device=self.device),
-                    len(self.population),
+                    self.population_size,
                     self.population_windows,
-                    generator(self.seeds[run], "server", state.round),
+                    self._server_generator(run, state.round),
                     {name: rows[counted] for name, rows in work.uploads.items()},
                     self.training.participation,
                     self._filled(len(counted)),
@@ -414,10 +512,6 @@ class Federation:
                 # The last finite model is kept; the run itself ends here.
                 weights[run] = state.weights[run]
                 diverged[run] = state.round + 1
-        following = [
-            next_available(seed, state.round + 1, own.numpy(), self.availability)
-            for seed, own in zip(self.seeds, state.available, strict=True)
-        ]
         return replace(
             state,
             round=state.round + 1,
@@ -425,7 +519,7 @@ class Federation:
             memory=memory,
             server=server,
             diverged=diverged,
-            available=torch.from_numpy(np.stack(following)),
+            available=torch.from_numpy(np.stack(self._next_available(state))),
         )
 
     def _record(
@@ -436,8 +530,8 @@ class Federation:
         runs: Sequence[int] | None = None,
     ) -> tuple[State, list[Row]]:
         """Keep the best models so far and write a row for each run (of `runs`)."""
-        windows = [self.pool.train.count(k) for k in range(len(self.fleet.clients))]
-        held_out = [client.held_out for client in self.fleet.clients]
+        windows = [self.windows(k) for k in self.evaluated]
+        held_out = [self.fleet.clients[k].held_out for k in self.evaluated]
         diverged = state.diverged.clone()
         best_weights, best_round = state.best_weights.clone(), state.best_round.clone()
         best_validation, best_test = state.best_validation.clone(), state.best_test.clone()
@@ -473,6 +567,16 @@ class Federation:
             best_test=best_test,
         )
         return state, rows
+
+
+@lru_cache(maxsize=8)
+def drawn_directions(seed: int, round: int, count: int, size: int, device: torch.device) -> Tensor:
+    """Standard normal directions [count, size] of a round, float64; not to be written to.
+
+    They are common to all vehicles and methods, so those that train side by side share the draw.
+    """
+    normal = generator(seed, "probe directions", round).standard_normal((count, size))
+    return torch.from_numpy(normal).to(device)
 
 
 def resolve_device(name: str) -> torch.device:

@@ -1,18 +1,21 @@
 """The local work of one round, for a whole stack of vehicles at once.
 
 Vehicles are sorted by their number of steps, so those still at work are always the first rows of
-the stack: a finished vehicle drops out, and nobody does work that is not its own.
+the stack: a finished vehicle drops out, and nobody does work that is not its own. On a GPU the same
+steps are recorded and replayed: see `recorded`.
 """
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from fedwatt.federation.batches import StackedBatches
-from fedwatt.methods.rule import LocalRule, Rows, Start
+from fedwatt.methods.rule import LocalRule, Rows, Start, lifted
 from fedwatt.metrics import Stopwatch
+from fedwatt.models import Loss, Model
 from fedwatt.models.model import Parts
 
 
@@ -20,13 +23,15 @@ def train_stack(
     rules: Sequence[LocalRule],
     plans: Sequence[Rows],
     start: Start,
+    rate: float | Tensor,
     batches: StackedBatches,
     steps: Sequence[int],
     watch: Stopwatch,
 ) -> Tensor:
     """Δ_k = w_k - w_t of every vehicle, [P, D].
 
-    `steps` holds H_k in descending order; `plans` what each rule worked out in its `begin`.
+    `steps` holds H_k in descending order; `plans` what each rule worked out in its `begin`; `rate`
+    is η_t, or [P, 1] where it is not the same for all.
     """
     weights = start.anchor.clone()
     previous = weights.clone() if any(rule.looks_back for rule in rules) else None
@@ -34,51 +39,126 @@ def train_stack(
     for step in range(steps[0]):
         while steps[active - 1] <= step:
             active -= 1
-        here, anchor = weights[:active], start.anchor[:active]
-        own = [{name: rows[:active] for name, rows in plan.items()} for plan in plans]
-        windows, labels, share = batches.at(step, active)
-        if any(rule.shapes(plan) for rule, plan in zip(rules, own, strict=True)):
-            direction = shaped_gradient(rules, own, start, here, anchor, windows, labels, share)
+        here, before = turn(weights, previous, step)
+        here, anchor = here[:active], start.anchor[:active]
+        own = [first_rows(plan, active) for plan in plans]
+        if isinstance(rate, Tensor):
+            rules = [narrowed(rule, active) for rule in rules]
+        rates = rate[:active] if isinstance(rate, Tensor) else rate
+        task, batch = (start.model, start.loss), batches.at(step, active)
+        shaped = is_shaped(rules, own)
+        gradient = step_gradient(rules, own, task, here, anchor, batch, shaped=shaped)
+        before = before[:active] if before is not None else None
+        move(rules, own, gradient, here, before, anchor, rates, first=step == 0, watch=watch)
+    return final(weights, previous, steps) - start.anchor
+
+
+def turn(weights: Tensor, previous: Tensor | None, step: int) -> tuple[Tensor, Tensor | None]:
+    """(w_h, w_{h-1}): each step writes over the older of the two, so they change places."""
+    if previous is None or step % 2 == 0:
+        return weights, previous
+    return previous, weights
+
+
+def final(weights: Tensor, previous: Tensor | None, steps: Sequence[int]) -> Tensor:
+    """Each vehicle's weights after its last step, from wherever that step has put them."""
+    if previous is None:
+        return weights
+    odd = torch.tensor([count % 2 == 1 for count in steps], device=weights.device)
+    return torch.where(odd[:, None], previous, weights)
+
+
+def first_rows(rows: Rows, active: int) -> Rows:
+    """Views of the first `active` rows of all entries."""
+    return {name: values[:active] for name, values in rows.items()}
+
+
+def narrowed(rule: LocalRule, active: int) -> LocalRule:
+    """The rule for the first `active` rows, where some of its numbers are columns [P, 1]."""
+    columns = {name: value for name, value in vars(rule).items() if isinstance(value, Tensor)}
+    return lifted(rule, first_rows(columns, active))
+
+
+def is_shaped(rules: Sequence[LocalRule], plans: Sequence[Rows]) -> bool:
+    """Whether any rule has a say in the loss."""
+    return any(rule.shapes(plan) for rule, plan in zip(rules, plans, strict=True))
+
+
+def step_gradient(
+    rules: Sequence[LocalRule],
+    plans: Sequence[Rows],
+    task: tuple[Model, Loss],
+    weights: Tensor,
+    anchor: Tensor,
+    batch: tuple[Tensor, Tensor, Tensor],
+    *,
+    shaped: bool,
+) -> Tensor:
+    """Gradient [A, D] of the loss of one step; `batch` is (windows, labels, shares)."""
+    if shaped:
+        return shaped_gradient(rules, plans, task, weights, anchor, batch)
+    model, loss = task
+    windows, labels, share = batch
+    return model.gradient(weights, windows, labels, share, loss)
+
+
+def move(
+    rules: Sequence[LocalRule],
+    plans: Sequence[Rows],
+    gradient: Tensor,
+    weights: Tensor,
+    previous: Tensor | None,
+    anchor: Tensor,
+    rate: float | Tensor,
+    *,
+    first: bool,
+    watch: Stopwatch | None = None,
+) -> None:
+    """w_{h+1} = w_h - η u_h in place of w_{h-1}, or of w_h where no rule looks back.
+
+    `weights`, `previous` and `anchor` are [A, D]; `rate` is η or [A, 1].
+    """
+    direction = gradient
+    for rule, plan in zip(rules, plans, strict=True):
+        direction = rule.gradient(direction, weights, anchor, plan)
+    before = None if first else previous
+    for rule, plan in zip(rules, plans, strict=True):
+        with watch.section(rule.step_cost) if watch is not None else nullcontext():
+            direction = rule.direction(direction, weights, before, plan)
+    if isinstance(rate, Tensor):
+        if previous is None:
+            weights.addcmul_(direction, rate, value=-1)
         else:
-            direction = start.model.gradient(here, windows, labels, share, start.loss)
-        for rule, plan in zip(rules, own, strict=True):
-            direction = rule.gradient(direction, here, anchor, plan)
-        before = previous[:active] if previous is not None and step > 0 else None
-        for rule, plan in zip(rules, own, strict=True):
-            with watch.section(rule.step_cost):
-                direction = rule.direction(direction, here, before, plan)
-        if previous is not None:
-            previous[:active] = here
-        here.sub_(direction, alpha=start.rate)
-    return weights - start.anchor
+            previous.copy_(torch.addcmul(weights, direction, rate, value=-1))
+    else:
+        torch.sub(weights, direction, alpha=rate, out=weights if previous is None else previous)
 
 
 def shaped_gradient(
     rules: Sequence[LocalRule],
     plans: Sequence[Rows],
-    start: Start,
+    task: tuple[Model, Loss],
     weights: Tensor,
     anchor: Tensor,
-    windows: Tensor,
-    labels: Tensor,
-    share: Tensor,
+    batch: tuple[Tensor, Tensor, Tensor],
 ) -> Tensor:
     """Gradient [A, D] of a loss that rules have a say in, by plain autograd."""
+    (model, loss), (windows, labels, share) = task, batch
     choosing_first = sorted(
         zip(rules, plans, strict=True), key=lambda pair: not pair[0].chooses_prediction
     )
 
     def total(parts: Parts) -> Tensor:
-        representation = start.model.represent(parts, windows)
-        prediction = start.model.head(parts, representation)
+        representation = model.represent(parts, windows)
+        prediction = model.head(parts, representation)
         for rule, plan in choosing_first:
-            prediction = rule.prediction(prediction, start.model, parts, windows, plan)
-        loss = start.loss(prediction, labels)
+            prediction = rule.prediction(prediction, model, parts, windows, plan)
+        value = loss(prediction, labels)
         for rule, plan in zip(rules, plans, strict=True):
-            loss = loss + rule.penalty(representation, start.model, windows, anchor, plan)
-        return (share * loss).sum()
+            value = value + rule.penalty(representation, model, windows, anchor, plan)
+        return (share * value).sum()
 
-    return start.model.gradient_of(total, weights)
+    return model.gradient_of(total, weights)
 
 
 def finish_round(

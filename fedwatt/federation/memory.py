@@ -23,8 +23,10 @@ from torch import Tensor
 
 from fedwatt.errors import RunError
 
-DENSE_BYTES = 2**28
-"""Tables up to this size (256 MiB) are plain tensors [R, K, ...]."""
+DENSE_BYTES = 2**26
+"""Tables up to this size (64 MiB) are plain tensors [R, K, ...]: every round copies them."""
+DENSE_DEVICE_BYTES = 2**32
+"""The same on a GPU, where copying is fast and fetching rows from disk is slow (4 GiB)."""
 
 
 class Pages:
@@ -189,7 +191,8 @@ Table = Tensor | Paged
 
 def new_table(value: Tensor, runs: int, vehicles: int, path: Path | None) -> Table:
     """A table whose every row is `value`; in the file `path` if it would be large."""
-    if value.dim() == 0 or runs * vehicles * value.nbytes <= DENSE_BYTES:
+    limit = DENSE_BYTES if value.device.type == "cpu" else DENSE_DEVICE_BYTES
+    if value.dim() == 0 or runs * vehicles * value.nbytes <= limit:
         return value.expand(runs, vehicles, *value.shape).clone()
     nobody: list[list[Slot | None]] = [[None] * vehicles for _ in range(runs)]
     return Paged(Pages(value.nbytes, path), value.cpu(), nobody, value.device)

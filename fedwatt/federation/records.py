@@ -21,7 +21,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A global model's errors on every vehicle, [K] each."""
+    """A global model's errors on every vehicle that is evaluated."""
 
     validation: Sequence[ErrorSums]
     test: Sequence[ErrorSums]

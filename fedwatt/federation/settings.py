@@ -30,8 +30,12 @@ class Training:
     """η_t = η₀/√(t+1), or "constant"."""
     loss: str = "mse"
     precision: str = "float32"
+    tf32: bool = False
+    """Local steps' float32 products in TF32 on a GPU that has it: quicker, three digits."""
     evaluate_every: int = 1
     """Rounds between evaluations; the last round is always evaluated."""
+    evaluate_vehicles: int = 0
+    """Vehicles that a round's errors are taken from, always the same ones; 0: all."""
 
     def __post_init__(self) -> None:
         check(self, "rounds", self.rounds >= 1, "at least 1")
@@ -47,6 +51,7 @@ class Training:
         known = self.precision in ("float32", "float64")
         check(self, "precision", known, "'float32' or 'float64'")
         check(self, "evaluate_every", self.evaluate_every >= 1, "at least 1 round")
+        check(self, "evaluate_vehicles", self.evaluate_vehicles >= 0, "at least 0 (0: all)")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,8 +8,9 @@ vehicle alone, so a vehicle on the road builds the very same bytes as a simulati
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from hashlib import blake2b
 
 import numpy as np
@@ -17,9 +18,10 @@ from numpy.typing import NDArray
 
 from fedwatt.errors import DataError, check
 from fedwatt.fleet.features import feature_names, refuse_gaps, trip_features
+from fedwatt.fleet.paged import Mapped, gather_clients
 from fedwatt.fleet.reduction import principal_mix, selection_mix
 from fedwatt.fleet.scaling import SCALINGS, Scaler
-from fedwatt.fleet.split import SPLITS, held_out_vehicles, natural_key, split_trips
+from fedwatt.fleet.split import SPLITS, held_out_vehicles, split_trips
 from fedwatt.fleet.strata import STRATA
 from fedwatt.fleet.trip import FloatArray, Trip, Vehicle
 from fedwatt.fleet.windows import IntArray, window_ends, window_energy, window_means
@@ -131,6 +133,8 @@ class Fleet:
     clients: tuple[Client, ...]
     settings: DataSettings
     source: str
+    mapped: Mapped | None = None
+    """The files that the clients' arrays are in, where they are too much for memory."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -165,6 +169,10 @@ class Fleet:
 
     def data_hash(self) -> str:
         """Hex digest of everything a model is trained and judged on."""
+        return self._data_hash
+
+    @cached_property
+    def _data_hash(self) -> str:
         digest = blake2b(digest_size=16)
         for client in self.clients:
             about = [client.name, client.features, client.window, client.series.shape]
@@ -174,6 +182,8 @@ class Fleet:
             for split in SPLITS:
                 digest.update(client.ends[split].tobytes())
                 digest.update(client.labels[split].tobytes())
+            if self.mapped is not None:
+                self.mapped.release()
         return digest.hexdigest()
 
 
@@ -258,12 +268,25 @@ def _mix(
     return selection_mix(np.concatenate(means), np.concatenate(energy_wh), settings.selected)
 
 
-def build_fleet(vehicles: Iterable[Vehicle], settings: DataSettings, source: str) -> Fleet:
-    """Clients of all vehicles; consumes them one at a time, so telemetry need not fit in memory."""
-    clients = sorted(
-        (build_client(vehicle, settings) for vehicle in vehicles),
-        key=lambda client: natural_key(client.name),
-    )
+def build_fleet(
+    vehicles: Iterable[Vehicle],
+    settings: DataSettings,
+    source: str,
+    *,
+    on_vehicle: Callable[[int], None] | None = None,
+) -> Fleet:
+    """Clients of all vehicles; neither their telemetry nor their windows need fit in memory.
+
+    Consumes the vehicles one at a time and tells `on_vehicle` how many there are so far.
+    """
+
+    def built() -> Iterator[Client]:
+        for number, vehicle in enumerate(vehicles, start=1):
+            yield build_client(vehicle, settings)
+            if on_vehicle is not None:
+                on_vehicle(number)
+
+    clients, mapped = gather_clients(built())
     if not clients:
         raise DataError(f"The fleet '{source}' has no vehicles. Import or generate some first.")
     for name, times in Counter(client.name for client in clients).items():
@@ -279,7 +302,7 @@ def build_fleet(vehicles: Iterable[Vehicle], settings: DataSettings, source: str
         )
     never = held_out_vehicles([c.name for c in clients], settings.held_out, settings.split_seed)
     marked = tuple(replace(client, held_out=client.name in never) for client in clients)
-    return Fleet(marked, settings, source)
+    return Fleet(marked, settings, source, mapped)
 
 
 def _refuse_few(vehicle: Vehicle, usable: int, window: int) -> None:

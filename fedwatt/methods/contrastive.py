@@ -62,20 +62,18 @@ class Contrastive(LocalRule):
         return {"last_model": torch.zeros(model.layout.size), "seen": torch.tensor(False)}
 
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
-        """The last model of every vehicle that has one."""
+        """The last model of every vehicle that has one, if it is to count."""
         last = memory["last_model"].to(start.anchor.dtype)
-        return memory, {"last_model": last, "seen": memory["seen"]}
+        return memory, {"last_model": last, "seen": memory["seen"] & (self.contrast_weight > 0)}
 
     def shapes(self, plan: Rows) -> bool:
-        """Only where somebody has a last model and it is to count."""
-        return self.contrast_weight > 0 and bool(plan["seen"].any())
+        """Only where somebody has a last model."""
+        return bool(plan["seen"].any())
 
     def penalty(
         self, representation: Tensor, model: Model, windows: Tensor, anchor: Tensor, plan: Rows
     ) -> Tensor | float:
         """μ times the contrast, 0 for a vehicle that trains for the first time."""
-        if not self.shapes(plan):
-            return 0.0
         seen = plan["seen"]
         with torch.no_grad():
             z_global = model.represent(model.layout.split(anchor), windows)

@@ -30,12 +30,22 @@ class Costs:
 
 def costs(method: Method, model: Model, *, window: int, features: int) -> Costs:
     """Costs of `method` with `model` over windows of `window` samples of `features` numbers."""
-    base = model.layout.size
-    for rule in method.local:
-        model = rule.adapt(model)
-    size = model.layout.size
-    server = method.server.state(model)
+    adapted = _adapted(method, model)
+    server = method.server.state(adapted)
     sent = method.server.broadcast(server)
+    kept = sum(_numbers(rule.memory(adapted)) for rule in method.local)
+    up = handed_up(method, model, window=window, features=features)
+    size = adapted.layout.size
+    return Costs(
+        model.layout.size, size + _numbers(sent), size + _numbers(up), kept, _numbers(server)
+    )
+
+
+def handed_up(method: Method, model: Model, *, window: int, features: int) -> Rows:
+    """What a vehicle hands up besides its displacement, [1, ...] each."""
+    model = _adapted(method, model)
+    size = model.layout.size
+    sent = method.server.broadcast(method.server.state(model))
     start = Start(
         round=0,
         vehicles=("vehicle",),
@@ -53,14 +63,18 @@ def costs(method: Method, model: Model, *, window: int, features: int) -> Costs:
         probe_directions=lambda row, count: torch.ones(count, size, dtype=torch.float64),
         accumulation=torch.ones(1, dtype=torch.float64),
     )
-    kept, up = 0, size
+    uploads: Rows = {}
     for rule in method.local:
         memory = {name: value[None] for name, value in rule.memory(model).items()}
-        kept += _numbers(memory)
         memory, plan = rule.begin(memory, start)
-        _, handed_up = rule.finish(memory, plan, start, torch.zeros(1, size))
-        up += _numbers(handed_up)
-    return Costs(base, size + _numbers(sent), up, kept, _numbers(server))
+        uploads |= rule.finish(memory, plan, start, torch.zeros(1, size))[1]
+    return uploads
+
+
+def _adapted(method: Method, model: Model) -> Model:
+    for rule in method.local:
+        model = rule.adapt(model)
+    return model
 
 
 def _numbers(rows: Rows) -> int:

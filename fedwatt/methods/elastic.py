@@ -157,11 +157,8 @@ class Elastic(LocalRule):
         """Each vehicle's prediction at the exit of its window."""
         assert isinstance(model, ElasticModel)
         for block in range(len(model.blocks) - 1):
-            rows = (plan["front"] == block).nonzero().flatten()
-            if len(rows):
-                own = {name: parts[name][rows] for name in model.path(block)}
-                left = model.leave(block, own, windows[rows])
-                prediction = prediction.index_copy(0, rows, left)
+            left = model.leave(block, parts, windows)
+            prediction = torch.where(plan["front"][:, None] == block, left, prediction)
         return prediction
 
     def direction(

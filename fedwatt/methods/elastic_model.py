@@ -95,10 +95,12 @@ class ElasticModel(Model):
         gradient[..., :size] = self.base.gradient(own, windows, labels, share, loss)
         return gradient
 
-    def along(self, weights: Tensor, direction: Tensor, offsets: Tensor, windows: Tensor) -> Tensor:
+    def along(
+        self, weights: Tensor, directions: Tensor, offsets: Tensor, windows: Tensor
+    ) -> Tensor:
         """The model's own."""
         size = self.base.layout.size
-        return self.base.along(weights[:size], direction[:size], offsets, windows)
+        return self.base.along(weights[:size], directions[..., :size], offsets, windows)
 
     def path(self, block: int) -> list[str]:
         """Names of all tensors between the input and the exit after `block`."""

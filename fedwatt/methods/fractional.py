@@ -13,13 +13,14 @@ Compare it with FedAvg at a reduced rate.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from math import gamma, inf
 from typing import ClassVar
 
 from torch import Tensor
 
 from fedwatt.errors import SettingError, check
-from fedwatt.methods.rule import LocalRule, Rows, Start
+from fedwatt.methods.rule import InC, LocalRule, Rows, Start
 from fedwatt.methods.spectral import spectral_ratio
 
 
@@ -46,6 +47,7 @@ class Fractional(LocalRule):
     step_cost: ClassVar[str] = "preconditioner"
     looks_back: ClassVar[bool] = True
     linear: ClassVar[bool] = False
+    derived: ClassVar[tuple[str, ...]] = ("normaliser",)
 
     def __post_init__(self) -> None:
         check(self, "alpha", 0 < self.alpha <= 1, "in (0, 1]. Use 1 to switch the scaling off")
@@ -59,6 +61,11 @@ class Fractional(LocalRule):
         check(self, "epsilon_f", 0 < self.epsilon_f < inf, "above 0 and finite")
         known = self.order in ("gate-then-clip", "clip-then-gate")
         check(self, "order", known, "'gate-then-clip' or 'clip-then-gate'")
+
+    @cached_property
+    def normaliser(self) -> float:
+        """Γ(2-α)."""
+        return gamma(2 - self.alpha)
 
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
         """κ of the broadcast model, if it is to gate the steps."""
@@ -79,7 +86,7 @@ class Fractional(LocalRule):
         """p for the displacement w_h - w_{h-1}, both [..., D]; `kappa` is a number or [..., 1]."""
         # exp(log) is pow at twice the speed, and exactly 1 at α = 1.
         power = moved.abs().add_(self.delta).log_().mul_(1 - self.alpha).exp_()
-        p = power.div_(gamma(2 - self.alpha))
+        p = power.div_(self.normaliser)
         gate = 1 + self.beta_kappa * kappa
         if self.order == "clip-then-gate":
             return p.clamp(self.p_min, self.p_max) / gate
@@ -93,3 +100,20 @@ class Fractional(LocalRule):
             return gradient
         kappa = plan["kappa"][:, None] if "kappa" in plan else 0.0
         return gradient * self.scale(weights - previous, kappa)
+
+    def in_c(self, plan: Rows) -> InC:
+        """The same, with what divides p before the clip and after it as factors."""
+        gate = 1 + self.beta_kappa * plan["kappa"][:, None] if "kappa" in plan else 1.0
+        inside = gate if self.order == "gate-then-clip" else 1.0
+        return InC(
+            direction="g *= after * within(factor * power(fabsf(w - before) + delta, exponent),"
+            " low, high);",
+            numbers={
+                "delta": self.delta,
+                "exponent": 1 - self.alpha,
+                "factor": 1 / (self.normaliser * inside),
+                "low": self.p_min,
+                "high": self.p_max,
+                "after": inside / gate,
+            },
+        )

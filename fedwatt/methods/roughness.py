@@ -20,9 +20,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from fedwatt.cores import spread
 from fedwatt.errors import check
-from fedwatt.methods.proximal import pull, pull_accumulation
-from fedwatt.methods.rule import Batch, LocalRule, Rows, Start
+from fedwatt.methods.proximal import pull, pull_accumulation, pull_in_c
+from fedwatt.methods.rule import Batch, InC, LocalRule, Rows, Start
 from fedwatt.methods.schedule import SCHEDULES, scheduled
 from fedwatt.models import Loss, Model
 
@@ -38,9 +39,7 @@ def loss_slices(
     weights, directions = weights.double(), directions.double()
     windows, labels = batch.windows.double(), batch.labels.double()
     units = directions / directions.norm(dim=-1, keepdim=True)
-    return torch.stack(
-        [loss(model.along(weights, unit, offsets, windows), labels).mean(dim=-1) for unit in units]
-    )
+    return loss(model.along(weights, units, offsets, windows), labels).mean(dim=-1)
 
 
 def roughness_index(
@@ -125,29 +124,35 @@ class RoughnessProximal(LocalRule):
         last = memory["probed_in"]
         due = (last < 0) | (start.round - last >= self.probe_every)
         index = memory["roughness"].clone()
-        for row in due.nonzero().flatten().tolist():
-            index[row] = self.probe(start, row)
+        rows = due.nonzero().flatten().tolist()
+        probes = [
+            (
+                start.anchor[row],
+                start.probe_directions(row, self.directions),
+                start.probe_batch(row, self.probe_batch, "probe batch"),
+            )
+            for row in rows
+        ]
+
+        def probe(drawn: tuple[Tensor, Tensor, Batch]) -> Tensor:
+            return self.probe(start.model, start.loss, *drawn)
+
+        # A GPU takes one after the other anyhow.
+        found = map(probe, probes) if index.is_cuda else spread(probe, probes)
+        for row, value in zip(rows, found, strict=True):
+            index[row] = value
         strength = scheduled(self.lam, self.lam_schedule, start.round) * self.respond(index)
         remembered = {"roughness": index, "probed_in": last.masked_fill(due, start.round)}
         return remembered, {"roughness": index, "pull": strength, "probed": due}
 
-    def probe(self, start: Start, row: int) -> Tensor:
-        """I_k of the vehicle in `row`, a float64 scalar."""
+    def probe(
+        self, model: Model, loss: Loss, weights: Tensor, directions: Tensor, batch: Batch
+    ) -> Tensor:
+        """I_k at `weights` [D] from what was drawn for a vehicle, a float64 scalar."""
         offsets = torch.linspace(
-            -self.radius,
-            self.radius,
-            self.points + 1,
-            dtype=torch.float64,
-            device=start.anchor.device,
+            -self.radius, self.radius, self.points + 1, dtype=torch.float64, device=weights.device
         )
-        slices = loss_slices(
-            start.model,
-            start.loss,
-            start.anchor[row],
-            start.probe_directions(row, self.directions),
-            offsets,
-            start.probe_batch(row, self.probe_batch, "probe batch"),
-        )
+        slices = loss_slices(model, loss, weights, directions, offsets, batch)
         return roughness_index(
             slices, self.radius, epsilon_a=self.epsilon_a, epsilon_t=self.epsilon_t
         )
@@ -155,6 +160,10 @@ class RoughnessProximal(LocalRule):
     def gradient(self, gradient: Tensor, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
         """g + λ_t r(I_k) (w - w_t)."""
         return pull(gradient, weights, anchor, plan["pull"][:, None].to(gradient.dtype))
+
+    def in_c(self, plan: Rows) -> InC:
+        """The same."""
+        return pull_in_c(plan["pull"])
 
     def accumulation(self, start: Start, plan: Rows) -> Tensor:
         """As FedProx's, with each vehicle's own pull."""

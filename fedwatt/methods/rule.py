@@ -10,11 +10,14 @@ One local step of any method, for vehicle k after h steps of round t:
 A rule is a frozen dataclass of hyperparameters that overrides what it changes. Its functions are
 pure: what a vehicle remembers goes in and comes out. Tensors carry the stack of vehicles as their
 first axis, P; a vehicle on the road is a stack of one.
+
+The hooks of a step (`prediction`, `penalty`, `gradient`, `direction`) take a number of the rule as
+it is or as a column [P, 1], for a stack whose rows differ in it, and decide nothing by its value.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import ClassVar, TypeVar
 
 from torch import Tensor
 
@@ -68,6 +71,21 @@ class Start:
     """‖a_k‖₁ [P], float64: how much gradient the steps added up to; known when they are done."""
 
 
+@dataclass(frozen=True)
+class InC:
+    """What a rule's `gradient` and `direction` do to one weight, as statements of C.
+
+    They change `g` and may read `w`, `anchor`, in `direction` also `before` (the weight a step
+    ago), and their numbers by name; all are float. `power` and `within` are in federation/fused.c.
+    A rule's `direction` is left out in the first step of a round, which has no `before`.
+    """
+
+    gradient: str = ""
+    direction: str = ""
+    numbers: Mapping[str, float | Tensor] = field(default_factory=dict)
+    """Each a number or, where vehicles differ, [P] or [P, 1]."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class LocalRule:
     """A rule that changes nothing; mechanisms override what they need."""
@@ -84,6 +102,8 @@ class LocalRule:
     """Whether `prediction` puts another in its place; such rules go before those that change it."""
     linear: ClassVar[bool] = True
     """Whether steps stay linear in the gradients, as FedNova's normalisation needs."""
+    derived: ClassVar[tuple[str, ...]] = ()
+    """Names of cached properties that hold numbers worked out from the hyperparameters."""
     hands_up: ClassVar[tuple[str, ...]] = ()
     """Names of what `finish` hands up besides Δ_k."""
 
@@ -131,6 +151,13 @@ class LocalRule:
         """The step's direction [P, D]; `previous` is w_{h-1}, None at the first step."""
         return gradient
 
+    def in_c(self, plan: Rows) -> InC:
+        """`gradient` and `direction` in C as well, for speed on a processor.
+
+        What stands here is used only if neither hook is overridden further down.
+        """
+        return InC()
+
     def reply(self, deltas: Tensor, plan: Rows) -> Tensor:
         """What a vehicle hands up as Δ_k [P, D]; by default what it trained."""
         return deltas
@@ -145,3 +172,31 @@ class LocalRule:
     def accumulation(self, start: Start, plan: Rows) -> Tensor | None:
         """‖a_k‖₁ [P], how much gradient a vehicle's steps add up to (FedNova); None: H_k."""
         return None
+
+
+AnyRule = TypeVar("AnyRule", bound=LocalRule)
+
+
+def lifted(rule: AnyRule, numbers: Mapping[str, Tensor]) -> AnyRule:
+    """The rule with some of its numbers as columns [P, 1]; only for the hooks of a step."""
+    copy = object.__new__(type(rule))
+    copy.__dict__.update(vars(rule) | dict(numbers))
+    return copy
+
+
+def numbers(rule: LocalRule) -> dict[str, float | Tensor]:
+    """The rule's numbers, derived ones included, some of which may be columns [P, 1] already."""
+    names = [*(field.name for field in fields(rule)), *rule.derived]
+    values = {name: getattr(rule, name) for name in names}
+    return {name: value for name, value in values.items() if isinstance(value, float | Tensor)}
+
+
+def composition(rules: Sequence[LocalRule]) -> tuple[Hashable, ...]:
+    """What rows of one stack must have in common: all of their rules but the numbers."""
+    return tuple(
+        (
+            type(rule),
+            *((f.name, getattr(rule, f.name)) for f in fields(rule) if f.name not in numbers(rule)),
+        )
+        for rule in rules
+    )

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from fedwatt.methods.rule import Rows
@@ -104,4 +105,4 @@ def mean_delta(replies: Replies) -> Tensor:
 
 def weighted_sum(weights: Tensor, vectors: Tensor) -> Tensor:
     """Σ_k weights_k · vectors_k, from [R] and [R, D] to [D], float64."""
-    return (weights[:, None] * vectors.double()).sum(dim=0)
+    return vectors.to(torch.float64, copy=True).mul_(weights[:, None]).sum(dim=0)

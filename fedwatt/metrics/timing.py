@@ -50,6 +50,30 @@ class Stopwatch:
             self._settle()
             self._open.pop()
 
+    @contextmanager
+    def divided(self) -> Iterator[list[Mapping[str, float]]]:
+        """Divide the time of the `with` block by what several threads did in it.
+
+        Each thread adds its own seconds by section to the list; sections get shares in proportion.
+
+        >>> watch = Stopwatch()
+        >>> with watch.section("training"), watch.divided() as spent:
+        ...     spent += [{"training": 3.0}, {"training": 2.0, "preconditioner": 5.0}]
+        >>> watch.seconds["preconditioner"] > 0
+        True
+        """
+        self._settle()
+        begin = self._since
+        spent: list[Mapping[str, float]] = []
+        yield spent
+        elapsed, total = perf_counter() - begin, sum(sum(own.values()) for own in spent)
+        if self._open and total:
+            for own in spent:
+                for name, seconds in own.items():
+                    share = elapsed * seconds / total
+                    self.seconds[name] = self.seconds.get(name, 0.0) + share
+            self._since = begin + elapsed
+
     def _settle(self) -> None:
         """Give the time since the last change to the innermost open section."""
         if self.sync is not None:

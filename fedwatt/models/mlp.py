@@ -14,7 +14,7 @@ from torch import Tensor
 from fedwatt.errors import check
 from fedwatt.models.layout import Layout
 from fedwatt.models.loss import Loss
-from fedwatt.models.model import Model, Parts, uniform
+from fedwatt.models.model import Fill, Model, Parts, filled, uniform
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,15 @@ class MLP(Model):
     def layout(self) -> Layout:
         """hidden1.weight [in, 64], hidden1.bias [64], ..., output.weight, output.bias."""
         widths = (self.window * self.features, *self.hidden, 1)
-        names = [f"hidden{i + 1}" for i in range(len(self.hidden))] + ["output"]
         shapes: dict[str, tuple[int, ...]] = {}
-        for name, (fan_in, fan_out) in zip(names, pairwise(widths), strict=True):
+        for name, (fan_in, fan_out) in zip(self._layers, pairwise(widths), strict=True):
             shapes[f"{name}.weight"] = (fan_in, fan_out)
             shapes[f"{name}.bias"] = (fan_out,)
         return Layout(shapes)
+
+    @property
+    def _layers(self) -> list[str]:
+        return [*(f"hidden{i + 1}" for i in range(len(self.hidden))), "output"]
 
     @property
     def spectral_matrix(self) -> str:
@@ -69,49 +72,124 @@ class MLP(Model):
     def gradient(
         self, weights: Tensor, windows: Tensor, labels: Tensor, share: Tensor, loss: Loss
     ) -> Tensor:
-        """Gradient [..., D], backward by hand: half the time of autograd for a stack of MLPs.
+        """Gradient [..., D], backward by hand: half the time of autograd for a stack of MLPs."""
+        return filled(self, weights, windows, labels, share, loss)
 
-        Every product is written where it belongs in the flat gradient, so nothing is copied.
+    def prepared(self, weights: Tensor, windows: Tensor, gradient: Tensor, loss: Loss) -> Fill:
+        """Every product is written where it belongs in the flat gradient, so nothing is copied."""
+        here, there = self.layout.split(weights), self.layout.split(gradient)
+        stack, batch = windows.shape[:2]
+        inputs, errors = [windows.flatten(-2)], []
+        for width in self.hidden:
+            inputs.append(weights.new_empty((stack, batch, width)))
+            errors.append(weights.new_empty((stack, batch, width)))
+        biases = [here[f"{layer}.bias"].unsqueeze(-2) for layer in self._layers]
+        matrices = [here[f"{layer}.weight"] for layer in self._layers]
+        prediction = weights.new_empty((stack, batch))
+        output, offset = matrices[-1].mT, here["output.bias"]
+        # Behind the last ReLU as before it: what comes of each hidden layer and goes into the next.
+        forward = list(zip(biases, inputs, matrices, inputs[1:], strict=False))
+        backward = [
+            (there[f"{layer}.weight"], there[f"{layer}.bias"], x.mT, error, x, below, matrix.mT)
+            for layer, x, error, below, matrix in zip(
+                self._layers,
+                inputs,
+                [*errors, prediction.unsqueeze(-1)],
+                [None, *errors],
+                matrices,
+                strict=True,
+            )
+        ][::-1]
+
+        def fill(labels: Tensor, share: Tensor) -> None:
+            for bias, x, matrix, out in forward:
+                torch.baddbmm(bias, x, matrix, out=out).relu_()
+            # The one column of the output as a sum: a product with it would round differently in
+            # a stack of one. The last layer's error is not needed yet and lends its memory.
+            torch.mul(inputs[-1], output, out=errors[-1])
+            torch.sum(errors[-1], dim=-1, out=prediction).add_(offset)
+            torch.mul(loss.slope(prediction, labels), share, out=prediction)
+            for weight, bias, turned, error, x, below, matrix in backward:
+                torch.bmm(turned, error, out=weight)
+                torch.sum(error, dim=1, out=bias)
+                if below is not None:
+                    # The output's error has one column: an outer product, not worth a bmm.
+                    product = torch.mul if error.shape[-1] == 1 else torch.bmm
+                    product(error, matrix, out=below)
+                    # What the ReLU let through, in one pass.
+                    torch.ops.aten.threshold_backward.grad_input(below, x, 0, grad_input=below)
+
+        return fill
+
+    def step_numbers(self, batch: int) -> int:
+        """Weights, gradient and the gathered windows; the activations are small beside them."""
+        return 2 * self.layout.size + batch * self.window * self.features
+
+    def along(
+        self, weights: Tensor, directions: Tensor, offsets: Tensor, windows: Tensor
+    ) -> Tensor:
+        """Predictions [..., J, batch] on lines; nearly all of them without a product a point.
+
+        As long as no unit switches between the ends of a line, a layer's output is a polynomial in
+        the offset s, of one degree more than its input: (x₀ + s·x₁)(W + s·D) = x₀W + s(x₀D + x₁W) +
+        s²·x₁D. Windows for which some unit might switch are predicted point by point.
         """
-        lead, batch = weights.shape[:-1], labels.shape[-1]
-        gradient = torch.empty(weights.shape, dtype=weights.dtype, device=weights.device)
-        # One leading axis, as bmm wants it; all of these are views.
-        here = self.layout.split(weights.reshape(-1, self.layout.size))
-        there = self.layout.split(gradient.view(-1, self.layout.size))
-        inputs = [windows.reshape(-1, batch, self.window * self.features)]
-        layers = [f"hidden{i + 1}" for i in range(len(self.hidden))]
-        for layer in layers:
-            inputs.append(_affine(here, layer, inputs[-1]).relu_())
-        prediction = self.head(here, inputs[-1]).view(*lead, batch)
-        error = (share * loss.slope(prediction, labels)).view(-1, batch, 1)
-        for layer, x in zip(reversed([*layers, "output"]), reversed(inputs), strict=True):
-            torch.bmm(x.mT, error, out=there[f"{layer}.weight"])
-            torch.sum(error, dim=1, out=there[f"{layer}.bias"])
-            if layer != "hidden1":
-                # x is a ReLU's output: its sign is 1 where the unit was on and 0 where it was off.
-                error = torch.bmm(error, here[f"{layer}.weight"].mT).mul_(x.sign())
-        return gradient
+        lines = directions.reshape(-1, len(weights))
+        here, there = self.layout.split(weights), self.layout.split(lines)
+        reach = float(offsets.abs().max())
+        terms = first = _affine_terms(here, there, "hidden1", [windows.flatten(-2)[None]])
+        smooth = _on_one_side(terms, reach)
+        for layer in self._layers[1:]:
+            on = (terms[0] > 0).to(weights.dtype)
+            terms = _affine_terms(here, there, layer, [term * on for term in terms])
+            if layer != "output":
+                smooth &= _on_one_side(terms, reach)
+        powers = torch.stack([offsets**i for i in range(len(terms))], dim=-1)
+        predictions = powers @ torch.cat([t.expand_as(terms[-1]) for t in terms], dim=-1).mT
+        for line, rows in enumerate(~smooth):
+            own = {name: values[line] for name, values in there.items()}
+            predictions[line, :, rows] = self._points(
+                here, own, (first[0][0, rows], first[1][line, rows]), offsets
+            )
+        return predictions.view(*directions.shape[:-1], len(offsets), len(windows))
 
-    def along(self, weights: Tensor, direction: Tensor, offsets: Tensor, windows: Tensor) -> Tensor:
-        """Predictions [J, batch] on the line; the widest product is computed only twice.
+    def _points(
+        self, here: Parts, there: Parts, first: tuple[Tensor, Tensor], offsets: Tensor
+    ) -> Tensor:
+        """Predictions [J, batch] at `here` + s·`there`, from what enters the first ReLU.
 
-        The first layer is linear in the offset, x(W + sD) = xW + s·xD, so its two products serve
-        all points; the narrow layers behind it are batched over them.
+        That is first[0] + s·first[1], both [batch, width]: the widest products serve all points.
         """
-        x = windows.flatten(-2)
-        here, there = self.layout.split(weights), self.layout.split(direction)
         s = offsets[:, None, None]
-        first = _affine(here, "hidden1", x) + s * _affine(there, "hidden1", x)
-        # From here on the J models of the line are an ordinary stack.
-        line = {
-            name: here[name] + s.view(-1, *[1] * here[name].dim()) * there[name]
-            for name in here
-            if not name.startswith("hidden1.")
-        }
-        x = torch.relu(first)
-        for i in range(1, len(self.hidden)):
-            x = torch.relu(_affine(line, f"hidden{i + 1}", x))
-        return self.head(line, x)
+        x = torch.addcmul(first[0], s, first[1])
+        for layer in self._layers[1:]:
+            weight, bias = f"{layer}.weight", f"{layer}.bias"
+            # x(W + s·D) as one product for all points, not as one with each of J matrices.
+            both = x.relu_() @ torch.cat([here[weight], there[weight]], dim=-1)
+            x = torch.addcmul(both[..., : len(here[bias])], s, both[..., len(here[bias]) :])
+            x += torch.addcmul(here[bias], s, there[bias])
+        return x.squeeze(-1)
+
+
+def _on_one_side(terms: list[Tensor], reach: float) -> Tensor:
+    """Windows [M, batch] for which no Σ sⁱ xᵢ, |s| <= `reach`, changes its sign in any unit."""
+    change = sum(term.abs() * reach ** (i + 1) for i, term in enumerate(terms[1:]))
+    return (terms[0].abs() >= change).all(dim=-1)
+
+
+def _affine_terms(here: Parts, there: Parts, layer: str, terms: list[Tensor]) -> list[Tensor]:
+    """Coefficients of the powers of s in (Σ sⁱ xᵢ)(W + s·D) + b + s·d, each [M, batch, out].
+
+    W and b are in `here`, D and d of M lines in `there`. What is the same for all lines has an M
+    of 1: x₀ always, and all that comes of it and W.
+    """
+    weight, direction = here[f"{layer}.weight"], there[f"{layer}.weight"]
+    still = [term @ weight for term in terms]
+    moved = [torch.bmm(term.expand(len(direction), -1, -1), direction) for term in terms]
+    result = [still[0], *(a + b for a, b in zip(still[1:], moved, strict=False)), moved[-1]]
+    result[0] = result[0] + here[f"{layer}.bias"]
+    result[1] = result[1] + there[f"{layer}.bias"].unsqueeze(-2)
+    return result
 
 
 def _affine(parts: Parts, layer: str, x: Tensor) -> Tensor:

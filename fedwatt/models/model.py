@@ -17,6 +17,9 @@ from fedwatt.models.loss import Loss
 
 Parts = Mapping[str, Tensor]
 
+Fill = Callable[[Tensor, Tensor], None]
+"""(labels [P, batch], shares [P, batch]) → nothing; writes a gradient where it was told to."""
+
 
 class Model(ABC):
     """A regressor from windows [..., batch, window, features] to energy [..., batch]."""
@@ -71,6 +74,25 @@ class Model(ABC):
 
         return self.gradient_of(total, weights)
 
+    def prepared(self, weights: Tensor, windows: Tensor, gradient: Tensor, loss: Loss) -> Fill:
+        """`gradient` for many steps on the same memory, for stacks with one leading axis.
+
+        The function that is returned reads `weights` [P, D] and `windows` [P, batch, window,
+        features] as they are when it is called and writes to `gradient` [P, D].
+        """
+
+        def fill(labels: Tensor, share: Tensor) -> None:
+            gradient.copy_(self.gradient(weights, windows, labels, share, loss))
+
+        return fill
+
+    def step_numbers(self, batch: int) -> int:
+        """About how many numbers a vehicle's step works on: weights, gradient, activations.
+
+        As many vehicles are trained side by side as keep theirs in a processor core's cache.
+        """
+        return 3 * self.layout.size
+
     def gradient_of(self, total: Callable[[Parts], Tensor], weights: Tensor) -> Tensor:
         """Gradient [..., D] of `total`, the sum of all vehicles' losses, at `weights` [..., D]."""
         parts = {
@@ -87,20 +109,37 @@ class Model(ABC):
         lead = weights.dim() - 1
         return torch.cat([gradient.flatten(lead) for gradient in gradients], dim=-1)
 
-    def along(self, weights: Tensor, direction: Tensor, offsets: Tensor, windows: Tensor) -> Tensor:
-        """Predictions [J, batch] of one vehicle at `weights` + s·`direction` for J offsets s.
+    def along(
+        self, weights: Tensor, directions: Tensor, offsets: Tensor, windows: Tensor
+    ) -> Tensor:
+        """Predictions [..., J, batch] of one vehicle at `weights` + s·direction for J offsets s.
 
-        `weights` and `direction` are [D], `windows` [batch, window, features]. Eight points at a
-        time: all at once would hold J models and their activations in memory.
+        `weights` are [D], `directions` [..., D], `windows` [batch, window, features]. Eight points
+        at a time: all at once would hold J models and their activations in memory.
         """
-        return torch.cat(
-            [
-                self.predict(
-                    weights + some[:, None] * direction, windows.expand(len(some), -1, -1, -1)
-                )
-                for some in torch.split(offsets, 8)
-            ]
-        )
+        points = [
+            self.predict(weights + some[:, None] * direction, windows.expand(len(some), -1, -1, -1))
+            for direction in directions.reshape(-1, len(weights))
+            for some in torch.split(offsets, 8)
+        ]
+        return torch.cat(points).view(*directions.shape[:-1], len(offsets), -1)
+
+
+def filled(
+    model: Model, weights: Tensor, windows: Tensor, labels: Tensor, share: Tensor, loss: Loss
+) -> Tensor:
+    """`Model.gradient` by way of `Model.prepared`, with any leading axes."""
+    gradient = torch.empty(weights.shape, dtype=weights.dtype, device=weights.device)
+    size, batch = weights.shape[-1], labels.shape[-1]
+    # One leading axis, as stacked products want it; all of these are views.
+    fill = model.prepared(
+        weights.reshape(-1, size),
+        windows.reshape(-1, *windows.shape[-3:]),
+        gradient.view(-1, size),
+        loss,
+    )
+    fill(labels.reshape(-1, batch), share.reshape(-1, batch))
+    return gradient
 
 
 def uniform(rng: np.random.Generator, layout: Layout, bounds: Mapping[str, float]) -> Tensor:

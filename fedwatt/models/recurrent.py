@@ -6,8 +6,8 @@ The gates, their order and their biases are those of torch.nn.GRU and torch.nn.L
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from functools import cached_property
-from typing import ClassVar
+from functools import cached_property, partial
+from typing import ClassVar, Final
 
 import numpy as np
 import torch
@@ -15,7 +15,12 @@ from torch import Tensor
 
 from fedwatt.errors import check
 from fedwatt.models.layout import Layout
-from fedwatt.models.model import Model, Parts, uniform
+from fedwatt.models.loss import Loss
+from fedwatt.models.model import Fill, Model, Parts, filled, uniform
+from fedwatt.models.through_time import Unrolled, UnrolledGRU, UnrolledLSTM
+
+POINTS: Final = {"cpu": 4, "cuda": 128}
+"""Points of lines that are evaluated side by side: as many as a core's cache holds, or a GPU."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +29,7 @@ class _Recurrent(Model):
     hidden: int = 32
 
     gates: ClassVar[int]
+    unrolled: ClassVar[type[Unrolled]]
 
     def __post_init__(self) -> None:
         check(self, "features", self.features >= 1, "at least 1")
@@ -72,6 +78,37 @@ class _Recurrent(Model):
             state = self.advance(state, now, state[0] @ weight + bias)
         return state[0]
 
+    def gradient(
+        self, weights: Tensor, windows: Tensor, labels: Tensor, share: Tensor, loss: Loss
+    ) -> Tensor:
+        """Gradient [..., D], backward through time by hand."""
+        return filled(self, weights, windows, labels, share, loss)
+
+    def prepared(self, weights: Tensor, windows: Tensor, gradient: Tensor, loss: Loss) -> Fill:
+        """See `through_time`."""
+        here, there = self.layout.split(weights), self.layout.split(gradient)
+        return partial(self.unrolled(here, windows, there).fill, loss=loss)
+
+    def along(
+        self, weights: Tensor, directions: Tensor, offsets: Tensor, windows: Tensor
+    ) -> Tensor:
+        """Predictions [..., J, batch] on lines, a few points of any of them at a time."""
+        lines = directions.reshape(-1, len(weights))
+        points = torch.cartesian_prod(torch.arange(len(lines)), torch.arange(len(offsets)))
+        some = weights.repeat(min(POINTS[weights.device.type], len(points)), 1)
+        networks = self.unrolled(self.layout.split(some), windows.expand(len(some), -1, -1, -1))
+        networks.read()
+        predictions = weights.new_empty((len(points), len(windows)))
+        for first in range(0, len(points), len(some)):
+            line, offset = points[first : first + len(some)].T
+            torch.addcmul(weights, offsets[offset, None], lines[line], out=some[: len(line)])
+            predictions[first : first + len(line)] = networks.predict()[: len(line)]
+        return predictions.view(*directions.shape[:-1], len(offsets), len(windows))
+
+    def step_numbers(self, batch: int) -> int:
+        """Those of one second: what all seconds keep is written once and read once."""
+        return 2 * self.layout.size + 12 * self.hidden * batch
+
     @abstractmethod
     def rest(self, inputs: Tensor) -> tuple[Tensor, ...]:
         """State before the first second: zeros [..., batch, hidden], the hidden state first."""
@@ -88,6 +125,7 @@ class GRU(_Recurrent):
     """h' = (1 - z)·n + z·h with r, z = σ(·), n = tanh(x_n + r·h_n)."""
 
     gates: ClassVar[int] = 3
+    unrolled: ClassVar[type[Unrolled]] = UnrolledGRU
 
     def rest(self, inputs: Tensor) -> tuple[Tensor, ...]:
         """h = 0."""
@@ -109,6 +147,7 @@ class LSTM(_Recurrent):
     """c' = f·c + i·g, h' = o·tanh(c') with i, f, o = σ(·), g = tanh(·)."""
 
     gates: ClassVar[int] = 4
+    unrolled: ClassVar[type[Unrolled]] = UnrolledLSTM
 
     def rest(self, inputs: Tensor) -> tuple[Tensor, ...]:
         """h = c = 0."""

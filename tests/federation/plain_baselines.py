@@ -15,7 +15,7 @@ from torch.nn.functional import cosine_similarity
 
 from fedwatt.bench.reference import _gather, flat_weights, torch_module
 from fedwatt.federation import Training
-from fedwatt.federation.batches import batch_order
+from fedwatt.federation.batches import Draw
 from fedwatt.federation.participation import participants
 from fedwatt.fleet import Client, Fleet
 from fedwatt.models import MLP
@@ -89,15 +89,15 @@ class Plain:
         return self.training.epochs * -(-self.windows(client) // self.training.batch)
 
     def batches(self, client: Client) -> Iterator[tuple[Tensor, Tensor]]:
-        order = batch_order(
+        draw = Draw(
             self.seed,
             self.t,
             client.name,
             windows=self.windows(client),
-            steps=self.steps(client),
+            end=self.steps(client),
             batch=self.training.batch,
         )
-        for row in order:
+        for row in draw.order():
             yield _gather(client, row[row >= 0], self.dtype)
 
     def probe(

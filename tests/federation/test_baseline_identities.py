@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedwatt.federation import Availability, Federation, State, Training
-from fedwatt.federation.batches import batch_order
+from fedwatt.federation.batches import Draw
 from fedwatt.federation.participation import participants
 from fedwatt.fleet import Fleet
 from fedwatt.methods import Method, get
@@ -80,9 +80,8 @@ def test_the_own_control_is_a_mean_of_stochastic_gradients(name: str) -> None:
     after, _ = fed.advance(method, before)
     rate, anchor = 0.05 / 2**0.5, before.weights[0]
     for k, client in enumerate(fed.fleet.clients):
-        order = batch_order(
-            1, 1, client.name, windows=len(client.ends["train"]), steps=9, batch=16
-        )[: -(-len(client.ends["train"]) // 16)]
+        size = len(client.ends["train"])
+        order = Draw(1, 1, client.name, windows=size, end=-(-size // 16), batch=16).order()
         correction = before.server["control"][0] - before.memory["control"][0, k]
         w, buffer, gradients, influence = anchor, torch.zeros_like(anchor), [], []
         for row in order:

@@ -1,12 +1,14 @@
 """Batches are a vehicle's own windows, each once an epoch."""
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from pytest import approx
 
-from fedwatt.federation.batches import batch_order, stack_batches
+from fedwatt.federation.batches import Draw, mixed, orders_on, stack_batches, stacked_orders
 from fedwatt.federation.pool import pool_fleet
 from tests.federation.toys import random_fleet
 
@@ -19,7 +21,8 @@ from tests.federation.toys import random_fleet
 )
 def test_an_epoch_sees_every_window_once(windows: int, batch: int, epochs: int, t: int) -> None:
     per_epoch = -(-windows // batch)
-    order = batch_order(1, t, "car-001", windows=windows, steps=epochs * per_epoch, batch=batch)
+    draw = Draw(1, t, "car-001", windows=windows, end=epochs * per_epoch, batch=batch)
+    order = draw.order()
     for epoch in order.reshape(epochs, -1):
         assert sorted(epoch[epoch >= 0].tolist()) == list(range(windows))
     # Only the last batch of an epoch may be short.
@@ -27,21 +30,66 @@ def test_an_epoch_sees_every_window_once(windows: int, batch: int, epochs: int, 
     assert (full[:, :-1] == batch).all()
 
 
-@given(steps=st.integers(1, 12))
-def test_fewer_steps_are_a_prefix(steps: int) -> None:
-    whole = batch_order(1, 0, "car-001", windows=17, steps=12, batch=4)
-    part = batch_order(1, 0, "car-001", windows=17, steps=steps, batch=4)
-    assert np.array_equal(part, whole[:steps])
+@given(begin=st.integers(0, 11), length=st.integers(1, 12))
+def test_a_part_of_the_steps_is_a_part_of_the_batches(begin: int, length: int) -> None:
+    whole = Draw(1, 0, "car-001", windows=17, end=23, batch=4)
+    part = replace(whole, begin=begin, end=begin + length)
+    assert np.array_equal(part.order(), whole.order()[begin : begin + length])
+
+
+def test_the_mix_is_splitmix64() -> None:
+    # The published generator started at 0 gives these first (Vigna's splitmix64.c): it adds the
+    # golden number before each output, we after, so its first is our second.
+    assert [f"{x % 2**64:016x}" for x in mixed(0, 4)[1:].tolist()] == [
+        "e220a8397b1dcdaf",
+        "6e789e6aa1b965f4",
+        "06c45d188009454f",
+    ]
+
+
+def test_orders_differ_by_all_that_they_are_keyed_by() -> None:
+    draw = Draw(1, 0, "car-001", windows=50, end=10, batch=5)
+    others = [
+        replace(draw, seed=2),
+        replace(draw, round=1),
+        replace(draw, vehicle="car-002"),
+        replace(draw, begin=10, end=20),
+    ]
+    for other in others:
+        assert not np.array_equal(draw.order(), other.order())
+
+
+def test_every_window_is_as_likely_in_every_place() -> None:
+    places = np.zeros((5, 5))
+    for t in range(2000):
+        order = Draw(1, t, "car-001", windows=5, end=5, batch=1).order().ravel()
+        places[np.arange(5), order] += 1
+    # 400 expected in each of 25 cells; four deviations of a binomial.
+    assert np.abs(places - 400).max() < 4 * (2000 * 0.2 * 0.8) ** 0.5
+
+
+@given(
+    vehicles=st.lists(st.tuples(st.integers(1, 40), st.integers(1, 12)), min_size=1, max_size=5),
+    begin=st.integers(0, 7),
+    batch=st.integers(1, 9),
+)
+def test_a_gpu_would_draw_the_same(vehicles, begin: int, batch: int) -> None:
+    draws = [
+        Draw(3, 7, f"car-{k}", windows=windows, begin=begin, end=begin + steps, batch=batch)
+        for k, (windows, steps) in enumerate(sorted(vehicles, key=lambda own: -own[1]))
+    ]
+    assert torch.equal(orders_on(torch.device("cpu"), draws), stacked_orders(draws).long())
 
 
 def test_a_stack_gathers_each_vehicle_its_own_windows() -> None:
     fleet = random_fleet((20, 7), window=4)
     pool = pool_fleet(fleet, device=torch.device("cpu"), dtype=torch.float32)
-    orders = [
-        batch_order(1, 0, client.name, windows=n, steps=steps, batch=4)
+    draws = [
+        Draw(1, 0, client.name, windows=n, end=steps, batch=4)
         for client, n, steps in zip(fleet.clients, (20, 7), (5, 2), strict=True)
     ]
-    batches = stack_batches(pool, pool.train, [0, 1], orders)
+    batches = stack_batches(pool, pool.train, [0, 1], draws)
+    orders = [draw.order() for draw in draws]
     for step, active in [(0, 2), (1, 2), (4, 1)]:
         windows, labels, share = batches.at(step, active)
         assert windows.shape == (active, 4, 4, 8)

@@ -41,8 +41,8 @@ def test_both_ways_are_measured() -> None:
 
 
 def test_a_method_without_a_plain_form_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedwatt.cli.bench.synthetic_fleet", lambda **_: random_fleet())
-    result = CliRunner().invoke(app, ["bench", "engine", "--method", "scaffold"])
+    monkeypatch.setattr("fedwatt.fleet.synthetic_fleet", lambda **_: random_fleet())
+    result = CliRunner().invoke(app, ["bench", "reference", "--method", "scaffold"])
     assert result.exit_code != 0
     said = " ".join(f"{result.output} {result.exception}".split())
     assert "would leave out ControlVariates and Scaffold" in said

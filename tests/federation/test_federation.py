@@ -232,4 +232,4 @@ def test_every_purpose_draws_its_own_probe_batch() -> None:
 def test_a_gpu_is_waited_for_before_its_time_is_read(device: str, sync) -> None:
     fed = Federation(random_fleet(), device="cpu")
     fed.device = torch.device(device)
-    assert fed._stopwatch().sync is sync
+    assert fed.stopwatch().sync is sync

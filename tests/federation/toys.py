@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedwatt.federation.batches import batch_order, stack_batches
+from fedwatt.federation.batches import Draw, stack_batches
 from fedwatt.federation.local import accumulation, begin_round, finish_round, train_stack
 from fedwatt.federation.pool import pool_fleet
 from fedwatt.fleet import Client, DataSettings, Fleet
@@ -132,12 +132,10 @@ def toy_rounds(
         own, plans = begin_round(
             method.local, {n: v[rows] for n, v in table.items()}, start, Stopwatch()
         )
-        orders = [
-            batch_order(0, t, f"car-{k}", windows=2 * k + 1, steps=STEPS[k], batch=3) for k in rows
-        ]
-        batches = stack_batches(pool, pool.train, rows, orders)
+        draws = [Draw(0, t, f"car-{k}", windows=2 * k + 1, end=STEPS[k], batch=3) for k in rows]
+        batches = stack_batches(pool, pool.train, rows, draws)
         steps = [STEPS[k] for k in rows]
-        deltas = train_stack(method.local, plans, start, batches, steps, Stopwatch())
+        deltas = train_stack(method.local, plans, start, start.rate, batches, steps, Stopwatch())
         own, uploads = finish_round(method.local, own, plans, start, deltas)
         if method.server.normalises:
             uploads["accumulation"] = accumulation(method.local, plans, start)

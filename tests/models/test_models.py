@@ -140,3 +140,66 @@ def test_slopes_are_derivatives(loss) -> None:
     target = torch.full((5,), 0.1, dtype=torch.float64)
     (slope,) = torch.autograd.grad(loss(prediction, target).sum(), prediction)
     torch.testing.assert_close(loss.slope(prediction.detach(), target), slope)
+
+
+@by_kind
+@pytest.mark.parametrize("loss", [squared, huber], ids=["mse", "huber"])
+def test_a_prepared_gradient_is_autograds_again_and_again(model: Model, loss) -> None:
+    # The same buffers serve three steps; nothing of one may be left in the next.
+    weights = torch.stack([model.initial(np.random.default_rng(i)) for i in range(3)])
+    windows, gradient = torch.empty(3, 9, WINDOW, FEATURES).double(), torch.empty_like(weights)
+    fill = model.prepared(weights, windows, gradient, loss)
+    for seed in range(3):
+        windows.copy_(draw(3, 9, WINDOW, FEATURES, seed=seed))
+        weights.mul_(1.1)
+        labels, share = 2 * draw(3, 9, seed=seed + 10), draw(3, 9, seed=seed + 20).abs()
+
+        def total(parts, labels=labels, share=share):
+            return (share * loss(model.head(parts, model.represent(parts, windows)), labels)).sum()
+
+        fill(labels, share)
+        torch.testing.assert_close(gradient, model.gradient_of(total, weights), rtol=0, atol=1e-10)
+
+
+@by_kind
+def test_lines_in_several_directions_are_each_its_own(model: Model) -> None:
+    weights = model.initial(np.random.default_rng(1))
+    directions, windows = draw(2, 3, model.layout.size, seed=4), draw(9, WINDOW, FEATURES)
+    offsets = torch.linspace(-0.02, 0.03, 11).double()
+    together = model.along(weights, directions, offsets, windows)
+    assert together.shape == (2, 3, 11, 9)
+    alone = model.along(weights, directions[1, 2], offsets, windows)
+    torch.testing.assert_close(together[1, 2], alone, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("reach", [1e-4, 0.05, 3.0])
+@pytest.mark.parametrize("hidden", [(7,), (6, 5), (6, 5, 4)], ids=str)
+def test_lines_that_cross_kinks_of_an_mlp(hidden: tuple[int, ...], reach: float) -> None:
+    # No unit switches on the short line, some do on the next, nearly all on the long one; units
+    # that are exactly 0 and windows of zeros are among them.
+    model = MLP(WINDOW, FEATURES, hidden)
+    weights, directions = model.initial(np.random.default_rng(1)), draw(4, model.layout.size)
+    model.layout.split(weights)["hidden1.bias"][0] = 0.0
+    windows, offsets = (
+        draw(12, WINDOW, FEATURES, seed=7),
+        torch.linspace(-reach, reach, 21).double(),
+    )
+    windows[0] = 0.0
+    found = model.along(weights, directions, offsets, windows)
+    for direction, line in zip(directions, found, strict=True):
+        for s, point in zip(offsets, line, strict=True):
+            naive = model.predict(weights + s * direction, windows)
+            torch.testing.assert_close(point, naive, rtol=1e-12, atol=1e-12)
+
+
+def test_an_mlp_in_a_stack_is_the_same_alone() -> None:
+    # What a vehicle computes must not depend on how many others a simulator trains beside it. On
+    # most processors not even the last bit does, but a product may be split differently.
+    model = MLP(60, 8)
+    weights = torch.stack([model.initial(np.random.default_rng(i)) for i in range(5)]).float()
+    windows, labels = draw(5, 64, 60, 8).float(), draw(5, 64, seed=3).float()
+    share = torch.full((5, 64), 1 / 64)
+    stacked = model.gradient(weights, windows, labels, share, squared)
+    for i in range(5):
+        alone = model.gradient(weights[i], windows[i], labels[i], share[i], squared)
+        torch.testing.assert_close(stacked[i], alone, rtol=1e-5, atol=1e-7)

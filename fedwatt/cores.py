@@ -1,0 +1,61 @@
+"""Work spread over a processor's cores, one piece to a core.
+
+torch spreads each operation over all cores, which then wait for each other after every one; where
+another program wants a core, too, the others spin. Pieces of work that know nothing of each other
+need no waiting, so each gets a thread of its own, in which torch uses one core.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache
+from typing import Final, TypeVar
+
+import torch
+
+MOST_THREADS: Final = 8
+"""Python itself runs in one thread at a time; with more of them they would queue for it."""
+
+Piece = TypeVar("Piece")
+Result = TypeVar("Result")
+
+
+def spread(
+    work: Callable[[Piece], Result], pieces: Sequence[Piece], *, large: bool = False
+) -> list[Result]:
+    """`work` on each of `pieces`, on as many cores as torch may use.
+
+    Where there are fewer pieces than cores, `large` ones get several cores each.
+    """
+    cores = torch.get_num_threads()
+    count = min(cores, len(pieces), MOST_THREADS)
+    each = max(1, cores // max(1, count)) if large else 1
+
+    def limited(piece: Piece) -> Result:
+        with threads(each):
+            return work(piece)
+
+    if count <= 1:
+        return [limited(piece) for piece in pieces]
+    return list(_executor(count).map(limited, pieces))
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Let torch use `count` threads for what the present one does."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@cache
+def _executor(count: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(count, thread_name_prefix="fedwatt")
+
+
+# The threads of a process are not those of its children.
+os.register_at_fork(after_in_child=_executor.cache_clear)

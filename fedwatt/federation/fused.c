@@ -1,0 +1,51 @@
+/* What the element-wise rules of a step are written in: see fused.py, which adds the step itself. */
+#include <float.h>
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+static inline float from_bits(int32_t bits) { float x; memcpy(&x, &bits, 4); return x; }
+static inline int32_t to_bits(float x) { int32_t bits; memcpy(&bits, &x, 4); return bits; }
+
+/* log2 of a normal x > 0, to 1e-7 absolutely: x = 2^octave (1 + f), 1 + f in [1/sqrt 2, sqrt 2). */
+static inline float binary_log(float x) {
+    int32_t octave = (to_bits(x) - 0x3f3504f3) >> 23;
+    float f = from_bits(to_bits(x) - octave * 0x800000) - 1.0f;
+    float p = -0.14620353f;
+    p = p * f + 0.23420985f;
+    p = p * f - 0.24882181f;
+    p = p * f + 0.28707561f;
+    p = p * f - 0.36024198f;
+    p = p * f + 0.48092404f;
+    p = p * f - 0.72135276f;
+    p = p * f + 1.44269490f;
+    return p * f + (float)octave;
+}
+
+/* 2^x to 1e-7 relatively, exactly 1 at 0, for results that are normal numbers. */
+static inline float binary_power(float x) {
+    x = -126.0f > x ? -126.0f : x;
+    x = 127.0f < x ? 127.0f : x;
+    float octave = rintf(x), r = x - octave;
+    float p = 1.54614475e-4f;
+    p = p * r + 1.33908674e-3f;
+    p = p * r + 9.61805667e-3f;
+    p = p * r + 5.55035710e-2f;
+    p = p * r + 2.40226509e-1f;
+    p = p * r + 6.93147188e-1f;
+    p = p * r + 1.0f;
+    return from_bits(to_bits(p) + (int32_t)octave * 0x800000);
+}
+
+/* x^exponent for x >= 0, which counts as the smallest normal number if it is below it; exactly 1
+   for exponent 0. */
+static inline float power(float x, float exponent) {
+    x = FLT_MIN > x ? FLT_MIN : x;
+    return binary_power(exponent * binary_log(x));
+}
+
+/* x, or the nearer bound; NaN stays NaN. */
+static inline float within(float x, float low, float high) {
+    x = low > x ? low : x;
+    return high < x ? high : x;
+}

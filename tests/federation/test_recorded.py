@@ -1,0 +1,58 @@
+"""The GPU engine does what the CPU engine does; benchmarks/gpu_agreement.py says how closely."""
+
+import pytest
+import torch
+
+from fedwatt.federation import Availability, Federation, Training
+from fedwatt.federation.batches import stack_batches
+from fedwatt.federation.recorded import recording_key
+from fedwatt.federation.together import train_side_by_side
+from fedwatt.methods import METHODS, get
+from fedwatt.metrics import Stopwatch
+from tests.federation.toys import random_fleet
+
+on_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no GPU")
+
+
+def test_one_recording_serves_other_numbers_but_no_other_plan() -> None:
+    def key(**settings):
+        federation = Federation(random_fleet([40, 9]), training=Training(batch=8), device="cpu")
+        method = get("fo-ri-fedavg", **settings)
+        state, _ = federation.start(method)
+        stack = federation.prepare(method, state, federation.calls(state), Stopwatch())
+        vehicles = [call.vehicle for call in stack.calls]
+        batches = stack_batches(federation.pool, federation.pool.train, vehicles, stack.draws)
+        return recording_key(stack.rules, stack.plans, stack.start, batches)
+
+    assert key() == key(alpha=0.7, lam=0.3, p_max=2.0)
+    assert key() != key(beta_kappa=0.5)  # the gate plans with κ
+    assert key() != key(order="clip-then-gate")
+
+
+@on_a_gpu
+def test_gated_and_plain_steps_side_by_side() -> None:
+    def trained(device: str) -> list[torch.Tensor]:
+        fleet, training = random_fleet([40, 9, 33]), Training(rounds=3, precision="float64")
+        methods = [get("fo-ri-fedavg"), get("fo-ri-fedavg", beta_kappa=0.5)]
+        federations = [Federation(fleet, training=training, device=device) for _ in methods]
+        found = train_side_by_side(list(zip(federations, methods, strict=True)))
+        return [one.state.weights.cpu() for one in found]
+
+    for here, there in zip(trained("cpu"), trained("cuda"), strict=True):
+        torch.testing.assert_close(there, here, rtol=0, atol=1e-9)
+
+
+@on_a_gpu
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_on_both_devices(name: str) -> None:
+    def trained(device: str) -> torch.Tensor:
+        federation = Federation(
+            random_fleet([40, 9, 33, 70]),
+            training=Training(rounds=3, participation=0.75, batch=8, precision="float64"),
+            availability=Availability(speeds=(1.0, 0.5)),
+            seeds=(1, 2),
+            device=device,
+        )
+        return federation.train(get(name)).state.weights.cpu()
+
+    torch.testing.assert_close(trained("cuda"), trained("cpu"), rtol=0, atol=1e-9)

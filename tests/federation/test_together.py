@@ -1,0 +1,91 @@
+"""Several trainings in one stack are each what they are alone."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fedwatt.errors import SettingError
+from fedwatt.federation import Federation, Training
+from fedwatt.federation.stack import train_together
+from fedwatt.federation.together import train_side_by_side
+from fedwatt.methods import get
+from tests.federation.toys import random_fleet
+
+FLEET = random_fleet([40, 9, 33, 70])
+TRAINING = Training(rounds=3, participation=0.75, batch=8, precision="float64", rate=0.02)
+
+GRIDS = {
+    "rates": [("fedavg", {}, 0.01), ("fedavg", {}, 0.05)],
+    "servers": [("fedavg", {}, 0.02), ("fednova", {}, 0.02), ("fedadam", {}, 0.01)],
+    "pulls": [("fedprox", {"mu": 0.1}, 0.02), ("fedprox", {"mu": 1.0}, 0.03)],
+    "orders": [
+        ("fo-ri-fedavg", {"alpha": 0.7, "lam": 0.5}, 0.02),
+        ("fo-ri-fedavg", {"alpha": 0.9, "p_min": 0.3}, 0.05),
+        ("fo-ri-fedavg", {"alpha": 1.0, "radius": 0.5}, 0.02),
+    ],
+    "gates": [("fo-fedavg", {"beta_kappa": beta}, 0.02) for beta in (0.0, 0.5, 2.0)],
+    "contrasts": [
+        ("moon", {"contrast_weight": 1.0}, 0.02),
+        ("moon", {"contrast_weight": 0.0}, 0.02),
+        ("moon", {"temperature": 0.1}, 0.02),
+    ],
+    "all kinds": [(name, {}, 0.02) for name in ("fedavg", "scaffold", "feddyn", "fedel", "moon")],
+}
+
+
+@pytest.mark.parametrize("grid", GRIDS)
+def test_side_by_side_is_one_after_the_other(grid: str) -> None:
+    def trainings():
+        return [
+            (
+                Federation(FLEET, training=replace(TRAINING, rate=rate), seeds=(1, 2)),
+                get(name, **settings),
+            )
+            for name, settings, rate in GRIDS[grid]
+        ]
+
+    side_by_side = train_side_by_side(trainings())
+    for (federation, method), trained in zip(trainings(), side_by_side, strict=True):
+        alone = federation.train(method)
+        torch.testing.assert_close(
+            trained.state.weights, alone.state.weights, rtol=0, atol=1e-13, msg=method.name
+        )
+        assert trained.history.last("test_rmse") == pytest.approx(alone.history.last("test_rmse"))
+
+
+def test_rows_of_one_kind_share_their_steps(monkeypatch) -> None:
+    sizes = []
+
+    def counted(pool, stacks, watch):
+        sizes.append(len(stacks))
+        return train_together(pool, stacks, watch)
+
+    monkeypatch.setattr("fedwatt.federation.together.train_together", counted)
+    fleet = random_fleet([20, 20])
+    train_side_by_side(
+        [
+            (Federation(fleet, training=replace(TRAINING, rounds=1)), get(name))
+            for name in ("fedavg", "fedprox", "fednova")
+        ]
+    )
+    assert sizes == [2, 1]  # FedAvg and FedNova differ on the server only
+
+
+def test_one_that_diverges_leaves_the_others_alone() -> None:
+    rates = (0.02, 1e300)
+    trainings = [
+        (Federation(FLEET, training=replace(TRAINING, rate=rate)), get("fedavg")) for rate in rates
+    ]
+    calm, wild = train_side_by_side(trainings)
+    alone = Federation(FLEET, training=TRAINING).train("fedavg")
+    assert wild.state.diverged.all() and not calm.state.diverged.any()
+    torch.testing.assert_close(calm.state.weights, alone.state.weights, rtol=0, atol=1e-13)
+
+
+def test_other_fleets_are_refused() -> None:
+    other = random_fleet([20, 20])
+    with pytest.raises(SettingError, match="one fleet object"):
+        train_side_by_side(
+            [(Federation(fleet, training=TRAINING), get("fedavg")) for fleet in (FLEET, other)]
+        )
