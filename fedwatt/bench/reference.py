@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from fedwatt.errors import SettingError
 from fedwatt.federation import Training
-from fedwatt.federation.batches import batch_order
+from fedwatt.federation.batches import Draw
 from fedwatt.federation.participation import participants
 from fedwatt.fleet import Client, Fleet
 from fedwatt.methods import Fractional, Method, Proximal, RoughnessProximal
@@ -191,8 +191,8 @@ def _batches(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     count = len(client.ends["train"])
     steps = training.steps or training.epochs * -(-count // training.batch)
-    order = batch_order(seed, t, client.name, windows=count, steps=steps, batch=training.batch)
-    for row in order:
+    draw = Draw(seed, t, client.name, windows=count, end=steps, batch=training.batch)
+    for row in draw.order():
         yield _gather(client, row[row >= 0], getattr(torch, training.precision))
 
 

@@ -1,76 +1,86 @@
 """`fedwatt bench`: ratios measured in one run on this machine."""
 
 import platform
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
 
-import torch
 import typer
 from rich.table import Table
 
-from fedwatt.bench.engine import bench_engine
+from fedwatt.cli import speed
 from fedwatt.cli.console import console
-from fedwatt.fleet import synthetic_fleet
+from fedwatt.cli.progress import progress_bar
+from fedwatt.cli.scale import scale, traffic
+
+if TYPE_CHECKING:
+    from fedwatt.bench.latency import Latency
 
 app = typer.Typer(help="Ratios measured in one run on this machine.", no_args_is_help=True)
-
-
-@app.command()
-def engine(
-    method: Annotated[list[str] | None, typer.Option(help="Method; repeat for several.")] = None,
-    vehicles: Annotated[int, typer.Option(help="Synthetic vehicles.", min=1)] = 20,
-    rounds: Annotated[int, typer.Option(help="Rounds.", min=1)] = 5,
-    seeds: Annotated[int, typer.Option(help="Seeds 1..N, one stack.", min=1)] = 3,
-    repeats: Annotated[int, typer.Option(help="Repetitions; medians are shown.", min=1)] = 3,
-) -> None:
-    """The stacked engine beside a plain PyTorch loop over vehicles, same work."""
-    fleet = synthetic_fleet(vehicles=vehicles)
-    with console.status("Training both ways ..."):
-        results = bench_engine(
-            fleet,
-            method or ["fedavg", "fo-ri-fedavg"],
-            rounds=rounds,
-            seeds=range(1, seeds + 1),
-            repeats=repeats,
-        )
-    table = Table(
-        title=f"{vehicles} vehicles, {rounds} rounds, {seeds} seeds; "
-        f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}"
-    )
-    for name in ("method", "stacked", "plain loop", "stacked / plain"):
-        table.add_column(name, justify="left" if name == "method" else "right")
-    for result in results:
-        table.add_row(
-            result.method,
-            f"{result.stacked_s:.2f} s",
-            f"{result.plain_s:.2f} s",
-            f"{result.ratio:.2f}",
-        )
-    console.print(table)
+app.command()(speed.engine)
+app.command()(speed.probe)
+app.command()(speed.reference)
+app.command("import")(speed.importing)
+app.command()(scale)
+app.command()(traffic)
 
 
 @app.command()
 def latency(
     backbone: Annotated[list[str] | None, typer.Option(help="mlp, gru, lstm; repeatable.")] = None,
     windows: Annotated[int, typer.Option(help="Windows of each measurement.", min=32)] = 10_000,
-    repeats: Annotated[int, typer.Option(help="Repetitions; the quietest counts.", min=1)] = 3,
+    seconds: Annotated[
+        float, typer.Option(help="Longest time of one measurement; slow models see fewer windows.")
+    ] = 3.0,
+    methods: Annotated[bool, typer.Option(help="Also the models of all methods.")] = True,
 ) -> None:
     """Time of one prediction in PyTorch and onnxruntime, one thread, batches of 1 and 32."""
-    from fedwatt.bench.latency import bench_backbones
+    from fedwatt.bench.latency import BACKBONES, backbone_subjects, measure, method_subjects, spread
+    from fedwatt.report.style import name_of
 
-    with console.status("Predicting ..."):
-        found = bench_backbones(
-            backbone or ["mlp", "gru", "lstm"], windows=windows, repeats=repeats
-        )
-    table = Table(title=f"{windows:,} windows, one thread, {platform.machine()}; per window")
-    for name in ("model", "engine", "batch", "median", "p95", "windows/s"):
-        table.add_column(name, justify="left" if name in ("model", "engine") else "right")
-    for row in found:
-        table.add_row(
-            row.model.upper(),
-            row.engine,
-            str(row.batch),
-            f"{row.median_us:.1f} µs",
-            f"{row.p95_us:.1f} µs",
-            f"{row.throughput:,.0f}",
-        )
-    console.print(table)
+    timed = partial(measure, windows=windows, longest_s=seconds)
+    with progress_bar(console, "Backbones") as progress:
+        found = timed(backbone_subjects(backbone or BACKBONES), progress=progress)
+    console.print(latency_table(found, str.upper, "Backbones"))
+    if not methods:
+        return
+    with progress_bar(console, "Methods") as progress:
+        found = timed(method_subjects(), progress=progress)
+    console.print(latency_table(found, name_of, "The MLP of every method"))
+    between, within = spread(found, "onnxruntime", 1)
+    console.print(
+        f"In onnxruntime at batch 1 the methods' medians differ by {between:.1%}, one model's in "
+        f"the course of the run by {within:.1%} (standard deviations).",
+        highlight=False,
+    )
+
+
+def latency_table(found: "Sequence[Latency]", name: Callable[[str], str], title: str) -> Table:
+    """Median (p95) of every model, microseconds a window, both engines side by side."""
+    table = Table(
+        title=f"{title}: µs a window, median (p95), one thread, {platform.machine()}",
+        caption=f"{_range([one.windows for one in found])} windows each, in turns; windows/s in "
+        "onnxruntime at batch 32",
+    )
+    engines = list(dict.fromkeys(one.engine for one in found))
+    batches = list(dict.fromkeys(one.batch for one in found))
+    table.add_column("model", no_wrap=True)
+    for batch in batches:
+        for runtime in engines:
+            table.add_column(f"{runtime} ×{batch}", justify="right")
+    table.add_column("windows/s", justify="right")
+    by = {(one.model, one.engine, one.batch): one for one in found}
+    for model in dict.fromkeys(one.model for one in found):
+        row = [by[model, runtime, batch] for batch in batches for runtime in engines]
+        cells = (f"{_digits(one.median_us)} ({_digits(one.p95_us)})" for one in row)
+        table.add_row(name(model), *cells, f"{row[-1].throughput:,.0f}")
+    return table
+
+
+def _range(numbers: list[int]) -> str:
+    low, high = min(numbers), max(numbers)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+def _digits(microseconds: float) -> str:
+    return f"{microseconds:.1f}" if microseconds < 100 else f"{microseconds:.0f}"

@@ -1,0 +1,123 @@
+"""The stacked engine on a GPU beside the plain client loop on the same GPU.
+
+    python benchmarks/gpu.py [--out results/performance_gpu.json] [--tf32] [--quick]
+
+Needs torch and numpy only. For stacks of 3 to 600 vehicles it measures a round of 30 and one of
+300 local steps through `Federation(device="cuda")`: the slope is the time of a step, the rest what
+a round costs besides. FedAvg and FO-RI-FedAvg (between two probes), float32 with TF32 off and, if
+asked, on.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from time import perf_counter
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from fedwatt.bench.recipe import Loop, Recipe, interleaved, perceptron, rounds_of
+from fedwatt.federation import Federation, Training
+from fedwatt.methods import get
+
+# Probes are a cost of their own (every R rounds) and are left out here.
+METHODS = [get("fedavg"), get("fo-ri-fedavg", probe_every=10**6)]
+STACKS = {3: (3, 1), 15: (15, 1), 30: (30, 1), 150: (30, 5), 600: (30, 20)}
+"""Rows of the stack: (participants, seeds)."""
+SHORT, LONG = 30, 300
+"""Local steps of the two rounds."""
+
+
+def settle() -> None:
+    torch.cuda.synchronize()
+
+
+def loop(recipe: Recipe, fleet, repeats: int) -> float:
+    """Seconds of one client-step of the plain loop."""
+    once = Loop(fleet, recipe, perceptron(), "cuda").run(range(3))
+    return interleaved({"loop": once}, repeats=repeats, settle=settle)["loop"] / (3 * recipe.steps)
+
+
+def stack(fleet, participants: int, seeds: int, repeats: int, tf32: bool) -> list[dict]:
+    """Times of one stack for each method."""
+    ways = {}
+    for method in METHODS:
+        for steps in (SHORT, LONG):
+            training = Training(
+                rounds=10**6,
+                evaluate_every=10**6,
+                participation=participants / len(fleet.clients),
+                steps=steps,
+                tf32=tf32,
+            )
+            federation = Federation(
+                fleet, training=training, seeds=range(1, seeds + 1), device="cuda"
+            )
+            ways[f"{method.name} {steps}"] = rounds_of(federation, method)
+    seconds = interleaved(ways, repeats=repeats, warm_up=3, settle=settle)
+    rows = []
+    for method in METHODS:
+        short, long = (seconds[f"{method.name} {steps}"] for steps in (SHORT, LONG))
+        step = (long - short) / (LONG - SHORT)
+        rows.append(
+            {
+                "method": method.name,
+                "rows": participants * seeds,
+                "step_s": step,
+                "round_s": short,
+                "besides_steps_s": short - SHORT * step,
+                "client_steps_per_s": participants * seeds / step,
+            }
+        )
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("results/performance_gpu.json"))
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--tf32", action="store_true", help="with TF32 as well")
+    parser.add_argument("--quick", action="store_true", help="stacks of 3 and 30, 3 repeats")
+    options = parser.parse_args()
+    repeats = 3 if options.quick else options.repeats
+    begin = perf_counter()
+    recipe = Recipe()
+    fleet = recipe.fleet()
+    found = {
+        "device": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "recipe": "100 vehicles, 1,920 windows each, batch 64, MLP 480-64-32-1, float32",
+        "precisions": {},
+    }
+    for precision, tf32 in (("highest", False), ("high", True))[: 2 if options.tf32 else 1]:
+        torch.set_float32_matmul_precision(precision)
+        plain = loop(recipe, fleet, repeats)
+        print(f"TF32 {'on' if tf32 else 'off'}: plain loop {plain * 1e3:.3f} ms a client-step")
+        rows = []
+        for size, (participants, seeds) in STACKS.items():
+            if options.quick and size not in (3, 30):
+                continue
+            torch.cuda.reset_peak_memory_stats()
+            for row in stack(fleet, participants, seeds, repeats, tf32):
+                row["times_plain_loop"] = row["client_steps_per_s"] * plain
+                row["peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
+                rows.append(row)
+                print(
+                    f"  {row['method']:13} {size:4} rows: step {row['step_s'] * 1e3:7.3f} ms, "
+                    f"round besides {row['besides_steps_s'] * 1e3:7.1f} ms, "
+                    f"{row['client_steps_per_s']:11,.0f} client-steps/s, "
+                    f"{row['times_plain_loop']:7.0f} x plain"
+                )
+        found["precisions"]["tf32" if tf32 else "float32"] = {
+            "plain_client_step_s": plain,
+            "stacks": rows,
+        }
+    found["seconds"] = perf_counter() - begin
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
