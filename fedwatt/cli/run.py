@@ -11,6 +11,7 @@ from fedwatt.cli.configure import (
     Device,
     Methods,
     Out,
+    Ray,
     Resume,
     Rounds,
     Seeds,
@@ -21,8 +22,10 @@ from fedwatt.cli.configure import (
 )
 from fedwatt.cli.console import console, errors
 from fedwatt.cli.progress import observer_for, results_table
+from fedwatt.fleet import Fleet
 from fedwatt.report import write_report
 from fedwatt.runs import execute
+from fedwatt.studies.spread import train_in_tasks
 
 
 def run(
@@ -41,6 +44,10 @@ def run(
         bool,
         typer.Option("--personalise", help="Each vehicle fine-tunes the model for itself at last."),
     ] = False,
+    ray: Ray = None,
+    seeds_per_task: Annotated[
+        int, typer.Option(help="With --ray, seeds trained in one task; 0: all of a method.", min=0)
+    ] = 0,
     resume: Resume = False,
     out: Out = None,
 ) -> None:
@@ -61,9 +68,27 @@ def run(
         assignments=assignments,
     )
     observer = observer_for(console, len(chosen.methods))
+
+    def elsewhere(fleet: Fleet) -> None:
+        train_in_tasks(
+            chosen,
+            out,
+            fleet,
+            ray=str(ray),
+            seeds_per_task=seeds_per_task,
+            on_done=lambda name, done, of: observer.say(f"{name}: trained ({done} of {of} tasks)"),
+        )
+
     try:
         with observer:
-            execute(chosen, out, observer, resume=resume)
+            execute(
+                chosen,
+                out,
+                observer,
+                resume=resume,
+                on_vehicle=observer.vehicle_built,
+                elsewhere=elsewhere if ray is not None else None,
+            )
     except KeyboardInterrupt:
         errors.print(
             f"Stopped. Completed rounds are kept; continue with: fedwatt run --resume --out {out}"

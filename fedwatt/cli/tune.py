@@ -21,6 +21,7 @@ from fedwatt.cli.configure import (
     Device,
     Methods,
     Out,
+    Ray,
     Resume,
     Rounds,
     Seeds,
@@ -44,6 +45,7 @@ def tune(
     seeds: Seeds = None,
     device: Device = None,
     assignments: Assignments = None,
+    ray: Ray = None,
     resume: Resume = False,
     out: Out = None,
 ) -> None:
@@ -64,7 +66,9 @@ def tune(
     view = _View()
     try:
         with view.progress:
-            found = tune_methods(chosen, out, trials=trials, on_trial=view.trial, resume=resume)
+            found = tune_methods(
+                chosen, out, trials=trials, on_trial=view.trial, resume=resume, ray=ray
+            )
     except KeyboardInterrupt:
         errors.print(
             "Stopped. Finished trials are kept; continue with: "

@@ -3,14 +3,15 @@
 A trial trains a method with all seeds in one stack and scores the mean validation RMSE of the final
 models; a seed that diverges makes it the worst there is. Test windows play no part. The first trial
 is the method as it was configured, so a tuned method is never worse on validation than that. The
-others are drawn by Optuna's tree-structured Parzen estimator.
+others are drawn by Optuna's tree-structured Parzen estimator, a few at a time, and train in one
+stack.
 
 The study lives in a database in the output folder. The draws of a trial depend on the seed, the
 method and the trials before it alone, so a study that was killed continues as if it had not been.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import inf, isfinite
 from pathlib import Path
@@ -19,17 +20,22 @@ from typing import Any
 import numpy as np
 
 from fedwatt.errors import RunError, SettingError
+from fedwatt.federation import History
+from fedwatt.federation.together import train_side_by_side
 from fedwatt.fleet import Fleet
 from fedwatt.randomness import generator
 from fedwatt.report.table import Column, Table
-from fedwatt.runs.config import MethodChoice, RunConfig, choose, to_toml
+from fedwatt.runs.config import MethodChoice, RunConfig, choose, from_toml, to_toml
 from fedwatt.runs.execute import federation_for, refuse_other_run
 from fedwatt.runs.files import write_text
 from fedwatt.runs.source import open_fleet
+from fedwatt.studies.grid import connected, fingerprint, run_cells
 from fedwatt.studies.ranges import Range, ranges_of
 
 STARTUP_TRIALS = 5
 """Trials drawn blindly before the estimator has something to go by, the configured one included."""
+TOGETHER = 5
+"""Trials that are drawn and trained at a time."""
 
 
 @dataclass(frozen=True)
@@ -73,8 +79,12 @@ def tune(
     on_trial: OnTrial,
     resume: bool = False,
     seed: int = 0,
+    ray: str | None = None,
 ) -> list[Tuned]:
     """Give every method of `config` the same number of `trials` and store what came out in `out`.
+
+    On a Ray cluster (its address is `ray`) methods are tuned side by side, every stack of trials a
+    task; what comes out is the same.
 
     study.db (Optuna), config.toml (what was tuned), best.toml (ready for `fedwatt run`),
     tuning.json (ranges and all trials), tuning.md (the table).
@@ -91,10 +101,14 @@ def tune(
     write_text(out / "config.toml", to_toml(config))
     storage = optuna.storages.RDBStorage(f"sqlite:///{out / 'study.db'}")
     try:
-        found = [
-            _tune_one(choice, config, fleet, storage, trials, seed, on_trial)
-            for choice in config.methods
+        studies = [
+            _tune_one(choice, config, storage, trials, seed, on_trial) for choice in config.methods
         ]
+        if ray is None:
+            found = [_finished(study, config, fleet) for study in studies]
+        else:
+            with connected(ray):
+                found = _finished_on_ray(studies, config, fleet, out / "stacks", ray)
     finally:
         storage.engine.dispose()
     best = replace(config, methods=tuple(one.tuned for one in found))
@@ -104,12 +118,85 @@ def tune(
     return found
 
 
-def score(choice: MethodChoice, config: RunConfig, fleet: Fleet) -> float:
-    """Mean validation RMSE of the final models, Wh; infinite if a seed diverged."""
+def scores(choices: Sequence[MethodChoice], config: RunConfig, fleet: Fleet) -> list[float]:
+    """Mean validation RMSE of each choice's final models, Wh; infinite if a seed diverged.
+
+    They train side by side, in one stack where they differ in nothing but numbers.
+    """
     # Only the final models are scored, so only they are evaluated.
     sparse = replace(config.training, evaluate_every=config.training.rounds)
-    federation = federation_for(replace(config, training=sparse), choice, fleet)
-    history = federation.train(choice.method).history
+    federations = [federation_for(replace(config, training=sparse), c, fleet) for c in choices]
+    if config.asynchronous.buffer:
+        pairs = zip(federations, choices, strict=True)
+        trained = [federation.train(choice.method) for federation, choice in pairs]
+    else:
+        trained = train_side_by_side(
+            [(fed, choice.method) for fed, choice in zip(federations, choices, strict=True)]
+        )
+    return [_score(one.history) for one in trained]
+
+
+Study = Generator[list[MethodChoice], list[float], Tuned]
+"""Hands out the choices of the next trials and is sent their scores, until all are done."""
+
+
+def _finished(study: Study, config: RunConfig, fleet: Fleet) -> Tuned:
+    """A study carried out in this process."""
+    try:
+        choices = next(study)
+        while True:
+            choices = study.send(scores(choices, config, fleet))
+    except StopIteration as end:
+        tuned: Tuned = end.value
+        return tuned
+
+
+def _finished_on_ray(
+    studies: Sequence[Study], config: RunConfig, fleet: Fleet, folder: Path, ray: str
+) -> list[Tuned]:
+    """All studies, the next trials of each of them a cell; a stack that is finished is kept."""
+    found: dict[int, Tuned] = {}
+    sent: dict[int, list[float] | None] = dict.fromkeys(range(len(studies)))
+    while sent:
+        cells: dict[str, tuple[str, ...]] = {}
+        asking: dict[int, str] = {}
+        for number, results in sent.items():
+            study = studies[number]
+            try:
+                choices = next(study) if results is None else study.send(results)
+            except StopIteration as end:
+                found[number] = end.value
+                continue
+            first = fingerprint(cell := _cell(choices, config))[:12]
+            asking[number] = f"{choices[0].label}-{first}"
+            cells[asking[number]] = cell
+        # A fleet on disk would not fit where it is sent: every machine opens it for itself.
+        shared = fleet if fleet.mapped is None else None
+        gpus = 1 if config.device == "cuda" else 0
+        paths = run_cells(cells, score_cell, folder, shared=shared, ray=ray, gpus=gpus)
+        sent = {
+            number: json.loads((paths[name] / "scores.json").read_text(encoding="utf-8"))
+            for number, name in asking.items()
+        }
+    return [found[number] for number in range(len(studies))]
+
+
+def _cell(choices: Sequence[MethodChoice], config: RunConfig) -> tuple[str, ...]:
+    """A configuration for each choice, as text: in one they would have the same label."""
+    return tuple(to_toml(replace(config, methods=(choice,))) for choice in choices)
+
+
+def score_cell(cell: tuple[str, ...], fleet: Fleet | None, folder: Path) -> None:
+    """The scores of a stack of trials, into scores.json."""
+    configs = [from_toml(text) for text in cell]
+    config = configs[0]
+    if fleet is None:
+        fleet = open_fleet(config.fleet, config.data, config.terrain)
+    found = scores([one.methods[0] for one in configs], config, fleet)
+    write_text(folder / "scores.json", json.dumps(found))
+
+
+def _score(history: History) -> float:
     if any(history.last("diverged").values()):
         return inf
     mean = float(np.mean(list(history.last("validation_rmse").values())))
@@ -142,12 +229,11 @@ def _configured(choice: MethodChoice, config: RunConfig) -> dict[str, float]:
 def _tune_one(
     choice: MethodChoice,
     config: RunConfig,
-    fleet: Fleet,
     storage: Any,
     wanted: int,
     seed: int,
     on_trial: OnTrial,
-) -> Tuned:
+) -> Study:
     """The study of one method, continued to `wanted` trials."""
     optuna = _library()
     ranges = ranges_of(choice.method)
@@ -166,30 +252,46 @@ def _tune_one(
         )
     study.set_user_attr("terms", terms)
     running, complete = optuna.trial.TrialState.RUNNING, optuna.trial.TrialState.COMPLETE
+    scored = study.user_attrs.get("scored", {})
     for left in study.get_trials(states=(running,)):
-        # What a kill left unfinished is drawn anew, as if it had never begun.
-        study.tell(left.number, state=optuna.trial.TrialState.FAIL)
+        # What a kill left unfinished is drawn anew, as if it had never begun; all trials of a stack
+        # count or none, since those drawn after them depend on it.
+        if str(left.number) in scored:
+            study.tell(left.number, float(scored[str(left.number)]))
+        else:
+            study.tell(left.number, state=optuna.trial.TrialState.FAIL)
     done = [Trial(t.params, t.value) for t in study.get_trials(states=(complete,))]
     if len(done) > wanted:
         raise RunError(f"'{choice.label}' already has {len(done)} trials. Ask for as many or more.")
     on_trial(choice.label, wanted, Tuned(choice, ranges, tuple(done)))
     while len(done) < wanted:
-        if not done:
-            values = _configured(choice, config)
-            result = score(with_values(choice, values), config, fleet)
-            study.add_trial(
-                optuna.trial.create_trial(params=values, distributions=space, value=result)
-            )
-        else:
-            draw = int(generator(seed, "tuning", choice.label, len(done)).integers(2**31))
-            study.sampler = optuna.samplers.TPESampler(seed=draw, n_startup_trials=STARTUP_TRIALS)
-            trial = study.ask(space)
-            values = trial.params
-            result = score(with_values(choice, values), config, fleet)
+        asked = [
+            _ask(study, space, choice, config, seed, number)
+            for number in range(len(done), min(len(done) // TOGETHER * TOGETHER + TOGETHER, wanted))
+        ]
+        found = yield [with_values(choice, trial.params) for trial in asked]
+        of_trial = zip(asked, found, strict=True)
+        study.set_user_attr("scored", {str(trial.number): repr(own) for trial, own in of_trial})
+        for trial, result in zip(asked, found, strict=True):
             study.tell(trial, result)
-        done.append(Trial(dict(values), result))
+            done.append(Trial(dict(trial.params), result))
         on_trial(choice.label, wanted, Tuned(choice, ranges, tuple(done)))
     return Tuned(choice, ranges, tuple(done))
+
+
+def _ask(
+    study: Any, space: Any, choice: MethodChoice, config: RunConfig, seed: int, number: int
+) -> Any:
+    """The next trial; the first is the method as configured."""
+    optuna = _library()
+    if number == 0:
+        # A kill right after this line leaves the trial waiting; it is not put there twice.
+        study.enqueue_trial(_configured(choice, config), skip_if_exists=True)
+    draw = int(generator(seed, "tuning", choice.label, number).integers(2**31))
+    study.sampler = optuna.samplers.TPESampler(
+        seed=draw, n_startup_trials=STARTUP_TRIALS, constant_liar=True
+    )
+    return study.ask(space)
 
 
 def tuning_table(found: list[Tuned]) -> Table:
@@ -236,7 +338,12 @@ def _as_json(found: list[Tuned], seed: int) -> dict[str, Any]:
     return {
         "format": 1,
         "objective": "validation RMSE of the final model in Wh, mean over seeds; null: diverged",
-        "sampler": {"name": "TPE", "startup_trials": STARTUP_TRIALS, "seed": seed},
+        "sampler": {
+            "name": "TPE",
+            "startup_trials": STARTUP_TRIALS,
+            "trials_at_a_time": TOGETHER,
+            "seed": seed,
+        },
         "trials_per_method": len(found[0].trials),
         "methods": {
             one.choice.label: {

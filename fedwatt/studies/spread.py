@@ -1,0 +1,172 @@
+"""The methods of a run on the machines of a Ray cluster.
+
+A task is a method with all its seeds in one stack, or with some of them. It hands back the
+checkpoint of its last round; those of a method are put together to the checkpoint that the same
+method would have left in this process, and the run goes on from there as if it had been resumed:
+tables, personal models and report are made here. A task that is lost begins anew, one that is
+finished is never repeated.
+
+RUN/cells/1x3-LABEL/    a finished task: three seeds from 1 on of the method LABEL
+"""
+
+import json
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+
+import torch
+
+from fedwatt.errors import RunError, SettingError
+from fedwatt.federation import History, RoundRecord, State
+from fedwatt.federation.records import Row
+from fedwatt.fleet import Fleet
+from fedwatt.runs.checkpoint import Origin, load_checkpoint, save_checkpoint
+from fedwatt.runs.config import MethodChoice, RunConfig, from_toml, to_toml
+from fedwatt.runs.environment import describe_environment
+from fedwatt.runs.execute import budget_for, federation_for, run_hash, train_method
+from fedwatt.runs.files import write_text
+from fedwatt.runs.hills import learned_for
+from fedwatt.runs.source import open_fleet
+from fedwatt.studies.grid import OnDone, run_cells
+
+
+def train_in_tasks(
+    config: RunConfig,
+    out: Path,
+    fleet: Fleet,
+    *,
+    ray: str | None,
+    seeds_per_task: int = 0,
+    on_done: OnDone | None = None,
+) -> None:
+    """Leave a finished checkpoint of every method of `config` in the run folder `out`.
+
+    `ray` is the address of a cluster; None: one task after the other, in this process. With
+    `seeds_per_task` 0 all seeds of a method are one stack, as without tasks, and the results are
+    the same, bit for bit; smaller stacks are rounded otherwise.
+    """
+    if config.terrain.refresh_every:
+        raise SettingError(
+            "Hills that are learned anew during training need all methods in this process. "
+            "Leave out --ray, or set terrain.refresh_every = 0."
+        )
+    origin = Origin(run_hash(config), fleet.data_hash())
+    shares: dict[str, list[tuple[str, str]]] = {}
+    for choice in config.methods:
+        folder = out / "checkpoint" / choice.label
+        if not _is_finished(load_checkpoint(folder, choice.label, origin), config):
+            shares[choice.label] = [
+                (f"{seeds[0]}x{len(seeds)}-{choice.label}", _share(config, choice, seeds))
+                for seeds in chunks(config.seeds, seeds_per_task)
+            ]
+    paths = run_cells(
+        dict(cell for own in shares.values() for cell in own),
+        train_share,
+        out / "cells",
+        # A fleet on disk would not fit where it is sent: every machine opens it for itself.
+        shared=fleet if fleet.mapped is None else None,
+        ray=ray,
+        gpus=1 if config.device == "cuda" else 0,
+        on_done=on_done,
+    )
+    for label, own in shares.items():
+        found = []
+        for name, share in own:
+            one = load_checkpoint(paths[name], label, _origin(from_toml(share), origin.data))
+            if one is None:
+                raise RunError(f"{paths[name]} holds no checkpoint. Delete it and resume.")
+            found.append(one)
+        state = joined_states([state for state, _ in found])
+        history = joined_histories([history for _, history in found], config.seeds)
+        save_checkpoint(out / "checkpoint" / label, state, history, origin)
+
+
+def train_share(share: str, fleet: Fleet | None, folder: Path) -> None:
+    """Train the one method of the configuration `share` (TOML); its checkpoint goes to `folder`."""
+    config = from_toml(share)
+    if fleet is None:
+        learned = learned_for(config)
+        fleet = open_fleet(config.fleet, config.data, config.terrain, learned=learned)
+    (choice,) = config.methods
+    origin = _origin(config, fleet.data_hash())
+    with tempfile.TemporaryDirectory(prefix="fedwatt-") as scratch:
+        federation = federation_for(config, choice, fleet, Path(scratch) / "memory")
+        own = budget_for(config, choice, fleet)
+        silent = _Silent()
+        state, history = train_method(
+            federation, choice, Path(scratch), silent, origin, inf, own, None
+        )
+        # What vehicles remember is of use to the next round alone, and there is none.
+        save_checkpoint(folder, replace(state, memory={}, events={}), history, origin)
+    write_text(folder / "environment.json", json.dumps(describe_environment(federation.device)))
+
+
+def chunks(seeds: Sequence[int], size: int) -> list[tuple[int, ...]]:
+    """Seeds in groups of `size`, the last one perhaps smaller; 0: one group.
+
+    >>> chunks((1, 2, 3), 2), chunks((1, 2, 3), 0)
+    ([(1, 2), (3,)], [(1, 2, 3)])
+    """
+    size = size or len(seeds)
+    return [tuple(seeds[first : first + size]) for first in range(0, len(seeds), size)]
+
+
+def joined_states(states: Sequence[State]) -> State:
+    """The state of all runs from those of some each, all finished."""
+    tensors = [state.tensors() for state in states]
+    together = {name: torch.cat([own[name] for own in tensors]) for name in tensors[0]}
+    # Runs that diverged may have ended earlier; the others did all rounds.
+    return State.from_tensors(max(state.round for state in states), together)
+
+
+def joined_histories(histories: Sequence[History], seeds: Sequence[int]) -> History:
+    """The tables of all seeds from those of some each, in the order of a common stack."""
+    position = {seed: place for place, seed in enumerate(seeds)}
+
+    def order(row: Row) -> tuple[int, int]:
+        return row["round"], position[row["seed"]]
+
+    timing: dict[int, Row] = {}
+    for row in (row for history in histories for row in history.timing):
+        before = timing.setdefault(row["round"], {n: v for n, v in row.items() if n == "method"})
+        added = {n: before.get(n, 0) + v for n, v in row.items() if n not in ("method", "round")}
+        timing[row["round"]] = before | {"round": row["round"]} | added
+    return History(
+        histories[0].method,
+        sorted((row for history in histories for row in history.rounds), key=order),
+        sorted((row for history in histories for row in history.clients), key=order),
+        [timing[number] for number in sorted(timing)],
+    )
+
+
+def _share(config: RunConfig, choice: MethodChoice, seeds: tuple[int, ...]) -> str:
+    return to_toml(replace(config, methods=(choice,), seeds=seeds))
+
+
+def _origin(config: RunConfig, data: str) -> Origin:
+    return Origin(run_hash(config), data)
+
+
+def _is_finished(found: tuple[State, History] | None, config: RunConfig) -> bool:
+    if found is None:
+        return False
+    state, _ = found
+    return state.round >= config.training.rounds or bool(state.diverged.all())
+
+
+class _Silent:
+    """Follows a training of which nobody wants to hear."""
+
+    def fleet_ready(self, fleet: Fleet) -> None:
+        """Nothing."""
+
+    def method_begins(self, label: str, done: int, rounds: int) -> None:
+        """Nothing."""
+
+    def round_done(self, label: str, state: State, record: RoundRecord) -> None:
+        """Nothing."""
+
+    def method_ends(self, label: str, history: History) -> None:
+        """Nothing."""
