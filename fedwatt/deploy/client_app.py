@@ -1,0 +1,41 @@
+"""The ClientApp for Flower's own SuperNode, where that is used in place of ours.
+
+The vehicle's folders come from the node's own configuration, never from the server:
+
+    flower-supernode ... --node-config 'folder="/data/car-001" state="/var/lib/fedwatt"'
+"""
+
+from functools import cache
+from pathlib import Path
+
+from flwr.app import ConfigRecord, Context, Message
+from flwr.clientapp import ClientApp
+
+from fedwatt.deploy.board import Vehicle
+from fedwatt.deploy.messages import MESSAGE_TYPES
+from fedwatt.deploy.node import answer
+
+app = ClientApp()
+
+SECRETS = "fedwatt.secure"
+
+
+@cache
+def _vehicle(folder: str, state: str) -> Vehicle:
+    return Vehicle(Path(folder), Path(state))
+
+
+def _answer(message: Message, context: Context) -> Message:
+    config = context.node_config
+    vehicle = _vehicle(str(config["folder"]), str(config["state"]))
+    # Every message may have a process of its own; secrets of a secure sum go from one to the next.
+    kept = context.state.config_records.get(SECRETS, ConfigRecord())
+    vehicle.secrets.take_over({name: kept[name] for name in kept})
+    reply = answer(vehicle, message)
+    context.state[SECRETS] = ConfigRecord(dict(vehicle.secrets.handed_on()))
+    return reply
+
+
+for _message_type in MESSAGE_TYPES.values():
+    _category, _, _action = _message_type.partition(".")
+    getattr(app, _category)(_action or "default")(_answer)

@@ -1,0 +1,161 @@
+"""The Flower commands behind `fedwatt deploy`, and the surroundings they need."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+import fedwatt
+from fedwatt.deploy.keys import Depot
+from fedwatt.errors import RunError
+from fedwatt.runs.config import RunConfig, to_toml
+from fedwatt.runs.files import write_text
+
+CONNECTION = "fedwatt"
+"""What the server is called in Flower's configuration."""
+
+
+@dataclass(frozen=True)
+class Flower:
+    """Flower's commands on the server's machine, for the server at `address`."""
+
+    depot: Depot
+    address: str = "127.0.0.1:9092"
+    insecure: bool = False
+
+    @property
+    def home(self) -> Path:
+        """Flower's own folder."""
+        return self.depot.folder.resolve() / "flower"
+
+    def environment(self) -> dict[str, str]:
+        """Of every Flower process: no telemetry, no look for updates, quick to take up work."""
+        own = {
+            "FLWR_HOME": str(self.home),
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_DISABLE_UPDATE_CHECK": "1",
+            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
+        }
+        return os.environ | own
+
+    def superlink(self) -> list[str]:
+        """The server's command.
+
+        Without a database: with one, Flower writes every message and every look for one to disk and
+        a round takes several times as long. All that must outlast a restart is in the depot (who
+        may take part) and in the run folder (how far the run is).
+        """
+        host, _, port = self.address.rpartition(":")
+        folder = self.depot.folder.resolve()
+        certificate, key = (folder / path.name for path in self.depot.server)
+        security = ["--insecure"] if self.insecure else [
+            "--ssl-ca-certfile", str(folder / "ca.pem"),
+            "--ssl-certfile", str(certificate),
+            "--ssl-keyfile", str(key),
+            "--enable-supernode-auth",
+        ]  # fmt: skip
+        return [
+            sys.executable, "-m", "fedwatt.deploy.superlink",
+            "--host", host.strip("[]"), "--port", port,
+            "--disable-runtime-dependency-installation",
+            *security,
+        ]  # fmt: skip
+
+    def refuse_taken_port(self) -> None:
+        """Raise if something listens there already: it would be taken for this server."""
+        host, _, port = self.address.rpartition(":")
+        try:
+            with socket.create_server((host.strip("[]"), int(port)), reuse_port=False):
+                pass
+        except (OSError, ValueError, OverflowError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise RunError(f"Cannot listen at {self.address}: {reason}.") from error
+
+    def connect(self) -> None:
+        """Tell Flower's command line where the server is: on this machine."""
+        port = self.address.rpartition(":")[2]
+        door: dict[str, Any] = {"address": f"127.0.0.1:{port}"}
+        if self.insecure:
+            door["insecure"] = True
+        else:
+            door["root-certificates"] = str(self.depot.ca.resolve())
+        table = {"superlink": {"default": CONNECTION, CONNECTION: door}}
+        write_text(self.home / "config.toml", tomli_w.dumps(table))
+
+    def register(self, public: Path, name: str) -> list[str]:
+        """Make the server accept a vehicle's key."""
+        return ["flwr", "supernode", "register", str(public), CONNECTION, "--name", name]
+
+    def unregister(self, node: int) -> list[str]:
+        """Make the server refuse a vehicle's key."""
+        return ["flwr", "supernode", "unregister", str(node), CONNECTION]
+
+    def nodes(self) -> list[str]:
+        """List the vehicles that the server knows."""
+        return ["flwr", "supernode", "list", CONNECTION, "--verbose"]
+
+    def runs(self) -> list[str]:
+        """List the runs of the server."""
+        return ["flwr", "list", CONNECTION]
+
+    def run(self, app: Path) -> list[str]:
+        """Start a run and follow its log."""
+        return ["flwr", "run", str(app), CONNECTION, "--stream"]
+
+    def ask(self, command: Sequence[str]) -> dict[str, Any]:
+        """Flower's answer to a command, as JSON; RunError if it has none."""
+        done = subprocess.run(
+            [*command, "--format", "json"],
+            env=self.environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        start, end = done.stdout.find("{"), done.stdout.rfind("}")
+        try:
+            answer: dict[str, Any] = json.loads(done.stdout[start : end + 1])
+        except ValueError:
+            answer = {}
+        if done.returncode or answer.get("success") is not True:
+            reason = answer.get("error-message") or done.stderr.strip() or done.stdout.strip()
+            raise RunError(f"'{' '.join(command)}' failed: {str(reason)[-500:]}")
+        return answer
+
+
+def write_app(folder: Path, config: RunConfig, out: Path, resume: bool) -> Path:
+    """The Flower app of a run: nothing but names of what is installed, and the configuration."""
+    about = {
+        "project": {
+            "name": "fedwatt",
+            "version": fedwatt.__version__,
+            "description": "Federated energy models of electric vehicles",
+            "license": "Apache-2.0",
+            "dependencies": [],
+        },
+        "tool": {
+            "flwr": {
+                "app": {
+                    "publisher": "fedwatt",
+                    "components": {
+                        "serverapp": "fedwatt.deploy.server_app:app",
+                        "clientapp": "fedwatt.deploy.client_app:app",
+                    },
+                    "config": {
+                        "config": to_toml(config),
+                        "out": str(out.resolve()),
+                        "resume": resume,
+                    },
+                }
+            }
+        },
+    }
+    write_text(folder / "pyproject.toml", tomli_w.dumps(about))
+    return folder

@@ -1,0 +1,91 @@
+"""Questions out, answers in: the server's side of a conversation with the vehicles.
+
+Flower's own strategies wait without a deadline and look for replies every three seconds; this one
+looks often, stops when all have answered or time is up, and never fails because of one vehicle.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from flwr.app import Message
+from flwr.serverapp import Grid
+
+from fedwatt.deploy.messages import MESSAGE_TYPES, Content, Sizes, opened, to_records
+from fedwatt.errors import DataError
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back from a vehicle: its content, or what was wrong with it."""
+
+    content: Content | None
+    trouble: str = ""
+
+    @property
+    def rejected(self) -> bool:
+        """Whether there was an answer that could not be used."""
+        return self.content is None
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A way to ask vehicles by their node numbers."""
+
+    grid: Grid
+    poll_seconds: float = 0.1
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+    def ask(
+        self,
+        kind: str,
+        questions: Mapping[int, Content],
+        seconds: float,
+        *,
+        sizes: Sizes,
+        asked: Iterable[str] = (),
+    ) -> dict[int, Answer]:
+        """Answers by node, of those that came within `seconds`.
+
+        A vehicle that could not answer (Flower's error reply) counts as one that did not.
+        """
+        waiting = self.send(kind, questions, seconds)
+        deadline = self.clock() + seconds
+        answers: dict[int, Answer] = {}
+        while waiting:
+            answers |= self.receive(kind, waiting, sizes=sizes, asked=asked)
+            left = deadline - self.clock()
+            if not waiting or left <= 0:
+                break
+            self.sleep(min(self.poll_seconds, left))
+        return answers
+
+    def send(self, kind: str, questions: Mapping[int, Content], seconds: float) -> dict[str, int]:
+        """Put questions on their way: node of each message that was accepted, by its number."""
+        nodes = list(questions)
+        messages = [
+            Message(to_records(questions[node]), node, MESSAGE_TYPES[kind], ttl=max(seconds, 1.0))
+            for node in nodes
+        ]
+        numbers = list(self.grid.push_messages(messages)) if messages else []
+        return {number: node for number, node in zip(numbers, nodes, strict=False) if number}
+
+    def receive(
+        self, kind: str, waiting: dict[str, int], *, sizes: Sizes, asked: Iterable[str] = ()
+    ) -> dict[int, Answer]:
+        """Answers that have come; their messages are taken out of `waiting`."""
+        answers = {}
+        for message in self.grid.pull_messages(list(waiting)):
+            node = waiting.pop(message.metadata.reply_to_message_id, None)
+            if node is None or message.has_error():
+                continue
+            # Flower fills the sender in from its session; another's name is not believed.
+            if message.metadata.src_node_id != node:
+                answers[node] = Answer(None, "it came from another vehicle")
+                continue
+            try:
+                answers[node] = Answer(opened(kind, message.content, sizes, asked))
+            except DataError as error:
+                answers[node] = Answer(None, str(error))
+        return answers

@@ -1,0 +1,249 @@
+"""Certificates and keys of a depot: who the server is, and who the vehicles are.
+
+    DEPOT/ca.pem, ca.key                 the depot's own certificate authority; ca.key never leaves
+    DEPOT/server.pem, server.key         what the server shows
+    DEPOT/vehicles/NAME/key, key.pub     a vehicle's pair; the folder goes into the vehicle
+    DEPOT/vehicles/NAME/ca.pem           how the vehicle knows the server
+    DEPOT/registry.json                  Flower's node number of every vehicle, and those to remove
+
+Vehicles have elliptic-curve keys (NIST P-384) in OpenSSH's format, as Flower's node authentication
+wants them. A revoked or replaced key is refused from the moment the server is told.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Final
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from fedwatt.errors import RunError
+from fedwatt.fleet.store import folder_name
+from fedwatt.runs.files import write_text
+
+CA_DAYS: Final = 3650
+SERVER_DAYS: Final = 397
+
+
+@dataclass(frozen=True)
+class Depot:
+    """A folder with the keys of a federation."""
+
+    folder: Path
+
+    @property
+    def ca(self) -> Path:
+        """Certificate of the authority."""
+        return self.folder / "ca.pem"
+
+    @property
+    def server(self) -> tuple[Path, Path]:
+        """(certificate, key) of the server."""
+        return self.folder / "server.pem", self.folder / "server.key"
+
+    def vehicle(self, name: str) -> Path:
+        """Folder of a vehicle's keys."""
+        return self.folder / "vehicles" / folder_name(name)
+
+    def create(self, hosts: Sequence[str]) -> None:
+        """A new authority and a server certificate for `hosts`, names or addresses.
+
+        It is always for this machine, too: operators come from there.
+        """
+        hosts = [*hosts, *(name for name in ("127.0.0.1", "localhost") if name not in hosts)]
+        if self.ca.exists():
+            raise RunError(
+                f"{self.folder} already has keys. Renew the server's with 'keys rotate --server', "
+                "or choose another folder."
+            )
+        key = ec.generate_private_key(ec.SECP384R1())
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedwatt depot")])
+        usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
+        builder = (
+            _certificate(name, name, key.public_key(), CA_DAYS)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(usage, critical=True)
+        )
+        _write_secret(self.folder / "ca.key", _pem(key))
+        write_text(self.ca, _text(builder.sign(key, hashes.SHA384())))
+        self.renew_server(hosts)
+
+    def renew_server(self, hosts: Sequence[str]) -> None:
+        """A new key and certificate for the server; without `hosts`, for those it had."""
+        authority = self._authority()
+        certificate, key_file = self.server
+        if not hosts:
+            hosts = _hosts(certificate)
+        key = ec.generate_private_key(ec.SECP384R1())
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0])])
+        about = x509.load_pem_x509_certificate(self.ca.read_bytes())
+        builder = (
+            _certificate(name, about.subject, key.public_key(), SERVER_DAYS)
+            .add_extension(x509.SubjectAlternativeName([_san(h) for h in hosts]), critical=False)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key()),
+                critical=False,
+            )
+        )
+        _write_secret(key_file, _pem(key))
+        write_text(certificate, _text(builder.sign(authority, hashes.SHA384())))
+
+    def add_vehicle(self, name: str) -> Path:
+        """A key pair for a new vehicle; the folder to copy into it."""
+        folder = self.vehicle(name)
+        if (folder / "key").exists():
+            raise RunError(f"'{name}' already has a key. 'keys rotate {name}' replaces it.")
+        self._authority()
+        self._write_pair(name)
+        registry = self.registry()
+        registry.nodes[name] = 0
+        self.save(registry)
+        return folder
+
+    def rotate_vehicle(self, name: str) -> Path:
+        """A new pair in the place of a vehicle's old one, which is to be refused."""
+        registry = self.registry()
+        if name not in registry.nodes:
+            raise RunError(f"There is no vehicle '{name}'. 'keys list' names all.")
+        registry.retire(name)
+        self._write_pair(name)
+        registry.nodes[name] = 0
+        self.save(registry)
+        return self.vehicle(name)
+
+    def revoke_vehicle(self, name: str) -> None:
+        """Take a vehicle's key out of the depot; the server is to refuse it."""
+        registry = self.registry()
+        if name not in registry.nodes:
+            raise RunError(f"There is no vehicle '{name}'. 'keys list' names all.")
+        registry.retire(name)
+        shutil.rmtree(self.vehicle(name), ignore_errors=True)
+        self.save(registry)
+
+    def registry(self) -> "Registry":
+        """Which vehicles there are, as last saved."""
+        path = self.folder / "registry.json"
+        if not path.exists():
+            return Registry()
+        try:
+            table = json.loads(path.read_text(encoding="utf-8"))
+            nodes = {str(name): int(node) for name, node in table["nodes"].items()}
+            return Registry(nodes, [int(node) for node in table["retired"]])
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise RunError(f"{path} is damaged: {error}.") from error
+
+    def save(self, registry: "Registry") -> None:
+        """Write the registry."""
+        table = {"nodes": registry.nodes, "retired": registry.retired}
+        text = json.dumps(table, indent=2, ensure_ascii=False)
+        write_text(self.folder / "registry.json", text + "\n")
+
+    def _write_pair(self, name: str) -> None:
+        folder = self.vehicle(name)
+        key = ec.generate_private_key(ec.SECP384R1())
+        private = key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.OpenSSH,
+            serialization.NoEncryption(),
+        )
+        public = key.public_key().public_bytes(
+            serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+        )
+        _write_secret(folder / "key", private)
+        write_text(folder / "key.pub", public.decode() + "\n")
+        write_text(folder / "ca.pem", self.ca.read_text(encoding="utf-8"))
+
+    def _authority(self) -> ec.EllipticCurvePrivateKey:
+        path = self.folder / "ca.key"
+        try:
+            key = serialization.load_pem_private_key(path.read_bytes(), password=None)
+        except FileNotFoundError as error:
+            raise RunError(
+                f"{self.folder} has no ca.key. 'fedwatt deploy keys create' makes a depot."
+            ) from error
+        except (OSError, ValueError, TypeError) as error:
+            raise RunError(f"{path} cannot be read: {error}.") from error
+        if not isinstance(key, ec.EllipticCurvePrivateKey):
+            raise RunError(f"{path} is not a key that 'fedwatt deploy keys create' made.")
+        return key
+
+
+@dataclass
+class Registry:
+    """Vehicles by name with Flower's number of their node, 0 where the server was not told yet."""
+
+    nodes: dict[str, int] = field(default_factory=dict)
+    retired: list[int] = field(default_factory=list)
+    """Nodes whose keys are no longer to be accepted."""
+
+    def retire(self, name: str) -> None:
+        """Note that a vehicle's key is no longer to be accepted."""
+        node = self.nodes.pop(name)
+        if node:
+            self.retired.append(node)
+
+
+def _certificate(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: int
+) -> x509.CertificateBuilder:
+    now = datetime.now(UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        # Clocks of vehicles may be slow.
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=days))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+    )
+
+
+def _san(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _hosts(certificate: Path) -> list[str]:
+    """Names and addresses that a certificate stands for."""
+    found = x509.load_pem_x509_certificate(certificate.read_bytes())
+    names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return [str(name.value) for name in names]
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+
+
+def _text(certificate: x509.Certificate) -> str:
+    return certificate.public_bytes(serialization.Encoding.PEM).decode()
+
+
+def _write_secret(path: Path, content: bytes) -> None:
+    """A file that only its owner can read, from its first moment."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.part")
+    temporary.unlink(missing_ok=True)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)

@@ -1,0 +1,75 @@
+"""What a vehicle remembers between rounds, on its own disk.
+
+    STATE/RUN/LABEL/round-000012.safetensors     memory after its reply to round 12
+
+The vehicle cannot know whether its reply counted, so it keeps what it had before and what it would
+have after. The next question names the last round that counted (`counted`, -1 for none), and the
+vehicle goes on from there: a reply that was lost leaves no trace, as methods with control variates
+need (specification of the methods: state changes only when the reply counted). A file appears under
+its name only when it is whole and on the disk, so power may fail at any moment.
+"""
+
+import shutil
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from fedwatt.runs.files import flush, write_tensors
+
+KEPT_RUNS: Final = 3
+"""Runs whose memory stays on the vehicle, the latest first."""
+
+
+def memory_folder(state: Path, run: str, label: str) -> Path:
+    """Where a vehicle keeps its memory of one method in one run; no name can lead elsewhere."""
+    return state / _safe(run) / _safe(label)
+
+
+def remember(folder: Path, round: int, memory: Mapping[str, Tensor]) -> None:
+    """Keep `memory` as it is after the reply to `round`, beside what is there."""
+    path = folder / f"round-{round:06d}.safetensors"
+    write_tensors(path, {name: tensor.contiguous().cpu() for name, tensor in memory.items()})
+    flush(folder)
+
+
+def recall(folder: Path, counted: int, initial: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Memory after the round `counted`; `initial` before the first, or where it was lost.
+
+    What belongs to other rounds is deleted: it did not count, and never will.
+    """
+    wanted = folder / f"round-{counted:06d}.safetensors"
+    for other in folder.glob("round-*.safetensors") if folder.is_dir() else ():
+        if other != wanted:
+            other.unlink(missing_ok=True)
+    if counted < 0 or not wanted.exists():
+        return dict(initial)
+    try:
+        found = load_file(wanted)
+    except (OSError, SafetensorError):
+        return dict(initial)
+    same = found.keys() == initial.keys() and all(
+        found[name].shape == tensor.shape and found[name].dtype == tensor.dtype
+        for name, tensor in initial.items()
+    )
+    return dict(found) if same else dict(initial)
+
+
+def forget_old_runs(state: Path, run: str) -> None:
+    """Delete the memory of all but the latest runs."""
+    folders = [f for f in state.iterdir() if f.is_dir()] if state.is_dir() else []
+    others = sorted(
+        (f for f in folders if f.name != _safe(run)), key=lambda f: f.stat().st_mtime, reverse=True
+    )
+    for old in others[KEPT_RUNS - 1 :]:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _safe(name: str) -> str:
+    """A folder name for any text the server may send."""
+    plain = "".join(c if c.isalnum() or c in "-_+@" else "_" for c in name)[:60]
+    return f"{plain}-{sha256(name.encode()).hexdigest()[:8]}"

@@ -1,0 +1,265 @@
+"""All that goes over the air, declared in one place and enforced where a vehicle sends.
+
+A message is named arrays and named values. `REPLIES` lists every field that may leave a vehicle:
+its type, its shape and why it is needed. `sealed` is the one way out of a vehicle and refuses any
+field that is not declared, has another type or shape, or was not asked for; `opened` is the
+server's way in and checks the same. Neither reads or writes a pickle.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from io import BytesIO
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from fedwatt.errors import DataError
+
+Value = bool | int | float | str | bytes | list[str] | list[float] | list[bytes]
+
+
+MOST_STRATA: Final = 64
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a message says."""
+
+    values: Mapping[str, Value] = field(default_factory=dict)
+    arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Lengths that shapes refer to."""
+
+    parameters: int
+    """D, of the model as the method trains it."""
+    tensors: int
+    """T, its tensors."""
+    dtype: str
+    """Of the model: "float32" or "float64"."""
+
+
+@dataclass(frozen=True)
+class ArrayField:
+    """An array that may leave a vehicle."""
+
+    shape: tuple[str | int, ...]
+    """"D", "T" or a number; "*" is any length up to `MOST_STRATA`."""
+    dtype: str
+    """"model" is the model's own."""
+    why: str
+    optional: bool = False
+    """Sent only by methods, or on the terms, that ask for it by name."""
+
+
+@dataclass(frozen=True)
+class ValueField:
+    """A value that may leave a vehicle."""
+
+    kind: type
+    why: str
+    optional: bool = False
+    most: int = MOST_STRATA
+    """Longest list."""
+
+
+SUMS: Final = ("windows", "squared_wh2", "absolute_wh", "percentage", "label_wh", "near_zero")
+"""Error sums over the windows of a split, in the order in which an array holds them."""
+MOST_SUM: Final = 10_000
+"""Vehicles of a secure sum."""
+LONGEST_TEXT: Final = 4096
+HEADER: Final = 1024
+"""Bytes of a NumPy file besides its values, at most."""
+
+REPLIES: Final[dict[str, dict[str, ArrayField | ValueField]]] = {
+    "enrol": {
+        "vehicle": ValueField(str, "its name, which keys its random draws"),
+        "windows": ArrayField((3,), "int64", "n_k: training, validation and test windows"),
+        "features": ValueField(list, "names of its features: all vehicles must have the same"),
+        "simulated": ValueField(bool, "whether its energy is simulated"),
+        "version": ValueField(str, "of fedwatt on board"),
+    },
+    "train": {
+        "round": ValueField(int, "which round this answers"),
+        "windows": ValueField(int, "n_k, the weight of this reply"),
+        "delta": ArrayField(("D",), "model", "Δ_k, what training moved"),
+        "control_change": ArrayField(("D",), "model", "SCAFFOLD's c_k⁺ - c_k", optional=True),
+        "accumulation": ArrayField((), "float64", "FedNova's ‖a_k‖₁", optional=True),
+        "trained": ArrayField(("T",), "bool", "FedEL's trained tensors", optional=True),
+        "roughness": ValueField(float, "I_k, where diagnostics are asked for", optional=True),
+        "pull": ValueField(float, "μ_k, where diagnostics are asked for", optional=True),
+        "kappa": ValueField(float, "κ_k, where diagnostics are asked for", optional=True),
+        "runtime": ValueField(float, "FedEL's runtime, where asked for", optional=True),
+        "probed": ValueField(float, "whether it probed, where asked for", optional=True),
+    },
+    "evaluate": {
+        "validation": ArrayField((len(SUMS),), "float64", "error sums of its validation windows"),
+        "test": ArrayField((len(SUMS),), "float64", "error sums of its test windows"),
+    },
+    "strata": {
+        "strata": ValueField(list, "names of the strata, such as 'speed: under 20 km/h'"),
+        "sums": ArrayField(("*", len(SUMS)), "float64", "error sums of its test windows in each"),
+    },
+}
+"""What may leave a vehicle, by what it was asked."""
+
+_EXCHANGE = ValueField(bytes, "which secure sum this belongs to")
+_VEHICLE = ValueField(str, "its name")
+REPLIES.update(
+    {
+        "secure-keys": {
+            "exchange": _EXCHANGE,
+            "vehicle": _VEHICLE,
+            "mask_key": ValueField(bytes, "a public key, for masks of pairs of vehicles"),
+            "cipher_key": ValueField(bytes, "a public key, for what vehicles send each other"),
+        },
+        "secure-shares": {
+            "exchange": _EXCHANGE,
+            "vehicle": _VEHICLE,
+            "ciphertexts": ValueField(list, "shares that others can read", most=MOST_SUM),
+            "commitment": ValueField(bytes, "digest of a random seed"),
+        },
+        "secure-train": {
+            "exchange": _EXCHANGE,
+            "vehicle": _VEHICLE,
+            "words": ValueField(bytes, "the reply to a round under masks, by itself random"),
+        },
+        "secure-reveal": {
+            "exchange": _EXCHANGE,
+            "vehicle": _VEHICLE,
+            "shares": ValueField(list, "one share of a secret of every vehicle", most=MOST_SUM),
+        },
+    }
+)
+"""With secure sums these take the place of "train"."""
+
+REPLIES["personalise"] = REPLIES["strata"]
+"""After fine-tuning on board: the same sums of the vehicle's own model, and not the model."""
+
+MESSAGE_TYPES: Final = {
+    "enrol": "query.enrol",
+    "train": "train",
+    "evaluate": "evaluate",
+    "strata": "evaluate.strata",
+    "personalise": "train.personalise",
+    "secure-keys": "query.secure_keys",
+    "secure-shares": "query.secure_shares",
+    "secure-train": "train.secure",
+    "secure-reveal": "query.secure_reveal",
+}
+"""How Flower calls a question."""
+
+DIAGNOSTICS: Final = ("roughness", "pull", "kappa", "runtime", "probed")
+
+
+def sealed(kind: str, content: Content, sizes: Sizes, asked: Iterable[str] = ()) -> RecordDict:
+    """A vehicle's reply as it is sent; DataError if anything in it is not declared.
+
+    `asked` are the optional fields that this question asks for; they may be left out.
+    """
+    _refuse_undeclared(kind, content, sizes, frozenset(asked))
+    return to_records(content)
+
+
+def opened(kind: str, records: RecordDict, sizes: Sizes, asked: Iterable[str] = ()) -> Content:
+    """What a reply says; DataError if it is not what `kind` declares, before any array is read."""
+    declared, asked = REPLIES[kind], frozenset(asked)
+    arrays = _only(records.array_records, "arrays")
+    for name, array in arrays.items():
+        known = declared.get(name)
+        if not isinstance(known, ArrayField) or (known.optional and name not in asked):
+            raise DataError(f"array '{name[:40]}' was not asked for")
+        shape, dtype = tuple(array.shape), np.dtype(_dtype(known, sizes))
+        if not _fits(shape, known, sizes):
+            raise DataError(f"array '{name}' has the shape {list(shape)[:4]}")
+        if array.dtype != str(dtype) or len(array.data) > prod(shape) * dtype.itemsize + HEADER:
+            raise DataError(f"array '{name}' is of {array.dtype}, {len(array.data)} bytes")
+    content = from_records(records)
+    _refuse_undeclared(kind, content, sizes, asked)
+    return content
+
+
+def to_records(content: Content) -> RecordDict:
+    """A message as Flower carries it."""
+    arrays = {name: Array(np.asarray(value)) for name, value in content.arrays.items()}
+    return RecordDict({"arrays": ArrayRecord(arrays), "values": ConfigRecord(dict(content.values))})
+
+
+def from_records(records: RecordDict) -> Content:
+    """A message from Flower's records; DataError if they cannot be read."""
+    arrays = {n: _decoded(n, a) for n, a in _only(records.array_records, "arrays").items()}
+    return Content(dict(_only(records.config_records, "values")), arrays)
+
+
+def _decoded(name: str, array: Array) -> NDArray[Any]:
+    """The array, if it is as long as its own header says: a forged one could ask for any memory."""
+    file = BytesIO(array.data)
+    try:
+        version = npy.read_magic(file)
+        shape, fortran, dtype = npy.read_array_header_1_0(file)
+        body = array.data[file.tell() :]
+        if version != (1, 0) or dtype.hasobject or len(body) != prod(shape) * dtype.itemsize:
+            raise DataError(f"array '{name[:40]}' is not as long as it says")
+        return np.frombuffer(body, dtype).reshape(shape, order="F" if fortran else "C").copy()
+    except (ValueError, TypeError, OverflowError, OSError) as error:
+        raise DataError(f"array '{name[:40]}' cannot be read") from error
+
+
+def _only(records: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """The one record there may be."""
+    if set(records) - {name}:
+        raise DataError(f"there are records besides '{name}'")
+    found: Mapping[str, Any] = records.get(name, {})
+    return found
+
+
+def _refuse_undeclared(kind: str, content: Content, sizes: Sizes, asked: frozenset[str]) -> None:
+    declared = REPLIES[kind]
+    both = set(content.values) & set(content.arrays)
+    names = {*content.values, *content.arrays}
+    missing = {n for n, f in declared.items() if not f.optional} - names
+    unknown = names - {n for n, f in declared.items() if not f.optional or n in asked}
+    if both or missing or unknown:
+        wrong = sorted(both | missing | unknown)[0][:40]
+        trouble = "missing" if missing else "not declared for this question"
+        raise DataError(f"a reply to '{kind}': field '{wrong}' is {trouble}")
+    for name, value in content.values.items():
+        known = declared[name]
+        if not isinstance(known, ValueField) or type(value) is not known.kind:
+            raise DataError(f"a reply to '{kind}': '{name}' is not what was declared")
+        texts = value if isinstance(value, list) else [value]
+        long = any(len(t) > LONGEST_TEXT for t in texts if isinstance(t, str))
+        if len(texts) > known.most or long:
+            raise DataError(f"a reply to '{kind}': '{name}' is too long")
+    for name, array in content.arrays.items():
+        own = declared[name]
+        if (
+            not isinstance(own, ArrayField)
+            or not _fits(array.shape, own, sizes)
+            or array.dtype != np.dtype(_dtype(own, sizes))
+        ):
+            raise DataError(
+                f"a reply to '{kind}': '{name}' is {array.dtype}{list(array.shape)[:4]}, "
+                "which is not what was declared"
+            )
+
+
+def _dtype(known: ArrayField, sizes: Sizes) -> str:
+    return sizes.dtype if known.dtype == "model" else known.dtype
+
+
+def _fits(shape: tuple[int, ...], known: ArrayField, sizes: Sizes) -> bool:
+    """Whether `shape` is the declared one."""
+    lengths = {"D": sizes.parameters, "T": sizes.tensors}
+    if len(shape) != len(known.shape):
+        return False
+    return all(
+        have <= MOST_STRATA if want == "*" else have == lengths.get(str(want), want)
+        for have, want in zip(shape, known.shape, strict=True)
+    )

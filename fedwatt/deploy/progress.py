@@ -1,0 +1,53 @@
+"""What is said while a run goes on: a line a round, which `fedwatt deploy submit` follows."""
+
+import logging
+
+from fedwatt.federation import History, RoundRecord, State
+from fedwatt.fleet import Fleet
+
+log = logging.getLogger("fedwatt.deploy")
+
+
+def show_log() -> None:
+    """Write our own log, and nobody else's, to the error stream."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    log.propagate = False
+
+
+class LogLines:
+    """Follows a run in the log."""
+
+    def __init__(self) -> None:
+        self.rounds = 0
+
+    def fleet_ready(self, fleet: Fleet) -> None:
+        """Who takes part."""
+        log.info("%s: %d training windows", fleet.source, fleet.windows("train"))
+
+    def method_begins(self, label: str, done: int, rounds: int) -> None:
+        """A method starts or goes on."""
+        self.rounds = rounds
+        log.info("%s: %s", label, f"continuing after round {done}" if done else "begins")
+
+    def round_done(self, label: str, state: State, record: RoundRecord) -> None:
+        """What a round led to, and who was missing."""
+        row = record.rounds[0]
+        missing = "".join(f", {row[n]} {n}" for n in ("lost", "rejected") if row[n])
+        log.info(
+            "%s: round %d/%d, %d of %d replies%s, RMSE %.2f Wh, %.1f s",
+            label,
+            state.round,
+            self.rounds,
+            row["replies"],
+            row["participants"],
+            missing,
+            row["test_rmse"],
+            record.seconds["total"],
+        )
+
+    def method_ends(self, label: str, history: History) -> None:
+        """A method is done."""
+        log.info("%s: done, best round %d", label, history.rounds[-1]["best_round"])

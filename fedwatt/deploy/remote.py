@@ -1,0 +1,303 @@
+"""The federation on the server's side: it asks vehicles where a simulation would train them.
+
+Who takes part, how replies become the next model, what is recorded and which model is best are
+`Federation`'s own lines. This file replaces local work and evaluation by questions.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from hashlib import sha256
+from math import nan
+from secrets import randbits
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedwatt.deploy.board import BROADCAST, from_array, sizes_of, uploads_of
+from fedwatt.deploy.exchange import Answer
+from fedwatt.deploy.messages import DIAGNOSTICS, Content, Value
+from fedwatt.deploy.roster import Roster
+from fedwatt.errors import DataError
+from fedwatt.federation import Federation, History, RoundRecord, State
+from fedwatt.federation.memory import Table
+from fedwatt.federation.participation import BoolArray
+from fedwatt.federation.records import Evaluation, Row, error_columns
+from fedwatt.federation.work import Call, Work, enough, no_work
+from fedwatt.fleet import Fleet
+from fedwatt.methods import Method
+from fedwatt.metrics import ErrorSums, Stopwatch
+from fedwatt.models import get_model
+from fedwatt.runs.config import MethodChoice, RunConfig
+
+log = logging.getLogger("fedwatt.deploy")
+
+
+class RemoteFederation(Federation):
+    """A federation whose vehicles are elsewhere."""
+
+    def __init__(
+        self, roster: Roster, config: RunConfig, choice: MethodChoice, run: str, text: str
+    ) -> None:
+        fleet = roster.fleet()
+        model = get_model(
+            config.model.name,
+            window=fleet.window,
+            features=len(fleet.features),
+            hidden=config.model.hidden,
+        )
+        super().__init__(
+            fleet,
+            model,
+            training=choice.training(config.training),
+            availability=config.availability,
+            seeds=config.seeds,
+            device=config.device,
+        )
+        self.roster, self.terms, self.choice = roster, config.deploy, choice
+        self.secure = config.secure
+        self.common: dict[str, Value] = {"run": run, "label": choice.label, "config": text}
+        self.secret = randbits(62)
+        self.rows: dict[str, list[Row]] = {}
+        """Errors by stratum of models that vehicles were asked about."""
+        self.counted: dict[str, int] = {}
+        """The last round in which each vehicle's reply counted."""
+
+    def see(self, fleet: Fleet) -> None:
+        """Go on with the vehicles that are in `fleet` now."""
+        self.fleet = fleet
+        self.population = np.array([not c.held_out for c in fleet.clients]).nonzero()[0]
+        for known in ("population_windows", "evaluated"):
+            self.__dict__.pop(known, None)
+
+    def start(self, method: Method) -> tuple[State, RoundRecord]:
+        """The initial model, judged by all vehicles that are there."""
+        self.roster.refresh()
+        self.see(self.roster.fleet())
+        return super().start(method)
+
+    def advance(self, method: Method, state: State) -> tuple[State, RoundRecord]:
+        """One round with the vehicles that are there now."""
+        self.roster.refresh()
+        self.see(self.roster.fleet())
+        available = torch.from_numpy(np.stack(self._first_available()))
+        after, record = super().advance(method, replace(state, available=available))
+        self.counted |= {row["vehicle"]: state.round for row in record.clients if row["replied"]}
+        return after, record
+
+    def resume(self, history: History) -> None:
+        """Whose replies counted last, from the records of completed rounds."""
+        for row in history.clients:
+            if row["replied"]:
+                self.counted[row["vehicle"]] = row["round"] - 1
+
+    def evaluate(self, weights: Tensor) -> list[Evaluation]:
+        """Error sums of the models [R, D] on every vehicle that answers; the others add nothing."""
+        return [self._judged(own) for own in weights]
+
+    def vehicle_rows(self, weights: Tensor) -> list[Row]:
+        """Test errors of the model [1, D] by vehicle and stratum, of those that answer."""
+        return self._stratum_rows("strata", weights)
+
+    def personal_rows(self, weights: Tensor) -> list[Row]:
+        """The same after each vehicle has made the model [1, D] its own, on board."""
+        return self._stratum_rows("personalise", weights)
+
+    def _first_available(self) -> list[BoolArray]:
+        return [self.roster.available(self.fleet) for _ in self.seeds]
+
+    def _next_available(self, state: State) -> list[BoolArray]:
+        return self._first_available()
+
+    def _calling_seed(self, run: int) -> int:
+        """The run's; for a private method a secret one, since ε counts on nobody knowing it."""
+        return self.secret if self.private else super()._calling_seed(run)
+
+    def _server_generator(self, run: int, round: int) -> np.random.Generator:
+        """The run's; for a private method a fresh one, since vehicles know the run's seed."""
+        if not self.private:
+            return super()._server_generator(run, round)
+        return np.random.default_rng(randbits(128))
+
+    @property
+    def private(self) -> bool:
+        """Whether the method adds noise for privacy."""
+        return getattr(self.choice.method.server, "noise_multiplier", 0.0) > 0
+
+    def _new_memory(self, method: Method, weights: Tensor) -> dict[str, Table]:
+        return {}
+
+    def _local_work(
+        self, method: Method, state: State, live: Sequence[int], watch: Stopwatch
+    ) -> tuple[State, list[Call], Work]:
+        """Ask the participants to train; what does not come, or cannot be used, is not counted."""
+        calls = [call for run in live for call in self._calls(state, run)]
+        names = {self.fleet.clients[call.vehicle].name: call for call in calls if call.steps}
+        questions = {
+            node: self._training_question(method, state, name)
+            for node, name in self.roster.nodes(names).items()
+        }
+        uploads = uploads_of(method)
+        asked = [*uploads, *DIAGNOSTICS] if self.terms.diagnostics else uploads
+        answers = self.roster.exchange.ask(
+            "train",
+            questions,
+            self.terms.round_seconds,
+            sizes=sizes_of(self, method),
+            asked=asked,
+        )
+        nodes = {member.node: name for name, member in self.roster.members.items()}
+        found = {
+            names[nodes[node]]: self._reply(method, state.round, nodes[node], answer)
+            for node, answer in answers.items()
+        }
+        return state, calls, enough(self._work(method, state, found), self.terms.minimum_replies)
+
+    def _training_question(self, method: Method, state: State, name: str) -> Content:
+        anchor = state.weights[0]
+        sent = self._broadcast(method, state)
+        arrays = {
+            f"{BROADCAST}{key}": (v.to(anchor.dtype) if v.is_floating_point() else v)[0]
+            .cpu()
+            .numpy()
+            for key, v in sent.items()
+        }
+        values: dict[str, Value] = self.common | {
+            "round": state.round,
+            "counted": self.counted.get(name, -1),
+            "population": self.population_size,
+            "population_windows": self.population_windows,
+            "diagnostics": self.terms.diagnostics,
+        }
+        return Content(values, {"weights": anchor.cpu().numpy(), **arrays})
+
+    def _reply(self, method: Method, round: int, name: str, answer: Answer) -> Content | None:
+        """A reply that may count; None, said aloud, for one that must not."""
+        trouble = answer.trouble or self._fault(method, round, name, answer)
+        if trouble:
+            log.warning("round %d: reply of %s rejected: %s", round + 1, name, trouble)
+            return None
+        return answer.content
+
+    def _fault(self, method: Method, round: int, name: str, answer: Answer) -> str:
+        """What is wrong with a reply that has the declared fields; empty if nothing."""
+        assert answer.content is not None
+        values, arrays = answer.content.values, answer.content.arrays
+        if values["round"] != round:
+            return f"it answers round {values['round']!r}"
+        missing = set(uploads_of(method)) - set(arrays)
+        if missing:
+            return f"it lacks '{min(missing)}'"
+        windows = values["windows"]
+        assert isinstance(windows, int)
+        if windows == self.roster.members[name].windows[0]:
+            return ""
+        if windows > 0:
+            self.roster.resize(name, windows)
+        return f"it has {windows} windows now, and not those it enrolled with"
+
+    def _work(self, method: Method, state: State, found: dict[Call, Content | None]) -> Work:
+        """Replies as the aggregation takes them; rejected ones are rows that do not count."""
+        if not found:
+            return no_work(state.weights)
+        calls = list(found)
+        usable = np.array([found[call] is not None for call in calls])
+        deltas = torch.zeros(len(calls), state.weights.shape[1], dtype=state.weights.dtype)
+        names = uploads_of(method)
+        uploads: dict[str, Tensor] = {}
+        columns = {name: [nan] * len(calls) for name in DIAGNOSTICS}
+        for row, call in enumerate(calls):
+            content = found[call]
+            if content is None:
+                continue
+            deltas[row] = torch.from_numpy(content.arrays["delta"])
+            for name in names:
+                value = torch.from_numpy(content.arrays[name])
+                table = uploads.setdefault(name, value.new_zeros((len(calls), *value.shape)))
+                table[row] = value
+            for name in DIAGNOSTICS:
+                told = content.values.get(name, nan)
+                columns[name][row] = told if isinstance(told, float) else nan
+        finite = deltas.isfinite().all(dim=-1).numpy()
+        for table in uploads.values():
+            flat = table.reshape(len(calls), -1)
+            finite &= flat.isfinite().all(dim=-1).numpy()
+        columns["drift"] = torch.where(
+            torch.from_numpy(usable), deltas.double().norm(dim=-1), nan
+        ).tolist()
+        # The server rule reads every row's upload shape, so those that do not count stay finite.
+        deltas = torch.where(torch.from_numpy(finite)[:, None], deltas, 0.0)
+        for call, well in zip(calls, finite, strict=True):
+            if not well:
+                name = self.fleet.clients[call.vehicle].name
+                log.warning("round %d: reply of %s is not finite", state.round + 1, name)
+        # One vehicle's NaN must not end a run; that all of several send it may.
+        diverged = len(calls) > 1 and not finite[usable].any() and usable.sum() > 1
+        return Work(
+            calls,
+            deltas.to(self.device),
+            np.full(len(calls), not diverged),
+            finite & usable,
+            {},
+            {name: table.to(self.device) for name, table in uploads.items()},
+            columns,
+        )
+
+    def _judged(self, weights: Tensor) -> Evaluation:
+        """Error sums of one model [D]; vehicles that do not answer have none."""
+        names = [self.fleet.clients[k].name for k in self.evaluated]
+        sums = {name: (ErrorSums(), ErrorSums()) for name in names}
+        nodes = self.roster.nodes(sums)
+        question = Content(dict(self.common), {"weights": weights.cpu().numpy()})
+        answers = self.roster.exchange.ask(
+            "evaluate",
+            dict.fromkeys(nodes, question),
+            self.terms.evaluation_seconds,
+            sizes=sizes_of(self, self.choice.method),
+        )
+        for node, answer in answers.items():
+            try:
+                if answer.content is None:
+                    raise DataError(answer.trouble)
+                own = answer.content.arrays
+                sums[nodes[node]] = from_array(own["validation"]), from_array(own["test"])
+            except DataError as error:
+                log.warning("evaluation of %s rejected: %s", nodes[node], error)
+        ordered = [sums[name] for name in names]
+        return Evaluation([own[0] for own in ordered], [own[1] for own in ordered])
+
+    def _stratum_rows(self, kind: str, weights: Tensor) -> list[Row]:
+        """Rows of a model; the last model is often the best one, too, and is asked about once."""
+        model = f"{kind} {sha256(weights.cpu().numpy().tobytes()).hexdigest()}"
+        if model not in self.rows:
+            self.rows[model] = self._asked_rows(kind, weights)
+        return self.rows[model]
+
+    def _asked_rows(self, kind: str, weights: Tensor) -> list[Row]:
+        names = {client.name: client for client in self.fleet.clients}
+        nodes = self.roster.nodes(names)
+        question = Content(dict(self.common), {"weights": weights[0].cpu().numpy()})
+        # Fine-tuning takes about as long as a round; looking at a model does not.
+        tuning, looking = self.terms.round_seconds, self.terms.evaluation_seconds
+        answers = self.roster.exchange.ask(
+            kind,
+            dict.fromkeys(nodes, question),
+            tuning if kind == "personalise" else looking,
+            sizes=sizes_of(self, self.choice.method),
+        )
+        by_name = {nodes[node]: answer for node, answer in answers.items()}
+        rows: list[Row] = []
+        for name, client in names.items():
+            content = by_name[name].content if name in by_name else None
+            if content is None:
+                log.warning("no errors of %s by stratum", name)
+                continue
+            strata, sums = content.values["strata"], content.arrays["sums"]
+            assert isinstance(strata, list)
+            about = {"seed": self.seeds[0], "vehicle": name, "held_out": client.held_out}
+            rows += [
+                {**about, "stratum": str(stratum), **error_columns(from_array(own))}
+                for stratum, own in zip(strata, sums, strict=False)
+            ]
+        return rows

@@ -1,0 +1,201 @@
+"""Who the vehicles of a run are: names, sizes and the nodes that answer for them.
+
+A vehicle enrols by telling its name and its windows. Where its key was registered under a name, it
+must be that one; a name that a node which is still there answers for is not given to a second one.
+So a vehicle that restarts, or comes back with a new key under its registered name, is the same
+vehicle, and nobody else can speak for it.
+"""
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedwatt.deploy.exchange import Answer, Exchange
+from fedwatt.deploy.messages import Content, Sizes
+from fedwatt.errors import RunError
+from fedwatt.federation.participation import BoolArray
+from fedwatt.fleet import DataSettings, Fleet
+from fedwatt.fleet.client import Client
+from fedwatt.fleet.split import SPLITS, held_out_vehicles, natural_key
+from fedwatt.runs.files import write_text
+
+log = logging.getLogger("fedwatt.deploy")
+
+AGAIN_SECONDS = 10.0
+TAKEN = "another node already answers for"
+ENROLMENT_SIZES = Sizes(0, 0, "float32")
+"""An enrolment holds nothing of a model."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """A vehicle as the server knows it."""
+
+    name: str
+    node: int
+    """Flower's number of the node that answers for it."""
+    windows: tuple[int, int, int]
+    """Training, validation and test windows."""
+    simulated: bool
+
+
+@dataclass
+class Roster:
+    """The vehicles of a run; grows when new ones enrol, and forgets none."""
+
+    exchange: Exchange
+    question: Content
+    """What every vehicle is asked when it first appears."""
+    settings: DataSettings
+    path: Path
+    seconds: float
+    """How long an enrolment may take."""
+    members: dict[str, Member] = field(default_factory=dict)
+    online: dict[int, str] = field(default_factory=dict)
+    """Nodes that are there now, with the name their key is registered under ("" for none)."""
+    asked: dict[str, int] = field(default_factory=dict)
+    """Enrolments on their way: node by message number."""
+    turned_away: dict[int, float] = field(default_factory=dict)
+    """Nodes that are not asked again before a time: those that cannot be admitted, or not yet."""
+
+    def load(self) -> None:
+        """Continue with the vehicles of an interrupted run."""
+        if self.path.exists():
+            try:
+                rows = json.loads(self.path.read_text(encoding="utf-8"))
+                found = [Member(**row | {"windows": tuple(row["windows"])}) for row in rows]
+            except (OSError, ValueError, TypeError, KeyError) as error:
+                raise RunError(f"{self.path} is damaged: {error}. Delete it.") from error
+            self.members = {member.name: member for member in found}
+
+    def wait(self, vehicles: int, seconds: float) -> None:
+        """Let vehicles enrol: until `vehicles` are there (0: whoever comes), `seconds` at most.
+
+        A run that is continued waits for those it had, and goes on with whoever is there.
+        """
+        exchange, known = self.exchange, len(self.members)
+        vehicles = known or vehicles
+        deadline = exchange.clock() + seconds
+        while True:
+            self.refresh()
+            there = int(sum(self.there(name) for name in self.members))
+            left = deadline - exchange.clock()
+            if (vehicles and there >= vehicles) or left <= 0:
+                break
+            exchange.sleep(min(exchange.poll_seconds, left))
+        if not there or (vehicles and there < vehicles and not known):
+            raise RunError(
+                f"{there} of {vehicles or 'any'} vehicles enrolled within {seconds:g} s. Start "
+                "'fedwatt deploy vehicle' in each, or change deploy.vehicles."
+            )
+        log.info("%d vehicles enrolled", there)
+
+    def refresh(self) -> None:
+        """See who is there, ask newcomers to enrol and take in those who have."""
+        exchange = self.exchange
+        self.online = {node.node_id: node.name or "" for node in exchange.grid.get_nodes()}
+        if self.asked:
+            answers = exchange.receive("enrol", self.asked, sizes=ENROLMENT_SIZES)
+            for node, answer in answers.items():
+                self._admit(node, answer)
+        known = {member.node for member in self.members.values()} | set(self.asked.values())
+        now = exchange.clock()
+        waiting = {node for node, until in self.turned_away.items() if until > now}
+        fresh = [node for node in self.online if node not in known | waiting]
+        if fresh:
+            self.asked |= exchange.send("enrol", dict.fromkeys(fresh, self.question), self.seconds)
+
+    def _admit(self, node: int, answer: Answer) -> None:
+        """Enter a vehicle, or turn it away and say why."""
+        reason = answer.trouble if answer.content is None else self._fault(node, answer.content)
+        if reason or answer.content is None:
+            # Who was cut off may come back before the old connection is over.
+            soon = reason.startswith(TAKEN)
+            self.turned_away[node] = self.exchange.clock() + AGAIN_SECONDS if soon else inf
+            log.warning("node %d was turned away: %s", node, reason)
+            return
+        values, windows = answer.content.values, answer.content.arrays["windows"]
+        train, validation, test = (int(count) for count in windows)
+        name = str(values["vehicle"])
+        self.members[name] = Member(
+            name, node, (train, validation, test), bool(values["simulated"])
+        )
+        rows = [asdict(member) for member in self.ordered()]
+        write_text(self.path, json.dumps(rows, indent=2, ensure_ascii=False) + "\n")
+        log.info("vehicle %s enrolled with %d training windows", name, train)
+
+    def _fault(self, node: int, content: Content) -> str:
+        """Why an enrolment cannot be accepted; empty if it can."""
+        name, registered = content.values["vehicle"], self.online.get(node, "")
+        if not isinstance(name, str) or not name:
+            return "it has no name"
+        if registered and registered != name:
+            return f"it calls itself '{name}', and its key is registered for '{registered}'"
+        before = self.members.get(name)
+        if before is not None and before.node != node and before.node in self.online:
+            return f"{TAKEN} '{name}'"
+        if content.values["features"] != list(self.settings.columns):
+            return "it has other features than the configuration asks for"
+        if (content.arrays["windows"] < 1).any():
+            return "it lacks windows for training, validation or test"
+        return ""
+
+    def ordered(self) -> list[Member]:
+        """Members in the order in which draws go through them, held-out ones included."""
+        return sorted(self.members.values(), key=lambda member: natural_key(member.name))
+
+    def there(self, name: str) -> bool:
+        """Whether a vehicle is connected."""
+        return self.members[name].node in self.online
+
+    def resize(self, name: str, windows: int) -> None:
+        """Take note that a vehicle now has other training windows than it enrolled with."""
+        member = self.members[name]
+        self.members[name] = replace(member, windows=(windows, *member.windows[1:]))
+
+    def fleet(self) -> Fleet:
+        """The fleet as the server knows it: names and numbers of windows, no data."""
+        members = self.ordered()
+        never = held_out_vehicles(
+            [member.name for member in members], self.settings.held_out, self.settings.split_seed
+        )
+        clients = tuple(_hollow(m, self.settings, m.name in never) for m in members)
+        return Fleet(clients, self.settings, f"{len(members)} vehicles on Flower")
+
+    def available(self, fleet: Fleet) -> BoolArray:
+        """A_t as a mask over the vehicles of `fleet` that may train."""
+        return np.array([self.there(c.name) for c in fleet.clients if not c.held_out], dtype=bool)
+
+    def nodes(self, names: Mapping[str, Any]) -> dict[int, str]:
+        """Node → vehicle, of those of `names` that are connected."""
+        return {self.members[name].node: name for name in names if self.there(name)}
+
+
+def _hollow(member: Member, settings: DataSettings, held_out: bool) -> Client:
+    """A client of which only the numbers of windows are known."""
+    nothing = np.zeros((0, len(settings.columns)), dtype=np.float32)
+    # All windows end at second 0, in no memory: only their number means anything.
+    ends = {
+        split: np.broadcast_to(np.int64(0), count)
+        for split, count in zip(SPLITS, member.windows, strict=True)
+    }
+    return Client(
+        name=member.name,
+        features=settings.columns,
+        window=settings.window,
+        series=nothing,
+        ends=ends,
+        labels={split: np.zeros(0, dtype=np.float32) for split in SPLITS},
+        label_center_wh=0.0,
+        label_scale_wh=1.0,
+        strata={},
+        trips=dict.fromkeys(SPLITS, ()),
+        held_out=held_out,
+        simulated=member.simulated,
+    )

@@ -1,0 +1,134 @@
+"""A vehicle's answers in a secure sum: it keeps the secrets, for as long as an exchange lasts.
+
+Secrets are in memory only. A vehicle that restarts half-way has lost them and drops out of that
+round, which the others' sum survives. Flower's own SuperNode starts a process for every message;
+there they are handed from one to the next in the node's memory (`handed_on`, `take_over`).
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+from fedwatt.deploy.messages import Content, Value
+from fedwatt.errors import DataError
+from fedwatt.methods import Method
+from fedwatt.models import Model
+from fedwatt.privacy.secure import (
+    Advertised,
+    Inbox,
+    Roster,
+    SecureSettings,
+    Sent,
+    Shared,
+    Survivors,
+    Terms,
+    advertise,
+    from_plain,
+    mask_input,
+    reply_layout,
+    reply_values,
+    reveal,
+    share_keys,
+    to_plain,
+)
+from fedwatt.runs.files import write_text
+
+SECURE = "secure."
+"""Prefix of what belongs to a secure sum in a question."""
+
+Message = TypeVar("Message")
+
+
+def to_values(message: Any) -> dict[str, Value]:
+    """A message of the exchange among the values of a question."""
+    return {SECURE + name: value for name, value in to_plain(message).items()}
+
+
+def from_values(kind: type[Message], values: Mapping[str, Value]) -> Message:
+    """The message of the exchange that a question holds."""
+    own = {n.removeprefix(SECURE): v for n, v in values.items() if n.startswith(SECURE)}
+    return from_plain(kind, own)
+
+
+class Secrets:
+    """What a vehicle knows of the exchange it is in."""
+
+    def __init__(self, vehicle: str, folder: Path) -> None:
+        self.vehicle = vehicle
+        self._state: Advertised | Shared | Sent | None = None
+        self._path = folder / "secure-sums.json"
+        """Keeps run and number of the last exchange, which a restart must not forget."""
+
+    def keys(self, question: Content) -> Content:
+        """Fresh public keys; what was left of another exchange is forgotten."""
+        terms = from_values(Terms, question.values)
+        self._state = None
+        state, advert = advertise(terms, self.vehicle, after=self._last(terms.run))
+        write_text(self._path, json.dumps({"run": terms.run, "number": terms.number}) + "\n")
+        self._state = state
+        return Content(to_plain(advert))
+
+    def shares(self, question: Content) -> Content:
+        """Shares of the two secrets, sealed for the others."""
+        roster = from_values(Roster, question.values)
+        self._state, shares = share_keys(self._now(Advertised), roster)
+        return Content(to_plain(shares))
+
+    def masked(
+        self,
+        question: Content,
+        method: Method,
+        model: Model,
+        settings: SecureSettings,
+        reply: Content,
+    ) -> Content:
+        """The reply to a round, as it would have gone up in the clear, under the masks."""
+        state = self._now(Shared)
+        layout = reply_layout(method, model, settings, vehicles=state.terms.called)
+        windows = reply.values["windows"]
+        assert isinstance(windows, int)
+        uploads = {name: torch.from_numpy(array) for name, array in reply.arrays.items()}
+        delta = uploads.pop("delta")
+        values = reply_values(method, model, delta, windows, uploads, layout)
+        inbox = from_values(Inbox, question.values)
+        self._state, masked = mask_input(state, inbox, layout.encode(values))
+        return Content(to_plain(masked))
+
+    def revealed(self, question: Content) -> Content:
+        """A share of one secret of every vehicle."""
+        survivors = from_values(Survivors, question.values)
+        self._state, revealed = reveal(self._now(Sent), survivors)
+        return Content(to_plain(revealed))
+
+    def handed_on(self) -> dict[str, Value]:
+        """All that the next message needs, as plain values; empty between exchanges."""
+        if self._state is None:
+            return {}
+        return {"stage": type(self._state).__name__, **to_plain(self._state)}
+
+    def take_over(self, kept: Mapping[str, Any]) -> None:
+        """Go on from what was `handed_on`."""
+        rest = dict(kept)
+        stages: dict[str, type[Advertised] | type[Shared] | type[Sent]] = {
+            kind.__name__: kind for kind in (Advertised, Shared, Sent)
+        }
+        stage = stages.get(rest.pop("stage", ""))
+        self._state = None if stage is None else from_plain(stage, rest)
+
+    def _now(self, kind: type[Message]) -> Message:
+        if not isinstance(self._state, kind):
+            raise DataError("a message of a secure sum came out of turn, or after a restart")
+        return self._state
+
+    def _last(self, run: str) -> int:
+        """Number of the last exchange of a run; -1: there was none."""
+        try:
+            kept = json.loads(self._path.read_text(encoding="utf-8"))
+            return int(kept["number"]) if kept["run"] == run else -1
+        except FileNotFoundError:
+            return -1
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise DataError(f"{self._path} is damaged: {error}. Delete it.") from error

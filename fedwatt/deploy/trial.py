@@ -1,0 +1,54 @@
+"""Looks before and during a deployment that change nothing."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from fedwatt.deploy.node import Connection, key_pair
+from fedwatt.errors import DataError, RunError
+from fedwatt.fleet import DataSettings
+from fedwatt.fleet.client import build_client
+from fedwatt.fleet.store import read_vehicle
+
+
+def describe_vehicle(folder: Path, state: Path, connection: Connection) -> Iterator[str]:
+    """What a vehicle would join with; FedwattError where it could not."""
+    client = build_client(read_vehicle(folder), DataSettings())
+    windows = ", ".join(f"{len(ends):,} {split}" for split, ends in client.ends.items())
+    yield f"Vehicle {client.name}: windows {windows}; features {', '.join(client.features)}."
+    if connection.key is not None:
+        key_pair(connection.key)
+        mode = connection.key.stat().st_mode & 0o077
+        if mode:
+            raise DataError(f"Others can read {connection.key}. 'chmod 600' it.")
+        yield f"The key {connection.key} is in order."
+    if connection.ca is not None:
+        if not connection.ca.exists():
+            raise DataError(f"There is no {connection.ca}; 'keys add' puts it beside the key.")
+        yield f"The server must show a certificate signed by {connection.ca}."
+    state.mkdir(parents=True, exist_ok=True)
+    if not os.access(state, os.W_OK):
+        raise RunError(f"Cannot write into {state}, where the vehicle is to remember.")
+    yield f"It will remember in {state}. Nothing was sent."
+
+
+def stock_command(folder: Path, state: Path, connection: Connection) -> list[str]:
+    """The command of Flower's own node that would take part in the same way."""
+    where = f'folder="{folder.resolve()}" state="{state.resolve()}"'
+    command = ["flower-supernode", "--superlink", connection.server, "--node-config", where]
+    if connection.ca is None:
+        return [*command, "--insecure"]
+    command += ["--root-certificates", str(connection.ca)]
+    return [*command, "--auth-supernode-private-key", str(connection.key)]
+
+
+def describe_run(out: Path) -> Iterator[str]:
+    """How far the methods of a run are."""
+    folders = sorted(f for f in (out / "checkpoint").glob("*") if f.is_dir())
+    if not folders:
+        raise RunError(f"{out} has no completed round yet.")
+    for folder in folders:
+        done = max((int(f.name.removeprefix("round-")) for f in folder.glob("round-*")), default=0)
+        yield f"{folder.name}: {done} rounds done"
+    if (out / "report.html").exists():
+        yield f"Report: {out / 'report.html'}"

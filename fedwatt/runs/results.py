@@ -1,0 +1,60 @@
+"""The tables and models of a run, method after method."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from torch import Tensor
+
+from fedwatt.federation import Federation, History, State
+from fedwatt.federation.records import Row
+from fedwatt.runs.config import MethodChoice, RunConfig, to_toml
+from fedwatt.runs.files import write_tensors
+from fedwatt.runs.tables import write_table
+
+
+@dataclass
+class RunResults:
+    """What the methods trained so far have led to."""
+
+    config: RunConfig
+    out: Path
+    histories: list[History] = field(default_factory=list)
+    vehicles: list[Row] = field(default_factory=list)
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+
+    def add(
+        self,
+        federation: Federation,
+        choice: MethodChoice,
+        state: State,
+        history: History,
+        personal: Sequence[Row],
+    ) -> None:
+        """Take in a method and write all tables and models into the run folder.
+
+        `personal` are the errors of the vehicles' own models, where they made any.
+        """
+        self.histories.append(history)
+        rows = [{"model": "personal"} | row for row in personal]
+        for model, weights in (("last", state.weights), ("best", state.best_weights)):
+            rows += [{"model": model} | row for row in federation.vehicle_rows(weights)]
+            self.tensors |= _named(federation, f"{choice.label}/{model}", weights)
+        self.vehicles += [{"method": choice.label} | row for row in rows]
+        for name in ("rounds", "clients", "timing"):
+            all_rows = [row for h in self.histories for row in getattr(h, name)]
+            write_table(self.out, name, all_rows)
+        write_table(self.out, "vehicles", self.vehicles)
+        # One entry: safetensors writes several in no fixed order, and equal runs make equal files.
+        metadata = {"fedwatt": to_toml(self.config)}
+        write_tensors(self.out / "model.safetensors", self.tensors, metadata)
+
+
+def _named(federation: Federation, prefix: str, weights: Tensor) -> dict[str, Tensor]:
+    """Each seed's tensors under "LABEL/last/seed-1/hidden1.weight"; a method's extra heads stay."""
+    layout = federation.model.layout
+    return {
+        f"{prefix}/seed-{seed}/{name}": part.contiguous().cpu()
+        for seed, own in zip(federation.seeds, weights, strict=True)
+        for name, part in layout.split(own[: layout.size]).items()
+    }

@@ -1,0 +1,71 @@
+"""`fedwatt deploy` as a person types it, where no process has to be started."""
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flwr")
+
+from fedwatt.fleet import synthetic_vehicles
+from fedwatt.fleet.store import write_fleet
+
+
+@pytest.fixture
+def depot(type_in, tmp_path: Path) -> Path:
+    status, said = type_in("deploy", "keys", "create", "--host", "depot.example.org")
+    assert status == 0, said
+    status, said = type_in("deploy", "keys", "add", "car-001", "car-002")
+    assert status == 0, said
+    return tmp_path / "depot"
+
+
+def test_keys_are_made_listed_and_taken_away(type_in, depot: Path) -> None:
+    assert (depot / "vehicles" / "car-001" / "key").stat().st_mode & 0o077 == 0
+    status, said = type_in("deploy", "keys", "revoke", "car-002")
+    assert status == 0, said
+    status, said = type_in("deploy", "keys", "list")
+    assert "car-001" in said and "car-002" not in said
+    status, said = type_in("deploy", "keys", "rotate", "car-009")
+    assert status == 2
+    assert "There is no vehicle 'car-009'" in said
+    assert type_in("deploy", "keys", "rotate")[0] == 2
+    assert type_in("deploy", "keys", "create", "--host", "x")[0] == 2
+
+
+def test_a_dry_run_says_what_it_would_join_with(type_in, depot: Path, tmp_path: Path) -> None:
+    write_fleet(tmp_path / "fleet", synthetic_vehicles(1, 0), "synthetic")
+    vehicle = ("deploy", "vehicle", "fleet/car-001", "--dry-run", "--nice", "0", "--keys")
+    status, said = type_in(*vehicle, "depot/vehicles/car-001")
+    assert status == 0, said
+    assert "Vehicle car-001: windows" in said
+    assert "Nothing was sent." in said
+    status, said = type_in(*vehicle, "nowhere")
+    assert status == 2
+    assert "There is no key" in said
+    (depot / "vehicles" / "car-001" / "key").chmod(0o644)
+    status, said = type_in(*vehicle, "depot/vehicles/car-001")
+    assert status == 2
+    assert "Others can read" in said
+
+
+def test_a_vehicle_needs_keys_or_says_that_it_has_none(type_in, tmp_path: Path) -> None:
+    status, said = type_in("deploy", "vehicle", "fleet/car-001")
+    assert status == 2
+    assert "--keys is needed" in said
+
+
+def test_a_server_needs_keys_and_a_free_port(type_in, depot: Path, tmp_path: Path) -> None:
+    import socket
+
+    assert "has no keys" in type_in("deploy", "server", "--depot", "empty")[1]
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        status, said = type_in("deploy", "server", "--address", address)
+    assert status == 2
+    assert f"Cannot listen at {address}" in said
+
+
+def test_what_cannot_be_deployed_is_refused_before_anything_starts(type_in, depot: Path) -> None:
+    status, said = type_in("deploy", "submit", "--set", "seeds=[1,2]")
+    assert status == 2
+    assert "one model at a time" in said

@@ -1,0 +1,68 @@
+"""A small stored fleet and the configuration that the tests of the deployment share."""
+
+from pathlib import Path
+
+from safetensors.torch import load_file
+
+from fedwatt.deploy.board import Vehicle
+from fedwatt.deploy.execute import execute as deploy
+from fedwatt.fleet import synthetic_vehicles
+from fedwatt.fleet.store import vehicle_folders, write_fleet
+from fedwatt.runs import from_toml
+from tests.deploy.loopback import Loopback
+from tests.runs.test_execute import Silent
+
+CONFIG = """
+seeds = [1]
+device = "cpu"
+[fleet]
+data = "{fleet}"
+[data]
+window = 10
+stride = 20
+[model]
+hidden = [8, 4]
+[training]
+rounds = {rounds}
+participation = 0.7
+batch = 16
+[availability]
+speeds = [1.0, 0.5]
+[deploy]
+vehicles = 4
+enrolment_seconds = 5
+round_seconds = 5
+poll_seconds = 0.001
+[[method]]
+name = "{method}"
+"""
+QUICK_PROBE = {
+    "ri-fedavg": "directions = 2\npoints = 4\nradius = 0.5\n",
+    "fo-ri-fedavg": "directions = 2\npoints = 4\nradius = 0.5\n",
+}
+
+
+def make_fleet(path: Path, vehicles: int = 4) -> Path:
+    write_fleet(path, synthetic_vehicles(vehicles, 3), "synthetic, for tests")
+    return path
+
+
+def config_text(fleet: Path, method: str = "fedavg", rounds: int = 3, more: str = "") -> str:
+    text = CONFIG.format(fleet=fleet, method=method, rounds=rounds)
+    return text + QUICK_PROBE.get(method, "") + more
+
+
+def loopback(fleet: Path, state: Path) -> Loopback:
+    """One node a vehicle, numbered from 1 in another order than their names."""
+    folders = vehicle_folders(fleet)[::-1]
+    return Loopback({n: Vehicle(f, state / f.name) for n, f in enumerate(folders, start=1)})
+
+
+def deployed(text: str, grid: Loopback, out: Path, *, resume: bool = False, stop: int = 0) -> Path:
+    deploy(from_toml(text), out, grid, Silent(stop), resume=resume)
+    return out
+
+
+def weights(run: Path, model: str = "last") -> dict[str, list[float]]:
+    found = load_file(run / "model.safetensors")
+    return {name: t for name, t in found.items() if f"/{model}/" in name}

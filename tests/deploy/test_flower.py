@@ -1,0 +1,265 @@
+"""The guide, typed as it stands, on real Flower processes; and what keys and kills do to them."""
+
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flwr")
+
+import torch
+from flwr.app import RecordDict
+
+from fedwatt.deploy.messages import from_records
+from fedwatt.runs import execute, from_toml
+from fedwatt.runs.tables import read_table
+from tests.deploy.fleets import deployed, loopback, weights
+from tests.runs.test_execute import Silent
+
+GUIDE = Path(__file__).parents[2] / "docs" / "deploy.md"
+FEDWATT = str(Path(sys.executable).parent / "fedwatt")
+LONG = 300
+"""Seconds after which something has gone wrong, on however busy a machine."""
+SMALL = "[data]\nwindow = 10\nstride = 20\n[model]\nhidden = [8, 4]\n"
+"""Put into the guide's configuration, so that a test is done in seconds."""
+
+
+def guide() -> tuple[str, list[str]]:
+    """The configuration and the commands of the guide's first example."""
+    text = GUIDE.read_text(encoding="utf-8").split("## On real machines")[0]
+    (config,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    blocks = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
+    return config, [line for line in "\n".join(blocks).splitlines() if line]
+
+
+@dataclass
+class Machine:
+    """A folder, a port and the processes that were started in it."""
+
+    folder: Path
+    port: int
+    processes: list[subprocess.Popen] = field(default_factory=list)
+    logs: dict[str, Path] = field(default_factory=dict)
+
+    def words(self, line: str) -> list[str]:
+        """A command with this machine's port in it."""
+        words = shlex.split(line.removesuffix("&"))
+        if words[:2] == ["fedwatt", "deploy"]:
+            address = f"127.0.0.1:{self.port}"
+            if words[2] in ("server", "submit", "status"):
+                words += ["--address", address]
+            if words[2] == "vehicle":
+                words += ["--server", address, "--nice", "0"]
+        return [FEDWATT if word == "fedwatt" else word for word in words]
+
+    def environment(self) -> dict[str, str]:
+        return os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+
+    def type(self, line: str, name: str = "") -> subprocess.Popen:
+        """Start a command; what it says goes to a file."""
+        name = name or f"log-{len(self.logs)}"
+        self.logs[name] = self.folder / f"{name}.txt"
+        with self.logs[name].open("w") as log:
+            process = subprocess.Popen(
+                self.words(line),
+                cwd=self.folder,
+                env=self.environment(),
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self.processes.append(process)
+        return process
+
+    def say(self, name: str) -> str:
+        return self.logs[name].read_text(encoding="utf-8", errors="replace")
+
+    def done(self, line: str, seconds: float = LONG, name: str = "") -> str:
+        """What a command says that must end well."""
+        process = self.type(line, name)
+        status = process.wait(seconds)
+        said = self.say(list(self.logs)[-1])
+        assert status == 0, said
+        return said
+
+    def stop(self) -> None:
+        for process in reversed(self.processes):
+            if process.poll() is None:
+                process.terminate()
+        for process in self.processes:
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def until(holds: Callable[[], bool], seconds: float = LONG) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    machine = Machine(tmp_path, port)
+    yield machine
+    machine.stop()
+
+
+def test_the_guide_strangers_and_kills(machine: Machine) -> None:
+    """One bring-up for all: starting Flower's processes is what takes the time."""
+    follow_the_guide(machine)
+    the_guide_ends_with_the_simulations_model_and_a_report(machine)
+    a_stranger_gets_nowhere(machine)
+    the_server_and_a_vehicle_are_killed_in_mid_round(machine)
+
+
+def follow_the_guide(machine: Machine) -> None:
+    config, lines = guide()
+    config = config.replace("rounds = 5", "rounds = 3") + "directions = 2\npoints = 4\n"
+    config = config.replace("[training]", SMALL + "[training]")
+    (machine.folder / "fleet.toml").write_text(config)
+    for line in lines:
+        if "deploy server" in line:
+            machine.type(line, "server")
+            until(lambda: "is up" in machine.say("server"))
+        elif line.endswith("&"):
+            machine.type(line, re.findall(r"car-\d+", line)[0])
+        else:
+            machine.done(line, name="submit" if "submit" in line else "")
+
+
+def the_guide_ends_with_the_simulations_model_and_a_report(followed: Machine) -> None:
+    run = followed.folder / "runs" / "fleet"
+    assert "fo-ri-fedavg: round 3/3, 3 of 3 replies" in followed.say("submit")
+    assert (run / "report.html").stat().st_size > 10_000
+    text = (followed.folder / "fleet.toml").read_text()
+    text = text.replace("[training]", f'[fleet]\ndata = "{followed.folder}/fleet"\n[training]')
+    execute(from_toml(text), followed.folder / "simulated", Silent())
+    wanted, got = weights(followed.folder / "simulated"), weights(run)
+    assert wanted.keys() == got.keys()
+    for name in wanted:
+        torch.testing.assert_close(got[name], wanted[name], rtol=0, atol=1e-6, msg=name)
+    assert "flower-supernode" in followed.say("car-001")
+    assert "flwr run" in followed.say("submit")
+
+
+def a_stranger_gets_nowhere(followed: Machine) -> None:
+    other, known = followed.folder / "other", followed.folder / "depot"
+    followed.done("fedwatt deploy keys create --host 127.0.0.1 --depot other")
+    followed.done("fedwatt deploy keys add car-001 --depot other")
+    vehicle = "fedwatt deploy vehicle fleet/car-001 --patience 0 --state elsewhere --keys "
+    mixed = followed.folder / "mixed"
+    mixed.mkdir()
+    (mixed / "key").write_bytes((other / "vehicles" / "car-001" / "key").read_bytes())
+    (mixed / "ca.pem").write_bytes((known / "ca.pem").read_bytes())
+    wrong_key = followed.type(vehicle + "mixed", "wrong key")
+    wrong_server = followed.type(vehicle + "other/vehicles/car-001", "wrong server")
+    assert wrong_key.wait(LONG) == 2
+    assert wrong_server.wait(LONG) == 2
+    assert "does not accept this vehicle's key" in followed.say("wrong key")
+    assert "CERTIFICATE_VERIFY_FAILED" in followed.say("wrong server")
+
+
+DYING = """
+import os, signal, sys
+from pathlib import Path
+from fedwatt.deploy import node
+from fedwatt.deploy.board import Vehicle
+from fedwatt.deploy.messages import from_records
+
+class Dying(Vehicle):
+    def answer(self, kind, records):
+        reply = super().answer(kind, records)
+        if kind == "train" and from_records(reply).values["round"] == 2:
+            os.kill(os.getpid(), signal.SIGKILL)  # trained and remembered, not sent
+        return reply
+
+folder, keys, state, server = sys.argv[1:]
+connection = node.Connection(server, Path(keys) / "ca.pem", Path(keys) / "key")
+node.drive(Dying(Path(folder), Path(state)), connection)
+"""
+FAULTY = """
+seeds = [1]
+[training]
+rounds = 3
+participation = 1.0
+batch = 16
+[deploy]
+vehicles = 3
+round_seconds = {seconds}
+evaluation_seconds = 5
+[[method]]
+name = "scaffold"
+"""
+
+
+def the_server_and_a_vehicle_are_killed_in_mid_round(followed: Machine) -> None:
+    """The run goes on after the server's death; a dead vehicle's round is that of the others."""
+    folder, run = followed.folder, followed.folder / "runs" / "faulty"
+    text = FAULTY.format(seconds=20).replace("[training]", SMALL + "[training]")
+    (folder / "faulty.toml").write_text(text)
+    (folder / "dying.py").write_text(DYING)
+    _end(followed, "car-003")
+    dying = f"fleet/car-003 depot/vehicles/car-003 state/car-003 127.0.0.1:{followed.port}"
+    killed = followed.type(f"{sys.executable} dying.py {dying}", "dying")
+    followed.type("fedwatt deploy submit faulty.toml --out runs/faulty", "faulty")
+    until(lambda: (run / "checkpoint" / "scaffold" / "round-000001").exists())
+    for process in _of_server(followed):
+        os.kill(process, signal.SIGKILL)
+    until(lambda: not _of_server(followed))
+    done = len(list((run / "checkpoint" / "scaffold").glob("round-*")))
+    assert done and not (run / "report.html").exists()
+
+    followed.type("fedwatt deploy server", "server again")
+    until(lambda: "is up" in followed.say("server again"))
+    followed.done("fedwatt deploy submit --resume --out runs/faulty", name="resumed")
+    assert "continuing after round" in followed.say("resumed")
+    assert killed.wait(1) == -signal.SIGKILL
+    rows = read_table(run, "rounds").to_pylist()
+    assert [(row["replies"], row["lost"]) for row in rows[1:]] == [(3, 0), (3, 0), (2, 1)]
+
+    def lose(kind: str, node: int, reply: RecordDict) -> RecordDict | None:
+        name = grid.vehicles[node].name
+        lost = kind == "train" and name == "car-003" and from_records(reply).values["round"] == 2
+        return None if lost else reply
+
+    grid = loopback(folder / "fleet", folder / "loopback")
+    grid.tamper = lose
+    text = text.replace("round_seconds = 20", "round_seconds = 0.1")
+    wanted, got = weights(deployed(text, grid, folder / "survivors")), weights(run)
+    for name in wanted:
+        torch.testing.assert_close(got[name], wanted[name], rtol=0, atol=1e-6, msg=name)
+
+
+def _end(machine: Machine, name: str) -> None:
+    place = list(machine.logs).index(name)
+    machine.processes[place].terminate()
+    machine.processes[place].wait(20)
+
+
+def _of_server(machine: Machine) -> list[int]:
+    """Processes that work for this machine's server, its run included."""
+    listed = subprocess.run(
+        ["ps", "-ww", "-eo", "pid,args"], capture_output=True, text=True, check=True
+    )
+    mine = (str(machine.folder), f":{machine.port}")
+    named = ("fedwatt.deploy.superlink", "flower-superexec", "flwr-serverapp")
+    return [
+        int(line.split()[0])
+        for line in listed.stdout.splitlines()
+        if any(n in line for n in named) and any(m in line for m in mine)
+    ]

@@ -1,0 +1,175 @@
+"""Certificates, keys, commands, the server's closed doors, and the vehicle's limits."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flwr")
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+from flwr.cli.config_utils import load_and_validate
+
+from fedwatt.deploy.commands import Flower, write_app
+from fedwatt.deploy.keys import Depot
+from fedwatt.deploy.limits import Limits
+from fedwatt.deploy.memory import KEPT_RUNS, forget_old_runs, memory_folder
+from fedwatt.deploy.node import key_pair
+from fedwatt.deploy.superlink import LocalControl, allowed
+from fedwatt.errors import RunError, SettingError
+from fedwatt.runs.config import from_tables, from_toml
+
+
+@pytest.fixture
+def depot(tmp_path: Path) -> Depot:
+    depot = Depot(tmp_path / "depot")
+    depot.create(["depot.example.org", "192.0.2.7"])
+    return depot
+
+
+def test_the_servers_certificate_is_signed_for_its_names(depot: Depot) -> None:
+    authority = x509.load_pem_x509_certificate(depot.ca.read_bytes())
+    server = x509.load_pem_x509_certificate(depot.server[0].read_bytes())
+    server.verify_directly_issued_by(authority)
+    names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    found = [str(name.value) for name in names]
+    # Operators come from the machine itself.
+    assert found == ["depot.example.org", "192.0.2.7", "127.0.0.1", "localhost"]
+
+
+def test_private_keys_are_their_owners_alone(depot: Depot) -> None:
+    folder = depot.add_vehicle("car-001")
+    for path in (depot.folder / "ca.key", depot.server[1], folder / "key"):
+        assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_vehicle_has_a_pair_that_flower_takes(depot: Depot) -> None:
+    folder = depot.add_vehicle("bus 1/a")
+    private, public = key_pair(folder / "key")
+    read = load_ssh_public_key((folder / "key.pub").read_bytes())
+    assert isinstance(private.curve, ec.SECP384R1)
+    assert read == public
+    assert (folder / "ca.pem").read_bytes() == depot.ca.read_bytes()
+    with pytest.raises(RunError, match="already has a key"):
+        depot.add_vehicle("bus 1/a")
+
+
+def test_a_replaced_and_a_revoked_key_are_to_be_refused(depot: Depot) -> None:
+    before = (depot.add_vehicle("car-001") / "key.pub").read_text()
+    depot.add_vehicle("car-002")
+    registry = depot.registry()
+    registry.nodes = {"car-001": 11, "car-002": 12}  # as the server has answered
+    depot.save(registry)
+    assert (depot.rotate_vehicle("car-001") / "key.pub").read_text() != before
+    depot.revoke_vehicle("car-002")
+    assert depot.registry().nodes == {"car-001": 0}
+    assert depot.registry().retired == [11, 12]
+    assert not depot.vehicle("car-002").exists()
+
+
+def test_the_server_gets_a_new_certificate_for_the_same_names(depot: Depot) -> None:
+    old = x509.load_pem_x509_certificate(depot.server[0].read_bytes())
+    depot.renew_server([])
+    new = x509.load_pem_x509_certificate(depot.server[0].read_bytes())
+    kind = x509.SubjectAlternativeName
+    assert old.serial_number != new.serial_number
+    assert (
+        old.extensions.get_extension_for_class(kind).value
+        == new.extensions.get_extension_for_class(kind).value
+    )
+
+
+def test_the_server_asks_for_keys_and_shows_its_certificate(depot: Depot) -> None:
+    command = Flower(depot, "0.0.0.0:9092").superlink()
+    assert "--enable-supernode-auth" in command
+    assert "--insecure" not in command
+    assert str(depot.ca.resolve()) in command
+    environment = Flower(depot).environment()
+    assert environment["FLWR_TELEMETRY_ENABLED"] == "0"
+    assert environment["FLWR_HOME"] == str(depot.folder.resolve() / "flower")
+
+
+def test_the_app_names_what_is_installed_and_holds_the_configuration(tmp_path: Path) -> None:
+    config = from_tables({"seeds": [1], "training": {"rounds": 7}})
+    write_app(tmp_path / "app", config, tmp_path / "run", False)
+    loaded, _ = load_and_validate(tmp_path / "app" / "pyproject.toml")
+    told = tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text())
+    settings = told["tool"]["flwr"]["app"]["config"]
+    assert from_toml(settings["config"]) == config
+    assert settings["out"] == str((tmp_path / "run").resolve())
+    assert loaded["tool"]["flwr"]["app"]["components"]["serverapp"].startswith("fedwatt.deploy.")
+
+
+@pytest.mark.parametrize(
+    ("path", "client", "may"),
+    [
+        ("/v1/fleet/pull-messages", "203.0.113.9", True),
+        ("/v1/control/start-run", "203.0.113.9", False),
+        ("/v1/control/start-run", "127.0.0.1", True),
+        ("/v1/control/start-run", "::1", True),
+        ("/v1/runtime/push-logs", "10.0.0.3", False),
+        ("/docs", "10.0.0.3", False),
+        ("/v1/fleet/../control/start-run", "10.0.0.3", True),  # a path of no route: answers 404
+        ("/v1/control/start-run", "unix", False),
+    ],
+)
+def test_only_vehicles_come_from_elsewhere(path: str, client: str, may: bool) -> None:
+    assert allowed({"type": "http", "path": path, "client": (client, 4711)}) is may
+
+
+def test_memory_and_threads_are_bounded() -> None:
+    code = (
+        "import torch\n"
+        "from fedwatt.deploy.limits import Limits\n"
+        "Limits(threads=1, memory_mb=512, nice=3).apply()\n"
+        "import os; print(torch.get_num_threads(), os.nice(0))\n"
+        "torch.zeros(1000)\n"
+        "try:\n"
+        "    torch.zeros(2 * 10**8)\n"
+        "except (RuntimeError, MemoryError):\n"
+        "    print('refused')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ
+    )
+    assert done.stdout.split() == ["1", "3", "refused"]
+    with pytest.raises(SettingError, match="at least 256"):
+        Limits(memory_mb=100)
+
+
+def test_a_vehicle_keeps_the_memory_of_a_few_runs(tmp_path: Path) -> None:
+    for number in range(6):
+        memory_folder(tmp_path, f"run-{number}", "scaffold").mkdir(parents=True)
+        os.utime(tmp_path / sorted(f.name for f in tmp_path.iterdir())[-1], (number, number))
+    forget_old_runs(tmp_path, "run-5")
+    assert len(list(tmp_path.iterdir())) == KEPT_RUNS
+
+
+def test_no_name_leads_out_of_the_state_folder(tmp_path: Path) -> None:
+    folder = memory_folder(tmp_path, "../../etc", "a/../../b")
+    assert folder.resolve().is_relative_to(tmp_path.resolve())
+
+
+def test_a_refused_operator_reaches_nothing() -> None:
+    reached, sent = [], []
+
+    async def inside(scope, receive, send) -> None:
+        reached.append(scope["path"])
+
+    async def send(message) -> None:
+        sent.append(message)
+
+    def request(path: str, client: str) -> None:
+        scope = {"type": "http", "path": path, "client": (client, 1)}
+        asyncio.run(LocalControl(inside)(scope, None, send))
+
+    request("/v1/control/start-run", "203.0.113.9")
+    assert (reached, sent[0]["status"]) == ([], 403)
+    request("/v1/fleet/pull-messages", "203.0.113.9")
+    assert reached == ["/v1/fleet/pull-messages"]

@@ -1,0 +1,135 @@
+"""Who speaks for a vehicle."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr")
+
+import torch
+from flwr.app import RecordDict
+
+from fedwatt.deploy.execute import refuse_undeployable
+from fedwatt.deploy.messages import Content, from_records, to_records
+from fedwatt.errors import RunError, SettingError
+from fedwatt.runs import execute, from_toml
+from fedwatt.runs.tables import read_table
+from tests.deploy.fleets import config_text, deployed, loopback, make_fleet, weights
+from tests.runs.test_execute import Silent
+
+FEWER = ("\nvehicles = 4\nenrolment_seconds = 5", "\nvehicles = 3\nenrolment_seconds = 0.3")
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_fleet(tmp_path_factory.mktemp("roster") / "fleet")
+
+
+def asked(run: Path) -> set[str]:
+    return set(read_table(run, "clients").column("vehicle").to_pylist())
+
+
+def test_a_key_speaks_for_its_own_vehicle_only(fleet: Path, tmp_path: Path) -> None:
+    grid = loopback(fleet, tmp_path / "state")
+    true = {node: vehicle.name for node, vehicle in grid.vehicles.items()}
+    grid.names = true | {1: "somebody else"}
+    text = config_text(fleet, rounds=1).replace(*FEWER).replace("0.7", "1.0")
+    assert asked(deployed(text, grid, tmp_path / "run")) == {true[n] for n in (2, 3, 4)}
+
+
+def test_a_name_is_taken_once(fleet: Path, tmp_path: Path) -> None:
+    grid = loopback(fleet, tmp_path / "state")
+    grid.vehicles[4] = grid.vehicles[3]
+    text = config_text(fleet, rounds=1).replace(*FEWER).replace("0.7", "1.0")
+    run = deployed(text, grid, tmp_path / "run")
+    assert len(read_table(run, "clients")) == 3
+
+
+def test_a_vehicle_may_come_back_as_another_node(fleet: Path, tmp_path: Path) -> None:
+    grid = loopback(fleet, tmp_path / "state")
+
+    def reconnect(grid) -> None:
+        if grid.training == 1 and 4 in grid.vehicles:
+            grid.vehicles[44] = grid.vehicles.pop(4)
+
+    grid.before_push = reconnect
+    text = config_text(fleet, rounds=4).replace("0.7", "1.0")
+    rows = read_table(deployed(text, grid, tmp_path / "run"), "rounds").to_pylist()
+    assert [row["replies"] for row in rows[1:]][-1] == 4
+    assert "44" in (tmp_path / "run" / "roster.json").read_text()
+
+
+def test_other_features_are_turned_away(fleet: Path, tmp_path: Path) -> None:
+    grid = loopback(fleet, tmp_path / "state")
+
+    def other(kind: str, node: int, reply: RecordDict) -> RecordDict:
+        if kind != "enrol" or node != 1:
+            return reply
+        content = from_records(reply)
+        return to_records(Content(dict(content.values) | {"features": ["speed"]}, content.arrays))
+
+    grid.tamper = other
+    text = config_text(fleet, rounds=1).replace(*FEWER)
+    run = deployed(text, grid, tmp_path / "run")
+    assert grid.vehicles[1].name not in asked(run)
+
+
+def test_too_few_vehicles_begin_nothing(fleet: Path, tmp_path: Path) -> None:
+    grid = loopback(fleet, tmp_path / "state")
+    grid.offline = {1, 2}
+    with pytest.raises(RunError, match=r"2 of 3 vehicles enrolled within 0.3 s"):
+        deployed(config_text(fleet).replace(*FEWER), grid, tmp_path / "run")
+    assert not (tmp_path / "run" / "config.toml").exists()
+
+
+def test_held_out_vehicles_are_judged_and_never_train(fleet: Path, tmp_path: Path) -> None:
+    text = config_text(fleet, rounds=2).replace("window = 10", "window = 10\nheld_out = 1")
+    grid = loopback(fleet, tmp_path / "state")
+    run = deployed(text.replace("0.7", "1.0"), grid, tmp_path / "run")
+    assert len(asked(run)) == 3
+    errors = read_table(run, "rounds").column("held_out_rmse").to_pylist()
+    assert np.isfinite(errors).all()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ("seeds = [1]", "seeds = [1, 2]", "one model at a time"),
+        ("[deploy]", "[asynchronous]\nbuffer = 2\n[deploy]", "a deployment has rounds"),
+        ("[availability]", "[availability]\nreply_loss = 0.1", "by itself"),
+        ('"fedavg"', '"fedavg+sign-flip"', "simulates faulty vehicles"),
+        ("window = 10", 'window = 10\nfeatures = "base, terrain"', "the hills are not learned"),
+    ],
+)
+def test_what_only_a_simulation_can_do_is_refused(
+    old: str, new: str, why: str, fleet: Path
+) -> None:
+    with pytest.raises(SettingError, match=f"(?i){why}"):
+        refuse_undeployable(from_toml(config_text(fleet).replace(old, new)))
+
+
+def test_vehicles_make_the_model_their_own(fleet: Path, tmp_path: Path) -> None:
+    more = "[personal]\nenabled = true\nrates = [0.01]\nsteps = [20]\n"
+    text = config_text(fleet, rounds=1).replace("[deploy]", more + "[deploy]")
+    execute(from_toml(text), tmp_path / "simulated", Silent())
+    real = deployed(text, loopback(fleet, tmp_path / "state"), tmp_path / "real")
+    own, wanted = (
+        [row for row in read_table(run, "vehicles").to_pylist() if row["model"] == "personal"]
+        for run in (real, tmp_path / "simulated")
+    )
+    assert len(own) == len(wanted) >= 4
+    assert [row["rmse"] for row in own] == pytest.approx(
+        [row["rmse"] for row in wanted], rel=1e-4, nan_ok=True
+    )
+
+
+def test_noise_for_privacy_is_nobody_elses(fleet: Path, tmp_path: Path) -> None:
+    text = config_text(fleet, "fedavg@private", rounds=1).replace("0.7", "1.0")
+    one = deployed(text, loopback(fleet, tmp_path / "x"), tmp_path / "one")
+    other = deployed(text, loopback(fleet, tmp_path / "y"), tmp_path / "other")
+    execute(from_toml(text), tmp_path / "simulated", Silent())
+    models = [list(weights(run).values()) for run in (one, other, tmp_path / "simulated")]
+    assert not any(torch.equal(a, b) for a, b in zip(models[0], models[1], strict=True))
+    assert not any(torch.equal(a, b) for a, b in zip(models[0], models[2], strict=True))
+    assert read_table(one, "rounds").column("epsilon").to_pylist()[-1] > 0

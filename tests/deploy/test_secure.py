@@ -1,0 +1,238 @@
+"""Secure aggregation on Flower's messages: the plain model, drop-outs, bytes that say nothing."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr")
+pytest.importorskip("cryptography")
+
+import torch
+from flwr.app import RecordDict
+
+from fedwatt.deploy.board import Vehicle
+from fedwatt.deploy.messages import from_records
+from fedwatt.errors import DataError, SettingError
+from fedwatt.runs.tables import read_table
+from tests.deploy.fleets import config_text, deployed, loopback, make_fleet, weights
+
+SECURE = "[secure]\nenabled = true\nstage_seconds = 5\n"
+STAGES = ["secure-keys", "secure-shares", "secure-train", "secure-reveal"]
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_fleet(tmp_path_factory.mktemp("secure") / "fleet")
+
+
+def secured(fleet: Path, method: str = "fedavg", rounds: int = 2, more: str = "") -> str:
+    text = config_text(fleet, method, rounds, more)
+    text = text.replace("participation = 0.7", "participation = 1.0")
+    return text.replace("[[method]]", SECURE + "[[method]]")
+
+
+def plain(text: str) -> str:
+    return text.replace("enabled = true", "enabled = false")
+
+
+def column(run: Path, name: str) -> list:
+    return read_table(run, "clients").column(name).to_pylist()
+
+
+def assert_same_models(got: Path, wanted: Path) -> None:
+    expected, found = weights(wanted), weights(got)
+    assert expected.keys() == found.keys()
+    for name in expected:
+        # Fixed point is finer than float32, in which both are kept: a rounding may go either way.
+        torch.testing.assert_close(found[name], expected[name], rtol=0, atol=1e-6, msg=name)
+
+
+# One method for each kind of vector; tests/privacy has all of them without the messages.
+KINDS = ["fo-ri-fedavg", "scaffold", "fednova", "feddyn", "fedel", "fedadam", "fedavg@private"]
+
+
+@pytest.mark.parametrize("method", KINDS)
+def test_sums_give_the_model_that_replies_give(method: str, fleet: Path, tmp_path: Path) -> None:
+    more = "noise_multiplier = 0.0\nclip_norm = 0.05\n" if "private" in method else ""
+    text = secured(fleet, method, more=more)
+    secret = deployed(text, loopback(fleet, tmp_path / "a"), tmp_path / "secret")
+    clear = deployed(plain(text), loopback(fleet, tmp_path / "b"), tmp_path / "clear")
+    assert_same_models(secret, clear)
+    assert column(secret, "replied") == column(clear, "replied") == [True] * 8
+
+
+@pytest.mark.parametrize("lost", STAGES)
+def test_a_vehicle_may_drop_out_at_any_stage(lost: str, fleet: Path, tmp_path: Path) -> None:
+    text = secured(fleet, "scaffold")
+    grid = loopback(fleet, tmp_path / "a")
+    seen = []
+
+    def tamper(kind: str, node: int, reply: RecordDict) -> RecordDict | None:
+        if kind == lost and node == 2:
+            seen.append(kind)
+            return None if len(seen) == 2 else reply  # in the second of three rounds
+        return reply
+
+    grid.tamper = tamper
+    text = text.replace("rounds = 2", "rounds = 3")
+    text = text.replace("stage_seconds = 5", "stage_seconds = 0.2").replace(
+        "round_seconds = 5", "round_seconds = 0.5"
+    )
+    secret = deployed(text, grid, tmp_path / "secret")
+
+    other = loopback(fleet, tmp_path / "b")
+    asked: list[int] = []
+
+    def forget(kind: str, node: int, reply: RecordDict) -> RecordDict | None:
+        if kind == "train" and node == 2:
+            asked.append(node)
+            return None if len(asked) == 2 and lost != "secure-reveal" else reply
+        return reply
+
+    other.tamper = forget
+    clear = deployed(plain(text), other, tmp_path / "clear")
+    # Whose vector arrived is in the sum, though it never answers again.
+    assert column(secret, "replied").count(False) == (lost != "secure-reveal")
+    assert column(secret, "replied") == column(clear, "replied")
+    assert_same_models(secret, clear)
+
+
+def test_too_few_survivors_make_no_model(fleet: Path, tmp_path: Path) -> None:
+    text = secured(fleet, rounds=1).replace("round_seconds = 5", "round_seconds = 0.2")
+    grid = loopback(fleet, tmp_path / "state")
+    grid.tamper = lambda kind, node, reply: None if kind == "secure-train" and node < 3 else reply
+    run = deployed(text, grid, tmp_path / "run")
+    assert column(run, "replied") == [False] * 4
+    assert not any(kind == "secure-reveal" for _, kind, _ in grid.sent)
+
+
+def test_a_spoiled_vector_is_left_out_and_counted(fleet: Path, tmp_path: Path) -> None:
+    grid = loopback(fleet, tmp_path / "state")
+
+    def tamper(kind: str, node: int, reply: RecordDict) -> RecordDict:
+        if kind == "secure-train" and node == 1:
+            record = reply.config_records["values"]
+            record["words"] = record["words"][:-8]
+        return reply
+
+    grid.tamper = tamper
+    run = deployed(secured(fleet, rounds=1), grid, tmp_path / "run")
+    assert sorted(column(run, "replied")) == [False, True, True, True]
+    assert sorted(column(run, "rejected")) == [False, False, False, True]
+
+
+def test_all_that_leaves_a_vehicle_is_keys_shares_and_noise(fleet: Path, tmp_path: Path) -> None:
+    """Every byte of a run: n_k and error sums as declared, and nothing else that is not random."""
+    text = secured(fleet, "scaffold", rounds=2)
+    grid = loopback(fleet, tmp_path / "a")
+    deployed(text, grid, tmp_path / "run")
+    kinds = {kind for _, kind, _ in grid.sent}
+    assert kinds == {"enrol", *STAGES, "evaluate", "strata"}
+    declared = {
+        "secure-keys": {"exchange", "vehicle", "mask_key", "cipher_key"},
+        "secure-shares": {"exchange", "vehicle", "ciphertexts", "commitment"},
+        "secure-train": {"exchange", "vehicle", "words"},
+        "secure-reveal": {"exchange", "vehicle", "shares"},
+    }
+    vectors = []
+    for _, kind, records in grid.sent:
+        if kind in declared:
+            content = from_records(records)
+            assert set(content.values) == declared[kind] and not content.arrays
+        if kind == "secure-train":
+            vectors.append(np.frombuffer(content.values["words"], dtype=np.uint8))
+    # 4 vehicles in 2 rounds; weight, Δ, control change and clipped values, 8 bytes each.
+    parameters = sum(t.numel() for t in weights(tmp_path / "run").values())
+    assert [len(vector) for vector in vectors] == [8 * (2 * parameters + 2)] * 8
+    for number, vector in enumerate(vectors):
+        # 5 standard deviations of fair coins.
+        bits = np.unpackbits(vector)
+        assert abs(bits.mean() - 0.5) < 2.5 / np.sqrt(len(bits))
+        for other in vectors[:number]:
+            same = (np.unpackbits(other) == bits).mean()
+            assert abs(same - 0.5) < 2.5 / np.sqrt(len(bits))
+
+
+def test_a_reply_in_the_clear_is_not_given_where_sums_were_agreed(fleet, tmp_path) -> None:
+    grid = loopback(fleet, tmp_path / "a")
+    asked: list[tuple[str, RecordDict]] = []
+    vehicle = grid.vehicles[1]
+    answer = vehicle.answer
+    vehicle.answer = lambda kind, records: asked.append((kind, records)) or answer(kind, records)
+    deployed(secured(fleet, rounds=1), grid, tmp_path / "run")
+    questions = dict(asked)
+    with pytest.raises(DataError, match="in the clear"):
+        answer("train", questions["secure-train"])
+    with pytest.raises(DataError, match="out of turn"):
+        answer("secure-train", questions["secure-train"])
+    with pytest.raises(DataError, match="higher number"):
+        answer("secure-keys", questions["secure-keys"])
+    # A restart forgets the secrets and still knows which exchange was the last.
+    fresh = Vehicle(vehicle.folder, vehicle.state)
+    with pytest.raises(DataError, match="out of turn"):
+        fresh.answer("secure-reveal", questions["secure-reveal"])
+    with pytest.raises(DataError, match="higher number"):
+        fresh.answer("secure-keys", questions["secure-keys"])
+
+
+def test_secrets_go_from_process_to_process_where_each_message_has_its_own(
+    fleet: Path, tmp_path: Path
+) -> None:
+    """Flower's SuperNode: a new process, a new vehicle object, and the node's own context."""
+    from flwr.app import Context, Message
+
+    from fedwatt.deploy import client_app
+
+    grid = loopback(fleet, tmp_path / "a")
+    contexts = {
+        node: Context(
+            run_id=1,
+            node_id=node,
+            node_config={"folder": str(vehicle.folder), "state": str(vehicle.state)},
+            state=RecordDict(),
+            run_config={},
+        )
+        for node, vehicle in grid.vehicles.items()
+    }
+
+    def answer(message: Message) -> Message:
+        client_app._vehicle.cache_clear()
+        return client_app._answer(message, contexts[message.metadata.dst_node_id])
+
+    grid.answer = answer
+    text = secured(fleet, "scaffold", rounds=1)
+    processes = deployed(text, grid, tmp_path / "processes")
+    one = deployed(text, loopback(fleet, tmp_path / "b"), tmp_path / "one")
+    assert column(processes, "replied") == [True] * 4
+    assert_same_models(processes, one)
+
+
+def test_a_resumed_run_goes_on_in_secret(fleet: Path, tmp_path: Path) -> None:
+    text = secured(fleet, "scaffold", rounds=3)
+    whole = deployed(text, loopback(fleet, tmp_path / "a"), tmp_path / "whole")
+    grid = loopback(fleet, tmp_path / "b")
+    with pytest.raises(KeyboardInterrupt):
+        deployed(text, grid, tmp_path / "cut", stop=1)
+    resumed = deployed(text, grid, tmp_path / "cut", resume=True)
+    assert_same_models(resumed, whole)
+
+
+@pytest.mark.parametrize(
+    ("method", "more", "reason"),
+    [
+        ("fedavg@median", "", "Median compares single replies"),
+        ("fedavg@private", 'clipping = "adaptive"\n', "adaptive clipping"),
+        ("fo-ri-fedavg", "[deploy]", "diagnostics"),
+    ],
+)
+def test_what_sums_cannot_do_is_refused_before_the_first_round(
+    method: str, more: str, reason: str, fleet: Path, tmp_path: Path
+) -> None:
+    text = secured(fleet, method, more="" if more == "[deploy]" else more)
+    if more == "[deploy]":
+        text = text.replace("[deploy]\n", "[deploy]\ndiagnostics = true\n")
+    grid = loopback(fleet, tmp_path / "state")
+    with pytest.raises(SettingError, match=reason):
+        deployed(text, grid, tmp_path / "run")
+    assert {kind for _, kind, _ in grid.sent} == {"enrol"}

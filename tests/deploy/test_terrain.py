@@ -1,0 +1,44 @@
+"""Hills on board: from a field that lies in the vehicle."""
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flwr")
+
+import torch
+
+from fedwatt.deploy.board import Vehicle
+from fedwatt.errors import DataError
+from fedwatt.fleet import DataSettings
+from fedwatt.fleet.store import read_fleet, vehicle_folders
+from fedwatt.runs import execute, from_toml
+from fedwatt.terrain import TerrainSettings, learn_shared
+from fedwatt.terrain.store import write_field
+from tests.deploy.fleets import config_text, deployed, make_fleet, weights
+from tests.deploy.loopback import Loopback
+from tests.runs.test_execute import Silent
+
+HILLY = DataSettings(features="base, terrain", window=10, stride=20)
+
+
+def test_a_field_on_board_gives_the_simulations_model(tmp_path: Path) -> None:
+    fleet, field = make_fleet(tmp_path / "fleet"), tmp_path / "field.parquet"
+    learned, _ = learn_shared(
+        read_fleet(fleet), TerrainSettings(minimum_vehicles=1), DataSettings()
+    )
+    write_field(field, learned)
+    text = config_text(fleet, rounds=2).replace(
+        "window = 10", f'window = 10\nfeatures = "base, terrain"\n[terrain]\nsource = "{field}"'
+    )
+    text = text.replace("stride = 20\n", "").replace("[terrain]", "stride = 20\n[terrain]")
+    execute(from_toml(text), tmp_path / "simulated", Silent())
+    folders = vehicle_folders(fleet)
+    grid = Loopback({n: Vehicle(f, tmp_path / f.name, field) for n, f in enumerate(folders, 1)})
+    real = deployed(text, grid, tmp_path / "real")
+    wanted, got = weights(tmp_path / "simulated"), weights(real)
+    for name in wanted:
+        torch.testing.assert_close(got[name], wanted[name], rtol=0, atol=1e-6, msg=name)
+
+    with pytest.raises(DataError, match="--field FILE"):
+        Vehicle(folders[0], tmp_path).client(HILLY, str(field))
