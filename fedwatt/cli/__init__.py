@@ -6,7 +6,19 @@ import sys
 import typer
 from rich.text import Text
 
-from fedwatt.cli import bench, data, export, methods, predict, report, run, terrain, tune
+from fedwatt.cli import (
+    bench,
+    data,
+    deploy,
+    export,
+    methods,
+    predict,
+    report,
+    reproduce,
+    run,
+    terrain,
+    tune,
+)
 from fedwatt.cli.console import errors
 from fedwatt.errors import FedwattError
 
@@ -19,12 +31,14 @@ app = typer.Typer(
 )
 app.command("run")(run.run)
 app.command("tune")(tune.tune)
+app.command("reproduce")(reproduce.reproduce)
 app.command("methods")(methods.methods)
 app.command("report")(report.report)
 app.command("export")(export.export)
 app.command("predict")(predict.predict)
 app.add_typer(data.app, name="data")
 app.add_typer(terrain.app, name="terrain")
+app.add_typer(deploy.app, name="deploy")
 app.add_typer(bench.app, name="bench")
 
 

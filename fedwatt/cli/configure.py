@@ -37,6 +37,14 @@ Assignments = Annotated[
 Resume = Annotated[
     bool, typer.Option("--resume", help="Continue what was interrupted in the folder --out.")
 ]
+Ray = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        metavar="ADDRESS",
+        help="Work on a Ray cluster: auto, HOST:PORT, or 'local' for one on this machine.",
+    ),
+]
 Out = Annotated[Path | None, typer.Option(help="Folder; by default a new one below runs/.")]
 
 

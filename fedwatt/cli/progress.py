@@ -1,7 +1,8 @@
 """What a run shows while it goes on: a live view in a terminal, plain lines elsewhere."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from math import nan
 from pathlib import Path
 from types import TracebackType
@@ -23,10 +24,34 @@ from fedwatt.federation import History, RoundRecord, State
 from fedwatt.fleet import Fleet
 from fedwatt.report import final_results
 
+LARGE_FLEET = 500
+"""Vehicles from which on building them takes long enough to be told how far it is."""
+
 
 def observer_for(console: Console, methods: int) -> "LiveView | PlainLines":
     """The view that suits the console."""
     return LiveView(console, methods) if console.is_terminal else PlainLines(console, methods)
+
+
+@contextmanager
+def progress_bar(console: Console, what: str) -> Iterator[Callable[[int, int], None]]:
+    """A function of (done, all) that moves a bar in a terminal; a line each quarter elsewhere."""
+    if console.is_terminal:
+        columns = (TextColumn("{task.description}", style="bold", markup=False), BarColumn())
+        with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
+            task = bar.add_task(what, total=None)
+            yield lambda done, of: bar.update(task, completed=done, total=of)
+        return
+    said = 0
+
+    def line(done: int, of: int) -> None:
+        nonlocal said
+        quarter = 4 * done // of
+        if quarter > said:
+            said = quarter
+            console.print(f"{what}: {25 * quarter} %", highlight=False)
+
+    yield line
 
 
 class PlainLines:
@@ -49,6 +74,11 @@ class PlainLines:
         trace: TracebackType | None,
     ) -> None:
         """Nothing to close."""
+
+    def vehicle_built(self, done: int, of: int) -> None:
+        """A line every tenth of the way to a large fleet."""
+        if of >= LARGE_FLEET and done % (of // 10) == 0:
+            self.say(f"building the fleet: {done:,} of {of:,} vehicles")
 
     def fleet_ready(self, fleet: Fleet) -> None:
         """One line about the fleet."""

@@ -9,6 +9,8 @@ seeds = [1, 2, 3]
 [asynchronous]     a buffer in place of rounds
 [terrain]          the elevation field, where features ask for one
 [personal]         fine-tuning in each vehicle after the rounds
+[deploy]           deadlines on a real fleet; a simulation ignores it
+[secure]           secure aggregation on a real fleet; a simulation ignores it
 [[method]]         one table for each method: name, label, its hyperparameters, its own rate
 """
 
@@ -25,6 +27,8 @@ from fedwatt.federation import Asynchronous, Availability, Training
 from fedwatt.fleet import DataSettings
 from fedwatt.methods import Method, get
 from fedwatt.personal import Personal
+from fedwatt.privacy.secure_settings import SecureSettings
+from fedwatt.runs.deployment import Deployment
 from fedwatt.settings import convert, from_table, to_table
 from fedwatt.terrain import TerrainSettings
 
@@ -88,6 +92,8 @@ class RunConfig:
     asynchronous: Asynchronous = Asynchronous()
     terrain: TerrainSettings = TerrainSettings()
     personal: Personal = Personal()
+    deploy: Deployment = Deployment()
+    secure: SecureSettings = SecureSettings()
 
     def __post_init__(self) -> None:
         labels = [choice.label for choice in self.methods]
@@ -105,6 +111,11 @@ class RunConfig:
                 raise SettingError(f"Method '{choice.label}': {fault}")
         different = len(set(self.seeds)) == len(self.seeds) >= 1
         check(self, "seeds", different, "one or more different whole numbers")
+        if self.terrain.refresh_every and (len(self.seeds) > 1 or self.asynchronous.buffer):
+            raise SettingError(
+                "terrain.refresh_every needs rounds and one seed a run: each seed's network would "
+                "make a field of its own. Run the seeds one by one, or set it to 0."
+            )
         check(self, "device", self.device in ("auto", "cpu", "cuda"), "'auto', 'cpu' or 'cuda'")
 
 
@@ -117,6 +128,8 @@ SECTIONS: dict[str, type] = {
     "asynchronous": Asynchronous,
     "terrain": TerrainSettings,
     "personal": Personal,
+    "deploy": Deployment,
+    "secure": SecureSettings,
 }
 
 

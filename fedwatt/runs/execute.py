@@ -2,13 +2,11 @@
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
-
-from torch import Tensor
 
 from fedwatt.errors import RunError
 from fedwatt.federation import Buffered, Federation, History, RoundRecord, State
@@ -16,9 +14,10 @@ from fedwatt.federation.records import Row
 from fedwatt.fleet import Fleet
 from fedwatt.models import get_model
 from fedwatt.personal import personalise
-from fedwatt.privacy import Budget, budget
+from fedwatt.privacy import Budget, budget, terrain_budget
 from fedwatt.runs.checkpoint import Origin, load_checkpoint, memory_folder, save_checkpoint
 from fedwatt.runs.config import MethodChoice, RunConfig, from_toml, to_toml
+from fedwatt.runs.deployment import Deployment
 from fedwatt.runs.environment import (
     describe_environment,
     describe_fleet,
@@ -26,9 +25,13 @@ from fedwatt.runs.environment import (
     hash_of,
     participation_hashes,
 )
-from fedwatt.runs.files import write_tensors, write_text
-from fedwatt.runs.source import open_fleet
-from fedwatt.runs.tables import write_table
+from fedwatt.runs.files import write_text
+from fedwatt.runs.hills import Refresh, learned_for
+from fedwatt.runs.own_models import own_model_writer
+from fedwatt.runs.results import RunResults
+from fedwatt.runs.source import OnVehicle, open_fleet
+from fedwatt.terrain import Learned
+from fedwatt.terrain.store import write_field
 
 
 class Observer(Protocol):
@@ -54,27 +57,38 @@ def execute(
     *,
     resume: bool = False,
     checkpoint_seconds: float = 10.0,
+    on_vehicle: OnVehicle | None = None,
+    elsewhere: Callable[[Fleet], None] | None = None,
 ) -> None:
     """Train every method of `config` and fill the run folder `out`.
 
     With `resume`, what an interrupted run of the same configuration left is continued, bit for bit.
     A checkpoint is written at most every `checkpoint_seconds` and whenever training stops.
+    `on_vehicle` is told how far the building of the fleet is. `elsewhere` may train methods of the
+    fleet on other machines: it leaves their checkpoints, and they are gone on with.
     """
     started = datetime.now(UTC)
     refuse_other_run(config, out, resume)
-    fleet = open_fleet(config.fleet, config.data, config.terrain)
+    learned = learned_for(config)
+    fleet = open_fleet(
+        config.fleet, config.data, config.terrain, on_vehicle=on_vehicle, learned=learned
+    )
     for choice in config.methods:
         federation_for(config, choice, fleet).check(choice.method)
     budgets = {choice.label: budget_for(config, choice, fleet) for choice in config.methods}
     # Only now, with the data at hand: a run that cannot begin leaves no folder behind.
     write_text(out / "config.toml", to_toml(config))
+    if learned is not None:
+        write_field(out / "field.parquet", learned.shared)
     observer.fleet_ready(fleet)
-    histories, states = [], []
-    personal: list[Row] = []
+    if elsewhere is not None:
+        elsewhere(fleet)
+    results = RunResults(config, out)
     for choice in config.methods:
         folder = out / "checkpoint" / choice.label
         federation = federation_for(config, choice, fleet, memory_folder(folder))
-        state, history = _train(
+        refresh = refresh_for(config, choice, folder, learned)
+        state, history = train_method(
             federation,
             choice,
             folder,
@@ -82,16 +96,23 @@ def execute(
             Origin(run_hash(config), fleet.data_hash()),
             checkpoint_seconds,
             budgets[choice.label],
+            refresh,
         )
-        histories.append(history)
-        states.append(state)
+        if refresh is not None:
+            federation = refresh.after_training(federation, state)
+            write_field(out / "terrain" / f"{choice.label}.parquet", refresh.learned.shared)
+        personal: list[Row] = []
         if config.personal.enabled:
-            own = personalise(federation, state.best_weights, config.personal)
-            label = {"method": choice.label, "model": "personal"}
-            personal += [label | row for row in federation.prediction_rows(own.predictions)]
-        _write_results(config, out, fleet, histories, states, personal)
+            own = personalise(
+                federation,
+                state.best_weights,
+                config.personal,
+                keep=own_model_writer(out, choice.label, federation),
+            )
+            personal = federation.prediction_rows(own.predictions)
+        results.add(federation, choice, state, history, personal)
     hashes = fleet_hashes(fleet) | {
-        "participation": {h.method: participation_hashes(h.clients) for h in histories}
+        "participation": {h.method: participation_hashes(h.clients) for h in results.histories}
     }
     environment = describe_environment(federation.device) | {
         "started": started.isoformat(timespec="seconds"),
@@ -100,6 +121,7 @@ def execute(
         "hashes": hashes,
         "fleet": describe_fleet(fleet),
         "privacy": {label: asdict(own) for label, own in budgets.items() if own is not None},
+        "terrain": terrain_facts(config, fleet, learned),
     }
     write_text(out / "environment.json", json.dumps(environment, indent=2))
 
@@ -122,7 +144,8 @@ def refuse_other_run(config: RunConfig, out: Path, resume: bool) -> None:
 
 def run_hash(config: RunConfig) -> str:
     """Hash of all that determines the numbers of a run."""
-    return hash_of([to_toml(config)])
+    # Deadlines of a real fleet may change when a run is continued.
+    return hash_of([to_toml(replace(config, deploy=Deployment()))])
 
 
 def federation_for(
@@ -147,6 +170,21 @@ def federation_for(
     return Federation(fleet, model, **terms)
 
 
+def refresh_for(
+    config: RunConfig, choice: MethodChoice, folder: Path, learned: Learned | None
+) -> Refresh | None:
+    """What learns a method's hills anew in the midst of its training; None where nothing does."""
+    if learned is None or not config.terrain.refresh_every:
+        return None
+    return Refresh(
+        config,
+        folder,
+        learned,
+        lambda fresh: open_fleet(config.fleet, config.data, config.terrain, learned=fresh),
+        lambda fleet: federation_for(config, choice, fleet, memory_folder(folder)),
+    )
+
+
 def budget_for(config: RunConfig, choice: MethodChoice, fleet: Fleet) -> Budget | None:
     """What a method of the run gives away; None if it is not private. Refuses what has no ε."""
     own = budget(
@@ -159,6 +197,16 @@ def budget_for(config: RunConfig, choice: MethodChoice, fleet: Fleet) -> Budget 
     return own
 
 
+def terrain_facts(config: RunConfig, fleet: Fleet, learned: Learned | None) -> dict[str, Any]:
+    """How many nodes the run's vehicles share, and what noise on their sums has spent."""
+    if learned is None:
+        return {}
+    population = sum(not client.held_out for client in fleet.clients)
+    own = terrain_budget(config.terrain, population=population)
+    spent = {} if own is None else asdict(own) | {"epsilon": own.epsilon(config.terrain.releases)}
+    return {"nodes": learned.shared.nodes, "vehicles": len(learned.contributors)} | spent
+
+
 def _spending(record: RoundRecord, own: Budget | None) -> RoundRecord:
     """The record with the ε spent so far in its rows."""
     if own is None:
@@ -167,7 +215,7 @@ def _spending(record: RoundRecord, own: Budget | None) -> RoundRecord:
     return replace(record, rounds=rows)
 
 
-def _train(
+def train_method(
     federation: Federation,
     choice: MethodChoice,
     folder: Path,
@@ -175,7 +223,12 @@ def _train(
     origin: Origin,
     checkpoint_seconds: float,
     own: Budget | None,
+    refresh: Refresh | None = None,
 ) -> tuple[State, History]:
+    """All rounds of a method, going on after its last checkpoint if it has one.
+
+    `refresh` may give it other hills before any round.
+    """
     seeds = len(federation.seeds)
     found = load_checkpoint(folder, choice.label, origin)
     if found is None:
@@ -185,10 +238,13 @@ def _train(
     else:
         state, history = found
         state = state.to(federation.device)
+        federation.resume(history)
     observer.method_begins(choice.label, state.round, federation.training.rounds)
     saved, saved_at = (state.round if found else -1), time.monotonic()
     try:
         while not federation.finished(state):
+            if refresh is not None:
+                federation, state = refresh.before_round(federation, state)
             state, record = federation.advance(choice.method, state)
             record = _spending(record, own)
             history.add(state.round, seeds, record)
@@ -202,37 +258,3 @@ def _train(
             save_checkpoint(folder, state, history, origin)
     observer.method_ends(choice.label, history)
     return state, history
-
-
-def _write_results(
-    config: RunConfig,
-    out: Path,
-    fleet: Fleet,
-    histories: Sequence[History],
-    states: Sequence[State],
-    personal: Sequence[Row],
-) -> None:
-    """Tables and models of the methods trained so far."""
-    for name in ("rounds", "clients", "timing"):
-        write_table(out, name, [row for h in histories for row in getattr(h, name)])
-    vehicles = list(personal)
-    tensors: dict[str, Tensor] = {}
-    for choice, state in zip(config.methods, states, strict=False):
-        federation = federation_for(config, choice, fleet)
-        for model, weights in (("last", state.weights), ("best", state.best_weights)):
-            own = {"method": choice.label, "model": model}
-            vehicles += [own | row for row in federation.vehicle_rows(weights)]
-            tensors |= _named(federation, f"{choice.label}/{model}", weights)
-    write_table(out, "vehicles", vehicles)
-    # One entry: safetensors writes several in no fixed order, and equal runs make equal files.
-    write_tensors(out / "model.safetensors", tensors, {"fedwatt": to_toml(config)})
-
-
-def _named(federation: Federation, prefix: str, weights: Tensor) -> dict[str, Tensor]:
-    """Each seed's tensors under "LABEL/last/seed-1/hidden1.weight"; a method's extra heads stay."""
-    layout = federation.model.layout
-    return {
-        f"{prefix}/seed-{seed}/{name}": part.contiguous().cpu()
-        for seed, own in zip(federation.seeds, weights, strict=True)
-        for name, part in layout.split(own[: layout.size]).items()
-    }

@@ -10,15 +10,29 @@ from fedwatt.fleet.features import FEATURES, feature_names
 from fedwatt.fleet.split import held_out_vehicles
 from fedwatt.fleet.store import fleet_source, read_fleet, vehicle_folders
 from fedwatt.runs.config import Source
-from fedwatt.terrain import TerrainSettings, give_terrain, learn, with_terrain
+from fedwatt.terrain import Learned, TerrainSettings, give_terrain, learn, with_terrain
 from fedwatt.terrain.climb import with_measured_terrain
 from fedwatt.terrain.store import read_field
 
 SYNTHETIC_VEHICLES = 20
 
 
-def open_fleet(source: Source, data: DataSettings, terrain: TerrainSettings | None = None) -> Fleet:
-    """Synthetic vehicles, or those of a stored fleet; with hills where a feature needs them."""
+OnVehicle = Callable[[int, int], None]
+"""Called with (vehicles built so far, vehicles in all)."""
+
+
+def open_fleet(
+    source: Source,
+    data: DataSettings,
+    terrain: TerrainSettings | None = None,
+    *,
+    on_vehicle: OnVehicle | None = None,
+    learned: Learned | None = None,
+) -> Fleet:
+    """Synthetic vehicles, or those of a stored fleet; with hills where a feature needs them.
+
+    Hills are those of `learned`, if given, and otherwise as `terrain` says.
+    """
     if source.data == "synthetic":
         count = source.vehicles or SYNTHETIC_VEHICLES
         described = f"synthetic, {count} vehicles, seed {source.seed}"
@@ -30,32 +44,49 @@ def open_fleet(source: Source, data: DataSettings, terrain: TerrainSettings | No
                 f"The fleet {source.data} has {stored} vehicles, not the {source.vehicles} asked "
                 "for. Ask for fewer, or for 0: all of them."
             )
+        count = source.vehicles or stored
 
     def vehicles() -> Iterable[Vehicle]:
-        if source.data == "synthetic":
-            return synthetic_vehicles(count, source.seed)
-        return islice(read_fleet(Path(source.data)), source.vehicles or None)
+        return source_vehicles(source)
+
+    def told(built: int) -> None:
+        if on_vehicle is not None:
+            on_vehicle(built, count)
 
     needed = {channel for name in feature_names(data.features) for channel in FEATURES[name].needs}
     if "climb_m" not in needed and "descent_m" not in needed:
-        return build_fleet(vehicles(), data, described)
-    return build_fleet(driven(vehicles, data, terrain or TerrainSettings()), data, described)
+        return build_fleet(vehicles(), data, described, on_vehicle=told)
+    if learned is not None:
+        hilly = give_terrain(vehicles(), learned)
+    else:
+        hilly = driven(vehicles, data, terrain or TerrainSettings())
+    return build_fleet(hilly, data, described, on_vehicle=told)
+
+
+def source_vehicles(source: Source) -> Iterable[Vehicle]:
+    """The vehicles themselves, one at a time."""
+    if source.data == "synthetic":
+        return synthetic_vehicles(source.vehicles or SYNTHETIC_VEHICLES, source.seed)
+    return islice(read_fleet(Path(source.data)), source.vehicles or None)
 
 
 def driven(
     vehicles: Callable[[], Iterable[Vehicle]], data: DataSettings, terrain: TerrainSettings
 ) -> Iterable[Vehicle]:
-    """The vehicles with climb and descent; telemetry is gone through twice rather than kept.
-
-    Vehicles that are held out contribute nothing to a field that is learned.
-    """
+    """The vehicles with climb and descent; telemetry is gone through twice rather than kept."""
     if terrain.source == "measured":
         return (with_measured_terrain(vehicle) for vehicle in vehicles())
     if terrain.source != "learn":
         field = read_field(Path(terrain.source))
         return (with_terrain(vehicle, field) for vehicle in vehicles())
+    return give_terrain(vehicles(), learned_fields(vehicles, data, terrain))
+
+
+def learned_fields(
+    vehicles: Callable[[], Iterable[Vehicle]], data: DataSettings, terrain: TerrainSettings
+) -> Learned:
+    """The fields that a run learns from its vehicles; those that are held out contribute none."""
     names = [vehicle.name for vehicle in vehicles()] if data.held_out else []
     never = held_out_vehicles(names, data.held_out, data.split_seed)
     contributors = frozenset(names) - never if names else None
-    learned = learn(vehicles(), terrain, data, contributors=contributors)
-    return give_terrain(vehicles(), learned)
+    return learn(vehicles(), terrain, data, contributors=contributors)

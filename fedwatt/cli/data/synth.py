@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from fedwatt import telemetry
 from fedwatt.cli.console import console
 from fedwatt.cli.data.shared import (
     Kind,
@@ -22,7 +23,6 @@ from fedwatt.fleet.electrified import electrified_vehicles
 from fedwatt.fleet.store import write_fleet
 from fedwatt.fleet.sumo import sumo_vehicles
 from fedwatt.physics.sumo import SumoTown
-from fedwatt.telemetry import import_ved
 
 
 class Engine(StrEnum):
@@ -72,7 +72,7 @@ def electrify(
     """Drive electric vehicles over recorded speed: real driving, simulated energy, marked so."""
     refuse_filled(out)
     with import_progress() as report:
-        recordings = import_ved(
+        recordings = telemetry.import_ved(
             paths,
             powertrain=("hev", "ice"),
             unlabelled=True,

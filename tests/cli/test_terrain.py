@@ -1,0 +1,53 @@
+"""`fedwatt terrain`: learn, draw, compare."""
+
+from pathlib import Path
+
+import pytest
+
+from fedwatt.fleet.store import write_fleet
+from fedwatt.fleet.synthetic import synthetic_vehicles
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("hills") / "town"
+    write_fleet(path, synthetic_vehicles(4, trips=10), "a small town")
+    return path
+
+
+@pytest.fixture
+def field(type_in, fleet, tmp_path) -> Path:
+    out = tmp_path / "hills.parquet"
+    status, told = type_in(
+        "terrain", "learn", str(fleet), "--out", str(out), "--minimum-vehicles", "2"
+    )
+    assert status == 0
+    assert "driven by 2 or more vehicles" in told
+    return out
+
+
+def test_a_field_is_drawn_as_a_page_that_needs_no_network(type_in, field, tmp_path):
+    page = tmp_path / "map.html"
+    assert type_in("terrain", "map", str(field), "--out", str(page))[0] == 0
+    text = page.read_text(encoding="utf-8")
+    assert "more nodes were driven by too few vehicles" in text
+    assert "://" not in text  # base64 has no colon
+    for kind in ("png", "svg", "pdf"):
+        file = tmp_path / f"map.{kind}"
+        assert type_in("terrain", "map", str(field), "--out", str(file))[0] == 0
+        assert file.stat().st_size > 10_000
+
+
+def test_a_field_is_held_against_measured_elevation(type_in, fleet, field):
+    status, told = type_in("terrain", "compare", str(field), str(fleet))
+    assert status == 0
+    assert "correlation of elevations" in told
+
+
+def test_a_folder_without_a_field_and_a_strange_file_are_refused(type_in, field, tmp_path):
+    status, told = type_in("terrain", "map", str(tmp_path), "--out", "map.png")
+    assert status == 2
+    assert "has no field field.parquet" in told
+    status, told = type_in("terrain", "map", str(field), "--out", str(tmp_path / "map.gif"))
+    assert status == 2
+    assert ".html" in told
