@@ -227,7 +227,7 @@ def filled(text: str) -> str:
         begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
         if begin in text:
             head, rest = text.split(begin)
-            text = f"{head}{begin}\n\n{table() or 'Not measured yet.'}\n\n{end}{rest.split(end)[1]}"
+            text = f"{head}{begin}\n\n{table() or 'Not measured.'}\n\n{end}{rest.split(end)[1]}"
     return text
 
 

@@ -1,5 +1,6 @@
 """`fedwatt terrain`: learn a fleet's hills from its energy, draw them, hold them against others."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -8,15 +9,18 @@ from rich.table import Table
 
 from fedwatt.cli.console import console
 from fedwatt.errors import DataError
-from fedwatt.fleet import DataSettings
+from fedwatt.fleet import DataSettings, Vehicle
+from fedwatt.fleet.split import held_out_vehicles
 from fedwatt.fleet.store import read_fleet
 from fedwatt.report.terrain import write_map
 from fedwatt.terrain import TerrainSettings, learn_shared
 from fedwatt.terrain.compare import compare
 from fedwatt.terrain.store import driven_nodes, read_field, write_field
+from fedwatt.terrain.taught import Taught
 
 app = typer.Typer(help="Learn a fleet's hills and look at them.", no_args_is_help=True)
 DEFAULTS = TerrainSettings()
+DATA = DataSettings()
 
 
 @app.command("learn")
@@ -29,14 +33,37 @@ def learn_(
     cell: Annotated[float, typer.Option(help="Metres between nodes.")] = DEFAULTS.cell_m,
     split_seed: Annotated[
         int, typer.Option(help="Which trips are for training; only these are used.")
-    ] = 0,
+    ] = DATA.split_seed,
+    split: Annotated[
+        tuple[float, float, float],
+        typer.Option(help="Shares of training, validation and test trips."),
+    ] = DATA.split,
+    window: Annotated[
+        int, typer.Option(help="Samples of a window; shorter trips are not used.")
+    ] = DATA.window,
+    held_out: Annotated[
+        int, typer.Option(help="Vehicles that contribute nothing: those a run holds out.")
+    ] = DATA.held_out,
 ) -> None:
-    """Learn the elevation field that the vehicles of a fleet may share."""
+    """Learn the elevation field that the vehicles of a fleet may share.
+
+    The split must be that of the runs that will use it (data.split, split_seed, window, held_out).
+    """
     settings = TerrainSettings(minimum_vehicles=minimum_vehicles, cell_m=cell)
+    data = DataSettings(split_seed=split_seed, split=split, window=window, held_out=held_out)
     with console.status("Surveying ..."):
-        data = DataSettings(split_seed=split_seed)
-        field, driven = learn_shared(read_fleet(fleet), settings, data)
-    write_field(out, field, driven=driven)
+        names = [vehicle.name for vehicle in read_fleet(fleet)] if held_out else []
+        never = held_out_vehicles(names, held_out, split_seed)
+        used: list[str] = []
+
+        def contributing() -> Iterator[Vehicle]:
+            for vehicle in read_fleet(fleet):
+                if vehicle.name not in never:
+                    used.append(vehicle.name)
+                    yield vehicle
+
+        field, driven = learn_shared(contributing(), settings, data)
+    write_field(out, field, driven=driven, taught=Taught.by(used, data))
     console.print(
         f"{field.nodes:,} of {driven:,} nodes were driven by {minimum_vehicles} or more vehicles "
         f"and are in {out}; the others stay on board.",

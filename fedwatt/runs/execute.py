@@ -32,6 +32,7 @@ from fedwatt.runs.results import RunResults
 from fedwatt.runs.source import OnVehicle, open_fleet
 from fedwatt.terrain import Learned
 from fedwatt.terrain.store import write_field
+from fedwatt.terrain.taught import Taught
 
 
 class Observer(Protocol):
@@ -76,10 +77,12 @@ def execute(
     for choice in config.methods:
         federation_for(config, choice, fleet).check(choice.method)
     budgets = {choice.label: budget_for(config, choice, fleet) for choice in config.methods}
+    facts = terrain_facts(config, fleet, learned)  # refuses noise that nobody can account for
     # Only now, with the data at hand: a run that cannot begin leaves no folder behind.
     write_text(out / "config.toml", to_toml(config))
     if learned is not None:
-        write_field(out / "field.parquet", learned.shared)
+        taught = Taught.by(learned.contributors, config.data)
+        write_field(out / "field.parquet", learned.shared, taught=taught)
     observer.fleet_ready(fleet)
     if elsewhere is not None:
         elsewhere(fleet)
@@ -100,7 +103,12 @@ def execute(
         )
         if refresh is not None:
             federation = refresh.after_training(federation, state)
-            write_field(out / "terrain" / f"{choice.label}.parquet", refresh.learned.shared)
+            hills = refresh.learned
+            write_field(
+                out / "terrain" / f"{choice.label}.parquet",
+                hills.shared,
+                taught=Taught.by(hills.contributors, config.data),
+            )
         personal: list[Row] = []
         if config.personal.enabled:
             own = personalise(
@@ -121,7 +129,7 @@ def execute(
         "hashes": hashes,
         "fleet": describe_fleet(fleet),
         "privacy": {label: asdict(own) for label, own in budgets.items() if own is not None},
-        "terrain": terrain_facts(config, fleet, learned),
+        "terrain": facts,
     }
     write_text(out / "environment.json", json.dumps(environment, indent=2))
 

@@ -28,7 +28,7 @@ from fedwatt.terrain.learn import own_fields
 from fedwatt.terrain.refresh import refreshed
 from fedwatt.terrain.solve import solve_field
 from fedwatt.terrain.statistics import LAYOUT, Contribution
-from fedwatt.terrain.store import read_field
+from fedwatt.terrain.store import read_field, read_taught
 from fedwatt.terrain.survey import survey
 
 
@@ -139,14 +139,24 @@ class Refresh:
 
 
 def refreshed_field(config: RunConfig, file: Path, vehicle: str) -> Field:
-    """A vehicle's own field after training: the shared one of `file`, and its private ground."""
-    shared = read_field(file)
+    """A vehicle's own field after training: the shared one of `file`, and its private ground.
+
+    As in the run, a vehicle that never contributed (held out, or never there) reads what is shared.
+    """
+    shared, taught = read_field(file), read_taught(file)
     one = next((v for v in source_vehicles(config.fleet) if v.name == vehicle), None)
     if one is None:
         raise DataError(
             f"Vehicle '{vehicle}' is not in the run's fleet '{config.fleet.data}', so the run has "
             "no field for it. Give one with --terrain ('fedwatt terrain learn' makes it)."
         )
+    if taught is None:
+        raise DataError(
+            f"{file} does not say who contributed, so the run's field of vehicle '{vehicle}' is "
+            "not known. Give one with --terrain."
+        )
+    if vehicle not in taught.vehicles:
+        return shared
     grid, settings = shared.grid, config.terrain
     training = survey(one, grid, settings.segment_s, config.data)
     judge = survey(one, grid, settings.segment_s, config.data, "validation")

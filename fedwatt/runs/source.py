@@ -12,7 +12,8 @@ from fedwatt.fleet.store import fleet_source, read_fleet, vehicle_folders
 from fedwatt.runs.config import Source
 from fedwatt.terrain import Learned, TerrainSettings, give_terrain, learn, with_terrain
 from fedwatt.terrain.climb import with_measured_terrain
-from fedwatt.terrain.store import read_field
+from fedwatt.terrain.store import read_field, read_taught
+from fedwatt.terrain.taught import warn_unknown
 
 SYNTHETIC_VEHICLES = 20
 
@@ -77,9 +78,23 @@ def driven(
     if terrain.source == "measured":
         return (with_measured_terrain(vehicle) for vehicle in vehicles())
     if terrain.source != "learn":
-        field = read_field(Path(terrain.source))
-        return (with_terrain(vehicle, field) for vehicle in vehicles())
+        return _with_field_of(Path(terrain.source), vehicles, data)
     return give_terrain(vehicles(), learned_fields(vehicles, data, terrain))
+
+
+def _with_field_of(
+    file: Path, vehicles: Callable[[], Iterable[Vehicle]], data: DataSettings
+) -> Iterable[Vehicle]:
+    """The vehicles with the hills of a file, unless it has seen what they are judged on."""
+    field, taught = read_field(file), read_taught(file)
+    names = [vehicle.name for vehicle in vehicles()] if data.held_out else []
+    never = held_out_vehicles(names, data.held_out, data.split_seed)
+    if taught is None:
+        warn_unknown(file)
+    for vehicle in vehicles():
+        if taught is not None:
+            taught.refuse(file, vehicle.name, data, held_out=vehicle.name in never)
+        yield with_terrain(vehicle, field)
 
 
 def learned_fields(

@@ -4,7 +4,7 @@ All nodes of the operator's service area, and of the published nodes all pairs t
 touch: the same for every vehicle, whatever it drove.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 import numpy as np
@@ -14,8 +14,10 @@ from fedwatt.fleet.trip import FloatArray
 from fedwatt.terrain.field import find
 from fedwatt.terrain.grid import COLUMN_MASK, ROW_SHIFT, Grid, IntArray
 from fedwatt.terrain.statistics import Contribution
+from fedwatt.terrain.survey import Survey
 
 FASTEST_MPS = 40.0
+"""Segments driven faster are left out; more pairs would make every vehicle's message longer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +49,7 @@ class Area:
 
 def agreed_pairs(grid: Grid, nodes: IntArray, segment_s: int) -> tuple[IntArray, IntArray]:
     """Places (one ≤ other) in `nodes` of all pairs that a segment can touch; the same for all."""
-    reach = ceil(segment_s * FASTEST_MPS / grid.cell_m) + 1
+    reach, sideways = _reach(grid, segment_s)
     row, column = nodes >> ROW_SHIFT, nodes & COLUMN_MASK
     here = column / grid.columns(row)
     ones, others = [], []
@@ -55,7 +57,7 @@ def agreed_pairs(grid: Grid, nodes: IntArray, segment_s: int) -> tuple[IntArray,
         above = np.minimum(row + up, grid.rows)
         count = grid.columns(above)
         centre = np.round(here * count).astype(np.int64)
-        for aside in range(0 if up == 0 else -reach, reach + 1):
+        for aside in range(0 if up == 0 else -sideways, sideways + 1):
             key = (above << ROW_SHIFT) | np.mod(centre + aside, count)
             at, known = find(nodes, key)
             ones.append(np.flatnonzero(known))
@@ -64,6 +66,40 @@ def agreed_pairs(grid: Grid, nodes: IntArray, segment_s: int) -> tuple[IntArray,
     code = np.unique(np.minimum(one, other) * len(nodes) + np.maximum(one, other))
     first, second = np.divmod(code, len(nodes))
     return first, second
+
+
+def _reach(grid: Grid, segment_s: int) -> tuple[int, int]:
+    """Rows and columns that two nodes of a segment may lie apart.
+
+    A row more than was driven, for the corners around each end; two columns more, because rows have
+    different numbers of nodes and do not line up.
+    """
+    rows = ceil(segment_s * FASTEST_MPS / grid.cell_m) + 1
+    return rows, rows + 1
+
+
+def agreed_segments(survey: Survey, grid: Grid, segment_s: int) -> Survey:
+    """The survey without segments of which two nodes make no pair of `agreed_pairs`.
+
+    A vehicle decides this by itself, before anything is published: what it does not sum it must not
+    count for either, or a node would end up with fewer vehicles than were counted.
+    """
+    reach, sideways = _reach(grid, segment_s)
+    needed = survey.weights != 0
+    row, column = survey.keys >> ROW_SHIFT, survey.keys & COLUMN_MASK
+    count = grid.columns(row)
+    agreed = survey.placed.copy()
+    corners = survey.keys.shape[1]
+    for one in range(corners):
+        for other in range(corners):
+            up = row[:, other] - row[:, one]
+            centre = np.round(column[:, one] / count[:, one] * count[:, other]).astype(np.int64)
+            aside = np.mod(column[:, other] - centre, count[:, other])
+            aside = np.minimum(aside, count[:, other] - aside)
+            # A pair is looked at from its lower node, as in `agreed_pairs`.
+            apart = (up > reach) | ((up >= 0) & (aside > sideways))
+            agreed &= ~(apart & needed[:, one] & needed[:, other])
+    return replace(survey, placed=agreed)
 
 
 def over_agreed(

@@ -93,7 +93,7 @@ def best_field(candidates: Sequence[Field], training: Survey, validation: Survey
     """
     errors = []
     for field in candidates:
-        climbs = [climb_m(one, field.keys, field.elevation_m) for one in (training, validation)]
+        climbs = [climb_m(one, field) for one in (training, validation)]
         errors.append(validation_error_wh(training, climbs[0], validation, climbs[1]))
     errors[0] /= CLEAR_GAIN
     return candidates[int(np.argmin(errors))]
@@ -128,7 +128,7 @@ def own_field(one: Survey, shared: Field, settings: TerrainSettings) -> Field:
     """A vehicle's own field: private nodes learned on board, refreshed as the shared ones are."""
     field = shared
     for _ in range(1 + settings.refreshes):
-        own = residual(one, climb_m(one, field.keys, field.elevation_m) if field.nodes else None)
+        own = residual(one, climb_m(one, field) if field.nodes else None)
         field = private_field(one, own, shared, settings.prior_grade)
     return field
 
@@ -158,5 +158,5 @@ def give_terrain(vehicles: Iterable[Vehicle], learned: Learned) -> Iterable[Vehi
 
 def vehicle_sums(one: Survey, field: Field, published: IntArray) -> Contribution:
     """What a vehicle hands up, with residuals of a model that knows the field so far."""
-    climb = climb_m(one, field.keys, field.elevation_m) if field.nodes else None
+    climb = climb_m(one, field) if field.nodes else None
     return contribution(one, residual(one, climb), within=published)

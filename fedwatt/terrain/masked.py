@@ -14,9 +14,9 @@ import numpy as np
 
 from fedwatt.errors import RunError
 from fedwatt.fleet.trip import FloatArray
-from fedwatt.terrain.agreed import over_agreed, spread
+from fedwatt.terrain.agreed import agreed_segments, over_agreed, spread
 from fedwatt.terrain.field import find
-from fedwatt.terrain.grid import IntArray
+from fedwatt.terrain.grid import Grid, IntArray
 from fedwatt.terrain.power import Residual
 from fedwatt.terrain.statistics import Contribution, contribution, touched_nodes
 from fedwatt.terrain.survey import Survey
@@ -33,10 +33,16 @@ def count_fields(candidates: IntArray) -> Fields:
     return {"vehicles": (len(candidates), 1.0)}
 
 
-def presence(survey: Survey, candidates: IntArray) -> dict[str, FloatArray]:
-    """1 for each candidate node that this vehicle's segments within the candidates touch."""
+def presence(
+    survey: Survey, candidates: IntArray, grid: Grid, segment_s: int
+) -> dict[str, FloatArray]:
+    """1 for each candidate node that this vehicle's segments within the candidates touch.
+
+    Segments too fast for the agreed pairs are left out, here as in `packed`.
+    """
     inside = np.zeros(len(candidates))
-    at, _ = find(candidates, touched_nodes(survey, candidates))
+    slow = agreed_segments(survey, grid, segment_s)
+    at, _ = find(candidates, touched_nodes(slow, candidates))
     inside[at] = 1
     return {"vehicles": inside}
 
@@ -52,10 +58,15 @@ def sum_fields(nodes: IntArray, pairs: tuple[IntArray, IntArray]) -> Fields:
 
 
 def packed(
-    survey: Survey, own: Residual, nodes: IntArray, pairs: tuple[IntArray, IntArray]
+    survey: Survey,
+    own: Residual,
+    nodes: IntArray,
+    pairs: tuple[IntArray, IntArray],
+    grid: Grid,
+    segment_s: int,
 ) -> dict[str, FloatArray]:
     """The vehicle's sums over the agreed nodes and pairs."""
-    sums = contribution(survey, own, within=nodes)
+    sums = contribution(agreed_segments(survey, grid, segment_s), own, within=nodes)
     value, right = over_agreed(sums, nodes, pairs)
     at, _ = find(nodes, sums.keys)
     return {

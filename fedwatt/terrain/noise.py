@@ -15,7 +15,7 @@ to the node nearest its end. That is coarser than the bilinear sums, but weights
 negative can be set to 0 without harm, where noise in AᵀA would leave equations without a solution.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
 
@@ -107,6 +107,26 @@ def noisy_counts(
     return area[kept], counts[kept]
 
 
+def noisy_sums(
+    sums: Iterable[PairSums], pairs: int, settings: TerrainSettings, exchange: int = 0
+) -> PairSums:
+    """The sum over vehicles, each clipped to `clip`, with noise on every coordinate, [pairs].
+
+    The standard deviation is z · clip of a weight and 3 m · z · clip of a climb, which is z · clip
+    in the units that a vehicle's sums are clipped in.
+    """
+    weight, climb = np.zeros((2, pairs))
+    for one in sums:
+        own = one.clipped(settings.clip)
+        weight += own.weight
+        climb += own.climb
+    deviation = settings.noise_multiplier * settings.clip
+    rng = generator(settings.noise_seed, "terrain noise", "sums", exchange)
+    weight += deviation * rng.standard_normal(pairs)
+    climb += CLIMB_M * deviation * rng.standard_normal(pairs)
+    return PairSums(weight, climb)
+
+
 def private_shared_field(surveys: Sequence[Survey], grid: Grid, settings: TerrainSettings) -> Field:
     """What the server publishes of a fleet with `noise_multiplier` above 0."""
     nodes, counts = noisy_counts(surveys, settings.service_area.nodes(grid), settings)
@@ -116,17 +136,16 @@ def private_shared_field(surveys: Sequence[Survey], grid: Grid, settings: Terrai
     pairs = agreed_pairs(grid, nodes, settings.segment_s)
     deviation = settings.noise_multiplier * settings.clip
     for exchange in range(1 + settings.refreshes):
-        weight, climb = np.zeros((2, len(pairs[0])))
-        for one in surveys:
-            known = climb_m(one, field.keys, field.elevation_m) if field.nodes else None
-            own = pair_sums(one, residual(one, known), nodes, pairs).clipped(settings.clip)
-            weight += own.weight
-            climb += own.climb
-        rng = generator(settings.noise_seed, "terrain noise", "sums", exchange)
-        weight += deviation * rng.standard_normal(len(weight))
-        climb += CLIMB_M * deviation * rng.standard_normal(len(climb))
-        sure = weight > SURELY * deviation
-        published = equations(nodes, pairs, np.where(sure, weight, 0), np.where(sure, climb, 0))
+        own = (
+            pair_sums(
+                one, residual(one, climb_m(one, field) if field.nodes else None), nodes, pairs
+            )
+            for one in surveys
+        )
+        sums = noisy_sums(own, len(pairs[0]), settings, exchange)
+        sure = sums.weight > SURELY * deviation
+        weight, climb = (np.where(sure, values, 0) for values in (sums.weight, sums.climb))
+        published = equations(nodes, pairs, weight, climb)
         vehicles = np.round(counts).astype(np.int64)
         published = replace(published, passes=counts, vehicles=vehicles)
         field = solve_field(grid, published, settings.prior_grade)

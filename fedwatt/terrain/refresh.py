@@ -3,9 +3,11 @@
 A window's climb is a difference of two readings, as a segment's is, so what the network leaves of
 a training window's energy corrects the field in the same sums over nodes:
 
-    energy - prediction + slope · climb(field)  =  slope · climb(better field) + noise
+    energy - prediction + slope · climb told  =  slope · climb(better field) + noise
 
-with the slope that mass and gravity fix. Sums of earlier exchanges stay in and fade: they know
+with the slope that mass and gravity fix, and the climb that the vehicle's network was told: what
+its own field says, which is not the shared one where it has private ground or gave the field up.
+Sums of earlier exchanges stay in and fade: they know
 about vehicles that are not there now, and a vehicle that joins late only adds to them.
 """
 
@@ -18,7 +20,8 @@ from fedwatt.errors import DataError
 from fedwatt.fleet import DataSettings, Vehicle
 from fedwatt.fleet.client import split_of_trips
 from fedwatt.fleet.trip import FloatArray
-from fedwatt.fleet.windows import window_ends, window_energy
+from fedwatt.fleet.windows import window_ends, window_energy, window_sums
+from fedwatt.terrain.climb import trip_rise_m
 from fedwatt.terrain.field import Field, find
 from fedwatt.terrain.grid import Grid, IntArray
 from fedwatt.terrain.learn import Learned, own_fields, publishable, vehicle_sums
@@ -27,7 +30,7 @@ from fedwatt.terrain.power import OUTLIER, Residual
 from fedwatt.terrain.settings import TerrainSettings
 from fedwatt.terrain.solve import solve_field
 from fedwatt.terrain.statistics import add, contribution, touched_nodes
-from fedwatt.terrain.survey import LEAST_METRES, Survey, climb_m, survey, usual_wh_per_m
+from fedwatt.terrain.survey import LEAST_METRES, Survey, survey, usual_wh_per_m
 
 
 def refreshed(
@@ -57,7 +60,8 @@ def refreshed(
         if name not in predicted_wh:
             continue
         windows = window_survey(vehicle, grid, data)
-        own = network_residual(windows, predicted_wh[name], learned.shared, data)
+        told = told_climb_m(vehicle, learned.own[name], data)
+        own = network_residual(windows, predicted_wh[name], told, data)
         sums.append(contribution(windows, own, within=published))
         if name not in learned.contributors:
             sums.append(vehicle_sums(surveys[name], learned.shared, published))
@@ -109,21 +113,36 @@ def window_survey(vehicle: Vehicle, grid: Grid, data: DataSettings) -> Survey:
     )
 
 
+def told_climb_m(vehicle: Vehicle, field: Field, data: DataSettings) -> FloatArray:
+    """Metres gained in each training window as the vehicle's network is told, [windows]."""
+    split_of = split_of_trips(vehicle, data)
+    return np.concatenate(
+        [
+            window_sums(
+                trip_rise_m(trip, field),
+                window_ends(trip.seconds, length=data.window, stride=data.stride),
+                length=data.window,
+            )
+            for trip in vehicle.trips
+            if split_of.get(trip.name) == "train"
+        ]
+    )
+
+
 def network_residual(
-    windows: Survey, predicted_wh: FloatArray, field: Field, data: DataSettings
+    windows: Survey, predicted_wh: FloatArray, told_m: FloatArray, data: DataSettings
 ) -> Residual:
-    """What the network leaves of each window, on top of the climb it has been told."""
+    """What the network leaves of each window, on top of the climb `told_m` it was given."""
     if len(predicted_wh) != len(windows.energy_wh):
         raise DataError(
             f"{len(predicted_wh)} predictions are for {len(windows.energy_wh)} windows. "
             "Predict the training windows that the fleet was built with."
         )
-    climb = climb_m(windows, field.keys, field.elevation_m)
-    slope = np.full(len(climb), windows.wh_per_m)
+    slope = np.full(len(told_m), windows.wh_per_m)
     error = windows.energy_wh - predicted_wh
     middle = np.median(np.abs(error[windows.placed])) if windows.placed.any() else 1.0
     noise_wh = max(1.4826 * float(middle), 1e-3 * windows.wh_per_m)
     error = np.clip(error, -OUTLIER * noise_wh, OUTLIER * noise_wh)
     # Windows that overlap say the same thing several times.
     overlap = max(data.window / data.stride, 1.0)
-    return Residual(error + slope * climb, slope, noise_wh * float(np.sqrt(overlap)))
+    return Residual(error + slope * told_m, slope, noise_wh * float(np.sqrt(overlap)))

@@ -40,7 +40,9 @@ class TerrainSettings:
     area: tuple[float, ...] = ()
     """Service area, where there is noise: south, north, west and east in degrees."""
     noise_seed: int = 0
-    """Of a simulation's noise; a server that publishes draws its noise from the system."""
+    """All noise is drawn from it, and it is written into config.toml: whoever knows it can take the
+    noise off again. The ε of environment.json holds while it is secret; else it is a simulation's.
+    """
 
     def __post_init__(self) -> None:
         check(

@@ -1,7 +1,8 @@
-"""A field as one Parquet file: a row for each node, and the grid in its metadata."""
+"""A field as one Parquet file: a row for each node; in its metadata the grid and who taught it."""
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pyarrow.parquet as pq
 from fedwatt.errors import DataError
 from fedwatt.terrain.field import Field
 from fedwatt.terrain.grid import Grid
+from fedwatt.terrain.taught import Taught
 
 FORMAT = 1
 COLUMNS = {
@@ -21,14 +23,17 @@ COLUMNS = {
 }
 
 
-def write_field(path: Path, field: Field, *, driven: int = 0) -> None:
+def write_field(path: Path, field: Field, *, driven: int = 0, taught: Taught | None = None) -> None:
     """Write a field; it appears under its name only once it is complete.
 
     `driven` is how many nodes were driven at all, also those that are not published; 0: unknown.
+    `taught` is whose training trips it is from; None: not from trips, or nobody knows.
     """
     arrays = (field.keys, field.elevation_m, field.region, field.passes, field.vehicles)
-    head = json.dumps({"format": FORMAT, "cell_m": field.grid.cell_m, "driven": driven})
-    schema = pa.schema(list(COLUMNS.items()), metadata={"fedwatt.field": head})
+    head: dict[str, Any] = {"format": FORMAT, "cell_m": field.grid.cell_m, "driven": driven}
+    if taught is not None:
+        head["taught"] = taught.to_table()
+    schema = pa.schema(list(COLUMNS.items()), metadata={"fedwatt.field": json.dumps(head)})
     table = pa.table(dict(zip(COLUMNS, map(pa.array, arrays), strict=True)), schema=schema)
     partial = path.with_name(f".{path.name}.partial")
     try:
@@ -60,6 +65,18 @@ def read_field(path: Path) -> Field:
     except (OSError, KeyError, TypeError, ValueError, pa.ArrowException) as problem:
         reason = str(problem).splitlines()[0].rstrip(".")
         raise DataError(f"{path} is not a field that can be read: {reason}.") from problem
+
+
+def read_taught(path: Path) -> Taught | None:
+    """Whose trips the field of `path` was learned from; None: the file does not say."""
+    head = json.loads(pq.read_schema(path).metadata[b"fedwatt.field"])
+    try:
+        return Taught.from_table(head["taught"]) if "taught" in head else None
+    except (KeyError, TypeError, ValueError) as problem:
+        raise DataError(
+            f"{path} does not say rightly which trips it was learned from: {problem}. "
+            "Learn it again with 'fedwatt terrain learn'."
+        ) from problem
 
 
 def driven_nodes(path: Path) -> int:

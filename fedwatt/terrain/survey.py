@@ -14,7 +14,7 @@ from fedwatt.fleet import DataSettings, Vehicle
 from fedwatt.fleet.client import split_of_trips
 from fedwatt.fleet.features import FEATURE_SETS, FEATURES, trip_features
 from fedwatt.fleet.trip import FloatArray, Trip
-from fedwatt.terrain.field import find
+from fedwatt.terrain.field import Field, find
 from fedwatt.terrain.grid import Grid, IntArray
 from fedwatt.terrain.positions import trusted_positions
 
@@ -99,12 +99,18 @@ def _trip_segments(
     )
 
 
-def climb_m(survey: Survey, keys: IntArray, elevation_m: FloatArray) -> FloatArray:
-    """Metres each segment climbs in a field of ascending `keys`; 0 where it is not known."""
-    if not len(keys):
+def climb_m(survey: Survey, field: Field) -> FloatArray:
+    """Metres each segment climbs in a field, [segments]; 0 where it is not known.
+
+    Regions have no common zero, so a segment from one into another climbs nothing that is known.
+    """
+    if not field.nodes:
         return np.zeros(len(survey.energy_wh))
-    index, known = find(keys, survey.keys)
+    index, known = find(field.keys, survey.keys)
     needed = survey.weights != 0
-    climbs = np.where(needed, survey.weights * elevation_m[index], 0.0).sum(axis=1)
-    sure = (known | ~needed).all(axis=1) & survey.placed
+    climbs = np.where(needed, survey.weights * field.elevation_m[index], 0.0).sum(axis=1)
+    region = field.region[index]
+    # Any needed corner stands for the others: they must all be in its region.
+    one = np.take_along_axis(region, needed.argmax(axis=1)[:, None], axis=1)
+    sure = ((known & (region == one)) | ~needed).all(axis=1) & survey.placed
     return np.where(sure, climbs, 0.0)

@@ -4,8 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from fedwatt.fleet import DataSettings
+from fedwatt.fleet.split import held_out_vehicles
 from fedwatt.fleet.store import write_fleet
 from fedwatt.fleet.synthetic import synthetic_vehicles
+from fedwatt.terrain.store import read_taught
+from fedwatt.terrain.taught import Taught
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +40,31 @@ def test_a_field_is_drawn_as_a_page_that_needs_no_network(type_in, field, tmp_pa
         file = tmp_path / f"map.{kind}"
         assert type_in("terrain", "map", str(field), "--out", str(file))[0] == 0
         assert file.stat().st_size > 10_000
+
+
+def test_a_field_says_whose_training_trips_it_is_from(type_in, fleet, field, tmp_path):
+    usual = DataSettings()
+    cars = {f"car-00{number}" for number in range(1, 5)}
+    assert read_taught(field) == Taught.by(cars, usual)
+    out = tmp_path / "other.parquet"
+    options = ("--split", "0.5", "0.2", "0.3", "--split-seed", "3", "--window", "30")
+    asked = ("--held-out", "1", "--minimum-vehicles", "2")
+    status, _ = type_in("terrain", "learn", str(fleet), "--out", str(out), *options, *asked)
+    assert status == 0
+    never = held_out_vehicles(cars, 1, 3)
+    other = DataSettings(split=(0.5, 0.2, 0.3), split_seed=3, window=30)
+    assert read_taught(out) == Taught.by(cars - never, other)
+
+
+def test_a_run_refuses_a_field_of_another_split(type_in, fleet, field, tmp_path):
+    status, told = type_in(
+        *("run", "--data", str(fleet), "--set", "data.features=speed, terrain"),
+        *("--set", f"terrain.source={field}", "--set", "data.split_seed=1"),
+        *("--out", str(tmp_path / "run")),
+    )
+    assert status == 2
+    assert "may know this run's test trips" in " ".join(told.split())
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_field_is_held_against_measured_elevation(type_in, fleet, field):

@@ -1,5 +1,6 @@
 """Hills on board: from a field that lies in the vehicle."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,12 +10,13 @@ pytest.importorskip("flwr")
 import torch
 
 from fedwatt.deploy.board import Vehicle
-from fedwatt.errors import DataError
+from fedwatt.errors import DataError, SettingError
 from fedwatt.fleet import DataSettings
 from fedwatt.fleet.store import read_fleet, vehicle_folders
 from fedwatt.runs import execute, from_toml
 from fedwatt.terrain import TerrainSettings, learn_shared
 from fedwatt.terrain.store import write_field
+from fedwatt.terrain.taught import Taught
 from tests.deploy.fleets import config_text, deployed, make_fleet, weights
 from tests.deploy.loopback import Loopback
 from tests.runs.test_execute import Silent
@@ -24,10 +26,9 @@ HILLY = DataSettings(features="base, terrain", window=10, stride=20)
 
 def test_a_field_on_board_gives_the_simulations_model(tmp_path: Path) -> None:
     fleet, field = make_fleet(tmp_path / "fleet"), tmp_path / "field.parquet"
-    learned, _ = learn_shared(
-        read_fleet(fleet), TerrainSettings(minimum_vehicles=1), DataSettings()
-    )
-    write_field(field, learned)
+    learned, _ = learn_shared(read_fleet(fleet), TerrainSettings(minimum_vehicles=1), HILLY)
+    names = [vehicle.name for vehicle in read_fleet(fleet)]
+    write_field(field, learned, taught=Taught.by(names, HILLY))
     text = config_text(fleet, rounds=2).replace(
         "window = 10", f'window = 10\nfeatures = "base, terrain"\n[terrain]\nsource = "{field}"'
     )
@@ -40,5 +41,7 @@ def test_a_field_on_board_gives_the_simulations_model(tmp_path: Path) -> None:
     for name in wanted:
         torch.testing.assert_close(got[name], wanted[name], rtol=0, atol=1e-6, msg=name)
 
+    with pytest.raises(SettingError, match="may know this run's test trips"):
+        Vehicle(folders[0], tmp_path, field).client(replace(HILLY, split_seed=1), str(field))
     with pytest.raises(DataError, match="--field FILE"):
         Vehicle(folders[0], tmp_path).client(HILLY, str(field))

@@ -1,6 +1,8 @@
 """Hills and personal models in a run, from configuration to records."""
 
 import json
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,15 +11,18 @@ from safetensors import safe_open
 
 from fedwatt.errors import DataError, RunError, SettingError
 from fedwatt.fleet import DataSettings
-from fedwatt.fleet.store import write_fleet
+from fedwatt.fleet.store import read_fleet, write_fleet
 from fedwatt.fleet.synthetic import synthetic_vehicles
 from fedwatt.runs import execute, from_toml
 from fedwatt.runs.config import Source
+from fedwatt.runs.hills import Refresh, refreshed_field
 from fedwatt.runs.own_models import read_own_model
 from fedwatt.runs.source import open_fleet
 from fedwatt.runs.tables import read_table
-from fedwatt.terrain import TerrainSettings, learn_shared
-from fedwatt.terrain.store import read_field, write_field
+from fedwatt.terrain import Learned, TerrainSettings, empty_field, learn, learn_shared
+from fedwatt.terrain.grid import Grid
+from fedwatt.terrain.store import read_field, read_taught, write_field
+from fedwatt.terrain.taught import Taught
 from tests.runs.test_execute import Silent
 
 CONFIG = """
@@ -87,10 +92,8 @@ def ascent(fleet, vehicle: int) -> np.ndarray:
 def test_a_stored_field_measured_elevation_and_learning_agree_on_the_hills(stored, tmp_path):
     data = DataSettings(features="speed, terrain", window=10)
     open_to_all = TerrainSettings(minimum_vehicles=1, private=False)
-    from fedwatt.fleet.store import read_fleet
-
     field, _ = learn_shared(read_fleet(stored), open_to_all, data)
-    write_field(tmp_path / "hills.parquet", field)
+    write_field(tmp_path / "hills.parquet", field, taught=Taught.by(names(stored), data))
     climbs = {}
     for source in ("learn", "measured", str(tmp_path / "hills.parquet")):
         settings = TerrainSettings(source=source, minimum_vehicles=1, private=False)
@@ -111,15 +114,46 @@ def test_held_out_vehicles_teach_the_field_nothing(stored):
     settings = TerrainSettings(minimum_vehicles=1)
     fleet = open_fleet(Source(data=str(stored)), data, settings)
     (out,) = (i for i, client in enumerate(fleet.clients) if client.held_out)
-    from fedwatt.fleet.store import read_fleet
-    from fedwatt.terrain import learn
-
     others = [v for i, v in enumerate(read_fleet(stored)) if i != out]
     alone = learn(others, settings, data)
     names = frozenset(v.name for v in others)
     together = learn(read_fleet(stored), settings, data, contributors=names)
     assert (alone.shared.elevation_m == together.shared.elevation_m).all()
     assert together.own[fleet.names[out]] is together.shared
+
+
+def names(stored):
+    return [vehicle.name for vehicle in read_fleet(stored)]
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({"split_seed": 1}, "split_seed is 0 there and 1 here"),
+        ({"split": (0.5, 0.2, 0.3)}, "split is 0.7/0.1/0.2 there and 0.5/0.2/0.3 here"),
+        ({"window": 20}, "window is 10 there and 20 here"),
+        ({"held_out": 1}, "which this run holds out"),
+    ],
+)
+def test_a_field_that_may_know_test_trips_is_refused(stored, tmp_path, other, said):
+    file = tmp_path / "hills.parquet"
+    data = DataSettings(features="speed, terrain", window=10)
+    write_field(file, empty_field(Grid()), taught=Taught.by(names(stored), data))
+    fleet, terrain = Source(data=str(stored)), TerrainSettings(source=str(file))
+    open_fleet(fleet, data, terrain)
+    with pytest.raises(SettingError, match=said):
+        open_fleet(fleet, replace(data, **other), terrain)
+    # Learned from vehicles of another town it knows none of these trips, whatever the split.
+    write_field(file, empty_field(Grid()), taught=Taught.by(["bus-1"], data))
+    open_fleet(fleet, replace(data, **other), terrain)
+
+
+def test_a_field_that_does_not_say_whose_it_is_is_used_with_a_warning(stored, tmp_path, caplog):
+    file = tmp_path / "hills.parquet"
+    write_field(file, empty_field(Grid()))
+    data = DataSettings(features="speed, terrain", window=10)
+    open_fleet(Source(data=str(stored)), data, TerrainSettings(source=str(file)))
+    assert "does not say which trips it was learned from" in caplog.text
 
 
 def test_a_missing_field_is_named(stored):
@@ -163,6 +197,16 @@ def test_the_published_field_is_in_the_run_folder(run):
     assert field.vehicles.min() >= 2
     environment = json.loads((run / "environment.json").read_text())
     assert environment["terrain"] == {"nodes": field.nodes, "vehicles": 3}
+    taught = read_taught(run / "field.parquet")
+    assert taught == Taught.by(["car-001", "car-002", "car-003"], from_toml(CONFIG).data)
+
+
+def test_noise_that_nobody_can_account_for_stops_a_run_before_it_trains(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "dp_accounting", None)  # an import of it fails
+    noisy = "[terrain]\nnoise_multiplier = 1.0\narea = [41.9, 42.1, -83.1, -82.9]"
+    with pytest.raises(SettingError, match="needs dp-accounting"):
+        execute(from_toml(CONFIG.replace("[terrain]", noisy)), tmp_path / "out", Silent())
+    assert not (tmp_path / "out").exists()
 
 
 REFRESHED = """
@@ -232,6 +276,35 @@ def test_an_interrupted_run_with_refreshes_goes_on_bit_for_bit(
     execute(config, out, Silent(), resume=True)
     for file in ("model.safetensors", "terrain/fedavg.parquet"):
         assert (out / file).read_bytes() == (refreshed_run / file).read_bytes()
+
+
+def test_a_vehicle_is_exported_with_the_field_it_had_in_the_run(stored, tmp_path, monkeypatch):
+    """Also one that was held out: it read the shared field, and has no private ground."""
+    out = tmp_path / "out"
+    text = REFRESHED.replace("FLEET", str(stored)).replace(
+        "stride = 40", "stride = 40\nheld_out = 1"
+    )
+    config = from_toml(text)
+    ran: list[Learned] = []
+
+    finish = Refresh.after_training
+
+    def overheard(self, federation, state):
+        federation = finish(self, federation, state)
+        ran.append(self.learned)
+        return federation
+
+    monkeypatch.setattr(Refresh, "after_training", overheard)
+    execute(config, out, Silent())
+    (learned,) = ran
+    assert len(learned.contributors) == 3
+    for name, own in learned.own.items():
+        found = refreshed_field(config, out / "terrain" / "fedavg.parquet", name)
+        assert (found.keys == own.keys).all()
+        assert (found.elevation_m == own.elevation_m).all()
+    (outsider,) = learned.own.keys() - learned.contributors
+    assert learned.own[outsider].nodes == learned.shared.nodes
+    assert any(own.nodes > learned.shared.nodes for own in learned.own.values())
 
 
 def test_refreshes_need_one_seed_a_run():

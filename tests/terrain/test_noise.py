@@ -13,7 +13,14 @@ from fedwatt.terrain import TerrainSettings
 from fedwatt.terrain.agreed import agreed_pairs
 from fedwatt.terrain.grid import Grid
 from fedwatt.terrain.learn import shared_field
-from fedwatt.terrain.noise import PairSums, counted_nodes, equations, noisy_counts, pair_sums
+from fedwatt.terrain.noise import (
+    PairSums,
+    counted_nodes,
+    equations,
+    noisy_counts,
+    noisy_sums,
+    pair_sums,
+)
 from fedwatt.terrain.power import Residual, residual
 from fedwatt.terrain.survey import Survey, survey
 from tests.terrain.test_learn import truth_m
@@ -69,6 +76,58 @@ def test_one_vehicle_moves_a_published_sum_by_no_more_than_the_bound(surveys):
     # It is longer than the bound, so it moves the sum by all of it.
     assert sent.length == pytest.approx(bound, rel=1e-12)
     assert first.clipped(10 * bound).weight.tolist() == first.weight.tolist()
+
+
+def test_one_vehicle_moves_the_noisy_sums_by_no_more_than_clip(surveys):
+    """The noise of a seed is the same with and without it, so the difference is the vehicle."""
+    nodes = np.unique(np.concatenate([one.keys[one.placed].ravel() for one in surveys]))
+    pairs = agreed_pairs(GRID, nodes, 8)
+    own = [pair_sums(one, residual(one), nodes, pairs) for one in surveys]
+    bound = min(one.length for one in own) / 2
+    settings = replace(SETTINGS, clip=bound)
+    most = PairSums(1e6 * own[0].weight, 1e6 * own[0].climb)
+    for joins in (*own, most):
+        before, after = (
+            noisy_sums(fleet_, len(pairs[0]), settings) for fleet_ in (own, [*own, joins])
+        )
+        moved = PairSums(after.weight - before.weight, after.climb - before.climb)
+        # All are longer than the bound. Rounding is that of sums of noise of about `bound`.
+        assert moved.length == pytest.approx(bound, rel=1e-9)
+    nothing = replace(settings, clip=1e9, noise_multiplier=1e-12)
+    clear = noisy_sums(own, len(pairs[0]), nothing)
+    assert clear.weight == pytest.approx(sum(one.weight for one in own), abs=0.02)
+
+
+def test_noise_on_sums_has_the_stated_size():
+    """z · clip = 2 · 5 on weights, 3 m times that on climbs; drawn anew in each exchange."""
+    settings = replace(SETTINGS, noise_multiplier=2.0, clip=5.0)
+    count = 20_000
+    first, second = (noisy_sums([], count, settings, exchange) for exchange in (0, 1))
+    error = 5 / sqrt(2 * count)  # 5 standard deviations of a standard deviation, relative
+    for one in (first, second):
+        assert one.weight.std() == pytest.approx(10.0, rel=error)
+        assert one.climb.std() == pytest.approx(30.0, rel=error)
+    several = (first.weight, first.climb, second.weight, second.climb)
+    between = np.corrcoef(several)[np.triu_indices(4, 1)]
+    assert np.abs(between).max() < 5 / sqrt(count)
+    again = noisy_sums([], count, replace(settings, noise_seed=1))
+    assert abs(np.corrcoef(first.weight, again.weight)[0, 1]) < 5 / sqrt(count)
+
+
+def test_the_field_is_made_of_noisy_sums_alone(surveys, monkeypatch):
+    """Sums that the noise has drowned leave a level field; each exchange asks for them once."""
+    asked = []
+
+    def drowned(sums, pairs, settings, exchange):
+        asked.append((len(list(sums)), exchange))
+        return PairSums(np.zeros(pairs), np.zeros(pairs))
+
+    monkeypatch.setattr("fedwatt.terrain.noise.noisy_sums", drowned)
+    settings = replace(SETTINGS, most_nodes=600, refreshes=1)
+    field, _ = shared_field(surveys * 60, GRID, settings)
+    assert asked == [(360, 0), (360, 1)]
+    assert field.nodes > 0
+    assert (field.elevation_m == 0).all()
 
 
 def test_a_vehicle_counts_for_so_many_nodes_and_the_most_driven_ones(surveys):

@@ -1,19 +1,21 @@
 """What leaves a vehicle, byte by byte, and what does not."""
 
+from dataclasses import replace
 from itertools import count
 
 import numpy as np
 import pytest
 
 from fedwatt.errors import DataError, RunError
-from fedwatt.fleet import DataSettings
+from fedwatt.fleet import DataSettings, Trip, Vehicle
 from fedwatt.privacy.secure import Layout, Masked, SecureSettings, rehearse, to_plain
+from fedwatt.randomness import generator
 from fedwatt.terrain import TerrainSettings, learn
-from fedwatt.terrain.agreed import Area, agreed_pairs
+from fedwatt.terrain.agreed import Area, agreed_pairs, agreed_segments
 from fedwatt.terrain.grid import Grid
 from fedwatt.terrain.learn import publishable
 from fedwatt.terrain.masked import count_fields, packed, presence, sum_fields, unpacked
-from fedwatt.terrain.power import residual
+from fedwatt.terrain.power import Residual, residual
 from fedwatt.terrain.solve import solve_field
 from fedwatt.terrain.statistics import (
     LAYOUT,
@@ -23,8 +25,8 @@ from fedwatt.terrain.statistics import (
     touched_nodes,
     usable_segments,
 )
-from fedwatt.terrain.survey import survey
-from tests.terrain.toys import fleet
+from fedwatt.terrain.survey import Survey, survey
+from tests.terrain.toys import DEGREE_M, fleet
 
 GRID = Grid(cell_m=80.0)
 DATA = DataSettings(features="speed")
@@ -105,10 +107,10 @@ def masked_exchange(surveys, overheard, last=None):
     nodes, before = area.nodes(GRID), -1
     while len(nodes) != before:
         before = len(nodes)
-        counts = summed(count_fields(nodes), [presence(one, nodes) for one in surveys])
+        counts = summed(count_fields(nodes), [presence(one, nodes, GRID, 8) for one in surveys])
         nodes = nodes[counts["vehicles"] >= K]
     pairs = agreed_pairs(GRID, nodes, 8)
-    values = [packed(one, residual(one), nodes, pairs) for one in surveys]
+    values = [packed(one, residual(one), nodes, pairs, GRID, 8) for one in surveys]
     total = summed(sum_fields(nodes, pairs), values)
     return nodes, unpacked(total, nodes, pairs, K), pairs
 
@@ -122,6 +124,67 @@ def test_masked_sums_are_the_open_sums(surveys):
     # Six vehicles, each rounded to 2^-31.
     assert abs(sums.matrix - clear.matrix).max() < 1e-8
     assert sums.right == pytest.approx(clear.right, abs=1e-8)
+
+
+def fast(name: str, speed_mps: float) -> Vehicle:
+    """Three vehicles' worth of one straight road, also at speeds that no pair was agreed for."""
+    seconds = 60
+    east = speed_mps * np.arange(seconds) / (DEGREE_M * np.cos(np.radians(42.0)))
+    channels = {
+        "speed_mps": np.full(seconds, speed_mps),
+        "latitude_deg": np.full(seconds, 42.0),
+        "longitude_deg": -83.0 + east,
+        "energy_wh": np.full(seconds, 5.0) + generator(0, "fast", name).standard_normal(seconds),
+    }
+    return Vehicle(
+        name, tuple(Trip(f"t{i}", channels) for i in range(5)), facts={"mass_kg": 1600.0}
+    )
+
+
+@pytest.mark.parametrize("racers", [1, 3])
+def test_vehicles_too_fast_for_the_agreed_pairs_do_not_end_an_exchange(surveys, racers):
+    """8 s at 70 m/s are seven cells and more than a pair may span: those segments stay on board.
+
+    Three of them on the same road would count for nodes that they then sum nothing over.
+    """
+    wild = [survey(fast(f"racer-{i}", 70.0), GRID, 8, DATA) for i in range(racers)]
+    assert all(one.placed.any() for one in wild)
+    assert not any(agreed_segments(one, GRID, 8).placed.any() for one in wild)
+    nodes, sums, _ = masked_exchange([*surveys, *wild], [])
+    calm, without, _ = masked_exchange(surveys, [])
+    assert (nodes == calm).all()
+    assert sums.right == pytest.approx(without.right, abs=1e-8)
+
+
+@pytest.mark.parametrize("latitude", [0.0, 42.0, 70.0, 89.9])
+def test_every_segment_at_legal_speed_is_among_the_agreed_pairs(latitude):
+    """In any direction, 8 s at 40 m/s: 320 m between ends, wherever they are in their cells."""
+    rng = generator(0, "reach", latitude)
+    start_lat = latitude + rng.uniform(-0.05, 0.05, 4000)
+    start_lon = rng.uniform(-180, 180, 4000)
+    turn = rng.uniform(0, 2 * np.pi, 4000)
+    end_lat = start_lat + 320 * np.sin(turn) / DEGREE_M
+    end_lon = start_lon + 320 * np.cos(turn) / (DEGREE_M * np.cos(np.radians(start_lat)))
+    (ends, shares), (starts, others) = (
+        GRID.corners(end_lat, end_lon),
+        GRID.corners(start_lat, start_lon),
+    )
+    one = Survey(
+        np.zeros((4000, 0)),
+        np.zeros(4000),
+        np.hstack([ends, starts]),
+        np.hstack([shares, -others]),
+        np.ones(4000, dtype=bool),
+        4.0,
+    )
+    kept = agreed_segments(one, GRID, 8)
+    assert kept.placed.all()
+    # What a vehicle keeps, the pairs have: the sums go in without an error.
+    some = replace(kept, placed=np.arange(4000) < 200)
+    nodes = touched_nodes(some)
+    own = Residual(np.ones(4000), np.ones(4000), 1.0)
+    pairs = agreed_pairs(GRID, nodes, 8)
+    assert np.count_nonzero(packed(some, own, nodes, pairs, GRID, 8)["value"]) > 200
 
 
 def test_a_vehicle_that_drops_out_is_not_in_the_sums(surveys):
@@ -152,7 +215,7 @@ def test_every_byte_a_vehicle_sends_is_key_share_or_noise(surveys):
         # 5 standard deviations of a fair coin.
         assert abs(bits.mean() - 0.5) < 5 * 0.5 / np.sqrt(len(bits))
     layout = Layout.of(sum_fields(nodes, pairs), vehicles=len(surveys))
-    secret = layout.encode(packed(surveys[0], residual(surveys[0]), nodes, pairs))
+    secret = layout.encode(packed(surveys[0], residual(surveys[0]), nodes, pairs, GRID, 8))
     sent = np.frombuffer(vectors[-len(surveys)], dtype="<u8")
     assert (sent != secret).mean() > 0.999
     everything = b"".join(bytes(str(to_plain(message)), "utf-8") for message in overheard)
@@ -163,7 +226,7 @@ def test_sums_below_k_are_refused(surveys):
     """Whatever a server was told, fewer than k vehicles make no equations."""
     published = publishable(surveys, K)
     pairs = agreed_pairs(GRID, published, 8)
-    alone = packed(surveys[0], residual(surveys[0]), published, pairs)
+    alone = packed(surveys[0], residual(surveys[0]), published, pairs, GRID, 8)
     with pytest.raises(RunError, match="fewer than 3 vehicles"):
         unpacked(alone, published, pairs, K)
 
