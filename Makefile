@@ -11,6 +11,7 @@ RUN ?= runs/first
 # A stamp, so that nothing is installed again until the project's requirements change.
 READY := .venv/.ready
 READY_DOCS := .venv/.ready-docs
+READY_BENCH := .venv/.ready-bench
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -21,7 +22,11 @@ $(READY_DOCS): $(READY)
 	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt -e ".[dev,docs]"
 	touch $@
 
-.PHONY: help setup run test lint types bench docs clean
+$(READY_BENCH): $(READY)
+	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt -e ".[dev,bench]"
+	touch $@
+
+.PHONY: help setup run test lint types reproduce bench docs clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -43,8 +48,16 @@ lint: $(READY) ## Style, format and import contracts.
 types: $(READY) ## Static types.
 	$(BIN)/mypy
 
-bench: $(READY) ## Time the stacked engine against the one-vehicle-at-a-time reference.
-	$(BIN)/fedwatt bench engine
+reproduce: $(READY) ## Every table and figure of the paper in minutes, on the embedded fleet.
+	OMP_NUM_THREADS=1 $(BIN)/fedwatt reproduce all --dataset synthetic --dataset synthetic-enriched \
+		--out build/reproduction
+
+bench: $(READY_BENCH) ## Measure speed here and write the tables of docs/performance.md.
+	$(BIN)/python benchmarks/engine.py
+	$(BIN)/python benchmarks/probe.py
+	$(BIN)/python benchmarks/performance_tables.py
+	$(BIN)/fedwatt bench latency
+	$(BIN)/fedwatt bench scale --vehicles 100 --vehicles 1000
 
 docs: $(READY_DOCS) ## Build the documentation into build/site.
 	$(BIN)/mkdocs build --strict --site-dir build/site

@@ -1,0 +1,12 @@
+"""The paper's evidence, regenerated: every table and figure beside the printed numbers.
+
+A *study* is a table or figure of the paper: the cells it needs and what it makes of their records.
+A *cell* is one method on one dataset with all seeds in one stack; studies share cells. A cell's
+record is cached under the hash of what determines it, so a reproduction continues where it stopped.
+"""
+
+from fedwatt.studies.reproduction.catalogue import STUDIES, select
+from fedwatt.studies.reproduction.lab import Lab
+from fedwatt.studies.reproduction.scale import SCALES, Scale, scale_of
+
+__all__ = ["SCALES", "STUDIES", "Lab", "Scale", "scale_of", "select"]

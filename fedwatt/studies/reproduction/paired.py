@@ -1,0 +1,96 @@
+"""Comparisons at equal seeds: the same initial model, participants and batches on both sides.
+
+A seed that diverged has no error to compare. To leave it out would favour whoever diverged, so the
+side with diverged seeds has lost the comparison, whatever the other seeds say; with such seeds on
+both sides nobody has won.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import isnan, nan, sqrt
+
+import numpy as np
+from scipy.special import stdtr
+
+from fedwatt.report.statistics import Estimate, estimate
+
+
+@dataclass(frozen=True)
+class Paired:
+    """One side minus the other, seed by seed."""
+
+    difference: Estimate
+    p: float
+    """Of Student's paired t-test, two-sided; NaN with fewer than two seeds, or diverged ones."""
+    own_lost: tuple[int, ...] = ()
+    """Seeds in which the one side diverged."""
+    other_lost: tuple[int, ...] = ()
+    """Seeds in which the other did."""
+
+    @property
+    def decided(self) -> bool:
+        """Whether a diverged seed decides it."""
+        return bool(self.own_lost or self.other_lost)
+
+    def below(self, p: float, level: float) -> bool:
+        """Whether the one side is lower: the other diverged, or p (corrected) says so."""
+        if self.decided:
+            return not self.own_lost
+        return p < level and self.difference.mean < 0
+
+    def above(self, p: float, level: float) -> bool:
+        """Whether it is higher: it diverged alone, or p (corrected) says so."""
+        if self.decided:
+            return not self.other_lost
+        return p < level and self.difference.mean > 0
+
+    def losses(self, own: str, other: str) -> str:
+        """Who diverged in which seeds, in words; empty if nobody did."""
+        told = [
+            f"{name} diverged in {'seed' if len(lost) == 1 else 'seeds'} "
+            + ", ".join(map(str, lost))
+            for name, lost in ((own, self.own_lost), (other, self.other_lost))
+            if lost
+        ]
+        return " and ".join(told)
+
+
+def paired(
+    own: Mapping[int, float],
+    other: Mapping[int, float],
+    own_lost: Iterable[int] = (),
+    other_lost: Iterable[int] = (),
+) -> Paired:
+    """`own` minus `other` over the seeds that both have; the lost ones are those that diverged.
+
+    >>> found = paired({1: 3.0, 2: 5.0, 3: 4.0}, {1: 2.0, 2: 3.0, 3: 1.0})
+    >>> found.difference.mean, round(found.p, 6)  # t = 2 / (1/√3) with two degrees of freedom
+    (2.0, 0.07418)
+    """
+    seeds = [seed for seed in own if seed in other]
+    values = np.array([own[seed] - other[seed] for seed in seeds])
+    found = estimate(values.tolist())
+    lost = (tuple(own_lost), tuple(other_lost))
+    if any(lost):
+        return Paired(found, nan, *lost)
+    if found.seeds < 2:
+        return Paired(found, nan)
+    if found.std == 0:
+        return Paired(found, 1.0 if found.mean == 0 else 0.0)
+    t = abs(found.mean) / (found.std / sqrt(found.seeds))
+    return Paired(found, float(2 * stdtr(found.seeds - 1, -t)))
+
+
+def holm(ps: Sequence[float]) -> list[float]:
+    """Holm's correction: p-values that hold for all of them at once; NaN stays NaN.
+
+    >>> holm([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
+    """
+    known = sorted((p, i) for i, p in enumerate(ps) if not isnan(p))
+    adjusted = [nan] * len(ps)
+    highest = 0.0
+    for rank, (p, i) in enumerate(known):
+        highest = max(highest, min(1.0, (len(known) - rank) * p))
+        adjusted[i] = highest
+    return adjusted

@@ -1,0 +1,119 @@
+"""How large a reproduction is: seconds, hours, or the paper's own rounds and seeds."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from fedwatt.errors import SettingError, unknown
+
+MANY: Final = 20
+"""More vehicles than this make a large fleet."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """Rounds, seeds and how densely windows are cut; what the paper fixes is the same at all."""
+
+    name: str
+    what_for: str
+    rounds: int
+    """T"""
+    seeds: tuple[int, ...]
+    evaluate_every: int
+    stride: int
+    """Seconds between the training windows of recorded fleets; the paper has 1."""
+    evaluation_stride: int
+    synthetic_trips: int
+    """Trips of a synthetic vehicle."""
+    many_trips: int
+    """The same in fleets of more than `MANY` vehicles."""
+    recurrent_rounds: int
+    """Rounds of GRU and LSTM, which take far longer than the MLP."""
+    synthetic_stride: int
+    synthetic_evaluation_stride: int
+    trials: int
+    """Tuning trials of each method, the configured one included; 1: nothing is tuned."""
+    tuning_rounds: int
+    tuning_seeds: tuple[int, ...] = (11, 12)
+    """Others than the ones reported."""
+    timing_rounds: int = 20
+    """Rounds of cells that are there for their time alone."""
+    latency_windows: int = 10_000
+    probe: tuple[tuple[str, int], ...] = ()
+    """Settings of a smaller roughness probe than the paper's, where a cell has none of its own."""
+    second_dataset: bool = True
+    """Whether what the paper shows on eVED is run, too, in studies of many cells."""
+
+    def at(self, round: int) -> int:
+        """The paper's round of 300 at this scale; at least 1.
+
+        >>> SCALES["paper"].at(200), SCALES["smoke"].at(200)
+        (200, 4)
+        """
+        return max(1, min(self.rounds, -(-round * self.rounds // 300)))
+
+
+SCALES: Final[dict[str, Scale]] = {
+    scale.name: scale
+    for scale in (
+        Scale(
+            name="smoke",
+            what_for="does everything run? Minutes on two cores; its numbers mean nothing",
+            rounds=6,
+            seeds=(1, 2),
+            evaluate_every=1,
+            stride=60,
+            evaluation_stride=60,
+            synthetic_trips=8,
+            many_trips=4,
+            recurrent_rounds=2,
+            synthetic_stride=10,
+            synthetic_evaluation_stride=30,
+            trials=2,
+            tuning_rounds=3,
+            tuning_seeds=(11,),
+            timing_rounds=4,
+            latency_windows=640,
+            probe=(("directions", 4), ("points", 20), ("probe_batch", 32)),
+            second_dataset=False,
+        ),
+        Scale(
+            name="small",
+            what_for="first trends; hours on two cores",
+            rounds=60,
+            seeds=(1, 2, 3),
+            evaluate_every=5,
+            stride=20,
+            evaluation_stride=20,
+            synthetic_trips=40,
+            many_trips=20,
+            recurrent_rounds=30,
+            synthetic_stride=10,
+            synthetic_evaluation_stride=10,
+            trials=4,
+            tuning_rounds=30,
+        ),
+        Scale(
+            name="paper",
+            what_for="the paper's T = 300 and five seeds; meant for a GPU",
+            rounds=300,
+            seeds=(1, 2, 3, 4, 5),
+            evaluate_every=5,
+            stride=5,
+            evaluation_stride=10,
+            synthetic_trips=40,
+            many_trips=40,
+            recurrent_rounds=300,
+            synthetic_stride=5,
+            synthetic_evaluation_stride=10,
+            trials=6,
+            tuning_rounds=60,
+        ),
+    )
+}
+
+
+def scale_of(name: str) -> Scale:
+    """The scale called `name`."""
+    if name not in SCALES:
+        raise SettingError(unknown("scale", name, SCALES))
+    return SCALES[name]
