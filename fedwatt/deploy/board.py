@@ -35,7 +35,8 @@ from fedwatt.models import get_model
 from fedwatt.personal import personalise
 from fedwatt.runs.config import MethodChoice, RunConfig, from_toml
 from fedwatt.terrain.climb import with_measured_terrain, with_terrain
-from fedwatt.terrain.store import read_field
+from fedwatt.terrain.store import read_field, read_taught
+from fedwatt.terrain.taught import warn_unknown
 
 log = logging.getLogger("fedwatt.deploy")
 
@@ -168,17 +169,24 @@ class Vehicle:
         if self._client is None or self._client[0] != (settings, terrain):
             vehicle = read_vehicle(self.folder)
             if needs_climb(settings):
-                vehicle = self._climbing(vehicle, terrain)
+                vehicle = self._climbing(vehicle, terrain, settings)
             self._client = (settings, terrain), build_client(vehicle, settings)
         return self._client[1]
 
-    def _climbing(self, vehicle: fleet.Vehicle, terrain: str) -> fleet.Vehicle:
+    def _climbing(
+        self, vehicle: fleet.Vehicle, terrain: str, settings: DataSettings
+    ) -> fleet.Vehicle:
         """The vehicle with climb and descent, from its altitude or from the field on board."""
         if terrain == "measured":
             return with_measured_terrain(vehicle)
         if self.field is None:
             raise DataError("terrain features need a field on board: start with --field FILE")
-        return with_terrain(vehicle, read_field(self.field))
+        field = read_field(self.field)
+        if (taught := read_taught(self.field)) is None:
+            warn_unknown(self.field)
+        else:
+            taught.refuse(self.field, vehicle.name, settings)
+        return with_terrain(vehicle, field)
 
     def answer(self, kind: str, records: RecordDict) -> RecordDict:
         """The sealed reply to a question."""
@@ -195,19 +203,26 @@ class Vehicle:
         }
         if kind not in answers:
             raise DataError(f"a question '{kind[:40]}' is not known on board")
-        task = self._task(from_records(records))
+        task = self._task(kind, from_records(records))
         if kind == "train" and task.config.secure.enabled:
             raise DataError("this run adds up in secret, so a reply in the clear is not given")
         content, asked = answers[kind](task)
         return sealed(kind, content, task.board.sizes(task.method), asked)
 
-    def _task(self, question: Content) -> _Task:
+    def _task(self, kind: str, question: Content) -> _Task:
+        """What a question is about; an enrolment is about no method, so any one will do."""
         text, label = question.values.get("config"), question.values.get("label", "")
         if not isinstance(text, str):
             raise DataError("the question lacks its configuration")
+        if kind == "enrol":
+            label = ""
+        elif not label:
+            raise DataError("the question lacks its method")
         if (text, label) != self._known[0]:
             config = from_toml(text, "the server's configuration")
-            choices = [c for c in config.methods if c.label == label] or list(config.methods[:1])
+            choices = [c for c in config.methods if label in (c.label, "")]
+            if not choices:
+                raise DataError(f"the configuration has no method '{str(label)[:40]}'")
             client = self.client(config.data, config.terrain.source)
             board = OnBoard(client, config, choices[0])
             self._known = (text, str(label)), (board, choices[0], config)

@@ -2,7 +2,7 @@
 
 The vehicle's folders come from the node's own configuration, never from the server:
 
-    flower-supernode ... --node-config 'folder="/data/car-001" state="/var/lib/fedwatt"'
+    flower-supernode ... --node-config 'folder="/data/car-001" state="/var/lib/fedwatt-vehicle"'
 """
 
 from functools import cache

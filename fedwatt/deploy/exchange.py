@@ -1,18 +1,23 @@
 """Questions out, answers in: the server's side of a conversation with the vehicles.
 
 Flower's own strategies wait without a deadline and look for replies every three seconds; this one
-looks often, stops when all have answered or time is up, and never fails because of one vehicle.
+looks often, stops when all have answered or time is up, and never fails because of one vehicle. On
+a real server the Grid is a `PromptGrid`, whose looks do not wait for what is still on its way.
 """
 
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from flwr.app import Message
 from flwr.serverapp import Grid
 
 from fedwatt.deploy.messages import MESSAGE_TYPES, Content, Sizes, opened, to_records
-from fedwatt.errors import DataError
+from fedwatt.errors import FedwattError
+
+UNREADABLE: Final = 1000
+"""Code of the error that stands for a reply which came and cannot be read; Flower's are below."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +83,11 @@ class Exchange:
         answers = {}
         for message in self.grid.pull_messages(list(waiting)):
             node = waiting.pop(message.metadata.reply_to_message_id, None)
-            if node is None or message.has_error():
+            if node is None:
+                continue
+            if message.has_error():
+                if message.error.code == UNREADABLE:
+                    answers[node] = Answer(None, f"it cannot be read: {message.error.reason}")
                 continue
             # Flower fills the sender in from its session; another's name is not believed.
             if message.metadata.src_node_id != node:
@@ -86,6 +95,9 @@ class Exchange:
                 continue
             try:
                 answers[node] = Answer(opened(kind, message.content, sizes, asked))
-            except DataError as error:
+            except FedwattError as error:
                 answers[node] = Answer(None, str(error))
+            except Exception as error:
+                # Whatever a vehicle made Flower's records raise is that vehicle's trouble.
+                answers[node] = Answer(None, f"it cannot be read ({type(error).__name__})")
         return answers

@@ -5,7 +5,6 @@ import logging
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from uuid import uuid4
 
 from flwr.serverapp import Grid
 
@@ -15,7 +14,8 @@ from fedwatt.deploy.messages import Content
 from fedwatt.deploy.remote import RemoteFederation
 from fedwatt.deploy.roster import Roster
 from fedwatt.deploy.secure_remote import SecureFederation
-from fedwatt.errors import RunError, SettingError
+from fedwatt.deploy.state import RunState
+from fedwatt.errors import SettingError
 from fedwatt.federation import Availability
 from fedwatt.federation.records import Row
 from fedwatt.runs.checkpoint import Origin
@@ -83,7 +83,7 @@ def execute(
     refuse_undeployable(config)
     refuse_other_run(config, out, resume)
     text = to_toml(config)
-    run = _run_number(out, resume)
+    run = RunState.begin(out, resume=resume)
     exchange = Exchange(grid, config.deploy.poll_seconds)
     roster = Roster(
         exchange,
@@ -91,6 +91,7 @@ def execute(
         config.data,
         out / "roster.json",
         config.deploy.enrolment_seconds,
+        config.secure.windows_limit,
     )
     if resume:
         roster.load()
@@ -110,7 +111,7 @@ def execute(
             choice,
             out / "checkpoint" / choice.label,
             observer,
-            Origin(run_hash(config), run),
+            Origin(run_hash(config), run.run),
             0.0,
             budgets[choice.label],
         )
@@ -132,16 +133,3 @@ def execute(
         "privacy": {label: asdict(own) for label, own in budgets.items() if own is not None},
     }
     write_text(out / "environment.json", json.dumps(environment, indent=2))
-
-
-def _run_number(out: Path, resume: bool) -> str:
-    """What vehicles file their memory under: new for a new run, the same when it is resumed."""
-    path = out / "deployment.json"
-    if resume and path.exists():
-        try:
-            return str(json.loads(path.read_text(encoding="utf-8"))["run"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise RunError(f"{path} is damaged: {error}. Start anew with another --out.") from error
-    run = uuid4().hex
-    write_text(path, json.dumps({"run": run}) + "\n")
-    return run

@@ -10,10 +10,12 @@ Vehicles have elliptic-curve keys (NIST P-384) in OpenSSH's format, as Flower's 
 wants them. A revoked or replaced key is refused from the moment the server is told.
 """
 
+import fcntl
 import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -100,35 +102,30 @@ class Depot:
 
     def add_vehicle(self, name: str) -> Path:
         """A key pair for a new vehicle; the folder to copy into it."""
-        folder = self.vehicle(name)
-        if (folder / "key").exists():
-            raise RunError(f"'{name}' already has a key. 'keys rotate {name}' replaces it.")
         self._authority()
-        self._write_pair(name)
-        registry = self.registry()
-        registry.nodes[name] = 0
-        self.save(registry)
-        return folder
+        with self.changing() as registry:
+            if name in registry.nodes:
+                raise RunError(f"'{name}' already has a key. 'keys rotate {name}' replaces it.")
+            self._write_pair(name)
+            registry.nodes[name] = 0
+        return self.vehicle(name)
 
     def rotate_vehicle(self, name: str) -> Path:
         """A new pair in the place of a vehicle's old one, which is to be refused."""
-        registry = self.registry()
-        if name not in registry.nodes:
-            raise RunError(f"There is no vehicle '{name}'. 'keys list' names all.")
-        registry.retire(name)
-        self._write_pair(name)
-        registry.nodes[name] = 0
-        self.save(registry)
+        with self.changing() as registry:
+            registry.retire(name)
+            registry.nodes[name] = 0
+            # Before there is a new pair: whatever happens now, the old one is to be refused.
+            self.save(registry)
+            self._write_pair(name)
         return self.vehicle(name)
 
     def revoke_vehicle(self, name: str) -> None:
         """Take a vehicle's key out of the depot; the server is to refuse it."""
-        registry = self.registry()
-        if name not in registry.nodes:
-            raise RunError(f"There is no vehicle '{name}'. 'keys list' names all.")
-        registry.retire(name)
-        shutil.rmtree(self.vehicle(name), ignore_errors=True)
-        self.save(registry)
+        with self.changing() as registry:
+            registry.retire(name)
+            self.save(registry)
+            shutil.rmtree(self.vehicle(name), ignore_errors=True)
 
     def registry(self) -> "Registry":
         """Which vehicles there are, as last saved."""
@@ -141,6 +138,17 @@ class Depot:
             return Registry(nodes, [int(node) for node in table["retired"]])
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise RunError(f"{path} is damaged: {error}.") from error
+
+    @contextmanager
+    def changing(self) -> Iterator["Registry"]:
+        """The registry as it is now, saved at the end; nobody else changes it meanwhile."""
+        if not self.folder.is_dir():
+            raise RunError(f"There is no {self.folder}. 'fedwatt deploy keys create' makes it.")
+        with (self.folder / "registry.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            registry = self.registry()
+            yield registry
+            self.save(registry)
 
     def save(self, registry: "Registry") -> None:
         """Write the registry."""
@@ -188,6 +196,8 @@ class Registry:
 
     def retire(self, name: str) -> None:
         """Note that a vehicle's key is no longer to be accepted."""
+        if name not in self.nodes:
+            raise RunError(f"There is no vehicle '{name}'. 'keys list' names all.")
         node = self.nodes.pop(name)
         if node:
             self.retired.append(node)

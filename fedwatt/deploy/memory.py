@@ -1,6 +1,7 @@
 """What a vehicle remembers between rounds, on its own disk.
 
-    STATE/RUN/LABEL/round-000012.safetensors     memory after its reply to round 12
+    STATE/memory/RUN/fedwatt-memory                     says that the folder RUN is ours
+    STATE/memory/RUN/LABEL/round-000012.safetensors     memory after its reply to round 12
 
 The vehicle cannot know whether its reply counted, so it keeps what it had before and what it would
 have after. The next question names the last round that counted (`counted`, -1 for none), and the
@@ -9,6 +10,7 @@ need (specification of the methods: state changes only when the reply counted). 
 its name only when it is whole and on the disk, so power may fail at any moment.
 """
 
+import logging
 import shutil
 from collections.abc import Mapping
 from hashlib import sha256
@@ -19,20 +21,28 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from fedwatt.runs.files import flush, write_tensors
+from fedwatt.runs.files import flush, write_tensors, write_text
+
+log = logging.getLogger("fedwatt.deploy")
 
 KEPT_RUNS: Final = 3
 """Runs whose memory stays on the vehicle, the latest first."""
+MEMORY: Final = "memory"
+MARKER: Final = "fedwatt-memory"
+"""File in every folder that `forget_old_runs` may delete."""
 
 
 def memory_folder(state: Path, run: str, label: str) -> Path:
     """Where a vehicle keeps its memory of one method in one run; no name can lead elsewhere."""
-    return state / _safe(run) / _safe(label)
+    return state / MEMORY / _safe(run) / _safe(label)
 
 
 def remember(folder: Path, round: int, memory: Mapping[str, Tensor]) -> None:
     """Keep `memory` as it is after the reply to `round`, beside what is there."""
     path = folder / f"round-{round:06d}.safetensors"
+    marker = folder.parent / MARKER
+    if not marker.exists():
+        write_text(marker, "What fedwatt remembers of a run; deleted when newer runs need room.\n")
     write_tensors(path, {name: tensor.contiguous().cpu() for name, tensor in memory.items()})
     flush(folder)
 
@@ -40,31 +50,34 @@ def remember(folder: Path, round: int, memory: Mapping[str, Tensor]) -> None:
 def recall(folder: Path, counted: int, initial: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Memory after the round `counted`; `initial` before the first, or where it was lost.
 
-    What belongs to other rounds is deleted: it did not count, and never will.
+    What belongs to other rounds is deleted: it did not count, and never will. A loss is said in
+    the log: the method goes on as with a vehicle that never took part.
     """
     wanted = folder / f"round-{counted:06d}.safetensors"
     for other in folder.glob("round-*.safetensors") if folder.is_dir() else ():
         if other != wanted:
             other.unlink(missing_ok=True)
-    if counted < 0 or not wanted.exists():
+    if counted < 0 or not initial:
         return dict(initial)
     try:
         found = load_file(wanted)
-    except (OSError, SafetensorError):
+    except (OSError, SafetensorError) as error:
+        log.warning("%s is lost (%s); this vehicle begins anew", wanted, error)
         return dict(initial)
     same = found.keys() == initial.keys() and all(
         found[name].shape == tensor.shape and found[name].dtype == tensor.dtype
         for name, tensor in initial.items()
     )
+    if not same:
+        log.warning("%s holds something else; this vehicle begins anew", wanted)
     return dict(found) if same else dict(initial)
 
 
 def forget_old_runs(state: Path, run: str) -> None:
-    """Delete the memory of all but the latest runs."""
-    folders = [f for f in state.iterdir() if f.is_dir()] if state.is_dir() else []
-    others = sorted(
-        (f for f in folders if f.name != _safe(run)), key=lambda f: f.stat().st_mtime, reverse=True
-    )
+    """Delete the memory of all but the latest runs, and nothing that `remember` did not make."""
+    ours = (state / MEMORY).glob(f"*/{MARKER}")
+    folders = [f.parent for f in ours if f.parent.name != _safe(run) and not f.parent.is_symlink()]
+    others = sorted(folders, key=lambda f: f.stat().st_mtime, reverse=True)
     for old in others[KEPT_RUNS - 1 :]:
         shutil.rmtree(old, ignore_errors=True)
 

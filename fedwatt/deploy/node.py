@@ -104,8 +104,8 @@ def drive(
 
     A server that was started again does not know its vehicles for a moment; Flower would then end
     this process, and here it connects anew. A server that has not yet noticed that this vehicle was
-    cut off refuses its key as it refuses a wrong one, so a refusal is final only when
-    `patience_seconds` are over.
+    cut off, or is still registering keys after its start, refuses its key as it refuses a wrong
+    one, so a refusal is final only when `patience_seconds` are over.
     """
     for module in (http_retry, fleet_http_connection):
         vars(module)["os"] = SimpleNamespace(getpid=os.getpid, kill=lambda pid, number: None)
@@ -126,6 +126,13 @@ def drive(
             if not refused or time.monotonic() - last >= patience_seconds:
                 who = "does not accept this vehicle's key" if refused else "is not to be trusted"
                 raise RunError(f"{connection.server} {who}: {reasons.short}.") from error
+            left = patience_seconds - (time.monotonic() - last)
+            log.warning(
+                "%s does not accept this vehicle's key yet (it may still be registering keys); "
+                "giving up in %.0f s",
+                connection.server,
+                left,
+            )
         if goes_on():
             log.warning("not connected to %s; trying again", connection.server)
             time.sleep(RECONNECT_SECONDS)

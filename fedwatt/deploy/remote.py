@@ -5,20 +5,23 @@ Who takes part, how replies become the next model, what is recorded and which mo
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from math import nan
 from secrets import randbits
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedwatt.deploy.board import BROADCAST, from_array, sizes_of, uploads_of
 from fedwatt.deploy.exchange import Answer
-from fedwatt.deploy.messages import DIAGNOSTICS, Content, Value
+from fedwatt.deploy.messages import DIAGNOSTICS, SUMS, Content, Value
 from fedwatt.deploy.roster import Roster
+from fedwatt.deploy.state import RunState
 from fedwatt.errors import DataError
 from fedwatt.federation import Federation, History, RoundRecord, State
 from fedwatt.federation.memory import Table
@@ -33,12 +36,15 @@ from fedwatt.runs.config import MethodChoice, RunConfig
 
 log = logging.getLogger("fedwatt.deploy")
 
+LEAST_ACCUMULATION = 0.01
+"""Least ‖a_k‖₁: the last gradient counts in full, so 1 but for a pull of nearly twice the rate."""
+
 
 class RemoteFederation(Federation):
     """A federation whose vehicles are elsewhere."""
 
     def __init__(
-        self, roster: Roster, config: RunConfig, choice: MethodChoice, run: str, text: str
+        self, roster: Roster, config: RunConfig, choice: MethodChoice, run: RunState, text: str
     ) -> None:
         fleet = roster.fleet()
         model = get_model(
@@ -56,8 +62,8 @@ class RemoteFederation(Federation):
             device=config.device,
         )
         self.roster, self.terms, self.choice = roster, config.deploy, choice
-        self.secure = config.secure
-        self.common: dict[str, Value] = {"run": run, "label": choice.label, "config": text}
+        self.secure, self.run_state = config.secure, run
+        self.common: dict[str, Value] = {"run": run.run, "label": choice.label, "config": text}
         self.secret = randbits(62)
         self.rows: dict[str, list[Row]] = {}
         """Errors by stratum of models that vehicles were asked about."""
@@ -149,7 +155,7 @@ class RemoteFederation(Federation):
         )
         nodes = {member.node: name for name, member in self.roster.members.items()}
         found = {
-            names[nodes[node]]: self._reply(method, state.round, nodes[node], answer)
+            names[nodes[node]]: self._reply(method, state.round, names[nodes[node]], answer)
             for node, answer in answers.items()
         }
         return state, calls, enough(self._work(method, state, found), self.terms.minimum_replies)
@@ -172,15 +178,16 @@ class RemoteFederation(Federation):
         }
         return Content(values, {"weights": anchor.cpu().numpy(), **arrays})
 
-    def _reply(self, method: Method, round: int, name: str, answer: Answer) -> Content | None:
+    def _reply(self, method: Method, round: int, call: Call, answer: Answer) -> Content | None:
         """A reply that may count; None, said aloud, for one that must not."""
-        trouble = answer.trouble or self._fault(method, round, name, answer)
+        name = self.fleet.clients[call.vehicle].name
+        trouble = answer.trouble or self._fault(method, round, call, answer)
         if trouble:
             log.warning("round %d: reply of %s rejected: %s", round + 1, name, trouble)
             return None
         return answer.content
 
-    def _fault(self, method: Method, round: int, name: str, answer: Answer) -> str:
+    def _fault(self, method: Method, round: int, call: Call, answer: Answer) -> str:
         """What is wrong with a reply that has the declared fields; empty if nothing."""
         assert answer.content is not None
         values, arrays = answer.content.values, answer.content.arrays
@@ -189,12 +196,13 @@ class RemoteFederation(Federation):
         missing = set(uploads_of(method)) - set(arrays)
         if missing:
             return f"it lacks '{min(missing)}'"
-        windows = values["windows"]
+        windows, name = values["windows"], self.fleet.clients[call.vehicle].name
         assert isinstance(windows, int)
+        if not self.roster.possible(windows):
+            return f"it has {windows} windows"
         if windows == self.roster.members[name].windows[0]:
-            return ""
-        if windows > 0:
-            self.roster.resize(name, windows)
+            return accumulation_fault(arrays, call.steps)
+        self.roster.resize(name, windows)
         return f"it has {windows} windows now, and not those it enrolled with"
 
     def _work(self, method: Method, state: State, found: dict[Call, Content | None]) -> Work:
@@ -261,7 +269,7 @@ class RemoteFederation(Federation):
                 if answer.content is None:
                     raise DataError(answer.trouble)
                 own = answer.content.arrays
-                sums[nodes[node]] = from_array(own["validation"]), from_array(own["test"])
+                sums[nodes[node]] = self._sums(own["validation"]), self._sums(own["test"])
             except DataError as error:
                 log.warning("evaluation of %s rejected: %s", nodes[node], error)
         ordered = [sums[name] for name in names]
@@ -289,15 +297,49 @@ class RemoteFederation(Federation):
         by_name = {nodes[node]: answer for node, answer in answers.items()}
         rows: list[Row] = []
         for name, client in names.items():
-            content = by_name[name].content if name in by_name else None
-            if content is None:
-                log.warning("no errors of %s by stratum", name)
-                continue
-            strata, sums = content.values["strata"], content.arrays["sums"]
-            assert isinstance(strata, list)
             about = {"seed": self.seeds[0], "vehicle": name, "held_out": client.held_out}
-            rows += [
-                {**about, "stratum": str(stratum), **error_columns(from_array(own))}
-                for stratum, own in zip(strata, sums, strict=False)
-            ]
+            try:
+                if name not in by_name:
+                    raise DataError("it did not answer")
+                errors = self._strata(by_name[name])
+                rows += [{**about, "stratum": s, **error_columns(e)} for s, e in errors.items()]
+            except DataError as error:
+                log.warning("no errors of %s by stratum: %s", name, error)
         return rows
+
+    def _strata(self, answer: Answer) -> dict[str, ErrorSums]:
+        """Error sums by stratum; DataError if they cannot be used."""
+        if answer.content is None:
+            raise DataError(answer.trouble)
+        strata, sums = answer.content.values["strata"], answer.content.arrays["sums"]
+        assert isinstance(strata, list)
+        if len(strata) != len(sums) or len(set(strata)) != len(strata):
+            raise DataError(f"{len(sums)} error sums do not fit {len(set(strata))} strata")
+        if not all(isinstance(stratum, str) for stratum in strata):
+            raise DataError("a stratum has a name")
+        return {str(s): self._sums(own) for s, own in zip(strata, sums, strict=True)}
+
+    def _sums(self, row: NDArray[np.float64]) -> ErrorSums:
+        """Error sums from a vehicle; DataError if they cannot be true."""
+        if row[SUMS.index("windows")] > self.roster.windows_limit:
+            raise DataError("error sums are of more windows than a vehicle can have")
+        return from_array(row)
+
+
+def accumulation_fault(arrays: Mapping[str, NDArray[Any]], steps: int) -> str:
+    """Why FedNova's ‖a_k‖₁ of H_k = `steps` cannot be divided by; empty if it can, or is not there.
+
+    Momentum repeats gradients most, with ρ → 1: ‖a_k‖₁ → 1 + 2 + ... + H_k.
+
+    >>> accumulation_fault({"accumulation": np.array(48.24)}, 11)
+    ''
+    >>> accumulation_fault({"accumulation": np.array(0.0)}, 11)
+    'its accumulation is 0, and 11 steps make 0.01 to 66'
+    """
+    if "accumulation" not in arrays:
+        return ""
+    told, most = float(arrays["accumulation"]), steps * (steps + 1) / 2
+    # The closed forms are float64 and lose a few digits where ρ is nearly 1.
+    if LEAST_ACCUMULATION <= told <= most * (1 + 1e-6):
+        return ""
+    return f"its accumulation is {told:g}, and {steps} steps make {LEAST_ACCUMULATION} to {most:g}"

@@ -10,12 +10,12 @@ import json
 import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from math import inf
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+import fedwatt
 from fedwatt.deploy.exchange import Answer, Exchange
 from fedwatt.deploy.messages import Content, Sizes
 from fedwatt.errors import RunError
@@ -28,6 +28,8 @@ from fedwatt.runs.files import write_text
 log = logging.getLogger("fedwatt.deploy")
 
 AGAIN_SECONDS = 10.0
+"""After which a node that was turned away is asked again; doubled with every refusal."""
+LONGEST_AGAIN_SECONDS = 600.0
 TAKEN = "another node already answers for"
 ENROLMENT_SIZES = Sizes(0, 0, "float32")
 """An enrolment holds nothing of a model."""
@@ -56,6 +58,8 @@ class Roster:
     path: Path
     seconds: float
     """How long an enrolment may take."""
+    windows_limit: int
+    """Most windows of a vehicle for training, validation or test."""
     members: dict[str, Member] = field(default_factory=dict)
     online: dict[int, str] = field(default_factory=dict)
     """Nodes that are there now, with the name their key is registered under ("" for none)."""
@@ -63,6 +67,8 @@ class Roster:
     """Enrolments on their way: node by message number."""
     turned_away: dict[int, float] = field(default_factory=dict)
     """Nodes that are not asked again before a time: those that cannot be admitted, or not yet."""
+    refusals: dict[int, int] = field(default_factory=dict)
+    """How often in a row a node was turned away."""
 
     def load(self) -> None:
         """Continue with the vehicles of an interrupted run."""
@@ -70,6 +76,8 @@ class Roster:
             try:
                 rows = json.loads(self.path.read_text(encoding="utf-8"))
                 found = [Member(**row | {"windows": tuple(row["windows"])}) for row in rows]
+                if not all(self.possible(count) for m in found for count in m.windows):
+                    raise ValueError("a vehicle has an impossible number of windows")
             except (OSError, ValueError, TypeError, KeyError) as error:
                 raise RunError(f"{self.path} is damaged: {error}. Delete it.") from error
             self.members = {member.name: member for member in found}
@@ -101,9 +109,12 @@ class Roster:
         exchange = self.exchange
         self.online = {node.node_id: node.name or "" for node in exchange.grid.get_nodes()}
         if self.asked:
+            before = set(self.asked.values())
             answers = exchange.receive("enrol", self.asked, sizes=ENROLMENT_SIZES)
             for node, answer in answers.items():
                 self._admit(node, answer)
+            for node in before - set(self.asked.values()) - answers.keys():
+                self._turn_away(node, "it could not answer; its own log says why")
         known = {member.node for member in self.members.values()} | set(self.asked.values())
         now = exchange.clock()
         waiting = {node for node, until in self.turned_away.items() if until > now}
@@ -115,10 +126,7 @@ class Roster:
         """Enter a vehicle, or turn it away and say why."""
         reason = answer.trouble if answer.content is None else self._fault(node, answer.content)
         if reason or answer.content is None:
-            # Who was cut off may come back before the old connection is over.
-            soon = reason.startswith(TAKEN)
-            self.turned_away[node] = self.exchange.clock() + AGAIN_SECONDS if soon else inf
-            log.warning("node %d was turned away: %s", node, reason)
+            self._turn_away(node, reason)
             return
         values, windows = answer.content.values, answer.content.arrays["windows"]
         train, validation, test = (int(count) for count in windows)
@@ -128,7 +136,29 @@ class Roster:
         )
         rows = [asdict(member) for member in self.ordered()]
         write_text(self.path, json.dumps(rows, indent=2, ensure_ascii=False) + "\n")
+        self.refusals.pop(node, None)
         log.info("vehicle %s enrolled with %d training windows", name, train)
+        if values["version"] != fedwatt.__version__:
+            log.warning(
+                "vehicle %s has fedwatt %.40s on board, and the server has %s: its replies may "
+                "differ from those of the others; install the same version",
+                name,
+                values["version"],
+                fedwatt.__version__,
+            )
+
+    def _turn_away(self, node: int, reason: str) -> None:
+        """Ask a node again later, and ever later: it may be put right, and is not to be nagged."""
+        self.refusals[node] = self.refusals.get(node, 0) + 1
+        # Who was cut off may come back before the old connection is over.
+        doubled = 0 if reason.startswith(TAKEN) else min(self.refusals[node] - 1, 20)
+        pause = min(AGAIN_SECONDS * 2**doubled, LONGEST_AGAIN_SECONDS)
+        self.turned_away[node] = self.exchange.clock() + pause
+        log.warning("node %d was turned away for %g s: %s", node, pause, reason)
+
+    def possible(self, count: int) -> bool:
+        """Whether a vehicle can have so many windows."""
+        return 1 <= count <= self.windows_limit
 
     def _fault(self, node: int, content: Content) -> str:
         """Why an enrolment cannot be accepted; empty if it can."""
@@ -142,8 +172,11 @@ class Roster:
             return f"{TAKEN} '{name}'"
         if content.values["features"] != list(self.settings.columns):
             return "it has other features than the configuration asks for"
-        if (content.arrays["windows"] < 1).any():
+        counts = content.arrays["windows"].tolist()
+        if min(counts) < 1:
             return "it lacks windows for training, validation or test"
+        if not all(self.possible(count) for count in counts):
+            return f"it has {max(counts)} windows, and secure.windows_limit is {self.windows_limit}"
         return ""
 
     def ordered(self) -> list[Member]:

@@ -18,7 +18,7 @@ from fedwatt.deploy.board import sizes_of
 from fedwatt.deploy.messages import DIAGNOSTICS, Content
 from fedwatt.deploy.remote import RemoteFederation
 from fedwatt.deploy.secure_board import to_values
-from fedwatt.errors import DataError, RunError, SettingError
+from fedwatt.errors import DataError, FedwattError, RunError, SettingError
 from fedwatt.federation import State
 from fedwatt.federation.work import Call, Work, enough, no_work
 from fedwatt.methods import Method
@@ -26,6 +26,7 @@ from fedwatt.metrics import Stopwatch
 from fedwatt.privacy.fixed_point import CLIPPED, FloatArray
 from fedwatt.privacy.secure import (
     Advert,
+    Layout,
     Masked,
     Revealed,
     Shares,
@@ -79,7 +80,7 @@ class SecureFederation(RemoteFederation):
             if names:
                 found = self._sum(method, state, list(names))
                 work = self._mean_work(method, found, names)
-        except RunError as error:
+        except FedwattError as error:
             log.warning("round %d makes no model: %s", state.round + 1, error)
         return state, calls, enough(work, self.terms.minimum_replies)
 
@@ -95,8 +96,7 @@ class SecureFederation(RemoteFederation):
         layout = reply_layout(method, model, settings, vehicles=len(names))
         terms = settings.terms(
             run=str(self.common["run"]),
-            # Grows with every exchange, also after the server was killed and starts again.
-            number=time.time_ns() // 1000,
+            number=self.run_state.next_exchange(time.time_ns() // 1000),
             called=len(names),
             length=layout.length,
         )
@@ -147,6 +147,7 @@ class SecureFederation(RemoteFederation):
         for name, reason in (rejected | left_out).items():
             log.warning("round %d: a message of %s rejected: %s", state.round + 1, name, reason)
         sums = layout.decode(total)
+        refuse_impossible_weight(layout, sums, len(survivors.vehicles))
         if sums[CLIPPED][0]:
             log.warning(
                 "round %d: %d values of all vehicles together were clipped; raise "
@@ -176,4 +177,21 @@ class SecureFederation(RemoteFederation):
             {},
             {name: rows(values) for name, values in uploads.items()},
             {name: [nan] * len(calls) for name in (*DIAGNOSTICS, "drift")},
+        )
+
+
+def refuse_impossible_weight(
+    layout: Layout, sums: Mapping[str, FloatArray], survivors: int
+) -> None:
+    """Raise unless R ≤ Σ w_k ≤ R · limit, for w_k of at least one window each.
+
+    One vehicle can still bend a sum that nobody can look into, but not end the run with it.
+    """
+    (weight,) = sums["weight"]
+    heaviest = next(field.limit for field in layout.fields if field.name == "weight")
+    rounding = survivors * layout.steps["weight"] / 2
+    if not survivors - rounding <= weight <= survivors * heaviest + rounding:
+        raise RunError(
+            f"{survivors} vehicles add up to a weight of {weight:g}, and {survivors} to "
+            f"{survivors * heaviest:g} is possible. One of them is at fault."
         )

@@ -54,7 +54,7 @@ class SecureSettings:
     upload_limit: float = 256.0
     """The same for what else a method hands up (SCAFFOLD's control change)."""
     windows_limit: int = 4_000_000
-    """Most training windows of a vehicle; one with more does not take part."""
+    """Most windows of a vehicle; one with more does not take part, in secret or in the clear."""
     bits: int = 64
     """Of a word; 32 halves the messages and needs closer limits."""
 

@@ -71,6 +71,8 @@ WRONG = {
     "another record": lambda r: RecordDict({**dict(r), "more": r.config_records["values"]}),
     "a lying header": lying_header,
     "other windows than enrolled": change(windows=7),
+    "more windows than there can be": change(windows=2**62),
+    "windows enough to own the mean": change(windows=10**15),
     "nothing": lambda r: None,
 }
 
@@ -225,6 +227,51 @@ def test_forged_error_sums_do_not_count(fleet: Path, tmp_path: Path) -> None:
     rows = _rows(deployed(text(fleet), grid, tmp_path / "b"))
     assert all(np.isfinite(row["test_rmse"]) for row in rows)
     assert rows[-1]["test_rmse"] != _rows(honest)[-1]["test_rmse"]
+
+
+STRATA = {
+    "not a number": lambda own: (own["strata"], own["sums"] * np.nan),
+    "infinite": lambda own: (own["strata"], own["sums"] + np.inf),
+    "negative": lambda own: (own["strata"], -own["sums"] - 1),
+    "too few names": lambda own: (own["strata"][:-1], own["sums"]),
+    "too few sums": lambda own: (own["strata"], own["sums"][:-1]),
+    "a name twice": lambda own: (own["strata"][:1] * len(own["strata"]), own["sums"]),
+    "impossible windows": lambda own: (own["strata"], own["sums"] + 1e300),
+}
+
+
+@pytest.mark.parametrize("wrong", STRATA)
+def test_forged_strata_are_left_out_and_end_nothing(
+    wrong: str, fleet: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    grid = loopback(fleet, tmp_path / "x")
+
+    def tamper(kind: str, node: int, reply: RecordDict) -> RecordDict:
+        if kind != "strata" or node != 1:
+            return reply
+        content = from_records(reply)
+        strata, sums = STRATA[wrong]({**content.values, **content.arrays})
+        return change(strata=strata, sums=sums)(reply)
+
+    grid.tamper = tamper
+    run = deployed(text(fleet, rounds=1), grid, tmp_path / "run")
+    named = set(read_table(run, "vehicles").column("vehicle").to_pylist())
+    assert named == {vehicle.name for node, vehicle in grid.vehicles.items() if node != 1}
+    assert f"no errors of {grid.vehicles[1].name} by stratum" in caplog.text
+
+
+@pytest.mark.parametrize("told", [0.0, -5.0, 1e-300, 1e300, np.nan])
+def test_a_reply_that_nova_cannot_divide_by_does_not_count(
+    told: float, fleet: Path, tmp_path: Path
+) -> None:
+    grid = loopback(fleet, tmp_path / "x")
+    grid.tamper = lambda kind, node, reply: (
+        change(accumulation=np.array(told))(reply) if kind == "train" and node == 2 else reply
+    )
+    run = deployed(text(fleet, "fednova", rounds=1), grid, tmp_path / "run")
+    last = _rows(run)[-1]
+    assert (last["replies"], last["rejected"]) == (3, 1)
+    assert all(tensor.isfinite().all() for tensor in weights(run).values())
 
 
 def _rows(run: Path) -> list[dict]:

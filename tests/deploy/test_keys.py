@@ -2,15 +2,19 @@
 
 import asyncio
 import os
+import re
 import subprocess
 import sys
+import threading
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("flwr")
 
+import torch
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
@@ -19,8 +23,9 @@ from flwr.cli.config_utils import load_and_validate
 from fedwatt.deploy.commands import Flower, write_app
 from fedwatt.deploy.keys import Depot
 from fedwatt.deploy.limits import Limits
-from fedwatt.deploy.memory import KEPT_RUNS, forget_old_runs, memory_folder
+from fedwatt.deploy.memory import KEPT_RUNS, forget_old_runs, memory_folder, recall, remember
 from fedwatt.deploy.node import key_pair
+from fedwatt.deploy.register import apply_registry
 from fedwatt.deploy.superlink import LocalControl, allowed
 from fedwatt.errors import RunError, SettingError
 from fedwatt.runs.config import from_tables, from_toml
@@ -71,6 +76,76 @@ def test_a_replaced_and_a_revoked_key_are_to_be_refused(depot: Depot) -> None:
     assert depot.registry().nodes == {"car-001": 0}
     assert depot.registry().retired == [11, 12]
     assert not depot.vehicle("car-002").exists()
+
+
+class Told(Flower):
+    """A server that registers keys by number; something may happen while it does."""
+
+    def __init__(self, depot: Depot, meanwhile: Callable[[], object] = lambda: None) -> None:
+        super().__init__(depot)
+        vars(self).update(meanwhile=meanwhile, accepted={}, count=100)
+
+    def ask(self, command) -> dict:
+        words = list(command)
+        if words[2] == "list":
+            return {"nodes": [{"node-id": str(node)} for node in self.accepted]}
+        if words[2] == "unregister":
+            del self.accepted[int(words[3])]
+            return {}
+        vars(self)["count"] += 1
+        self.accepted[self.count] = Path(words[3]).read_text()
+        node = self.count
+        self.meanwhile()
+        return {"node-id": str(node)}
+
+
+def test_a_key_that_is_revoked_while_keys_are_registered_stays_revoked(depot: Depot) -> None:
+    depot.add_vehicle("car-001")
+    depot.add_vehicle("car-002")
+    events = iter([lambda: depot.revoke_vehicle("car-001"), lambda: depot.add_vehicle("car-003")])
+    server = Told(depot, lambda: next(events)())
+    commands = list(apply_registry(server))
+    # Registered, revoked meanwhile, and therefore unregistered in the end.
+    assert [words[2] for words in commands] == ["register", "register", "unregister"]
+    assert depot.registry().nodes == {"car-002": 102, "car-003": 0}
+    assert depot.registry().retired == []
+    assert set(server.accepted) == {102}
+
+
+def test_a_key_that_is_replaced_while_it_is_registered_is_registered_anew(depot: Depot) -> None:
+    depot.add_vehicle("car-001")
+    rotations = iter([lambda: depot.rotate_vehicle("car-001")])
+    server = Told(depot, lambda: next(rotations, lambda: None)())
+    list(apply_registry(server))
+    assert not server.accepted and depot.registry().nodes == {"car-001": 0}
+    list(apply_registry(server))
+    assert list(server.accepted.values()) == [(depot.vehicle("car-001") / "key.pub").read_text()]
+
+
+def test_vehicles_added_at_the_same_time_are_all_in_the_registry(depot: Depot) -> None:
+    names = [f"car-{number:03d}" for number in range(8)]
+    adding = [threading.Thread(target=depot.add_vehicle, args=(name,)) for name in names]
+    for thread in adding:
+        thread.start()
+    for thread in adding:
+        thread.join()
+    assert sorted(depot.registry().nodes) == names
+
+
+def test_an_old_key_is_to_be_refused_even_if_there_is_no_new_one(
+    depot: Depot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    depot.add_vehicle("car-001")
+    with depot.changing() as registry:
+        registry.nodes["car-001"] = 11
+
+    def full_disk(self: Depot, name: str) -> None:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(Depot, "_write_pair", full_disk)
+    with pytest.raises(OSError, match="No space"):
+        depot.rotate_vehicle("car-001")
+    assert depot.registry().retired == [11]
 
 
 def test_the_server_gets_a_new_certificate_for_the_same_names(depot: Depot) -> None:
@@ -143,12 +218,52 @@ def test_memory_and_threads_are_bounded() -> None:
         Limits(memory_mb=100)
 
 
-def test_a_vehicle_keeps_the_memory_of_a_few_runs(tmp_path: Path) -> None:
+def test_a_vehicle_keeps_the_memory_of_a_few_runs_and_all_that_is_not_memory(
+    tmp_path: Path,
+) -> None:
+    others = [tmp_path / name for name in ("depot", "photos", "memory/a", "memory/b", "memory/c")]
+    for folder in others:
+        folder.mkdir(parents=True)
+        (folder / "mine.txt").write_text("not to be deleted")
+        os.utime(folder, (0, 0))
     for number in range(6):
-        memory_folder(tmp_path, f"run-{number}", "scaffold").mkdir(parents=True)
-        os.utime(tmp_path / sorted(f.name for f in tmp_path.iterdir())[-1], (number, number))
+        folder = memory_folder(tmp_path, f"run-{number}", "scaffold")
+        remember(folder, 0, {"control": torch.ones(2)})
+        os.utime(folder.parent, (number, number))
     forget_old_runs(tmp_path, "run-5")
-    assert len(list(tmp_path.iterdir())) == KEPT_RUNS
+    kept = [memory_folder(tmp_path, f"run-{n}", "scaffold").exists() for n in range(6)]
+    assert kept == [False, False, False, True, True, True]
+    assert sum(kept) == KEPT_RUNS
+    assert all((folder / "mine.txt").exists() for folder in others)
+
+
+def test_the_depot_and_a_vehicle_on_one_machine_have_folders_of_their_own() -> None:
+    units = Path(__file__).parents[2] / "deploy"
+    folders = [
+        set(re.findall(r"/var/lib/[\w-]+", (units / f"fedwatt-{side}.service").read_text()))
+        for side in ("server", "vehicle")
+    ]
+    assert [len(own) for own in folders] == [1, 1]
+    assert not folders[0] & folders[1]
+
+
+@pytest.mark.parametrize("loss", ["missing", "damaged", "of another shape"])
+def test_lost_memory_is_said_aloud(
+    loss: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder, initial = memory_folder(tmp_path, "run", "scaffold"), {"control": torch.zeros(2)}
+    remember(folder, 3, {"control": torch.ones(3 if loss == "of another shape" else 2)})
+    (file,) = folder.glob("round-*")
+    if loss == "missing":
+        file.unlink()
+    if loss == "damaged":
+        file.write_bytes(file.read_bytes()[:20])
+    assert recall(folder, 3, initial)["control"].tolist() == [0.0, 0.0]
+    assert "begins anew" in caplog.text
+    caplog.clear()
+    # Before the first round, and for methods that remember nothing, nothing is lost.
+    assert recall(folder, -1, initial).keys() == {"control"} and recall(folder, 3, {}) == {}
+    assert not caplog.text
 
 
 def test_no_name_leads_out_of_the_state_folder(tmp_path: Path) -> None:

@@ -5,10 +5,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 pytest.importorskip("flwr")
 
-from flwr.app import Context, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.common.serde import message_to_proto
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 
@@ -76,6 +78,73 @@ def test_roughness_leaves_only_if_asked_for() -> None:
 def test_a_name_is_not_too_long() -> None:
     with pytest.raises(DataError, match="too long"):
         sealed("strata", Content({"strata": ["x" * 5000]}, {"sums": np.zeros((1, 6))}), SIZES)
+
+
+TRUE = Array(np.zeros(3, dtype=np.float32)).data
+
+
+def forged(dtype: str, shape: tuple[int, ...], data: bytes) -> RecordDict:
+    array = Array(dtype=dtype, shape=shape, stype="numpy.ndarray", data=data)
+    values = ConfigRecord(dict(REPLY.values))
+    return RecordDict({"arrays": ArrayRecord({"delta": array}), "values": values})
+
+
+def edited(place: int, piece: bytes) -> bytes:
+    return TRUE[:place] + piece + TRUE[place + len(piece) :]
+
+
+@given(
+    st.sampled_from(["float32", "float64", "O", "V8", "f4,f4", "", "bool"]),
+    st.one_of(st.just((3,)), st.lists(st.integers(-2, 2**70), max_size=40).map(tuple)),
+    st.one_of(st.binary(max_size=300), st.builds(edited, st.integers(0, 139), st.binary())),
+)
+# Unclosed brackets, a header without a dictionary, and one that asks for all memory.
+@example("float32", (3,), TRUE.replace(b"(3,)", b"(((("))
+@example("float32", (3,), TRUE.replace(b"{'descr'", b"        "))
+@example("float32", (3,), TRUE.replace(b"'shape': (3,), }       ", b"'shape': (9000000000,),}"))
+@example("float32", (3,), TRUE + b"\0")
+@example("float32", (0, 2**70), b"")
+def test_no_bytes_of_a_sender_raise_anything_else(
+    dtype: str, shape: tuple[int, ...], data: bytes
+) -> None:
+    for read in (from_records, lambda records: opened("train", records, SIZES)):
+        try:
+            array = read(forged(dtype, shape, data)).arrays["delta"]
+        except DataError:
+            continue
+        assert data.startswith(TRUE[:128]) and len(data) == len(TRUE)
+        assert (str(array.dtype), array.shape) == (dtype, shape)
+
+
+def test_a_truth_value_is_0_or_1() -> None:
+    true = Array(np.array([True, False]))
+    assert from_records(forged("bool", (2,), true.data)).arrays["delta"].tolist() == [True, False]
+    with pytest.raises(DataError):
+        from_records(forged("bool", (2,), true.data[:-2] + b"\x02\x00"))
+
+
+@pytest.mark.parametrize(
+    "array", [np.asfortranarray(np.eye(3)), np.float64(2.0), np.zeros((0, 6)), np.arange(4)[::2]]
+)
+def test_every_layout_of_an_array_arrives(array: np.ndarray) -> None:
+    arrived = from_records(to_records(Content({}, {"a": array}))).arrays["a"]
+    assert arrived.shape == np.shape(array) and np.array_equal(arrived, array)
+
+
+def test_a_question_about_a_method_that_is_not_in_the_configuration_is_refused(
+    fleet: Path, tmp_path: Path
+) -> None:
+    vehicle = Vehicle(vehicle_folders(fleet)[0], tmp_path)
+    values = {"config": config_text(fleet)}
+    assert vehicle.answer("enrol", to_records(Content(values)))
+    for label, why in (
+        (None, "lacks its method"),
+        ("", "lacks its method"),
+        ("x", "no method 'x'"),
+    ):
+        more = {} if label is None else {"label": label}
+        with pytest.raises(DataError, match=why):
+            vehicle.answer("train", to_records(Content(values | more)))
 
 
 def test_every_question_has_a_reply() -> None:

@@ -54,6 +54,14 @@ def test_a_vehicle_that_was_cut_off_is_let_in_later() -> None:
     assert door.sessions == 1
 
 
+def test_a_vehicle_waits_while_the_server_registers_keys_and_says_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    drive(Door(REFUSED, ""))
+    assert "does not accept this vehicle's key yet" in caplog.text
+    assert "giving up in 60 s" in caplog.text
+
+
 def test_a_wrong_key_is_refused_in_the_end() -> None:
     with pytest.raises(RunError, match=r"does not accept this vehicle's key: .*Failed to activate"):
         drive(Door(REFUSED, REFUSED), patience=0.0)

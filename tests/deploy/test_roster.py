@@ -1,5 +1,7 @@
 """Who speaks for a vehicle."""
 
+import json
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +12,12 @@ pytest.importorskip("flwr")
 import torch
 from flwr.app import RecordDict
 
+from fedwatt.deploy.exchange import Exchange
 from fedwatt.deploy.execute import refuse_undeployable
 from fedwatt.deploy.messages import Content, from_records, to_records
-from fedwatt.errors import RunError, SettingError
+from fedwatt.deploy.roster import Roster
+from fedwatt.errors import DataError, RunError, SettingError
+from fedwatt.fleet import DataSettings
 from fedwatt.runs import execute, from_toml
 from fedwatt.runs.tables import read_table
 from tests.deploy.fleets import config_text, deployed, loopback, make_fleet, weights
@@ -73,6 +78,91 @@ def test_other_features_are_turned_away(fleet: Path, tmp_path: Path) -> None:
     text = config_text(fleet, rounds=1).replace(*FEWER)
     run = deployed(text, grid, tmp_path / "run")
     assert grid.vehicles[1].name not in asked(run)
+
+
+def enrolling(**new: object):
+    """Node 1 enrols with some fields replaced."""
+
+    def tamper(kind: str, node: int, reply: RecordDict) -> RecordDict:
+        if kind != "enrol" or node != 1:
+            return reply
+        content = from_records(reply)
+        values = {k: new.get(k, v) for k, v in content.values.items()}
+        return to_records(Content(values, {k: new.get(k, v) for k, v in content.arrays.items()}))
+
+    return tamper
+
+
+@pytest.mark.parametrize("count", [2**62, 10**15, 4_000_001])
+@pytest.mark.parametrize("split", [0, 2])
+def test_more_windows_than_there_can_be_are_turned_away(
+    split: int, count: int, fleet: Path, tmp_path: Path
+) -> None:
+    grid = loopback(fleet, tmp_path / "state")
+    windows = np.array([50, 50, 50], dtype=np.int64)
+    windows[split] = count
+    grid.tamper = enrolling(windows=windows)
+    run = deployed(config_text(fleet, rounds=1).replace(*FEWER), grid, tmp_path / "run")
+    assert grid.vehicles[1].name not in asked(run)
+    assert str(count) not in (run / "roster.json").read_text()
+
+
+def test_a_roster_with_impossible_windows_is_said_to_be_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "roster.json"
+    row = {"name": "car-001", "node": 1, "windows": [2**62, 5, 5], "simulated": True}
+    path.write_text(json.dumps([row]))
+    roster = Roster(None, Content(), DataSettings(), path, 1.0, 4_000_000)
+    with pytest.raises(RunError, match="impossible number of windows"):
+        roster.load()
+
+
+def test_another_version_on_board_is_said_aloud(
+    fleet: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    grid = loopback(fleet, tmp_path / "state")
+    grid.tamper = enrolling(version="0.0.1")
+    run = deployed(config_text(fleet, rounds=1).replace("0.7", "1.0"), grid, tmp_path / "run")
+    assert grid.vehicles[1].name in asked(run)
+    assert caplog.text.count("has fedwatt 0.0.1 on board") == 1
+
+
+@dataclass
+class Clock:
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize("trouble", ["a wrong answer", "an error"])
+def test_a_vehicle_that_was_repaired_is_let_in_and_not_nagged_before(
+    trouble: str, fleet: Path, tmp_path: Path
+) -> None:
+    grid, clock = loopback(fleet, tmp_path / "state"), Clock()
+    grid.vehicles = {1: grid.vehicles[1]}
+    vehicle, tries = grid.vehicles[1], []
+    broken = True
+
+    def tamper(kind: str, node: int, reply: RecordDict) -> RecordDict:
+        tries.append(clock.now)
+        if broken and trouble == "an error":
+            raise DataError("no trips")
+        return enrolling(features=["speed"])(kind, node, reply) if broken else reply
+
+    answer = vehicle.answer
+    vehicle.answer = lambda kind, records: tamper(kind, 1, answer(kind, records))
+    settings = from_toml(config_text(fleet)).data
+    question = Content({"config": config_text(fleet)})
+    exchange = Exchange(grid, clock=clock)
+    roster = Roster(exchange, question, settings, tmp_path / "roster.json", 5.0, 4_000_000)
+    for clock.now in np.arange(0.0, 65.0, 1.0):
+        roster.refresh()
+    # Asked at 0 and answered at 1: again after 10 s, and 20 s after that answer, and 40 s later.
+    assert tries == [1.0, 12.0, 33.0]
+    broken = False
+    for clock.now in np.arange(65.0, 80.0, 1.0):
+        roster.refresh()
+    assert list(roster.members) == [vehicle.name]
 
 
 def test_too_few_vehicles_begin_nothing(fleet: Path, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from flwr.app import RecordDict
 
 from fedwatt.deploy.board import Vehicle
 from fedwatt.deploy.messages import from_records
+from fedwatt.deploy.state import RunState
 from fedwatt.errors import DataError, SettingError
 from fedwatt.runs.tables import read_table
 from tests.deploy.fleets import config_text, deployed, loopback, make_fleet, weights
@@ -120,6 +121,36 @@ def test_a_spoiled_vector_is_left_out_and_counted(fleet: Path, tmp_path: Path) -
     run = deployed(secured(fleet, rounds=1), grid, tmp_path / "run")
     assert sorted(column(run, "replied")) == [False, True, True, True]
     assert sorted(column(run, "rejected")) == [False, False, False, True]
+
+
+@pytest.mark.parametrize("added", [2**62, 2**63])
+def test_a_sum_of_impossible_weight_makes_no_model(
+    added: int, fleet: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    grid = loopback(fleet, tmp_path / "state")
+
+    def tamper(kind: str, node: int, reply: RecordDict) -> RecordDict:
+        # The first word is the weight; masks hide it and let it be added to.
+        if kind == "secure-train" and node == 1 and grid.training == 1:
+            record = reply.config_records["values"]
+            words = np.frombuffer(record["words"], dtype="<u8").copy()
+            words[0] += np.uint64(added)
+            record["words"] = words.tobytes()
+        return reply
+
+    grid.tamper = tamper
+    run = deployed(secured(fleet, rounds=2), grid, tmp_path / "run")
+    rows = read_table(run, "rounds").to_pylist()
+    assert [row["replies"] for row in rows] == [0, 0, 4]
+    assert np.array_equal(grid.models[0], grid.models[1])
+    assert "round 1 makes no model: 4 vehicles add up to a weight of" in caplog.text
+
+
+def test_numbers_of_exchanges_grow_though_the_clock_goes_back(tmp_path: Path) -> None:
+    state = RunState.begin(tmp_path, resume=False)
+    assert [state.next_exchange(now) for now in (1000, 1001, 7)] == [1000, 1001, 1002]
+    again = RunState.begin(tmp_path, resume=True)
+    assert (again.run, again.next_exchange(5)) == (state.run, 1003)
 
 
 def test_all_that_leaves_a_vehicle_is_keys_shares_and_noise(fleet: Path, tmp_path: Path) -> None:

@@ -1,4 +1,8 @@
-"""Secure aggregation: the server learns the sum of what vehicles hand up, and nothing of any one.
+"""Secure aggregation: the server learns the sum of the replies to a round, and no single reply.
+
+Only the replies to a round are summed in secret. In our deployment n_k (told when a vehicle enrols)
+and the error sums of every vehicle (told when a model is judged) go to the server in the clear; the
+records of a run and the choice of its best model rest on them.
 
 Pairwise and own masks, with drop-outs made good by Shamir shares (Bonawitz et al., CCS 2017), over
 X25519, HKDF-SHA256 and ChaCha20 of the `cryptography` package. The protocol is ours, has been
@@ -10,7 +14,7 @@ Why not Flower's SecAgg+ workflow (flwr 1.41), read before this was written:
 - It runs only on a `LegacyContext` with a legacy Strategy, ClientManager and FitRes; a ServerApp
   with a loop of its own on the Grid cannot call it.
 - Its vehicle-side mod masks the arrays of a FitRes and leaves `num_examples` and metrics beside
-  them in the clear, so the server learns every n_k.
+  them in the clear, in every round and whatever a deployment would rather keep to itself.
 - One factor for a whole vehicle: FedNova's and FedEL's vectors, with other weights in some places,
   would have to be smuggled in as parameters.
 - Masks come from NumPy's Mersenne twister, seeded with 32 bits folded from the key, which is no

@@ -1,0 +1,179 @@
+"""Flower's Grid without its waits: a reply is taken when all of its parts have come.
+
+A vehicle announces a reply, then uploads its parts. `HttpGrid.pull_messages` waits for the parts of
+one reply after the other, for minutes each, and raises what a malformed one makes it raise; one
+vehicle could so hold up a round beyond its deadline, or end the run. Here nothing is waited for:
+what has been announced is remembered, what parts there are are fetched, and a reply that cannot be
+read is an error message, which is the vehicle's own trouble.
+"""
+
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from flwr.app import Error, Message, Metadata
+from flwr.app.message import make_message
+from flwr.common.constant import ErrorCode
+from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest
+from flwr.proto.runtime_pb2 import PullAppMessagesRequest
+from flwr.serverapp import Grid
+from flwr.supercore.constant import SYSTEM_MESSAGE_TYPE
+from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
+from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object_fn_protobuf
+from flwr.supercore.inflatable.inflatable_utils import (
+    ObjectPullError,
+    ObjectUnavailableError,
+    inflate_object_from_contents,
+)
+from flwr.superlink.grid.http_grid import HttpGrid
+
+from fedwatt.deploy.exchange import UNREADABLE
+
+MOST_PARTS: Final = 1000
+"""Parts of a reply; ours have about ten."""
+FORGET_SECONDS: Final = 3600.0
+"""After which an announced reply that nobody asks for any more is forgotten."""
+AT_ONCE: Final = 8
+"""Parts that are fetched at the same time."""
+
+
+@dataclass
+class Announced:
+    """A reply on its way."""
+
+    number: str
+    reply_to: str
+    sender: int
+    """The node that announced it, as Flower knows it from its key."""
+    missing: list[str]
+    since: float
+    parts: dict[str, bytes] = field(default_factory=dict)
+    trouble: str = ""
+    code: int = UNREADABLE
+
+
+class PromptGrid(Grid):
+    """A Grid whose `pull_messages` returns at once with the replies that are complete."""
+
+    def __init__(self, grid: HttpGrid) -> None:
+        self.grid = grid
+        self.announced: dict[str, Announced] = {}
+        """By the number of the message that it replies to."""
+        self.workers = ThreadPoolExecutor(AT_ONCE)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        """Replies that are complete, and errors for those that cannot be read."""
+        asked = list(message_ids)
+        fresh = [number for number in asked if number not in self.announced]
+        if fresh:
+            self._look_for(fresh)
+        waiting = [self.announced[number] for number in asked if number in self.announced]
+        wanted = [(reply, part) for reply in waiting for part in reply.missing]
+        list(self.workers.map(lambda both: self._fetch(*both), wanted))
+        found = []
+        for reply in waiting:
+            reply.missing = [part for part in reply.missing if part not in reply.parts]
+            if reply.trouble or not reply.missing:
+                found.append(self._inflated(reply))
+                del self.announced[reply.reply_to]
+        return found
+
+    def _look_for(self, numbers: list[str]) -> None:
+        """Note which replies have been announced."""
+        told = self.grid._runtime_client.PullMessages(PullAppMessagesRequest(message_ids=numbers))
+        now = time.monotonic()
+        old = [n for n, reply in self.announced.items() if now - reply.since > FORGET_SECONDS]
+        for number in old:
+            del self.announced[number]
+        for proto, tree in zip(told.messages_list, told.message_object_trees, strict=True):
+            reply_to = proto.metadata.reply_to_message_id
+            sender = proto.metadata.src_node_id
+            reply = Announced(proto.metadata.message_id, reply_to, sender, [], now)
+            try:
+                parts = {part.object_id for part in iterate_object_tree(tree)}
+                if len(parts) > MOST_PARTS:
+                    reply.trouble = f"it has {len(parts)} parts"
+                else:
+                    reply.missing = sorted(parts)
+            except RecursionError:
+                reply.trouble = "its parts are nested too deeply"
+            self.announced[reply_to] = reply
+
+    def _fetch(self, reply: Announced, part: str) -> None:
+        """One part of a reply, if it is there by now."""
+        pull = make_pull_object_fn_protobuf(
+            pull_object_protobuf=self.grid._runtime_client.PullObject,
+            node=self.grid.node,
+            run_id=self.grid.run.run_id,
+        )
+        try:
+            reply.parts[part] = pull(part)
+        except ObjectUnavailableError:
+            return
+        except ObjectPullError as error:
+            # The vehicle was cut off in mid-upload: its reply is lost, as one that never came.
+            reply.trouble, reply.code = str(error), ErrorCode.MESSAGE_UNAVAILABLE
+
+    def _inflated(self, reply: Announced) -> Message:
+        """A reply from its parts, or an error in its place."""
+        run = self.grid.run.run_id
+        confirmed = ConfirmMessageReceivedRequest(
+            node=self.grid.node, run_id=run, message_object_id=reply.number
+        )
+        if not reply.trouble:
+            self.grid._runtime_client.ConfirmMessageReceived(confirmed)
+            # What Flower raises on malformed parts has no end, and one vehicle must not end a run.
+            try:
+                message = inflate_object_from_contents(reply.number, reply.parts)
+                if not isinstance(message, Message):
+                    raise TypeError("no message")
+                about = message.metadata
+                if (about.reply_to_message_id, about.src_node_id) != (reply.reply_to, reply.sender):
+                    raise ValueError("it is not the reply that was announced")
+                message.metadata.__dict__["_message_id"] = reply.number
+                return message
+            except Exception as error:
+                reply.trouble = f"{type(error).__name__}: {str(error)[:200]}"
+        of_error = Metadata(
+            run_id=run,
+            message_id="",
+            src_node_id=self.grid.node.node_id,
+            dst_node_id=self.grid.node.node_id,
+            message_type=SYSTEM_MESSAGE_TYPE,
+            group_id="",
+            ttl=0,
+            reply_to_message_id=reply.reply_to,
+            created_at=time.time(),
+        )
+        return make_message(metadata=of_error, error=Error(code=reply.code, reason=reply.trouble))
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """As Flower does."""
+        return self.grid.push_messages(messages)
+
+    def get_nodes(self) -> Iterable[Any]:
+        """As Flower does."""
+        return self.grid.get_nodes()
+
+    def get_node_ids(self) -> Iterable[int]:
+        """As Flower does."""
+        return self.grid.get_node_ids()
+
+    def set_run(self, run: Any) -> None:
+        """As Flower does."""
+        self.grid.set_run(run)
+
+    @property
+    def run(self) -> Any:
+        """As Flower does."""
+        return self.grid.run
+
+    def create_message(self, *args: Any, **kwargs: Any) -> Message:
+        """As Flower does."""
+        return self.grid.create_message(*args, **kwargs)
+
+    def send_and_receive(self, *args: Any, **kwargs: Any) -> Iterable[Message]:
+        """As Flower does."""
+        return self.grid.send_and_receive(*args, **kwargs)

@@ -1,0 +1,184 @@
+"""Replies whose parts do not come, or are nonsense: the deadline holds, and the others count."""
+
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr")
+
+from flwr.app import Message
+from flwr.common.serde import message_to_proto
+from flwr.proto.node_pb2 import Node
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
+
+from fedwatt.deploy.exchange import Exchange
+from fedwatt.deploy.messages import Content, Sizes, sealed
+from fedwatt.deploy.pulling import MOST_PARTS, PromptGrid
+
+SIZES = Sizes(3, 1, "float32")
+REPLY = Content({"round": 0, "windows": 5}, {"delta": np.ones(3, dtype=np.float32)})
+
+
+class Store:
+    """Flower's Grid and its server's store of parts, in memory; every reply is announced once."""
+
+    def __init__(self) -> None:
+        self.node, self.run = Node(node_id=1), SimpleNamespace(run_id=1)
+        self._runtime_client = self
+        self.parts: dict[str, bytes | None] = {}
+        """None: announced and not there yet."""
+        self.replies: dict[str, tuple[Any, Any]] = {}
+        self.confirmed: list[str] = []
+
+    def push_messages(self, messages: list[Message]) -> list[str]:
+        numbers = []
+        for message in messages:
+            message.metadata.__dict__["_message_id"] = f"question-{message.metadata.dst_node_id}"
+            numbers.append(message.metadata.message_id)
+            self.reply(message)
+        return numbers
+
+    def reply(self, question: Message) -> None:
+        node = question.metadata.dst_node_id
+        reply = Message(sealed("train", REPLY, SIZES), reply_to=question)
+        reply.metadata.__dict__["_src_node_id"] = node
+        reply.metadata.__dict__["_message_id"] = reply.object_id
+        for number, part in get_all_nested_objects(reply).items():
+            self.parts.setdefault(number, part.deflate())
+        proto, tree = message_to_proto(reply), get_object_tree(reply)
+        self.replies[question.metadata.message_id] = proto, tree
+
+    def PullMessages(self, request: Any) -> Any:
+        found = [self.replies.pop(n) for n in request.message_ids if n in self.replies]
+        return SimpleNamespace(
+            messages_list=[proto for proto, _ in found],
+            message_object_trees=[tree for _, tree in found],
+        )
+
+    def PullObject(self, request: Any) -> Any:
+        content = self.parts.get(request.object_id)
+        return SimpleNamespace(
+            object_found=request.object_id in self.parts,
+            object_available=content is not None,
+            object_content=content,
+        )
+
+    def ConfirmMessageReceived(self, request: Any) -> None:
+        self.confirmed.append(request.message_object_id)
+
+
+def root(store: Store, node: int) -> str:
+    """The part of a reply that is the vehicle's alone: its message."""
+    return store.replies[f"question-{node}"][1].object_id
+
+
+def ask(store: Store, spoil: Any, seconds: float = 0.2) -> tuple[dict, float]:
+    """Ask vehicles 1, 2 and 3, after `spoil` has met their replies."""
+    exchange = Exchange(PromptGrid(store), poll_seconds=0.01)
+    began = time.monotonic()
+    waiting = exchange.send("train", {node: Content() for node in (1, 2, 3)}, seconds)
+    spoil(store)
+    store.push_messages = lambda messages: list(waiting)
+    answers = exchange.ask("train", {n: Content() for n in (1, 2, 3)}, seconds, sizes=SIZES)
+    return answers, time.monotonic() - began
+
+
+def test_parts_that_never_come_do_not_hold_up_the_others() -> None:
+    answers, took = ask(Store(), lambda store: store.parts.update({root(store, 1): None}))
+    assert {node: answer.rejected for node, answer in answers.items()} == {2: False, 3: False}
+    # Flower alone would have tried 500 times, a second apart. Room for a busy machine.
+    assert took < 10
+
+
+def test_parts_that_come_late_are_waited_for() -> None:
+    store = Store()
+    kept: dict[str, bytes | None] = {}
+
+    def hold(store: Store) -> None:
+        number = root(store, 1)
+        kept[number] = store.parts[number]
+        store.parts[number] = None
+        pull, looks = store.PullObject, []
+
+        def slow(request: Any) -> Any:
+            if request.object_id == number:
+                looks.append(number)
+                if len(looks) == 3:
+                    store.parts.update(kept)
+            return pull(request)
+
+        store.PullObject = slow
+
+    answers, _ = ask(store, hold, seconds=10.0)
+    assert {node: answer.rejected for node, answer in answers.items()} == dict.fromkeys(
+        (1, 2, 3), False
+    )
+    assert len(store.confirmed) == 3
+
+
+SPOILED = {
+    "nonsense": b"nonsense",
+    "no such class": b'{"type": "Popen", "children_ids": [], "body_len": 0}',
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("spoiled", SPOILED)
+def test_parts_that_are_nonsense_are_a_rejected_reply(spoiled: str) -> None:
+    def spoil(store: Store) -> None:
+        store.parts[root(store, 1)] = SPOILED[spoiled]
+
+    answers, _ = ask(Store(), spoil, seconds=10.0)
+    assert {node: answer.rejected for node, answer in answers.items()} == {
+        1: True,
+        2: False,
+        3: False,
+    }
+    assert "cannot be read" in answers[1].trouble
+
+
+def test_parts_that_are_gone_are_a_lost_reply() -> None:
+    answers, took = ask(Store(), lambda store: store.parts.pop(root(store, 1)), seconds=60.0)
+    assert {node: answer.rejected for node, answer in answers.items()} == {2: False, 3: False}
+    assert took < 30  # nobody waits for it any more
+
+
+def test_a_reply_has_few_parts() -> None:
+    def many(store: Store) -> None:
+        tree = store.replies["question-1"][1]
+        for number in range(MOST_PARTS):
+            tree.children.add().object_id = f"part-{number}"
+
+    answers, _ = ask(Store(), many, seconds=10.0)
+    assert "parts" in answers[1].trouble
+    assert not answers[2].rejected
+
+
+def test_a_reply_under_another_vehicles_announcement_is_rejected() -> None:
+    def swap(store: Store) -> None:
+        one, other = store.replies["question-1"], store.replies["question-2"]
+        one[0].metadata.message_id = other[0].metadata.message_id
+        store.replies["question-1"] = one[0], other[1]
+
+    answers, _ = ask(Store(), swap, seconds=10.0)
+    assert answers[1].rejected and not answers[2].rejected
+
+
+def test_whatever_flowers_records_raise_is_the_vehicles_trouble() -> None:
+    class Nasty:
+        metadata = SimpleNamespace(reply_to_message_id="question-1", src_node_id=1)
+
+        def has_error(self) -> bool:
+            return False
+
+        @property
+        def content(self) -> Any:
+            raise KeyError("arrays")
+
+    grid = SimpleNamespace(pull_messages=lambda numbers: [Nasty()])
+    waiting = {"question-1": 1}
+    answers = Exchange(grid).receive("train", waiting, sizes=SIZES)
+    assert answers[1].trouble == "it cannot be read (KeyError)" and not waiting
