@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import ceil
+from time import perf_counter
 from typing import Final
 
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from fedwatt.cores import spread
 from fedwatt.federation.batches import StackedBatches
+from fedwatt.federation.compiled import compiled_round
 from fedwatt.federation.fused import fused_step
 from fedwatt.federation.local import final, is_shaped, move, shaped_gradient, turn
 from fedwatt.methods.rule import LocalRule, Rows, Start, lifted
@@ -70,10 +72,22 @@ def train_blocks(
     watch: Stopwatch,
 ) -> Tensor:
     """Δ_k [P, D] of a stack, as `train_stack` defines it."""
+    deltas = torch.empty_like(start.anchor)
+    task = (start.model, start.loss)
+    in_c = compiled_round(rules, plans, task, start.anchor, rate, batches)
+    if in_c is not None:
+
+        def one(row: int) -> dict[str, float]:
+            begin = perf_counter()
+            deltas[row], moving = in_c(row, steps[row])
+            return {"training": perf_counter() - begin - moving, in_c.cost: moving}
+
+        with watch.divided() as spent:
+            spent += spread(one, range(len(steps)))
+        return deltas
     whole = Block(tuple(rules), tuple(plans), start, start.anchor, rate, batches, steps)
     numbers = start.model.step_numbers(batches.share.shape[-1])
     limit = CACHE_BYTES // (numbers * start.anchor.element_size())
-    deltas = torch.empty_like(start.anchor)
 
     def work(rows: slice) -> dict[str, float]:
         own = Stopwatch()

@@ -22,11 +22,10 @@ static inline float binary_log(float x) {
     return p * f + (float)octave;
 }
 
-/* 2^x to 1e-7 relatively, exactly 1 at 0, for results that are normal numbers. */
+/* 2^x to 1e-7 relatively, exactly 1 at 0, for -126 <= x <= 127. */
 static inline float binary_power(float x) {
-    x = -126.0f > x ? -126.0f : x;
-    x = 127.0f < x ? 127.0f : x;
-    float octave = rintf(x), r = x - octave;
+    /* Adding 1.5 * 2^23 rounds to a whole number and leaves it in the last bits. */
+    const float shifted = x + 12582912.0f, r = x - (shifted - 12582912.0f);
     float p = 1.54614475e-4f;
     p = p * r + 1.33908674e-3f;
     p = p * r + 9.61805667e-3f;
@@ -34,18 +33,18 @@ static inline float binary_power(float x) {
     p = p * r + 2.40226509e-1f;
     p = p * r + 6.93147188e-1f;
     p = p * r + 1.0f;
-    return from_bits(to_bits(p) + (int32_t)octave * 0x800000);
-}
-
-/* x^exponent for x >= 0, which counts as the smallest normal number if it is below it; exactly 1
-   for exponent 0. */
-static inline float power(float x, float exponent) {
-    x = FLT_MIN > x ? FLT_MIN : x;
-    return binary_power(exponent * binary_log(x));
+    return from_bits(to_bits(p) + (int32_t)((uint32_t)to_bits(shifted) << 23));
 }
 
 /* x, or the nearer bound; NaN stays NaN. */
 static inline float within(float x, float low, float high) {
     x = low > x ? low : x;
     return high < x ? high : x;
+}
+
+/* 2^offset x^exponent for x >= 0 (below the smallest normal number: that), clipped between powers of
+   two within -126 and 127; exactly 1 for exponent and offset 0. */
+static inline float clipped_power(float x, float exponent, float offset, float low, float high) {
+    x = FLT_MIN > x ? FLT_MIN : x;
+    return binary_power(within(exponent * binary_log(x) + offset, low, high));
 }

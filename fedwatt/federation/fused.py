@@ -22,8 +22,17 @@ import torch
 from torch import Tensor
 
 from fedwatt.methods.rule import InC, LocalRule, Rows
+from fedwatt.models.model import speaks_c
 
-FLAGS: Final = ("-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC")
+FLAGS: Final = (
+    "-O3",
+    "-march=native",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fopenmp-simd",
+    "-shared",
+    "-fPIC",
+)
 WIDE: Final = "-mprefer-vector-width=512"
 """Twice as fast where it is known; other processors' compilers refuse it."""
 
@@ -32,9 +41,11 @@ PRELUDE: Final = Path(__file__).with_suffix(".c")
 STEP: Final = """
 void {name}(const float *restrict gradients, const float *restrict weights,
             float *restrict result, const float *restrict anchors,
-            const float *restrict numbers, int64_t rows, int64_t columns) {{
+            const float *restrict numbers, const float *const *restrict tensors, int64_t rows,
+            int64_t columns) {{
     for (int64_t row = 0; row < rows; row++) {{
         const float *number = numbers + row * {count};
+#pragma omp simd
         for (int64_t i = row * columns; i < (row + 1) * columns; i++) {{
             float g = gradients[i];
             const float before = result[i], w = {weights}[i], anchor = anchors[i];
@@ -49,8 +60,16 @@ void {name}(const float *restrict gradients, const float *restrict weights,
 class Fused:
     """w_{h+1} of a stack of A vehicles in one pass."""
 
-    def __init__(self, functions: tuple[Any, Any], numbers: Tensor, anchor: Tensor, cost: str):
+    def __init__(
+        self,
+        functions: tuple[Any, Any],
+        numbers: Tensor,
+        tensors: Sequence[Tensor],
+        anchor: Tensor,
+        cost: str,
+    ) -> None:
         self.functions, self.numbers, self.anchor = functions, numbers, anchor
+        self.tensors, self.pointers = tensors, pointers(tensors)
         self.cost = cost
         """What its time is booked under."""
 
@@ -60,62 +79,89 @@ class Fused:
         """As `move`: the result goes to `previous`, or to `weights` where no rule looks back."""
         rows, columns = weights.shape
         result = weights if previous is None else previous
-        tensors = (gradient, weights, result, self.anchor, self.numbers)
-        self.functions[0 if first else 1](*(t.data_ptr() for t in tensors), rows, columns)
+        own = (gradient, weights, result, self.anchor, self.numbers)
+        step = self.functions[0 if first else 1]
+        step(*(tensor.data_ptr() for tensor in own), self.pointers, rows, columns)
 
 
 def fused_step(
     rules: Sequence[LocalRule], plans: Sequence[Rows], rate: float | Tensor, anchor: Tensor
 ) -> Fused | None:
     """The step of these rules at `anchor` [A, D], or None if it has to be left to torch."""
-    if anchor.dtype != torch.float32 or anchor.is_cuda or not all(_speaks_c(r) for r in rules):
+    spoken = in_c(rules, plans, anchor)
+    if spoken is None or not any(said.gradient or said.direction for said in spoken):
         return None
-    spoken = [rule.in_c(plan) for rule, plan in zip(rules, plans, strict=True)]
-    if not any(said.gradient or said.direction for said in spoken):
+    library = compiled(step_source(rules, spoken))
+    if library is None:
         return None
-    source = _source(spoken, looks_back=any(rule.looks_back for rule in rules))
-    functions = _compiled(source)
-    if functions is None:
+    functions = (library.first, library.later)
+    for function in functions:
+        function.argtypes = [ctypes.c_void_p] * 6 + [ctypes.c_int64] * 2
+        function.restype = None
+    numbers = columns_of(spoken, rate, anchor)
+    return Fused(functions, numbers, tensors_of(spoken, anchor), anchor, cost_of(rules))
+
+
+def tensors_of(spoken: Sequence[InC], anchor: Tensor) -> list[Tensor]:
+    """All tensors of the rules, each [A, D] of `anchor`'s type."""
+    tensors = (values for said in spoken for values in said.tensors.values())
+    return [values.to(anchor.dtype).expand_as(anchor).contiguous() for values in tensors]
+
+
+def pointers(tensors: Sequence[Tensor]) -> Any:
+    """Where the tensors are, for C; the tensors themselves must be kept."""
+    return (ctypes.c_void_p * max(1, len(tensors)))(*(tensor.data_ptr() for tensor in tensors))
+
+
+def in_c(rules: Sequence[LocalRule], plans: Sequence[Rows], anchor: Tensor) -> list[InC] | None:
+    """What the rules do to one weight, or None where one of them, or the stack, has no C."""
+    if anchor.dtype != torch.float32 or anchor.is_cuda:
         return None
+    if not all(speaks_c(rule, "gradient", "direction") for rule in rules):
+        return None
+    return [rule.in_c(plan) for rule, plan in zip(rules, plans, strict=True)]
+
+
+def columns_of(spoken: Sequence[InC], rate: float | Tensor, anchor: Tensor) -> Tensor:
+    """The rate and all numbers of the rules, one row for each of `anchor` [A, D]."""
     columns = [rate, *(value for said in spoken for value in said.numbers.values())]
     numbers = anchor.new_empty((len(anchor), len(columns)))
     for place, value in enumerate(columns):
         numbers[:, place] = value.flatten() if isinstance(value, Tensor) else value
+    return numbers
+
+
+def cost_of(rules: Sequence[LocalRule]) -> str:
+    """What the time of a step of these rules is booked under."""
     costs = (rule.step_cost for rule in rules if rule.step_cost != LocalRule.step_cost)
-    return Fused(functions, numbers, anchor, next(costs, LocalRule.step_cost))
+    return next(costs, LocalRule.step_cost)
 
 
-def _speaks_c(rule: LocalRule) -> bool:
-    """Whether the C of a rule is that of its hooks and not of a class that it departs from."""
-    order = type(rule).__mro__
-
-    def place(name: str) -> int:
-        return next(i for i, kind in enumerate(order) if name in vars(kind))
-
-    return place("in_c") <= min(place("gradient"), place("direction"))
-
-
-def _source(spoken: Sequence[InC], *, looks_back: bool) -> str:
+def step_source(rules: Sequence[LocalRule], spoken: Sequence[InC]) -> str:
     """The first step of a round and all later ones in C."""
-    gradients, directions, count = [], [], 1
-    for said in spoken:
-        names = "".join(
-            f"const float {name} = number[{count + i}]; " for i, name in enumerate(said.numbers)
-        )
-        count += len(said.numbers)
-        gradients += [f"{{ {names}{said.gradient} }}"] * bool(said.gradient)
-        directions += [f"{{ {names}{said.direction} }}"] * bool(said.direction)
+    gradients, directions, at_once = [], [], []
+    count, place = 1, 0
+    for rule, said in zip(rules, spoken, strict=True):
+        names = [f"{name} = number[{count + i}]" for i, name in enumerate(said.numbers)]
+        names += [f"{name} = tensors[{place + i}][i]" for i, name in enumerate(said.tensors)]
+        count, place = count + len(said.numbers), place + len(said.tensors)
+        known = "".join(f"const float {name}; " for name in names)
+        gradients += [f"{{ {known}{said.gradient} }}"] * bool(said.gradient)
+        own = [f"{{ {known}{said.direction} }}"] * bool(said.direction)
+        directions += own
+        at_once += [] if rule.looks_back else own
     # Where nobody looks back the weights are changed in place and read from there.
+    looks_back = any(rule.looks_back for rule in rules)
     parts = {"count": count, "weights": "weights" if looks_back else "result"}
     return PRELUDE.read_text() + "".join(
         STEP.format(name=name, statements="\n            ".join(statements), **parts)
-        for name, statements in (("first", gradients), ("later", gradients + directions))
+        for name, statements in (("first", gradients + at_once), ("later", gradients + directions))
     )
 
 
 @cache
-def _compiled(source: str) -> tuple[Any, Any] | None:
-    """The two functions of `source`; None where they cannot be compiled."""
+def compiled(source: str) -> ctypes.CDLL | None:
+    """The functions of `source`; None where they cannot be compiled."""
     compiler, *options = shlex.split(os.environ.get("CC", "cc")) or [""]
     if which(compiler) is None:
         return None
@@ -125,7 +171,7 @@ def _compiled(source: str) -> tuple[Any, Any] | None:
         return None
 
 
-def _loaded(source: str, compiler: Sequence[str]) -> tuple[Any, Any] | None:
+def _loaded(source: str, compiler: Sequence[str]) -> ctypes.CDLL | None:
     with TemporaryDirectory(prefix="fedwatt-") as folder:
         code, library = Path(folder, "step.c"), Path(folder, "step.so")
         code.write_text(source)
@@ -135,8 +181,4 @@ def _loaded(source: str, compiler: Sequence[str]) -> tuple[Any, Any] | None:
                 break
         else:
             return None
-        loaded = ctypes.CDLL(str(library))  # stays loaded when the file is gone
-    for function in (loaded.first, loaded.later):
-        function.argtypes = [ctypes.c_void_p] * 5 + [ctypes.c_int64] * 2
-        function.restype = None
-    return loaded.first, loaded.later
+        return ctypes.CDLL(str(library))  # stays loaded when the file is gone

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fedwatt.errors import SettingError
 from fedwatt.models import GRU, LSTM, MLP, Layout, Loss, Model
-from fedwatt.models.model import Parts, uniform
+from fedwatt.models.model import ModelInC, Parts, speaks_c, uniform
 
 OUTPUT = ("output.weight", "output.bias")
 
@@ -94,6 +94,12 @@ class ElasticModel(Model):
         own = weights[..., :size].contiguous()
         gradient[..., :size] = self.base.gradient(own, windows, labels, share, loss)
         return gradient
+
+    def in_c(self, batch: int, window: int) -> ModelInC | None:
+        """The model's own; its exits come last and are left alone."""
+        if not speaks_c(self.base, "gradient", "represent", "head"):
+            return None
+        return self.base.in_c(batch, window)
 
     def along(
         self, weights: Tensor, directions: Tensor, offsets: Tensor, windows: Tensor

@@ -17,6 +17,7 @@ from functools import cached_property
 from math import gamma, inf
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from fedwatt.errors import SettingError, check
@@ -102,18 +103,23 @@ class Fractional(LocalRule):
         return gradient * self.scale(weights - previous, kappa)
 
     def in_c(self, plan: Rows) -> InC:
-        """The same, with what divides p before the clip and after it as factors."""
+        """The same in powers of two: one less of everything if the clip comes before 2^x."""
         gate = 1 + self.beta_kappa * plan["kappa"][:, None] if "kappa" in plan else 1.0
         inside = gate if self.order == "gate-then-clip" else 1.0
         return InC(
-            direction="g *= after * within(factor * power(fabsf(w - before) + delta, exponent),"
+            direction="g *= after * clipped_power(fabsf(w - before) + delta, exponent, offset,"
             " low, high);",
             numbers={
                 "delta": self.delta,
                 "exponent": 1 - self.alpha,
-                "factor": 1 / (self.normaliser * inside),
-                "low": self.p_min,
-                "high": self.p_max,
+                "offset": -_binary_log(self.normaliser * inside),
+                "low": _binary_log(self.p_min),
+                "high": _binary_log(self.p_max),
                 "after": inside / gate,
             },
         )
+
+
+def _binary_log(x: float | Tensor) -> Tensor:
+    """log2 of a number or column, for x between 2^-126 and 2^127 or else the nearer of them."""
+    return torch.as_tensor(x, dtype=torch.float64).clamp(2.0**-126, 2.0**127).log2()

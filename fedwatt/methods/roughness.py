@@ -39,7 +39,8 @@ def loss_slices(
     weights, directions = weights.double(), directions.double()
     windows, labels = batch.windows.double(), batch.labels.double()
     units = directions / directions.norm(dim=-1, keepdim=True)
-    return loss(model.along(weights, units, offsets, windows), labels).mean(dim=-1)
+    predictions = model.along(weights, units, offsets, windows)
+    return loss(predictions, labels.expand_as(predictions)).mean(dim=-1)
 
 
 def roughness_index(

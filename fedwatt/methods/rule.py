@@ -76,14 +76,17 @@ class InC:
     """What a rule's `gradient` and `direction` do to one weight, as statements of C.
 
     They change `g` and may read `w`, `anchor`, in `direction` also `before` (the weight a step
-    ago), and their numbers by name; all are float. `power` and `within` are in federation/fused.c.
-    A rule's `direction` is left out in the first step of a round, which has no `before`.
+    ago), and their numbers and tensors by name; all are float. federation/fused.c has what else
+    they may use. The `direction` of a rule that looks back is left out in the first step of a
+    round, which has no `before`.
     """
 
     gradient: str = ""
     direction: str = ""
     numbers: Mapping[str, float | Tensor] = field(default_factory=dict)
     """Each a number or, where vehicles differ, [P] or [P, 1]."""
+    tensors: Mapping[str, Tensor] = field(default_factory=dict)
+    """Each [P, D]: a number for every weight."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,8 @@ Two hidden layers with ReLU, as in the paper's section on models; 64 and 32 unit
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from pathlib import Path
+from typing import Final
 
 import numpy as np
 import torch
@@ -14,7 +16,9 @@ from torch import Tensor
 from fedwatt.errors import check
 from fedwatt.models.layout import Layout
 from fedwatt.models.loss import Loss
-from fedwatt.models.model import Fill, Model, Parts, filled, uniform
+from fedwatt.models.model import Fill, Model, ModelInC, Parts, filled, uniform
+
+SOURCE: Final = Path(__file__).with_suffix(".c")
 
 
 @dataclass(frozen=True)
@@ -120,6 +124,11 @@ class MLP(Model):
                     torch.ops.aten.threshold_backward.grad_input(below, x, 0, grad_input=below)
 
         return fill
+
+    def in_c(self, batch: int, window: int) -> ModelInC:
+        """See mlp.c: two blocks of memory for each hidden layer."""
+        sizes = (len(self.hidden), self.window * self.features, *self.hidden)
+        return ModelInC(SOURCE.read_text(), sizes, 2 * batch * sum(self.hidden))
 
     def step_numbers(self, batch: int) -> int:
         """Weights, gradient and the gathered windows; the activations are small beside them."""

@@ -7,6 +7,7 @@ stack of vehicles, and the gradient of the summed losses is each vehicle's own g
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -19,6 +20,19 @@ Parts = Mapping[str, Tensor]
 
 Fill = Callable[[Tensor, Tensor], None]
 """(labels [P, batch], shares [P, batch]) → nothing; writes a gradient where it was told to."""
+
+
+@dataclass(frozen=True)
+class ModelInC:
+    """How a model's gradient is computed in C, for one vehicle in float32."""
+
+    source: str
+    """Defines `model_gradient(weights, windows, labels, shares, batch, sizes, gradient, work,
+    sgemm)`; federation/compiled.c and fused.c have what it may use."""
+    sizes: tuple[int, ...]
+    """The model's own numbers."""
+    work: int
+    """Floats of memory that it needs."""
 
 
 class Model(ABC):
@@ -86,6 +100,14 @@ class Model(ABC):
 
         return fill
 
+    def in_c(self, batch: int, window: int) -> ModelInC | None:
+        """`gradient` in C as well, for `batch` windows of `window` seconds; None: there is none.
+
+        What stands here is used only if neither the gradient nor the prediction is overridden
+        further down.
+        """
+        return None
+
     def step_numbers(self, batch: int) -> int:
         """About how many numbers a vehicle's step works on: weights, gradient, activations.
 
@@ -123,6 +145,16 @@ class Model(ABC):
             for some in torch.split(offsets, 8)
         ]
         return torch.cat(points).view(*directions.shape[:-1], len(offsets), -1)
+
+
+def speaks_c(speaker: object, *hooks: str) -> bool:
+    """Whether a rule's or model's `in_c` is that of its hooks, not of a class it departs from."""
+    order = type(speaker).__mro__
+
+    def place(name: str) -> int:
+        return next(i for i, kind in enumerate(order) if name in vars(kind))
+
+    return place("in_c") <= min(place(hook) for hook in hooks)
 
 
 def filled(

@@ -7,6 +7,7 @@ The gates, their order and their biases are those of torch.nn.GRU and torch.nn.L
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property, partial
+from pathlib import Path
 from typing import ClassVar, Final
 
 import numpy as np
@@ -16,8 +17,10 @@ from torch import Tensor
 from fedwatt.errors import check
 from fedwatt.models.layout import Layout
 from fedwatt.models.loss import Loss
-from fedwatt.models.model import Fill, Model, Parts, filled, uniform
+from fedwatt.models.model import Fill, Model, ModelInC, Parts, filled, uniform
 from fedwatt.models.through_time import Unrolled, UnrolledGRU, UnrolledLSTM
+
+SOURCE: Final = Path(__file__).with_suffix(".c")
 
 POINTS: Final = {"cpu": 4, "cuda": 128}
 """Points of lines that are evaluated side by side: as many as a core's cache holds, or a GPU."""
@@ -30,6 +33,9 @@ class _Recurrent(Model):
 
     gates: ClassVar[int]
     unrolled: ClassVar[type[Unrolled]]
+    name_in_c: ClassVar[str]
+    kept: ClassVar[int]
+    """Blocks [hidden, batch] that recurrent.c keeps of a second."""
 
     def __post_init__(self) -> None:
         check(self, "features", self.features >= 1, "at least 1")
@@ -105,6 +111,14 @@ class _Recurrent(Model):
             predictions[first : first + len(line)] = networks.predict()[: len(line)]
         return predictions.view(*directions.shape[:-1], len(offsets), len(windows))
 
+    def in_c(self, batch: int, window: int) -> ModelInC:
+        """See recurrent.c: z_t and the gates of all seconds, and a few single blocks."""
+        size, rows = self.hidden * batch, self.hidden + self.features + 1
+        seconds = (window + 1) * rows * batch + window * self.kept * size
+        single = 2 * 4 * self.hidden * rows + 7 * size + batch
+        source = f"#define {self.name_in_c}\n{SOURCE.read_text()}"
+        return ModelInC(source, (self.features, self.hidden, window), seconds + single)
+
     def step_numbers(self, batch: int) -> int:
         """Those of one second: what all seconds keep is written once and read once."""
         return 2 * self.layout.size + 12 * self.hidden * batch
@@ -126,6 +140,8 @@ class GRU(_Recurrent):
 
     gates: ClassVar[int] = 3
     unrolled: ClassVar[type[Unrolled]] = UnrolledGRU
+    name_in_c: ClassVar[str] = "GRU"
+    kept: ClassVar[int] = 4
 
     def rest(self, inputs: Tensor) -> tuple[Tensor, ...]:
         """h = 0."""
@@ -148,6 +164,8 @@ class LSTM(_Recurrent):
 
     gates: ClassVar[int] = 4
     unrolled: ClassVar[type[Unrolled]] = UnrolledLSTM
+    name_in_c: ClassVar[str] = "LSTM"
+    kept: ClassVar[int] = 6
 
     def rest(self, inputs: Tensor) -> tuple[Tensor, ...]:
         """h = c = 0."""

@@ -11,8 +11,11 @@ from fedwatt.federation import fused
 from fedwatt.federation.fused import fused_step
 from fedwatt.federation.local import move
 from fedwatt.methods import Fractional, Proximal, RoughnessProximal
+from fedwatt.methods.dynamic import Dynamic
+from fedwatt.methods.elastic import Elastic
 from fedwatt.methods.momentum import Momentum
 from fedwatt.methods.rule import LocalRule, lifted
+from fedwatt.methods.scaffold import ControlVariates
 
 RULES = {
     "pull": [Proximal(mu=0.3)],
@@ -22,12 +25,25 @@ RULES = {
     "gate": [Fractional(beta_kappa=0.5)],
     "clip, then gate": [Fractional(beta_kappa=0.5, order="clip-then-gate")],
     "momentum": [Momentum(rho=0.7)],
-    "all": [Proximal(mu=0.3), RoughnessProximal(), Fractional(), Momentum()],
+    "scaffold": [ControlVariates()],
+    "dynamic": [Dynamic()],
+    "elastic": [Elastic()],
+    "all": [
+        Proximal(mu=0.3),
+        ControlVariates(),
+        RoughnessProximal(),
+        Elastic(),
+        Fractional(),
+        Momentum(),
+    ],
 }
 PLAN = {
     "pull": torch.tensor([0.2, 0.0, 0.7], dtype=torch.float64),
     "kappa": torch.tensor([0.1, 0.9, 0.4], dtype=torch.float64),
     "momentum_rate": torch.full((3,), 0.05, dtype=torch.float64),
+    "correction": torch.linspace(-1, 1, 3 * 501).view(3, 501),
+    "linear": torch.linspace(1, -2, 3 * 501).view(3, 501),
+    "mask": torch.arange(3 * 501).view(3, 501) % 3 == 0,
 }
 
 needs_compiler = pytest.mark.skipif(
@@ -137,11 +153,11 @@ def test_torch_steps_in(monkeypatch) -> None:
     anchor = torch.zeros(2, 3)
     assert fused_step([], [], 0.1, anchor) is None  # nothing to put together
     assert fused_step([Proximal()], [{}], 0.1, anchor.double()) is None
-    fused._compiled.cache_clear()
+    fused.compiled.cache_clear()
     try:
         for compiler in ("no-such-compiler", "false"):
             monkeypatch.setenv("CC", compiler)
             assert fused_step([Proximal()], [{}], 0.1, anchor) is None
-            fused._compiled.cache_clear()
+            fused.compiled.cache_clear()
     finally:
-        fused._compiled.cache_clear()
+        fused.compiled.cache_clear()
