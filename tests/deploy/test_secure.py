@@ -134,7 +134,7 @@ def test_a_sum_of_impossible_weight_makes_no_model(
         if kind == "secure-train" and node == 1 and grid.training == 1:
             record = reply.config_records["values"]
             words = np.frombuffer(record["words"], dtype="<u8").copy()
-            words[0] += np.uint64(added)
+            words[:1] += np.uint64(added)  # an array wraps around without a warning
             record["words"] = words.tobytes()
         return reply
 
