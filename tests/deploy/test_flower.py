@@ -59,6 +59,9 @@ class Machine:
                 words += ["--address", address]
             if words[2] == "vehicle":
                 words += ["--server", address, "--nice", "0"]
+                if "--patience" not in words:
+                    # On a busy machine it takes a server long to know its vehicles again.
+                    words += ["--patience", "600"]
         return [FEDWATT if word == "fedwatt" else word for word in words]
 
     def environment(self) -> dict[str, str]:
@@ -200,6 +203,7 @@ participation = 1.0
 batch = 16
 [deploy]
 vehicles = 3
+enrolment_seconds = 400
 round_seconds = {seconds}
 evaluation_seconds = 5
 [[method]]
