@@ -22,8 +22,7 @@ from fedwatt.methods.rule import Batch
 from fedwatt.models import MLP, Model, get_model
 from fedwatt.models.loss import squared
 
-SENSITIVITY = (
-    # M, m, B_probe, R: the rows of the paper's table
+PAPER_PROBES = (
     (5, 50, 64, 10),
     (5, 100, 128, 10),
     (10, 100, 128, 10),
@@ -33,6 +32,7 @@ SENSITIVITY = (
     (20, 100, 128, 5),
     (10, 100, 128, 1),
 )
+"""(M, m, B_probe, R) of the paper's table of sensitivity."""
 
 
 def drawn(model: Model, *, directions: int, batch: int) -> tuple[Tensor, Tensor, Batch]:
@@ -124,7 +124,7 @@ def bench_components(windows: int, *, repeats: int = 3) -> dict[str, Any]:
     }
     probes = {
         setting[:3]: probing_round(federation, *setting[:3])
-        for setting in dict.fromkeys(setting[:3] for setting in SENSITIVITY)
+        for setting in dict.fromkeys(setting[:3] for setting in PAPER_PROBES)
     }
     ways["all parts"] = probing
     ways |= {f"probe {setting}": way for setting, way in probes.items()}
@@ -149,7 +149,7 @@ def bench_components(windows: int, *, repeats: int = 3) -> dict[str, Any]:
                 / seconds["fedavg"]
                 - 1,
             }
-            for m, points, batch, every in SENSITIVITY
+            for m, points, batch, every in PAPER_PROBES
         ],
     }
 

@@ -31,7 +31,6 @@ from fedwatt.fleet.store import read_vehicle
 from fedwatt.methods import Method
 from fedwatt.methods.rule import Rows
 from fedwatt.metrics import ErrorSums, Stopwatch
-from fedwatt.models import get_model
 from fedwatt.personal import personalise
 from fedwatt.runs.config import MethodChoice, RunConfig, from_toml
 from fedwatt.terrain.climb import with_measured_terrain, with_terrain
@@ -49,15 +48,9 @@ class OnBoard(Federation):
 
     def __init__(self, client: Client, config: RunConfig, choice: MethodChoice) -> None:
         alone = Fleet((client,), config.data, "this vehicle")
-        model = get_model(
-            config.model.name,
-            window=alone.window,
-            features=len(alone.features),
-            hidden=config.model.hidden,
-        )
         super().__init__(
             alone,
-            model,
+            config.model.on(alone),
             training=choice.training(config.training),
             availability=config.availability,
             seeds=config.seeds,

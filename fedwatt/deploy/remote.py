@@ -31,7 +31,6 @@ from fedwatt.federation.work import Call, Work, enough, no_work
 from fedwatt.fleet import Fleet
 from fedwatt.methods import Method
 from fedwatt.metrics import ErrorSums, Stopwatch
-from fedwatt.models import get_model
 from fedwatt.runs.config import MethodChoice, RunConfig
 
 log = logging.getLogger("fedwatt.deploy")
@@ -47,15 +46,9 @@ class RemoteFederation(Federation):
         self, roster: Roster, config: RunConfig, choice: MethodChoice, run: RunState, text: str
     ) -> None:
         fleet = roster.fleet()
-        model = get_model(
-            config.model.name,
-            window=fleet.window,
-            features=len(fleet.features),
-            hidden=config.model.hidden,
-        )
         super().__init__(
             fleet,
-            model,
+            config.model.on(fleet),
             training=choice.training(config.training),
             availability=config.availability,
             seeds=config.seeds,

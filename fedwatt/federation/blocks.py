@@ -71,7 +71,11 @@ def train_blocks(
     steps: Sequence[int],
     watch: Stopwatch,
 ) -> Tensor:
-    """Δ_k [P, D] of a stack, as `train_stack` defines it."""
+    """Δ_k = w_k - w_t of every vehicle, [P, D].
+
+    `steps` holds H_k in descending order; `plans` what each rule worked out in its `begin`; `rate`
+    is η_t, or [P, 1] where it is not the same for all.
+    """
     deltas = torch.empty_like(start.anchor)
     task = (start.model, start.loss)
     in_c = compiled_round(rules, plans, task, start.anchor, rate, batches)

@@ -1,19 +1,18 @@
 /* What the C of models is written in: see compiled.py, which puts the pieces together. */
 #include <time.h>
 
-typedef void sgemm_t(const char *, const char *, const int *, const int *, const int *,
-                     const float *, const float *, const int *, const float *, const int *,
-                     const float *, float *, const int *);
+typedef void sgemm_t(const char *, const char *, const int64_t *, const int64_t *, const int64_t *,
+                     const float *, const float *, const int64_t *, const float *, const int64_t *,
+                     const float *, float *, const int64_t *);
 
 /* C = op(A) op(B) + beta C in rows; op is 'N' or 'T', and the number after a matrix is the length of
-   its rows. BLAS counts by columns, so it is told Cᵀ = op(B)ᵀ op(A)ᵀ. */
+   its rows. BLAS counts by columns, so it is told Cᵀ = op(B)ᵀ op(A)ᵀ. Its numbers have 32 or 64 bits;
+   small ones of 64 read the same as 32 where the low half comes first. */
 static inline void multiply(sgemm_t *sgemm, char op_a, char op_b, int64_t rows, int64_t columns,
                             int64_t inner, const float *a, int64_t of_a, const float *b,
                             int64_t of_b, float beta, float *c, int64_t of_c) {
-    const int m = (int)columns, n = (int)rows, k = (int)inner;
-    const int first = (int)of_b, second = (int)of_a, third = (int)of_c;
     const float one = 1.0f;
-    sgemm(&op_b, &op_a, &m, &n, &k, &one, b, &first, a, &second, &beta, c, &third);
+    sgemm(&op_b, &op_a, &columns, &rows, &inner, &one, b, &of_b, a, &of_a, &beta, c, &of_c);
 }
 
 static inline float sigmoid(float x) {

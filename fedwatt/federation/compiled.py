@@ -12,6 +12,7 @@ import ctypes
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from sys import byteorder
 from typing import Any, Final
 
 import torch
@@ -155,6 +156,8 @@ def compiled_round(
 @cache
 def _sgemm() -> int | None:
     """Where the matrix product of torch's own linear algebra library is; None: not to be found."""
+    if byteorder != "little":
+        return None
     folder = Path(torch.__file__).parent / "lib"
     for name in ("libtorch_cpu.so", "libtorch_cpu.dylib"):
         if (folder / name).exists():

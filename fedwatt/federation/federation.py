@@ -9,7 +9,7 @@ run can be stopped after any round and continued from its state bit for bit.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from math import nan
 from pathlib import Path
 
@@ -20,6 +20,8 @@ from torch import Tensor
 
 from fedwatt.errors import SettingError
 from fedwatt.federation.batches import Draw
+from fedwatt.federation.best import judged
+from fedwatt.federation.device import resolve_device
 from fedwatt.federation.evaluate import (
     error_rows,
     evaluated_vehicles,
@@ -39,8 +41,8 @@ from fedwatt.federation.participation import (
     participants,
 )
 from fedwatt.federation.pool import Pool, Windows, pool_fleet
+from fedwatt.federation.probing import Probes
 from fedwatt.federation.records import (
-    UNEVALUATED,
     UNTRAINED,
     Evaluation,
     History,
@@ -55,7 +57,7 @@ from fedwatt.federation.state import State
 from fedwatt.federation.work import Call, Work, enough, no_work, outcome_columns
 from fedwatt.fleet import Fleet
 from fedwatt.methods import Method, get
-from fedwatt.methods.rule import Batch, Rows, Start
+from fedwatt.methods.rule import Rows, Start
 from fedwatt.methods.schedule import scheduled
 from fedwatt.methods.server import Replies
 from fedwatt.metrics import Stopwatch
@@ -182,7 +184,8 @@ class Federation:
         with watch.section("evaluation"):
             evaluations = self.evaluate(state.weights)
         columns = [UNTRAINED | {"available": int(own.sum())} for own in there]
-        state, rows = self._record(state, columns, dict(enumerate(evaluations)))
+        errors = {run: self._error_columns(own) for run, own in enumerate(evaluations)}
+        state, rows = judged(state, self.seeds, columns, errors, range(runs))
         return state, RoundRecord(rows, [], _seconds(watch))
 
     def resume(self, history: History) -> None:
@@ -247,7 +250,8 @@ class Federation:
             )
             for run, seed in enumerate(self.seeds)
         ]
-        after, rows = self._record(after, columns, evaluations, live)
+        errors = {run: self._error_columns(own) for run, own in evaluations.items()}
+        after, rows = judged(after, self.seeds, columns, errors, live)
         return after, RoundRecord(rows, clients, _seconds(watch))
 
     def clock(self, state: State, run: int) -> float:
@@ -288,6 +292,12 @@ class Federation:
             )
             for run in range(len(weights))
         ]
+
+    def _error_columns(self, evaluation: Evaluation) -> Row:
+        """The columns of an evaluation in the table of rounds."""
+        windows = [self.windows(k) for k in self.evaluated]
+        held_out = [self.fleet.clients[k].held_out for k in self.evaluated]
+        return evaluation_columns(evaluation, windows, held_out)
 
     def vehicle_rows(self, weights: Tensor) -> list[Row]:
         """Test errors of each run's model, `weights` [R, D], by vehicle and stratum."""
@@ -446,21 +456,7 @@ class Federation:
         """The round as the stacked vehicles see it, with their own random draws for probing."""
         model = self.model_for(method)
 
-        def probe_batch(row: int, size: int, purpose: str) -> Batch:
-            call = calls[row]
-            seed, name = self.seeds[call.run], self.fleet.clients[call.vehicle].name
-            count = self.pool.train.count(call.vehicle)
-            rng = generator(seed, purpose, state.round, name)
-            chosen = rng.choice(count, size=min(size, count), replace=False)
-            index = torch.from_numpy(chosen + self.pool.train.offsets[call.vehicle])
-            index = index.to(self.device)
-            windows = self.pool.gather(self.pool.train.starts[index])
-            return Batch(windows, self.pool.train.labels[index])
-
-        def probe_directions(row: int, count: int) -> Tensor:
-            seed = self.seeds[calls[row].run]
-            return drawn_directions(seed, state.round, count, model.layout.size, self.device)
-
+        probes = Probes(self.pool, self.fleet, self.seeds, state.round, calls, model)
         runs = [call.run for call in calls]
         anchor = state.weights[runs]
         sent = self._broadcast(method, state)
@@ -476,8 +472,8 @@ class Federation:
             speed=self._float64([self._speed(call.run, call.vehicle) for call in calls]),
             model=model,
             loss=self.loss,
-            probe_batch=probe_batch,
-            probe_directions=probe_directions,
+            probe_batch=probes.batch,
+            probe_directions=probes.directions,
             fastest=max(self.availability.speeds),
         )
 
@@ -521,73 +517,6 @@ class Federation:
             diverged=diverged,
             available=torch.from_numpy(np.stack(self._next_available(state))),
         )
-
-    def _record(
-        self,
-        state: State,
-        training: Sequence[Row],
-        evaluations: dict[int, Evaluation],
-        runs: Sequence[int] | None = None,
-    ) -> tuple[State, list[Row]]:
-        """Keep the best models so far and write a row for each run (of `runs`)."""
-        windows = [self.windows(k) for k in self.evaluated]
-        held_out = [self.fleet.clients[k].held_out for k in self.evaluated]
-        diverged = state.diverged.clone()
-        best_weights, best_round = state.best_weights.clone(), state.best_round.clone()
-        best_validation, best_test = state.best_validation.clone(), state.best_test.clone()
-        rows = []
-        for run in range(len(self.seeds)) if runs is None else runs:
-            errors = UNEVALUATED
-            if run in evaluations:
-                errors = evaluation_columns(evaluations[run], windows, held_out)
-                score = errors["validation_rmse"]
-                if not np.isfinite(score):
-                    diverged[run] = state.round
-                elif score < best_validation[run]:
-                    best_validation[run], best_test[run] = score, errors["test_rmse"]
-                    best_weights[run], best_round[run] = state.weights[run], state.round
-            rows.append(
-                {
-                    "seed": self.seeds[run],
-                    "round": state.round,
-                    **training[run],
-                    **errors,
-                    "best_round": int(best_round[run]),
-                    "best_validation_rmse": float(best_validation[run]),
-                    "best_test_rmse": float(best_test[run]),
-                    "diverged": bool(diverged[run]),
-                }
-            )
-        state = replace(
-            state,
-            diverged=diverged,
-            best_weights=best_weights,
-            best_round=best_round,
-            best_validation=best_validation,
-            best_test=best_test,
-        )
-        return state, rows
-
-
-@lru_cache(maxsize=8)
-def drawn_directions(seed: int, round: int, count: int, size: int, device: torch.device) -> Tensor:
-    """Standard normal directions [count, size] of a round, float64; not to be written to.
-
-    They are common to all vehicles and methods, so those that train side by side share the draw.
-    """
-    normal = generator(seed, "probe directions", round).standard_normal((count, size))
-    return torch.from_numpy(normal).to(device)
-
-
-def resolve_device(name: str) -> torch.device:
-    """The device called `name`; "auto" is a GPU where there is one."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if name not in ("cpu", "cuda"):
-        raise SettingError(f"device must be 'auto', 'cpu' or 'cuda', got '{name}'.")
-    if name == "cuda" and not torch.cuda.is_available():
-        raise SettingError("device 'cuda' was asked for, but PyTorch sees no GPU. Use 'cpu'.")
-    return torch.device(name)
 
 
 def _like(value: Tensor, weights: Tensor) -> Tensor:

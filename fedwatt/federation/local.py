@@ -1,8 +1,8 @@
-"""The local work of one round, for a whole stack of vehicles at once.
+"""One step of a stack of vehicles, and what comes before the first and after the last.
 
 Vehicles are sorted by their number of steps, so those still at work are always the first rows of
-the stack: a finished vehicle drops out, and nobody does work that is not its own. On a GPU the same
-steps are recorded and replayed: see `recorded`.
+the stack: a finished vehicle drops out, and nobody does work that is not its own. `blocks` takes
+the steps on a processor, `recorded` on a GPU.
 """
 
 from collections.abc import Sequence
@@ -12,45 +12,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from fedwatt.federation.batches import StackedBatches
-from fedwatt.methods.rule import LocalRule, Rows, Start, lifted
+from fedwatt.methods.rule import LocalRule, Rows, Start
 from fedwatt.metrics import Stopwatch
 from fedwatt.models import Loss, Model
 from fedwatt.models.model import Parts
-
-
-def train_stack(
-    rules: Sequence[LocalRule],
-    plans: Sequence[Rows],
-    start: Start,
-    rate: float | Tensor,
-    batches: StackedBatches,
-    steps: Sequence[int],
-    watch: Stopwatch,
-) -> Tensor:
-    """Δ_k = w_k - w_t of every vehicle, [P, D].
-
-    `steps` holds H_k in descending order; `plans` what each rule worked out in its `begin`; `rate`
-    is η_t, or [P, 1] where it is not the same for all.
-    """
-    weights = start.anchor.clone()
-    previous = weights.clone() if any(rule.looks_back for rule in rules) else None
-    active = len(steps)
-    for step in range(steps[0]):
-        while steps[active - 1] <= step:
-            active -= 1
-        here, before = turn(weights, previous, step)
-        here, anchor = here[:active], start.anchor[:active]
-        own = [first_rows(plan, active) for plan in plans]
-        if isinstance(rate, Tensor):
-            rules = [narrowed(rule, active) for rule in rules]
-        rates = rate[:active] if isinstance(rate, Tensor) else rate
-        task, batch = (start.model, start.loss), batches.at(step, active)
-        shaped = is_shaped(rules, own)
-        gradient = step_gradient(rules, own, task, here, anchor, batch, shaped=shaped)
-        before = before[:active] if before is not None else None
-        move(rules, own, gradient, here, before, anchor, rates, first=step == 0, watch=watch)
-    return final(weights, previous, steps) - start.anchor
 
 
 def turn(weights: Tensor, previous: Tensor | None, step: int) -> tuple[Tensor, Tensor | None]:
@@ -71,12 +36,6 @@ def final(weights: Tensor, previous: Tensor | None, steps: Sequence[int]) -> Ten
 def first_rows(rows: Rows, active: int) -> Rows:
     """Views of the first `active` rows of all entries."""
     return {name: values[:active] for name, values in rows.items()}
-
-
-def narrowed(rule: LocalRule, active: int) -> LocalRule:
-    """The rule for the first `active` rows, where some of its numbers are columns [P, 1]."""
-    columns = {name: value for name, value in vars(rule).items() if isinstance(value, Tensor)}
-    return lifted(rule, first_rows(columns, active))
 
 
 def is_shaped(rules: Sequence[LocalRule], plans: Sequence[Rows]) -> bool:

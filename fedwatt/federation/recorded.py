@@ -48,7 +48,7 @@ def train_recorded(
     batches: StackedBatches,
     steps: Sequence[int],
 ) -> Tensor:
-    """Δ_k [P, D] of a stack on a GPU, as `train_stack` defines it."""
+    """Δ_k [P, D] of a stack on a GPU, as `train_blocks` has it on a processor."""
     kept = _recordings.setdefault(batches.pool, OrderedDict())
     key = recording_key(rules, plans, start, batches)
     recording = kept.pop(key, None)

@@ -107,7 +107,7 @@ def train(
     steps: Sequence[int],
     watch: Stopwatch,
 ) -> Tensor:
-    """`train_stack` wherever the stack is; on a GPU the time of all steps is booked as training."""
+    """Δ_k [P, D], wherever the stack is; on a GPU the time of all steps is booked as training."""
     if start.anchor.is_cuda:
         return train_recorded(rules, plans, start, rate, batches, steps)
     return train_blocks(rules, plans, start, rate, batches, steps, watch)

@@ -24,8 +24,9 @@ import tomli_w
 
 from fedwatt.errors import SettingError, check, unknown
 from fedwatt.federation import Asynchronous, Availability, Training
-from fedwatt.fleet import DataSettings
+from fedwatt.fleet import DataSettings, Fleet
 from fedwatt.methods import Method, get
+from fedwatt.models import Model, get_model
 from fedwatt.personal import Personal
 from fedwatt.privacy.secure_settings import SecureSettings
 from fedwatt.runs.deployment import Deployment
@@ -55,6 +56,12 @@ class ModelChoice:
     name: str = "mlp"
     hidden: tuple[int, ...] = ()
     """Widths; empty: 64-32 for the MLP, 32 for GRU and LSTM."""
+
+    def on(self, fleet: Fleet) -> Model:
+        """The network for the windows of a fleet."""
+        return get_model(
+            self.name, window=fleet.window, features=len(fleet.features), hidden=self.hidden
+        )
 
 
 @dataclass(frozen=True)

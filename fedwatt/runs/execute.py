@@ -12,7 +12,6 @@ from fedwatt.errors import RunError
 from fedwatt.federation import Buffered, Federation, History, RoundRecord, State
 from fedwatt.federation.records import Row
 from fedwatt.fleet import Fleet
-from fedwatt.models import get_model
 from fedwatt.personal import personalise
 from fedwatt.privacy import Budget, budget, terrain_budget
 from fedwatt.runs.checkpoint import Origin, load_checkpoint, memory_folder, save_checkpoint
@@ -160,12 +159,7 @@ def federation_for(
     config: RunConfig, choice: MethodChoice, fleet: Fleet, scratch: Path | None = None
 ) -> Federation:
     """The federation in which a method of the run trains; `scratch` as in `Federation`."""
-    model = get_model(
-        config.model.name,
-        window=fleet.window,
-        features=len(fleet.features),
-        hidden=config.model.hidden,
-    )
+    model = config.model.on(fleet)
     terms: dict[str, Any] = {
         "training": choice.training(config.training),
         "availability": config.availability,

@@ -10,9 +10,9 @@ from fedwatt.federation import Federation, Training, blocks, stack
 from fedwatt.federation.blocks import cut, train_blocks
 from fedwatt.federation.compiled import Compiled
 from fedwatt.federation.fused import Fused, fused_step
-from fedwatt.federation.local import train_stack
 from fedwatt.methods import METHODS, Proximal, get
 from fedwatt.models import GRU, LSTM, MLP, Model
+from tests.federation.plain_stack import train_stack
 from tests.federation.toys import random_fleet
 
 SMALL = MLP(4, 8, (6, 5))

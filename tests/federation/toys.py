@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from fedwatt.federation.batches import Draw, stack_batches
-from fedwatt.federation.local import accumulation, begin_round, finish_round, train_stack
+from fedwatt.federation.local import accumulation, begin_round, finish_round
 from fedwatt.federation.pool import pool_fleet
+from fedwatt.federation.stack import train
 from fedwatt.fleet import Client, DataSettings, Fleet
 from fedwatt.methods import Method
 from fedwatt.methods.rule import Start
@@ -135,7 +136,7 @@ def toy_rounds(
         draws = [Draw(0, t, f"car-{k}", windows=2 * k + 1, end=STEPS[k], batch=3) for k in rows]
         batches = stack_batches(pool, pool.train, rows, draws)
         steps = [STEPS[k] for k in rows]
-        deltas = train_stack(method.local, plans, start, start.rate, batches, steps, Stopwatch())
+        deltas = train(method.local, plans, start, start.rate, batches, steps, Stopwatch())
         own, uploads = finish_round(method.local, own, plans, start, deltas)
         if method.server.normalises:
             uploads["accumulation"] = accumulation(method.local, plans, start)

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from fedwatt.errors import RunError
-from fedwatt.federation.federation import resolve_device
+from fedwatt.federation.device import resolve_device
 from fedwatt.federation.participation import participants
 from fedwatt.fleet import Fleet
 from fedwatt.studies.reproduction.cell import Cell, data_settings, key_of, run_config, trips_of

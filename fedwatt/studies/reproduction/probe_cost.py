@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from fedwatt.bench.probe import PAPER_PROBES
 from fedwatt.methods import RoughnessProximal
 from fedwatt.report.style import name_of
 from fedwatt.report.table import Cell as Entry
@@ -25,17 +26,6 @@ from fedwatt.studies.reproduction.record import Record
 from fedwatt.studies.reproduction.show import MISSING, facts_line, printed_text
 from fedwatt.studies.reproduction.study import Block, Setting, Shown, Study, View
 
-PROBES = (
-    (5, 50, 64, 10),
-    (5, 100, 128, 10),
-    (10, 100, 128, 10),
-    (10, 100, 128, 5),
-    (10, 200, 128, 5),
-    (10, 100, 256, 5),
-    (20, 100, 128, 5),
-    (10, 100, 128, 1),
-)
-"""(M, m, B_probe, R_probe) of the paper's sensitivity table."""
 SMALL: dict[str, Any] = {"vehicles": 3, "participation": 1.0}
 """Three vehicles that take part in every round, so that a probe comes every R_probe rounds."""
 
@@ -141,7 +131,7 @@ def sensitivity_cells(setting: Setting) -> list[Cell]:
     made = []
     for _, dataset in setting.few_places:
         made += [reference_cell(setting, dataset)]
-        made += [sensitivity_cell(setting, dataset, probe) for probe in PROBES]
+        made += [sensitivity_cell(setting, dataset, probe) for probe in PAPER_PROBES]
     return made
 
 
@@ -149,11 +139,13 @@ def show_sensitivity(view: View) -> Shown:
     """Overhead of each probe."""
     blocks = []
     for place, dataset in view.setting.few_places:
-        records = [view.get(sensitivity_cell(view.setting, dataset, probe)) for probe in PROBES]
+        records = [
+            view.get(sensitivity_cell(view.setting, dataset, probe)) for probe in PAPER_PROBES
+        ]
         reference = view.get(reference_cell(view.setting, dataset))
         base = client_side(reference)
         rows: list[tuple[Entry, ...]] = []
-        for (m_, points, batch, every), record in zip(PROBES, records, strict=True):
+        for (m_, points, batch, every), record in zip(PAPER_PROBES, records, strict=True):
             key = f"M={m_} m={points} B={batch} R={every}"
             overhead = 100 * (client_side(record) / base - 1)
             theirs = printed("probe-sensitivity").entry(key, f"{place} overhead")

@@ -1,0 +1,56 @@
+"""The best model so far, by validation error, and the row that a round leaves in the records."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from math import isfinite
+
+from fedwatt.federation.records import UNEVALUATED, Row
+from fedwatt.federation.state import State
+
+
+def judged(
+    state: State,
+    seeds: Sequence[int],
+    training: Sequence[Row],
+    errors: Mapping[int, Row],
+    runs: Iterable[int],
+) -> tuple[State, list[Row]]:
+    """Keep the best models so far and write a row for each of `runs`.
+
+    `training` has the columns of every run's training, `errors` those of its evaluation, where it
+    was evaluated. A run whose error is not finite has diverged.
+    """
+    diverged = state.diverged.clone()
+    best_weights, best_round = state.best_weights.clone(), state.best_round.clone()
+    best_validation, best_test = state.best_validation.clone(), state.best_test.clone()
+    rows = []
+    for run in runs:
+        own = errors.get(run, UNEVALUATED)
+        if run in errors:
+            score = own["validation_rmse"]
+            if not isfinite(score):
+                diverged[run] = state.round
+            elif score < best_validation[run]:
+                best_validation[run], best_test[run] = score, own["test_rmse"]
+                best_weights[run], best_round[run] = state.weights[run], state.round
+        rows.append(
+            {
+                "seed": seeds[run],
+                "round": state.round,
+                **training[run],
+                **own,
+                "best_round": int(best_round[run]),
+                "best_validation_rmse": float(best_validation[run]),
+                "best_test_rmse": float(best_test[run]),
+                "diverged": bool(diverged[run]),
+            }
+        )
+    after = replace(
+        state,
+        diverged=diverged,
+        best_weights=best_weights,
+        best_round=best_round,
+        best_validation=best_validation,
+        best_test=best_test,
+    )
+    return after, rows
