@@ -257,6 +257,19 @@ def test_reductions_are_checked_down_to_fedavg(tmp_path) -> None:
     assert "α = 1 and λ = 0 is FedAvg: largest" in " ".join(other.sentences)
 
 
+def test_on_a_gpu_a_reduction_may_end_within_one_percent(tmp_path) -> None:
+    settings = ({"alpha": 1.0}, {"lam": 0.0}, {"alpha": 1.0, "lam": 0.0})
+    cells = [*main_cells(VED), *(variant("ved", own) for own in settings)]
+
+    def judged(folder: str, device: str, fedavg: float) -> str:
+        lab = lab_of(tmp_path / folder, cells, {"fedavg": fedavg}, device=device)
+        return verdict(lab, "C4").outcome
+
+    assert judged("a", "NVIDIA H200", 50.4) == SUPPORTED  # 0.4 of 50 Wh in every seed
+    assert judged("b", "NVIDIA H200", 50.6) == NOT_SUPPORTED
+    assert judged("c", "cpu", 50.4) == NOT_SUPPORTED
+
+
 def test_graceful_degradation_is_that_of_its_own_error(tmp_path) -> None:
     fleet = "ved-electrified"
     setting = replace(VED, methods=("fo-ri-fedavg",))

@@ -8,11 +8,11 @@ from typing import Final
 
 import numpy as np
 
+from fedwatt.files import write_text
 from fedwatt.methods import Fractional
 from fedwatt.report.style import name_of
 from fedwatt.report.svg import to_svg
 from fedwatt.report.table import shown
-from fedwatt.runs.files import write_text
 from fedwatt.studies.reproduction.ablations import variant
 from fedwatt.studies.reproduction.catalogue import STUDIES
 from fedwatt.studies.reproduction.cell import data_settings

@@ -7,10 +7,10 @@ from typing import Any
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
+from fedwatt.files import write_text
 from fedwatt.report.style import LOOKS, PARTS, looks, name_of
 from fedwatt.report.svg import inline, to_svg
 from fedwatt.report.write import VARIABLES
-from fedwatt.runs.files import write_text
 from fedwatt.studies.paper import printed
 from fedwatt.studies.reproduction.cell import Cell
 from fedwatt.studies.reproduction.claims import verdicts

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from fedwatt.errors import RunError
-from fedwatt.runs.files import write_atomically, write_text
+from fedwatt.files import write_atomically, write_text
 from fedwatt.studies.reproduction.cell import Cell
 
 Columns = Mapping[str, NDArray[Any]]
@@ -168,7 +168,7 @@ def write_records(
         )
 
         def write(path: Path, table: pa.Table = merged) -> None:
-            pq.write_table(table, path, compression="zstd", compression_level=15)
+            _write_small(path, table)
 
         write_atomically(folder / f"{name}.parquet", write)
     write_text(folder / "cells.json", json.dumps(about, indent=1, ensure_ascii=False) + "\n")
@@ -233,6 +233,19 @@ def _keyed(key: str, table: pa.Table) -> pa.Table:
     ]
     keys = pa.array([key] * len(table), pa.string()).dictionary_encode()
     return table.cast(pa.schema(small)).append_column("key", keys)
+
+
+def _write_small(path: Path, table: pa.Table) -> None:
+    """Numbers split into their bytes, whose exponents then compress; a third less than without."""
+    numbers = [f.name for f in table.schema if f.type == pa.float32()]
+    pq.write_table(
+        table,
+        path,
+        compression="zstd",
+        compression_level=19,
+        use_dictionary=[name for name in table.column_names if name not in numbers],
+        column_encoding=dict.fromkeys(numbers, "BYTE_STREAM_SPLIT"),
+    )
 
 
 def all_keys(folder: Path) -> Iterable[str]:
