@@ -143,8 +143,6 @@ NETWORKS = {
     "base and summary features": Network(features="base, summary, terrain"),
     "narrower, 32-16": Network(hidden=(32, 16)),
     "nodes 60 m apart": Network(terrain={"cell_m": 60.0}),
-    # The three that brought most, together.
-    "physics features, wider, stride 1": Network("physics, terrain", hidden=(128, 64), stride=1),
 }
 
 

@@ -25,6 +25,7 @@ from fedwatt.terrain.climb import with_terrain
 from fedwatt.terrain.field import Field
 from fedwatt.terrain.grid import Grid
 
+from .bare import ON_BOARD
 from .toys import a_vehicle, hold_of, raw_trip, trained
 
 LATITUDE, LONGITUDE = 42.28, -83.74
@@ -296,15 +297,7 @@ def test_a_snapshot_keeps_the_ground_driven_over(hilly):
 
 
 PROGRAM = """
-import sys
 from pathlib import Path
-class Refuse:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in BLOCKED:
-            raise ImportError(f"{name} is not on board")
-BLOCKED = {"torch", "polars", "pyarrow", "scipy", "matplotlib", "jinja2", "safetensors", "onnx",
-           "typer", "rich", "tomli_w", "pandas"}
-sys.meta_path.insert(0, Refuse())
 def memory_mb(what):
     return int(Path("/proc/self/status").read_text().partition(what + ":")[2].split()[0]) / 1024
 from fedwatt.edge.predictor import EnergyPredictor
@@ -327,7 +320,7 @@ def test_the_vehicles_process_is_small_and_does_not_grow(which, request):
     """The benchmark drives a whole day; `tracemalloc` counts bytes in test_predictor."""
     file = request.getfixturevalue(which).path
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(file)], capture_output=True, text=True
+        [sys.executable, "-c", ON_BOARD + PROGRAM, str(file)], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     made, peak_mb, grown_mb = map(float, done.stdout.split())

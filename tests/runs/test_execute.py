@@ -2,10 +2,7 @@
 
 import os
 import shutil
-import signal
 import subprocess
-import sys
-import textwrap
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -17,6 +14,7 @@ from fedwatt.fleet import Fleet, synthetic_vehicles
 from fedwatt.fleet.store import write_fleet
 from fedwatt.runs import execute, from_toml
 from fedwatt.runs.tables import read_table
+from tests.runs.killing import kill_after
 
 CONFIG = """
 seeds = [1, 2]
@@ -125,18 +123,7 @@ KILLED = """
 @pytest.mark.parametrize("lines", [2, 9])
 def test_a_killed_run_continues_bit_for_bit(whole: Path, tmp_path: Path, lines: int) -> None:
     out = tmp_path / "run"
-    process = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(KILLED), str(out)],
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=Path(__file__).parents[2],
-    )
-    assert process.stdout is not None
-    for _ in range(lines):
-        assert process.stdout.readline()
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
-    process.stdout.close()
+    kill_after(lines, KILLED, str(out))
     execute(from_toml(CONFIG), out, Silent(), resume=True)
     assert results(out) == results(whole)
 

@@ -1,9 +1,5 @@
 """Runs whose vehicles remember on disk: stopped, killed and continued bit for bit."""
 
-import signal
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -11,6 +7,7 @@ import pytest
 from fedwatt.errors import RunError
 from fedwatt.federation import memory
 from fedwatt.runs import execute, from_toml
+from tests.runs.killing import kill_after
 from tests.runs.test_execute import CONFIG as PLAIN
 from tests.runs.test_execute import Silent, results
 
@@ -65,18 +62,7 @@ KILLED = """
 @pytest.mark.parametrize(("lines", "every"), [(2, 0.0), (9, 0.0), (4, 0.03), (11, 0.03)])
 def test_a_killed_run_continues_bit_for_bit(whole, tmp_path: Path, lines: int, every) -> None:
     out = tmp_path / "run"
-    process = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(KILLED), str(out), str(every)],
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=Path(__file__).parents[2],
-    )
-    assert process.stdout is not None
-    for _ in range(lines):
-        assert process.stdout.readline()
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
-    process.stdout.close()
+    kill_after(lines, KILLED, str(out), str(every))
     execute(from_toml(CONFIG), out, Silent(), resume=True)
     assert results(out) == results(whole)
 
