@@ -6,14 +6,8 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from fedwatt.cli.configure import Ray
 from fedwatt.cli.console import console, errors
-from fedwatt.cli.reproduction_view import progress_for
-from fedwatt.studies.paper import printed
-from fedwatt.studies.reproduction import STUDIES, Lab, scale_of, select
-from fedwatt.studies.reproduction.data import find_sources, usual_folder
-from fedwatt.studies.reproduction.page import write_page
-from fedwatt.studies.reproduction.plan import plan_table
-from fedwatt.studies.reproduction.study import METHODS, setting_for
 
 
 def reproduce(
@@ -47,6 +41,7 @@ def reproduce(
         Path | None,
         typer.Option(help="Folder of compact records: taken up at the start, written at the end."),
     ] = None,
+    ray: Ray = None,
     plan: Annotated[
         bool, typer.Option("--plan", help="Show cells and local steps; train nothing.")
     ] = False,
@@ -56,6 +51,13 @@ def reproduce(
 
     What has run is kept in --out: the same command continues where it was stopped.
     """
+    from fedwatt.cli.reproduction_view import progress_for
+    from fedwatt.studies.reproduction import Lab, scale_of, select
+    from fedwatt.studies.reproduction.data import find_sources, usual_folder
+    from fedwatt.studies.reproduction.page import write_page
+    from fedwatt.studies.reproduction.plan import plan_table
+    from fedwatt.studies.reproduction.study import METHODS, setting_for
+
     if list_:
         console.print(_listed())
         return
@@ -65,7 +67,7 @@ def reproduce(
     sources = find_sources(folders)
     size = scale_of(scale)
     setting = setting_for(size, sources, dataset or (), method or METHODS)
-    lab = Lab(size, out / size.name, sources, device, records)
+    lab = Lab(size, out / size.name, sources, device, records, ray)
     if plan:
         console.print(plan_table(lab, setting, chosen))
         return
@@ -83,6 +85,9 @@ def reproduce(
 
 
 def _listed() -> Table:
+    from fedwatt.studies.paper import printed
+    from fedwatt.studies.reproduction import STUDIES
+
     table = Table(title="Studies, in the order of the paper")
     for name in ("Study", "What it shows", "Beside", "Claims"):
         table.add_column(name, overflow="fold")

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fedwatt.errors import FedwattError, RunError, SettingError
-from fedwatt.runs.files import flush, writing
+from fedwatt.files import flush, writing
 
 Cell = TypeVar("Cell")
 Work = Callable[[Cell, Any, Path], None]

@@ -21,12 +21,12 @@ import torch
 from fedwatt.errors import RunError, SettingError
 from fedwatt.federation import History, RoundRecord, State
 from fedwatt.federation.records import Row
+from fedwatt.files import write_text
 from fedwatt.fleet import Fleet
 from fedwatt.runs.checkpoint import Origin, load_checkpoint, save_checkpoint
 from fedwatt.runs.config import MethodChoice, RunConfig, from_toml, to_toml
 from fedwatt.runs.environment import describe_environment
 from fedwatt.runs.execute import budget_for, federation_for, run_hash, train_method
-from fedwatt.runs.files import write_text
 from fedwatt.runs.hills import learned_for
 from fedwatt.runs.source import open_fleet
 from fedwatt.studies.grid import OnDone, run_cells

@@ -22,12 +22,12 @@ import numpy as np
 from fedwatt.errors import RunError, SettingError
 from fedwatt.federation import History
 from fedwatt.federation.together import train_side_by_side
+from fedwatt.files import write_text
 from fedwatt.fleet import Fleet
 from fedwatt.randomness import generator
 from fedwatt.report.table import Column, Table
 from fedwatt.runs.config import MethodChoice, RunConfig, choose, from_toml, to_toml
 from fedwatt.runs.execute import federation_for, refuse_other_run
-from fedwatt.runs.files import write_text
 from fedwatt.runs.source import open_fleet
 from fedwatt.studies.grid import connected, fingerprint, run_cells
 from fedwatt.studies.ranges import Range, ranges_of

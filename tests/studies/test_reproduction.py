@@ -135,10 +135,13 @@ def test_paired_differences_and_their_correction() -> None:
     same = paired({1: 2.0, 2: 3.0}, {1: 2.0, 2: 3.0})
     assert (same.difference.mean, same.p) == (0.0, 1.0)
     assert isnan(paired({1: 2.0}, {1: 1.0}).p)
-    # t = 1/(1/√2) = √2 with one degree of freedom: p = 1 - (2/π)·atan(√2)
-    p = paired({1: 2.0, 2: 1.0 + 1.0}, {1: 2.0, 2: 0.0}).p
-    assert p == pytest.approx(1 - 2 / np.pi * np.arctan(1.0), abs=1e-9)
-    assert holm([0.5, float("nan"), 0.02]) == [0.5, pytest.approx(float("nan"), nan_ok=True), 0.04]
+    # Differences 0 and 2: t = 1/(√2/√2) = 1 with one degree of freedom, p = 1 - (2/π)·atan(1)
+    p = paired({1: 2.0, 2: 2.0}, {1: 2.0, 2: 0.0}).p
+    assert p == pytest.approx(0.5, abs=1e-9)
+    # Equal differences have no spread; three equal signs come by chance in one case of four.
+    assert paired({1: 20, 2: 25, 3: 20}, {1: 25, 2: 30, 3: 25}).p == 0.25
+    corrected = holm([0.5, float("nan"), 0.02])
+    assert corrected == [1.0, pytest.approx(float("nan"), nan_ok=True), 0.06]
 
 
 @pytest.fixture(scope="module")
@@ -171,6 +174,16 @@ def test_one_vehicle_alone_is_a_federation_of_one(tmp_path) -> None:
     lab.run([alone, replace(alone, work="federated")], Counting())
     own, federated = lab.get(alone), lab.get(replace(alone, work="federated"))
     assert own.final("test_rmse") == federated.final("test_rmse")
+
+
+@pytest.mark.parametrize("work", ["local", "pooled", "federated"])
+def test_a_control_that_diverges_is_told_as_diverged(tmp_path, work: str) -> None:
+    wild = Cell(dataset="synthetic", method="fedavg", vehicles=2, participation=1.0, work=work)
+    wild = wild.with_settings({"rate": 1e4})
+    lab = Lab(TINY, tmp_path, device="cpu")
+    lab.run([wild], Counting())
+    assert set(lab.get(wild).diverged) == set(TINY.seeds)
+    assert lab.get(wild).final("test_rmse") == {}
 
 
 def cells_of_a_run() -> list[Cell]:

@@ -25,10 +25,12 @@ from fedwatt.studies.reproduction.judges import (
     NOT_TESTABLE,
     SUPPORTED,
     convergence,
+    jitter,
     steadiness,
 )
 from fedwatt.studies.reproduction.main_results import main_cells, plain, tuned
 from fedwatt.studies.reproduction.markdown import write_markdown
+from fedwatt.studies.reproduction.mechanism import early_values
 from fedwatt.studies.reproduction.page import LabView
 from fedwatt.studies.reproduction.paired import paired
 from fedwatt.studies.reproduction.partial import done, only_run
@@ -46,11 +48,11 @@ PATH = {100: 2.0, 200: 1.5, 300: 1.0}
 
 
 def made(cell: Cell, level: float = 50.0, diverged: dict[int, int] | None = None, **more) -> Record:
-    """A record whose seeds 1, 2, 3 end 0, 0.1 and 0.2 above `level`, by way of 2 × and 1.5 ×."""
+    """A record whose seeds 1, 2, 3 end 0, 0.2 and 0.4 % above `level`, by way of 2 × and 1.5 ×."""
     rows = []
     for seed in (1, 2, 3):
         for at, factor in PATH.items():
-            error = level * factor + (seed - 1) / 10
+            error = level * factor * (1 + (seed - 1) / 500)
             lost = bool(diverged) and seed in diverged and at >= diverged[seed]
             row = {"seed": seed, "round": at, "participants": 3, "diverged": lost}
             row |= {"steps": 1, "best_round": at}
@@ -182,11 +184,11 @@ def test_a_method_that_diverged_is_not_the_best_and_loses(tmp_path) -> None:
     lab = lab_of(tmp_path, main_cells(VED), levels, {"scaffold": {2: 200}})
     found = verdict(lab, "C6")
     text = " ".join(found.sentences)
-    assert found.outcome == SUPPORTED and "the lowest is FO-RI-FedAvg with 45.10 Wh" in text
+    assert found.outcome == SUPPORTED and "the lowest is FO-RI-FedAvg with 45.09 Wh" in text
     assert "lower error than 10 of 10" in text
     assert "SCAFFOLD diverged (seed 2 at round 200)" in text
     page = write_markdown(lab, tmp_path / "page.md").read_text(encoding="utf-8")
-    assert "tuned with equal budgets, the lowest error is FO-RI-FedAvg's with 45.10 Wh" in page
+    assert "tuned with equal budgets, the lowest error is FO-RI-FedAvg's with 45.09 Wh" in page
     own = lab_of(tmp_path / "own", main_cells(VED), levels, {"fo-ri-fedavg": {1: 300}})
     lost = verdict(own, "C6")
     assert lost.outcome == NOT_SUPPORTED and "higher than 10" in " ".join(lost.sentences)
@@ -255,6 +257,25 @@ def test_reductions_are_checked_down_to_fedavg(tmp_path) -> None:
     other = verdict(lab_of(tmp_path / "c", [*cells, off], {"fedavg": 51.0}), "C4")
     assert other.outcome == NOT_SUPPORTED
     assert "α = 1 and λ = 0 is FedAvg: largest" in " ".join(other.sentences)
+
+
+def test_jitter_is_not_trend() -> None:
+    assert jitter(np.array([9.0, 7.0, 5.0, 3.0])) == 0.0
+    # Differences 2, -2, 2: mean 2/3, deviations 4/3, -8/3, 4/3, variance 96/27
+    assert jitter(np.array([1.0, 3.0, 1.0, 3.0])) == pytest.approx(np.sqrt(96 / 27 / 2))
+
+
+def test_early_roughness_is_that_of_the_round_named() -> None:
+    """Row t + 1 has the roughness of round t; a vehicle that did not reply later is left out."""
+    rows = [
+        {"seed": 1, "round": r, "vehicle": v, "drift": d, "roughness": i, "pull": 0.0}
+        for own, v in enumerate("abcdefgh")
+        for r, i, d in ((20, -own, 0.0), (21, own, 0.0), (51, 0.0, own))
+    ]
+    rows.append({"seed": 1, "round": 21, "vehicle": "i", "drift": 0, "roughness": 9, "pull": 0})
+    record = made(plain("ved", "fedavg"))
+    record = replace(record, vehicles=columns_of(rows, VEHICLES))
+    assert early_values(record, 21, (51, 101)) == {1: pytest.approx(1.0)}
 
 
 def test_on_a_gpu_a_reduction_may_end_within_one_percent(tmp_path) -> None:

@@ -20,8 +20,6 @@ CLASSES: Final = (1.0, 1 / 2, 1 / 3, 1 / 4)
 """Speeds of FedEL's device classes, as its authors simulate them. The paper names none, and with
 equal computers FedEL is FedAvg; no other method is affected by them."""
 
-FOLLOWING: Final = ("", "tuned", "matched rate", "matched pull")
-
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:

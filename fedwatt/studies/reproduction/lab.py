@@ -9,7 +9,7 @@ import numpy as np
 
 from fedwatt.errors import RunError
 from fedwatt.federation.device import resolve_device
-from fedwatt.federation.participation import participants
+from fedwatt.federation.participation import participant_count, participants
 from fedwatt.fleet import Fleet
 from fedwatt.studies.reproduction.cell import Cell, data_settings, key_of, run_config, trips_of
 from fedwatt.studies.reproduction.data import Sources, Wanted, open_dataset
@@ -27,7 +27,7 @@ from fedwatt.studies.reproduction.record import (
 from fedwatt.studies.reproduction.scale import Scale
 from fedwatt.studies.reproduction.settle import prerequisites, settled
 from fedwatt.studies.reproduction.study import Setting
-from fedwatt.studies.reproduction.train import train_cell, train_cells
+from fedwatt.studies.reproduction.tasks import stays_here, train_group_here, train_on_ray
 
 
 class Observer(Protocol):
@@ -56,6 +56,8 @@ class Lab:
     device: str = "auto"
     records: Path | None = None
     """Folder of compact records: read at the start and written at the end."""
+    ray: str | None = None
+    """Address of a Ray cluster to train on; None: this process."""
     setting: dict[str, Any] = field(default_factory=dict)
     """Datasets and methods the records were made for; empty where they do not say."""
     _fleets: dict[Wanted, Fleet] = field(default_factory=dict)
@@ -99,10 +101,9 @@ class Lab:
         while waiting:
             known = [(cell, self._settled(cell, observer)) for cell in waiting]
             ready = [concrete for _, concrete in known if concrete is not None]
-            for group in grouped(ready) if self.on_gpu else [[cell] for cell in ready]:
-                missing = [cell for cell in group if not self._has(cell, observer)]
-                if missing:
-                    self._train(missing, observer)
+            groups = grouped(ready) if self.on_gpu else [[cell] for cell in ready]
+            missing = [[cell for cell in own if not self._has(cell, observer)] for own in groups]
+            self._train_all([group for group in missing if group], observer)
             waiting = [cell for cell, concrete in known if concrete is None]
 
     @property
@@ -147,7 +148,7 @@ class Lab:
         needed = [-(-len(client.ends["train"]) // batch) for client in fleet.clients]
         if cell.work == "local":
             return round(config.training.rounds * cell.participation) * sum(needed)
-        asked = max(1, -(-len(needed) * cell.participation // 1))
+        asked = participant_count(len(needed), cell.participation)
         if cell.work == "pooled":
             return round(config.training.rounds * asked * sum(needed) / len(needed))
         drawn = (*needed, cell.participation, *config.seeds, config.training.rounds)
@@ -182,20 +183,31 @@ class Lab:
         fleet = self.fleet(cell, observer.say)
         return known is not None and known.facts["fleet"]["hash"] == self._hash(fleet)
 
-    def _train(self, cells: Sequence[Cell], observer: Observer) -> None:
-        """Train cells on one fleet and keep their records."""
-        for cell in cells:
-            observer.cell_begins(cell)
-        fleet, device = self.fleet(cells[0], observer.say), self.device
-        if len(cells) > 1:
-            records = train_cells(cells, self.scale, fleet, device, observer.round_done)
-        else:
-            records = [train_cell(cells[0], self.scale, fleet, device, observer.round_done)]
-        for cell, record in zip(cells, records, strict=True):
+    def _train_all(self, groups: Sequence[Sequence[Cell]], observer: Observer) -> None:
+        """Train groups of cells, each on one fleet, and keep their records."""
+
+        def keep(cell: Cell, record: Record) -> None:
             key = key_of(cell, self.scale)
             write_record(self.cells, key, record)
             self._known[key] = record
             observer.cell_ends(cell, record)
+
+        away: dict[int, list[Sequence[Cell]]] = {}
+        for group in groups:
+            fleet = self.fleet(group[0], observer.say)
+            if self.ray is not None and not stays_here(group[0]):
+                away.setdefault(id(fleet), []).append(group)
+                continue
+            for cell in group:
+                observer.cell_begins(cell)
+            shared = (self.scale, fleet, self.device)
+            records = train_group_here(group, shared, observer.round_done)
+            for cell, record in zip(group, records, strict=True):
+                keep(cell, record)
+        for own in away.values():
+            assert self.ray is not None
+            shared = (self.scale, self.fleet(own[0][0]), self.device)
+            train_on_ray(own, shared, self.out / "tasks", self.ray, keep)
 
     def _hash(self, fleet: Fleet) -> str:
         """Of the fleet's telemetry, computed once."""

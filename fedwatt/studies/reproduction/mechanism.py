@@ -57,16 +57,23 @@ def coupling_cells(setting: Setting) -> list[Cell]:
 Cloud = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
-def points(record: Record, seed: int, rounds: tuple[int, int]) -> Cloud:
-    """(roughness, drift) of each vehicle of a seed, means over its replies in `rounds`."""
+def by_vehicle(
+    record: Record, seed: int, rounds: tuple[int, int]
+) -> dict[str, tuple[float, float]]:
+    """Vehicle → (roughness, drift) in a seed, means over its replies in `rounds`."""
     own = record.vehicles
     chosen = (own["seed"] == seed) & (own["round"] >= rounds[0]) & (own["round"] <= rounds[1])
-    rough, drift = [], []
+    found = {}
     for vehicle in sorted(set(own["vehicle"][chosen].tolist())):
         rows = chosen & (own["vehicle"] == vehicle)
-        rough.append(float(own["roughness"][rows].mean()))
-        drift.append(float(own["drift"][rows].mean()))
-    return np.array(rough), np.array(drift)
+        found[vehicle] = (float(own["roughness"][rows].mean()), float(own["drift"][rows].mean()))
+    return found
+
+
+def points(record: Record, seed: int, rounds: tuple[int, int]) -> Cloud:
+    """(roughness, drift) of each vehicle of a seed, as two columns."""
+    pairs = list(by_vehicle(record, seed, rounds).values())
+    return np.array([rough for rough, _ in pairs]), np.array([drift for _, drift in pairs])
 
 
 def coupling_values(record: Record, rounds: tuple[int, int]) -> dict[str, dict[int, float]]:
@@ -212,9 +219,10 @@ def early_values(record: Record, early: int, later: tuple[int, int]) -> dict[int
     """Correlation, within each seed, of roughness at round `early` with mean drift in `later`."""
     found = {}
     for seed in record.seeds:
-        x, _ = points(record, seed, (early, early))
-        _, y = points(record, seed, later)
-        own = pearson(x, y) if x.size == y.size else np.nan
+        before, after = by_vehicle(record, seed, (early, early)), by_vehicle(record, seed, later)
+        both = sorted(before.keys() & after.keys())
+        rough = np.array([before[name][0] for name in both])
+        own = pearson(rough, np.array([after[name][1] for name in both]))
         if np.isfinite(own):
             found[seed] = float(own)
     return found
@@ -223,7 +231,8 @@ def early_values(record: Record, early: int, later: tuple[int, int]) -> dict[int
 def show_early(view: View) -> Shown:
     """Roughness at t = 20 against drift in rounds 50 to 100."""
     scale = view.setting.scale
-    early, later = scale.at(20), (scale.at(50), scale.at(100))
+    # Rows count rounds from 1: the model of round t is probed in the row of t + 1.
+    early, later = scale.at(20) + 1, (scale.at(50) + 1, min(scale.at(100) + 1, scale.rounds))
     blocks = []
     for place, dataset in view.setting.few_places:
         rows: list[tuple[Entry, ...]] = []

@@ -21,7 +21,8 @@ class Paired:
 
     difference: Estimate
     p: float
-    """Of Student's paired t-test, two-sided; NaN with fewer than two seeds, or diverged ones."""
+    """Of Student's paired t-test, two-sided; NaN with fewer than two seeds, or diverged ones.
+    Equal differences in all n seeds have no spread: then 2^(1-n), the chance of equal signs."""
     own_lost: tuple[int, ...] = ()
     """Seeds in which the one side diverged."""
     other_lost: tuple[int, ...] = ()
@@ -76,21 +77,25 @@ def paired(
     if found.seeds < 2:
         return Paired(found, nan)
     if found.std == 0:
-        return Paired(found, 1.0 if found.mean == 0 else 0.0)
+        return Paired(found, 1.0 if found.mean == 0 else 2.0 ** (1 - found.seeds))
     t = abs(found.mean) / (found.std / sqrt(found.seeds))
     return Paired(found, float(2 * stdtr(found.seeds - 1, -t)))
 
 
 def holm(ps: Sequence[float]) -> list[float]:
-    """Holm's correction: p-values that hold for all of them at once; NaN stays NaN.
+    """Holm's correction: p-values that hold for all of them at once.
+
+    One that divergence decided has no p (NaN). It stays so, and counts as a comparison.
 
     >>> holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]
+    >>> holm([0.01, nan, 0.03])
+    [0.03, nan, 0.06]
     """
     known = sorted((p, i) for i, p in enumerate(ps) if not isnan(p))
     adjusted = [nan] * len(ps)
     highest = 0.0
     for rank, (p, i) in enumerate(known):
-        highest = max(highest, min(1.0, (len(known) - rank) * p))
+        highest = max(highest, min(1.0, (len(ps) - rank) * p))
         adjusted[i] = highest
     return adjusted

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import nan
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fedwatt.federation import Federation, History, RoundRecord, State
+from fedwatt.federation.participation import participant_count
 from fedwatt.federation.records import Evaluation
 from fedwatt.federation.together import train_side_by_side
 from fedwatt.fleet import SPLITS, Client, Fleet
@@ -26,6 +28,9 @@ OnRound = Callable[[int, int], None]
 """Called with (rounds done, all rounds)."""
 
 Rows = list[dict[str, Any]]
+
+Lost = dict[int, int]
+"""Place of a diverged seed → the round in which it did."""
 
 
 def train_cell(cell: Cell, scale: Scale, fleet: Fleet, device: str, on_round: OnRound) -> Record:
@@ -104,6 +109,7 @@ def _alone(federation: Federation, on_round: OnRound) -> Rows:
     every = max(1, round(training.evaluate_every * training.participation))
     due = {r for r in range(rounds + 1) if r % every == 0} | {rounds}
     found: dict[int, list[list[Evaluation]]] = {r: [] for r in sorted(due)}
+    lost: Lost = {}
     for place, client in enumerate(federation.fleet.clients):
         own = Federation(
             replace(federation.fleet, clients=(client,)),
@@ -120,7 +126,9 @@ def _alone(federation: Federation, on_round: OnRound) -> Rows:
         trained = own.train("fedavg", on_round=follow)
         state, _ = own.start(get("fedavg"))
         found[0].append(own.evaluate(state.weights))
-        for r in due:  # a vehicle that diverged stays at its last finite model
+        for run, at in _lost(trained.state).items():
+            lost[run] = min(at, lost.get(run, at))
+        for r in due:  # all runs of this vehicle have diverged: a place that is never read
             if len(found[r]) == place:
                 found[r].append(own.evaluate(trained.state.weights))
         on_round(place + 1, len(federation.fleet.clients))
@@ -128,13 +136,13 @@ def _alone(federation: Federation, on_round: OnRound) -> Rows:
         r: [_together([one[run] for one in per_vehicle]) for run in range(len(federation.seeds))]
         for r, per_vehicle in found.items()
     }
-    return _rows(federation.seeds, merged)
+    return _rows(federation.seeds, merged, lost)
 
 
 def _pooled(federation: Federation, on_round: OnRound) -> Rows:
     """One model on all windows in one place: as many steps as all participants together."""
     training = federation.training
-    asked = max(1, -(-len(federation.population) * training.participation // 1))
+    asked = participant_count(len(federation.population), training.participation)
     per_vehicle = federation.population_windows / len(federation.population) / training.batch
     own = Federation(
         replace(federation.fleet, clients=(pooled_client(federation.fleet.clients),)),
@@ -156,8 +164,10 @@ def _pooled(federation: Federation, on_round: OnRound) -> Rows:
             found[state.round] = federation.evaluate(state.weights)
         on_round(state.round, training.rounds)
 
-    own.train("fedavg", on_round=follow)
-    return _rows(federation.seeds, found)
+    trained = own.train("fedavg", on_round=follow)
+    lost = _lost(trained.state)
+    found.setdefault(training.rounds, federation.evaluate(trained.state.weights))
+    return _rows(federation.seeds, found, lost)
 
 
 def pooled_client(clients: Sequence[Client]) -> Client:
@@ -178,25 +188,28 @@ def pooled_client(clients: Sequence[Client]) -> Client:
     )
 
 
-def _rows(seeds: Sequence[int], found: dict[int, list[Evaluation]]) -> Rows:
+def _lost(state: State) -> Lost:
+    """Runs that diverged."""
+    return {run: int(at) for run, at in enumerate(state.diverged.tolist()) if at}
+
+
+def _rows(seeds: Sequence[int], found: dict[int, list[Evaluation]], lost: Lost) -> Rows:
     rows: Rows = []
     for at, evaluations in found.items():
-        for seed, one in zip(seeds, evaluations, strict=True):
+        for run, (seed, one) in enumerate(zip(seeds, evaluations, strict=True)):
             test = micro(one.test)
+            scores = {
+                "validation_rmse": micro(one.validation).rmse,
+                "test_rmse": test.rmse,
+                "test_mae": test.mae,
+                "test_mape": test.mape,
+                "test_wmape": test.wmape,
+            }
+            diverged = run in lost and at >= lost[run]
             rows.append(
-                {
-                    "seed": seed,
-                    "round": at,
-                    "participants": 0,
-                    "steps": 0,
-                    "best_round": 0,
-                    "validation_rmse": micro(one.validation).rmse,
-                    "test_rmse": test.rmse,
-                    "test_mae": test.mae,
-                    "test_mape": test.mape,
-                    "test_wmape": test.wmape,
-                    "diverged": not np.isfinite(test.rmse),
-                }
+                {"seed": seed, "round": at, "participants": 0, "steps": 0, "best_round": 0}
+                | (dict.fromkeys(scores, nan) if diverged else scores)
+                | {"diverged": diverged}
             )
     return rows
 

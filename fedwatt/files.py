@@ -1,13 +1,9 @@
 """Files that are either whole or not there at all."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-from safetensors import SafetensorError
-from safetensors.torch import save_file
-from torch import Tensor
 
 from fedwatt.errors import RunError
 
@@ -43,20 +39,6 @@ def write_text(path: Path, text: str) -> None:
 
     def write(file: Path) -> None:
         file.write_text(text, encoding="utf-8")
-
-    write_atomically(path, write)
-
-
-def write_tensors(
-    path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None
-) -> None:
-    """Named tensors as a safetensors file, atomically."""
-
-    def write(file: Path) -> None:
-        try:
-            save_file(dict(tensors), file, metadata=dict(metadata or {}))
-        except SafetensorError as error:  # its own word for a full disk
-            raise OSError(str(error)) from error
 
     write_atomically(path, write)
 
