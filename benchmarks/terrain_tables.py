@@ -165,6 +165,54 @@ def gradient_table() -> str:
     return markdown(["field", "validation", "test", "seeds"], rows) if rows else ""
 
 
+def fault_table() -> str:
+    """Changes against no terrain of the vehicles that had every fault, over seeds and vehicles."""
+    cells: Cells = read("terrain_faults.json")
+    faults = [row.removesuffix(", the others") for row in cells if row.endswith(", the others")]
+    given = [own for fault in faults for own in cells[f"{fault}, global"].values()]
+    if not given:
+        return ""
+    spoiled = [name for name in given[0] if all(name in own for own in given)]
+    rows = []
+    for fault in ("no terrain, another initial model", "no fault", *faults):
+        row = [fault]
+        for which in ("global", "personal"):
+            own, level = cells[f"{fault}, {which}"], cells[f"no terrain, {which}"]
+            each = {name: change(own, level, [name]) for name in spoiled}
+            worst = max(each, key=lambda name: each[name])
+            row += [percent(change(own, level, spoiled)), f"{percent(each[worst])} ({worst})"]
+        beside = cells.get(f"{fault}, the others")
+        row.append(percent(others_change(beside, cells["no fault, global"])) if beside else "")
+        rows.append(row)
+    head = ["fault of one vehicle", "global", "worst vehicle", "personal", "worst vehicle"]
+    return markdown([*head, "the others"], rows)
+
+
+def change(
+    ours: dict[str, dict[str, float]], theirs: dict[str, dict[str, float]], vehicles: Sequence[str]
+) -> float:
+    """By how much the RMSE over seeds and vehicles is larger than that of others, as a share."""
+    one, other = (
+        np.array([[row[seed][name] for name in vehicles] for seed in ours])
+        for row in (ours, theirs)
+    )
+    return float(np.sqrt(np.mean(one**2) / np.mean(other**2)) - 1)
+
+
+def others_change(beside: dict[str, dict[str, float]], sound: dict[str, dict[str, float]]) -> float:
+    """The same of all vehicles but the faulty one, against a fleet in which all are sound."""
+    ours, theirs = [], []
+    for seed, own in beside.items():
+        for faulty, rmse in own.items():
+            ours.append(rmse**2)
+            theirs.append(np.mean([v**2 for name, v in sound[seed].items() if name != faulty]))
+    return float(np.sqrt(np.mean(ours) / np.mean(theirs)) - 1)
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:+.1f} %"
+
+
 def scale_table() -> str:
     found = read("terrain_scale.json")
     if not found:
@@ -216,6 +264,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "low ridge": lambda: low_table("ridge", "test", "validation"),
     "low network": lambda: low_table("network", "personal", "global"),
     "gradient": gradient_table,
+    "faults": fault_table,
     "noise": noise_table,
     "scale": scale_table,
 }

@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwatt.errors import DataError, check
-from fedwatt.fleet.features import feature_names, refuse_gaps, trip_features
+from fedwatt.fleet.features import FEATURES, feature_names, refuse_gaps, trip_features
 from fedwatt.fleet.paged import Mapped, gather_clients
 from fedwatt.fleet.reduction import principal_mix, selection_mix
-from fedwatt.fleet.scaling import SCALINGS, Scaler
+from fedwatt.fleet.scaling import SCALINGS, Scaler, about_zero
 from fedwatt.fleet.split import SPLITS, held_out_vehicles, split_trips
 from fedwatt.fleet.strata import STRATA
 from fedwatt.fleet.trip import FloatArray, Trip, Vehicle
@@ -211,7 +211,7 @@ def build_client(vehicle: Vehicle, settings: DataSettings, held_out: bool = Fals
     training = [
         c for c, trip in zip(columns, usable, strict=True) if split_of[trip.name] == "train"
     ]
-    scaler = scaling(np.concatenate(training))
+    scaler = _scaler(np.concatenate(training), names, settings)
     starts = np.cumsum([0, *(trip.seconds for trip in usable)])
     ends: dict[str, list[IntArray]] = {split: [] for split in SPLITS}
     energy: dict[str, list[FloatArray]] = {split: [] for split in SPLITS}
@@ -250,6 +250,18 @@ def build_client(vehicle: Vehicle, settings: DataSettings, held_out: bool = Fals
         kind=vehicle.kind,
         simulated=vehicle.labels == "simulated",
         scaler=scaler,
+    )
+
+
+def _scaler(rows: FloatArray, names: tuple[str, ...], settings: DataSettings) -> Scaler:
+    """How the vehicle's features are scaled, from `rows` [seconds, features] of training trips.
+
+    Climb keeps its 0, a level road, whatever the scaling.
+    """
+    usual, zero = SCALINGS[settings.scaling](rows), about_zero(rows)
+    fixed = np.array([FEATURES[name].about_zero for name in names])
+    return Scaler(
+        np.where(fixed, zero.center, usual.center), np.where(fixed, zero.scale, usual.scale)
     )
 
 

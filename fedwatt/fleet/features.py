@@ -34,11 +34,16 @@ DRAG_AS_AT_C = 20.0  # air density relative to this temperature
 
 @dataclass(frozen=True)
 class Feature:
-    """One column of a client's series: `function(inputs)` gives float64 [seconds]."""
+    """One column of a client's series: `function(inputs)` gives float64 [seconds].
+
+    `about_zero`: 0 is also what stands where nothing is known, so it must mean the same in every
+    vehicle, however much of its driving is known (see `scaling.about_zero`).
+    """
 
     unit: str
     needs: tuple[str, ...]
     function: Callable[[Inputs], FloatArray]
+    about_zero: bool = False
 
     def __post_init__(self) -> None:
         for channel in self.needs:
@@ -66,8 +71,8 @@ def _specific_power(inputs: Inputs) -> FloatArray:
     return inputs["speed_mps"] * acceleration(inputs["speed_mps"])
 
 
-def _channel(name: str, unit: str, factor: float = 1.0) -> Feature:
-    return Feature(unit, (name,), lambda inputs: inputs[name] * factor)
+def _channel(name: str, unit: str, factor: float = 1.0, *, about_zero: bool = False) -> Feature:
+    return Feature(unit, (name,), lambda inputs: inputs[name] * factor, about_zero)
 
 
 def _drag(inputs: Inputs) -> FloatArray:
@@ -121,8 +126,8 @@ FEATURES: Mapping[str, Feature] = {
     "warm_up": Feature("1", ("speed_mps",), _warm_up),
     "grade": _channel("grade", "1"),
     "climb": Feature("m/s", ("speed_mps", "grade"), lambda x: x["speed_mps"] * x["grade"]),
-    "ascent": _channel("climb_m", "m/s"),
-    "descent": _channel("descent_m", "m/s"),
+    "ascent": _channel("climb_m", "m/s", about_zero=True),
+    "descent": _channel("descent_m", "m/s", about_zero=True),
     "speed_limit": _channel("speed_limit_mps", "m/s"),
     "intersection": _channel("intersection", "0/1"),
     "bus_stop": _channel("bus_stop", "0/1"),

@@ -53,6 +53,24 @@ def robust(rows: FloatArray) -> Scaler:
     return Scaler(center, np.where(_varies(spread, center), spread, zscore(rows).scale))
 
 
+def about_zero(rows: FloatArray) -> Scaler:
+    """0 stays 0, and 1 is the mean size of what is not 0, in `rows` [seconds, features].
+
+    For climb, where 0 is a level road and also ground that nobody knows. A mean or a deviation over
+    all seconds would depend on how many are unknown: a vehicle whose receiver works in one trip of
+    ten would see hills three times as steep as the others do.
+
+    >>> scaler = about_zero(np.array([[0.0, 0.0], [0.5, 0.0], [0.0, 0.0], [1.5, 0.0]]))
+    >>> scaler.center, scaler.scale
+    (array([0., 0.]), array([1., 1.]))
+    >>> about_zero(np.array([[0.0], [0.2], [0.4]])).scale
+    array([0.3])
+    """
+    sizes, known = np.abs(rows).sum(axis=0), (rows != 0).sum(axis=0)
+    usual = sizes / np.maximum(known, 1)
+    return Scaler(np.zeros(rows.shape[1]), np.where(usual > NEGLIGIBLE, usual, 1.0))
+
+
 def _varies(spread: FloatArray, center: FloatArray) -> NDArray[np.bool_]:
     return spread > NEGLIGIBLE * np.maximum(np.abs(center), 1.0)
 

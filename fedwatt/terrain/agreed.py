@@ -31,20 +31,33 @@ class Area:
 
     def __post_init__(self) -> None:
         check(self, "north_deg", -90 <= self.south_deg < self.north_deg <= 90, "above south_deg")
+        for name in ("west_deg", "east_deg"):
+            check(self, name, -180 <= getattr(self, name) <= 360, "from -180 to 360 degrees")
+        check(self, "east_deg", self.east_deg != self.west_deg, "other than west_deg")
+
+    def size(self, grid: Grid) -> int:
+        """How many nodes it has, without making a list of them."""
+        return int(self._rows(grid)[2].sum())
 
     def nodes(self, grid: Grid) -> IntArray:
         """All nodes of the area, ascending."""
+        keys = []
+        for row, count, length in zip(*self._rows(grid), strict=True):
+            start = int(self.west_deg % 360 / 360 * count)
+            columns = start + np.arange(length)
+            keys.append((row << ROW_SHIFT) | np.sort(columns % count))
+        return np.concatenate(keys).astype(np.int64)
+
+    def _rows(self, grid: Grid) -> tuple[IntArray, IntArray, IntArray]:
+        """Rows that it covers, the nodes on each around the earth, and those in it."""
         first, last = (
             (latitude + 90) / 180 * grid.rows for latitude in (self.south_deg, self.north_deg)
         )
-        width = (self.east_deg - self.west_deg) % 360 / 360
-        keys = []
-        for row in range(int(first), min(ceil(last), grid.rows) + 1):
-            count = int(grid.columns(np.array(row)))
-            start = int(self.west_deg % 360 / 360 * count)
-            columns = start + np.arange(min(ceil(width * count) + 2, count))
-            keys.append((row << ROW_SHIFT) | np.sort(columns % count))
-        return np.concatenate(keys).astype(np.int64)
+        rows = np.arange(int(first), min(ceil(last), grid.rows) + 1)
+        around = grid.columns(rows)
+        apart = self.east_deg - self.west_deg
+        width = 1.0 if apart >= 360 else apart % 360 / 360
+        return rows, around, np.minimum(np.ceil(width * around).astype(np.int64) + 2, around)
 
 
 def agreed_pairs(grid: Grid, nodes: IntArray, segment_s: int) -> tuple[IntArray, IntArray]:
@@ -76,6 +89,16 @@ def _reach(grid: Grid, segment_s: int) -> tuple[int, int]:
     """
     rows = ceil(segment_s * FASTEST_MPS / grid.cell_m) + 1
     return rows, rows + 1
+
+
+def pairs_of_a_node(grid: Grid, segment_s: int) -> int:
+    """About how many pairs `agreed_pairs` has for each node, where all around it are agreed on.
+
+    >>> pairs_of_a_node(Grid(cell_m=80.0), 8)
+    72
+    """
+    reach, sideways = _reach(grid, segment_s)
+    return sideways + 1 + reach * (2 * sideways + 1)
 
 
 def agreed_segments(survey: Survey, grid: Grid, segment_s: int) -> Survey:

@@ -3,8 +3,9 @@
 The policy where something is missing: in a gap (no fix, a tunnel, ground the field does not know)
 the difference between its ends is spread over the metres the wheels rolled, provided both ends are
 in one region and the grade is one a road can have; otherwise the road counts as level, which is
-what a model without terrain assumes. Wheels that stand do not climb, whatever the position does: a
-parked vehicle's fix wanders, and a ferry carries the vehicle.
+what a model without terrain assumes. Level is 0, and the features keep it at 0 in every vehicle,
+however little of its ground is known (`fleet.scaling.about_zero`). Wheels that stand do not climb,
+whatever the position does: a parked vehicle's fix wanders, and a ferry carries the vehicle.
 """
 
 from dataclasses import replace

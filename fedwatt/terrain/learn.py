@@ -9,7 +9,7 @@
    out: the shared field with its private one, the shared field alone, or none.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,6 +27,9 @@ from fedwatt.terrain.statistics import NOTHING, Contribution, add, contribution,
 from fedwatt.terrain.survey import Survey, climb_m, survey
 
 CLEAR_GAIN = 1.02
+
+Share = Callable[[Sequence[Survey], Grid, TerrainSettings], tuple[Field, Contribution]]
+"""What makes the shared field, and the sums it is from, of vehicles' surveys."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,10 +51,12 @@ def learn(
     data: DataSettings,
     *,
     contributors: frozenset[str] | None = None,
+    share: Share | None = None,
 ) -> Learned:
     """Fields of a fleet. Only `contributors` (None: all) take part; the others read what is shared.
 
-    With `settings.private` off, every vehicle's own field is the shared one.
+    With `settings.private` off, every vehicle's own field is the shared one. `share` stands in for
+    `shared_field`, as an exchange under masks does.
     """
     grid = Grid(cell_m=settings.cell_m)
     surveys: dict[str, Survey] = {}
@@ -63,7 +68,7 @@ def learn(
         if contributors is None or name in contributors:
             surveys[name] = survey(vehicle, grid, seconds, data)
             judges[name] = survey(vehicle, grid, seconds, data, "validation")
-    shared, sums = shared_field(list(surveys.values()), grid, settings)
+    shared, sums = (share or shared_field)(list(surveys.values()), grid, settings)
     own = own_fields(names, surveys, judges, shared, settings)
     return Learned(shared, own, sums, frozenset(surveys))
 
@@ -89,14 +94,23 @@ def best_field(candidates: Sequence[Field], training: Survey, validation: Survey
     """The field with which the vehicle's power model predicts its own validation trips best.
 
     The first, which knows most, is given up only for a clear gain: validation trips are few. An
-    empty field is a candidate like any other: where positions are wrong, none is best.
+    empty field is a candidate like any other: where positions are wrong, none is best. Hills that
+    are wrong all the time look harmless to a model that may value them at nothing, but a network
+    that other vehicles trained takes them at face value, so at face value they must not do harm.
     """
-    errors = []
-    for field in candidates:
-        climbs = [climb_m(one, field) for one in (training, validation)]
-        errors.append(validation_error_wh(training, climbs[0], validation, climbs[1]))
-    errors[0] /= CLEAR_GAIN
-    return candidates[int(np.argmin(errors))]
+
+    def errors(fields: Sequence[Field], *, at_face_value: bool = False) -> list[float]:
+        climbs = [[climb_m(one, field) for one in (training, validation)] for field in fields]
+        return [
+            validation_error_wh(training, own, validation, judged, at_face_value=at_face_value)
+            for own, judged in climbs
+        ]
+
+    found = errors(candidates)
+    found[0] /= CLEAR_GAIN
+    best, none = candidates[int(np.argmin(found))], empty_field(candidates[0].grid)
+    told, level = errors([best, none], at_face_value=True)
+    return best if told <= CLEAR_GAIN * level else none
 
 
 def learn_shared(

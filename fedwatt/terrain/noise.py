@@ -15,7 +15,7 @@ to the node nearest its end. That is coarser than the bilinear sums, but weights
 negative can be set to 0 without harm, where noise in AᵀA would leave equations without a solution.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
 
@@ -37,6 +37,8 @@ CLIMB_M = 3.0
 """Metres that climbs are measured in, so that noise of one size suits weights and climbs."""
 SURELY = 4.0
 """Standard deviations that noise alone exceeds once in 30,000 times; what exceeds them is kept."""
+Draws = Callable[..., np.random.Generator]
+"""A source of noise for a purpose: "counts", or "sums" and the number of the exchange."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,17 +94,35 @@ def counted_nodes(survey: Survey, most_nodes: int) -> IntArray:
     return np.sort(nodes[np.argsort(-passes, kind="stable")[:most_nodes]])
 
 
+def seeded(seed: int) -> Draws:
+    """Noise that repeats, for simulations."""
+    return lambda *purpose: generator(seed, "terrain noise", *purpose)
+
+
+def counted(one: Survey, area: IntArray, settings: TerrainSettings) -> FloatArray:
+    """1 for each node of the area that a vehicle counts for, [area]."""
+    at, inside = find(area, counted_nodes(one, settings.most_nodes))
+    counts = np.zeros(len(area))
+    counts[at[inside]] = 1
+    return counts
+
+
 def noisy_counts(
     surveys: Sequence[Survey], area: IntArray, settings: TerrainSettings
 ) -> tuple[IntArray, FloatArray]:
     """Nodes of the area that pass for driven by k vehicles, and their noisy counts."""
     counts = np.zeros(len(area))
     for one in surveys:
-        at, inside = find(area, counted_nodes(one, settings.most_nodes))
-        counts[at[inside]] += 1
+        counts += counted(one, area, settings)
+    return surely_driven(counts, area, settings, seeded(settings.noise_seed))
+
+
+def surely_driven(
+    counts: FloatArray, area: IntArray, settings: TerrainSettings, draws: Draws
+) -> tuple[IntArray, FloatArray]:
+    """Of all counts [area], with noise on every one, the nodes and counts that k explains."""
     deviation = settings.noise_multiplier * sqrt(settings.most_nodes)
-    rng = generator(settings.noise_seed, "terrain noise", "counts")
-    counts += deviation * rng.standard_normal(len(counts))
+    counts = counts + deviation * draws("counts").standard_normal(len(counts))
     kept = counts >= settings.minimum_vehicles + SURELY * deviation
     return area[kept], counts[kept]
 
@@ -110,20 +130,26 @@ def noisy_counts(
 def noisy_sums(
     sums: Iterable[PairSums], pairs: int, settings: TerrainSettings, exchange: int = 0
 ) -> PairSums:
-    """The sum over vehicles, each clipped to `clip`, with noise on every coordinate, [pairs].
-
-    The standard deviation is z · clip of a weight and 3 m · z · clip of a climb, which is z · clip
-    in the units that a vehicle's sums are clipped in.
-    """
+    """The sum over vehicles, each clipped to `clip`, with noise on every coordinate, [pairs]."""
     weight, climb = np.zeros((2, pairs))
     for one in sums:
         own = one.clipped(settings.clip)
         weight += own.weight
         climb += own.climb
+    draws = seeded(settings.noise_seed)
+    return with_noise(PairSums(weight, climb), settings, exchange, draws)
+
+
+def with_noise(total: PairSums, settings: TerrainSettings, exchange: int, draws: Draws) -> PairSums:
+    """A sum over vehicles with noise on every coordinate.
+
+    The standard deviation is z · clip of a weight and 3 m · z · clip of a climb, which is z · clip
+    in the units that a vehicle's sums are clipped in.
+    """
     deviation = settings.noise_multiplier * settings.clip
-    rng = generator(settings.noise_seed, "terrain noise", "sums", exchange)
-    weight += deviation * rng.standard_normal(pairs)
-    climb += CLIMB_M * deviation * rng.standard_normal(pairs)
+    rng, pairs = draws("sums", exchange), len(total.weight)
+    weight = total.weight + deviation * rng.standard_normal(pairs)
+    climb = total.climb + CLIMB_M * deviation * rng.standard_normal(pairs)
     return PairSums(weight, climb)
 
 
@@ -134,22 +160,36 @@ def private_shared_field(surveys: Sequence[Survey], grid: Grid, settings: Terrai
     if not len(nodes):
         return field
     pairs = agreed_pairs(grid, nodes, settings.segment_s)
-    deviation = settings.noise_multiplier * settings.clip
     for exchange in range(1 + settings.refreshes):
-        own = (
-            pair_sums(
-                one, residual(one, climb_m(one, field) if field.nodes else None), nodes, pairs
-            )
-            for one in surveys
-        )
+        own = (sums_over(one, field, nodes, pairs) for one in surveys)
         sums = noisy_sums(own, len(pairs[0]), settings, exchange)
-        sure = sums.weight > SURELY * deviation
-        weight, climb = (np.where(sure, values, 0) for values in (sums.weight, sums.climb))
-        published = equations(nodes, pairs, weight, climb)
-        vehicles = np.round(counts).astype(np.int64)
-        published = replace(published, passes=counts, vehicles=vehicles)
-        field = solve_field(grid, published, settings.prior_grade)
+        field = field_of_noise(grid, nodes, counts, pairs, sums, settings)
     return field
+
+
+def sums_over(
+    one: Survey, field: Field, nodes: IntArray, pairs: tuple[IntArray, IntArray]
+) -> PairSums:
+    """A vehicle's sums, with residuals of a model that knows the field so far; not yet clipped."""
+    own = residual(one, climb_m(one, field) if field.nodes else None)
+    return pair_sums(one, own, nodes, pairs)
+
+
+def field_of_noise(
+    grid: Grid,
+    nodes: IntArray,
+    counts: FloatArray,
+    pairs: tuple[IntArray, IntArray],
+    sums: PairSums,
+    settings: TerrainSettings,
+) -> Field:
+    """The field that noisy counts and sums make, from pairs that cannot be noise alone."""
+    sure = sums.weight > SURELY * settings.noise_multiplier * settings.clip
+    weight, climb = (np.where(sure, values, 0) for values in (sums.weight, sums.climb))
+    published = equations(nodes, pairs, weight, climb)
+    vehicles = np.round(counts).astype(np.int64)
+    published = replace(published, passes=counts, vehicles=vehicles)
+    return solve_field(grid, published, settings.prior_grade)
 
 
 def equations(

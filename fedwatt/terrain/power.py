@@ -75,15 +75,29 @@ def residual(survey: Survey, climb_m: FloatArray | None = None) -> Residual:
 
 
 def validation_error_wh(
-    training: Survey, climb_m: FloatArray, validation: Survey, validation_climb_m: FloatArray
+    training: Survey,
+    climb_m: FloatArray,
+    validation: Survey,
+    validation_climb_m: FloatArray,
+    *,
+    at_face_value: bool = False,
 ) -> float:
-    """RMSE on validation segments of the power model fitted on training segments."""
+    """RMSE on validation segments of the power model fitted on training segments.
 
-    def columns(one: Survey, climb: FloatArray) -> FloatArray:
-        return np.column_stack([one.physics, np.maximum(climb, 0), np.minimum(climb, 0)])
+    What a metre of climb is worth is fitted, too; `at_face_value` it is what mass and gravity allow
+    (`slopes`), as it is to a network that other vehicles trained.
+    """
 
-    beta = ridge(columns(training, climb_m), training.energy_wh)
-    predicted = columns(validation, validation_climb_m) @ beta[:-1] + beta[-1]
+    def ways(climb: FloatArray) -> FloatArray:
+        return np.column_stack([np.maximum(climb, 0), np.minimum(climb, 0)])
+
+    up_and_down = ways(climb_m)
+    beta = ridge(np.hstack([training.physics, up_and_down]), training.energy_wh)
+    if at_face_value:
+        worth = np.array(slopes(float(beta[-3]), float(beta[-2]), training.wh_per_m))
+        rest = ridge(training.physics, training.energy_wh - up_and_down @ worth)
+        beta = np.concatenate([rest[:-1], worth, rest[-1:]])
+    predicted = np.hstack([validation.physics, ways(validation_climb_m)]) @ beta[:-1] + beta[-1]
     return float(np.sqrt(np.mean((predicted - validation.energy_wh) ** 2)))
 
 

@@ -5,6 +5,10 @@ from math import isfinite
 
 from fedwatt.errors import check
 from fedwatt.terrain.agreed import Area
+from fedwatt.terrain.grid import Grid
+
+MOST_AREA_NODES = 1_000_000
+"""80 km by 80 km with the usual grid; every vehicle says something about every node of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,11 +42,12 @@ class TerrainSettings:
     most_nodes: int = 2000
     """Nodes one vehicle counts for at most, where there is noise."""
     area: tuple[float, ...] = ()
-    """Service area, where there is noise: south, north, west and east in degrees."""
+    """South, north, west and east in degrees of where the fleet drives; needed under masks and
+    where there is noise, because what vehicles send must not show by its shape where they were."""
     noise_seed: int = 0
-    """All noise is drawn from it, and it is written into config.toml: whoever knows it can take the
+    """A simulation draws all noise from it, and it is in config.toml: whoever knows it can take the
     noise off again. The ε of environment.json holds while it is secret; else it is a simulation's.
-    """
+    On a real fleet the server draws noise that nobody can repeat."""
 
     def __post_init__(self) -> None:
         check(
@@ -63,7 +68,12 @@ class TerrainSettings:
         if self.noise_multiplier or self.area:
             allowed = "south, north, west and east of where the fleet drives, in degrees"
             check(self, "area", len(self.area) == 4, allowed)
-            self.service_area  # noqa: B018 (refuses what is no area)
+            nodes = self.service_area.size(Grid(cell_m=self.cell_m))
+            allowed = (
+                f"of at most {MOST_AREA_NODES:,} nodes, and this one has {nodes:,} with cell_m = "
+                f"{self.cell_m:g}. Choose a smaller area or a larger cell_m"
+            )
+            check(self, "area", nodes <= MOST_AREA_NODES, allowed)
 
     @property
     def service_area(self) -> Area:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedwatt.fleet.scaling import NORMAL_IQR, SCALINGS, robust, zscore
+from fedwatt.fleet.scaling import NORMAL_IQR, SCALINGS, about_zero, robust, zscore
 
 
 def test_zscore_by_hand():
@@ -37,3 +37,16 @@ def test_a_constant_keeps_scale_one(scaling, value):
     scaler = SCALINGS[scaling](np.full((1000, 1), value))
     assert scaler.scale.tolist() == [1.0]
     assert scaler.forward(np.full((3, 1), value)) == pytest.approx(np.zeros((3, 1)), abs=1e-6)
+
+
+def test_about_zero_seconds_without_a_value_change_nothing():
+    climb = np.array([0.2, 0.4, 0.0, 0.6])[:, None]
+    for unknown in (0, 7, 1000):
+        scaler = about_zero(np.vstack([climb, np.zeros((unknown, 1))]))
+        assert scaler.center.tolist() == [0.0]
+        assert scaler.scale == pytest.approx([0.4])
+
+
+def test_about_zero_of_nothing_known_is_zero():
+    scaler = about_zero(np.zeros((5, 2)))
+    assert scaler.forward(np.zeros((3, 2))).tolist() == [[0.0, 0.0]] * 3

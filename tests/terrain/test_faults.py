@@ -12,7 +12,7 @@ from fedwatt.randomness import generator
 from fedwatt.terrain import TerrainSettings, empty_field, learn, trip_rise_m
 from fedwatt.terrain.grid import Grid
 from fedwatt.terrain.power import ridge
-from tests.terrain.toys import fleet
+from tests.terrain.toys import DEGREE_M, fleet
 
 DATA = DataSettings(features="speed")
 SETTINGS = TerrainSettings(minimum_vehicles=2)
@@ -90,7 +90,40 @@ def elsewhere(trip, rng):
     return moved(trip, latitude + rng.normal(0, 0.3), longitude)
 
 
-FAULTS = (leaps, frozen, nothing, tunnel, ferry, garage, null_island, elsewhere)
+def beside(trip, rng):
+    """The same kilometre to the north in every trip, where the hills are others."""
+    latitude, longitude = positions(trip)
+    return moved(trip, latitude + 1000 / DEGREE_M, longitude)
+
+
+def wandering(trip, rng):
+    """About 30 m beside the street, another 30 m every half minute."""
+    latitude, longitude = positions(trip)
+    knots = np.arange(0, trip.seconds + 30, 30)
+    for values in (latitude, longitude):
+        values += (
+            np.interp(np.arange(trip.seconds), knots, rng.normal(0, 30, len(knots))) / DEGREE_M
+        )
+    return moved(trip, latitude, longitude)
+
+
+def seldom(trip, rng):
+    return trip if rng.random() < 0.15 else nothing(trip, rng)
+
+
+FAULTS = (
+    leaps,
+    frozen,
+    nothing,
+    seldom,
+    tunnel,
+    ferry,
+    garage,
+    null_island,
+    elsewhere,
+    beside,
+    wandering,
+)
 
 
 def error_wh(vehicle: Vehicle, field) -> float:

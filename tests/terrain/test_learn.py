@@ -16,7 +16,7 @@ from fedwatt.physics.town import (
 from fedwatt.terrain import TerrainSettings, learn, trip_rise_m
 from fedwatt.terrain.field import find
 from fedwatt.terrain.grid import Grid
-from fedwatt.terrain.power import residual
+from fedwatt.terrain.power import residual, validation_error_wh
 from fedwatt.terrain.solve import (
     conjugate_gradients,
     factorised,
@@ -26,7 +26,7 @@ from fedwatt.terrain.solve import (
     system,
 )
 from fedwatt.terrain.statistics import Contribution, add, add_all, contribution
-from fedwatt.terrain.survey import survey
+from fedwatt.terrain.survey import Survey, survey
 from tests.terrain.toys import DEGREE_M, fleet, hill_m
 
 GRID = Grid(cell_m=80.0)
@@ -189,3 +189,22 @@ def test_climb_read_on_test_trips_is_the_true_one(vehicles):
     east = (longitude + 83) * DEGREE_M * np.cos(np.radians(42))
     true = np.diff(hill_m(east, (latitude - 42) * DEGREE_M), prepend=np.nan)[1:]
     assert np.corrcoef(trip_rise_m(trip, field)[1:], true)[0, 1] > 0.9
+
+
+def test_wrong_hills_look_harmless_only_to_a_model_that_may_value_them_at_nothing():
+    """A level road of no energy at all, told to go a metre up and a metre down by turns."""
+    many = 200
+    told = np.where(np.arange(many) % 2, 1.0, -1.0)
+    nowhere = np.zeros((many, 8))
+    one = Survey(
+        physics=np.ones((many, 1)),
+        energy_wh=np.zeros(many),
+        keys=nowhere.astype(np.int64),
+        weights=nowhere,
+        placed=np.ones(many, dtype=bool),
+        wh_per_m=4.0,
+    )
+    assert validation_error_wh(one, told, one, told) == pytest.approx(0.0, abs=1e-12)
+    # Four Wh a metre, and nothing else to explain them away.
+    error = validation_error_wh(one, told, one, told, at_face_value=True)
+    assert error == pytest.approx(4.0)

@@ -49,3 +49,25 @@ def test_methods_are_compared_seed_by_seed(tables, tmp_path, monkeypatch):
     (tmp_path / "terrain_ved.json").write_text(json.dumps(cells))
     monkeypatch.setattr(tables, "RESULTS", tmp_path)
     assert tables.method_table().splitlines()[2:] == ["| x | -1.00 ± 0.00 | 2 |"]
+
+
+def test_faults_are_held_against_no_terrain_over_seeds_and_vehicles(tables, tmp_path, monkeypatch):
+    """Errors 3 and 4 where there were 5: √(12.5 / 25) - 1; the others have 6 in place of 4."""
+
+    def seeds(**errors: float) -> dict:
+        return {"1": errors, "2": errors}
+
+    cells = {
+        "no terrain, global": seeds(a=5.0, b=5.0, c=9.0),
+        "no terrain, another initial model, global": seeds(a=5.0, b=5.0, c=9.0),
+        "no fault, global": seeds(a=4.0, b=4.0, c=4.0),
+        "frozen, global": seeds(a=3.0, b=4.0),
+    }
+    cells |= {row.replace("global", "personal"): own for row, own in cells.items()}
+    cells["frozen, the others"] = seeds(a=6.0, b=6.0)
+    (tmp_path / "terrain_faults.json").write_text(json.dumps(cells))
+    monkeypatch.setattr(tables, "RESULTS", tmp_path)
+    *_, same, sound, frozen = tables.fault_table().splitlines()
+    assert "| +0.0 % | +0.0 % (a) |" in same
+    assert "| -20.0 % | -20.0 % (a) |" in sound
+    assert "| -29.3 % | -20.0 % (b) | -29.3 % | -20.0 % (b) | +50.0 % |" in frozen

@@ -1,0 +1,201 @@
+"""What bad positions cost a vehicle of VED, beside having no terrain at all.
+
+    python benchmarks/terrain_faults.py --fleet FLEET --workers 14
+
+One vehicle at a time is given one fault in all its trips; the other eleven stay sound. The fleet
+learns its hills (k = 3 and private fields, the defaults) and trains as in terrain_ved.py, the
+faulty vehicle among the others. Recorded are that vehicle's RMSE under the global model and under
+its own one, and that of the eleven others together under the global model. Beside them: every
+vehicle sound; no terrain; and no terrain from another initial model, which says how much of a
+vehicle's difference is chance.
+
+Fills results/terrain_faults.json cell by cell (what is there is kept, so a stopped run goes on);
+terrain_tables.py writes the table of docs/accuracy.md from it. A task takes about a quarter of a
+minute of one core where a C compiler is installed, so three seeds of all vehicles about 80 minutes.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from terrain_cells import (
+    NAMES,
+    TRAINING,
+    Record,
+    Rows,
+    Task,
+    balanced,
+    data_settings,
+    judged_errors,
+    network_errors,
+    parser,
+    run,
+    vehicles_of,
+)
+
+from fedwatt.federation import Federation
+from fedwatt.fleet import DataSettings, Trip, Vehicle, build_fleet
+from fedwatt.fleet.client import split_of_trips
+from fedwatt.models import get_model
+from fedwatt.randomness import generator
+from fedwatt.terrain import TerrainSettings, give_terrain, learn
+from fedwatt.terrain.positions import POSITION
+
+RECORD = Path(__file__).resolve().parents[1] / "results" / "terrain_faults.json"
+SETTINGS = TerrainSettings()
+DEGREE_M = 6_371_000 * np.pi / 180
+ANOTHER = 1000
+"""Added to the seed of the initial model and of the rounds, with the same trips and windows."""
+
+Positions = np.ndarray
+"""[2, seconds]: latitude and longitude in degrees."""
+Spoil = Callable[[Positions, np.random.Generator], Positions]
+
+
+# ----------------------------------------------------------------------------- faults
+def nothing(positions: Positions, rng: np.random.Generator) -> Positions:
+    return np.full_like(positions, np.nan)
+
+
+def half(positions: Positions, rng: np.random.Generator) -> Positions:
+    return positions if rng.random() < 0.5 else nothing(positions, rng)
+
+
+def tenth(positions: Positions, rng: np.random.Generator) -> Positions:
+    return positions if rng.random() < 0.1 else nothing(positions, rng)
+
+
+def frozen(positions: Positions, rng: np.random.Generator) -> Positions:
+    """From some moment of the trip's first half on, the last fix is repeated."""
+    at = int(rng.integers(0, positions.shape[1] // 2))
+    stuck = positions.copy()
+    stuck[:, at:] = stuck[:, at : at + 1]
+    return stuck
+
+
+def jumps(positions: Positions, rng: np.random.Generator) -> Positions:
+    """A jump of about a kilometre every two minutes, each back after up to ten seconds."""
+    jumped = positions.copy()
+    for at in rng.integers(0, positions.shape[1], positions.shape[1] // 120 + 1):
+        jumped[:, at : at + int(rng.integers(1, 10))] += rng.normal(0, 0.01, (2, 1))
+    return jumped
+
+
+def offset(positions: Positions, rng: np.random.Generator) -> Positions:
+    """All trips shifted by the same 3 km to the north."""
+    return positions + np.array([[3000 / DEGREE_M], [0.0]])
+
+
+def tunnels(positions: Positions, rng: np.random.Generator) -> Positions:
+    """In every stretch of ten minutes two to four without a fix."""
+    gaps = positions.copy()
+    for begin in range(0, positions.shape[1], 600):
+        at = begin + int(rng.integers(0, 300))
+        gaps[:, at : at + int(rng.integers(120, 240))] = np.nan
+    return gaps
+
+
+def wandering(positions: Positions, rng: np.random.Generator) -> Positions:
+    """An error of 30 m each way that takes half a minute to become another."""
+    stay = np.exp(-1 / 30)
+    error = rng.normal(0, 30, positions.shape)
+    for second in range(1, error.shape[1]):
+        fresh = np.sqrt(1 - stay**2) * error[:, second]
+        error[:, second] = stay * error[:, second - 1] + fresh
+    return positions + error / (DEGREE_M * np.array([[1.0], [np.cos(np.radians(42))]]))
+
+
+FAULTS: dict[str, Spoil] = {
+    "no positions at all": nothing,
+    "positions in one trip of ten": tenth,
+    "positions in half of the trips": half,
+    "positions lost after training": nothing,
+    "frozen within the first half of each trip": frozen,
+    "a jump every two minutes": jumps,
+    "3 km beside the truth": offset,
+    "tunnels of two to four minutes": tunnels,
+    "wandering by 30 m": wandering,
+}
+
+
+def spoiled(vehicle: Vehicle, fault: str, seed: int, data: DataSettings) -> Vehicle:
+    """The vehicle with a fault in its trips: in all, or in test trips if it came after training."""
+    split_of = split_of_trips(vehicle, data)
+    trips = []
+    for trip in vehicle.trips:
+        if fault == "positions lost after training" and split_of.get(trip.name) != "test":
+            trips.append(trip)
+            continue
+        rng = generator(seed, "fault", fault, vehicle.name, trip.name)
+        positions = np.stack([trip.channels[name] for name in POSITION])
+        wrong = dict(zip(POSITION, FAULTS[fault](positions, rng), strict=True))
+        trips.append(Trip(trip.name, {**trip.channels, **wrong}))
+    return replace(vehicle, trips=tuple(trips))
+
+
+# ------------------------------------------------------------------------------- rows
+def sound_rows(folder: Path, seed: int, device: str, method: str) -> Rows:
+    vehicles, data = vehicles_of(folder), data_settings(seed, "base, terrain")
+    hilly = give_terrain(vehicles, learn(vehicles, SETTINGS, data))
+    fleet = balanced(build_fleet(hilly, data, "ved"), seed)
+    one, own = network_errors(fleet, method, seed, device)
+    return {"no fault, global": one, "no fault, personal": own}
+
+
+def level_rows(folder: Path, seed: int, device: str, method: str, name: str) -> Rows:
+    """No terrain; `name` says from which initial model."""
+    fleet = balanced(build_fleet(vehicles_of(folder), data_settings(seed), "ved"), seed)
+    begin = seed if name == "no terrain" else seed + ANOTHER
+    one, own = network_errors(fleet, method, begin, device)
+    return {f"{name}, global": one, f"{name}, personal": own}
+
+
+def faulty_rows(folder: Path, seed: int, device: str, method: str, fault: str, me: str) -> Rows:
+    """Errors of one vehicle with a fault, and of the others beside it."""
+    data = data_settings(seed, "base, terrain")
+    vehicles = [spoiled(v, fault, seed, data) if v.name == me else v for v in vehicles_of(folder)]
+    hilly = give_terrain(vehicles, learn(vehicles, SETTINGS, data))
+    fleet = balanced(build_fleet(hilly, data, "ved"), seed)
+    model = get_model("mlp", window=fleet.window, features=len(fleet.features))
+    federation = Federation(fleet, model, training=TRAINING, seeds=(seed,), device=device)
+    weights = federation.train(method).state.best_weights
+    one, own = judged_errors(federation, weights, me)
+    rows = federation.vehicle_rows(weights)
+    others = [row["rmse"] ** 2 for row in rows if row["vehicle"] != me]
+    beside = {me: float(np.sqrt(np.mean(others)))}
+    return {f"{fault}, global": one, f"{fault}, personal": own, f"{fault}, the others": beside}
+
+
+# ------------------------------------------------------------------------------ tasks
+def tasks(
+    folder: Path, seeds: Sequence[int], device: str, method: str, vehicles: Sequence[str]
+) -> Iterator[Task]:
+    """What the others are held against first, then every fault of every vehicle."""
+    for seed in seeds:
+        for name in ("no terrain", "no terrain, another initial model"):
+            rows = (f"{name}, global", f"{name}, personal")
+            yield Task(rows, seed, level_rows, (folder, seed, device, method, name))
+        rows = ("no fault, global", "no fault, personal")
+        yield Task(rows, seed, sound_rows, (folder, seed, device, method))
+    for seed in seeds:
+        for fault in FAULTS:
+            rows = tuple(f"{fault}, {which}" for which in ("global", "personal", "the others"))
+            for me in vehicles:
+                arguments = (folder, seed, device, method, fault, me)
+                yield Task(rows, seed, faulty_rows, arguments, vehicle=me)
+
+
+def main() -> None:
+    options = parser(__doc__, RECORD)
+    options.set_defaults(seeds="1,2,3")
+    options.add_argument("--method", default="fo-ri-fedavg")
+    options.add_argument("--vehicles", default=",".join(NAMES), help="those to be given faults")
+    chosen = options.parse_args()
+    seeds = [int(part) for part in chosen.seeds.split(",")]
+    due = tasks(chosen.fleet, seeds, chosen.device, chosen.method, chosen.vehicles.split(","))
+    run(list(due), Record(chosen.record), chosen.workers)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,258 @@
+"""Learn the shared field where only totals over vehicles can be seen.
+
+1. Vehicles say which nodes of the service area they drive; nodes with fewer than k vehicles are
+   left out, and the rest is counted again, until nothing more is left out.
+2. Vehicles hand up sums over these nodes; the server solves for the field.
+3. On request 2 is repeated with residuals of a model that knows the field.
+
+The server loop is the same for a simulation and for a real fleet; what differs is `Totals`. Whoever
+drops out is asked no more. The nodes that k vehicles share only get fewer when one of them goes, so
+counting goes on from where it was and still ends at the set that the rest would have found alone.
+
+With noise (`noise`) vehicles are asked for bounded counts, once, and for clipped sums; the server
+adds the noise to the totals before it makes anything of them.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from fedwatt.errors import RunError
+from fedwatt.fleet.trip import FloatArray
+from fedwatt.terrain.agreed import agreed_pairs, pairs_of_a_node
+from fedwatt.terrain.field import Field, empty_field
+from fedwatt.terrain.grid import Grid, IntArray
+from fedwatt.terrain.masked import Fields, count_fields, packed, presence, sum_fields, unpacked
+from fedwatt.terrain.noise import (
+    CLIMB_M,
+    Draws,
+    PairSums,
+    counted,
+    field_of_noise,
+    seeded,
+    sums_over,
+    surely_driven,
+    with_noise,
+)
+from fedwatt.terrain.power import residual
+from fedwatt.terrain.settings import TerrainSettings
+from fedwatt.terrain.solve import solve_field
+from fedwatt.terrain.statistics import NOTHING, Contribution
+from fedwatt.terrain.survey import Survey, climb_m
+
+MOST_WORDS = 2**24
+"""Numbers in a vehicle's message: 128 MB."""
+MOST_PAIRS = 1000
+"""Of one node; beyond, segments reach so far that no message could hold their pairs."""
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """What vehicles are asked to add up: how many of them drive each node, or sums over these.
+
+    `field` is what is known so far, empty at first; None asks for counts.
+    """
+
+    grid: Grid
+    settings: TerrainSettings
+    nodes: IntArray
+    field: Field | None = None
+
+    @cached_property
+    def pairs(self) -> tuple[IntArray, IntArray]:
+        """The agreed pairs of nodes."""
+        return agreed_pairs(self.grid, self.nodes, self.settings.segment_s)
+
+    @property
+    def fields(self) -> Fields:
+        """What an answer holds; the same for every vehicle."""
+        if self.field is None:
+            return count_fields(self.nodes)
+        if self.settings.noise_multiplier:
+            length, pairs = self.settings.clip, len(self.pairs[0])
+            return {"weight": (pairs, length), "climb": (pairs, CLIMB_M * length)}
+        return sum_fields(self.nodes, self.pairs)
+
+    def answer(self, one: Survey) -> dict[str, FloatArray]:
+        """What a vehicle adds."""
+        grid, settings, nodes, field = self.grid, self.settings, self.nodes, self.field
+        if settings.noise_multiplier:
+            if field is None:
+                return {"vehicles": counted(one, nodes, settings)}
+            sums = sums_over(one, field, nodes, self.pairs).clipped(settings.clip)
+            return {"weight": sums.weight, "climb": sums.climb}
+        if field is None:
+            return presence(one, nodes, grid, settings.segment_s)
+        own = residual(one, climb_m(one, field) if field.nodes else None)
+        return packed(one, own, nodes, self.pairs, grid, settings.segment_s)
+
+
+Totals = Callable[[Question, frozenset[str]], tuple[Mapping[str, FloatArray], frozenset[str]]]
+"""The totals of a question over the vehicles named, and whose answers are in them.
+
+Where too few are left to make a total, the second is empty and the first means nothing.
+"""
+
+
+@dataclass(frozen=True, eq=False)
+class SharedField:
+    """What the server has in the end.
+
+    `driven` nodes of the area were driven by anybody (0 with noise, which hides it); `contributors`
+    are all whose sums the field rests on, also those that dropped out later.
+    """
+
+    field: Field
+    sums: Contribution
+    driven: int
+    contributors: frozenset[str]
+
+
+def too_long(grid: Grid, segment_s: int) -> str:
+    """Why segments are too long for this grid; empty if they are not.
+
+    >>> too_long(Grid(cell_m=80.0), 8)
+    ''
+    """
+    pairs = pairs_of_a_node(grid, segment_s)
+    if pairs <= MOST_PAIRS:
+        return ""
+    return (
+        f"terrain.segment_s = {segment_s} is too long for terrain.cell_m = {grid.cell_m:g} under "
+        f"masks: every node would make {pairs:,} pairs. Choose shorter segments or a larger cell_m."
+    )
+
+
+def learn_from_totals(
+    totals: Totals,
+    vehicles: frozenset[str],
+    grid: Grid,
+    settings: TerrainSettings,
+    draws: Draws | None = None,
+) -> SharedField:
+    """The field of the nodes that at least k of the vehicles drive; empty where there is none.
+
+    Noise, where there is any, is from `draws`; None: as `settings.noise_seed` has it.
+    """
+    learning = _Learning(totals, grid, settings, vehicles, settings.service_area.nodes(grid))
+    if settings.noise_multiplier:
+        return _learn_with_noise(learning, draws or seeded(settings.noise_seed))
+    field, sums, contributors = empty_field(grid), NOTHING, frozenset[str]()
+    try:
+        learning.count()
+        for _ in range(1 + settings.refreshes):
+            sums = learning.sums_for(field)
+            contributors |= learning.present
+            field = _finite(solve_field(grid, sums, settings.prior_grade))
+    except _NothingShared:
+        return SharedField(empty_field(grid), NOTHING, learning.driven, frozenset())
+    return SharedField(field, sums, learning.driven, contributors)
+
+
+def _learn_with_noise(learning: "_Learning", draws: Draws) -> SharedField:
+    """The same where the server adds noise to all that it is told."""
+    grid, settings = learning.grid, learning.settings
+    field, contributors = empty_field(grid), frozenset[str]()
+    try:
+        total = learning.total(learning.question(None))
+        nodes, counts = surely_driven(total["vehicles"], learning.nodes, settings, draws)
+        learning.nodes = nodes
+        for exchange in range(1 + settings.refreshes if len(nodes) else 0):
+            question = learning.question(field)
+            total = learning.total(question)
+            contributors |= learning.present
+            noisy = PairSums(total["weight"], total["climb"])
+            sums = with_noise(noisy, settings, exchange, draws)
+            made = field_of_noise(grid, nodes, counts, question.pairs, sums, settings)
+            field = _finite(made)
+    except _NothingShared:
+        return SharedField(empty_field(grid), NOTHING, 0, frozenset())
+    return SharedField(field, NOTHING, 0, contributors)
+
+
+class _NothingShared(Exception):
+    """No node has k vehicles, or there are not as many."""
+
+
+@dataclass
+class _Learning:
+    """Who is still there, and the nodes that may be published as far as is known."""
+
+    totals: Totals
+    grid: Grid
+    settings: TerrainSettings
+    present: frozenset[str]
+    nodes: IntArray
+    driven: int = 0
+
+    def count(self) -> None:
+        """Leave out nodes of fewer than k vehicles until none is left out any more."""
+        before = -1
+        while len(self.nodes) != before:
+            before = len(self.nodes)
+            counts = self.total(self.question(None))["vehicles"]
+            self.driven = max(self.driven, int((counts > 0.5).sum()))
+            self.nodes = self.nodes[counts > self.settings.minimum_vehicles - 0.5]
+            if not len(self.nodes):
+                raise _NothingShared
+
+    def sums_for(self, field: Field) -> Contribution:
+        """Sums over the nodes, with every node from k vehicles that are still there."""
+        least = self.settings.minimum_vehicles
+        while True:
+            question = self.question(field)
+            total = self.total(question)
+            if total["vehicles"].min() > least - 0.5:
+                return unpacked(total, question.nodes, question.pairs, least)
+            # Somebody dropped out after the last count: this total is not used.
+            before = len(self.nodes), self.present
+            self.count()
+            if before == (len(self.nodes), self.present):
+                raise RunError("The vehicles' counts and sums do not agree: one is at fault.")
+
+    def question(self, field: Field | None) -> Question:
+        """About the nodes that are left; refused where its answers would be too long."""
+        question = Question(self.grid, self.settings, self.nodes, field)
+        _refuse_long(question)
+        return question
+
+    def total(self, question: Question) -> Mapping[str, FloatArray]:
+        """Over those that are there; from now on only those in it are."""
+        enough = max(2, self.settings.minimum_vehicles)
+        if len(self.present) < enough:
+            raise _NothingShared
+        total, self.present = self.totals(question, self.present)
+        if len(self.present) < enough:
+            raise _NothingShared
+        _refuse_impossible(total, len(self.present))
+        return total
+
+
+def _finite(field: Field) -> Field:
+    """The field, if it is one."""
+    if not np.isfinite(field.elevation_m).all():
+        raise RunError("The vehicles' sums make no field: one of them is at fault.")
+    return field
+
+
+def _refuse_long(question: Question) -> None:
+    words = sum(size for size, _ in question.fields.values())
+    if words > MOST_WORDS:
+        raise RunError(
+            f"Sums over {len(question.nodes):,} nodes take {words:,} numbers a vehicle, and "
+            f"{MOST_WORDS:,} can be sent. Choose a smaller terrain.area or a larger terrain.cell_m."
+        )
+
+
+def _refuse_impossible(total: Mapping[str, FloatArray], vehicles: int) -> None:
+    """Raise where a total cannot be one of so many vehicles; masks hide which of them is wrong."""
+    counts = total.get("vehicles", np.zeros(0))
+    possible = (np.abs(counts - np.round(counts)) < 1e-6) & (counts > -0.5)
+    possible &= counts < vehicles + 0.5
+    if not possible.all():
+        raise RunError(
+            f"A node has {counts[~possible][0]:g} of {vehicles} vehicles, which cannot be. One of "
+            "them is at fault."
+        )
