@@ -18,8 +18,17 @@ from numpy.typing import NDArray
 import fedwatt
 from fedwatt import fleet
 from fedwatt.deploy.memory import forget_old_runs, memory_folder, recall, remember
-from fedwatt.deploy.messages import DIAGNOSTICS, SUMS, Content, Sizes, from_records, sealed
+from fedwatt.deploy.messages import (
+    DIAGNOSTICS,
+    NO_MODEL,
+    SUMS,
+    Content,
+    Sizes,
+    from_records,
+    sealed,
+)
 from fedwatt.deploy.secure_board import Secrets
+from fedwatt.deploy.terrain_board import HillsOnBoard, hills_of
 from fedwatt.errors import DataError
 from fedwatt.federation import Federation, State
 from fedwatt.federation.evaluate import predict, stratum_errors, vehicle_errors
@@ -32,7 +41,10 @@ from fedwatt.methods import Method
 from fedwatt.methods.rule import Rows
 from fedwatt.metrics import ErrorSums, Stopwatch
 from fedwatt.personal import personalise
+from fedwatt.privacy.secure import reply_layout, reply_values
 from fedwatt.runs.config import MethodChoice, RunConfig, from_toml
+from fedwatt.runs.hills import learns_hills
+from fedwatt.terrain import Grid, empty_field
 from fedwatt.terrain.climb import with_measured_terrain, with_terrain
 from fedwatt.terrain.store import read_field, read_taught
 from fedwatt.terrain.taught import warn_unknown
@@ -41,6 +53,10 @@ log = logging.getLogger("fedwatt.deploy")
 
 BROADCAST = "broadcast."
 """Prefix of the arrays that a server rule sends besides the model."""
+
+
+Hills = tuple[str, str]
+"""A run, and the digest of the field that its vehicles learned."""
 
 
 class OnBoard(Federation):
@@ -143,35 +159,46 @@ class _Task:
         return weights
 
 
+_Known = tuple[OnBoard, MethodChoice, RunConfig]
+
+
 class Vehicle:
     """Answers the server's questions; reads its folder and writes its state folder, no other."""
 
     def __init__(self, folder: Path, state: Path, field: Path | None = None) -> None:
         self.folder, self.state, self.field = folder, state, field
         self.name = read_vehicle(folder).name
-        self._client: tuple[tuple[DataSettings, str], Client] | None = None
-        self._known: tuple[tuple[str, str], tuple[OnBoard, MethodChoice, RunConfig] | None] = (
-            ("", ""),
-            None,
-        )
-        """The last question's configuration and method, with what was made of them."""
+        self._client: tuple[tuple[object, ...], Client] | None = None
+        self._known: tuple[tuple[object, ...], _Known | None] = (), None
+        """The last question's configuration, method and hills, with what was made of them."""
+        self._config: tuple[str, RunConfig] | None = None
         self.secrets = Secrets(self.name, state)
+        self.hills = HillsOnBoard(folder, state)
 
-    def client(self, settings: DataSettings, terrain: str = "measured") -> Client:
-        """The vehicle's windows; read once for as long as the settings stay the same."""
-        if self._client is None or self._client[0] != (settings, terrain):
+    def client(
+        self, settings: DataSettings, terrain: str = "measured", hills: Hills | None = None
+    ) -> Client:
+        """The vehicle's windows; read once for as long as the settings stay the same.
+
+        `hills` is the run and the field of hills that the fleet learned in it.
+        """
+        if self._client is None or self._client[0] != (settings, terrain, hills):
             vehicle = read_vehicle(self.folder)
             if needs_climb(settings):
-                vehicle = self._climbing(vehicle, terrain, settings)
-            self._client = (settings, terrain), build_client(vehicle, settings)
+                vehicle = self._climbing(vehicle, terrain, settings, hills)
+            self._client = (settings, terrain, hills), build_client(vehicle, settings)
         return self._client[1]
 
     def _climbing(
-        self, vehicle: fleet.Vehicle, terrain: str, settings: DataSettings
+        self, vehicle: fleet.Vehicle, terrain: str, settings: DataSettings, hills: Hills | None
     ) -> fleet.Vehicle:
-        """The vehicle with climb and descent, from its altitude or from the field on board."""
+        """The vehicle with climb and descent: from its altitude, or from a field on board."""
         if terrain == "measured":
             return with_measured_terrain(vehicle)
+        if terrain == "learn":
+            # Before hills are learned the road is level; how many windows there are is the same.
+            field = empty_field(Grid()) if hills is None else self.hills.field(*hills)
+            return with_terrain(vehicle, field)
         if self.field is None:
             raise DataError("terrain features need a field on board: start with --field FILE")
         field = read_field(self.field)
@@ -183,47 +210,65 @@ class Vehicle:
 
     def answer(self, kind: str, records: RecordDict) -> RecordDict:
         """The sealed reply to a question."""
-        answers: dict[str, Callable[[_Task], tuple[Content, list[str]]]] = {
+        before: dict[str, Callable[[Content], Content]] = {
             "enrol": self._enrol,
+            "secure-keys": self.secrets.keys,
+            "secure-shares": self.secrets.shares,
+            "secure-reveal": self.secrets.revealed,
+            "secure-terrain": lambda asked: self.hills.masked(
+                asked, self._configuration(asked), self.secrets
+            ),
+            "terrain-field": lambda asked: self.hills.take(asked, self._configuration(asked)),
+        }
+        answers: dict[str, Callable[[_Task], tuple[Content, list[str]]]] = {
             "train": self._train,
             "evaluate": self._evaluate,
             "strata": self._strata,
             "personalise": self._personalise,
-            "secure-keys": lambda task: (self.secrets.keys(task.question), []),
-            "secure-shares": lambda task: (self.secrets.shares(task.question), []),
             "secure-train": self._train_in_secret,
-            "secure-reveal": lambda task: (self.secrets.revealed(task.question), []),
         }
+        question = from_records(records)
+        if kind in before:
+            return sealed(kind, before[kind](question), NO_MODEL)
         if kind not in answers:
             raise DataError(f"a question '{kind[:40]}' is not known on board")
-        task = self._task(kind, from_records(records))
+        task = self._task(question)
         if kind == "train" and task.config.secure.enabled:
             raise DataError("this run adds up in secret, so a reply in the clear is not given")
         content, asked = answers[kind](task)
         return sealed(kind, content, task.board.sizes(task.method), asked)
 
-    def _task(self, kind: str, question: Content) -> _Task:
-        """What a question is about; an enrolment is about no method, so any one will do."""
-        text, label = question.values.get("config"), question.values.get("label", "")
+    def _configuration(self, question: Content) -> RunConfig:
+        """The configuration of a question; read once for as long as it stays the same."""
+        text = question.values.get("config")
         if not isinstance(text, str):
             raise DataError("the question lacks its configuration")
-        if kind == "enrol":
-            label = ""
-        elif not label:
+        if self._config is None or self._config[0] != text:
+            self._config = text, from_toml(text, "the server's configuration")
+        return self._config[1]
+
+    def _task(self, question: Content) -> _Task:
+        """What a question about a method is about."""
+        config = self._configuration(question)
+        label, hills = question.values.get("label", ""), hills_of(question.values)
+        if not label:
             raise DataError("the question lacks its method")
-        if (text, label) != self._known[0]:
-            config = from_toml(text, "the server's configuration")
-            choices = [c for c in config.methods if label in (c.label, "")]
+        about = question.values["config"], label, hills
+        if about != self._known[0]:
+            choices = [choice for choice in config.methods if choice.label == label]
             if not choices:
                 raise DataError(f"the configuration has no method '{str(label)[:40]}'")
-            client = self.client(config.data, config.terrain.source)
+            if learns_hills(config) and hills is None:
+                raise DataError("the question lacks the hills that this run learned")
+            client = self.client(config.data, config.terrain.source, hills)
             board = OnBoard(client, config, choices[0])
-            self._known = (text, str(label)), (board, choices[0], config)
+            self._known = about, (board, choices[0], config)
         assert self._known[1] is not None
         return _Task(*self._known[1], question)
 
-    def _enrol(self, task: _Task) -> tuple[Content, list[str]]:
-        client = task.board.fleet.clients[0]
+    def _enrol(self, question: Content) -> Content:
+        config = self._configuration(question)
+        client = self.client(config.data, config.terrain.source)
         counts = [len(client.ends[split]) for split in ("train", "validation", "test")]
         return Content(
             {
@@ -233,7 +278,7 @@ class Vehicle:
                 "version": fedwatt.__version__,
             },
             {"windows": np.array(counts, dtype=np.int64)},
-        ), []
+        )
 
     def _train(self, task: _Task) -> tuple[Content, list[str]]:
         board, method = task.board, task.method
@@ -272,10 +317,14 @@ class Vehicle:
         return Content(values, {"delta": delta, **arrays}), asked
 
     def _train_in_secret(self, task: _Task) -> tuple[Content, list[str]]:
+        method, model = task.method, task.board.model_for(task.method)
+        called = self.secrets.terms.called
         reply, _ = self._train(task)
-        model = task.board.model_for(task.method)
-        settings = task.config.secure
-        return self.secrets.masked(task.question, task.method, model, settings, reply), []
+        layout = reply_layout(method, model, task.config.secure, vehicles=called)
+        uploads = {name: torch.from_numpy(array) for name, array in reply.arrays.items()}
+        delta, windows = uploads.pop("delta"), task.board.windows(0)
+        values = reply_values(method, model, delta, windows, uploads, layout)
+        return self.secrets.masked(task.question, layout, values), []
 
     def _evaluate(self, task: _Task) -> tuple[Content, list[str]]:
         weights = torch.from_numpy(task.weights()).to(task.board.dtype)[None]

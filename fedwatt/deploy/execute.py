@@ -5,19 +5,21 @@ import logging
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from flwr.serverapp import Grid
 
-from fedwatt.deploy.board import needs_climb
 from fedwatt.deploy.exchange import Exchange
 from fedwatt.deploy.messages import Content
 from fedwatt.deploy.remote import RemoteFederation
 from fedwatt.deploy.roster import Roster
 from fedwatt.deploy.secure_remote import SecureFederation
 from fedwatt.deploy.state import RunState
+from fedwatt.deploy.terrain_remote import Hills, hills_of_run
 from fedwatt.errors import SettingError
 from fedwatt.federation import Availability
 from fedwatt.federation.records import Row
+from fedwatt.files import write_text
 from fedwatt.runs.checkpoint import Origin
 from fedwatt.runs.config import RunConfig, to_toml
 from fedwatt.runs.environment import (
@@ -31,9 +33,11 @@ from fedwatt.runs.execute import (
     budget_for,
     refuse_other_run,
     run_hash,
+    terrain_facts,
+    terrain_spending,
     train_method,
 )
-from fedwatt.runs.files import write_text
+from fedwatt.runs.hills import learns_hills, refuse_unmaskable
 from fedwatt.runs.results import RunResults
 
 log = logging.getLogger("fedwatt.deploy")
@@ -51,12 +55,15 @@ def refuse_undeployable(config: RunConfig) -> None:
             "A deployment has rounds, and asynchronous.buffer asks for a buffer. Set it to 0; "
             "deploy.round_seconds keeps slow vehicles from holding up the others."
         )
-    if needs_climb(config.data) and config.terrain.source == "learn":
-        raise SettingError(
-            "On a real fleet the hills are not learned during a run. Put a field made by 'fedwatt "
-            "terrain learn' into every vehicle ('deploy vehicle --field') and name it in "
-            "terrain.source, or use terrain.source = 'measured'."
-        )
+    if learns_hills(config):
+        if not config.secure.enabled:
+            raise SettingError(
+                "A real fleet learns its hills under masks only, since sums over places tell where "
+                "a vehicle drives. Set secure.enabled = true and terrain.area, or put a field into "
+                "every vehicle ('deploy vehicle --field') and name it in terrain.source, or use "
+                "terrain.source = 'measured'."
+            )
+        refuse_unmaskable(config)
     ideal = Availability()
     for name in ("p_leave", "p_join", "initially", "reply_loss"):
         if getattr(config.availability, name) != getattr(ideal, name):
@@ -101,7 +108,16 @@ def execute(
     kind = SecureFederation if config.secure.enabled else RemoteFederation
     for choice in config.methods:
         kind(roster, config, choice, run, text).check(choice.method)
+    if learns_hills(config):
+        terrain_spending(config, fleet)  # refuses noise that nobody can account for
     write_text(out / "config.toml", text)
+    facts: dict[str, Any] = {}
+    if learns_hills(config):
+        field, teachers = hills_of_run(out, roster, config, run, text, resume=resume)
+        hills = Hills(field, {"run": run.run, "config": text}, config.deploy.round_seconds)
+        roster.provision = hills
+        hills.wait(roster)
+        facts = terrain_facts(config, fleet, field, teachers)
     observer.fleet_ready(fleet)
     results = RunResults(config, out)
     for choice in config.methods:
@@ -131,5 +147,6 @@ def execute(
         },
         "fleet": describe_fleet(fleet),
         "privacy": {label: asdict(own) for label, own in budgets.items() if own is not None},
+        "terrain": facts,
     }
     write_text(out / "environment.json", json.dumps(environment, indent=2))

@@ -2,6 +2,7 @@
 
     STATE/memory/RUN/fedwatt-memory                     says that the folder RUN is ours
     STATE/memory/RUN/LABEL/round-000012.safetensors     memory after its reply to round 12
+    STATE/memory/RUN/hills-DIGEST.parquet               its own hills, on top of the run's field
 
 The vehicle cannot know whether its reply counted, so it keeps what it had before and what it would
 have after. The next question names the last round that counted (`counted`, -1 for none), and the
@@ -21,7 +22,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from fedwatt.runs.files import flush, write_tensors, write_text
+from fedwatt.files import flush, write_text
+from fedwatt.runs.tensors import write_tensors
 
 log = logging.getLogger("fedwatt.deploy")
 
@@ -34,15 +36,25 @@ MARKER: Final = "fedwatt-memory"
 
 def memory_folder(state: Path, run: str, label: str) -> Path:
     """Where a vehicle keeps its memory of one method in one run; no name can lead elsewhere."""
-    return state / MEMORY / _safe(run) / _safe(label)
+    return run_folder(state, run) / _safe(label)
+
+
+def run_folder(state: Path, run: str) -> Path:
+    """Where a vehicle keeps what it remembers of one run."""
+    return state / MEMORY / _safe(run)
+
+
+def mark(folder: Path) -> None:
+    """Say that the folder of a run is ours, and may be deleted when newer runs need room."""
+    marker = folder / MARKER
+    if not marker.exists():
+        write_text(marker, "What fedwatt remembers of a run; deleted when newer runs need room.\n")
 
 
 def remember(folder: Path, round: int, memory: Mapping[str, Tensor]) -> None:
     """Keep `memory` as it is after the reply to `round`, beside what is there."""
     path = folder / f"round-{round:06d}.safetensors"
-    marker = folder.parent / MARKER
-    if not marker.exists():
-        write_text(marker, "What fedwatt remembers of a run; deleted when newer runs need room.\n")
+    mark(folder.parent)
     write_tensors(path, {name: tensor.contiguous().cpu() for name, tensor in memory.items()})
     flush(folder)
 

@@ -45,6 +45,10 @@ class Sizes:
     """Of the model: "float32" or "float64"."""
 
 
+NO_MODEL: Final = Sizes(0, 0, "float32")
+"""Of messages that hold nothing of a model."""
+
+
 @dataclass(frozen=True)
 class ArrayField:
     """An array that may leave a vehicle."""
@@ -140,6 +144,16 @@ REPLIES.update(
 )
 """With secure sums these take the place of "train"."""
 
+REPLIES["secure-terrain"] = {
+    "exchange": _EXCHANGE,
+    "vehicle": _VEHICLE,
+    "words": ValueField(bytes, "its counts or sums over agreed nodes under masks, random"),
+}
+"""In learning hills, in the place of "secure-train"; of one length for all vehicles."""
+
+REPLIES["terrain-field"] = {"field": ValueField(str, "digest of the published field, received")}
+"""The field comes from the server; what a vehicle learns on top of it stays on board."""
+
 REPLIES["personalise"] = REPLIES["strata"]
 """After fine-tuning on board: the same sums of the vehicle's own model, and not the model."""
 
@@ -152,7 +166,9 @@ MESSAGE_TYPES: Final = {
     "secure-keys": "query.secure_keys",
     "secure-shares": "query.secure_shares",
     "secure-train": "train.secure",
+    "secure-terrain": "query.secure_terrain",
     "secure-reveal": "query.secure_reveal",
+    "terrain-field": "query.terrain_field",
 }
 """How Flower calls a question."""
 

@@ -57,6 +57,8 @@ class RemoteFederation(Federation):
         self.roster, self.terms, self.choice = roster, config.deploy, choice
         self.secure, self.run_state = config.secure, run
         self.common: dict[str, Value] = {"run": run.run, "label": choice.label, "config": text}
+        if roster.provision is not None:
+            self.common |= roster.provision.told
         self.secret = randbits(62)
         self.rows: dict[str, list[Row]] = {}
         """Errors by stratum of models that vehicles were asked about."""
@@ -83,6 +85,9 @@ class RemoteFederation(Federation):
         available = torch.from_numpy(np.stack(self._first_available()))
         after, record = super().advance(method, replace(state, available=available))
         self.counted |= {row["vehicle"]: state.round for row in record.clients if row["replied"]}
+        for row in record.clients:
+            if row["steps"] and not row["replied"]:
+                self.roster.unanswered(row["vehicle"])
         return after, record
 
     def resume(self, history: History) -> None:

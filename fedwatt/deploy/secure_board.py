@@ -10,17 +10,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-import torch
-
 from fedwatt.deploy.messages import Content, Value
 from fedwatt.errors import DataError
-from fedwatt.methods import Method
-from fedwatt.models import Model
+from fedwatt.files import write_text
+from fedwatt.privacy.fixed_point import FloatArray
 from fedwatt.privacy.secure import (
     Advertised,
     Inbox,
+    Layout,
     Roster,
-    SecureSettings,
     Sent,
     Shared,
     Survivors,
@@ -28,13 +26,10 @@ from fedwatt.privacy.secure import (
     advertise,
     from_plain,
     mask_input,
-    reply_layout,
-    reply_values,
     reveal,
     share_keys,
     to_plain,
 )
-from fedwatt.runs.files import write_text
 
 SECURE = "secure."
 """Prefix of what belongs to a secure sum in a question."""
@@ -77,22 +72,16 @@ class Secrets:
         self._state, shares = share_keys(self._now(Advertised), roster)
         return Content(to_plain(shares))
 
+    @property
+    def terms(self) -> Terms:
+        """Of the exchange that now waits for this vehicle's vector; DataError if none does."""
+        return self._now(Shared).terms
+
     def masked(
-        self,
-        question: Content,
-        method: Method,
-        model: Model,
-        settings: SecureSettings,
-        reply: Content,
+        self, question: Content, layout: Layout, values: Mapping[str, FloatArray]
     ) -> Content:
-        """The reply to a round, as it would have gone up in the clear, under the masks."""
+        """The vehicle's numbers under its masks."""
         state = self._now(Shared)
-        layout = reply_layout(method, model, settings, vehicles=state.terms.called)
-        windows = reply.values["windows"]
-        assert isinstance(windows, int)
-        uploads = {name: torch.from_numpy(array) for name, array in reply.arrays.items()}
-        delta = uploads.pop("delta")
-        values = reply_values(method, model, delta, windows, uploads, layout)
         inbox = from_values(Inbox, question.values)
         self._state, masked = mask_input(state, inbox, layout.encode(values))
         return Content(to_plain(masked))

@@ -1,54 +1,28 @@
 """The server's side of rounds whose replies are added up in secret.
 
-Four questions take the place of one: keys, shares, training, and the shares that unmask the sum.
-What comes of it is given to the method as the replies of the survivors, all equal to their mean.
+A secure sum (`secure_exchange`) takes the place of single replies. What comes of it is given to the
+method as the replies of the survivors, all equal to their mean.
 """
 
 import logging
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from math import nan
-from typing import Any, TypeVar
 
 import numpy as np
 from torch import Tensor
 
-from fedwatt.deploy.board import sizes_of
 from fedwatt.deploy.messages import DIAGNOSTICS, Content
 from fedwatt.deploy.remote import RemoteFederation
-from fedwatt.deploy.secure_board import to_values
-from fedwatt.errors import DataError, FedwattError, RunError, SettingError
+from fedwatt.deploy.secure_exchange import SecretSum, SecureExchange
+from fedwatt.errors import FedwattError, RunError, SettingError
 from fedwatt.federation import State
 from fedwatt.federation.work import Call, Work, enough, no_work
 from fedwatt.methods import Method
 from fedwatt.metrics import Stopwatch
 from fedwatt.privacy.fixed_point import CLIPPED, FloatArray
-from fedwatt.privacy.secure import (
-    Advert,
-    Layout,
-    Masked,
-    Revealed,
-    Shares,
-    from_plain,
-    means,
-    reply_layout,
-    secure_fault,
-    server,
-)
+from fedwatt.privacy.secure import Layout, means, reply_layout, secure_fault
 
 log = logging.getLogger("fedwatt.deploy")
-
-Message = TypeVar("Message")
-
-
-@dataclass(frozen=True)
-class SecretSum:
-    """What a round brought: sums over its survivors, and whose messages could not be used."""
-
-    sums: Mapping[str, FloatArray]
-    survivors: tuple[str, ...]
-    rejected: Mapping[str, str]
 
 
 class SecureFederation(RemoteFederation):
@@ -89,73 +63,27 @@ class SecureFederation(RemoteFederation):
 
     def _sum(self, method: Method, state: State, names: list[str]) -> SecretSum:
         """One exchange with the vehicles `names`; RunError if too few see it through."""
-        settings, short = self.secure, self.secure.stage_seconds
-        model = self.model_for(method)
-        if len(names) < 2:
-            raise RunError("a secure sum needs two vehicles or more.")
-        layout = reply_layout(method, model, settings, vehicles=len(names))
-        terms = settings.terms(
-            run=str(self.common["run"]),
-            number=self.run_state.next_exchange(time.time_ns() // 1000),
-            called=len(names),
-            length=layout.length,
-        )
-        rejected: dict[str, str] = {}
+        model, what = self.model_for(method), f"round {state.round + 1}"
 
-        def ask(
-            kind: str,
-            reply: type[Message],
-            asked: Iterable[str],
-            question: Callable[[str], Content],
-            seconds: float = short,
-        ) -> dict[str, Message]:
-            nodes = self.roster.nodes(dict.fromkeys(asked))
-            questions = {node: question(name) for node, name in nodes.items()}
-            answers = self.roster.exchange.ask(
-                kind, questions, seconds, sizes=sizes_of(self, method)
-            )
-            good = {}
-            for node, answer in answers.items():
-                try:
-                    if answer.content is None:
-                        raise DataError(answer.trouble)
-                    good[nodes[node]] = from_plain(reply, answer.content.values)
-                except DataError as error:
-                    rejected[nodes[node]] = str(error)
-            return good
-
-        def same(message: Any) -> Callable[[str], Content]:
-            content = Content(self.common | to_values(message))
-            return lambda name: content
-
-        adverts = ask("secure-keys", Advert, names, same(terms))
-        keys, left_out = server.make_roster(terms, adverts)
-        rejected |= left_out
-        shares = ask("secure-shares", Shares, keys.vehicles, same(keys))
-        routed, inboxes, left_out = server.route(terms, keys, shares)
-        rejected |= left_out
+        def layout(vehicles: int) -> Layout:
+            return reply_layout(method, model, self.secure, vehicles=vehicles)
 
         def training(name: str) -> Content:
-            plain = self._training_question(method, state, name)
-            return Content({**plain.values, **to_values(inboxes[name])}, plain.arrays)
+            return self._training_question(method, state, name)
 
-        masked = ask("secure-train", Masked, inboxes, training, self.terms.round_seconds)
-        summed, survivors, left_out = server.collect(routed, masked)
-        rejected |= left_out
-        told = ask("secure-reveal", Revealed, survivors.vehicles, same(survivors))
-        total, left_out = server.unmask(summed, told)
-        for name, reason in (rejected | left_out).items():
-            log.warning("round %d: a message of %s rejected: %s", state.round + 1, name, reason)
-        sums = layout.decode(total)
-        refuse_impossible_weight(layout, sums, len(survivors.vehicles))
-        if sums[CLIPPED][0]:
+        exchange = SecureExchange(self.roster, self.run_state, self.secure, self.common)
+        found = exchange.total(
+            what, names, layout, "secure-train", training, self.terms.round_seconds
+        )
+        refuse_impossible_weight(layout(len(names)), found.sums, len(found.survivors))
+        if found.sums[CLIPPED][0]:
             log.warning(
-                "round %d: %d values of all vehicles together were clipped; raise "
-                "secure.delta_limit or secure.upload_limit",
-                state.round + 1,
-                sums[CLIPPED][0],
+                "%s: %d values of all vehicles together were clipped; raise secure.delta_limit or "
+                "secure.upload_limit",
+                what,
+                found.sums[CLIPPED][0],
             )
-        return SecretSum(sums, survivors.vehicles, rejected)
+        return found
 
     def _mean_work(self, method: Method, found: SecretSum, names: Mapping[str, Call]) -> Work:
         """The survivors' mean in the place of each of their replies."""

@@ -18,11 +18,11 @@ from fedwatt.edge.interval import Outcome, calibrate
 from fedwatt.edge.session import EnergyModel
 from fedwatt.edge.trips import outcome
 from fedwatt.errors import RunError, SettingError, unknown
+from fedwatt.files import write_atomically
 from fedwatt.fleet import FEATURES, INTERVAL_S, Client, Vehicle, build_client, feature_names
 from fedwatt.fleet.client import split_of_trips
 from fedwatt.runs.config import RunConfig, from_toml
 from fedwatt.runs.execute import run_hash
-from fedwatt.runs.files import write_atomically
 from fedwatt.runs.own_models import read_own_model
 from fedwatt.terrain.climb import with_measured_terrain, with_terrain
 from fedwatt.terrain.field import Field

@@ -18,7 +18,7 @@ def field_for(
 
     A field that the run learned is learned again, from the same training trips: the shared nodes
     and, on top, the vehicle's private ones, which no run folder holds. One that was refreshed in
-    training is in the run.
+    training is in the run. That of a real fleet is on the vehicle's own disk, and asked for.
     """
     config = trained.config
     hilly = needs_climb(feature_names(config.data.features))
@@ -34,6 +34,12 @@ def field_for(
         return read_field(file or Path(config.terrain.source))
     if config.terrain.refresh_every:
         return refreshed_field(config, run / "terrain" / f"{trained.method}.parquet", vehicle)
+    if (run / "deployment.json").exists():
+        raise DataError(
+            f"The hills of {run} were learned on a real fleet, and those of vehicle '{vehicle}' "
+            "are on its own disk. Give that file with --terrain: "
+            "STATE/memory/.../hills-....parquet, STATE being its --state folder."
+        )
     learned = learned_for(config)
     if learned is None or vehicle not in learned.own:
         raise DataError(

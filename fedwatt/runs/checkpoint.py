@@ -20,8 +20,9 @@ from safetensors.torch import load_file
 
 from fedwatt.errors import RunError
 from fedwatt.federation import History, State
-from fedwatt.runs.files import flush, write_tensors, write_text, writing
+from fedwatt.files import flush, write_text, writing
 from fedwatt.runs.tables import read_table, write_table
+from fedwatt.runs.tensors import write_tensors
 
 HISTORY: Final = ("rounds", "clients", "timing")
 FILES: Final = ("state.safetensors", *(f"{name}.parquet" for name in HISTORY))

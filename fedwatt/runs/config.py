@@ -10,7 +10,7 @@ seeds = [1, 2, 3]
 [terrain]          the elevation field, where features ask for one
 [personal]         fine-tuning in each vehicle after the rounds
 [deploy]           deadlines on a real fleet; a simulation ignores it
-[secure]           secure aggregation on a real fleet; a simulation ignores it
+[secure]           secure sums on a real fleet; a simulation only learns its hills so
 [[method]]         one table for each method: name, label, its hyperparameters, its own rate
 """
 

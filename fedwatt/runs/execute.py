@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from fedwatt.errors import RunError
 from fedwatt.federation import Buffered, Federation, History, RoundRecord, State
 from fedwatt.federation.records import Row
+from fedwatt.files import write_text
 from fedwatt.fleet import Fleet
 from fedwatt.personal import personalise
 from fedwatt.privacy import Budget, budget, terrain_budget
@@ -24,12 +25,11 @@ from fedwatt.runs.environment import (
     hash_of,
     participation_hashes,
 )
-from fedwatt.runs.files import write_text
 from fedwatt.runs.hills import Refresh, learned_for
 from fedwatt.runs.own_models import own_model_writer
 from fedwatt.runs.results import RunResults
 from fedwatt.runs.source import OnVehicle, open_fleet
-from fedwatt.terrain import Learned
+from fedwatt.terrain import Field, Learned
 from fedwatt.terrain.store import write_field
 from fedwatt.terrain.taught import Taught
 
@@ -76,7 +76,9 @@ def execute(
     for choice in config.methods:
         federation_for(config, choice, fleet).check(choice.method)
     budgets = {choice.label: budget_for(config, choice, fleet) for choice in config.methods}
-    facts = terrain_facts(config, fleet, learned)  # refuses noise that nobody can account for
+    facts: dict[str, Any] = {}
+    if learned is not None:  # refuses noise that nobody can account for
+        facts = terrain_facts(config, fleet, learned.shared, len(learned.contributors))
     # Only now, with the data at hand: a run that cannot begin leaves no folder behind.
     write_text(out / "config.toml", to_toml(config))
     if learned is not None:
@@ -199,14 +201,18 @@ def budget_for(config: RunConfig, choice: MethodChoice, fleet: Fleet) -> Budget 
     return own
 
 
-def terrain_facts(config: RunConfig, fleet: Fleet, learned: Learned | None) -> dict[str, Any]:
+def terrain_facts(
+    config: RunConfig, fleet: Fleet, shared: Field, contributors: int
+) -> dict[str, Any]:
     """How many nodes the run's vehicles share, and what noise on their sums has spent."""
-    if learned is None:
-        return {}
+    return {"nodes": shared.nodes, "vehicles": contributors} | terrain_spending(config, fleet)
+
+
+def terrain_spending(config: RunConfig, fleet: Fleet) -> dict[str, Any]:
+    """What learning hills costs in privacy; empty where there is no noise, or no field to learn."""
     population = sum(not client.held_out for client in fleet.clients)
     own = terrain_budget(config.terrain, population=population)
-    spent = {} if own is None else asdict(own) | {"epsilon": own.epsilon(config.terrain.releases)}
-    return {"nodes": learned.shared.nodes, "vehicles": len(learned.contributors)} | spent
+    return {} if own is None else asdict(own) | {"epsilon": own.epsilon(config.terrain.releases)}
 
 
 def _spending(record: RoundRecord, own: Budget | None) -> RoundRecord:

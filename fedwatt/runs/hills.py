@@ -5,14 +5,15 @@ RUN/checkpoint/LABEL/field-000010.safetensors     sums after the refresh of roun
 """
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 
-from fedwatt.errors import DataError, RunError
+from fedwatt.errors import DataError, RunError, SettingError
 from fedwatt.federation import Federation, State
 from fedwatt.federation.evaluate import predict
 from fedwatt.federation.participation import first_available
@@ -20,33 +21,36 @@ from fedwatt.fleet import Fleet, Vehicle
 from fedwatt.fleet.features import FEATURES, feature_names
 from fedwatt.fleet.split import held_out_vehicles, natural_key
 from fedwatt.fleet.trip import FloatArray
+from fedwatt.privacy.fixed_point import Layout
 from fedwatt.runs.config import RunConfig
-from fedwatt.runs.files import write_tensors
 from fedwatt.runs.source import learned_fields, source_vehicles
-from fedwatt.terrain import Field, Learned, learn
+from fedwatt.runs.tensors import write_tensors
+from fedwatt.terrain import Field, Grid, Learned, TerrainSettings, learn
+from fedwatt.terrain.exchange import Question, learn_from_totals, too_long
 from fedwatt.terrain.learn import own_fields
 from fedwatt.terrain.refresh import refreshed
 from fedwatt.terrain.solve import solve_field
 from fedwatt.terrain.statistics import LAYOUT, Contribution
 from fedwatt.terrain.store import read_field, read_taught
-from fedwatt.terrain.survey import survey
+from fedwatt.terrain.survey import Survey, survey
 
 
 def learned_for(config: RunConfig) -> Learned | None:
     """The fields that a run begins with; None where it needs none or has them from elsewhere.
 
     Vehicles that are held out contribute nothing. Nor do, where the field is refreshed later, those
-    that are not there in the first round.
+    that are not there in the first round. With `secure.enabled` it is the field that the same
+    vehicles would learn on a real fleet, under masks.
     """
-    needed = {
-        channel for name in feature_names(config.data.features) for channel in FEATURES[name].needs
-    }
-    if not needed & {"climb_m", "descent_m"} or config.terrain.source != "learn":
+    if not learns_hills(config):
         return None
 
     def vehicles() -> Iterable[Vehicle]:
         return source_vehicles(config.fleet)
 
+    if config.secure.enabled:
+        refuse_unmaskable(config)
+        return learned_fields(vehicles, config.data, config.terrain, shared_under_masks)
     if not config.terrain.refresh_every:
         return learned_fields(vehicles, config.data, config.terrain)
     names = [vehicle.name for vehicle in vehicles()]
@@ -55,6 +59,56 @@ def learned_for(config: RunConfig) -> Learned | None:
     there = first_available(config.seeds[0], len(population), config.availability)
     early = frozenset(name for name, here in zip(population, there, strict=True) if here)
     return learn(vehicles(), config.terrain, config.data, contributors=early)
+
+
+def learns_hills(config: RunConfig) -> bool:
+    """Whether a feature is made from the road's slope, and the run's vehicles learn that."""
+    needed = {
+        channel for name in feature_names(config.data.features) for channel in FEATURES[name].needs
+    }
+    return bool(needed & {"climb_m", "descent_m"}) and config.terrain.source == "learn"
+
+
+def refuse_unmaskable(config: RunConfig) -> None:
+    """Raise if hills cannot be learned under masks as the configuration has it."""
+    terrain = config.terrain
+    if not terrain.area:
+        raise SettingError(
+            "With secure.enabled vehicles learn hills under masks, over all nodes of a service "
+            "area, so that no message shows where its vehicle was. Say where the fleet drives, in "
+            "degrees: terrain.area = [SOUTH, NORTH, WEST, EAST], such as [42.2, 42.35, -83.85, "
+            "-83.65]."
+        )
+    if terrain.refresh_every:
+        raise SettingError(
+            "terrain.refresh_every learns hills anew in training, and that exchange has no masks "
+            "yet. Set it to 0, or secure.enabled to false."
+        )
+    fault = too_long(Grid(cell_m=terrain.cell_m), terrain.segment_s)
+    if fault:
+        raise SettingError(fault)
+
+
+def shared_under_masks(
+    surveys: Sequence[Survey], grid: Grid, settings: TerrainSettings
+) -> tuple[Field, Contribution]:
+    """The shared field as an exchange under masks has it, to the last bit.
+
+    Words are added as on a real fleet. Masks cancel out in their sum, so here they are left out.
+    """
+    names = {f"{number}": one for number, one in enumerate(surveys)}
+
+    def totals(
+        question: Question, present: frozenset[str]
+    ) -> tuple[dict[str, FloatArray], frozenset[str]]:
+        layout = Layout.of(question.fields, vehicles=len(present))
+        words = np.zeros(layout.length, dtype=np.uint64)
+        for name in present:
+            words += layout.encode(question.answer(names[name]))
+        return layout.decode(words), present
+
+    found = learn_from_totals(totals, frozenset(names), grid, settings)
+    return found.field, found.sums
 
 
 @dataclass

@@ -15,7 +15,7 @@ from fedwatt.errors import RunError
 from fedwatt.federation import Federation
 from fedwatt.fleet.store import folder_name
 from fedwatt.personal import PersonalModel
-from fedwatt.runs.files import write_tensors
+from fedwatt.runs.tensors import write_tensors
 
 
 def own_model_file(run: Path, label: str, seed: int, vehicle: str) -> Path:

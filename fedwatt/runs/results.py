@@ -9,8 +9,8 @@ from torch import Tensor
 from fedwatt.federation import Federation, History, State
 from fedwatt.federation.records import Row
 from fedwatt.runs.config import MethodChoice, RunConfig, to_toml
-from fedwatt.runs.files import write_tensors
 from fedwatt.runs.tables import write_table
+from fedwatt.runs.tensors import write_tensors
 
 
 @dataclass

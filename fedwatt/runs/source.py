@@ -12,6 +12,7 @@ from fedwatt.fleet.store import fleet_source, read_fleet, vehicle_folders
 from fedwatt.runs.config import Source
 from fedwatt.terrain import Learned, TerrainSettings, give_terrain, learn, with_terrain
 from fedwatt.terrain.climb import with_measured_terrain
+from fedwatt.terrain.learn import Share
 from fedwatt.terrain.store import read_field, read_taught
 from fedwatt.terrain.taught import warn_unknown
 
@@ -98,10 +99,16 @@ def _with_field_of(
 
 
 def learned_fields(
-    vehicles: Callable[[], Iterable[Vehicle]], data: DataSettings, terrain: TerrainSettings
+    vehicles: Callable[[], Iterable[Vehicle]],
+    data: DataSettings,
+    terrain: TerrainSettings,
+    share: Share | None = None,
 ) -> Learned:
-    """The fields that a run learns from its vehicles; those that are held out contribute none."""
+    """The fields that a run learns from its vehicles; those that are held out contribute none.
+
+    `share` as in `learn`.
+    """
     names = [vehicle.name for vehicle in vehicles()] if data.held_out else []
     never = held_out_vehicles(names, data.held_out, data.split_seed)
     contributors = frozenset(names) - never if names else None
-    return learn(vehicles(), terrain, data, contributors=contributors)
+    return learn(vehicles(), terrain, data, contributors=contributors, share=share)

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fedwatt.errors import RunError
-from fedwatt.runs.files import write_atomically
+from fedwatt.files import write_atomically
 
 KINDS: Final = {
     "text": pa.string(),

@@ -189,7 +189,7 @@ def test_held_out_vehicles_are_judged_and_never_train(fleet: Path, tmp_path: Pat
         ("[deploy]", "[asynchronous]\nbuffer = 2\n[deploy]", "a deployment has rounds"),
         ("[availability]", "[availability]\nreply_loss = 0.1", "by itself"),
         ('"fedavg"', '"fedavg+sign-flip"', "simulates faulty vehicles"),
-        ("window = 10", 'window = 10\nfeatures = "base, terrain"', "the hills are not learned"),
+        ("window = 10", 'window = 10\nfeatures = "base, terrain"', "under masks only"),
     ],
 )
 def test_what_only_a_simulation_can_do_is_refused(

@@ -9,7 +9,7 @@ from fedwatt.fleet import Vehicle, synthetic_vehicles
 from fedwatt.models import get_model
 from fedwatt.randomness import generator
 from fedwatt.runs.config import from_tables, to_toml
-from fedwatt.runs.files import write_tensors
+from fedwatt.runs.tensors import write_tensors
 from fedwatt.telemetry.records import RawTrip
 from fedwatt.telemetry.resample import updates, usual_hold_s
 

@@ -1,0 +1,172 @@
+"""One secure sum over Flower's messages, whatever numbers it is of.
+
+Four questions: keys, shares, the vector under masks, and the shares that unmask the total. What the
+vector is made of is a kind of question of its own ("secure-train", "secure-terrain"); the other
+three are the same for all.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from fedwatt.deploy.messages import NO_MODEL, Content, Value
+from fedwatt.deploy.roster import Roster
+from fedwatt.deploy.secure_board import to_values
+from fedwatt.deploy.state import RunState
+from fedwatt.errors import DataError, FedwattError, RunError
+from fedwatt.privacy.fixed_point import FloatArray
+from fedwatt.privacy.secure import (
+    Advert,
+    Layout,
+    Masked,
+    Revealed,
+    SecureSettings,
+    Shares,
+    Terms,
+    from_plain,
+    server,
+)
+
+log = logging.getLogger("fedwatt.deploy")
+
+Message = TypeVar("Message")
+
+
+@dataclass(frozen=True)
+class SecretSum:
+    """What an exchange brought: sums over its survivors, and whose messages could not be used."""
+
+    sums: Mapping[str, FloatArray]
+    survivors: tuple[str, ...]
+    rejected: Mapping[str, str]
+
+
+class NoSum(RunError):
+    """An exchange that too few saw through; `lost` are those that did not answer its last step."""
+
+    def __init__(self, reason: str, lost: frozenset[str]) -> None:
+        super().__init__(reason)
+        self.lost = lost
+
+
+@dataclass(frozen=True)
+class SecureExchange:
+    """The vehicles of a run as givers of secret numbers."""
+
+    roster: Roster
+    run: RunState
+    settings: SecureSettings
+    common: Mapping[str, Value]
+    """What every question says: the run, its configuration, and the method if it is about one."""
+    survivors_needed: int = 0
+    """Raises what the settings ask for; 0: does not."""
+
+    def total(
+        self,
+        what: str,
+        names: Iterable[str],
+        layout: Callable[[int], Layout],
+        kind: str,
+        question: Callable[[str], Content],
+        seconds: float,
+    ) -> SecretSum:
+        """The sums over those of `names` that see it through; NoSum if they are too few.
+
+        `layout` is what the vectors of so many vehicles hold; `question` asks a vehicle for its
+        vector, which may take it `seconds`; `what` is for the log.
+        """
+        called = sorted(names)
+        least = max(2, self.survivors_needed)
+        if len(called) < least:
+            reason = f"a secure sum needs {least} vehicles or more, and {len(called)} are called."
+            raise NoSum(reason, frozenset())
+        form = layout(len(called))
+        terms = self._terms(len(called), form)
+        asking = _Asking(self, kind, question, seconds)
+        try:
+            total, survivors = asking.total(terms, called)
+        except FedwattError as error:
+            raise NoSum(str(error), frozenset(called) - asking.answered) from error
+        finally:
+            for name, reason in asking.rejected.items():
+                log.warning("%s: a message of %s rejected: %s", what, name, reason)
+        return SecretSum(form.decode(total), survivors, asking.rejected)
+
+    def _terms(self, called: int, form: Layout) -> Terms:
+        terms = self.settings.terms(
+            run=self.run.run,
+            number=self.run.next_exchange(time.time_ns() // 1000),
+            called=called,
+            length=form.length,
+        )
+        threshold = max(terms.threshold, self.survivors_needed)
+        return replace(terms, threshold=threshold, bits=form.bits)
+
+
+@dataclass
+class _Asking:
+    """One exchange on its way."""
+
+    exchange: SecureExchange
+    kind: str
+    question: Callable[[str], Content]
+    seconds: float
+    rejected: dict[str, str] = field(default_factory=dict)
+    answered: frozenset[str] = frozenset()
+    """Whose answer to the last step was in order."""
+
+    def total(self, terms: Terms, names: list[str]) -> tuple[Any, tuple[str, ...]]:
+        """The sum of the survivors' words, and who they are."""
+        short = self.exchange.settings.stage_seconds
+        adverts = self._ask("secure-keys", Advert, names, self._same(terms), short)
+        keys, left_out = server.make_roster(terms, adverts)
+        self._reject(left_out)
+        shares = self._ask("secure-shares", Shares, keys.vehicles, self._same(keys), short)
+        routed, inboxes, left_out = server.route(terms, keys, shares)
+        self._reject(left_out)
+
+        def vector(name: str) -> Content:
+            plain = self.question(name)
+            return Content({**plain.values, **to_values(inboxes[name])}, plain.arrays)
+
+        masked = self._ask(self.kind, Masked, inboxes, vector, self.seconds)
+        summed, survivors, left_out = server.collect(routed, masked)
+        self._reject(left_out)
+        alive = survivors.vehicles
+        told = self._ask("secure-reveal", Revealed, alive, self._same(survivors), short)
+        total, left_out = server.unmask(summed, told)
+        self._reject(left_out)
+        return total, alive
+
+    def _same(self, message: Any) -> Callable[[str], Content]:
+        content = Content({**self.exchange.common, **to_values(message)})
+        return lambda name: content
+
+    def _reject(self, left_out: Mapping[str, str]) -> None:
+        self.rejected |= left_out
+        self.answered -= left_out.keys()
+
+    def _ask(
+        self,
+        kind: str,
+        reply: type[Message],
+        names: Iterable[str],
+        question: Callable[[str], Content],
+        seconds: float,
+    ) -> dict[str, Message]:
+        roster = self.exchange.roster
+        nodes = roster.nodes(dict.fromkeys(names))
+        questions = {node: question(name) for node, name in nodes.items()}
+        answers = roster.exchange.ask(kind, questions, seconds, sizes=NO_MODEL)
+        good = {}
+        for node, answer in answers.items():
+            try:
+                if answer.content is None:
+                    raise DataError(answer.trouble)
+                good[nodes[node]] = from_plain(reply, answer.content.values)
+            except DataError as error:
+                self.rejected[nodes[node]] = str(error)
+        self.answered = frozenset(good)
+        return good

@@ -1,0 +1,214 @@
+"""The server's side of hills on a real fleet: learn the field once, hand it to every vehicle.
+
+Counts and sums come as totals of secure sums, and the server sees no others. The field it makes of
+them goes to all vehicles, also to those that join later, and lies in the run folder.
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from secrets import randbits
+
+import numpy as np
+
+from fedwatt.deploy.exchange import Exchange
+from fedwatt.deploy.messages import NO_MODEL, Content, Value
+from fedwatt.deploy.roster import Roster
+from fedwatt.deploy.secure_exchange import NoSum, SecureExchange
+from fedwatt.deploy.state import RunState
+from fedwatt.deploy.terrain_board import HILLS, digest_of, field_arrays
+from fedwatt.errors import RunError
+from fedwatt.files import flush
+from fedwatt.fleet.trip import FloatArray
+from fedwatt.privacy.fixed_point import CLIPPED
+from fedwatt.privacy.secure import Layout
+from fedwatt.runs.config import RunConfig
+from fedwatt.terrain import Field, Grid
+from fedwatt.terrain.exchange import Question, SharedField, learn_from_totals
+from fedwatt.terrain.store import read_field, read_taught, write_field
+from fedwatt.terrain.taught import Taught
+
+log = logging.getLogger("fedwatt.deploy")
+
+ATTEMPTS = 3
+"""Secure sums for one question, before learning is given up."""
+AGAIN_SECONDS = 10.0
+"""After which a vehicle that could not take the field is sent it again."""
+
+
+def hills_of_run(
+    out: Path, roster: Roster, config: RunConfig, run: RunState, text: str, *, resume: bool
+) -> tuple[Field, int]:
+    """The field of a run and how many vehicles taught it: learned now, or before it was cut off."""
+    file = out / "field.parquet"
+    if resume and file.exists():
+        found, taught = read_field(file), read_taught(file)
+        log.info("hills: %d nodes, learned before", found.nodes)
+        return found, 0 if taught is None else len(taught.vehicles)
+    learned = learn_hills(roster, config, run, text)
+    taught = Taught.by(learned.contributors, config.data)
+    write_field(file, learned.field, driven=learned.driven, taught=taught)
+    flush(file)
+    flush(out)
+    return learned.field, len(learned.contributors)
+
+
+def learn_hills(roster: Roster, config: RunConfig, run: RunState, text: str) -> SharedField:
+    """The field that the vehicles which are there teach, under masks."""
+    common: dict[str, Value] = {"run": run.run, "config": text}
+    least = max(2, config.terrain.minimum_vehicles)
+    # In 32 bits sums would be too coarse, whatever training makes do with.
+    settings = replace(config.secure, bits=64)
+    exchange = SecureExchange(roster, run, settings, common, survivors_needed=least)
+
+    def totals(
+        question: Question, present: frozenset[str]
+    ) -> tuple[Mapping[str, FloatArray], frozenset[str]]:
+        content = _asked(question, common)
+        what = "how many drive" if question.field is None else "sums over"
+        log.info(
+            "hills: asking %d vehicles for %s %d nodes", len(present), what, question.nodes.size
+        )
+        for _ in range(ATTEMPTS):
+            roster.refresh()
+            there = frozenset(name for name in present if roster.there(name))
+            if len(there) < least:
+                return {}, frozenset()
+            try:
+                found = exchange.total(
+                    "hills",
+                    there,
+                    lambda vehicles: Layout.of(question.fields, vehicles=vehicles),
+                    "secure-terrain",
+                    lambda name: content,
+                    config.deploy.round_seconds,
+                )
+            except NoSum as error:
+                log.warning("hills: a sum failed and is tried again: %s", error)
+                present = there - error.lost
+                continue
+            if found.sums[CLIPPED][0]:
+                log.warning("hills: %d values were clipped", found.sums[CLIPPED][0])
+            return found.sums, frozenset(found.survivors)
+        raise RunError(
+            f"The hills could not be learned: {ATTEMPTS} secure sums failed one after the other. "
+            "The log says why; --resume tries again."
+        )
+
+    everyone = frozenset(c.name for c in roster.fleet().clients if not c.held_out)
+    grid = Grid(cell_m=config.terrain.cell_m)
+    learned = learn_from_totals(totals, everyone, grid, config.terrain, secret_draws)
+    if learned.field.nodes:
+        told = f"{learned.field.nodes} nodes are published, of {len(learned.contributors)} vehicles"
+        log.info("hills: %s", told)
+    else:
+        log.warning(
+            "hills: no node has %d vehicles, so nothing is published; each vehicle has what it "
+            "learns by itself",
+            config.terrain.minimum_vehicles,
+        )
+    return learned
+
+
+def secret_draws(*purpose: object) -> np.random.Generator:
+    """Noise that nobody can repeat: every vehicle knows the seed of the configuration."""
+    return np.random.default_rng(randbits(128))
+
+
+def _asked(question: Question, common: Mapping[str, Value]) -> Content:
+    arrays = {"nodes": question.nodes}
+    if question.field is None:
+        return Content({**common, "count": True}, arrays)
+    return Content({**common, "count": False}, arrays | field_arrays(question.field))
+
+
+@dataclass
+class Hills:
+    """The field of a run, and which vehicles have it on board; a `Provision`."""
+
+    published: Field
+    common: Mapping[str, Value]
+    seconds: float
+    """How long a vehicle may take to make it its own."""
+    holders: set[int] = field(default_factory=set)
+    doubted: set[int] = field(default_factory=set)
+    """Holders that are sent it once more."""
+    asked: dict[str, int] = field(default_factory=dict)
+    """Fields on their way: node by message number."""
+    pause: dict[int, float] = field(default_factory=dict)
+    """Nodes that are not sent it before a time."""
+
+    @cached_property
+    def digest(self) -> str:
+        """What the field is known by."""
+        return digest_of(self.published)
+
+    @property
+    def told(self) -> dict[str, Value]:
+        """What questions say of the hills that they are about."""
+        return {HILLS: self.digest}
+
+    def held_by(self, node: int) -> bool:
+        """Whether a node has the field."""
+        return node in self.holders
+
+    def doubt(self, node: int) -> None:
+        """Send it to a node once more; one that has it still says so at once."""
+        self.doubted.add(node)
+
+    def offer(self, roster: Roster) -> None:
+        """Send the field to vehicles that have not said they have it; waits for none."""
+        exchange = roster.exchange
+        if self.asked:
+            self._receive(exchange)
+        now = exchange.clock()
+        waiting = {node for node, until in self.pause.items() if until > now}
+        known = {member.node: name for name, member in roster.members.items()}
+        wanting = {
+            node: name
+            for node, name in known.items()
+            if node in roster.online and (node in self.doubted or node not in self.holders)
+        }
+        fresh = {node: name for node, name in wanting.items() if node not in waiting}
+        if not fresh:
+            return
+        never = {client.name for client in roster.fleet().clients if client.held_out}
+        questions = {
+            node: Content({**self.common, "own": name not in never}, field_arrays(self.published))
+            for node, name in fresh.items()
+        }
+        # What was sent before to these is not waited for any more.
+        self.asked = {n: node for n, node in self.asked.items() if node not in fresh}
+        self.asked |= exchange.send("terrain-field", questions, self.seconds)
+        self.pause |= dict.fromkeys(fresh, now + max(AGAIN_SECONDS, self.seconds))
+        self.doubted -= fresh.keys()
+
+    def _receive(self, exchange: Exchange) -> None:
+        """Note who has the field by now, and who could not take it."""
+        before = set(self.asked.values())
+        answers = exchange.receive("terrain-field", self.asked, sizes=NO_MODEL)
+        for node in before - set(self.asked.values()):
+            content = answers[node].content if node in answers else None
+            if content is not None and content.values["field"] == self.digest:
+                self.holders.add(node)
+                self.pause.pop(node, None)
+            else:
+                log.warning("node %d could not take the field; its own log says why", node)
+                self.pause[node] = exchange.clock() + AGAIN_SECONDS
+
+    def wait(self, roster: Roster) -> None:
+        """Until all vehicles that are there have the field, or time is up; RunError if none has."""
+        exchange = roster.exchange
+        deadline = exchange.clock() + self.seconds
+        while True:
+            roster.refresh()
+            left = deadline - exchange.clock()
+            if not self.asked or left <= 0:
+                break
+            exchange.sleep(min(exchange.poll_seconds, left))
+        if not self.holders:
+            raise RunError(
+                "No vehicle took the field of hills. Their own logs say why; --resume tries again."
+            )

@@ -1,0 +1,25 @@
+"""Vehicles of one town, and a configuration in which they learn its hills under masks."""
+
+from pathlib import Path
+
+from fedwatt.fleet import synthetic_vehicles
+from fedwatt.fleet.store import write_fleet
+from tests.deploy.fleets import config_text
+
+AREA = [44.93, 45.07, -30.1, -29.98]
+"""Around the town: about 24,000 nodes."""
+
+
+def hilly_fleet(path: Path) -> Path:
+    """Four vehicles of which three drive 69 nodes, two 302, and all four 6."""
+    write_fleet(path, synthetic_vehicles(4, 0, trips=16), "synthetic, for tests")
+    return path
+
+
+def hilly(fleet: Path, method: str = "fedavg", rounds: int = 1, more: str = "") -> str:
+    """All four vehicles in every round, k = 3."""
+    text = config_text(fleet, method, rounds, more)
+    text = text.replace("participation = 0.7", "participation = 1.0")
+    text = text.replace("window = 10", 'window = 10\nfeatures = "base, terrain"')
+    sections = f"[terrain]\narea = {AREA}\n[secure]\nenabled = true\nstage_seconds = 5\n"
+    return text.replace("[[method]]", sections + "[[method]]", 1)

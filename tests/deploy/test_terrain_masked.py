@@ -1,0 +1,527 @@
+"""A fleet learns its hills on Flower's messages, under masks: the simulation's field and model."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr")
+pytest.importorskip("cryptography")
+
+import torch
+from flwr.app import RecordDict
+
+from fedwatt.deploy.board import Vehicle
+from fedwatt.deploy.exchange import Exchange
+from fedwatt.deploy.messages import Content, from_records, to_records
+from fedwatt.deploy.roster import Roster
+from fedwatt.deploy.state import RunState
+from fedwatt.deploy.terrain_remote import learn_hills
+from fedwatt.edge.export import read_trained
+from fedwatt.edge.ground import field_for
+from fedwatt.errors import DataError, RunError, SettingError
+from fedwatt.fleet.store import read_fleet
+from fedwatt.privacy.fixed_point import Layout
+from fedwatt.report.terrain import write_map
+from fedwatt.runs import execute, from_toml
+from fedwatt.runs.hills import shared_under_masks
+from fedwatt.runs.tables import read_table
+from fedwatt.terrain import Field, Grid, learn
+from fedwatt.terrain.exchange import Question, SharedField, learn_from_totals
+from fedwatt.terrain.noise import seeded
+from fedwatt.terrain.store import driven_nodes, read_field, read_taught
+from fedwatt.terrain.survey import survey
+from tests.deploy.fleets import deployed, loopback, weights
+from tests.deploy.hilly import AREA, hilly, hilly_fleet
+from tests.deploy.loopback import Loopback
+from tests.runs.test_execute import Silent
+
+STAGES = ["secure-keys", "secure-shares", "secure-terrain", "secure-reveal"]
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return hilly_fleet(tmp_path_factory.mktemp("hills") / "fleet")
+
+
+def simulated(text: str, out: Path) -> Path:
+    execute(from_toml(text), out, Silent())
+    return out
+
+
+def field_of(run: Path) -> Field:
+    return read_field(run / "field.parquet")
+
+
+def assert_same_field(got: Field, wanted: Field) -> None:
+    """To the last bit: both add the same whole numbers."""
+    assert got.nodes == wanted.nodes > 0
+    for name in ("keys", "elevation_m", "region", "passes", "vehicles"):
+        assert np.array_equal(getattr(got, name), getattr(wanted, name)), name
+
+
+def assert_same_models(got: Path, wanted: Path) -> None:
+    expected, found = weights(wanted), weights(got)
+    assert expected.keys() == found.keys()
+    for name in expected:
+        torch.testing.assert_close(found[name], expected[name], rtol=0, atol=1e-6, msg=name)
+
+
+def in_process(
+    fleet: Path, text: str, gone: str = "", since: int = 0
+) -> tuple[SharedField, list[str]]:
+    """The same exchange without messages or masks, and what was asked in it.
+
+    Vehicle `gone` is called for the question number `since` (from 1) and is in no total from it on;
+    0: it was never there.
+    """
+    config = from_toml(text)
+    grid = Grid(cell_m=config.terrain.cell_m)
+    surveys = {
+        one.name: survey(one, grid, config.terrain.segment_s, config.data)
+        for one in read_fleet(fleet)
+        if since or one.name != gone
+    }
+    asked: list[str] = []
+
+    def totals(question: Question, present: frozenset[str]):
+        asked.append("count" if question.field is None else "sum")
+        layout = Layout.of(question.fields, vehicles=len(present))
+        left = present - {gone} if len(asked) >= since else present
+        words = sum(layout.encode(question.answer(surveys[name])) for name in left)
+        return layout.decode(words), left
+
+    return learn_from_totals(totals, frozenset(surveys), grid, config.terrain), asked
+
+
+def own_file(vehicle: Vehicle) -> Path:
+    (file,) = vehicle.state.glob("memory/*/hills-*.parquet")
+    return file
+
+
+@pytest.mark.parametrize("method", ["fo-ri-fedavg", "scaffold"])
+def test_fleet_and_simulation_learn_the_same_hills_and_model(
+    method: str, fleet: Path, tmp_path: Path
+) -> None:
+    text = hilly(fleet, method, rounds=3)
+    grid = loopback(fleet, tmp_path / "state")
+    real = deployed(text, grid, tmp_path / "real")
+    alike = simulated(text, tmp_path / "simulated")
+    assert_same_field(field_of(real), field_of(alike))
+    assert field_of(real).vehicles.min() >= 3
+    assert_same_models(real, alike)
+    # Each vehicle has its own hills, on top of the shared ones, and they are the simulation's.
+    config = from_toml(text)
+    learned = learn(list(read_fleet(fleet)), config.terrain, config.data, share=shared_under_masks)
+    for vehicle in grid.vehicles.values():
+        kept, wanted = read_field(own_file(vehicle)), learned.own[vehicle.name]
+        assert kept.nodes > field_of(real).nodes
+        for name in ("keys", "elevation_m", "region"):
+            assert np.array_equal(getattr(kept, name), getattr(wanted, name)), name
+    facts = json.loads((real / "environment.json").read_text())["terrain"]
+    assert facts == {"nodes": field_of(real).nodes, "vehicles": 4}
+    assert read_taught(real / "field.parquet").vehicles == {f"car-00{i}" for i in range(1, 5)}
+    assert driven_nodes(real / "field.parquet") > field_of(real).nodes
+    write_map(field_of(real), tmp_path / "map.html")
+    assert (tmp_path / "map.html").stat().st_size > 1000
+    # What goes into a vehicle's model file is on its disk, and is not made up from another fleet.
+    trained, vehicle = read_trained(real), grid.vehicles[1]
+    with pytest.raises(DataError, match="are on its own disk"):
+        field_for(trained, real, vehicle.name)
+    exported = field_for(trained, real, vehicle.name, own_file(vehicle))
+    assert np.array_equal(exported.keys, learned.own[vehicle.name].keys)
+
+
+def dropping(grid: Loopback, lost: str, node: int, time: int) -> None:
+    """Let the `time`-th reply of a vehicle to a stage never arrive, nor any later one."""
+    seen: list[int] = []
+
+    def tamper(kind: str, sender: int, reply: RecordDict) -> RecordDict | None:
+        if kind == lost and sender == node:
+            seen.append(node)
+        gone = sender == node and len(seen) >= time and kind in STAGES
+        return None if gone else reply
+
+    grid.tamper = tamper
+
+
+def quick(text: str) -> str:
+    text = text.replace("stage_seconds = 5", "stage_seconds = 0.2")
+    return text.replace("round_seconds = 5", "round_seconds = 0.5")
+
+
+@pytest.fixture(scope="module")
+def vehicles(fleet: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[int, Vehicle]:
+    """Vehicles that have read their trips already."""
+    return loopback(fleet, tmp_path_factory.mktemp("state")).vehicles
+
+
+def learned_by(grid: Loopback, text: str, out: Path) -> SharedField:
+    """The hills of a run that does nothing else."""
+    config, run = from_toml(text), RunState.begin(out, resume=False)
+    roster = Roster(
+        Exchange(grid, config.deploy.poll_seconds),
+        Content({"config": text}),
+        config.data,
+        out / "roster.json",
+        config.deploy.enrolment_seconds,
+        config.secure.windows_limit,
+    )
+    roster.wait(config.deploy.vehicles, config.deploy.enrolment_seconds)
+    return learn_hills(roster, config, run, text)
+
+
+DROPS = [
+    ("secure-terrain", "first count"),
+    *((stage, "second count") for stage in STAGES),
+    *((stage, "first sum") for stage in STAGES),
+    ("secure-terrain", "second sum"),
+]
+
+
+@pytest.mark.parametrize(("lost", "when"), DROPS)
+def test_who_drops_out_leaves_the_field_of_the_others(
+    lost: str, when: str, fleet: Path, vehicles: dict[int, Vehicle], tmp_path: Path
+) -> None:
+    text, grid = quick(hilly(fleet)), Loopback(dict(vehicles))
+    gone = grid.vehicles[2].name
+    _, usual = in_process(fleet, text)
+    sums = usual.index("sum") + 1
+    number = {"first count": 1, "second count": 2, "first sum": sums, "second sum": sums + 1}[when]
+    dropping(grid, lost, 2, number)
+    found = learned_by(grid, text, tmp_path)
+    # Whose vector arrived is in that sum, though it never answers again.
+    since = number + (lost == "secure-reveal")
+    same, _ = in_process(fleet, text, gone, since)
+    assert_same_field(found.field, same.field)
+    assert (found.field.vehicles == 3).all()
+    assert found.contributors == same.contributors
+    if since <= sums:
+        # In none of the sums, it is as if it had never been there.
+        without, _ = in_process(fleet, text, gone)
+        assert np.array_equal(found.field.keys, without.field.keys)
+        # A sum of four is rounded to 2^-38 a vehicle, a sum of three to 2^-39.
+        assert np.abs(found.field.elevation_m - without.field.elevation_m).max() < 1e-6
+    assert (gone in found.contributors) == (since > sums)
+
+
+def test_sums_that_fail_are_tried_again_without_those_who_failed(
+    fleet: Path, vehicles: dict[int, Vehicle], tmp_path: Path
+) -> None:
+    """Two of four gone at once are fewer survivors than a secure sum needs."""
+    text = quick(hilly(fleet)).replace("area =", "minimum_vehicles = 2\narea =")
+    grid = Loopback(dict(vehicles))
+    grid.tamper = lambda kind, node, reply: None if node > 2 and kind in STAGES else reply
+    found = learned_by(grid, text, tmp_path)
+    assert found.contributors == {vehicles[1].name, vehicles[2].name}
+    assert found.field.nodes > 0
+
+
+def test_hills_of_fewer_than_k_are_nobodys_but_their_drivers(fleet: Path, tmp_path: Path) -> None:
+    text = hilly(fleet, rounds=2).replace("area =", "minimum_vehicles = 5\narea =")
+    grid = loopback(fleet, tmp_path / "state")
+    real = deployed(text, grid, tmp_path / "real")
+    assert not {kind for _, kind, _ in grid.sent} & {"secure-terrain"}
+    assert field_of(real).nodes == 0
+    assert all(read_field(own_file(v)).nodes > 100 for v in grid.vehicles.values())
+    assert_same_models(real, simulated(text, tmp_path / "simulated"))
+
+
+def test_noise_is_the_servers_own(
+    fleet: Path,
+    vehicles: dict[int, Vehicle],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("dp_accounting")
+    noise = "minimum_vehicles = 2\nnoise_multiplier = 0.001\nnoise_seed = 7\narea ="
+    text = hilly(fleet).replace("area =", noise)
+    real = deployed(text, Loopback(dict(vehicles)), tmp_path / "real")
+    drawn = field_of(real)
+    # √2000 · 0.001 = 0.04 vehicles of noise: those of three or four pass for more than two.
+    assert drawn.nodes > 60 and drawn.vehicles.min() == 3
+    facts = json.loads((real / "environment.json").read_text())["terrain"]
+    assert facts["noise_multiplier"] == 0.001 and facts["epsilon"] > 1000
+    assert driven_nodes(real / "field.parquet") == 0
+    # With a simulation's noise it is the simulation's field, and with its own it is not.
+    alike, asked = in_process(fleet, text)
+    assert asked == ["count", "sum", "sum", "sum"]
+    assert not np.array_equal(drawn.elevation_m, alike.field.elevation_m)
+    monkeypatch.setattr("fedwatt.deploy.terrain_remote.secret_draws", seeded(7))
+    found = learned_by(Loopback(dict(vehicles)), text, tmp_path / "again")
+    assert_same_field(found.field, alike.field)
+
+
+def test_a_place_that_only_k_drive_is_hidden_when_one_of_them_goes(
+    fleet: Path,
+    vehicles: dict[int, Vehicle],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    text = quick(hilly(fleet)).replace("area =", "minimum_vehicles = 4\narea =")
+    grid = Loopback(dict(vehicles))
+    # Gone after counting: the others' sums would be of three, and are not made at all.
+    sums = in_process(fleet, text)[1].index("sum") + 1
+    dropping(grid, "secure-terrain", 2, sums)
+    assert learned_by(grid, text, tmp_path).field.nodes == 0
+    assert "nothing is published" in caplog.text
+    assert [kind for _, kind, _ in grid.sent].count("secure-reveal") == 4 * (sums - 1)
+
+
+def test_a_run_that_goes_on_does_not_learn_again(fleet: Path, tmp_path: Path) -> None:
+    text = hilly(fleet, "scaffold", rounds=3)
+    whole = deployed(text, loopback(fleet, tmp_path / "a"), tmp_path / "whole")
+    grid = loopback(fleet, tmp_path / "b")
+    with pytest.raises(KeyboardInterrupt):
+        deployed(text, grid, tmp_path / "cut", stop=1)
+    before = (tmp_path / "cut" / "field.parquet").read_bytes()
+    # One vehicle restarts, one loses its field, one finds it cut short by a loss of power.
+    for node in (1, 2, 3):
+        vehicle = grid.vehicles[node]
+        file = own_file(vehicle)
+        grid.vehicles[node] = Vehicle(vehicle.folder, vehicle.state)
+        if node == 2:
+            file.unlink()
+        if node == 3:
+            file.write_bytes(file.read_bytes()[:100])
+    sent = len(grid.sent)
+    resumed = deployed(text, grid, tmp_path / "cut", resume=True)
+    again = [kind for _, kind, _ in grid.sent[sent:]]
+    assert "secure-terrain" not in again and again.count("terrain-field") == 4
+    assert (resumed / "field.parquet").read_bytes() == before
+    assert_same_models(resumed, whole)
+
+
+def test_a_field_lost_in_mid_run_is_sent_again(fleet: Path, tmp_path: Path) -> None:
+    text = hilly(fleet, rounds=4)
+    grid = loopback(fleet, tmp_path / "state")
+
+    def forget(kind: str, node: int, reply: RecordDict) -> RecordDict:
+        if kind == "secure-train" and node == 1 and grid.training == 1:
+            vehicle = grid.vehicles[1]
+            own_file(vehicle).unlink()
+            grid.vehicles[1] = Vehicle(vehicle.folder, vehicle.state)
+        return reply
+
+    grid.tamper = forget
+    real = deployed(text, grid, tmp_path / "real")
+    replied = read_table(real, "clients").column("replied").to_pylist()
+    # Out of the second round, and perhaps of the third, while the field is on its way.
+    assert 1 <= replied.count(False) <= 2
+    assert replied[:4] == replied[-4:] == [True] * 4
+    assert own_file(grid.vehicles[1]).exists()
+
+
+def test_who_joins_later_is_sent_the_field(fleet: Path, tmp_path: Path) -> None:
+    text = hilly(fleet, rounds=4).replace("vehicles = 4", "vehicles = 3")
+    grid = loopback(fleet, tmp_path / "state")
+    grid.offline = {1}
+
+    def join(grid: Loopback) -> None:
+        if grid.training >= 1:
+            grid.offline = set()
+
+    grid.before_push = join
+    real = deployed(text, grid, tmp_path / "real")
+    late = grid.vehicles[1]
+    assert late.name not in read_taught(real / "field.parquet").vehicles
+    assert read_field(own_file(late)).nodes > field_of(real).nodes
+    rows = read_table(real, "clients").to_pylist()
+    trained = [row["round"] for row in rows if row["vehicle"] == late.name and row["replied"]]
+    assert trained[-1] == 4 and 1 not in trained
+    asked = {kind for node, kind, _ in grid.sent if node == 1}
+    assert "secure-terrain" not in asked and "terrain-field" in asked
+
+
+def test_a_run_goes_on_without_those_who_cannot_take_the_field(
+    fleet: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    grid = loopback(fleet, tmp_path / "state")
+
+    def full(question: Content, config: object) -> Content:
+        raise DataError("the disk is full")
+
+    grid.vehicles[1].hills.take = full
+    real = deployed(hilly(fleet), grid, tmp_path / "real")
+    assert "node 1 could not take the field" in caplog.text
+    called = read_table(real, "clients").column("vehicle").to_pylist()
+    assert len(called) == 3 and grid.vehicles[1].name not in called
+
+
+def test_a_field_that_reaches_nobody_ends_the_run_until_it_is_resumed(
+    fleet: Path, tmp_path: Path
+) -> None:
+    text, grid = quick(hilly(fleet)), loopback(fleet, tmp_path / "state")
+    grid.tamper = lambda kind, node, reply: None if kind == "terrain-field" else reply
+    with pytest.raises(RunError, match="--resume tries again"):
+        deployed(text, grid, tmp_path / "real")
+    grid.tamper = lambda kind, node, reply: reply
+    real = deployed(text, grid, tmp_path / "real", resume=True)
+    assert read_table(real, "clients").column("replied").to_pylist() == [True] * 4
+
+
+def test_who_is_held_out_teaches_nothing_and_reads_what_is_shared(
+    fleet: Path, tmp_path: Path
+) -> None:
+    text = hilly(fleet, rounds=2).replace("window = 10", "window = 10\nheld_out = 1")
+    grid = loopback(fleet, tmp_path / "state")
+    real = deployed(text, grid, tmp_path / "real")
+    alike = simulated(text, tmp_path / "simulated")
+    assert_same_field(field_of(real), field_of(alike))
+    assert_same_models(real, alike)
+    taught = read_taught(real / "field.parquet").vehicles
+    (out,) = [node for node, v in grid.vehicles.items() if v.name not in taught]
+    assert ("secure-terrain", out) not in {(kind, node) for node, kind, _ in grid.sent}
+    assert read_field(own_file(grid.vehicles[out])).nodes == field_of(real).nodes
+
+
+def test_a_hilly_fleet_personalises(fleet: Path, tmp_path: Path) -> None:
+    text = hilly(fleet, rounds=2)
+    personal = "[personal]\nenabled = true\nrates = [0.01]\nsteps = [5, 10]\n"
+    text = text.replace("[secure]", personal + "[secure]")
+    real = deployed(text, loopback(fleet, tmp_path / "state"), tmp_path / "real")
+    alike = simulated(text, tmp_path / "simulated")
+
+    def errors(run: Path) -> dict[str, float]:
+        rows = read_table(run, "vehicles").to_pylist()
+        own = [row for row in rows if row["model"] == "personal" and row["stratum"] == "all"]
+        return {row["vehicle"]: row["rmse"] for row in own}
+
+    assert len(errors(real)) == 4
+    assert errors(real) == pytest.approx(errors(alike), rel=1e-4)
+
+
+def test_each_message_may_have_a_process_of_its_own(fleet: Path, tmp_path: Path) -> None:
+    """Flower's SuperNode: a new vehicle object for every message, secrets in the node's context."""
+    from flwr.app import Context, Message
+
+    from fedwatt.deploy import client_app
+
+    grid = loopback(fleet, tmp_path / "a")
+    contexts = {
+        node: Context(
+            run_id=1,
+            node_id=node,
+            node_config={"folder": str(vehicle.folder), "state": str(vehicle.state)},
+            state=RecordDict(),
+            run_config={},
+        )
+        for node, vehicle in grid.vehicles.items()
+    }
+
+    def answer(message: Message) -> Message:
+        client_app._vehicle.cache_clear()
+        return client_app._answer(message, contexts[message.metadata.dst_node_id])
+
+    grid.answer = answer
+    text = hilly(fleet).replace("area =", "refreshes = 1\narea =")
+    processes = deployed(text, grid, tmp_path / "processes")
+    one = deployed(text, loopback(fleet, tmp_path / "b"), tmp_path / "one")
+    assert_same_field(field_of(processes), field_of(one))
+    assert_same_models(processes, one)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ("enabled = true", "enabled = false", r"under masks only.*secure\.enabled = true"),
+        (f"area = {AREA}", "", r"terrain\.area = \[SOUTH, NORTH, WEST, EAST\]"),
+        ("area =", "refresh_every = 2\narea =", "has no masks"),
+        ("area =", "cell_m = 20.0\nsegment_s = 20\narea =", "Choose shorter segments"),
+    ],
+)
+def test_what_cannot_be_learned_under_masks_is_refused(
+    old: str, new: str, why: str, fleet: Path, tmp_path: Path
+) -> None:
+    text = hilly(fleet).replace(old, new)
+    grid = loopback(fleet, tmp_path / "state")
+    with pytest.raises(SettingError, match=why):
+        deployed(text, grid, tmp_path / "run")
+    assert not grid.sent
+    if "enabled = false" not in text:
+        with pytest.raises(SettingError, match=why):
+            execute(from_toml(text), tmp_path / "simulated", Silent())
+
+
+@pytest.mark.parametrize(
+    ("area", "why"),
+    [
+        ([44.0, 49.0, -30.0, -20.0], "at most 1,000,000 nodes"),
+        ([44.0, 45.0, -30.0], "south, north, west and east"),
+        ([45.0, 44.0, -30.0, -29.0], "above south_deg"),
+        ([44.0, 45.0, -30.0, -30.0], "other than west_deg"),
+        ([44.0, 45.0, -300.0, -30.0], "from -180 to 360"),
+    ],
+)
+def test_an_area_is_a_box_of_sensible_size(area: list[float], why: str, fleet: Path) -> None:
+    with pytest.raises(SettingError, match=why):
+        from_toml(hilly(fleet).replace(f"area = {AREA}", f"area = {area}"))
+
+
+# A word of a count is 2^61 a vehicle: minus four vehicles, and two that drive nothing.
+@pytest.mark.parametrize(("added", "why"), [(2**63, "which cannot be"), (2**62, "at fault")])
+def test_a_vehicle_that_adds_nonsense_is_noticed(
+    added: int, why: str, fleet: Path, vehicles: dict[int, Vehicle], tmp_path: Path
+) -> None:
+    grid = Loopback(dict(vehicles))
+
+    def tamper(kind: str, node: int, reply: RecordDict) -> RecordDict:
+        if kind == "secure-terrain" and node == 1:
+            record = reply.config_records["values"]
+            words = np.frombuffer(record["words"], dtype="<u8").copy()
+            words[:1] += np.uint64(added)
+            record["words"] = words.tobytes()
+        return reply
+
+    grid.tamper = tamper
+    with pytest.raises(RunError, match=why):
+        learned_by(grid, hilly(fleet), tmp_path)
+
+
+def test_a_vehicle_answers_for_the_service_area_and_k_vehicles_only(
+    fleet: Path, tmp_path: Path
+) -> None:
+    grid = loopback(fleet, tmp_path / "a")
+    vehicle = grid.vehicles[1]
+    answer, refused = vehicle.answer, []
+
+    def probed(kind: str, records: RecordDict) -> RecordDict:
+        if kind == "secure-terrain" and not refused:
+            asked = from_records(records)
+            elsewhere = {"nodes": np.array([5], dtype=np.int64)}
+            none = {"nodes": np.zeros(0, dtype=np.int64)}
+            stricter = asked.values["config"].replace(
+                "minimum_vehicles = 3", "minimum_vehicles = 4"
+            )
+            for question, why in (
+                (Content(asked.values, elsewhere), "other nodes"),
+                (Content(asked.values, none), "other nodes"),
+                (Content({**asked.values, "config": stricter}, asked.arrays), "unless 4 drive"),
+                (Content({**asked.values, "count": False}, asked.arrays), "lacks 'field.keys'"),
+            ):
+                with pytest.raises(DataError, match=why):
+                    answer(kind, to_records(question))
+                refused.append(why)
+        if kind == "terrain-field":
+            asked = from_records(records)
+            wrong = dict(asked.arrays) | {"field.elevation_m": np.array([np.nan])}
+            with pytest.raises(DataError, match="holds no field"):
+                answer(kind, to_records(Content(asked.values, wrong)))
+            refused.append("NaN")
+        if kind == "evaluate" and "field" not in refused:
+            asked = from_records(records)
+            for hills, why in (("0" * 32, "not on board yet"), ("../x", "names no field")):
+                with pytest.raises(DataError, match=why):
+                    answer(
+                        kind, to_records(Content({**asked.values, "hills": hills}, asked.arrays))
+                    )
+            bare = {name: v for name, v in asked.values.items() if name != "hills"}
+            with pytest.raises(DataError, match="lacks the hills"):
+                answer(kind, to_records(Content(bare, asked.arrays)))
+            refused.append("field")
+        return answer(kind, records)
+
+    vehicle.answer = probed
+    deployed(hilly(fleet), grid, tmp_path / "run")
+    assert len(refused) == 6
