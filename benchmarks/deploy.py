@@ -1,41 +1,48 @@
 """Seconds a round takes on loopback Flower, beside the training alone.
 
-    python benchmarks/deploy.py                3 and 10 vehicles, about 5 minutes on 2 cores
+    python benchmarks/deploy.py                3 and 10 vehicles, about 3 minutes on 2 cores
+    python benchmarks/performance_tables.py    the table of docs/performance.md
 
-Real processes (server, vehicles with keys, TLS) on one machine, against the same rounds simulated
-one vehicle at a time in one process. The vehicles share the cores, so training itself is counted as
-what all of them do, and the rest is what messages, looks for messages and records add.
+Real processes (server, vehicles with keys, TLS) on one machine, against the same rounds of the same
+vehicles in one process without a message. The vehicles share the cores, so training itself is
+counted as what all of them do, and the rest is what messages, looks for messages and records add.
 """
 
 import json
 import os
-import re
 import socket
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 import numpy as np
 import torch
+from flwr.app import Message
 
-from fedwatt.deploy.board import OnBoard
+from fedwatt.bench.machine import machine
+from fedwatt.deploy import node
+from fedwatt.deploy.board import OnBoard, Vehicle
+from fedwatt.deploy.connection import Connection
+from fedwatt.deploy.limits import Limits
+from fedwatt.deploy.messages import MESSAGE_TYPES
+from fedwatt.files import write_text
 from fedwatt.fleet import synthetic_vehicles
 from fedwatt.fleet.store import load_fleet, write_fleet
 from fedwatt.runs.config import from_toml
-from fedwatt.runs.environment import describe_environment
 from fedwatt.runs.tables import read_table
 
-PAGE = Path(__file__).parents[1] / "docs" / "deploy.md"
-RESULT = Path(__file__).parents[1] / "results" / "deploy.json"
+RESULT = Path(__file__).parents[1] / "results" / "performance_deploy.json"
 FEDWATT = str(Path(sys.executable).parent / "fedwatt")
-ROUNDS = 8
+ROUNDS = 20
 CONFIG = """
 seeds = [1]
 device = "cpu"
-[data]
-stride = {stride}
 [training]
 rounds = {rounds}
 participation = 1.0
@@ -48,29 +55,17 @@ name = "fedavg"
 
 
 def main() -> None:
+    load = os.getloadavg()[0]
     rows = [measured(vehicles) for vehicles in (3, 10)]
-    about = describe_environment(torch.device("cpu")) | {"cores": os.cpu_count()}
-    RESULT.write_text(json.dumps({"environment": about, "rounds": rows}, indent=2) + "\n")
-    write_table(rows)
-
-
-def write_table(rows: list[dict[str, float]]) -> None:
-    """Put the figures into the guide."""
-    lines = ["| vehicles | seconds a round | of which training | added |", "|--:|--:|--:|--:|"]
-    lines += [
-        f"| {row['vehicles']} | {row['round_seconds']:.2f} | {row['training_seconds']:.2f} "
-        f"| {row['added_seconds']:.2f} |"
-        for row in rows
-    ]
-    told = (
-        "## What messages cost\n\nMedian of a round on loopback, TLS and keys on, all vehicles "
-        f"on the same {os.cpu_count()} cores; `benchmarks/deploy.py` measures it again.\n\n"
-    )
-    block = "<!-- overhead -->\n" + told + "\n".join(lines) + "\n<!-- /overhead -->"
-    page = PAGE.read_text(encoding="utf-8")
-    PAGE.write_text(
-        re.sub(r"<!-- overhead -->.*<!-- /overhead -->", lambda _: block, page, flags=re.DOTALL)
-    )
+    found = {
+        "machine": machine(),
+        "flower": version("flwr"),
+        "load_before": load,
+        "rounds": ROUNDS,
+        "fleets": rows,
+    }
+    write_text(RESULT, json.dumps(found, indent=2) + "\n")
+    print(json.dumps(rows, indent=2))
 
 
 def measured(vehicles: int) -> dict[str, float]:
@@ -78,22 +73,22 @@ def measured(vehicles: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_fleet(folder / "fleet", synthetic_vehicles(vehicles, 0), "synthetic")
-        text = CONFIG.format(vehicles=vehicles, rounds=ROUNDS, stride=10)
-        (folder / "fleet.toml").write_text(text)
+        text = CONFIG.format(vehicles=vehicles, rounds=ROUNDS)
+        write_text(folder / "fleet.toml", text)
         training = trained_alone(folder / "fleet", text)
-        seconds = rounds_on_flower(folder, vehicles)
-    total = sorted(seconds)[len(seconds) // 2]
+        total, noticed = rounds_on_flower(folder)
     return {
         "vehicles": vehicles,
-        "rounds": ROUNDS,
         "round_seconds": total,
         "training_seconds": training,
         "added_seconds": total - training,
+        "until_noticed_seconds": noticed,
     }
 
 
 def trained_alone(fleet: Path, text: str) -> float:
     """Seconds in which all vehicles train one round, one after the other, as they do on board."""
+    torch.set_num_threads(1)
     config = from_toml(text)
     choice = config.methods[0]
     boards = [OnBoard(c, config, choice) for c in load_fleet(fleet, config.data).clients]
@@ -102,52 +97,83 @@ def trained_alone(fleet: Path, text: str) -> float:
     for round in range(ROUNDS):
         began = time.perf_counter()
         for board in boards:
-            board.population_windows = 1.0
             board.work(choice.method, round, weights, {})
         times.append(time.perf_counter() - began)
-    return sorted(times)[len(times) // 2] / min(os.cpu_count() or 1, len(boards))
+    return median(times[1:]) / min(os.cpu_count() or 1, len(boards))
 
 
-def rounds_on_flower(folder: Path, vehicles: int) -> list[float]:
-    """Seconds of training and aggregation of each round after the first."""
+def rounds_on_flower(folder: Path) -> tuple[float, float]:
+    """Of a round: seconds of training and aggregation; seconds until every vehicle knows of it."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
     names = sorted(f.name for f in (folder / "fleet").iterdir() if f.is_dir())
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    processes: list[subprocess.Popen[bytes]] = []
 
-    def start(*words: str) -> subprocess.Popen[bytes]:
-        log = (folder / f"{words[1]}-{len(processes)}.log").open("wb")
-        return subprocess.Popen(
-            [FEDWATT, *words], cwd=folder, env=environment, stdout=log, stderr=log
-        )
+    def start(*words: str) -> None:
+        with (folder / f"log-{len(processes)}.txt").open("wb") as log:
+            processes.append(
+                subprocess.Popen(words, cwd=folder, env=environment, stdout=log, stderr=log)
+            )
 
     def run(*words: str) -> None:
         subprocess.run(
             [FEDWATT, *words], cwd=folder, env=environment, check=True, capture_output=True
         )
 
-    processes: list[subprocess.Popen[bytes]] = []
     run("deploy", "keys", "create", "--host", "127.0.0.1")
     run("deploy", "keys", "add", *names)
     try:
-        processes.append(start("deploy", "server", "--address", address))
-        log = folder / "server-0.log"
-        while b"is up" not in log.read_bytes():
-            time.sleep(0.2)
+        start(FEDWATT, "deploy", "server", "--address", address)
         for name in names:
-            keys = f"depot/vehicles/{name}"
-            words = ["--server", address, "--keys", keys, "--state", f"state/{name}", "--nice", "0"]
-            processes.append(start("deploy", "vehicle", f"fleet/{name}", *words))
+            start(sys.executable, __file__, "vehicle", name, address)
         run("deploy", "submit", "fleet.toml", "--out", "run", "--address", address)
     finally:
         for process in reversed(processes):
             process.terminate()
         for process in processes:
-            process.wait(20)
+            process.wait(30)
     table = read_table(folder / "run", "timing").to_pylist()
-    return [row["training"] + row["aggregation"] for row in table[2:]]
+    # The first row is the state before any round, the second loads what the vehicles need.
+    seconds = median(row["training"] + row["aggregation"] for row in table[2:])
+    waits = [
+        [float(line) for line in (folder / f"waits-{name}.txt").read_text().split()]
+        for name in names
+    ]
+    return seconds, median(max(of) for of in list(zip(*waits, strict=True))[1:])
+
+
+def vehicle(name: str, address: str) -> None:
+    """As `fedwatt deploy vehicle`; writes down when it notices each question to train."""
+    fetch, answer = vars(node)["pull_and_inflate_object_from_tree"], node.answer
+    noticed = [0.0]
+
+    def fetching(*arguments: Any, **options: Any) -> Any:
+        noticed[0] = time.time()
+        return fetch(*arguments, **options)
+
+    def answering(own: Vehicle, message: Message) -> Message:
+        if message.metadata.message_type == MESSAGE_TYPES["train"]:
+            # Of the same clock: server and vehicles are on this machine.
+            with Path(f"waits-{name}.txt").open("a") as file:
+                file.write(f"{noticed[0] - message.metadata.created_at}\n")
+        return answer(own, message)
+
+    vars(node).update(pull_and_inflate_object_from_tree=fetching, answer=answering)
+    Limits(threads=1, nice=0).apply()
+    keys = Path("depot", "vehicles", name)
+    connection = Connection(address, keys / "ca.pem", keys / "key")
+    node.drive(Vehicle(Path("fleet", name), Path("state", name)), connection)
+
+
+def command(words: Sequence[str]) -> None:
+    """This file, as it is started: to measure, or as one of the vehicles measured."""
+    if words[:1] == ["vehicle"]:
+        vehicle(*words[1:])
+    else:
+        main()
 
 
 if __name__ == "__main__":
-    main()
+    command(sys.argv[1:])

@@ -3,12 +3,14 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fedwatt.errors import SettingError
-from fedwatt.runs.config import RunConfig, from_tables, override, read_config
+
+if TYPE_CHECKING:
+    from fedwatt.runs.config import RunConfig
 
 Config = Annotated[
     Path | None, typer.Argument(help="TOML file; without it, the defaults.", metavar="[CONFIG]")
@@ -71,8 +73,10 @@ def configuration(
     seeds: str | None,
     device: str | None,
     assignments: Sequence[str] | None,
-) -> RunConfig:
+) -> "RunConfig":
     """The file's settings, replaced by options that were given ((section, setting) → value)."""
+    from fedwatt.runs.config import from_tables, override, read_config
+
     tables = read_config(path) if path is not None else {}
     for (section, setting), value in options.items():
         if value is not None:

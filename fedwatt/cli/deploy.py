@@ -4,18 +4,21 @@ import os
 import shlex
 import signal
 import subprocess
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.table import Table
 
 from fedwatt.cli.configure import Assignments, Methods, Rounds, configuration, stored_or
-from fedwatt.cli.console import console
+from fedwatt.cli.console import console, errors
 from fedwatt.cli.progress import results_table
 from fedwatt.errors import RunError
 
 if TYPE_CHECKING:
     from fedwatt.deploy.commands import Flower
+    from fedwatt.deploy.control import Control
     from fedwatt.deploy.keys import Depot
 
 app = typer.Typer(help="Train on a real fleet, with Flower.", no_args_is_help=True)
@@ -30,6 +33,10 @@ Insecure = Annotated[
 VehicleName = Annotated[str, typer.Argument(help="The vehicle's name in the fleet.")]
 DEPOT = Path("depot")
 LOCAL = "127.0.0.1:9092"
+WORDS = {"registered": "not seen yet", "unregistered": "refused"}
+"""For Flower's words, where they say little."""
+PATIENCE = 60.0
+"""Seconds in which a server that has just been started is to answer."""
 
 
 @keys.command("create")
@@ -92,7 +99,11 @@ def list_(depot: DepotFolder = DEPOT) -> None:
 @keys.command("apply")
 def apply(depot: DepotFolder = DEPOT, address: Address = LOCAL) -> None:
     """Make the running server accept and refuse the keys that the depot says."""
-    _apply(_flower(depot, address))
+    from fedwatt.deploy.control import Control
+
+    with Control(_flower(depot, address)) as control:
+        if not _apply(control):
+            console.print("The server already accepts the depot's vehicles and no others.")
 
 
 @app.command()
@@ -101,10 +112,8 @@ def server(
 ) -> None:
     """Start the server (Flower's SuperLink) and make it accept the depot's vehicles."""
     flower = _flower(depot, address, insecure)
-    if not insecure and not flower.depot.ca.exists():
-        raise RunError(f"{depot} has no keys. 'fedwatt deploy keys create' makes them.")
-    flower.refuse_taken_port()
     flower.connect()
+    flower.refuse_taken_port()
     command = flower.superlink()
     _show(command)
     # A session of its own: Flower's processes are told to end by us, in order.
@@ -115,16 +124,21 @@ def server(
 
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, end)
+    # Flower takes a second to load, and the server is starting meanwhile.
+    from fedwatt.deploy.control import Control
     from fedwatt.deploy.register import wait_until_up
 
-    if wait_until_up(flower, lambda: process.poll() is None):
-        if not insecure:
-            _apply(flower)
-        console.print(f"The server is up at {address}.")
-    elif process.poll() is None:
-        process.terminate()
-        raise RunError(f"The server does not answer at {address}; its log is above.")
-    raise typer.Exit(process.wait())
+    with Control(flower) as control:
+        if wait_until_up(control, lambda: process.poll() is None):
+            if not insecure:
+                _apply(control)
+            console.print(f"The server is up at {address}.")
+        elif process.poll() is None:
+            process.terminate()
+            raise RunError(f"The server does not answer at {address}; its log is above.")
+    status = process.wait()
+    console.print("The server has stopped.")
+    raise typer.Exit(status)
 
 
 @app.command()
@@ -158,17 +172,14 @@ def vehicle(
 ) -> None:
     """Take part: answer the server's questions from this vehicle's own data."""
     _need_flower()
-    os.environ["FLWR_TELEMETRY_ENABLED"] = "0"
-    os.environ["FLWR_DISABLE_UPDATE_CHECK"] = "1"
-    from fedwatt.deploy.board import Vehicle
+    from fedwatt.deploy.commands import quiet
+    from fedwatt.deploy.connection import Connection
     from fedwatt.deploy.limits import Limits
-    from fedwatt.deploy.node import Connection, drive
-    from fedwatt.deploy.progress import show_log
     from fedwatt.deploy.trial import describe_vehicle, stock_command
 
     if not insecure and key_folder is None:
         raise typer.BadParameter("--keys is needed, or --insecure for a trial on one machine.")
-    Limits(threads=threads, memory_mb=memory_mb, nice=nice).apply()
+    limits = Limits(threads=threads, memory_mb=memory_mb, nice=nice)
     connection = Connection(
         server,
         None if key_folder is None else key_folder / "ca.pem",
@@ -178,6 +189,13 @@ def vehicle(
         for line in describe_vehicle(folder, state, connection):
             console.print(line, highlight=False)
         return
+    # Before Flower is loaded, which reads them. What it has to say, we say in a sentence.
+    os.environ |= quiet("CRITICAL")
+    from fedwatt.deploy.board import Vehicle
+    from fedwatt.deploy.node import drive
+    from fedwatt.deploy.progress import show_log
+
+    limits.apply()
     show_log()
     console.print("In place of Flower's own node, which would run code that a server sends:")
     _show(stock_command(folder, state, connection))
@@ -209,8 +227,10 @@ def submit(
 ) -> None:
     """Train a configuration on the vehicles of the running server."""
     flower = _flower(depot, address, insecure)
-    from fedwatt.deploy.commands import write_app
+    from fedwatt.deploy.app import write_app
+    from fedwatt.deploy.control import Control
     from fedwatt.deploy.execute import refuse_undeployable
+    from fedwatt.deploy.register import wait_until_up
     from fedwatt.runs.execute import refuse_other_run
 
     chosen = configuration(
@@ -227,14 +247,31 @@ def submit(
     refuse_undeployable(chosen)
     refuse_other_run(chosen, out, resume)
     flower.connect()
-    command = flower.run(write_app(out / "app", chosen, out, resume))
-    _show(command)
     before = _finished_at(out)
-    subprocess.run(command, env=flower.environment(), check=False)
+    with Control(flower) as control:
+        with console.status(f"Waiting for the server at {address} ..."):
+            wait_until_up(control, lambda: True, PATIENCE)
+        runs = control.runs()
+        command = flower.run(write_app(out / "app", chosen, out, resume))
+        _show(command)
+        # A session of its own: Ctrl-C is for us, who then end the run.
+        process = subprocess.Popen(command, env=flower.environment(), start_new_session=True)
+        try:
+            process.wait()
+        except KeyboardInterrupt:
+            process.terminate()
+            for run in control.runs():
+                if run.number not in {one.number for one in runs}:
+                    control.stop(run.number)
+            errors.print(
+                "Stopped. Completed rounds are kept; continue with: fedwatt deploy submit --resume "
+                f"--out {out}"
+            )
+            raise typer.Exit(130) from None
     if _finished_at(out) == before:
         raise RunError(
-            f"The run did not end well; Flower's log above says why. Continue it with: fedwatt "
-            f"deploy submit --resume --out {out}"
+            f"The run did not end well; the log above says why. Continue it with: fedwatt deploy "
+            f"submit --resume --out {out}"
         )
     console.print(results_table(out))
     console.print(f"Report: {out / 'report.html'}")
@@ -249,12 +286,20 @@ def status(
 ) -> None:
     """Show the vehicles and the runs that the server knows, and how far a run is."""
     flower = _flower(depot, address, insecure)
-    flower.connect()
-    for command in (flower.nodes(), flower.runs()):
-        _show(command)
-        subprocess.run(command, env=flower.environment(), check=False)
+    from fedwatt.deploy.control import Control
+
+    with Control(flower) as control:
+        _show(flower.nodes())
+        nodes = [
+            (one.name, one.number, WORDS.get(one.status, one.status), one.since)
+            for one in control.nodes()
+        ]
+        console.print(_table(("vehicle", "node", "is", "since (UTC)"), nodes))
+        _show(flower.runs())
+        runs = [(one.number, one.status, one.since) for one in control.runs()]
+        console.print(_table(("run", "is", "since (UTC)"), runs))
     if out is not None:
-        from fedwatt.deploy.trial import describe_run
+        from fedwatt.deploy.progress import describe_run
 
         for line in describe_run(out):
             console.print(line, highlight=False)
@@ -280,11 +325,22 @@ def _flower(depot: Path, address: str, insecure: bool = False) -> "Flower":
     return Flower(_depot(depot), address, insecure)
 
 
-def _apply(flower: "Flower") -> None:
+def _apply(control: "Control") -> int:
+    """Tell the server whose keys to accept; how many times it had to be told."""
     from fedwatt.deploy.register import apply_registry
 
-    for command in apply_registry(flower):
+    told = 0
+    for command in apply_registry(control):
         _show(command)
+        told += 1
+    return told
+
+
+def _table(names: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
+    table = Table(*names, box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*map(str, row))
+    return table
 
 
 def _show(command: list[str]) -> None:

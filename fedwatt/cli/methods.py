@@ -7,10 +7,6 @@ from rich.table import Table
 from rich.text import Text
 
 from fedwatt.cli.console import console
-from fedwatt.methods import METHODS, get
-from fedwatt.methods.catalogue import DEFENCES, LOCAL_RULES, SERVERS, recipe
-from fedwatt.methods.costs import costs
-from fedwatt.models import get_model
 
 
 def methods(
@@ -23,6 +19,8 @@ def methods(
     ] = None,
 ) -> None:
     """List the methods: what they are made of, send and keep, and their hyperparameters."""
+    from fedwatt.methods import METHODS
+
     for known in [name] if name is not None else METHODS:
         console.print(_table(known))
         console.print()
@@ -31,6 +29,8 @@ def methods(
 
 
 def _parts() -> Table:
+    from fedwatt.methods.catalogue import DEFENCES, LOCAL_RULES, SERVERS
+
     table = Table(
         title=Text.assemble(
             ("compositions", "bold"),
@@ -49,6 +49,11 @@ def _parts() -> Table:
 
 
 def _table(name: str) -> Table:
+    from fedwatt.methods import get
+    from fedwatt.methods.catalogue import recipe
+    from fedwatt.methods.costs import costs
+    from fedwatt.models import get_model
+
     method = get(name)
     model = get_model("mlp", window=60, features=8)
     cost = costs(method, model, window=60, features=8)

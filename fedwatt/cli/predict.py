@@ -29,8 +29,8 @@ def predict(
     from fedwatt.edge.reading import read_trip
     from fedwatt.edge.session import EnergyModel
     from fedwatt.edge.trips import charge_over_time, predict_trip
+    from fedwatt.files import write_text
     from fedwatt.report.svg import to_svg
-    from fedwatt.runs.files import write_text
 
     if (charge is None) != (capacity is None):
         raise SettingError("A range needs both --charge (in %) and --capacity (in kWh).")

@@ -3,12 +3,11 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from math import nan
+from math import isfinite, nan
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -20,9 +19,9 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from fedwatt.federation import History, RoundRecord, State
-from fedwatt.fleet import Fleet
-from fedwatt.report import final_results
+if TYPE_CHECKING:
+    from fedwatt.federation import History, RoundRecord, State
+    from fedwatt.fleet import Fleet
 
 LARGE_FLEET = 500
 """Vehicles from which on building them takes long enough to be told how far it is."""
@@ -80,7 +79,7 @@ class PlainLines:
         if of >= LARGE_FLEET and done % (of // 10) == 0:
             self.say(f"building the fleet: {done:,} of {of:,} vehicles")
 
-    def fleet_ready(self, fleet: Fleet) -> None:
+    def fleet_ready(self, fleet: "Fleet") -> None:
         """One line about the fleet."""
         self.say(describe_fleet(fleet))
 
@@ -90,7 +89,7 @@ class PlainLines:
         doing = f"continuing after round {done} of" if done else "training"
         self.say(f"{label}: {doing} {rounds} rounds")
 
-    def round_done(self, label: str, state: State, record: RoundRecord) -> None:
+    def round_done(self, label: str, state: "State", record: "RoundRecord") -> None:
         """A line every tenth of the way."""
         if state.round % max(1, self.rounds // 10) and state.round != self.rounds:
             return
@@ -102,7 +101,7 @@ class PlainLines:
             f"{epsilon(record)}"
         )
 
-    def method_ends(self, label: str, history: History) -> None:
+    def method_ends(self, label: str, history: "History") -> None:
         """A line only if seeds were lost."""
         for line in divergences(label, history):
             self.say(line)
@@ -150,7 +149,7 @@ class LiveView(PlainLines):
             label, total=rounds, completed=done, rmse="…", drift="…", speed="", epsilon=""
         )
 
-    def round_done(self, label: str, state: State, record: RoundRecord) -> None:
+    def round_done(self, label: str, state: "State", record: "RoundRecord") -> None:
         """Move the bar."""
         speed = (state.round - self.begun_with) / max(time.monotonic() - self.begun_at, 1e-9)
         rmse, drift = figures(record)
@@ -161,25 +160,25 @@ class LiveView(PlainLines):
         self.progress.update(self.task, completed=state.round, **update)
 
 
-def figures(record: RoundRecord) -> tuple[str, str]:
+def figures(record: "RoundRecord") -> tuple[str, str]:
     """(test RMSE, drift) of a round, means over the seeds that are still finite."""
     rmse = _mean([row["test_rmse"] for row in record.rounds])
     drift = _mean([row["drift_mean"] for row in record.rounds])
-    return (f"{rmse:.2f} Wh" if np.isfinite(rmse) else "–"), f"{drift:.3g}"
+    return (f"{rmse:.2f} Wh" if isfinite(rmse) else "–"), f"{drift:.3g}"
 
 
-def epsilon(record: RoundRecord) -> str:
+def epsilon(record: "RoundRecord") -> str:
     """The privacy spent so far; nothing for a method without."""
     spent = [row["epsilon"] for row in record.rounds if "epsilon" in row]
     return f"  ε {max(spent):.3g}" if spent else ""
 
 
 def _mean(values: Sequence[float]) -> float:
-    known = [value for value in values if np.isfinite(value)]
-    return float(np.mean(known)) if known else nan
+    known = [value for value in values if isfinite(value)]
+    return sum(known) / len(known) if known else nan
 
 
-def describe_fleet(fleet: Fleet) -> str:
+def describe_fleet(fleet: "Fleet") -> str:
     """The fleet in one line."""
     windows = {split: fleet.windows(split) for split in ("train", "validation", "test")}
     simulated = sum(client.simulated for client in fleet.clients)
@@ -190,7 +189,7 @@ def describe_fleet(fleet: Fleet) -> str:
     return f"{fleet.source}: {len(fleet.clients)} vehicles, windows: {counts}; labels {labels}"
 
 
-def divergences(label: str, history: History) -> list[str]:
+def divergences(label: str, history: "History") -> list[str]:
     """A line for each seed that left the finite numbers."""
     return [
         f"{label}, seed {row['seed']}: diverged at round {row['round']}; left out of all averages"
@@ -201,6 +200,8 @@ def divergences(label: str, history: History) -> list[str]:
 
 def results_table(run: Path) -> Table:
     """The closing table of a run."""
+    from fedwatt.report import final_results
+
     header, rows = final_results(run)
     table = Table(title="Test error, mean ± standard deviation over seeds")
     for i, name in enumerate(header):

@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from fedwatt.cli.console import console
-from fedwatt.report import write_report
 
 
 def report(
@@ -16,6 +15,8 @@ def report(
     ] = None,
 ) -> None:
     """Write report.html, figures (SVG, PDF) and tables (Markdown, LaTeX, CSV)."""
+    from fedwatt.report import write_report
+
     if len(runs) > 1 and out is None:
         raise typer.BadParameter("Several runs need --out, the folder for their common report.")
     console.print(f"Report: {write_report(*runs, out=out)}")

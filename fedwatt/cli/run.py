@@ -1,6 +1,6 @@
 """`fedwatt run`: train methods on a fleet and write a run folder with its report."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,10 +22,9 @@ from fedwatt.cli.configure import (
 )
 from fedwatt.cli.console import console, errors
 from fedwatt.cli.progress import observer_for, results_table
-from fedwatt.fleet import Fleet
-from fedwatt.report import write_report
-from fedwatt.runs import execute
-from fedwatt.studies.spread import train_in_tasks
+
+if TYPE_CHECKING:
+    from fedwatt.fleet import Fleet
 
 
 def run(
@@ -52,6 +51,9 @@ def run(
     out: Out = None,
 ) -> None:
     """Train one or several methods on a fleet and write a run folder with a report."""
+    from fedwatt.report import write_report
+    from fedwatt.runs import execute
+
     out = folder_for(out, resume)
     chosen = configuration(
         stored_or(config, out, resume),
@@ -69,7 +71,9 @@ def run(
     )
     observer = observer_for(console, len(chosen.methods))
 
-    def elsewhere(fleet: Fleet) -> None:
+    def elsewhere(fleet: "Fleet") -> None:
+        from fedwatt.studies.spread import train_in_tasks
+
         train_in_tasks(
             chosen,
             out,

@@ -7,7 +7,6 @@ from rich.table import Table
 
 from fedwatt.cli.console import console
 from fedwatt.cli.progress import progress_bar
-from fedwatt.report.style import name_of
 
 PAPER_METHODS = ["fedavg", "scaffold", "fedadam", "fo-ri-fedavg"]
 
@@ -27,6 +26,7 @@ def scale(
     vehicles: about six minutes on one core.
     """
     from fedwatt.bench.scale import as_rows, bench_scale
+    from fedwatt.report.style import name_of
 
     sizes = sorted(vehicles or [100, 1_000, 10_000])
     if sizes[0] < participants:
@@ -88,6 +88,7 @@ def traffic(
     is measured on this machine first.
     """
     from fedwatt.bench.server import method_loads
+    from fedwatt.report.style import name_of
     from fedwatt.studies.traffic import LargeFleet, churn, simulate_methods
 
     fleet = LargeFleet(

@@ -7,7 +7,6 @@ import typer
 from rich.table import Table
 
 from fedwatt.cli.console import console
-from fedwatt.report.style import name_of
 
 Repeats = Annotated[int, typer.Option(help="Repetitions in turns; medians are shown.", min=1)]
 
@@ -145,6 +144,8 @@ def on(machine: dict[str, Any]) -> str:
 
 def labels(way: str) -> str:
     """A way of training in words."""
+    from fedwatt.report.style import name_of
+
     named = {"plain loop": "plain PyTorch loop, 1 thread", "jax": "JAX, jit", "flower": "Flower"}
     method, comma, rest = way.partition(",")
     return named.get(way) or name_of(method) + comma + rest

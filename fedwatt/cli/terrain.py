@@ -2,21 +2,18 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
 from fedwatt.cli.console import console
 from fedwatt.errors import DataError
-from fedwatt.fleet import DataSettings, Vehicle
-from fedwatt.fleet.split import held_out_vehicles
-from fedwatt.fleet.store import read_fleet
-from fedwatt.report.terrain import write_map
-from fedwatt.terrain import TerrainSettings, learn_shared
-from fedwatt.terrain.compare import compare
-from fedwatt.terrain.store import driven_nodes, read_field, write_field
-from fedwatt.terrain.taught import Taught
+from fedwatt.fleet import DataSettings
+from fedwatt.terrain.settings import TerrainSettings
+
+if TYPE_CHECKING:
+    from fedwatt.fleet import Vehicle
 
 app = typer.Typer(help="Learn a fleet's hills and look at them.", no_args_is_help=True)
 DEFAULTS = TerrainSettings()
@@ -49,6 +46,12 @@ def learn_(
 
     The split must be that of the runs that will use it (data.split, split_seed, window, held_out).
     """
+    from fedwatt.fleet.split import held_out_vehicles
+    from fedwatt.fleet.store import read_fleet
+    from fedwatt.terrain.learn import learn_shared
+    from fedwatt.terrain.store import write_field
+    from fedwatt.terrain.taught import Taught
+
     settings = TerrainSettings(minimum_vehicles=minimum_vehicles, cell_m=cell)
     data = DataSettings(split_seed=split_seed, split=split, window=window, held_out=held_out)
     with console.status("Surveying ..."):
@@ -56,7 +59,7 @@ def learn_(
         never = held_out_vehicles(names, held_out, split_seed)
         used: list[str] = []
 
-        def contributing() -> Iterator[Vehicle]:
+        def contributing() -> Iterator["Vehicle"]:
             for vehicle in read_fleet(fleet):
                 if vehicle.name not in never:
                     used.append(vehicle.name)
@@ -80,6 +83,9 @@ def map_(
     ] = None,
 ) -> None:
     """Draw a field as shaded relief with contours; .html pans and zooms without a network."""
+    from fedwatt.report.terrain import write_map
+    from fedwatt.terrain.store import driven_nodes, read_field
+
     file = field_file(field, method)
     write_map(read_field(file), out, driven=driven_nodes(file))
     console.print(f"Map: {out}", highlight=False)
@@ -91,6 +97,10 @@ def compare_(
     fleet: Annotated[Path, typer.Argument(help="Fleet with measured elevation (eVED, --dem).")],
 ) -> None:
     """Hold a learned field against the elevation that a fleet's trips were recorded with."""
+    from fedwatt.fleet.store import read_fleet
+    from fedwatt.terrain.compare import compare
+    from fedwatt.terrain.store import read_field
+
     found = compare(read_field(field_file(field, None)), read_fleet(fleet))
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="dim")

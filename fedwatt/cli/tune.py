@@ -1,7 +1,7 @@
 """`fedwatt tune`: the same number of trials for every method, over documented ranges."""
 
 from math import isfinite
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.progress import (
@@ -31,8 +31,9 @@ from fedwatt.cli.configure import (
     stored_or,
 )
 from fedwatt.cli.console import console, errors
-from fedwatt.studies.tune import Tuned, tuning_table
-from fedwatt.studies.tune import tune as tune_methods
+
+if TYPE_CHECKING:
+    from fedwatt.studies.tune import Tuned
 
 
 def tune(
@@ -50,6 +51,8 @@ def tune(
     out: Out = None,
 ) -> None:
     """Tune methods on equal terms by their validation error and write best.toml."""
+    from fedwatt.studies.tune import tune as tune_methods
+
     out = folder_for(out, resume)
     chosen = configuration(
         stored_or(config, out, resume),
@@ -95,7 +98,7 @@ class _View:
         )
         self.tasks: dict[str, TaskID] = {}
 
-    def trial(self, label: str, wanted: int, study: Tuned) -> None:
+    def trial(self, label: str, wanted: int, study: "Tuned") -> None:
         """Move the bar, or say what the trial came to."""
         done = len(study.trials)
         best = _wh(study.best.score) if done else "…"
@@ -111,8 +114,10 @@ def _wh(score: float) -> str:
     return f"{score:.2f} Wh" if isfinite(score) else "diverged"
 
 
-def _shown(found: list[Tuned]) -> Table:
+def _shown(found: "list[Tuned]") -> Table:
     """The table of tuning.md in the width of a terminal."""
+    from fedwatt.studies.tune import tuning_table
+
     made = tuning_table(found)
     table = Table(title=made.title, caption=made.note, caption_justify="left")
     for name in ("Method", "Hyperparameter", "Range", "Configured → chosen", "RMSE (Wh)"):

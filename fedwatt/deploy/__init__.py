@@ -3,7 +3,7 @@
     messages   what goes over the air, declared field by field
     board      a vehicle: its folder, its memory, its answers
     remote     the server: asks vehicles instead of simulating them
-    node, superlink, app, keys, commands    Flower's processes, keys and command lines
+    node, superlink, app, keys, commands, control    Flower's processes, keys and command lines
 
 Flower carries messages, keeps sessions and checks keys. What a vehicle does with a model and what
 the server does with replies is `fedwatt.federation` and `fedwatt.methods`, as in a simulation.

@@ -1,25 +1,32 @@
 """The Flower commands behind `fedwatt deploy`, and the surroundings they need."""
 
-import json
 import os
 import socket
-import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import tomli_w
 
-import fedwatt
 from fedwatt.deploy.keys import Depot
 from fedwatt.errors import RunError
-from fedwatt.runs.config import RunConfig, to_toml
-from fedwatt.runs.files import write_text
+from fedwatt.files import write_text
 
 CONNECTION = "fedwatt"
 """What the server is called in Flower's configuration."""
+
+
+def quiet(level: str = "WARNING") -> dict[str, str]:
+    """Surroundings in which Flower sends no telemetry, looks for no updates and logs little.
+
+    The user's own FLWR_LOG_LEVEL is kept.
+    """
+    return {
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "FLWR_LOG_LEVEL": os.environ.get("FLWR_LOG_LEVEL", level),
+    }
 
 
 @dataclass(frozen=True)
@@ -31,20 +38,31 @@ class Flower:
     insecure: bool = False
 
     @property
+    def local_address(self) -> str:
+        """Where the server is for its own machine."""
+        return f"127.0.0.1:{self.address.rpartition(':')[2]}"
+
+    @property
     def home(self) -> Path:
         """Flower's own folder."""
         return self.depot.folder.resolve() / "flower"
 
     def environment(self) -> dict[str, str]:
-        """Of every Flower process: no telemetry, no look for updates, quick to take up work."""
+        """Of every Flower process on the server's machine: quick to take up work, and quiet."""
         own = {
             "FLWR_HOME": str(self.home),
-            "FLWR_TELEMETRY_ENABLED": "0",
-            "FLWR_DISABLE_UPDATE_CHECK": "1",
             "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
         }
-        return os.environ | own
+        return os.environ | own | quiet()
+
+    def authority(self) -> Path:
+        """The depot's own certificate, which there must be."""
+        if not self.depot.ca.exists():
+            raise RunError(
+                f"{self.depot.folder} has no keys. 'fedwatt deploy keys create' makes them."
+            )
+        return self.depot.ca
 
     def superlink(self) -> list[str]:
         """The server's command.
@@ -81,12 +99,11 @@ class Flower:
 
     def connect(self) -> None:
         """Tell Flower's command line where the server is: on this machine."""
-        port = self.address.rpartition(":")[2]
-        door: dict[str, Any] = {"address": f"127.0.0.1:{port}"}
+        door: dict[str, Any] = {"address": self.local_address}
         if self.insecure:
             door["insecure"] = True
         else:
-            door["root-certificates"] = str(self.depot.ca.resolve())
+            door["root-certificates"] = str(self.authority().resolve())
         table = {"superlink": {"default": CONNECTION, CONNECTION: door}}
         write_text(self.home / "config.toml", tomli_w.dumps(table))
 
@@ -109,53 +126,3 @@ class Flower:
     def run(self, app: Path) -> list[str]:
         """Start a run and follow its log."""
         return ["flwr", "run", str(app), CONNECTION, "--stream"]
-
-    def ask(self, command: Sequence[str]) -> dict[str, Any]:
-        """Flower's answer to a command, as JSON; RunError if it has none."""
-        done = subprocess.run(
-            [*command, "--format", "json"],
-            env=self.environment(),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        start, end = done.stdout.find("{"), done.stdout.rfind("}")
-        try:
-            answer: dict[str, Any] = json.loads(done.stdout[start : end + 1])
-        except ValueError:
-            answer = {}
-        if done.returncode or answer.get("success") is not True:
-            reason = answer.get("error-message") or done.stderr.strip() or done.stdout.strip()
-            raise RunError(f"'{' '.join(command)}' failed: {str(reason)[-500:]}")
-        return answer
-
-
-def write_app(folder: Path, config: RunConfig, out: Path, resume: bool) -> Path:
-    """The Flower app of a run: nothing but names of what is installed, and the configuration."""
-    about = {
-        "project": {
-            "name": "fedwatt",
-            "version": fedwatt.__version__,
-            "description": "Federated energy models of electric vehicles",
-            "license": "Apache-2.0",
-            "dependencies": [],
-        },
-        "tool": {
-            "flwr": {
-                "app": {
-                    "publisher": "fedwatt",
-                    "components": {
-                        "serverapp": "fedwatt.deploy.server_app:app",
-                        "clientapp": "fedwatt.deploy.client_app:app",
-                    },
-                    "config": {
-                        "config": to_toml(config),
-                        "out": str(out.resolve()),
-                        "resume": resume,
-                    },
-                }
-            }
-        },
-    }
-    write_text(folder / "pyproject.toml", tomli_w.dumps(about))
-    return folder

@@ -28,8 +28,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedwatt.errors import RunError
+from fedwatt.files import write_text
 from fedwatt.fleet.store import folder_name
-from fedwatt.runs.files import write_text
 
 CA_DAYS: Final = 3650
 SERVER_DAYS: Final = 397

@@ -4,8 +4,6 @@ import os
 import resource
 from dataclasses import dataclass
 
-import torch
-
 from fedwatt.errors import check
 
 
@@ -28,6 +26,8 @@ class Limits:
 
     def apply(self) -> None:
         """Bind this process for good."""
+        import torch
+
         torch.set_num_threads(self.threads)
         if self.nice > os.nice(0):
             os.nice(self.nice - os.nice(0))

@@ -9,16 +9,11 @@ node keys), looks often, and answers every message with the `Vehicle` that is in
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from flwr.app import Error, Message
 from flwr.app.message import remove_content_from_message
 from flwr.common.constant import ErrorCode
@@ -35,11 +30,11 @@ from flwr.supercore.retry import http_retry
 from flwr.supercore.run import RunNotRunningException
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.supernode import fleet_http_connection
-from flwr.supernode.fleet_http_connection import http_request_response
 
 from fedwatt.deploy.board import Vehicle
+from fedwatt.deploy.connection import Connection
 from fedwatt.deploy.messages import MESSAGE_TYPES
-from fedwatt.errors import DataError, FedwattError, RunError
+from fedwatt.errors import FedwattError, RunError
 
 log = logging.getLogger("fedwatt.deploy")
 
@@ -47,46 +42,14 @@ KINDS = {message_type: kind for kind, message_type in MESSAGE_TYPES.items()}
 NO_ANSWER = "The vehicle could not answer; its own log says why."
 """All that a server learns of a failure on board: a message could quote data."""
 RECONNECT_SECONDS = 2.0
+LONGEST_RETRY_SECONDS: Final = 5.0
+"""Between attempts to reach a server that does not answer; Flower would wait up to 20."""
 FIRST_PAUSE: Final = 0.1
 """Seconds between a reply and the first look for the next question."""
 SOON: Final = 0.05
 """Seconds to wait for the parts of a message that was announced and is still on its way."""
 NOT_ACTIVATED = "[code: 2004]"
 """How Flower says that a key is unknown, or that its last connection is not over yet."""
-
-
-@dataclass(frozen=True)
-class Connection:
-    """Where the server is and how it and the vehicle know each other."""
-
-    server: str
-    """host:port"""
-    ca: Path | None = None
-    """Certificate that the server's is signed with; None: no TLS, for tests on one machine."""
-    key: Path | None = None
-    """The vehicle's private key; None: a server that asks for none."""
-
-    def open(self) -> Any:
-        """Flower's session with the server, as a context manager."""
-        return http_request_response(
-            self.server,
-            insecure=self.ca is None,
-            root_certificates=None if self.ca is None else str(self.ca),
-            authentication_keys=None if self.key is None else key_pair(self.key),
-        )
-
-
-def key_pair(path: Path) -> tuple[ec.EllipticCurvePrivateKey, ec.EllipticCurvePublicKey]:
-    """A vehicle's keys from its private key file; DataError if they are none."""
-    try:
-        private = load_ssh_private_key(path.read_bytes(), password=None)
-    except FileNotFoundError as error:
-        raise DataError(f"There is no key {path}. 'fedwatt deploy keys add' makes one.") from error
-    except (OSError, ValueError, TypeError) as error:
-        raise DataError(f"{path} is not a private key without a passphrase: {error}.") from error
-    if not isinstance(private, ec.EllipticCurvePrivateKey):
-        raise DataError(f"{path} is no elliptic-curve key. 'fedwatt deploy keys add' makes one.")
-    return private, private.public_key()
 
 
 def drive(
@@ -107,63 +70,72 @@ def drive(
     cut off, or is still registering keys after its start, refuses its key as it refuses a wrong
     one, so a refusal is final only when `patience_seconds` are over.
     """
-    for module in (http_retry, fleet_http_connection):
-        vars(module)["os"] = SimpleNamespace(getpid=os.getpid, kill=lambda pid, number: None)
-    last = time.monotonic()
+    _stay_alive()
+    flower = logging.getLogger("flwr")
+    since: float | None = None  # the server has refused the key
     while goes_on():
-        reasons = _Reasons()
+        silence = _Silence(connection.server)
+        flower.addHandler(silence)
         try:
-            with reasons.heard(), connection.open() as session:
+            with connection.open() as session:
                 log.info("vehicle %s is connected to %s", vehicle.name, connection.server)
+                since = None
                 TaskIdentity.node_id = session[0]
-                try:
-                    _serve(vehicle, session, poll_seconds, goes_on)
-                finally:
-                    last = time.monotonic()
-        except SystemExit as error:
-            # Flower's way to say that the server refused the key, or is not who it should be.
-            refused = NOT_ACTIVATED in reasons.text
-            if not refused or time.monotonic() - last >= patience_seconds:
+                _serve(vehicle, session, poll_seconds, goes_on)
+            if goes_on():
+                log.warning("lost the connection to %s; trying again", connection.server)
+        except NotConnectedError as error:
+            refused, now = NOT_ACTIVATED in str(error), time.monotonic()
+            if not refused or now - (since or now) >= patience_seconds:
                 who = "does not accept this vehicle's key" if refused else "is not to be trusted"
-                raise RunError(f"{connection.server} {who}: {reasons.short}.") from error
-            left = patience_seconds - (time.monotonic() - last)
-            log.warning(
-                "%s does not accept this vehicle's key yet (it may still be registering keys); "
-                "giving up in %.0f s",
-                connection.server,
-                left,
-            )
+                raise RunError(f"{connection.server} {who}: {error}.") from error
+            if since is None:
+                since = now
+                log.warning(
+                    "%s does not accept this vehicle's key yet: it may still be registering keys, "
+                    "or not have noticed that the vehicle was cut off; giving up in %.0f s",
+                    connection.server,
+                    patience_seconds,
+                )
+        finally:
+            flower.removeHandler(silence)
         if goes_on():
-            log.warning("not connected to %s; trying again", connection.server)
             time.sleep(RECONNECT_SECONDS)
 
 
-class _Reasons(logging.Handler):
-    """Listens to why Flower gives up."""
+class NotConnectedError(Exception):
+    """The server refused the key, or is not who it should be."""
 
-    def __init__(self) -> None:
-        super().__init__(logging.ERROR)
-        self.text = ""
+
+def _not_connected(code: int, message: str) -> NoReturn:
+    """In the place of Flower's exit, which ends the process five seconds later in any case."""
+    lines = [line.strip().rstrip(".") for line in message.splitlines() if "[" in line]
+    raise NotConnectedError(lines[-1] if lines else message.strip().rstrip("."))
+
+
+def _stay_alive() -> None:
+    """Keep Flower from ending the process when a server does not know this vehicle (any more)."""
+    vars(fleet_http_connection)["flwr_exit"] = _not_connected
+    for module in (http_retry, fleet_http_connection):
+        vars(module)["os"] = SimpleNamespace(getpid=os.getpid, kill=lambda pid, number: None)
+    # It sleeps for a second more than this, to be ended meanwhile.
+    vars(http_retry)["FORCE_EXIT_TIMEOUT_SECONDS"] = -1
+    vars(http_retry)["MAX_RETRY_DELAY"] = LONGEST_RETRY_SECONDS
+
+
+class _Silence(logging.Handler):
+    """Hears Flower try again and again, and says it once."""
+
+    def __init__(self, server: str) -> None:
+        super().__init__(logging.WARNING)
+        self.server = server
+        self.said = False
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep what is said."""
-        self.text += record.getMessage() + "\n"
-
-    @contextmanager
-    def heard(self) -> Iterator[None]:
-        """Listen for a while."""
-        flower = logging.getLogger("flwr")
-        flower.addHandler(self)
-        try:
-            yield
-        finally:
-            flower.removeHandler(self)
-
-    @property
-    def short(self) -> str:
-        """The line that says it."""
-        lines = [line.strip() for line in self.text.splitlines() if "[" in line]
-        return lines[-1].rstrip(".") if lines else "Flower gives no reason"
+        """Tell the first time."""
+        if not self.said and "retrying" in record.getMessage():
+            self.said = True
+            log.warning("%s does not answer; trying until it does", self.server)
 
 
 def _serve(

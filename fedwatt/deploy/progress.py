@@ -1,9 +1,15 @@
 """What is said while a run goes on: a line a round, which `fedwatt deploy submit` follows."""
 
 import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from fedwatt.federation import History, RoundRecord, State
-from fedwatt.fleet import Fleet
+from fedwatt.errors import RunError
+
+if TYPE_CHECKING:
+    from fedwatt.federation import History, RoundRecord, State
+    from fedwatt.fleet import Fleet
 
 log = logging.getLogger("fedwatt.deploy")
 
@@ -23,7 +29,7 @@ class LogLines:
     def __init__(self) -> None:
         self.rounds = 0
 
-    def fleet_ready(self, fleet: Fleet) -> None:
+    def fleet_ready(self, fleet: "Fleet") -> None:
         """Who takes part."""
         log.info("%s: %d training windows", fleet.source, fleet.windows("train"))
 
@@ -32,7 +38,7 @@ class LogLines:
         self.rounds = rounds
         log.info("%s: %s", label, f"continuing after round {done}" if done else "begins")
 
-    def round_done(self, label: str, state: State, record: RoundRecord) -> None:
+    def round_done(self, label: str, state: "State", record: "RoundRecord") -> None:
         """What a round led to, and who was missing."""
         row = record.rounds[0]
         missing = "".join(f", {row[n]} {n}" for n in ("lost", "rejected") if row[n])
@@ -48,6 +54,18 @@ class LogLines:
             record.seconds["total"],
         )
 
-    def method_ends(self, label: str, history: History) -> None:
+    def method_ends(self, label: str, history: "History") -> None:
         """A method is done."""
         log.info("%s: done, best round %d", label, history.rounds[-1]["best_round"])
+
+
+def describe_run(out: Path) -> Iterator[str]:
+    """How far the methods of a run are."""
+    folders = sorted(f for f in (out / "checkpoint").glob("*") if f.is_dir())
+    if not folders:
+        raise RunError(f"{out} has no completed round yet.")
+    for folder in folders:
+        done = max((int(f.name.removeprefix("round-")) for f in folder.glob("round-*")), default=0)
+        yield f"{folder.name}: {done} rounds done"
+    if (out / "report.html").exists():
+        yield f"Report: {out / 'report.html'}"

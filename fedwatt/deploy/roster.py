@@ -11,19 +11,19 @@ import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 import fedwatt
 from fedwatt.deploy.exchange import Answer, Exchange
-from fedwatt.deploy.messages import Content, Sizes
+from fedwatt.deploy.messages import NO_MODEL, Content, Value
 from fedwatt.errors import RunError
 from fedwatt.federation.participation import BoolArray
+from fedwatt.files import write_text
 from fedwatt.fleet import DataSettings, Fleet
 from fedwatt.fleet.client import Client
 from fedwatt.fleet.split import SPLITS, held_out_vehicles, natural_key
-from fedwatt.runs.files import write_text
 
 log = logging.getLogger("fedwatt.deploy")
 
@@ -31,8 +31,6 @@ AGAIN_SECONDS = 10.0
 """After which a node that was turned away is asked again; doubled with every refusal."""
 LONGEST_AGAIN_SECONDS = 600.0
 TAKEN = "another node already answers for"
-ENROLMENT_SIZES = Sizes(0, 0, "float32")
-"""An enrolment holds nothing of a model."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +43,23 @@ class Member:
     windows: tuple[int, int, int]
     """Training, validation and test windows."""
     simulated: bool
+
+
+class Provision(Protocol):
+    """Something that a vehicle must have on board before it can train."""
+
+    @property
+    def told(self) -> Mapping[str, Value]:
+        """What questions say of it."""
+
+    def offer(self, roster: "Roster") -> None:
+        """Send it to vehicles that may not have it, and see who has it by now."""
+
+    def held_by(self, node: int) -> bool:
+        """Whether a node has it."""
+
+    def doubt(self, node: int) -> None:
+        """Send it to a node once more: it may have lost it."""
 
 
 @dataclass
@@ -69,6 +84,8 @@ class Roster:
     """Nodes that are not asked again before a time: those that cannot be admitted, or not yet."""
     refusals: dict[int, int] = field(default_factory=dict)
     """How often in a row a node was turned away."""
+    provision: Provision | None = None
+    """What vehicles need besides their own data; None: nothing."""
 
     def load(self) -> None:
         """Continue with the vehicles of an interrupted run."""
@@ -110,7 +127,7 @@ class Roster:
         self.online = {node.node_id: node.name or "" for node in exchange.grid.get_nodes()}
         if self.asked:
             before = set(self.asked.values())
-            answers = exchange.receive("enrol", self.asked, sizes=ENROLMENT_SIZES)
+            answers = exchange.receive("enrol", self.asked, sizes=NO_MODEL)
             for node, answer in answers.items():
                 self._admit(node, answer)
             for node in before - set(self.asked.values()) - answers.keys():
@@ -121,6 +138,8 @@ class Roster:
         fresh = [node for node in self.online if node not in known | waiting]
         if fresh:
             self.asked |= exchange.send("enrol", dict.fromkeys(fresh, self.question), self.seconds)
+        if self.provision is not None:
+            self.provision.offer(self)
 
     def _admit(self, node: int, answer: Answer) -> None:
         """Enter a vehicle, or turn it away and say why."""
@@ -184,8 +203,15 @@ class Roster:
         return sorted(self.members.values(), key=lambda member: natural_key(member.name))
 
     def there(self, name: str) -> bool:
-        """Whether a vehicle is connected."""
-        return self.members[name].node in self.online
+        """Whether a vehicle is connected, and has what it needs to train."""
+        node = self.members[name].node
+        ready = self.provision is None or self.provision.held_by(node)
+        return node in self.online and ready
+
+    def unanswered(self, name: str) -> None:
+        """Take note that a vehicle did not do what it was asked to."""
+        if self.provision is not None:
+            self.provision.doubt(self.members[name].node)
 
     def resize(self, name: str, windows: int) -> None:
         """Take note that a vehicle now has other training windows than it enrolled with."""

@@ -1,5 +1,6 @@
 """The ServerApp that Flower starts for a run: our own loop on its Grid."""
 
+import logging
 from pathlib import Path
 
 from flwr.app import Context
@@ -9,6 +10,7 @@ from flwr.superlink.grid.http_grid import HttpGrid
 from fedwatt.deploy.execute import execute
 from fedwatt.deploy.progress import LogLines, log, show_log
 from fedwatt.deploy.pulling import PromptGrid
+from fedwatt.errors import FedwattError
 from fedwatt.report import write_report
 from fedwatt.runs.config import from_toml
 
@@ -23,5 +25,11 @@ def main(grid: Grid, context: Context) -> None:
     out = Path(str(settings["out"]))
     config = from_toml(str(settings["config"]))
     prompt = PromptGrid(grid) if isinstance(grid, HttpGrid) else grid
-    execute(config, out, prompt, LogLines(), resume=bool(settings["resume"]))
+    try:
+        execute(config, out, prompt, LogLines(), resume=bool(settings["resume"]))
+    except FedwattError as error:
+        log.error("Error: %s", error)
+        # That is all there is to say; Flower would add where in the code it happened.
+        logging.getLogger("flwr").setLevel(logging.CRITICAL)
+        raise
     log.info("report: %s", write_report(out))

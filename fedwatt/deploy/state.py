@@ -9,7 +9,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from fedwatt.errors import RunError
-from fedwatt.runs.files import write_text
+from fedwatt.files import write_text
 
 
 @dataclass

@@ -1,10 +1,10 @@
-"""Looks before and during a deployment that change nothing."""
+"""A look at a vehicle before it joins, which sends nothing."""
 
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from fedwatt.deploy.node import Connection, key_pair
+from fedwatt.deploy.connection import Connection, key_pair
 from fedwatt.errors import DataError, RunError
 from fedwatt.fleet import DataSettings
 from fedwatt.fleet.client import build_client
@@ -40,15 +40,3 @@ def stock_command(folder: Path, state: Path, connection: Connection) -> list[str
         return [*command, "--insecure"]
     command += ["--root-certificates", str(connection.ca)]
     return [*command, "--auth-supernode-private-key", str(connection.key)]
-
-
-def describe_run(out: Path) -> Iterator[str]:
-    """How far the methods of a run are."""
-    folders = sorted(f for f in (out / "checkpoint").glob("*") if f.is_dir())
-    if not folders:
-        raise RunError(f"{out} has no completed round yet.")
-    for folder in folders:
-        done = max((int(f.name.removeprefix("round-")) for f in folder.glob("round-*")), default=0)
-        yield f"{folder.name}: {done} rounds done"
-    if (out / "report.html").exists():
-        yield f"Report: {out / 'report.html'}"

@@ -69,3 +69,20 @@ def test_what_cannot_be_deployed_is_refused_before_anything_starts(type_in, depo
     status, said = type_in("deploy", "submit", "--set", "seeds=[1,2]")
     assert status == 2
     assert "one model at a time" in said
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("status",), ("keys", "apply"), ("submit", "--set", "seeds=[1]", "--out", "run")],
+    ids=lambda words: words[0],
+)
+def test_no_server_is_said_in_a_sentence(
+    command: tuple[str, ...], type_in, depot: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedwatt.cli.deploy.PATIENCE", 0.2)
+    # Nothing listens at port 1.
+    status, said = type_in("deploy", *command, "--address", "127.0.0.1:1")
+    assert status == 2
+    assert "No server answers at 127.0.0.1:1" in said
+    assert "'fedwatt deploy server' starts one" in said
+    assert "Traceback" not in said

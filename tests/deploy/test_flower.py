@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -19,6 +20,7 @@ pytest.importorskip("flwr")
 import torch
 from flwr.app import RecordDict
 
+from fedwatt.deploy.keys import Depot
 from fedwatt.deploy.messages import from_records
 from fedwatt.runs import execute, from_toml
 from fedwatt.runs.tables import read_table
@@ -55,7 +57,7 @@ class Machine:
         words = shlex.split(line.removesuffix("&"))
         if words[:2] == ["fedwatt", "deploy"]:
             address = f"127.0.0.1:{self.port}"
-            if words[2] in ("server", "submit", "status"):
+            if words[2] in ("server", "submit", "status") or words[3] == "apply":
                 words += ["--address", address]
             if words[2] == "vehicle":
                 words += ["--server", address, "--nice", "0"]
@@ -112,40 +114,33 @@ def until(holds: Callable[[], bool], seconds: float = LONG) -> None:
         time.sleep(0.05)
 
 
-@pytest.fixture
-def machine(tmp_path: Path) -> Iterator[Machine]:
+@pytest.fixture(scope="module")
+def followed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    """The guide's commands as they stand, with a port of our own and a smaller model.
+
+    One bring-up for all tests here: starting Flower's processes is what takes the time.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    machine = Machine(tmp_path, port)
-    yield machine
-    machine.stop()
-
-
-def test_the_guide_strangers_and_kills(machine: Machine) -> None:
-    """One bring-up for all: starting Flower's processes is what takes the time."""
-    follow_the_guide(machine)
-    the_guide_ends_with_the_simulations_model_and_a_report(machine)
-    a_stranger_gets_nowhere(machine)
-    the_server_and_a_vehicle_are_killed_in_mid_round(machine)
-
-
-def follow_the_guide(machine: Machine) -> None:
+    machine = Machine(tmp_path_factory.mktemp("machine"), port)
     config, lines = guide()
     config = config.replace("rounds = 5", "rounds = 3") + "directions = 2\npoints = 4\n"
     config = config.replace("[training]", SMALL + "[training]")
     (machine.folder / "fleet.toml").write_text(config)
-    for line in lines:
-        if "deploy server" in line:
-            machine.type(line, "server")
-            until(lambda: "is up" in machine.say("server"))
-        elif line.endswith("&"):
-            machine.type(line, re.findall(r"car-\d+", line)[0])
-        else:
-            machine.done(line, name="submit" if "submit" in line else "")
+    try:
+        for line in lines:
+            name = re.findall(r"deploy (server|submit)|(car-\d+)", line)
+            if line.endswith("&"):
+                machine.type(line, "".join(name[0]))
+            else:
+                machine.done(line, name="submit" if "submit" in line else "")
+        yield machine
+    finally:
+        machine.stop()
 
 
-def the_guide_ends_with_the_simulations_model_and_a_report(followed: Machine) -> None:
+def test_the_guide_ends_with_the_simulations_model_and_a_report(followed: Machine) -> None:
     run = followed.folder / "runs" / "fleet"
     assert "fo-ri-fedavg: round 3/3, 3 of 3 replies" in followed.say("submit")
     assert (run / "report.html").stat().st_size > 10_000
@@ -158,22 +153,30 @@ def the_guide_ends_with_the_simulations_model_and_a_report(followed: Machine) ->
         torch.testing.assert_close(got[name], wanted[name], rtol=0, atol=1e-6, msg=name)
     assert "flower-supernode" in followed.say("car-001")
     assert "flwr run" in followed.say("submit")
+    said = followed.done("fedwatt deploy status --out runs/fleet")
+    assert all(re.search(rf"car-00{n} +\d+ +online", said) for n in (1, 2, 3))
+    assert "fo-ri-fedavg: 3 rounds done" in said
 
 
-def a_stranger_gets_nowhere(followed: Machine) -> None:
-    other, known = followed.folder / "other", followed.folder / "depot"
-    followed.done("fedwatt deploy keys create --host 127.0.0.1 --depot other")
-    followed.done("fedwatt deploy keys add car-001 --depot other")
+def test_a_stranger_gets_nowhere(followed: Machine) -> None:
+    other, known = Depot(followed.folder / "other"), Depot(followed.folder / "depot")
+    other.create(["127.0.0.1"])
+    stranger = other.add_vehicle("car-001")
+    shutil.copytree(known.add_vehicle("stolen"), followed.folder / "stolen")
+    assert "register" in followed.done("fedwatt deploy keys apply")
+    known.revoke_vehicle("stolen")
+    assert "unregister" in followed.done("fedwatt deploy keys apply")
     vehicle = "fedwatt deploy vehicle fleet/car-001 --patience 0 --state elsewhere --keys "
     mixed = followed.folder / "mixed"
     mixed.mkdir()
-    (mixed / "key").write_bytes((other / "vehicles" / "car-001" / "key").read_bytes())
-    (mixed / "ca.pem").write_bytes((known / "ca.pem").read_bytes())
+    (mixed / "key").write_bytes((stranger / "key").read_bytes())
+    (mixed / "ca.pem").write_bytes(known.ca.read_bytes())
     wrong_key = followed.type(vehicle + "mixed", "wrong key")
+    revoked = followed.type(vehicle + "stolen", "revoked")
     wrong_server = followed.type(vehicle + "other/vehicles/car-001", "wrong server")
-    assert wrong_key.wait(LONG) == 2
-    assert wrong_server.wait(LONG) == 2
+    assert [p.wait(LONG) for p in (wrong_key, revoked, wrong_server)] == [2, 2, 2]
     assert "does not accept this vehicle's key" in followed.say("wrong key")
+    assert "does not accept this vehicle's key" in followed.say("revoked")
     assert "CERTIFICATE_VERIFY_FAILED" in followed.say("wrong server")
 
 
@@ -182,6 +185,7 @@ import os, signal, sys
 from pathlib import Path
 from fedwatt.deploy import node
 from fedwatt.deploy.board import Vehicle
+from fedwatt.deploy.connection import Connection
 from fedwatt.deploy.messages import from_records
 
 class Dying(Vehicle):
@@ -192,7 +196,7 @@ class Dying(Vehicle):
         return reply
 
 folder, keys, state, server = sys.argv[1:]
-connection = node.Connection(server, Path(keys) / "ca.pem", Path(keys) / "key")
+connection = Connection(server, Path(keys) / "ca.pem", Path(keys) / "key")
 node.drive(Dying(Path(folder), Path(state)), connection)
 """
 FAULTY = """
@@ -205,13 +209,13 @@ batch = 16
 vehicles = 3
 enrolment_seconds = 400
 round_seconds = {seconds}
-evaluation_seconds = 5
+evaluation_seconds = 2
 [[method]]
 name = "scaffold"
 """
 
 
-def the_server_and_a_vehicle_are_killed_in_mid_round(followed: Machine) -> None:
+def test_the_server_and_a_vehicle_are_killed_in_mid_round(followed: Machine) -> None:
     """The run goes on after the server's death; a dead vehicle's round is that of the others."""
     folder, run = followed.folder, followed.folder / "runs" / "faulty"
     text = FAULTY.format(seconds=20).replace("[training]", SMALL + "[training]")
@@ -229,7 +233,6 @@ def the_server_and_a_vehicle_are_killed_in_mid_round(followed: Machine) -> None:
     assert done and not (run / "report.html").exists()
 
     followed.type("fedwatt deploy server", "server again")
-    until(lambda: "is up" in followed.say("server again"))
     followed.done("fedwatt deploy submit --resume --out runs/faulty", name="resumed")
     assert "continuing after round" in followed.say("resumed")
     assert killed.wait(1) == -signal.SIGKILL

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import re
 import subprocess
 import sys
 import threading
@@ -20,11 +19,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 from flwr.cli.config_utils import load_and_validate
 
-from fedwatt.deploy.commands import Flower, write_app
+from fedwatt.deploy.app import write_app
+from fedwatt.deploy.commands import Flower
+from fedwatt.deploy.connection import key_pair
+from fedwatt.deploy.control import GONE, Control, Node
 from fedwatt.deploy.keys import Depot
 from fedwatt.deploy.limits import Limits
 from fedwatt.deploy.memory import KEPT_RUNS, forget_old_runs, memory_folder, recall, remember
-from fedwatt.deploy.node import key_pair
 from fedwatt.deploy.register import apply_registry
 from fedwatt.deploy.superlink import LocalControl, allowed
 from fedwatt.errors import RunError, SettingError
@@ -78,25 +79,28 @@ def test_a_replaced_and_a_revoked_key_are_to_be_refused(depot: Depot) -> None:
     assert not depot.vehicle("car-002").exists()
 
 
-class Told(Flower):
+class Told(Control):
     """A server that registers keys by number; something may happen while it does."""
 
     def __init__(self, depot: Depot, meanwhile: Callable[[], object] = lambda: None) -> None:
-        super().__init__(depot)
-        vars(self).update(meanwhile=meanwhile, accepted={}, count=100)
+        super().__init__(Flower(depot))
+        self.meanwhile = meanwhile
+        self.accepted: dict[int, str] = {}
+        self.refused: list[int] = []
 
-    def ask(self, command) -> dict:
-        words = list(command)
-        if words[2] == "list":
-            return {"nodes": [{"node-id": str(node)} for node in self.accepted]}
-        if words[2] == "unregister":
-            del self.accepted[int(words[3])]
-            return {}
-        vars(self)["count"] += 1
-        self.accepted[self.count] = Path(words[3]).read_text()
-        node = self.count
+    def nodes(self) -> list[Node]:
+        gone = [Node(number, "", GONE) for number in self.refused]
+        return [Node(number, "", "online") for number in self.accepted] + gone
+
+    def unregister(self, node: int) -> None:
+        del self.accepted[node]
+        self.refused.append(node)
+
+    def register(self, public: Path, name: str) -> int:
+        node = 101 + len(self.accepted) + len(self.refused)
+        self.accepted[node] = public.read_text()
         self.meanwhile()
-        return {"node-id": str(node)}
+        return node
 
 
 def test_a_key_that_is_revoked_while_keys_are_registered_stays_revoked(depot: Depot) -> None:
@@ -235,16 +239,6 @@ def test_a_vehicle_keeps_the_memory_of_a_few_runs_and_all_that_is_not_memory(
     assert kept == [False, False, False, True, True, True]
     assert sum(kept) == KEPT_RUNS
     assert all((folder / "mine.txt").exists() for folder in others)
-
-
-def test_the_depot_and_a_vehicle_on_one_machine_have_folders_of_their_own() -> None:
-    units = Path(__file__).parents[2] / "deploy"
-    folders = [
-        set(re.findall(r"/var/lib/[\w-]+", (units / f"fedwatt-{side}.service").read_text()))
-        for side in ("server", "vehicle")
-    ]
-    assert [len(own) for own in folders] == [1, 1]
-    assert not folders[0] & folders[1]
 
 
 @pytest.mark.parametrize("loss", ["missing", "damaged", "of another shape"])

@@ -1,9 +1,9 @@
 """When a vehicle tries again, and when it gives up."""
 
-import logging
-import sys
+import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,11 +11,14 @@ import pytest
 
 pytest.importorskip("flwr")
 
+import httpx
+
 from fedwatt.deploy import node
+from fedwatt.deploy.connection import Connection
 from fedwatt.errors import RunError
 
-REFUSED = "Exit Code: 305\n[code: 2004] Failed to activate SuperNode.\nMore."
-UNTRUSTED = "Exit Code: 305\n[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed\nMore."
+REFUSED = "Failed to initialize.\n[code: 2004] Failed to activate SuperNode.\nMore."
+UNTRUSTED = "Failed to initialize.\n[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed"
 
 
 class Door:
@@ -31,10 +34,15 @@ class Door:
     def open(self) -> Iterator[tuple]:
         reason = self.answers.pop(0)
         if reason:
-            logging.getLogger("flwr").error(reason)
-            sys.exit(1)
+            node._not_connected(305, reason)
         self.sessions += 1
-        yield (7, lambda: None, *[None] * 6)
+        with suppress(ConnectionError):
+            yield (7, self.receive, *[None] * 6)
+
+    def receive(self) -> None:
+        """Nothing to do; and the connection is lost, where there is another attempt to come."""
+        if self.answers:
+            raise ConnectionError
 
 
 @pytest.fixture(autouse=True)
@@ -60,6 +68,43 @@ def test_a_vehicle_waits_while_the_server_registers_keys_and_says_so(
     drive(Door(REFUSED, ""))
     assert "does not accept this vehicle's key yet" in caplog.text
     assert "giving up in 60 s" in caplog.text
+
+
+def test_patience_begins_with_the_first_refusal(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A vehicle that was on before its server is not turned away by the server's first seconds."""
+    seconds = iter([1000.0, 1059.0, 2000.0, 2001.0])
+    monkeypatch.setattr(node.time, "monotonic", lambda: next(seconds))
+    door = Door(REFUSED, REFUSED, "", REFUSED, REFUSED, "")
+    drive(door)
+    assert door.sessions == 2
+    assert caplog.text.count("giving up in 60 s") == 2
+
+
+def test_a_server_that_does_not_answer_is_spoken_of_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tries = []
+
+    def refuse(request: httpx.Request) -> httpx.Response:
+        tries.append(request.url.path)
+        if len(tries) < 5:
+            raise httpx.ConnectError("refused", request=request)
+        return httpx.Response(401, request=request)  # it is up again and knows nobody
+
+    monkeypatch.setattr(httpx.HTTPTransport, "handle_request", lambda self, own: refuse(own))
+    monkeypatch.setattr(node, "LONGEST_RETRY_SECONDS", 0.01)
+    began = time.monotonic()
+    vehicle, connection = SimpleNamespace(name="car-001"), Connection("depot:9092")
+    threads = threading.active_count()
+    with pytest.raises(RunError, match="401"):
+        node.drive(vehicle, connection, patience_seconds=0.0)
+    # Flower's own way out would leave one behind that ends this process in five seconds.
+    assert threading.active_count() == threads
+    assert len(tries) >= 5
+    assert caplog.text.count("does not answer") == 1
+    assert time.monotonic() - began < 5.0  # Flower alone would sleep for 6 s when it is unknown
 
 
 def test_a_wrong_key_is_refused_in_the_end() -> None:

@@ -6,10 +6,6 @@ from typing import Annotated
 import typer
 
 from fedwatt.cli.data.shared import Out, Seed, refuse_filled, say_made
-from fedwatt.fleet import DataSettings
-from fedwatt.fleet.faults import Fault, spoil_some
-from fedwatt.fleet.partition import repartition
-from fedwatt.fleet.store import fleet_source, read_fleet, write_fleet
 
 Fleet = Annotated[Path, typer.Argument(help="Folder made by 'fedwatt data'.")]
 
@@ -24,6 +20,9 @@ def partition(
     seed: Seed = 0,
 ) -> None:
     """Deal a fleet's trips to new clients by driving regime, to study skewed data."""
+    from fedwatt.fleet.partition import repartition
+    from fedwatt.fleet.store import fleet_source, read_fleet, write_fleet
+
     refuse_filled(out)
     dealt = repartition(read_fleet(fleet), recipe, clients=clients, seed=seed)
     write_fleet(out, dealt, source=f"{fleet_source(fleet)}; dealt to {clients} clients, {recipe}")
@@ -49,6 +48,10 @@ def spoil(
 
     Runs on the fleet must split it the same way: same split seed and window, default shares.
     """
+    from fedwatt.fleet import DataSettings
+    from fedwatt.fleet.faults import Fault, spoil_some
+    from fedwatt.fleet.store import fleet_source, read_fleet, write_fleet
+
     refuse_filled(out)
     wrong = Fault(kind=fault, size=size, channel=channel)
     settings = DataSettings(split_seed=split_seed, window=window)

@@ -1,21 +1,18 @@
 """`fedwatt data describe`: a stored fleet in a table and a figure."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
 from fedwatt.cli.console import console
 from fedwatt.cli.data.shared import say_account
-from fedwatt.fleet import DataSettings, Vehicle
-from fedwatt.fleet.store import fleet_source, read_fleet
-from fedwatt.report.figures.fleet import fleet_facts, fleet_figure
-from fedwatt.report.svg import to_svg
-from fedwatt.telemetry import Account
 
-WINDOW = DataSettings().window
-COLUMNS = ("vehicle", "labels", "trips", "hours", "km", "kWh", "Wh/km", f"{WINDOW} s windows")
+if TYPE_CHECKING:
+    from fedwatt.fleet import Vehicle
+
+COLUMNS = ("vehicle", "labels", "trips", "hours", "km", "kWh", "Wh/km")
 
 
 def describe(
@@ -23,26 +20,34 @@ def describe(
     plot: Annotated[Path | None, typer.Option(help="Draw the fleet into this SVG file.")] = None,
 ) -> None:
     """Summarise a fleet: vehicles, trips, hours, energy, windows, and what cleaning left out."""
+    from fedwatt.fleet import DataSettings
+    from fedwatt.fleet.store import fleet_source, read_fleet
+    from fedwatt.telemetry import Account
+
+    window = DataSettings().window
     table = Table(title=fleet_source(fleet), title_justify="left")
-    for i, name in enumerate(COLUMNS):
+    for i, name in enumerate((*COLUMNS, f"{window} s windows")):
         table.add_column(name, justify="left" if i < 2 else "right")
     account = Account()
     for vehicle in read_fleet(fleet):
-        table.add_row(*_row(vehicle))
+        table.add_row(*_row(vehicle, window))
         account += Account.from_json(vehicle.facts.get("account", {}))
     console.print(table)
     if account.entries:
         say_account(account, ("trips", "rows"))
     if plot is not None:
+        from fedwatt.report.figures.fleet import fleet_facts, fleet_figure
+        from fedwatt.report.svg import to_svg
+
         plot.write_bytes(to_svg(fleet_figure(fleet_facts(read_fleet(fleet)))))
         console.print(f"Figure: {plot}")
 
 
-def _row(vehicle: Vehicle) -> tuple[str, ...]:
+def _row(vehicle: "Vehicle", window: int) -> tuple[str, ...]:
     km = sum(trip.channels["speed_mps"].sum() for trip in vehicle.trips) / 1000
     wh = sum(trip.channels["energy_wh"].sum() for trip in vehicle.trips)
     # Every second that can end a window, whatever features, splits and strides a run chooses.
-    windows = sum(max(trip.seconds - WINDOW + 1, 0) for trip in vehicle.trips)
+    windows = sum(max(trip.seconds - window + 1, 0) for trip in vehicle.trips)
     name = vehicle.name if vehicle.kind == "passenger" else f"{vehicle.name} ({vehicle.kind})"
     return (
         name,

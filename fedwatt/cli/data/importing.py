@@ -12,9 +12,6 @@ from fedwatt import telemetry
 from fedwatt.cli.console import console
 from fedwatt.cli.data.shared import Out, import_progress, refuse_filled, say_account, say_made
 from fedwatt.errors import SettingError
-from fedwatt.fleet.imported import imported_vehicles
-from fedwatt.fleet.store import write_fleet
-from fedwatt.telemetry.sumo import geographic, import_sumo
 
 
 class Kind(StrEnum):
@@ -82,6 +79,10 @@ def import_(
     ] = False,
 ) -> None:
     """Turn recordings into a fleet: cleaned trips at 1 Hz, one folder a vehicle."""
+    from fedwatt.fleet.imported import imported_vehicles
+    from fedwatt.fleet.store import write_fleet
+    from fedwatt.telemetry.sumo import geographic, import_sumo
+
     refuse_filled(out)
     terrain = telemetry.read_terrain([dem]) if dem is not None else None
     extract = telemetry.Extract(osm) if osm is not None else None

@@ -3,14 +3,16 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from fedwatt.cli.console import console
 from fedwatt.errors import SettingError
-from fedwatt.telemetry import Account
+
+if TYPE_CHECKING:
+    from fedwatt.telemetry import Account
 
 Out = Annotated[Path, typer.Option(help="Folder of the new fleet.")]
 Seed = Annotated[int, typer.Option(help="Another seed, another draw.")]
@@ -28,7 +30,7 @@ def say_made(out: Path) -> None:
     console.print(f"The fleet is in {out}. Train on it with: fedwatt run --data {out}")
 
 
-def say_account(account: Account, units: tuple[str, ...]) -> None:
+def say_account(account: "Account", units: tuple[str, ...]) -> None:
     """What cleaning kept and dropped, a line for each of `units`."""
     for unit in units:
         console.print(f"Cleaning: {account.sentence(unit)}", highlight=False)

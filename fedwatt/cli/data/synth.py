@@ -1,6 +1,5 @@
 """`fedwatt data synth` and `electrify`: fleets whose energy is simulated."""
 
-from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -18,11 +17,6 @@ from fedwatt.cli.data.shared import (
     say_account,
     say_made,
 )
-from fedwatt.fleet import Vehicle, synthetic_vehicles
-from fedwatt.fleet.electrified import electrified_vehicles
-from fedwatt.fleet.store import write_fleet
-from fedwatt.fleet.sumo import sumo_vehicles
-from fedwatt.physics.sumo import SumoTown
 
 
 class Engine(StrEnum):
@@ -43,9 +37,14 @@ def synth(
     ] = Engine.TOWN,
 ) -> None:
     """Make a fleet from nothing: trips at 1 Hz over hilly roads, energy from physics."""
+    from fedwatt.fleet import synthetic_vehicles
+    from fedwatt.fleet.store import write_fleet
+
     refuse_filled(out)
-    made: Iterator[Vehicle]
     if engine is Engine.SUMO:
+        from fedwatt.fleet.sumo import sumo_vehicles
+        from fedwatt.physics.sumo import SumoTown
+
         made = sumo_vehicles(SumoTown(vehicles=vehicles, trips=trips, kind=kind, seed=seed))
     else:
         made = iter(synthetic_vehicles(vehicles, seed, trips=trips, kind=kind))
@@ -70,6 +69,9 @@ def electrify(
     ] = 10,
 ) -> None:
     """Drive electric vehicles over recorded speed: real driving, simulated energy, marked so."""
+    from fedwatt.fleet.electrified import electrified_vehicles
+    from fedwatt.fleet.store import write_fleet
+
     refuse_filled(out)
     with import_progress() as report:
         recordings = telemetry.import_ved(

@@ -1,0 +1,46 @@
+"""Where a vehicle's server is, and how the two know each other."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+
+from fedwatt.errors import DataError
+
+
+@dataclass(frozen=True)
+class Connection:
+    """Where the server is and how it and the vehicle know each other."""
+
+    server: str
+    """host:port"""
+    ca: Path | None = None
+    """Certificate that the server's is signed with; None: no TLS, for tests on one machine."""
+    key: Path | None = None
+    """The vehicle's private key; None: a server that asks for none."""
+
+    def open(self) -> Any:
+        """Flower's session with the server, as a context manager."""
+        from flwr.supernode.fleet_http_connection import http_request_response
+
+        return http_request_response(
+            self.server,
+            insecure=self.ca is None,
+            root_certificates=None if self.ca is None else str(self.ca),
+            authentication_keys=None if self.key is None else key_pair(self.key),
+        )
+
+
+def key_pair(path: Path) -> tuple[ec.EllipticCurvePrivateKey, ec.EllipticCurvePublicKey]:
+    """A vehicle's keys from its private key file; DataError if they are none."""
+    try:
+        private = load_ssh_private_key(path.read_bytes(), password=None)
+    except FileNotFoundError as error:
+        raise DataError(f"There is no key {path}. 'fedwatt deploy keys add' makes one.") from error
+    except (OSError, ValueError, TypeError) as error:
+        raise DataError(f"{path} is not a private key without a passphrase: {error}.") from error
+    if not isinstance(private, ec.EllipticCurvePrivateKey):
+        raise DataError(f"{path} is no elliptic-curve key. 'fedwatt deploy keys add' makes one.")
+    return private, private.public_key()
