@@ -7,9 +7,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
-from fedwatt.edge.hills import CLIMB
 from fedwatt.edge.interval import FloatArray
 from fedwatt.edge.trips import SECONDS_PER_HOUR, TripPrediction, energy_by_second
+from fedwatt.fleet.features import CLIMB
 from fedwatt.fleet.windows import window_ends, window_energy
 from fedwatt.report.style import LOOKS, MUTED, WIDTH_IN, styled
 

@@ -3,9 +3,8 @@
 from pathlib import Path
 
 from fedwatt.edge.export import TrainedModel
-from fedwatt.edge.hills import needs_climb
 from fedwatt.errors import DataError, SettingError
-from fedwatt.fleet import feature_names
+from fedwatt.fleet.features import feature_names, needs_climb
 from fedwatt.runs.hills import learned_for, refreshed_field
 from fedwatt.terrain.field import Field
 from fedwatt.terrain.store import read_field
@@ -37,8 +36,8 @@ def field_for(
     if (run / "deployment.json").exists():
         raise DataError(
             f"The hills of {run} were learned on a real fleet, and those of vehicle '{vehicle}' "
-            "are on its own disk. Give that file with --terrain: "
-            "STATE/memory/.../hills-....parquet, STATE being its --state folder."
+            "are on its own disk. Give its --state folder here as well, or the file of a field "
+            "with --terrain."
         )
     learned = learned_for(config)
     if learned is None or vehicle not in learned.own:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fedwatt.errors import DataError
-from fedwatt.fleet.features import FEATURES
+from fedwatt.fleet.features import CLIMB
 from fedwatt.fleet.trip import Trip
 from fedwatt.telemetry.schema import POSITION
 from fedwatt.terrain.climb import climbing, measured_rise_m, trip_rise_m
@@ -23,22 +23,12 @@ from fedwatt.terrain.grid import Grid
 from fedwatt.terrain.positions import AROUND_LEAP_S
 
 KEY = "fedwatt.field"
-CLIMB = ("climb_m", "descent_m")
 # Where climb comes from, and the channels of telemetry that it is read from.
 SOURCES = {"field": POSITION, "elevation": ("elevation_m",)}
 # A leap of the position takes the trust from seconds before it.
 LOOK_AHEAD_S = AROUND_LEAP_S + 1
 # How far back a gap may have begun and still be closed; a longer one counts as level.
 MEMORY_S = 600
-
-
-def needs_climb(features: tuple[str, ...]) -> bool:
-    """Whether any of these features is made of climb or descent.
-
-    >>> needs_climb(("speed", "ascent")), needs_climb(("speed", "grade"))
-    (True, False)
-    """
-    return any(channel in CLIMB for name in features for channel in FEATURES[name].needs)
 
 
 def field_to_text(field: Field) -> tuple[str, dict[str, Any]]:

@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 
 from fedwatt.edge.clock import FloatArray, SecondClock, Timing
-from fedwatt.edge.hills import CLIMB, LOOK_AHEAD_S, SOURCES, with_climb
+from fedwatt.edge.hills import LOOK_AHEAD_S, SOURCES, with_climb
 from fedwatt.edge.hills import MEMORY_S as GROUND_MEMORY_S
 from fedwatt.edge.interval import Calibration
 from fedwatt.edge.session import EnergyModel
 from fedwatt.errors import DataError
-from fedwatt.fleet.features import FEATURES, MEMORY_S, STREAMING_DELAY_S, feature_columns
+from fedwatt.fleet.features import CLIMB, FEATURES, MEMORY_S, STREAMING_DELAY_S, feature_columns
 from fedwatt.fleet.trip import Trip
 from fedwatt.telemetry.resample import GRADE_SMOOTHING_S, centred_mean
 

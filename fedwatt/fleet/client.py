@@ -258,8 +258,8 @@ def _scaler(rows: FloatArray, names: tuple[str, ...], settings: DataSettings) ->
 
     Climb keeps its 0, a level road, whatever the scaling.
     """
-    usual, zero = SCALINGS[settings.scaling](rows), about_zero(rows)
-    fixed = np.array([FEATURES[name].about_zero for name in names])
+    typical = np.array([FEATURES[name].about_zero for name in names])
+    usual, zero, fixed = SCALINGS[settings.scaling](rows), about_zero(rows, typical), typical > 0
     return Scaler(
         np.where(fixed, zero.center, usual.center), np.where(fixed, zero.scale, usual.scale)
     )

@@ -11,7 +11,7 @@ channels, at most `MEMORY_S` of it; a channel may itself look ahead where it is 
 and descent are read from positions of the whole trip).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,21 +29,24 @@ MEMORY_S = SUMMARY_S + 2
 SECOND = "second"
 STANDING_MPS = 0.5
 COMFORT_LOW_C, COMFORT_HIGH_C = 18.0, 23.0
+CLIMB = ("climb_m", "descent_m")
 DRAG_AS_AT_C = 20.0  # air density relative to this temperature
+TYPICAL_CLIMB_MPS = 0.25  # of a car on a road that climbs; in VED vehicles' means are 0.16 to 0.33
 
 
 @dataclass(frozen=True)
 class Feature:
     """One column of a client's series: `function(inputs)` gives float64 [seconds].
 
-    `about_zero`: 0 is also what stands where nothing is known, so it must mean the same in every
-    vehicle, however much of its driving is known (see `scaling.about_zero`).
+    `about_zero`: typical size of a feature of which 0 is also what stands where nothing is known.
+    It must mean the same in every vehicle, however much of its driving is known (see
+    `scaling.about_zero`). 0: an ordinary feature.
     """
 
     unit: str
     needs: tuple[str, ...]
     function: Callable[[Inputs], FloatArray]
-    about_zero: bool = False
+    about_zero: float = 0.0
 
     def __post_init__(self) -> None:
         for channel in self.needs:
@@ -71,7 +74,7 @@ def _specific_power(inputs: Inputs) -> FloatArray:
     return inputs["speed_mps"] * acceleration(inputs["speed_mps"])
 
 
-def _channel(name: str, unit: str, factor: float = 1.0, *, about_zero: bool = False) -> Feature:
+def _channel(name: str, unit: str, factor: float = 1.0, *, about_zero: float = 0.0) -> Feature:
     return Feature(unit, (name,), lambda inputs: inputs[name] * factor, about_zero)
 
 
@@ -126,8 +129,8 @@ FEATURES: Mapping[str, Feature] = {
     "warm_up": Feature("1", ("speed_mps",), _warm_up),
     "grade": _channel("grade", "1"),
     "climb": Feature("m/s", ("speed_mps", "grade"), lambda x: x["speed_mps"] * x["grade"]),
-    "ascent": _channel("climb_m", "m/s", about_zero=True),
-    "descent": _channel("descent_m", "m/s", about_zero=True),
+    "ascent": _channel("climb_m", "m/s", about_zero=TYPICAL_CLIMB_MPS),
+    "descent": _channel("descent_m", "m/s", about_zero=TYPICAL_CLIMB_MPS),
     "speed_limit": _channel("speed_limit_mps", "m/s"),
     "intersection": _channel("intersection", "0/1"),
     "bus_stop": _channel("bus_stop", "0/1"),
@@ -204,6 +207,15 @@ def feature_names(recipe: str) -> tuple[str, ...]:
             raise SettingError(unknown("feature set or feature", word, [*FEATURE_SETS, *FEATURES]))
         names.update(dict.fromkeys(FEATURE_SETS.get(word, (word,))))
     return tuple(names)
+
+
+def needs_climb(features: Iterable[str]) -> bool:
+    """Whether any of these features is made of climb or descent.
+
+    >>> needs_climb(("speed", "ascent")), needs_climb(("speed", "grade"))
+    (True, False)
+    """
+    return any(channel in CLIMB for name in features for channel in FEATURES[name].needs)
 
 
 def trip_features(trip: Trip, names: tuple[str, ...], vehicle: str) -> FloatArray:

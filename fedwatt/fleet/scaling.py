@@ -12,6 +12,8 @@ from fedwatt.fleet.trip import FloatArray
 NORMAL_IQR = 1.3489795003921634
 # Below this fraction of its size (or of 1) a spread is rounding error, not variation.
 NEGLIGIBLE = 1e-9
+LEAST = 0.4
+"""Share of a typical size below which a vehicle's own one does not count."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,22 +55,23 @@ def robust(rows: FloatArray) -> Scaler:
     return Scaler(center, np.where(_varies(spread, center), spread, zscore(rows).scale))
 
 
-def about_zero(rows: FloatArray) -> Scaler:
+def about_zero(rows: FloatArray, typical: FloatArray) -> Scaler:
     """0 stays 0, and 1 is the mean size of what is not 0, in `rows` [seconds, features].
 
     For climb, where 0 is a level road and also ground that nobody knows. A mean or a deviation over
     all seconds would depend on how many are unknown: a vehicle whose receiver works in one trip of
-    ten would see hills three times as steep as the others do.
+    ten would see hills three times as steep as the others do. Where nothing is known, 1 is the
+    `typical` size [features]; and it is never below LEAST of that, or the first hill of a vehicle
+    from the plains would be a cliff.
 
-    >>> scaler = about_zero(np.array([[0.0, 0.0], [0.5, 0.0], [0.0, 0.0], [1.5, 0.0]]))
-    >>> scaler.center, scaler.scale
-    (array([0., 0.]), array([1., 1.]))
-    >>> about_zero(np.array([[0.0], [0.2], [0.4]])).scale
-    array([0.3])
+    >>> about_zero(np.array([[0.0, 0.0], [0.5, 0.0], [1.5, 0.0]]), np.array([0.25, 0.25])).scale
+    array([1.  , 0.25])
+    >>> about_zero(np.array([[0.0], [0.002]]), np.array([0.25])).scale
+    array([0.1])
     """
     sizes, known = np.abs(rows).sum(axis=0), (rows != 0).sum(axis=0)
-    usual = sizes / np.maximum(known, 1)
-    return Scaler(np.zeros(rows.shape[1]), np.where(usual > NEGLIGIBLE, usual, 1.0))
+    usual = np.maximum(sizes / np.maximum(known, 1), LEAST * typical)
+    return Scaler(np.zeros(rows.shape[1]), np.where(known > 0, usual, typical))
 
 
 def _varies(spread: FloatArray, center: FloatArray) -> NDArray[np.bool_]:

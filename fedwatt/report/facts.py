@@ -55,7 +55,7 @@ def run_facts(run: Run) -> Facts:
         facts += [
             ("Vehicles asked in a round", f"{np.nanmedian(rows['participants']):g} (median)"),
             ("Replies lost", f"{lost:,} of {asked:,}"),
-            ("Replies rejected as non-finite", f"{rejected:,} of {asked:,}"),
+            ("Replies rejected", f"{rejected:,} of {asked:,}"),
         ]
     seeds = sorted(set(run.rounds["seed"].tolist()))
     facts.append(("Seeds", ", ".join(map(str, seeds))))

@@ -7,6 +7,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from fedwatt.errors import RunError
+from fedwatt.files import write_atomically, write_text
 from fedwatt.report.answer import answer
 from fedwatt.report.facts import fleet_facts, machine_facts, run_facts
 from fedwatt.report.figures import FIGURES
@@ -16,7 +17,6 @@ from fedwatt.report.style import GRID, INK, LOOKS, MUTED, PAPER, PARTS, looks, n
 from fedwatt.report.svg import inline, to_pdf, to_svg
 from fedwatt.report.table import Table, shown
 from fedwatt.report.tables import outcome, tables
-from fedwatt.runs.files import write_atomically, write_text
 
 VARIABLES = {
     INK: "--ink",

@@ -18,7 +18,7 @@ from fedwatt.federation import Federation, State
 from fedwatt.federation.evaluate import predict
 from fedwatt.federation.participation import first_available
 from fedwatt.fleet import Fleet, Vehicle
-from fedwatt.fleet.features import FEATURES, feature_names
+from fedwatt.fleet.features import feature_names, needs_climb
 from fedwatt.fleet.split import held_out_vehicles, natural_key
 from fedwatt.fleet.trip import FloatArray
 from fedwatt.privacy.fixed_point import Layout
@@ -63,10 +63,7 @@ def learned_for(config: RunConfig) -> Learned | None:
 
 def learns_hills(config: RunConfig) -> bool:
     """Whether a feature is made from the road's slope, and the run's vehicles learn that."""
-    needed = {
-        channel for name in feature_names(config.data.features) for channel in FEATURES[name].needs
-    }
-    return bool(needed & {"climb_m", "descent_m"}) and config.terrain.source == "learn"
+    return needs_climb(feature_names(config.data.features)) and config.terrain.source == "learn"
 
 
 def refuse_unmaskable(config: RunConfig) -> None:

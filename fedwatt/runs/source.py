@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fedwatt.errors import SettingError
 from fedwatt.fleet import DataSettings, Fleet, Vehicle, build_fleet, synthetic_vehicles
-from fedwatt.fleet.features import FEATURES, feature_names
+from fedwatt.fleet.features import feature_names, needs_climb
 from fedwatt.fleet.split import held_out_vehicles
 from fedwatt.fleet.store import fleet_source, read_fleet, vehicle_folders
 from fedwatt.runs.config import Source
@@ -55,8 +55,7 @@ def open_fleet(
         if on_vehicle is not None:
             on_vehicle(built, count)
 
-    needed = {channel for name in feature_names(data.features) for channel in FEATURES[name].needs}
-    if "climb_m" not in needed and "descent_m" not in needed:
+    if not needs_climb(feature_names(data.features)):
         return build_fleet(vehicles(), data, described, on_vehicle=told)
     if learned is not None:
         hilly = give_terrain(vehicles(), learned)

@@ -42,11 +42,17 @@ def test_a_constant_keeps_scale_one(scaling, value):
 def test_about_zero_seconds_without_a_value_change_nothing():
     climb = np.array([0.2, 0.4, 0.0, 0.6])[:, None]
     for unknown in (0, 7, 1000):
-        scaler = about_zero(np.vstack([climb, np.zeros((unknown, 1))]))
+        scaler = about_zero(np.vstack([climb, np.zeros((unknown, 1))]), np.array([0.25]))
         assert scaler.center.tolist() == [0.0]
         assert scaler.scale == pytest.approx([0.4])
 
 
 def test_about_zero_of_nothing_known_is_zero():
-    scaler = about_zero(np.zeros((5, 2)))
+    scaler = about_zero(np.zeros((5, 2)), np.full(2, 0.25))
     assert scaler.forward(np.zeros((3, 2))).tolist() == [[0.0, 0.0]] * 3
+    assert scaler.scale.tolist() == [0.25, 0.25]
+
+
+def test_about_zero_the_first_hill_of_a_flat_country_is_no_cliff():
+    flat = about_zero(np.full((9, 1), 0.002), np.array([0.25]))
+    assert flat.forward(np.array([[0.3]])) == pytest.approx(np.array([[3.0]]))

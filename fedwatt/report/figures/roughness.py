@@ -23,7 +23,7 @@ def roughness_figure(run: Run) -> Figure:
     axes = figure.subplots()
     clouds = {method: cloud for method in run.methods if (cloud := _cloud(run, method))[0].size}
     if not clouds:
-        note(axes, "None of these methods measures roughness.")
+        note(axes, "No roughness was recorded in these runs.")
         return figure
     appearance = looks(run.methods)
     facts = []
