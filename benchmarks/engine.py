@@ -1,6 +1,6 @@
 """The engine's round on this machine beside a plain PyTorch loop, JAX, Flower and the floor.
 
-    python benchmarks/engine.py [--repeats 9] [--out results/performance_engine.json]
+    python benchmarks/engine.py [--repeats 15] [--out results/performance_engine.json]
 
 All ways train the same amount of work; those that can take turns do, and medians count. About four
 minutes on two quiet cores, of which Flower takes one. The page's tables are then written by
@@ -18,7 +18,7 @@ from fedwatt.bench.rounds import bench_recurrent, bench_rounds
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--out", type=Path, default=Path("results/performance_engine.json"))
-    parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--repeats", type=int, default=15)
     options = parser.parse_args()
     before = os.getloadavg()[0]
     found = {

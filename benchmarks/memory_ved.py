@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedwatt import Federation, Training, load_fleet
+from fedwatt.bench.machine import machine
 
 
 def main() -> None:
@@ -28,6 +29,7 @@ def main() -> None:
     training = Training(rounds=2, participation=1.0)
     Federation(fleet, training=training, device="cpu").train("fo-ri-fedavg")
     found = {
+        "machine": machine(),
         "vehicles": len(fleet.clients),
         "windows": {split: fleet.windows(split) for split in ("train", "validation", "test")},
         "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,

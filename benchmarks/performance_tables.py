@@ -7,15 +7,17 @@ A table whose file is not there stays as it is.
 
 import json
 import re
-import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
+
+from marked import write_blocks
 
 from fedwatt.report.style import name_of
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "performance.md"
+CONSTRAINTS = ROOT / "constraints.txt"
 Found = dict[str, Any]
 
 WAYS = {
@@ -33,11 +35,21 @@ def table(head: str, rows: Iterable[str]) -> str:
     return "\n".join(f"| {line} |" if "--:" not in line else f"|{line}|" for line in lines)
 
 
-def on(machine: Found, load: float) -> str:
+def on(machine: Found, load: float | None = None) -> str:
     return (
-        f"{machine['processor']}, {machine['cores']} cores, {machine['threads']} threads, "
-        f"Python {machine['python']}, torch {machine['torch']}; load {load:.1f} before the run"
+        f"{machine['processor']}, {machine['cores']} cores, "
+        f"{machine['threads']} thread{'' if machine['threads'] == 1 else 's'}, "
+        f"Python {machine['python']}, torch {machine['torch']}"
+        + ("" if load is None else f"; load {load:.1f} before the run")
     )
+
+
+def on_gpu(found: Found) -> str:
+    """The GPU and torch of a record, and the torch that is pinned now if it is another."""
+    (pinned,) = re.findall(r"^torch==(\S+)$", CONSTRAINTS.read_text(encoding="utf-8"), re.MULTILINE)
+    ran = found["torch"]
+    other = f" (constraints.txt has {pinned})"
+    return f"{found['device']}, torch {ran}{'' if ran.split('+')[0] == pinned else other}"
 
 
 def engine(found: Found) -> dict[str, str]:
@@ -50,8 +62,9 @@ def engine(found: Found) -> dict[str, str]:
     steps = found["recurrent"]["seconds_a_client_step"]
     return {
         "engine": table("way|ms a round|times the floor|times FedAvg's time", rows)
-        + f"\n\nFloor: {mlp['floor_s'] * 1000:.0f} ms. Gathering windows from the series takes "
-        f"{mlp['gather_share']:.1%} of FedAvg's time on one thread. "
+        + f"\n\nFloor: {mlp['floor_s'] * 1000:.0f} ms. Gathering the windows from the series would "
+        f"take {mlp['gather_share']:.1%} of FedAvg's time on one thread; the products in C read "
+        "them where they lie. "
         f"{on(mlp['machine'], found['load_before'])}.",
         "recurrent": table(
             "model|plain loop, ms a client-step|FedAvg|FO-RI-FedAvg|times faster",
@@ -119,7 +132,7 @@ def gpu(found: Found) -> dict[str, str]:
             for one in own["stacks"]
         ]
     made = table("way|vehicles in the stack|ms a step|client-steps a second|times the loop", rows)
-    return {"gpu": f"{made}\n\n{found['device']}, torch {found['torch']}, CUDA {found['cuda']}."}
+    return {"gpu": f"{made}\n\n{on_gpu(found)}; CUDA {found['cuda']}."}
 
 
 def main_run(found: Found) -> dict[str, str]:
@@ -133,12 +146,17 @@ def main_run(found: Found) -> dict[str, str]:
         if run >= 300
         else f"{run} were run, the others reckoned from the median of the later ones"
     )
+    how = (
+        "one after the other"
+        if found["processes"] == 1
+        else f"at the same time in {found['processes']} processes that share the GPU"
+    )
     return {
         "main run": table("method|ms a round|300 rounds, s", rows)
-        + f"\n\nAll eleven, one after the other: **{found['whole_s'] / 60:.1f} minutes** for 300 "
-        f"rounds ({note}; compilation included). {found['vehicles']} vehicles, "
+        + f"\n\nAll eleven, {how}: **{found['whole_s'] / 60:.1f} minutes** for 300 "
+        f"rounds ({note}; starting and compiling included). {found['vehicles']} vehicles, "
         f"{found['windows']:,} training windows, {found['seeds']} seeds in one stack, an "
-        f"evaluation after every round. {found['device']}, torch {found['torch']}."
+        f"evaluation after every round. {on_gpu(found)}."
     }
 
 
@@ -151,7 +169,9 @@ def agreement(found: Found) -> dict[str, str]:
             for r in rows
         ),
     )
-    return {"agreement": f"{made}\n\n{found['device']}, torch {found['torch']}."}
+    worst = {p: max(rows, key=lambda row: row[p]) for p in ("float64", "float32")}
+    said = ", ".join(f"{row[p]:.0e} in {p} ({name_of(row['method'])})" for p, row in worst.items())
+    return {"agreement": f"{made}\n\nAt most {said}. {on_gpu(found)}."}
 
 
 def memory(found: Found) -> dict[str, str]:
@@ -159,7 +179,22 @@ def memory(found: Found) -> dict[str, str]:
     return {
         "memory": f"Two rounds of FO-RI-FedAvg on {found['vehicles']} vehicles of VED "
         f"({windows:,} windows), all of them training, with every evaluation: "
-        f"**{found['peak_mb']:.0f} MB** at the highest, the whole process."
+        f"**{found['peak_mb']:.0f} MB** at the highest, the whole process. {on(found['machine'])}."
+    }
+
+
+def deploy(found: Found) -> dict[str, str]:
+    rows = [
+        f"{own['vehicles']}|{own['round_seconds']:.2f}|{own['training_seconds']:.2f}|"
+        f"{own['added_seconds']:.2f}|{own['until_noticed_seconds']:.2f}"
+        for own in found["fleets"]
+    ]
+    return {
+        "deploy": table(
+            "vehicles|s a round|training alone, s|added, s|of which until noticed, s", rows
+        )
+        + f"\n\nMedians of {found['rounds']} rounds of FedAvg. Flower {found['flower']}; "
+        f"{on(found['machine'], found['load_before'])}."
     }
 
 
@@ -170,24 +205,24 @@ FILES: dict[str, Callable[[Found], dict[str, str]]] = {
     "main_run": main_run,
     "agreement": agreement,
     "memory": memory,
+    "deploy": deploy,
 }
 
 
-def main() -> None:
-    text = PAGE.read_text(encoding="utf-8")
+def blocks() -> dict[str, str]:
+    """Markdown by the name of its place on the page, of all records that are there."""
+    made: dict[str, str] = {}
     for file, tables in FILES.items():
         path = ROOT / "results" / f"performance_{file}.json"
         if not path.exists():
             print(f"{path} is not there; its tables stay as they are.")
             continue
-        for name, made in tables(json.loads(path.read_text(encoding="utf-8"))).items():
-            mark = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"
-            text, times = re.subn(
-                mark, lambda m, made=made: f"{m[1]}{made}\n{m[2]}", text, flags=re.DOTALL
-            )
-            if times != 1:
-                sys.exit(f"{PAGE} has {times} places marked '{name}'; there must be one.")
-    PAGE.write_text(text, encoding="utf-8")
+        made |= tables(json.loads(path.read_text(encoding="utf-8")))
+    return made
+
+
+def main() -> None:
+    write_blocks(PAGE, blocks())
 
 
 if __name__ == "__main__":

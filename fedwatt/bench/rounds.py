@@ -28,7 +28,7 @@ from fedwatt.bench.reference import Recurrent
 from fedwatt.cores import threads
 from fedwatt.errors import RunError
 from fedwatt.federation import Federation
-from fedwatt.federation.batches import Draw, stack_batches
+from fedwatt.federation.batches import Draw, StackedBatches
 from fedwatt.federation.blocks import cut
 from fedwatt.methods import get
 from fedwatt.models import GRU, LSTM
@@ -126,13 +126,13 @@ def limited(way: Callable[[], None], count: int) -> Callable[[], None]:
 
 
 def gathering(federation: Federation, recipe: Recipe) -> Callable[[], None]:
-    """What a round does to gather its windows, and nothing else."""
+    """What it takes to gather a round's windows, as torch does it; the round in C need not."""
     pool, vehicles = federation.pool, list(range(recipe.participants))
     draws = [
         Draw(1, 0, name, windows=recipe.windows, end=recipe.steps, batch=recipe.batch)
         for name in federation.fleet.names[: recipe.participants]
     ]
-    starts = stack_batches(pool, pool.train, vehicles, draws).starts
+    starts = StackedBatches(pool, pool.train, vehicles, draws).starts
     blocks = [starts[:, rows].flatten(1) for rows in cut(recipe.participants, 8)]
     buffers = [pool.rows.index_select(0, block[0]) for block in blocks]
 

@@ -72,7 +72,7 @@ def _job(name: str, model_name: str, replies: int) -> tuple[list[bytes], Update]
         deltas = rows.pop("delta")
         if method.server.normalises:
             rows["accumulation"] = ones
-        known = Replies(deltas, ones, ones.long(), replies, float(replies), rng, rows)
+        known = Replies(deltas, ones, replies, float(replies), rng, rows)
         return method.update(state, weights, known)
 
     return [message() for _ in range(replies)], update

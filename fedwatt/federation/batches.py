@@ -14,6 +14,7 @@ numbers come out the same on every device: a GPU draws its own batches, and they
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -21,6 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedwatt.errors import DataError
 from fedwatt.federation.pool import Pool, Windows
 from fedwatt.randomness import key_of
 
@@ -42,6 +44,10 @@ class Draw:
     batch: int
     """B"""
     begin: int = 0
+
+    def __post_init__(self) -> None:
+        if self.windows < 1:
+            raise DataError(f"Vehicle '{self.vehicle}' has no training windows to draw from.")
 
     @property
     def per_epoch(self) -> int:
@@ -75,43 +81,58 @@ def mixed(key: int, windows: int) -> NDArray[np.int64]:
     return (x ^ (x >> np.uint64(LAST_SHIFT))).view(np.int64)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class StackedBatches:
     """The batches of P vehicles, sorted so that those with more steps come first.
 
-    Step by step, so that what the vehicles at work need in a step lies side by side.
+    They are looked up when first asked for: a round in C looks up its own.
     """
 
     pool: Pool
-    starts: Tensor
-    """First second of each window in the pooled series [steps, P, batch]; padding repeats one."""
-    labels: Tensor
-    """[steps, P, batch]"""
-    share: Tensor
-    """Weight of each window in its batch's mean [steps, P, batch]; 0 on padding."""
+    windows: Windows
+    vehicles: Sequence[int]
+    draws: Sequence[Draw]
+
+    @property
+    def size(self) -> int:
+        """B, the most windows in a batch."""
+        return self.draws[0].batch
+
+    @cached_property
+    def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
+        """(starts, labels, shares), each [steps, P, batch], drawn where the pool is.
+
+        Step by step, so that what the vehicles at work need in a step lies side by side.
+        """
+        device, dtype = self.pool.series.device, self.pool.series.dtype
+        on_gpu = device.type == "cuda"
+        chosen = orders_on(device, self.draws) if on_gpu else stacked_orders(self.draws)
+        valid = chosen >= 0
+        first = torch.from_numpy(self.windows.offsets[list(self.vehicles)]).to(device)[:, None]
+        chosen = torch.where(valid, chosen + first, 0)
+        size = valid.sum(dim=-1, keepdim=True).clamp(min=1)
+        share = valid.to(dtype) / size.to(dtype)
+        return self.windows.starts[chosen], self.windows.labels[chosen], share
+
+    @property
+    def starts(self) -> Tensor:
+        """First second of each window in the pooled series; padding repeats one."""
+        return self.tensors[0]
+
+    @property
+    def labels(self) -> Tensor:
+        """Of each window."""
+        return self.tensors[1]
+
+    @property
+    def share(self) -> Tensor:
+        """Weight of each window in its batch's mean; 0 on padding."""
+        return self.tensors[2]
 
     def at(self, step: int, active: int) -> tuple[Tensor, Tensor, Tensor]:
         """(windows [A, batch, window, features], labels, shares) of the first `active` vehicles."""
-        return (
-            self.pool.gather(self.starts[step, :active]),
-            self.labels[step, :active],
-            self.share[step, :active],
-        )
-
-
-def stack_batches(
-    pool: Pool, windows: Windows, vehicles: Sequence[int], draws: Sequence[Draw]
-) -> StackedBatches:
-    """Batches of a stack, those with the most steps first; drawn where the pool is."""
-    device, dtype = pool.series.device, pool.series.dtype
-    chosen = orders_on(device, draws) if device.type == "cuda" else stacked_orders(draws)
-    valid = chosen >= 0
-    first = torch.from_numpy(windows.offsets[list(vehicles)]).to(device)[:, None]
-    chosen = torch.where(valid, chosen + first, 0)
-    size = valid.sum(dim=-1, keepdim=True).clamp(min=1)
-    return StackedBatches(
-        pool, windows.starts[chosen], windows.labels[chosen], valid.to(dtype) / size.to(dtype)
-    )
+        starts, labels, share = (values[step, :active] for values in self.tensors)
+        return self.pool.gather(starts), labels, share
 
 
 def stacked_orders(draws: Sequence[Draw]) -> Tensor:

@@ -20,6 +20,7 @@ from fedwatt.federation.batches import StackedBatches
 from fedwatt.federation.compiled import compiled_round
 from fedwatt.federation.fused import fused_step
 from fedwatt.federation.local import final, is_shaped, move, shaped_gradient, turn
+from fedwatt.federation.pool import Pool
 from fedwatt.methods.rule import LocalRule, Rows, Start, lifted
 from fedwatt.metrics import Stopwatch
 
@@ -39,8 +40,9 @@ class Block:
     """[A, D]"""
     rate: float | Tensor
     """η_t, or [A, 1]"""
-    batches: StackedBatches
-    """Of these vehicles, [steps, A, batch]."""
+    pool: Pool
+    batches: tuple[Tensor, ...]
+    """(starts, labels, shares) of these vehicles, each [steps, A, batch]."""
     steps: Sequence[int]
     """H_k in descending order."""
 
@@ -52,12 +54,7 @@ class Block:
             plans=tuple({n: values[rows] for n, values in plan.items()} for plan in self.plans),
             anchor=self.anchor[rows],
             rate=self.rate[rows] if isinstance(self.rate, Tensor) else self.rate,
-            batches=replace(
-                self.batches,
-                starts=self.batches.starts[during, rows],
-                labels=self.batches.labels[during, rows],
-                share=self.batches.share[during, rows],
-            ),
+            batches=tuple(values[during, rows] for values in self.batches),
             steps=self.steps[rows],
         )
 
@@ -76,21 +73,30 @@ def train_blocks(
     `steps` holds H_k in descending order; `plans` what each rule worked out in its `begin`; `rate`
     is η_t, or [P, 1] where it is not the same for all.
     """
-    deltas = torch.empty_like(start.anchor)
     task = (start.model, start.loss)
     in_c = compiled_round(rules, plans, task, start.anchor, rate, batches)
     if in_c is not None:
 
         def one(row: int) -> dict[str, float]:
             begin = perf_counter()
-            deltas[row], moving = in_c(row, steps[row])
+            _, moving = in_c(row, steps[row])
             return {"training": perf_counter() - begin - moving, in_c.cost: moving}
 
         with watch.divided() as spent:
             spent += spread(one, range(len(steps)))
-        return deltas
-    whole = Block(tuple(rules), tuple(plans), start, start.anchor, rate, batches, steps)
-    numbers = start.model.step_numbers(batches.share.shape[-1])
+        return in_c.deltas
+    deltas = torch.empty_like(start.anchor)
+    whole = Block(
+        tuple(rules),
+        tuple(plans),
+        start,
+        start.anchor,
+        rate,
+        batches.pool,
+        batches.tensors,
+        steps,
+    )
+    numbers = start.model.step_numbers(batches.size)
     limit = CACHE_BYTES // (numbers * start.anchor.element_size())
 
     def work(rows: slice) -> dict[str, float]:
@@ -145,7 +151,8 @@ def _take(
 ) -> None:
     """All steps of a block in which the same vehicles are at work, from step `first` on."""
     model, loss = task = (block.start.model, block.start.loss)
-    pool, (_, active, size) = block.batches.pool, block.batches.share.shape
+    all_starts, all_labels, shares = block.batches
+    pool, (_, active, size) = block.pool, shares.shape
     gradient = torch.empty_like(weights)
     windows = weights.new_empty((active, size, pool.window, pool.series.shape[1]))
     rows = windows.view(active * size, -1)
@@ -154,7 +161,7 @@ def _take(
     turns = [turn(weights, previous, step) for step in range(1 if previous is None else 2)]
     fills = [model.prepared(here, windows, gradient, loss) for here, _ in turns]
     advance = fused_step(block.rules, block.plans, block.rate, block.anchor)
-    batches = (block.batches.starts.flatten(1), block.batches.labels, block.batches.share)
+    batches = (all_starts.flatten(1), all_labels, shares)
     for step, (starts, labels, share) in enumerate(
         zip(*(values.unbind(0) for values in batches), strict=True), start=first
     ):

@@ -1,19 +1,20 @@
 """A vehicle's whole round in one call of C, where a compiler is installed.
 
 Between two products of a small model Python and torch take about as long as the product. A model
-may therefore say how its gradient is computed in C, too (`Model.in_c`), with the matrix product of
-the library that torch brings. Put together with the rules' own C (`fused`) and a loop over steps,
-a vehicle trains with everything it needs in one core's cache, and Python has the time to keep all
-cores at it. Where anything has no C (another model or rule, a loss that rules have a say in,
-float64, no compiler), blocks of vehicles are trained with torch: see `blocks`.
+may therefore say how it takes a step in C, too (`Model.in_c`). Put together with the rules' own C
+(`fused`) and a loop over steps, a vehicle trains with everything it needs in one core's cache, and
+Python has the time to keep all cores at it. Where anything has no C (another model or rule, a loss
+that rules have a say in, float64, no compiler), blocks of vehicles are trained with torch: see
+`blocks`.
 """
 
 import ctypes
+import threading
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from sys import byteorder
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import torch
 from torch import Tensor
@@ -23,40 +24,25 @@ from fedwatt.federation.batches import StackedBatches
 from fedwatt.federation.local import is_shaped
 from fedwatt.methods.rule import LocalRule, Rows
 from fedwatt.models import Loss, Model
-from fedwatt.models.model import ModelInC, speaks_c
+from fedwatt.models.model import GRADIENT_HOOKS, ModelInC, speaks_c
 
-PRELUDE: Final = Path(__file__).with_suffix(".c")
+SOURCE: Final = Path(__file__).with_suffix(".c")
 
-TRAIN: Final = """
+SLOPE: Final = """
 static inline float loss_slope(float prediction, float label) {{ return {slope}; }}
-
-{model}
-
-/* Steps of one vehicle; `apart` is what lies between the batches of two steps. Returns the seconds
-   of all that is not the gradient. */
-double train(const float *series, int64_t features, const int64_t *starts, const float *labels,
-             const float *shares, int64_t apart, int64_t steps, int64_t batch, int64_t width,
-             const int64_t *sizes, const float *anchor, const float *numbers,
-             const float *const *tensors, int64_t columns, float *weights, float *previous,
-             float *gradient, float *windows, float *work, sgemm_t *sgemm) {{
-    double spent = 0.0;
-    for (int64_t step = 0; step < steps; step++) {{
-        const int64_t at = step * apart;
-        for (int64_t b = 0; b < batch; b++)
-            memcpy(windows + b * width, series + starts[at + b] * features, width * sizeof(float));
-        model_gradient(weights, windows, labels + at, shares + at, batch, sizes, gradient, work,
-                       sgemm);
-        const double before = seconds_now();
-        (step ? later : first)(gradient, weights, previous, anchor, numbers, tensors, 1, columns);
-        spent += seconds_now() - before;
-        /* The newer weights are where the older ones were. */
-        float *older = weights;
-        weights = previous;
-        previous = older;
-    }}
-    return spent;
-}}
 """
+
+POINTERS: Final = ("series", "starts", "labels", "anchors", "numbers", "tensors", "sizes", "sgemm")
+NUMBERS: Final = ("features", "batch", "columns")
+
+
+class Round(ctypes.Structure):
+    """What the vehicles of a round share: `round_t` in compiled.c."""
+
+    _fields_: ClassVar = [
+        *((name, ctypes.c_void_p) for name in POINTERS),
+        *((name, ctypes.c_int64) for name in NUMBERS),
+    ]
 
 
 class Compiled:
@@ -71,47 +57,47 @@ class Compiled:
         tensors: Sequence[Tensor],
         batches: StackedBatches,
         *,
-        looks_back: bool,
         cost: str,
     ) -> None:
-        self.function, self.anchor, self.numbers = function, anchor, numbers
-        self.tensors, self.batches, self.looks_back = tensors, batches, looks_back
-        self.cost = cost
-        """What the time of steps is booked under."""
-        self.sizes, self.work = torch.tensor(said.sizes), said.work
-        self.starts = batches.starts.contiguous()
-        self.labels, self.share = batches.labels.contiguous(), batches.share.contiguous()
+        self.function, self.batches, self.cost = function, batches, cost
+        self.deltas = torch.empty_like(anchor)
+        """Δ_k [P, D] of the vehicles that have been trained."""
+        pool, windows, (_, columns) = batches.pool, batches.windows, anchor.shape
+        kept = (pool.series, windows.starts, windows.labels, anchor, numbers)
+        self.kept = [*(tensor.contiguous() for tensor in kept), *tensors]
+        self.sizes, self.tensors = torch.tensor(said.sizes), fused.pointers(tensors)
+        self.round = Round(
+            *(tensor.data_ptr() for tensor in self.kept[: len(kept)]),
+            ctypes.addressof(self.tensors),
+            self.sizes.data_ptr(),
+            _sgemm(),
+            pool.series.shape[1],
+            batches.size,
+            columns,
+        )
+        # Weights, weights a step ago, gradient; labels and lines of a batch; what the model needs.
+        # Each begins where a line of the cache does, 16 numbers apart at most.
+        self.floats = 3 * (columns + 16) + 3 * (batches.size + 16) + said.work
+        self.own = threading.local()
 
     def __call__(self, row: int, steps: int) -> tuple[Tensor, float]:
         """(Δ_k [D] after `steps` of the vehicle in `row`, seconds of the steps themselves)."""
-        pool, (_, stack, batch) = self.batches.pool, self.share.shape
-        width, columns = pool.rows.shape[1], self.anchor.shape[1]
-        weights = self.anchor[row].clone()
-        previous = weights.clone() if self.looks_back else weights
-        scratch = [self.anchor.new_empty(size) for size in (batch * width, self.work)]
-        # Weights that the model's own gradient does not reach (exits of FedEL's) have gradient 0.
-        gradient = torch.zeros_like(weights)
-        spent: float = self.function(
-            pool.series.data_ptr(),
-            pool.series.shape[1],
-            *(values[0, row].data_ptr() for values in (self.starts, self.labels, self.share)),
-            stack * batch,
+        # A thread's vehicles use the same memory, which stays in its core's cache.
+        if not hasattr(self.own, "memory"):
+            self.own.memory = self.deltas.new_empty(self.floats)
+        order = self.batches.draws[row].order()
+        base = self.batches.windows.offsets[self.batches.vehicles[row]]
+        delta = self.deltas[row]
+        seconds: float = self.function(
+            ctypes.byref(self.round),
+            row,
             steps,
-            batch,
-            width,
-            self.sizes.data_ptr(),
-            self.anchor[row].data_ptr(),
-            self.numbers[row].data_ptr(),
-            fused.pointers([tensor[row] for tensor in self.tensors]),
-            columns,
-            weights.data_ptr(),
-            previous.data_ptr(),
-            gradient.data_ptr(),
-            *(buffer.data_ptr() for buffer in scratch),
-            _sgemm(),
+            order.ctypes.data,
+            int(base),
+            self.own.memory.data_ptr(),
+            delta.data_ptr(),
         )
-        newest = previous if steps % 2 else weights
-        return newest - self.anchor[row], spent
+        return delta, seconds
 
 
 def compiled_round(
@@ -125,21 +111,20 @@ def compiled_round(
     """The round of a stack at `anchor` [P, D] in C, or None if it has to be left to torch."""
     model, loss = task
     spoken = fused.in_c(rules, plans, anchor)
-    said = model.in_c(batches.share.shape[-1], batches.pool.window)
+    said = model.in_c(batches.size, batches.pool.window)
     if spoken is None or said is None or not loss.slope_in_c or is_shaped(rules, plans):
         return None
-    if not speaks_c(model, "gradient", "represent", "head") or not _sgemm():
+    if not speaks_c(model, *GRADIENT_HOOKS) or (said.multiplies and not _sgemm()):
         return None
-    source = fused.step_source(rules, spoken) + PRELUDE.read_text()
-    library = fused.compiled(source + TRAIN.format(slope=loss.slope_in_c, model=said.source))
+    if said.reads != batches.pool.window * batches.pool.series.shape[1]:
+        return None  # made for other windows: torch says so, where C would read on
+    slope = SLOPE.format(slope=loss.slope_in_c)
+    parts = (fused.step_source(rules, spoken), slope, SOURCE.read_text(), said.source)
+    library = fused.compiled("\n".join(parts))
     if library is None:
         return None
-    function = library.train
-    pointer, number = ctypes.c_void_p, ctypes.c_int64
-    function.argtypes = [
-        *(pointer, number, pointer, pointer, pointer, number, number, number, number, pointer),
-        *(pointer, pointer, pointer, number, pointer, pointer, pointer, pointer, pointer, pointer),
-    ]
+    function, pointer, number = library.train, ctypes.c_void_p, ctypes.c_int64
+    function.argtypes = [pointer, number, number, pointer, number, pointer, pointer]
     function.restype = ctypes.c_double
     return Compiled(
         function,
@@ -148,7 +133,6 @@ def compiled_round(
         fused.columns_of(spoken, rate, anchor),
         fused.tensors_of(spoken, anchor),
         batches,
-        looks_back=any(rule.looks_back for rule in rules),
         cost=fused.cost_of(rules),
     )
 

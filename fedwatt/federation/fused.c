@@ -1,13 +1,22 @@
-/* What the element-wise rules of a step are written in: see fused.py, which adds the step itself. */
-#include <float.h>
+/* What the element-wise rules of a step are written in; fused.py adds the step itself. */
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
 
-static inline float from_bits(int32_t bits) { float x; memcpy(&x, &bits, 4); return x; }
-static inline int32_t to_bits(float x) { int32_t bits; memcpy(&bits, &x, 4); return bits; }
+static inline float from_bits(int32_t bits) {
+    float x;
+    memcpy(&x, &bits, 4);
+    return x;
+}
 
-/* log2 of a normal x > 0, to 1e-7 absolutely: x = 2^octave (1 + f), 1 + f in [1/sqrt 2, sqrt 2). */
+static inline int32_t to_bits(float x) {
+    int32_t bits;
+    memcpy(&bits, &x, 4);
+    return bits;
+}
+
+/* log2 of a normal x > 0, to 2e-7 and a rounding: x = 2^octave (1 + f) with 1 + f between
+   1/sqrt 2 and sqrt 2. */
 static inline float binary_log(float x) {
     int32_t octave = (to_bits(x) - 0x3f3504f3) >> 23;
     float f = from_bits(to_bits(x) - octave * 0x800000) - 1.0f;
@@ -22,16 +31,15 @@ static inline float binary_log(float x) {
     return p * f + (float)octave;
 }
 
-/* 2^x to 1e-7 relatively, exactly 1 at 0, for -126 <= x <= 127. */
+/* 2^x to 2e-7 relatively, exactly 1 at 0, for -126 <= x <= 127. */
 static inline float binary_power(float x) {
     /* Adding 1.5 * 2^23 rounds to a whole number and leaves it in the last bits. */
     const float shifted = x + 12582912.0f, r = x - (shifted - 12582912.0f);
-    float p = 1.54614475e-4f;
-    p = p * r + 1.33908674e-3f;
-    p = p * r + 9.61805667e-3f;
-    p = p * r + 5.55035710e-2f;
-    p = p * r + 2.40226509e-1f;
-    p = p * r + 6.93147188e-1f;
+    float p = 1.32647272e-3f;
+    p = p * r + 9.67151268e-3f;
+    p = p * r + 5.55073374e-2f;
+    p = p * r + 2.40222421e-1f;
+    p = p * r + 6.93146978e-1f;
     p = p * r + 1.0f;
     return from_bits(to_bits(p) + (int32_t)((uint32_t)to_bits(shifted) << 23));
 }
@@ -42,9 +50,8 @@ static inline float within(float x, float low, float high) {
     return high < x ? high : x;
 }
 
-/* 2^offset x^exponent for x >= 0 (below the smallest normal number: that), clipped between powers of
-   two within -126 and 127; exactly 1 for exponent and offset 0. */
+/* 2^offset x^exponent for a normal x > 0, clipped between 2^low and 2^high with both within -126
+   and 127; exactly 1 for exponent and offset 0. */
 static inline float clipped_power(float x, float exponent, float offset, float low, float high) {
-    x = FLT_MIN > x ? FLT_MIN : x;
     return binary_power(within(exponent * binary_log(x) + offset, low, high));
 }

@@ -39,20 +39,25 @@ WIDE: Final = "-mprefer-vector-width=512"
 PRELUDE: Final = Path(__file__).with_suffix(".c")
 
 STEP: Final = """
-void {name}(const float *restrict gradients, const float *restrict weights,
-            float *restrict result, const float *restrict anchors,
-            const float *restrict numbers, const float *const *restrict tensors, int64_t rows,
-            int64_t columns) {{
-    for (int64_t row = 0; row < rows; row++) {{
-        const float *number = numbers + row * {count};
+/* Weights `begin` to `end`; `gradient` is that of the first of them and those after it. */
+static void {name}_part(const float *restrict gradient, const float *restrict weights,
+                        float *restrict result, const float *restrict anchors,
+                        const float *restrict number, const float *const *restrict tensors,
+                        int64_t begin, int64_t end) {{
 #pragma omp simd
-        for (int64_t i = row * columns; i < (row + 1) * columns; i++) {{
-            float g = gradients[i];
-            const float before = result[i], w = {weights}[i], anchor = anchors[i];
-            {statements}
-            result[i] = w - number[0] * g;
-        }}
+    for (int64_t i = begin; i < end; i++) {{
+        float g = gradient[i - begin];
+        const float before = result[i], w = {weights}[i], anchor = anchors[i];
+        {statements}
+        result[i] = w - number[0] * g;
     }}
+}}
+
+void {name}(const float *gradients, const float *weights, float *result, const float *anchors,
+            const float *numbers, const float *const *tensors, int64_t rows, int64_t columns) {{
+    for (int64_t row = 0, begin = 0; row < rows; row++, begin += columns)
+        {name}_part(gradients + begin, weights, result, anchors, numbers + row * NUMBERS, tensors,
+                    begin, begin + columns);
 }}
 """
 
@@ -152,11 +157,13 @@ def step_source(rules: Sequence[LocalRule], spoken: Sequence[InC]) -> str:
         at_once += [] if rule.looks_back else own
     # Where nobody looks back the weights are changed in place and read from there.
     looks_back = any(rule.looks_back for rule in rules)
-    parts = {"count": count, "weights": "weights" if looks_back else "result"}
-    return PRELUDE.read_text() + "".join(
-        STEP.format(name=name, statements="\n            ".join(statements), **parts)
+    read = "weights" if looks_back else "result"
+    facts = f"enum {{ NUMBERS = {count}, TENSORS = {place}, LOOKS_BACK = {int(looks_back)} }};\n"
+    steps = (
+        STEP.format(name=name, statements="\n        ".join(statements), weights=read)
         for name, statements in (("first", gradients + at_once), ("later", gradients + directions))
     )
+    return "".join((PRELUDE.read_text(), facts, *steps))
 
 
 @cache

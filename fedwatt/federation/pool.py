@@ -17,6 +17,7 @@ from torch import Tensor
 from fedwatt.errors import DataError
 from fedwatt.fleet import Fleet
 from fedwatt.fleet.paged import Mapped
+from fedwatt.fleet.split import SPLITS
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,17 @@ def pool_fleet(fleet: Fleet, *, device: torch.device, dtype: torch.dtype) -> Poo
         raise DataError(
             f"The fleet '{fleet.source}' has no vehicles, so there is nothing to train."
         )
+    for split in SPLITS:
+        if not fleet.windows(split):
+            raise DataError(
+                f"No vehicle of the fleet '{fleet.source}' has {split} windows. Give each at least "
+                "one trip of every split that is longer than a window."
+            )
+    for client in fleet.clients:
+        if not client.held_out and not len(client.ends["train"]):
+            raise DataError(
+                f"Vehicle '{client.name}' has no training windows. Hold it out, or leave it out."
+            )
     if fleet.mapped is not None and fleet.mapped.holds(fleet.clients):
         return _mapped_pool(fleet.mapped, fleet.window, device, dtype)
     lengths = [len(client.series) for client in fleet.clients]

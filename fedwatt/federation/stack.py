@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedwatt.federation.batches import Draw, StackedBatches, stack_batches
+from fedwatt.federation.batches import Draw, StackedBatches
 from fedwatt.federation.blocks import train_blocks
 from fedwatt.federation.pool import Pool
 from fedwatt.federation.recorded import train_recorded
@@ -89,7 +89,7 @@ def train_together(pool: Pool, stacks: Sequence[Stack], watch: Stopwatch) -> lis
 def _train(pool: Pool, stack: Stack, rate: float | Tensor, watch: Stopwatch) -> Tensor:
     steps = [call.steps for call in stack.calls]
     vehicles = [call.vehicle for call in stack.calls]
-    batches = stack_batches(pool, pool.train, vehicles, stack.draws)
+    batches = StackedBatches(pool, pool.train, vehicles, stack.draws)
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high" if stack.tf32 else "highest")
     try:

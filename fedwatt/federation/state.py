@@ -38,6 +38,11 @@ class State:
     events: Rows = field(default_factory=dict)
     """Of a buffered federation: its clock, who is at work, and the models they work on."""
 
+    @property
+    def live(self) -> list[int]:
+        """The runs that are still finite."""
+        return (self.diverged == 0).nonzero().flatten().tolist()
+
     def tensors(self) -> dict[str, Tensor]:
         """All tensors under flat names, as a checkpoint stores them."""
         flat: dict[str, Tensor] = {}

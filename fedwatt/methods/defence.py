@@ -47,18 +47,16 @@ def kept(replies: Replies, rows: Tensor) -> Replies:
         replies,
         deltas=replies.deltas[rows],
         windows=replies.windows[rows],
-        steps=replies.steps[rows],
         uploads={name: values[rows] for name, values in replies.uploads.items()},
     )
 
 
 def in_their_place(replies: Replies, delta: Tensor) -> Replies:
-    """One reply with the displacement `delta` [D] and the windows and steps of all."""
+    """One reply with the displacement `delta` [D] and the windows of all."""
     return replace(
         replies,
         deltas=delta[None],
         windows=replies.windows.sum()[None],
-        steps=replies.steps.sum()[None],
         uploads={},
     )
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fedwatt.errors import SettingError
 from fedwatt.models import GRU, LSTM, MLP, Layout, Loss, Model
-from fedwatt.models.model import ModelInC, Parts, speaks_c, uniform
+from fedwatt.models.model import GRADIENT_HOOKS, ModelInC, Parts, speaks_c, uniform
 
 OUTPUT = ("output.weight", "output.bias")
 
@@ -97,7 +97,7 @@ class ElasticModel(Model):
 
     def in_c(self, batch: int, window: int) -> ModelInC | None:
         """The model's own; its exits come last and are left alone."""
-        if not speaks_c(self.base, "gradient", "represent", "head"):
+        if not speaks_c(self.base, *GRADIENT_HOOKS):
             return None
         return self.base.in_c(batch, window)
 

@@ -105,12 +105,14 @@ class Fractional(LocalRule):
     def in_c(self, plan: Rows) -> InC:
         """The same in powers of two: one less of everything if the clip comes before 2^x."""
         gate = 1 + self.beta_kappa * plan["kappa"][:, None] if "kappa" in plan else 1.0
-        inside = gate if self.order == "gate-then-clip" else 1.0
+        gate_first = self.order == "gate-then-clip"
+        inside = gate if gate_first else 1.0
+        power = "clipped_power(fabsf(w - before) + delta, exponent, offset, low, high)"
         return InC(
-            direction="g *= after * clipped_power(fabsf(w - before) + delta, exponent, offset,"
-            " low, high);",
+            direction=f"g *= {power};" if gate_first else f"g *= after * {power};",
             numbers={
-                "delta": self.delta,
+                # Of the smallest normal number on, which is what the logarithm is made for.
+                "delta": torch.as_tensor(self.delta, dtype=torch.float64).clamp(min=2.0**-126),
                 "exponent": 1 - self.alpha,
                 "offset": -_binary_log(self.normaliser * inside),
                 "low": _binary_log(self.p_min),

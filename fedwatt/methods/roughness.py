@@ -9,8 +9,9 @@ random unit directions d_i around the broadcast model,
 
 and vehicle k is pulled toward w_t with strength μ_k = λ_t · r(I_k) (`eq:prox_grad`).
 
-A monotone slice has TV = A, so I_k is exactly 0 when all slices are monotone, which is the usual
-case at the paper's radius ℓ = 0.01: see docs/methods.md before reading much into it.
+A monotone slice has TV = A, so I_k is 0 but for ε_A when all slices are monotone: T is A/(A + ε_A)
+over 2ℓ for all of them, which differs only where an A is not far above ε_A. That is the usual case
+at the paper's radius ℓ = 0.01: see docs/methods.md before reading much into it.
 """
 
 from dataclasses import dataclass
@@ -54,6 +55,9 @@ def roughness_index(
     0.0
     >>> round(roughness_index(well, 0.01).item(), 6)  # TV/A is 2 and 1: std 0.5, mean 1.5
     0.333333
+    >>> flat = torch.tensor([[0.0, 1e-4], [0.0, 1e-6]])  # TV/(A + ε_A) is 0.9999 and 0.9901
+    >>> round(roughness_index(flat, 0.01).item(), 4)
+    0.0049
     """
     variation = slices.diff(dim=-1).abs().sum(dim=-1)
     amplitude = slices.amax(dim=-1) - slices.amin(dim=-1)

@@ -25,8 +25,6 @@ class Replies:
     """Δ_k, [R, D]"""
     windows: Tensor
     """n_k, [R], float64"""
-    steps: Tensor
-    """H_k, [R]"""
     population: int
     """K, all vehicles of the federation."""
     population_windows: float
@@ -94,9 +92,8 @@ def mean_delta(replies: Replies) -> Tensor:
     """Σ_k (n_k / n_t) Δ_k [D], float64, by how much of a buffer the replies fill.
 
     >>> import torch
-    >>> windows, steps = torch.tensor([1.0, 3.0], dtype=torch.float64), torch.tensor([2, 2])
-    >>> deltas, rng = torch.tensor([[1.0], [-1.0]]), np.random.default_rng(0)
-    >>> mean_delta(Replies(deltas, windows, steps, 2, 4.0, rng))
+    >>> windows, rng = torch.tensor([1.0, 3.0], dtype=torch.float64), np.random.default_rng(0)
+    >>> mean_delta(Replies(torch.tensor([[1.0], [-1.0]]), windows, 2, 4.0, rng))
     tensor([-0.5000], dtype=torch.float64)
     """
     shares = replies.windows / replies.windows.sum()

@@ -45,6 +45,12 @@ class MLP(Model):
             shapes[f"{name}.bias"] = (fan_out,)
         return Layout(shapes)
 
+    def input_fault(self, window: int, features: int) -> str:
+        """The first matrix has a row for every number of a window."""
+        if (self.window, self.features) == (window, features):
+            return ""
+        return f"it was made for windows of {self.window} samples by {self.features} features"
+
     @property
     def _layers(self) -> list[str]:
         return [*(f"hidden{i + 1}" for i in range(len(self.hidden))), "output"]
@@ -126,9 +132,13 @@ class MLP(Model):
         return fill
 
     def in_c(self, batch: int, window: int) -> ModelInC:
-        """See mlp.c: two blocks of memory for each hidden layer."""
+        """See mlp.c: lines, two blocks of memory for each hidden layer, and a matrix turned."""
         sizes = (len(self.hidden), self.window * self.features, *self.hidden)
-        return ModelInC(SOURCE.read_text(), sizes, 2 * batch * sum(self.hidden))
+        blocks = [2 * batch, *(batch * width for width in self.hidden for _ in range(2))]
+        turned = max((a * b for a, b in pairwise(self.hidden)), default=0)
+        # Each begins where a line of the cache does, 16 numbers apart at most.
+        work = sum(blocks) + 16 * len(blocks) + turned
+        return ModelInC(SOURCE.read_text(), sizes, work, reads=self.window * self.features)
 
     def step_numbers(self, batch: int) -> int:
         """Weights, gradient and the gathered windows; the activations are small beside them."""

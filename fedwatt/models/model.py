@@ -8,6 +8,7 @@ stack of vehicles, and the gradient of the summed losses is each vehicle's own g
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import torch
@@ -24,15 +25,23 @@ Fill = Callable[[Tensor, Tensor], None]
 
 @dataclass(frozen=True)
 class ModelInC:
-    """How a model's gradient is computed in C, for one vehicle in float32."""
+    """How a model takes a step in C, for one vehicle in float32."""
 
     source: str
-    """Defines `model_gradient(weights, windows, labels, shares, batch, sizes, gradient, work,
-    sgemm)`; federation/compiled.c and fused.c have what it may use."""
+    """Defines `model_step`, which federation/compiled.c declares; that and fused.c have what it may
+    use."""
     sizes: tuple[int, ...]
     """The model's own numbers."""
     work: int
     """Floats of memory that it needs."""
+    reads: int
+    """Floats of the series that it reads from where a window begins."""
+    multiplies: bool = False
+    """Whether it needs the matrix product of torch's own linear algebra library."""
+
+
+GRADIENT_HOOKS: Final = ("gradient", "prepared", "represent", "head", "layout")
+"""What `Model.in_c` stands for."""
 
 
 class Model(ABC):
@@ -54,6 +63,10 @@ class Model(ABC):
     @abstractmethod
     def initial(self, rng: np.random.Generator) -> Tensor:
         """Fresh weights [D], float64."""
+
+    def input_fault(self, window: int, features: int) -> str:
+        """Why it cannot read windows [window, features]; empty if it can, or does not know."""
+        return ""
 
     @property
     def has_representation(self) -> bool:
@@ -103,8 +116,8 @@ class Model(ABC):
     def in_c(self, batch: int, window: int) -> ModelInC | None:
         """`gradient` in C as well, for `batch` windows of `window` seconds; None: there is none.
 
-        What stands here is used only if neither the gradient nor the prediction is overridden
-        further down.
+        What stands here is used only if nothing of what it stands for (`GRADIENT_HOOKS`) is
+        overridden further down.
         """
         return None
 

@@ -1,6 +1,6 @@
-/* Gradient of one GRU or LSTM, as through_time.py has it; the names are the same there.
+/* One step of a GRU or LSTM, with the gradient of through_time.py; the names are the same there.
 
-   sizes: features, hidden units, seconds. weights and gradient lie as the model's layout has them:
+   sizes: features, hidden units, seconds. Weights and gradient lie as the model's layout has them:
    input.weight [features, gates·hidden], input.bias, recurrent.weight, recurrent.bias, output. */
 #define BLOCKS 4
 
@@ -16,8 +16,8 @@ enum { GATES = 3, KEPT = BLOCKS };
 static const block_t blocks[BLOCKS] = {{0, 1, 1}, {1, 1, 1}, {2, 1, 0}, {2, 0, 1}};
 #endif
 
-/* Each block of gate sums is `size` floats; `kept` holds the blocks of a second and, of an LSTM, the
-   cell and its hyperbolic tangent after it. */
+/* Each block of gate sums is `size` floats; `kept` holds the blocks of a second and, of an LSTM,
+   the cell and its hyperbolic tangent after it. */
 static void advance(float *kept, const float *h, const float *cell, float *next, int64_t size) {
 #ifdef LSTM
     float *i = kept, *f = kept + size, *o = kept + 2 * size, *g = kept + 3 * size;
@@ -80,10 +80,11 @@ static void retreat(const float *kept, const float *h, const float *cell, float 
 #endif
 }
 
-static void model_gradient(const float *weights, const float *windows, const float *labels,
-                           const float *shares, int64_t batch, const int64_t *sizes,
-                           float *gradient, float *work, sgemm_t *sgemm) {
-    const int64_t features = sizes[0], hidden = sizes[1], seconds = sizes[2];
+static int64_t model_step(const round_t *round, const float *weights, const float *const *windows,
+                          const float *labels, int64_t batch, float *gradient, float *work,
+                          step_t *step) {
+    sgemm_t *sgemm = round->sgemm;
+    const int64_t features = round->sizes[0], hidden = round->sizes[1], seconds = round->sizes[2];
     const int64_t rows = hidden + features + 1, gates = GATES * hidden, size = hidden * batch;
     const int64_t recurrent = (features + 1) * gates, output = recurrent + (hidden + 1) * gates;
     /* z_t for all seconds and one more, the blocks that are kept, and single ones. */
@@ -101,14 +102,15 @@ static void model_gradient(const float *weights, const float *windows, const flo
                 for (int64_t k = 0; k <= hidden; k++)
                     row[k < hidden ? k : rows - 1] += weights[recurrent + k * gates + gate];
             if (blocks[block].input)
-                for (int64_t k = 0; k <= features; k++) row[hidden + k] += weights[k * gates + gate];
+                for (int64_t k = 0; k <= features; k++)
+                    row[hidden + k] += weights[k * gates + gate];
         }
     memset(z, 0, size * sizeof(float));
     for (int64_t t = 0; t < seconds; t++) {
         float *x = z + t * rows * batch + size;
         for (int64_t k = 0; k < features; k++)
             for (int64_t b = 0; b < batch; b++)
-                x[k * batch + b] = windows[(b * seconds + t) * features + k];
+                x[k * batch + b] = windows[b][t * features + k];
         for (int64_t b = 0; b < batch; b++) x[features * batch + b] = 1.0f;
     }
     for (int64_t t = 0; t < seconds; t++) {
@@ -122,10 +124,11 @@ static void model_gradient(const float *weights, const float *windows, const flo
     for (int64_t b = 0; b < batch; b++) error[b] = weight[hidden];
     for (int64_t k = 0; k < hidden; k++)
         for (int64_t b = 0; b < batch; b++) error[b] += weight[k] * last[k * batch + b];
+    const float share = 1.0f / (float)batch;
     float *slopes = gradient + output;
     slopes[hidden] = 0.0f;
     for (int64_t b = 0; b < batch; b++) {
-        error[b] = shares[b] * loss_slope(error[b], labels[b]);
+        error[b] = share * loss_slope(error[b], labels[b]);
         slopes[hidden] += error[b];
     }
     for (int64_t k = 0; k < hidden; k++) {
@@ -141,8 +144,8 @@ static void model_gradient(const float *weights, const float *windows, const flo
         const float *now = z + t * rows * batch, *own = kept + t * KEPT * size;
         const float *cell = t ? own - KEPT * size + 4 * size : nothing;
         retreat(own, now, cell, dh, dc, slope, size);
-        multiply(sgemm, 'N', 'T', rows, BLOCKS * hidden, batch, now, batch, slope, batch, 1.0f, sums,
-                 BLOCKS * hidden);
+        multiply(sgemm, 'N', 'T', rows, BLOCKS * hidden, batch, now, batch, slope, batch, 1.0f,
+                 sums, BLOCKS * hidden);
         multiply(sgemm, 'T', 'N', hidden, batch, BLOCKS * hidden, matrix, rows, slope, batch, 1.0f,
                  dh, batch);
     }
@@ -160,4 +163,6 @@ static void model_gradient(const float *weights, const float *windows, const flo
                 for (int64_t k = 0; k <= features; k++)
                     gradient[k * gates + gate] = column[(hidden + k) * apart];
         }
+    take_step(step, 0, output + hidden + 1, gradient);
+    return output + hidden + 1;
 }

@@ -56,6 +56,10 @@ class _Recurrent(Model):
             }
         )
 
+    def input_fault(self, window: int, features: int) -> str:
+        """Windows may have any length."""
+        return "" if self.features == features else f"it was made for {self.features} features"
+
     @property
     def spectral_matrix(self) -> str:
         """The recurrent matrix."""
@@ -117,7 +121,13 @@ class _Recurrent(Model):
         seconds = (window + 1) * rows * batch + window * self.kept * size
         single = 2 * 4 * self.hidden * rows + 7 * size + batch
         source = f"#define {self.name_in_c}\n{SOURCE.read_text()}"
-        return ModelInC(source, (self.features, self.hidden, window), seconds + single)
+        return ModelInC(
+            source,
+            (self.features, self.hidden, window),
+            seconds + single,
+            reads=window * self.features,
+            multiplies=True,
+        )
 
     def step_numbers(self, batch: int) -> int:
         """Those of one second: what all seconds keep is written once and read once."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedwatt.federation import Federation
-from fedwatt.federation.batches import Draw, stack_batches
+from fedwatt.federation.batches import Draw, StackedBatches
 from fedwatt.federation.evaluate import predict
 from fedwatt.federation.pool import Windows
 from fedwatt.federation.stack import train
@@ -145,7 +145,7 @@ def _trained(
     for done, steps in pairwise((0, *settings.steps)):
         part = [replace(draw, begin=done, end=steps) for draw in draws]
         start = _start(federation, here, rate, stack, steps - done)
-        batches = stack_batches(pool, pool.train, stack, part)
+        batches = StackedBatches(pool, pool.train, stack, part)
         work = [steps - done] * len(stack)
         here = here + train((), (), start, rate, batches, work, Stopwatch())
         yield steps, here

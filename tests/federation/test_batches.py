@@ -3,13 +3,17 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from pytest import approx
 
-from fedwatt.federation.batches import Draw, mixed, orders_on, stack_batches, stacked_orders
+from fedwatt.errors import DataError
+from fedwatt.federation import Federation, Training
+from fedwatt.federation.batches import Draw, StackedBatches, mixed, orders_on, stacked_orders
 from fedwatt.federation.pool import pool_fleet
+from fedwatt.fleet import Fleet
 from tests.federation.toys import random_fleet
 
 
@@ -88,7 +92,7 @@ def test_a_stack_gathers_each_vehicle_its_own_windows() -> None:
         Draw(1, 0, client.name, windows=n, end=steps, batch=4)
         for client, n, steps in zip(fleet.clients, (20, 7), (5, 2), strict=True)
     ]
-    batches = stack_batches(pool, pool.train, [0, 1], draws)
+    batches = StackedBatches(pool, pool.train, [0, 1], draws)
     orders = [draw.order() for draw in draws]
     for step, active in [(0, 2), (1, 2), (4, 1)]:
         windows, labels, share = batches.at(step, active)
@@ -101,3 +105,39 @@ def test_a_stack_gathers_each_vehicle_its_own_windows() -> None:
                 end = client.ends["train"][chosen[b]]
                 assert np.array_equal(windows[k, b].numpy(), client.series[end - 3 : end + 1])
                 assert labels[k, b].item() == client.labels["train"][chosen[b]]
+
+
+def without(fleet: Fleet, split: str, vehicles: set[int]) -> Fleet:
+    """The fleet with no windows of a split in some vehicles."""
+    clients = [
+        replace(
+            client,
+            ends={**client.ends, split: client.ends[split][:0]},
+            labels={**client.labels, split: client.labels[split][:0]},
+        )
+        if k in vehicles
+        else client
+        for k, client in enumerate(fleet.clients)
+    ]
+    return replace(fleet, clients=tuple(clients))
+
+
+@pytest.mark.parametrize("steps", [0, 3], ids=["epochs", "steps"])
+def test_a_vehicle_without_training_windows_is_refused_by_name(steps: int) -> None:
+    fleet = without(random_fleet(), "train", {2})
+    training = Training(rounds=1, steps=steps, participation=1.0)
+    with pytest.raises(DataError, match="Vehicle 'car-002' has no training windows"):
+        Federation(fleet, training=training, device="cpu").train("fedavg")
+    with pytest.raises(DataError, match="Vehicle 'car-002' has no training windows"):
+        Draw(1, 0, "car-002", windows=0, end=3, batch=4)
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_a_split_may_be_empty_in_some_vehicles_but_not_in_all(split: str) -> None:
+    training = Training(rounds=1)
+    some = without(random_fleet(), split, {0, 3})
+    state = Federation(some, training=training, device="cpu").train("fedavg").state
+    assert not state.diverged.any() and state.best_validation.isfinite().all()
+    none = without(random_fleet(), split, {0, 1, 2, 3})
+    with pytest.raises(DataError, match=f"No vehicle of the fleet 'toy' has {split} windows"):
+        Federation(none, training=training, device="cpu").train("fedavg")

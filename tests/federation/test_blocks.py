@@ -6,12 +6,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedwatt.federation import Federation, Training, blocks, stack
+from fedwatt.errors import SettingError
+from fedwatt.federation import Federation, Training, blocks, compiled, stack
 from fedwatt.federation.blocks import cut, train_blocks
 from fedwatt.federation.compiled import Compiled
 from fedwatt.federation.fused import Fused, fused_step
 from fedwatt.methods import METHODS, Proximal, get
-from fedwatt.models import GRU, LSTM, MLP, Model
+from fedwatt.models import GRU, LSTM, MLP, Layout, Model
 from tests.federation.plain_stack import train_stack
 from tests.federation.toys import random_fleet
 
@@ -69,8 +70,9 @@ def test_steps_in_c_are_torchs_to_rounding(method: str, monkeypatch) -> None:
 @pytest.mark.parametrize("method", ["fedavg", "fo-ri-fedavg"])
 @pytest.mark.parametrize(
     "model",
-    [SMALL, MLP(4, 8, (7,)), GRU(8, 5), LSTM(8, 5)],
-    ids=["MLP", "one layer", "GRU", "LSTM"],
+    # Widths that no vector or tile divides, and gradients of more rows than are moved at once.
+    [SMALL, MLP(4, 8, (7,)), MLP(4, 8, (66, 41, 17)), GRU(8, 5), LSTM(8, 5)],
+    ids=["MLP", "one layer", "wide", "GRU", "LSTM"],
 )
 def test_a_round_in_c_is_torchs_to_rounding(model, method: str, loss: str, monkeypatch) -> None:
     if fused_step([Proximal()], [{}], 0.1, torch.zeros(1, 1)) is None:
@@ -103,9 +105,68 @@ class Halved(MLP):
         return Model.prepared(self, *buffers)
 
 
-def test_a_model_that_departs_from_one_with_c_is_left_to_torch(monkeypatch) -> None:
+@dataclass(frozen=True)
+class Doubled(MLP):
+    def prepared(self, weights, windows, gradient, loss):
+        fill = super().prepared(weights, windows, gradient, loss)
+
+        def twice(labels, share):
+            fill(labels, 2 * share)
+
+        return twice
+
+
+@dataclass(frozen=True)
+class Reversed(MLP):
+    @property
+    def layout(self):
+        return Layout(dict(reversed(super().layout.shapes.items())))
+
+
+@pytest.mark.parametrize(
+    ("kind", "method"),
+    # FedEL's wraps the model. It needs a layer's matrix before its bias.
+    [(Halved, "fedavg"), (Doubled, "fedavg"), (Reversed, "fedavg"), (Doubled, "fedel")],
+)
+def test_a_model_that_departs_from_one_with_c_is_left_to_torch(
+    kind: type[MLP], method: str, monkeypatch
+) -> None:
     monkeypatch.setattr(Compiled, "__call__", None)  # would fail if it were called
-    trained(monkeypatch, train_blocks, "fedavg", Halved(4, 8, (6, 5)), precision="float32")
+    trained(monkeypatch, train_blocks, method, kind(4, 8, (6, 5)), precision="float32")
+
+
+def test_only_models_that_multiply_in_c_need_the_library(monkeypatch) -> None:
+    if fused_step([Proximal()], [{}], 0.1, torch.zeros(1, 1)) is None:
+        pytest.skip("no C compiler is installed")
+    called: list[int] = []
+    call = Compiled.__call__
+
+    def counted(self: Compiled, row: int, steps: int) -> tuple[Tensor, float]:
+        called.append(row)
+        return call(self, row, steps)
+
+    monkeypatch.setattr(compiled, "_sgemm", lambda: None)
+    monkeypatch.setattr(Compiled, "__call__", counted)
+    trained(monkeypatch, train_blocks, "fedavg", GRU(8, 5), precision="float32")
+    assert not called
+    trained(monkeypatch, train_blocks, "fedavg", precision="float32")
+    assert called
+
+
+@pytest.mark.parametrize("model", [MLP(9, 8), MLP(4, 9), GRU(11), LSTM(7)], ids=repr)
+def test_a_model_for_other_windows_never_reads_past_the_series(model, monkeypatch) -> None:
+    training = Training(rounds=1, evaluate_every=2)
+    with pytest.raises(SettingError, match=r"cannot read .* 4 samples by 8 features: it was made"):
+        Federation(random_fleet(), model, training=training, device="cpu")
+    # Nor if it comes in by another way: torch refuses it, and C is not asked.
+    monkeypatch.setattr(Compiled, "__call__", None)
+    federation = Federation(random_fleet(), SMALL, training=training, device="cpu")
+    monkeypatch.setattr(federation, "evaluate", lambda weights: [])
+    federation.model = model
+    method = get("fedavg")
+    state, _ = federation.start(method)
+    with pytest.raises(RuntimeError, match=r"shape|size"):
+        federation.advance(method, state)
 
 
 def test_the_number_of_threads_changes_nothing(monkeypatch) -> None:

@@ -4,11 +4,12 @@ import pytest
 import torch
 
 from fedwatt.federation import Availability, Federation, Training
-from fedwatt.federation.batches import stack_batches
+from fedwatt.federation.batches import StackedBatches
 from fedwatt.federation.recorded import recording_key
 from fedwatt.federation.together import train_side_by_side
 from fedwatt.methods import METHODS, get
 from fedwatt.metrics import Stopwatch
+from fedwatt.models import GRU, LSTM, Model
 from tests.federation.toys import random_fleet
 
 on_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no GPU")
@@ -21,7 +22,7 @@ def test_one_recording_serves_other_numbers_but_no_other_plan() -> None:
         state, _ = federation.start(method)
         stack = federation.prepare(method, state, federation.calls(state), Stopwatch())
         vehicles = [call.vehicle for call in stack.calls]
-        batches = stack_batches(federation.pool, federation.pool.train, vehicles, stack.draws)
+        batches = StackedBatches(federation.pool, federation.pool.train, vehicles, stack.draws)
         return recording_key(stack.rules, stack.plans, stack.start, batches)
 
     assert key() == key(alpha=0.7, lam=0.3, p_max=2.0)
@@ -55,4 +56,20 @@ def test_every_method_on_both_devices(name: str) -> None:
         )
         return federation.train(get(name)).state.weights.cpu()
 
+    torch.testing.assert_close(trained("cuda"), trained("cpu"), rtol=0, atol=1e-9)
+
+
+@on_a_gpu
+@pytest.mark.parametrize("method", ["fedavg", "fo-ri-fedavg", "moon"])
+@pytest.mark.parametrize("model", [GRU(8, 5), LSTM(8, 5)], ids=["GRU", "LSTM"])
+def test_recurrent_models_on_both_devices(model: Model, method: str) -> None:
+    def trained(device: str) -> torch.Tensor:
+        # Batches of 8: five, two and five steps, so that vehicles drop out, the last batch short.
+        training = Training(rounds=2, batch=8, precision="float64")
+        federation = Federation(
+            random_fleet([40, 9, 33]), model, training=training, seeds=(1, 2), device=device
+        )
+        return federation.train(get(method)).state.weights.cpu()
+
+    # Two rounds of rounding in float64, through windows of a few seconds.
     torch.testing.assert_close(trained("cuda"), trained("cpu"), rtol=0, atol=1e-9)

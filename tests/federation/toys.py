@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedwatt.federation.batches import Draw, stack_batches
+from fedwatt.federation.batches import Draw, StackedBatches
 from fedwatt.federation.local import accumulation, begin_round, finish_round
 from fedwatt.federation.pool import pool_fleet
 from fedwatt.federation.stack import train
@@ -134,14 +134,14 @@ def toy_rounds(
             method.local, {n: v[rows] for n, v in table.items()}, start, Stopwatch()
         )
         draws = [Draw(0, t, f"car-{k}", windows=2 * k + 1, end=STEPS[k], batch=3) for k in rows]
-        batches = stack_batches(pool, pool.train, rows, draws)
+        batches = StackedBatches(pool, pool.train, rows, draws)
         steps = [STEPS[k] for k in rows]
         deltas = train(method.local, plans, start, start.rate, batches, steps, Stopwatch())
         own, uploads = finish_round(method.local, own, plans, start, deltas)
         if method.server.normalises:
             uploads["accumulation"] = accumulation(method.local, plans, start)
         rng = np.random.default_rng(t)
-        replies = Replies(deltas, windows, start.steps, 2, 4.0, rng, uploads)
+        replies = Replies(deltas, windows, 2, 4.0, rng, uploads)
         server, weights = method.server.update(server, weights, replies)
         for name, values in own.items():
             table[name][rows] = values

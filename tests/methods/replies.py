@@ -17,7 +17,6 @@ def replies_of(deltas: Tensor | Sequence, windows: Sequence[float] | None = None
     return Replies(
         deltas,
         torch.tensor(counts, dtype=torch.float64),
-        torch.ones(len(deltas), dtype=torch.int64),
         len(deltas),
         float(sum(counts)),
         np.random.default_rng(0),

@@ -184,7 +184,6 @@ def test_each_tensor_is_averaged_over_the_vehicles_that_trained_it(
     replies = Replies(
         torch.tensor([[1.0, 0.0, 0.0], [-2.0, -2.0, 0.0]]).double(),
         torch.tensor([1.0, 3.0]).double(),
-        torch.tensor([2, 2]),
         2,
         4.0,
         np.random.default_rng(0),

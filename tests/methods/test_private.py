@@ -19,9 +19,7 @@ from tests.federation.toys import random_fleet
 def replies(deltas: Tensor, *, population: int = 4, participation: float = 0.5, seed: int = 0):
     windows = torch.arange(1.0, len(deltas) + 1, dtype=torch.float64)
     rng = np.random.default_rng(seed)
-    return Replies(
-        deltas, windows, torch.ones(len(deltas)), population, 10.0, rng, {}, participation
-    )
+    return Replies(deltas, windows, population, 10.0, rng, {}, participation)
 
 
 def average(**settings) -> PrivateAverage:

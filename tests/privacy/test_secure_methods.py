@@ -63,7 +63,6 @@ def replies_to(method: Method, model: Model, round: int, windows: Sequence[int])
     return Replies(
         deltas,
         torch.tensor(windows, dtype=torch.float64),
-        torch.full((count,), 3),
         12,
         5000.0,
         np.random.default_rng(100 + round),
@@ -140,7 +139,7 @@ def test_two_vehicles_by_hand() -> None:
     method, model = get("fedavg"), get_model("mlp", window=1, features=1, hidden=())
     delta = torch.tensor([[2.0], [-4.0]]).expand(2, model.layout.size)
     windows = torch.tensor([1.0, 3.0], dtype=torch.float64)
-    replies = Replies(delta, windows, torch.tensor([1, 1]), 2, 4.0, np.random.default_rng(0))
+    replies = Replies(delta, windows, 2, 4.0, np.random.default_rng(0))
     mean = summed(method, model, replies)
     assert mean.deltas.tolist() == [[-2.5] * model.layout.size] * 2
     assert mean.windows.tolist() == [2.0, 2.0]
@@ -153,7 +152,7 @@ def test_survivors_weights_are_known_together_only() -> None:
     assert [field.name for field in layout.fields] == ["weight", "delta"]
     replies = summed(method, model, replies_to(method, model, 0, [10, 20, 60]))
     assert replies.windows.tolist() == [30.0] * 3
-    assert replies.steps.tolist() == [0] * 3 and not replies.uploads
+    assert not replies.uploads
 
 
 @pytest.mark.parametrize("name", DEFENCES)

@@ -134,8 +134,6 @@ def mean_replies(
     return Replies(
         deltas=delta.expand(survivors, -1),
         windows=torch.full((survivors,), weight / survivors, dtype=torch.float64),
-        # H_k follows from n_k, so no vehicle tells it and no rule that is let through asks for it.
-        steps=torch.zeros(survivors, dtype=torch.int64),
         population=population,
         population_windows=population_windows,
         rng=rng,
