@@ -52,10 +52,11 @@ reproduce: $(READY) ## Every table and figure of the paper in minutes, on the em
 	OMP_NUM_THREADS=1 $(BIN)/fedwatt reproduce all --dataset synthetic --dataset synthetic-enriched \
 		--out build/reproduction
 
-bench: $(READY_BENCH) ## Measure speed here and write the tables of docs/performance.md.
+bench: $(READY_BENCH) ## Measure speed here and write the tables of docs/performance.md and methods.md.
 	$(BIN)/python benchmarks/engine.py
 	$(BIN)/python benchmarks/probe.py
 	$(BIN)/python benchmarks/performance_tables.py
+	$(BIN)/python benchmarks/method_costs.py
 	$(BIN)/fedwatt bench latency
 	$(BIN)/fedwatt bench scale --vehicles 100 --vehicles 1000
 

@@ -1,16 +1,14 @@
 """The tables of docs/edge.md, from what edge_ved.py measured."""
 
-import re
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from marked import write_blocks
 
 from fedwatt.bench.latency import Latency, spread
 from fedwatt.report.style import name_of
-from fedwatt.runs.files import write_text
 
 PAGE = Path(__file__).parents[1] / "docs" / "edge.md"
 
@@ -160,10 +158,4 @@ def same(rows: Sequence[dict[str, Any]]) -> str:
 
 def write_tables(found: dict[str, Any]) -> None:
     """Put every table between its marks on the page."""
-    text = PAGE.read_text(encoding="utf-8")
-    for name, made in tables(found).items():
-        mark = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"
-        text, times = re.subn(mark, lambda m, t=made: f"{m[1]}{t}\n{m[2]}", text, flags=re.DOTALL)
-        if times != 1:
-            sys.exit(f"{PAGE} has {times} places marked '{name}'; there must be one.")
-    write_text(PAGE, text)
+    write_blocks(PAGE, tables(found))

@@ -36,6 +36,7 @@ from fedwatt.edge.interval import Calibration
 from fedwatt.edge.session import EnergyModel
 from fedwatt.edge.trips import outcome
 from fedwatt.federation import Federation, Training
+from fedwatt.files import write_text
 from fedwatt.fleet import Client, DataSettings, Fleet, Vehicle, build_fleet, synthetic_vehicles
 from fedwatt.fleet.client import split_of_trips
 from fedwatt.fleet.imported import imported_vehicles
@@ -43,7 +44,6 @@ from fedwatt.models import get_model
 from fedwatt.personal import Personal, personal_models
 from fedwatt.randomness import generator
 from fedwatt.runs.config import from_tables
-from fedwatt.runs.files import write_text
 from fedwatt.telemetry import import_ved
 from fedwatt.terrain import Field, Learned, TerrainSettings, give_terrain, learn
 

@@ -11,8 +11,6 @@ on two quiet cores, most of it for making 11,100 vehicles.
 
 import argparse
 import json
-import os
-import platform
 import re
 import subprocess
 import sys
@@ -22,18 +20,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
+from marked import write_blocks
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from fedwatt.bench.machine import machine
 from fedwatt.bench.scale import as_rows, bench_scale
 from fedwatt.bench.server import method_loads
+from fedwatt.files import write_atomically, write_text
 from fedwatt.fleet.store import load_fleet
 from fedwatt.methods import get
 from fedwatt.methods.costs import costs
 from fedwatt.models import get_model
 from fedwatt.report.style import LOOKS, MUTED, WIDTH_IN, name_of, styled
-from fedwatt.runs.files import write_atomically, write_text
 from fedwatt.studies.traffic import LargeFleet, Traffic, churn, simulate_methods
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -66,12 +65,7 @@ RUNS = {
 
 def measure(ved: Path | None) -> dict[str, Any]:
     found: dict[str, Any] = {
-        "machine": {
-            "platform": platform.machine(),
-            "cores": os.cpu_count(),
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-        },
+        "machine": machine(),
         "rounds": {
             "participants": PARTICIPANTS,
             "trips": TRIPS,
@@ -195,6 +189,16 @@ def tables(found: dict[str, Any]) -> dict[str, str]:
         f"{first['reached']:.0%} of the vehicles have been asked at least once, none more than "
         f"{first['most_times']} times, which is {most_mb:.1f} MB."
     )
+    megabits = {way: 8e-6 * first[f"{way}_bytes"] for way in ("down", "up")}
+    median_s = 2 * fleet["latency_s"] + fleet["steps"] / fleet["steps_per_s"]
+    median_s += sum(megabits[way] / fleet[f"{way}_mbps"] for way in megabits)
+    made["waiting"] = (
+        "Computers and links decide how long a round lasts, and the spread between vehicles more "
+        "than either: a vehicle that has the median of everything is done in "
+        f"{median_s:.1f} s, and the server waits {first['round_s']:.1f} s until "
+        f"{fleet['enough']:.0%} of those asked have replied. Its own work takes "
+        f"{max(own['server_cores'] for own in paper['methods'].values()):.2f} of a core at most."
+    )
     ved = found.get("ved")
     if ved:
         peaks = ", ".join(f"{name}: {peak:.0f} MB" for name, peak in ved["peak_mb"].items())
@@ -202,26 +206,15 @@ def tables(found: dict[str, Any]) -> dict[str, str]:
             f"Peak memory of the whole process on {ved['vehicles']} vehicles of VED with "
             f"{ved['windows']:,} windows: {peaks}."
         )
-    machine = found["machine"]
+    own = found["machine"]
     made["machine"] = (
-        f"Measured on {machine['cores']} cores ({machine['platform']}), one thread, Python "
-        f"{machine['python']}, PyTorch {machine['torch']}; medians of {rounds['rounds']} rounds, "
-        f"{rounds['participants']} participants with {rounds['steps']} steps each, the fleets in "
-        "turns."
+        # Records of before the processor was kept have its kind alone.
+        f"Measured on {own['cores']} cores ({own.get('processor') or own['platform']}), one "
+        f"thread, Python {own['python']}, PyTorch {own['torch']}; medians of {rounds['rounds']} "
+        f"rounds, {rounds['participants']} participants with {rounds['steps']} steps each, the "
+        "fleets in turns."
     )
     return made
-
-
-def write_page(made: dict[str, str]) -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    for name, own in made.items():
-        begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
-        pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
-        if not pattern.search(text):
-            raise SystemExit(f"{PAGE.name} has no place called '{name}'")
-        filled = f"{begin}\n{own}\n{end}"
-        text = pattern.sub(lambda _, filled=filled: filled, text)
-    write_text(PAGE, text)
 
 
 @styled
@@ -276,7 +269,7 @@ def traffic_figure(paper: dict[str, Any]) -> Figure:
 
 
 def draw(found: dict[str, Any]) -> None:
-    write_page(tables(found))
+    write_blocks(PAGE, tables(found))
     for name, figure in (
         ("scale", scale_figure(found["rounds"])),
         ("traffic", traffic_figure(found["traffic"])),

@@ -7,12 +7,12 @@ so a busy machine lengthens them little. About two minutes.
 """
 
 import json
-import re
 from pathlib import Path
 from time import process_time
 from typing import Any
 
 import numpy as np
+from marked import write_blocks
 
 from fedwatt.methods import get
 from fedwatt.models import get_model
@@ -121,11 +121,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 def main() -> None:
     rows = [measure(vehicles) for vehicles in FLEETS]
     (ROOT / "results" / "secure.json").write_text(json.dumps(rows, indent=2) + "\n")
-    page = ROOT / "docs" / "privacy.md"
-    text = page.read_text(encoding="utf-8")
-    between = r"(<!-- costs: begin -->\n).*?(<!-- costs: end -->)"
-    filled = re.sub(between, rf"\g<1>\n{table(rows)}\n\n\g<2>", text, flags=re.DOTALL)
-    page.write_text(filled, encoding="utf-8")
+    write_blocks(ROOT / "docs" / "privacy.md", {"costs": table(rows)})
     print(table(rows))
 
 

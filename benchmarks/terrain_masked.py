@@ -10,7 +10,6 @@ so a busy machine lengthens them little. About half a minute.
 
 import argparse
 import json
-import re
 from collections import Counter
 from itertools import count
 from pathlib import Path
@@ -18,6 +17,7 @@ from time import process_time
 from typing import Any
 
 import numpy as np
+from marked import write_blocks
 
 from fedwatt.fleet import DataSettings
 from fedwatt.fleet.store import read_fleet
@@ -111,16 +111,12 @@ def main() -> None:
     parser.add_argument("--fleet", type=Path, required=True)
     found = measure(parser.parse_args().fleet)
     (ROOT / "results" / "terrain_masked.json").write_text(json.dumps(found, indent=2) + "\n")
-    page = ROOT / "docs" / "deploy.md"
-    text = page.read_text(encoding="utf-8")
-    between = r"(<!-- hills: begin -->\n).*?(<!-- hills: end -->)"
     told = (
         f"{found['vehicles']} vehicles of VED in Ann Arbor: {found['area_nodes']:,} nodes in the "
         f"area, {found['driven']:,} driven, {found['nodes']:,} published. They are the nodes of an "
         f"open exchange, and elevations differ from its by at most {found['difference_m']:.0e} m."
     )
-    filled = re.sub(between, rf"\g<1>\n{told}\n\n{table(found)}\n\n\g<2>", text, flags=re.DOTALL)
-    page.write_text(filled, encoding="utf-8")
+    write_blocks(ROOT / "docs" / "deploy.md", {"hills": f"{told}\n\n{table(found)}"})
     print(told, table(found), sep="\n\n")
 
 

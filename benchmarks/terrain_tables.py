@@ -2,8 +2,7 @@
 
     python benchmarks/terrain_tables.py            # --check: only say whether it is up to date
 
-A block begins with <!-- NAME: begin --> and ends with <!-- NAME: end -->; what is between them is
-replaced. Rows that have not been measured yet are left out.
+Rows that have not been measured yet are left out.
 """
 
 import argparse
@@ -13,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import marked
 import numpy as np
 from scipy import stats
 
@@ -271,13 +271,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
 
 
 def filled(text: str) -> str:
-    """The page with every block that it has a marker for written anew."""
-    for name, table in BLOCKS.items():
-        begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
-        if begin in text:
-            head, rest = text.split(begin)
-            text = f"{head}{begin}\n\n{table() or 'Not measured.'}\n\n{end}{rest.split(end)[1]}"
-    return text
+    """The page with every block written anew."""
+    return marked.filled(text, {name: table() or "Not measured." for name, table in BLOCKS.items()})
 
 
 def main() -> None:

@@ -73,17 +73,24 @@ fedwatt four
     ]
 
 
+def trouble_with(line: str) -> str:
+    """What is wrong with a command that is shown; nothing if it and its options exist."""
+    command = get_command(app)
+    words, node = line.split(), command
+    while words and words[0] in getattr(node, "commands", {}):
+        node = node.commands[words.pop(0)]
+    if node is command:
+        return f"'fedwatt {line}' is no command"
+    known = {option for parameter in node.params for option in parameter.opts} | {"--help"}
+    shown = re.findall(r"(?<!\S)--[a-z-]+", " ".join(words))
+    unknown = [option for option in shown if option not in known]
+    return f"'fedwatt {line}' has no option {unknown[0]}" if unknown else ""
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_and_their_options_exist(page: Path) -> None:
-    command = get_command(app)
     for line in commands(page.read_text(encoding="utf-8")):
-        words, node = line.split(), command
-        while words and words[0] in getattr(node, "commands", {}):
-            node = node.commands[words.pop(0)]
-        assert node is not command, f"{page.name}: 'fedwatt {line}' is no command"
-        known = {option for parameter in node.params for option in parameter.opts} | {"--help"}
-        for option in re.findall(r"(?<!\S)--[a-z-]+", " ".join(words)):
-            assert option in known, f"{page.name}: 'fedwatt {line}' has no option {option}"
+        assert not trouble_with(line), page.name
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -1,0 +1,133 @@
+"""What every method costs beside FedAvg: results/method_costs.json and the tables of methods.md.
+
+    python benchmarks/method_costs.py            measure, then write; about a minute on a quiet core
+    python benchmarks/method_costs.py --tables   write the tables of what was measured
+
+Rounds of ten vehicles, 30 steps each, on one thread. All methods take turns, and medians count.
+"""
+
+import argparse
+import json
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from marked import write_blocks
+
+from fedwatt.bench.machine import machine
+from fedwatt.bench.probe import probing_round
+from fedwatt.bench.recipe import FEATURES, WINDOW, Recipe, interleaved, rounds_of
+from fedwatt.cores import threads
+from fedwatt.federation import Availability, Federation
+from fedwatt.files import write_text
+from fedwatt.methods import METHODS, get
+from fedwatt.methods.costs import costs
+from fedwatt.methods.roughness import RoughnessProximal
+from fedwatt.models import get_model
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "results" / "method_costs.json"
+PAGE = ROOT / "docs" / "methods.md"
+RECIPE = Recipe(vehicles=10, participants=10)
+PAPERS = ("fo-fedavg", "ri-fedavg", "fo-ri-fedavg")
+SPEEDS = (1.0, 0.5)
+PROBING = "fo-ri-fedavg, all probing"
+VARIANTS = {"scaffold": "option 1", "fedel": "computers of speeds 1 and 0.5"}
+"""What else is measured of a method."""
+
+
+def measure(repeats: int) -> dict[str, Any]:
+    before, rule = os.getloadavg()[0], RoughnessProximal()
+    fleet = RECIPE.fleet()
+
+    def federation(availability: Availability | None = None) -> Federation:
+        return Federation(fleet, training=RECIPE.training, availability=availability, device="cpu")
+
+    same = federation()
+    ways: dict[str, Callable[[], None]] = {
+        name: rounds_of(same, get(name, **({"probe_every": 10**6} if "ri-" in name else {})))
+        for name in METHODS
+    }
+    ways[f"scaffold, {VARIANTS['scaffold']}"] = rounds_of(same, get("scaffold", option=1))
+    unequal = federation(Availability(speeds=SPEEDS))
+    ways[f"fedel, {VARIANTS['fedel']}"] = rounds_of(unequal, get("fedel"))
+    ways[PROBING] = probing_round(same, rule.directions, rule.points, rule.probe_batch)
+    with threads(1):
+        # Two rounds to warm up: by then every vehicle has something to remember.
+        seconds = interleaved(ways, repeats=repeats, warm_up=2)
+        about = machine()
+    probe = (seconds[PROBING] - seconds["fo-ri-fedavg"]) / RECIPE.participants
+    return {
+        "machine": about,
+        "load_before": before,
+        "vehicles": RECIPE.participants,
+        "steps": RECIPE.steps,
+        "batch": RECIPE.batch,
+        "repeats": repeats,
+        "seconds_a_round": seconds,
+        "times_fedavg": {name: own / seconds["fedavg"] for name, own in seconds.items()},
+        "probe_in_steps": probe / (seconds["fedavg"] / RECIPE.client_steps),
+    }
+
+
+def multiple(numbers: int, weights: int) -> str:
+    """In multiples of d, or as they are where they are few."""
+    if numbers < weights:
+        return f"{numbers} numbers" if numbers else "–"
+    return f"{numbers / weights:.0f}"
+
+
+def table(names: Sequence[str], times: dict[str, float]) -> str:
+    model = get_model("mlp", window=WINDOW, features=FEATURES)
+    lines = [
+        "| name | local rule → server rule | up / down | memory vehicle / server | time |",
+        "|---|---|---|---|---|",
+    ]
+    for name in names:
+        method = get(name)
+        own = costs(method, model, window=WINDOW, features=FEATURES)
+        sent = " / ".join(multiple(n, own.weights) for n in (own.up, own.down))
+        kept = " / ".join(multiple(n, own.weights) for n in (own.vehicle, own.server))
+        time = f"{times[name]:.1f}"
+        if name in VARIANTS:
+            time += f"; {VARIANTS[name]}: {times[f'{name}, {VARIANTS[name]}']:.1f}"
+        lines.append(f"| `{name}` | {method.composition} | {sent} | {kept} | {time} |")
+    return "\n".join(lines)
+
+
+def tables(found: dict[str, Any]) -> dict[str, str]:
+    """Markdown by the name of its place on the page."""
+    times, own, rule = found["times_fedavg"], found["machine"], RoughnessProximal()
+    steps = round(found["probe_in_steps"], -1)
+    passes = rule.directions * (rule.points + 1)
+    return {
+        "paper costs": f"{table(PAPERS, times)}\n\n"
+        "The times are those of rounds without a probe; one in which all vehicles probe takes "
+        f"FO-RI-FedAvg {times[PROBING]:.1f} here. A probe evaluates the loss M (m + 1) = "
+        f"{passes:,} times on {rule.probe_batch} windows in float64, which takes as long as about "
+        f"{steps:.0f} local steps, at most once in `probe_every` = {rule.probe_every} rounds: up "
+        f"to {steps / rule.probe_every:.0f} steps a round, whatever its own steps are.",
+        "baseline costs": f"{table([n for n in METHODS if n not in PAPERS], times)}\n\n"
+        f"Measured on {own['processor']}, one thread, torch {own['torch']}, load "
+        f"{found['load_before']:.1f} before the run: medians of {found['repeats']} rounds of "
+        f"{found['vehicles']} vehicles with {found['steps']} steps each on batches of "
+        f"{found['batch']}, the methods in turns (`benchmarks/method_costs.py`).",
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--tables", action="store_true", help="write what was measured before")
+    parser.add_argument("--repeats", type=int, default=25)
+    options = parser.parse_args()
+    if not options.tables:
+        write_text(RESULTS, json.dumps(measure(options.repeats), indent=1) + "\n")
+    found = json.loads(RESULTS.read_text(encoding="utf-8"))
+    for name, times in found["times_fedavg"].items():
+        print(f"{name:40} {times:5.2f}")
+    write_blocks(PAGE, tables(found))
+
+
+if __name__ == "__main__":
+    main()
