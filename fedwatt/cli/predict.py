@@ -23,13 +23,14 @@ def predict(
 ) -> None:
     """Energy of a trip with its error bars, and with a charge what is left on arrival."""
     from fedwatt.edge.figures import energy_figure
-    from fedwatt.edge.hills import CLIMB, climb_from
+    from fedwatt.edge.hills import climb_from
     from fedwatt.edge.page import render
     from fedwatt.edge.range import estimate_range
     from fedwatt.edge.reading import read_trip
     from fedwatt.edge.session import EnergyModel
     from fedwatt.edge.trips import charge_over_time, predict_trip
     from fedwatt.files import write_text
+    from fedwatt.fleet.features import CLIMB
     from fedwatt.report.svg import to_svg
 
     if (charge is None) != (capacity is None):

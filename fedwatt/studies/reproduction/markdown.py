@@ -225,10 +225,10 @@ def _why(view: View) -> str:
         "",
         "**The probe radius.** Along a slice φ(s) on [−ℓ, ℓ] the index is built from TV/A. A "
         "monotone slice has TV = A, so that T = 1/(2ℓ) for every direction and I_k is 0 but for "
-        "the guard ε_A, however steep the loss is. A slice φ ≈ φ(0) + a·s + ½·b·s² turns inside only if |a| < ℓ·|b|; "
-        "along a random unit direction in D dimensions a is about ‖g‖/√D and b about tr(H)/D, so a "
-        "share 2Φ(κ) − 1 of slices with κ = ℓ·tr(H)/(‖g‖·√D) is not monotone. At ℓ = 0.01 that is "
-        f"next to none. Slices with one turn cannot exceed I = 1/(2√2) = {bound:.3f}; the paper "
+        "the guard ε_A, however steep the loss is. A slice φ ≈ φ(0) + a·s + ½·b·s² turns inside "
+        "only if |a| < ℓ·|b|; along a random unit direction in D dimensions a is about ‖g‖/√D and "
+        "b about tr(H)/D, so a share 2Φ(κ) − 1 of slices with κ = ℓ·tr(H)/(‖g‖·√D) is not "
+        f"monotone. At ℓ = 0.01 that is next to none. Slices with one turn cannot exceed I = 1/(2√2) = {bound:.3f}; the paper "
         "lists values up to 1.00.",
         _roughness_numbers(view, dataset),
         "",

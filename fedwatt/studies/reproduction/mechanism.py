@@ -33,8 +33,8 @@ FLAT = 1e-3
 """Monotone slices have roughness 0 but for the guard ε_A, which leaves values below this."""
 
 PROBE_NOTE = (
-    "At the paper's radius nearly all slices are monotone, so that I_k is next to 0 or the accident of one "
-    "direction; at radius 1 it is not."
+    "At the paper's radius nearly all slices are monotone, so that I_k is next to 0 or the "
+    "accident of one direction; at radius 1 it is not."
 )
 
 
@@ -206,7 +206,7 @@ def show_tertiles(view: View) -> Shown:
                     tuple(columns),
                     tuple(rows),
                     "Roughness and drift of each vehicle are means over the rounds around t = 200. "
-                    "Where many vehicles have next to no roughness, who is low and who is middle is "
+                    "Where many vehicles have next to none, who is low and who is middle is "
                     "arbitrary. " + PROBE_NOTE,
                 ),
                 facts_line(records),
