@@ -186,7 +186,7 @@ def vehicle(
         None if key_folder is None else key_folder / "key",
     )
     if dry_run:
-        for line in describe_vehicle(folder, state, connection):
+        for line in describe_vehicle(folder, state, connection, field):
             console.print(line, highlight=False)
         return
     # Before Flower is loaded, which reads them. What it has to say, we say in a sentence.
@@ -198,7 +198,7 @@ def vehicle(
     limits.apply()
     show_log()
     console.print("In place of Flower's own node, which would run code that a server sends:")
-    _show(stock_command(folder, state, connection))
+    _show(stock_command(folder, state, connection, field))
     try:
         drive(
             Vehicle(folder, state, field), connection, poll_seconds=poll, patience_seconds=patience

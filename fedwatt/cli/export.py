@@ -27,12 +27,20 @@ def export(
         Path | None,
         typer.Option(help="Elevation field for a model with hills; the run's own if left out."),
     ] = None,
+    state: Annotated[
+        Path | None,
+        typer.Option(
+            help="State folder of the vehicle, for a run of a real fleet: its own model and hills."
+        ),
+    ] = None,
 ) -> None:
     """Write an ONNX model with all a vehicle has to know about it."""
+    from fedwatt.deploy.kept import Kept
     from fedwatt.edge.export import export as write
     from fedwatt.edge.export import personal, read_trained
     from fedwatt.edge.ground import field_for
     from fedwatt.fleet.store import read_vehicle
+    from fedwatt.runs.hills import learns_hills
 
     which = "best" if model == "personal" else model
     trained = read_trained(run, method=method, seed=seed, which=which)
@@ -41,10 +49,14 @@ def export(
             f"{vehicle} is not a vehicle's folder: it has no vehicle.json. Give one of the folders "
             "inside a fleet."
         )
+    kept = None if state is None else Kept.of(state, run)
     own = None if vehicle is None else read_vehicle(vehicle)
     with console.status("Exporting ..."):
         if model == "personal":
-            trained = personal(trained, run, own)
+            file = None if kept is None else kept.personal(trained.method)
+            trained = personal(trained, run, own, file)
+        if kept is not None and terrain is None and learns_hills(trained.config):
+            terrain = kept.hills()
         field = None if own is None else field_for(trained, run, own.name, terrain)
         card = write(trained, out, vehicle=own, form=form, field=field)
     size = out.stat().st_size / 1000

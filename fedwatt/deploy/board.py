@@ -17,7 +17,15 @@ from numpy.typing import NDArray
 
 import fedwatt
 from fedwatt import fleet
-from fedwatt.deploy.memory import forget_old_runs, memory_folder, recall, remember
+from fedwatt.deploy.memory import (
+    forget_old_runs,
+    mark,
+    memory_folder,
+    personal_file,
+    recall,
+    remember,
+    run_folder,
+)
 from fedwatt.deploy.messages import (
     DIAGNOSTICS,
     NO_MODEL,
@@ -33,17 +41,19 @@ from fedwatt.errors import DataError
 from fedwatt.federation import Federation, State
 from fedwatt.federation.evaluate import predict, stratum_errors, vehicle_errors
 from fedwatt.federation.work import Call
+from fedwatt.files import flush
 from fedwatt.fleet import DataSettings, Fleet
 from fedwatt.fleet.client import Client, build_client
-from fedwatt.fleet.features import FEATURES, feature_names
+from fedwatt.fleet.features import feature_names, needs_climb
 from fedwatt.fleet.store import read_vehicle
 from fedwatt.methods import Method
 from fedwatt.methods.rule import Rows
 from fedwatt.metrics import ErrorSums, Stopwatch
-from fedwatt.personal import personalise
+from fedwatt.personal import PersonalModel, personalise
 from fedwatt.privacy.secure import reply_layout, reply_values
 from fedwatt.runs.config import MethodChoice, RunConfig, from_toml
 from fedwatt.runs.hills import learns_hills
+from fedwatt.runs.own_models import write_own_model
 from fedwatt.terrain import Grid, empty_field
 from fedwatt.terrain.climb import with_measured_terrain, with_terrain
 from fedwatt.terrain.store import read_field, read_taught
@@ -114,12 +124,6 @@ class OnBoard(Federation):
         )
 
 
-def needs_climb(settings: DataSettings) -> bool:
-    """Whether any feature is made from the road's slope."""
-    needed = {need for name in feature_names(settings.features) for need in FEATURES[name].needs}
-    return bool(needed & {"climb_m", "descent_m"})
-
-
 def sizes_of(federation: Federation, method: Method) -> Sizes:
     """Lengths of what a method's messages hold."""
     layout = federation.model_for(method).layout
@@ -184,7 +188,7 @@ class Vehicle:
         """
         if self._client is None or self._client[0] != (settings, terrain, hills):
             vehicle = read_vehicle(self.folder)
-            if needs_climb(settings):
+            if needs_climb(feature_names(settings.features)):
                 vehicle = self._climbing(vehicle, terrain, settings, hills)
             self._client = (settings, terrain, hills), build_client(vehicle, settings)
         return self._client[1]
@@ -342,7 +346,17 @@ class Vehicle:
 
     def _personalise(self, task: _Task) -> tuple[Content, list[str]]:
         weights = torch.from_numpy(task.weights()).to(task.board.dtype)[None]
-        own = personalise(task.board, weights, task.config.personal)
+        run = task.value("run", str)
+        file = personal_file(memory_folder(self.state, run, task.choice.label))
+
+        def keep(one: PersonalModel) -> None:
+            forget_old_runs(self.state, run)
+            mark(run_folder(self.state, run))
+            write_own_model(file, task.board, one)
+            flush(file.parent)
+
+        # What cannot be kept is not reported either.
+        own = personalise(task.board, weights, task.config.personal, keep=keep)
         return _sums(task.board, own.predictions[0]), []
 
 

@@ -3,6 +3,8 @@
 The vehicle's folders come from the node's own configuration, never from the server:
 
     flower-supernode ... --node-config 'folder="/data/car-001" state="/var/lib/fedwatt-vehicle"'
+
+and, where terrain features come from a field on board, field="/data/field.parquet".
 """
 
 from functools import cache
@@ -21,13 +23,14 @@ SECRETS = "fedwatt.secure"
 
 
 @cache
-def _vehicle(folder: str, state: str) -> Vehicle:
-    return Vehicle(Path(folder), Path(state))
+def _vehicle(folder: str, state: str, field: str | None) -> Vehicle:
+    return Vehicle(Path(folder), Path(state), None if field is None else Path(field))
 
 
 def _answer(message: Message, context: Context) -> Message:
     config = context.node_config
-    vehicle = _vehicle(str(config["folder"]), str(config["state"]))
+    field = str(config["field"]) if "field" in config else None
+    vehicle = _vehicle(str(config["folder"]), str(config["state"]), field)
     # Every message may have a process of its own; secrets of a secure sum go from one to the next.
     kept = context.state.config_records.get(SECRETS, ConfigRecord())
     vehicle.secrets.take_over({name: kept[name] for name in kept})

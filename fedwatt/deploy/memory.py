@@ -2,6 +2,7 @@
 
     STATE/memory/RUN/fedwatt-memory                     says that the folder RUN is ours
     STATE/memory/RUN/LABEL/round-000012.safetensors     memory after its reply to round 12
+    STATE/memory/RUN/LABEL/personal.safetensors         the model that it made its own at last
     STATE/memory/RUN/hills-DIGEST.parquet               its own hills, on top of the run's field
 
 The vehicle cannot know whether its reply counted, so it keeps what it had before and what it would
@@ -42,6 +43,21 @@ def memory_folder(state: Path, run: str, label: str) -> Path:
 def run_folder(state: Path, run: str) -> Path:
     """Where a vehicle keeps what it remembers of one run."""
     return state / MEMORY / _safe(run)
+
+
+def personal_file(folder: Path) -> Path:
+    """Where the memory of a method has the model that the vehicle made its own."""
+    return folder / "personal.safetensors"
+
+
+def hills_file(folder: Path, digest: str) -> Path:
+    """Where the memory of a run has the vehicle's hills on top of the field of this digest."""
+    return folder / f"hills-{digest}.parquet"
+
+
+def hills_files(folder: Path) -> list[Path]:
+    """All hills in the memory of a run, the latest first: one, or two after a loss of power."""
+    return sorted(folder.glob(hills_file(folder, "*").name), key=_age, reverse=True)
 
 
 def mark(folder: Path) -> None:
@@ -89,9 +105,13 @@ def forget_old_runs(state: Path, run: str) -> None:
     """Delete the memory of all but the latest runs, and nothing that `remember` did not make."""
     ours = (state / MEMORY).glob(f"*/{MARKER}")
     folders = [f.parent for f in ours if f.parent.name != _safe(run) and not f.parent.is_symlink()]
-    others = sorted(folders, key=lambda f: f.stat().st_mtime, reverse=True)
+    others = sorted(folders, key=_age, reverse=True)
     for old in others[KEPT_RUNS - 1 :]:
         shutil.rmtree(old, ignore_errors=True)
+
+
+def _age(path: Path) -> float:
+    return path.stat().st_mtime
 
 
 def _safe(name: str) -> str:

@@ -1,6 +1,7 @@
 """What a deployment must not forget when its server is killed, besides its checkpoints.
 
-It is all in RUN/deployment.json: the run's number, and that of its last secure sum.
+It is all in RUN/deployment.json: the run's number, that of its last secure sum, and how often
+learning hills was begun.
 """
 
 import json
@@ -21,22 +22,28 @@ class RunState:
     """What vehicles file their memory under."""
     exchange: int = -1
     """Of the last secure sum; -1: there was none."""
+    learnings: int = 0
+    """How often learning hills was begun; each time all noise is drawn anew."""
 
     @classmethod
     def begin(cls, out: Path, *, resume: bool) -> "RunState":
         """A new run in the folder `out`, or the one that is there."""
         path = out / "deployment.json"
         if resume and path.exists():
-            try:
-                table = json.loads(path.read_text(encoding="utf-8"))
-                return cls(path, str(table["run"]), int(table.get("exchange", -1)))
-            except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-                raise RunError(
-                    f"{path} is damaged: {error}. Start anew with another --out."
-                ) from error
+            return cls.read(path)
         state = cls(path, uuid4().hex)
         state.save()
         return state
+
+    @classmethod
+    def read(cls, path: Path) -> "RunState":
+        """The numbers of the run whose deployment.json is `path`."""
+        try:
+            table = json.loads(path.read_text(encoding="utf-8"))
+            exchange, learnings = table.get("exchange", -1), table.get("learnings", 0)
+            return cls(path, str(table["run"]), int(exchange), int(learnings))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise RunError(f"{path} is damaged: {error}. Start anew with another --out.") from error
 
     def next_exchange(self, now: int) -> int:
         """The number of the next secure sum: `now`, and above the last if the clock went back.
@@ -47,7 +54,12 @@ class RunState:
         self.save()
         return self.exchange
 
+    def begin_learning(self) -> None:
+        """Count one more attempt at the hills; on the disk before any vehicle is asked."""
+        self.learnings += 1
+        self.save()
+
     def save(self) -> None:
         """Write the file."""
-        table = {"run": self.run, "exchange": self.exchange}
+        table = {"run": self.run, "exchange": self.exchange, "learnings": self.learnings}
         write_text(self.path, json.dumps(table) + "\n")

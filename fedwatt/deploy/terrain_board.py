@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwatt.deploy.memory import forget_old_runs, mark, run_folder
+from fedwatt.deploy.memory import forget_old_runs, hills_file, hills_files, mark, run_folder
 from fedwatt.deploy.messages import Content, Value
 from fedwatt.deploy.secure_board import Secrets
 from fedwatt.errors import DataError
@@ -32,7 +32,6 @@ from fedwatt.terrain.grid import IntArray
 from fedwatt.terrain.learn import own_fields
 from fedwatt.terrain.store import read_field, write_field
 from fedwatt.terrain.survey import Survey, survey
-from fedwatt.terrain.taught import Taught
 
 HILLS = "hills"
 """The value of a question that names the field it is about, by its digest."""
@@ -143,11 +142,14 @@ class HillsOnBoard:
         if not _readable(file):
             ground = self._of(config)
             field = self._own(ground, shared) if own else shared
-            taught = Taught.by([ground.vehicle.name] if own else [], config.data)
             forget_old_runs(self.state, run)
             mark(file.parent)
-            write_atomically(file, lambda part: write_field(part, field, taught=taught))
+            # Others taught what is shared in it, and the server does not say who.
+            write_atomically(file, lambda part: write_field(part, field, taught=None))
             flush(file.parent)
+        for other in hills_files(file.parent):
+            if other != file:  # or a server that changes its mind would fill the disk
+                other.unlink(missing_ok=True)
         self._ground = None
         return Content({"field": digest})
 
@@ -167,7 +169,7 @@ class HillsOnBoard:
     def _file(self, run: str, digest: str) -> Path:
         if not digest.isalnum() or len(digest) > 64:
             raise DataError("the question names no field")
-        return run_folder(self.state, run) / f"hills-{digest}.parquet"
+        return hills_file(run_folder(self.state, run), digest)
 
     def _of(self, config: RunConfig) -> _Ground:
         if not config.terrain.area:

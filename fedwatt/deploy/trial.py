@@ -9,13 +9,18 @@ from fedwatt.errors import DataError, RunError
 from fedwatt.fleet import DataSettings
 from fedwatt.fleet.client import build_client
 from fedwatt.fleet.store import read_vehicle
+from fedwatt.terrain.store import read_field, read_taught
 
 
-def describe_vehicle(folder: Path, state: Path, connection: Connection) -> Iterator[str]:
+def describe_vehicle(
+    folder: Path, state: Path, connection: Connection, field: Path | None = None
+) -> Iterator[str]:
     """What a vehicle would join with; FedwattError where it could not."""
     client = build_client(read_vehicle(folder), DataSettings())
     windows = ", ".join(f"{len(ends):,} {split}" for split, ends in client.ends.items())
     yield f"Vehicle {client.name}: windows {windows}; features {', '.join(client.features)}."
+    if field is not None:
+        yield _describe_field(field, client.name)
     if connection.key is not None:
         key_pair(connection.key)
         mode = connection.key.stat().st_mode & 0o077
@@ -32,9 +37,27 @@ def describe_vehicle(folder: Path, state: Path, connection: Connection) -> Itera
     yield f"It will remember in {state}. Nothing was sent."
 
 
-def stock_command(folder: Path, state: Path, connection: Connection) -> list[str]:
+def _describe_field(file: Path, vehicle: str) -> str:
+    """What lies on board, and which runs it is for."""
+    said = f"The field {file} has {read_field(file).nodes:,} nodes."
+    taught = read_taught(file)
+    if taught is None:
+        return f"{said} It does not say whose trips taught it, so it may know test trips."
+    if vehicle not in taught.vehicles:
+        return said
+    return (
+        f"{said} This vehicle's training trips taught it, so runs must have data.split = "
+        f"{list(taught.split)}, split_seed = {taught.split_seed} and window = {taught.window}."
+    )
+
+
+def stock_command(
+    folder: Path, state: Path, connection: Connection, field: Path | None = None
+) -> list[str]:
     """The command of Flower's own node that would take part in the same way."""
     where = f'folder="{folder.resolve()}" state="{state.resolve()}"'
+    if field is not None:
+        where += f' field="{field.resolve()}"'
     command = ["flower-supernode", "--superlink", connection.server, "--node-config", where]
     if connection.ca is None:
         return [*command, "--insecure"]

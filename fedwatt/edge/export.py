@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from fedwatt import __version__
 from fedwatt.edge.card import KEY, ModelCard
 from fedwatt.edge.hills import KEY as FIELD_KEY
-from fedwatt.edge.hills import field_to_text, needs_climb
+from fedwatt.edge.hills import field_to_text
 from fedwatt.edge.interval import Outcome, calibrate
 from fedwatt.edge.session import EnergyModel
 from fedwatt.edge.trips import outcome
@@ -21,9 +21,10 @@ from fedwatt.errors import RunError, SettingError, unknown
 from fedwatt.files import write_atomically
 from fedwatt.fleet import FEATURES, INTERVAL_S, Client, Vehicle, build_client, feature_names
 from fedwatt.fleet.client import split_of_trips
+from fedwatt.fleet.features import needs_climb
 from fedwatt.runs.config import RunConfig, from_toml
 from fedwatt.runs.execute import run_hash
-from fedwatt.runs.own_models import read_own_model
+from fedwatt.runs.own_models import read_own_file, read_own_model
 from fedwatt.terrain.climb import with_measured_terrain, with_terrain
 from fedwatt.terrain.field import Field
 
@@ -80,11 +81,24 @@ def read_trained(
     return TrainedModel(weights, config, chosen, number)
 
 
-def personal(trained: TrainedModel, run: Path, vehicle: Vehicle | None) -> TrainedModel:
-    """The model that a vehicle of the run made its own, in place of the global one."""
+def personal(
+    trained: TrainedModel, run: Path, vehicle: Vehicle | None, file: Path | None = None
+) -> TrainedModel:
+    """The model that a vehicle of the run made its own, in place of the global one.
+
+    It is in the run folder; that of a real fleet is a `file` on the vehicle's own disk.
+    """
     if vehicle is None:
         raise SettingError("A personal model is a vehicle's: give its folder with --vehicle.")
-    weights = read_own_model(Path(run), trained.method, trained.seed, vehicle.name)
+    if file is not None:
+        weights = read_own_file(file, vehicle.name)
+    elif (Path(run) / "deployment.json").exists():
+        raise RunError(
+            f"The personal models of {run} were made on a real fleet, and that of vehicle "
+            f"'{vehicle.name}' is on its own disk. Give its --state folder here as well."
+        )
+    else:
+        weights = read_own_model(Path(run), trained.method, trained.seed, vehicle.name)
     return replace(trained, weights=weights, personal=True)
 
 

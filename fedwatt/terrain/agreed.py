@@ -6,6 +6,7 @@ touch: the same for every vehicle, whatever it drove.
 
 from dataclasses import dataclass, replace
 from math import ceil
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,8 +14,10 @@ from fedwatt.errors import RunError, check
 from fedwatt.fleet.trip import FloatArray
 from fedwatt.terrain.field import find
 from fedwatt.terrain.grid import COLUMN_MASK, ROW_SHIFT, Grid, IntArray
-from fedwatt.terrain.statistics import Contribution
 from fedwatt.terrain.survey import Survey
+
+if TYPE_CHECKING:  # it needs scipy, and every command reads settings, which need an area
+    from fedwatt.terrain.statistics import Contribution
 
 FASTEST_MPS = 40.0
 """Segments driven faster are left out; more pairs would make every vehicle's message longer."""
@@ -65,7 +68,8 @@ def agreed_pairs(grid: Grid, nodes: IntArray, segment_s: int) -> tuple[IntArray,
     reach, sideways = _reach(grid, segment_s)
     row, column = nodes >> ROW_SHIFT, nodes & COLUMN_MASK
     here = column / grid.columns(row)
-    ones, others = [], []
+    # A vehicle's largest arrays: as few of them at a time as can be.
+    codes = []
     for up in range(reach + 1):
         above = np.minimum(row + up, grid.rows)
         count = grid.columns(above)
@@ -73,10 +77,12 @@ def agreed_pairs(grid: Grid, nodes: IntArray, segment_s: int) -> tuple[IntArray,
         for aside in range(0 if up == 0 else -sideways, sideways + 1):
             key = (above << ROW_SHIFT) | np.mod(centre + aside, count)
             at, known = find(nodes, key)
-            ones.append(np.flatnonzero(known))
-            others.append(at[known])
-    one, other = np.concatenate(ones), np.concatenate(others)
-    code = np.unique(np.minimum(one, other) * len(nodes) + np.maximum(one, other))
+            one, other = np.flatnonzero(known), at[known]
+            codes.append(np.minimum(one, other) * len(nodes) + np.maximum(one, other))
+    code = np.concatenate(codes)
+    codes.clear()
+    code.sort()
+    code = code[np.diff(code, prepend=-1) > 0]
     first, second = np.divmod(code, len(nodes))
     return first, second
 
@@ -126,7 +132,7 @@ def agreed_segments(survey: Survey, grid: Grid, segment_s: int) -> Survey:
 
 
 def over_agreed(
-    sums: Contribution, nodes: IntArray, pairs: tuple[IntArray, IntArray]
+    sums: "Contribution", nodes: IntArray, pairs: tuple[IntArray, IntArray]
 ) -> tuple[FloatArray, FloatArray]:
     """Values [pairs] of AᵀA and of Aᵀy [nodes] where they were agreed on; 0 where there is none."""
     code = pairs[0] * len(nodes) + pairs[1]

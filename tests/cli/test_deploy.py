@@ -8,6 +8,7 @@ pytest.importorskip("flwr")
 
 from fedwatt.fleet import synthetic_vehicles
 from fedwatt.fleet.store import write_fleet
+from fedwatt.terrain.store import read_field, write_field
 
 
 @pytest.fixture
@@ -46,6 +47,28 @@ def test_a_dry_run_says_what_it_would_join_with(type_in, depot: Path, tmp_path: 
     status, said = type_in(*vehicle, "depot/vehicles/car-001")
     assert status == 2
     assert "Others can read" in said
+
+
+def test_a_dry_run_looks_at_the_field_on_board(type_in, tmp_path: Path) -> None:
+    write_fleet(tmp_path / "fleet", synthetic_vehicles(1, 0, trips=5), "synthetic")
+    dry_run = ("deploy", "vehicle", "fleet/car-001", "--dry-run", "--nice", "0", "--insecure")
+    learn = ("terrain", "learn", "fleet", "--minimum-vehicles", "1", "--window", "30")
+    status, said = type_in(*learn, "--out", "field.parquet")
+    assert status == 0, said
+    field = read_field(tmp_path / "field.parquet")
+    status, said = type_in(*dry_run, "--field", "field.parquet")
+    assert status == 0, said
+    assert f"The field field.parquet has {field.nodes:,} nodes." in said
+    assert "data.split = [0.7, 0.1, 0.2], split_seed = 0 and window = 30" in said
+    write_field(tmp_path / "found.parquet", field)
+    assert "does not say whose trips taught it" in type_in(*dry_run, "--field", "found.parquet")[1]
+    status, said = type_in(*dry_run, "--field", "nowhere.parquet")
+    assert status == 2
+    assert "There is no field nowhere.parquet" in said
+    (tmp_path / "damaged.parquet").write_text("hills")
+    status, said = type_in(*dry_run, "--field", "damaged.parquet")
+    assert status == 2
+    assert "damaged.parquet is not a field that can be read" in said
 
 
 def test_a_vehicle_needs_keys_or_says_that_it_has_none(type_in, tmp_path: Path) -> None:

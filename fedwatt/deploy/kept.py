@@ -1,0 +1,50 @@
+"""What a vehicle kept of a run on a real fleet and needs in its model file."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedwatt.deploy.memory import hills_files, memory_folder, personal_file, run_folder
+from fedwatt.deploy.state import RunState
+from fedwatt.errors import RunError
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A vehicle's state folder, seen from one run."""
+
+    state: Path
+    run: Path
+    """The run folder."""
+    number: str
+    """What vehicles file their memory of the run under."""
+
+    @classmethod
+    def of(cls, state: Path, run: Path) -> "Kept":
+        """What the folder `state` has of `run`; RunError where that is no run of a real fleet."""
+        numbers = run / "deployment.json"
+        if not numbers.exists():
+            raise RunError(
+                f"{run} has no deployment.json, so it is no run of a real fleet, and no vehicle's "
+                "state folder belongs to it. Leave --state out."
+            )
+        return cls(state, run, RunState.read(numbers).run)
+
+    def personal(self, label: str) -> Path:
+        """The model that the vehicle made its own from that of the method `label`."""
+        file = personal_file(memory_folder(self.state, self.number, label))
+        if not file.is_file():
+            raise self._missing(f"personal model for {label}", "a run with --personalise")
+        return file
+
+    def hills(self) -> Path:
+        """The vehicle's own hills."""
+        files = hills_files(run_folder(self.state, self.number))
+        if not files:
+            raise self._missing("hills", "a run that learns them")
+        return files[0]
+
+    def _missing(self, what: str, made: str) -> RunError:
+        return RunError(
+            f"{self.state} has no {what} of the run {self.run}. A vehicle makes its own in {made} "
+            "and keeps those of its last three runs."
+        )
