@@ -117,7 +117,7 @@ def execute(
         hills = Hills(field, {"run": run.run, "config": text}, config.deploy.round_seconds)
         roster.provision = hills
         hills.wait(roster)
-        facts = terrain_facts(config, fleet, field, teachers)
+        facts = terrain_facts(config, fleet, field, teachers, run.learnings)
     observer.fleet_ready(fleet)
     results = RunResults(config, out)
     for choice in config.methods:

@@ -44,11 +44,18 @@ class SecretSum:
 
 
 class NoSum(RunError):
-    """An exchange that too few saw through; `lost` are those that did not answer its last step."""
+    """An exchange that too few saw through.
 
-    def __init__(self, reason: str, lost: frozenset[str]) -> None:
+    `lost` are those that did not answer its last step in order, `rejected` those whose messages
+    could not be used, then or before.
+    """
+
+    def __init__(
+        self, reason: str, lost: frozenset[str], rejected: frozenset[str] = frozenset()
+    ) -> None:
         super().__init__(reason)
         self.lost = lost
+        self.rejected = rejected
 
 
 @dataclass(frozen=True)
@@ -88,7 +95,10 @@ class SecureExchange:
         try:
             total, survivors = asking.total(terms, called)
         except FedwattError as error:
-            raise NoSum(str(error), frozenset(called) - asking.answered) from error
+            if isinstance(error, server.NoTotal):
+                asking.reject(error.rejected)
+            lost = frozenset(called) - asking.answered
+            raise NoSum(str(error), lost, frozenset(asking.rejected)) from error
         finally:
             for name, reason in asking.rejected.items():
                 log.warning("%s: a message of %s rejected: %s", what, name, reason)
@@ -122,10 +132,10 @@ class _Asking:
         short = self.exchange.settings.stage_seconds
         adverts = self._ask("secure-keys", Advert, names, self._same(terms), short)
         keys, left_out = server.make_roster(terms, adverts)
-        self._reject(left_out)
+        self.reject(left_out)
         shares = self._ask("secure-shares", Shares, keys.vehicles, self._same(keys), short)
         routed, inboxes, left_out = server.route(terms, keys, shares)
-        self._reject(left_out)
+        self.reject(left_out)
 
         def vector(name: str) -> Content:
             plain = self.question(name)
@@ -133,18 +143,19 @@ class _Asking:
 
         masked = self._ask(self.kind, Masked, inboxes, vector, self.seconds)
         summed, survivors, left_out = server.collect(routed, masked)
-        self._reject(left_out)
+        self.reject(left_out)
         alive = survivors.vehicles
         told = self._ask("secure-reveal", Revealed, alive, self._same(survivors), short)
         total, left_out = server.unmask(summed, told)
-        self._reject(left_out)
+        self.reject(left_out)
         return total, alive
 
     def _same(self, message: Any) -> Callable[[str], Content]:
         content = Content({**self.exchange.common, **to_values(message)})
         return lambda name: content
 
-    def _reject(self, left_out: Mapping[str, str]) -> None:
+    def reject(self, left_out: Mapping[str, str]) -> None:
+        """Take note of those whose messages were not in order."""
         self.rejected |= left_out
         self.answered -= left_out.keys()
 

@@ -16,11 +16,10 @@ import numpy as np
 from fedwatt.deploy.exchange import Exchange
 from fedwatt.deploy.messages import NO_MODEL, Content, Value
 from fedwatt.deploy.roster import Roster
-from fedwatt.deploy.secure_exchange import NoSum, SecureExchange
+from fedwatt.deploy.secure_exchange import NoSum, SecretSum, SecureExchange
 from fedwatt.deploy.state import RunState
 from fedwatt.deploy.terrain_board import HILLS, digest_of, field_arrays
-from fedwatt.errors import RunError
-from fedwatt.files import flush
+from fedwatt.errors import DataError, RunError
 from fedwatt.fleet.trip import FloatArray
 from fedwatt.privacy.fixed_point import CLIPPED
 from fedwatt.privacy.secure import Layout
@@ -44,14 +43,19 @@ def hills_of_run(
     """The field of a run and how many vehicles taught it: learned now, or before it was cut off."""
     file = out / "field.parquet"
     if resume and file.exists():
-        found, taught = read_field(file), read_taught(file)
+        try:
+            found, taught = read_field(file), read_taught(file)
+        except DataError as problem:
+            raise RunError(
+                f"{problem} Delete {file}, and {out / 'checkpoint'} if there is one: --resume then "
+                "learns hills and models anew."
+            ) from problem
         log.info("hills: %d nodes, learned before", found.nodes)
         return found, 0 if taught is None else len(taught.vehicles)
+    run.begin_learning()
     learned = learn_hills(roster, config, run, text)
     taught = Taught.by(learned.contributors, config.data)
     write_field(file, learned.field, driven=learned.driven, taught=taught)
-    flush(file)
-    flush(out)
     return learned.field, len(learned.contributors)
 
 
@@ -62,41 +66,7 @@ def learn_hills(roster: Roster, config: RunConfig, run: RunState, text: str) -> 
     # In 32 bits sums would be too coarse, whatever training makes do with.
     settings = replace(config.secure, bits=64)
     exchange = SecureExchange(roster, run, settings, common, survivors_needed=least)
-
-    def totals(
-        question: Question, present: frozenset[str]
-    ) -> tuple[Mapping[str, FloatArray], frozenset[str]]:
-        content = _asked(question, common)
-        what = "how many drive" if question.field is None else "sums over"
-        log.info(
-            "hills: asking %d vehicles for %s %d nodes", len(present), what, question.nodes.size
-        )
-        for _ in range(ATTEMPTS):
-            roster.refresh()
-            there = frozenset(name for name in present if roster.there(name))
-            if len(there) < least:
-                return {}, frozenset()
-            try:
-                found = exchange.total(
-                    "hills",
-                    there,
-                    lambda vehicles: Layout.of(question.fields, vehicles=vehicles),
-                    "secure-terrain",
-                    lambda name: content,
-                    config.deploy.round_seconds,
-                )
-            except NoSum as error:
-                log.warning("hills: a sum failed and is tried again: %s", error)
-                present = there - error.lost
-                continue
-            if found.sums[CLIPPED][0]:
-                log.warning("hills: %d values were clipped", found.sums[CLIPPED][0])
-            return found.sums, frozenset(found.survivors)
-        raise RunError(
-            f"The hills could not be learned: {ATTEMPTS} secure sums failed one after the other. "
-            "The log says why; --resume tries again."
-        )
-
+    totals = _SecretTotals(exchange, least, config.deploy.round_seconds)
     everyone = frozenset(c.name for c in roster.fleet().clients if not c.held_out)
     grid = Grid(cell_m=config.terrain.cell_m)
     learned = learn_from_totals(totals, everyone, grid, config.terrain, secret_draws)
@@ -105,11 +75,82 @@ def learn_hills(roster: Roster, config: RunConfig, run: RunState, text: str) -> 
         log.info("hills: %s", told)
     else:
         log.warning(
-            "hills: no node has %d vehicles, so nothing is published; each vehicle has what it "
-            "learns by itself",
-            config.terrain.minimum_vehicles,
+            "hills: nothing is published, because %s; each vehicle has what it learns by itself",
+            learned.nothing,
         )
     return learned
+
+
+@dataclass(frozen=True)
+class _SecretTotals:
+    """Totals over vehicles by secure sums, each tried a few times."""
+
+    exchange: SecureExchange
+    least: int
+    """Vehicles that a sum must be of."""
+    seconds: float
+    """How long a vehicle may take for its numbers."""
+
+    def __call__(
+        self, question: Question, present: frozenset[str]
+    ) -> tuple[Mapping[str, FloatArray], frozenset[str]]:
+        """The totals of a question and who is in them; RunError if all attempts fail."""
+        what = "how many drive" if question.field is None else "sums over"
+        log.info(
+            "hills: asking %d vehicles for %s %d nodes", len(present), what, question.nodes.size
+        )
+        lost: frozenset[str] = frozenset()
+        rejected: frozenset[str] = frozenset()
+        reason = ""
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                # A reply may be lost by chance: who failed is left out while others are enough.
+                there = self._gathered(present)
+                ways = (there - lost, there - rejected, there)
+                called = next(names for names in ways if len(names) >= self.least)
+                found = self._sum(question, called)
+            except NoSum as error:
+                lost, rejected = lost | error.lost, rejected | error.rejected
+                silent = ", ".join(sorted(error.lost - error.rejected))
+                reason = f"{error} No answer came from {silent}." if silent else str(error)
+                log.warning("hills: secure sum %d of at most %d: %s", attempt, ATTEMPTS, reason)
+                continue
+            if found.sums[CLIPPED][0]:
+                log.warning("hills: %d values were clipped", found.sums[CLIPPED][0])
+            return found.sums, frozenset(found.survivors)
+        raise RunError(
+            f"The hills could not be learned: {ATTEMPTS} secure sums failed one after the other. "
+            f"{reason} --resume tries again."
+        )
+
+    def _sum(self, question: Question, called: frozenset[str]) -> SecretSum:
+        content = _asked(question, self.exchange.common)
+        return self.exchange.total(
+            "hills",
+            called,
+            lambda vehicles: Layout.of(question.fields, vehicles=vehicles),
+            "secure-terrain",
+            lambda name: content,
+            self.seconds,
+        )
+
+    def _gathered(self, names: frozenset[str]) -> frozenset[str]:
+        """Those of `names` that are there; waits a while for enough of them."""
+        roster = self.exchange.roster
+        talk = roster.exchange
+        deadline = talk.clock() + self.exchange.settings.stage_seconds
+        while True:
+            roster.refresh()
+            there = frozenset(name for name in names if roster.there(name))
+            left = deadline - talk.clock()
+            if len(there) >= self.least:
+                return there
+            if left <= 0:
+                reason = (
+                    f"{len(there)} of {len(names)} vehicles are there, {self.least} are needed."
+                )
+                raise NoSum(reason, frozenset())
+            talk.sleep(min(talk.poll_seconds, left))
 
 
 def secret_draws(*purpose: object) -> np.random.Generator:

@@ -202,17 +202,23 @@ def budget_for(config: RunConfig, choice: MethodChoice, fleet: Fleet) -> Budget 
 
 
 def terrain_facts(
-    config: RunConfig, fleet: Fleet, shared: Field, contributors: int
+    config: RunConfig, fleet: Fleet, shared: Field, contributors: int, learnings: int = 1
 ) -> dict[str, Any]:
     """How many nodes the run's vehicles share, and what noise on their sums has spent."""
-    return {"nodes": shared.nodes, "vehicles": contributors} | terrain_spending(config, fleet)
+    facts = {"nodes": shared.nodes, "vehicles": contributors}
+    return facts | terrain_spending(config, fleet, learnings)
 
 
-def terrain_spending(config: RunConfig, fleet: Fleet) -> dict[str, Any]:
-    """What learning hills costs in privacy; empty where there is no noise, or no field to learn."""
+def terrain_spending(config: RunConfig, fleet: Fleet, learnings: int = 1) -> dict[str, Any]:
+    """What learning hills costs in privacy; empty where there is no noise, or no field to learn.
+
+    `learnings` is how often it was begun: one that was cut off counts as if it had been finished.
+    """
     population = sum(not client.held_out for client in fleet.clients)
     own = terrain_budget(config.terrain, population=population)
-    return {} if own is None else asdict(own) | {"epsilon": own.epsilon(config.terrain.releases)}
+    if own is None:
+        return {}
+    return asdict(own) | {"epsilon": own.epsilon(max(learnings, 1) * config.terrain.releases)}
 
 
 def _spending(record: RoundRecord, own: Budget | None) -> RoundRecord:

@@ -17,8 +17,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
-
 from fedwatt.errors import RunError
 from fedwatt.fleet.trip import FloatArray
 from fedwatt.terrain.agreed import agreed_pairs, pairs_of_a_node
@@ -36,14 +34,20 @@ from fedwatt.terrain.noise import (
     surely_driven,
     with_noise,
 )
+from fedwatt.terrain.plausible import (
+    refuse_impossible_counts,
+    refuse_impossible_field,
+    refuse_impossible_pair_sums,
+    refuse_impossible_sums,
+)
 from fedwatt.terrain.power import residual
 from fedwatt.terrain.settings import TerrainSettings
 from fedwatt.terrain.solve import solve_field
 from fedwatt.terrain.statistics import NOTHING, Contribution
 from fedwatt.terrain.survey import Survey, climb_m
 
-MOST_WORDS = 2**24
-"""Numbers in a vehicle's message: 128 MB."""
+MOST_WORDS = 2**23
+"""Numbers in a vehicle's message: 64 MB, with which a vehicle stays within 1 GB of memory."""
 MOST_PAIRS = 1000
 """Of one node; beyond, segments reach so far that no message could hold their pairs."""
 
@@ -92,7 +96,7 @@ class Question:
 Totals = Callable[[Question, frozenset[str]], tuple[Mapping[str, FloatArray], frozenset[str]]]
 """The totals of a question over the vehicles named, and whose answers are in them.
 
-Where too few are left to make a total, the second is empty and the first means nothing.
+Where too few are left to make a total, it raises: a field with nothing in it is no answer to that.
 """
 
 
@@ -101,13 +105,15 @@ class SharedField:
     """What the server has in the end.
 
     `driven` nodes of the area were driven by anybody (0 with noise, which hides it); `contributors`
-    are all whose sums the field rests on, also those that dropped out later.
+    are all whose sums the field rests on, also those that dropped out later; `nothing` says why no
+    node is published, and is empty where some are.
     """
 
     field: Field
     sums: Contribution
     driven: int
     contributors: frozenset[str]
+    nothing: str = ""
 
 
 def too_long(grid: Grid, segment_s: int) -> str:
@@ -134,6 +140,9 @@ def learn_from_totals(
 ) -> SharedField:
     """The field of the nodes that at least k of the vehicles drive; empty where there is none.
 
+    It is empty only where a whole count says so, or where there are fewer than k vehicles at all.
+    Too few answers are a RunError.
+
     Noise, where there is any, is from `draws`; None: as `settings.noise_seed` has it.
     """
     learning = _Learning(totals, grid, settings, vehicles, settings.service_area.nodes(grid))
@@ -143,11 +152,12 @@ def learn_from_totals(
     try:
         learning.count()
         for _ in range(1 + settings.refreshes):
-            sums = learning.sums_for(field)
+            sums, pairs = learning.sums_for(field)
             contributors |= learning.present
-            field = _finite(solve_field(grid, sums, settings.prior_grade))
-    except _NothingShared:
-        return SharedField(empty_field(grid), NOTHING, learning.driven, frozenset())
+            field = solve_field(grid, sums, settings.prior_grade)
+            refuse_impossible_field(field, pairs)
+    except _NothingShared as why:
+        return SharedField(empty_field(grid), NOTHING, learning.driven, frozenset(), str(why))
     return SharedField(field, sums, learning.driven, contributors)
 
 
@@ -159,21 +169,26 @@ def _learn_with_noise(learning: "_Learning", draws: Draws) -> SharedField:
         total = learning.total(learning.question(None))
         nodes, counts = surely_driven(total["vehicles"], learning.nodes, settings, draws)
         learning.nodes = nodes
-        for exchange in range(1 + settings.refreshes if len(nodes) else 0):
+        if not len(nodes):
+            raise _NothingShared(
+                f"no node surely has {settings.minimum_vehicles} vehicles, with the noise on counts"
+            )
+        for exchange in range(1 + settings.refreshes):
             question = learning.question(field)
             total = learning.total(question)
             contributors |= learning.present
             noisy = PairSums(total["weight"], total["climb"])
             sums = with_noise(noisy, settings, exchange, draws)
             made = field_of_noise(grid, nodes, counts, question.pairs, sums, settings)
-            field = _finite(made)
-    except _NothingShared:
-        return SharedField(empty_field(grid), NOTHING, 0, frozenset())
+            refuse_impossible_field(made, question.pairs)
+            field = made
+    except _NothingShared as why:
+        return SharedField(empty_field(grid), NOTHING, 0, frozenset(), str(why))
     return SharedField(field, NOTHING, 0, contributors)
 
 
 class _NothingShared(Exception):
-    """No node has k vehicles, or there are not as many."""
+    """No node has k vehicles, or there are not as many; says which."""
 
 
 @dataclass
@@ -195,17 +210,22 @@ class _Learning:
             counts = self.total(self.question(None))["vehicles"]
             self.driven = max(self.driven, int((counts > 0.5).sum()))
             self.nodes = self.nodes[counts > self.settings.minimum_vehicles - 0.5]
+            if not self.driven:
+                raise _NothingShared("nobody has driven in terrain.area")
             if not len(self.nodes):
-                raise _NothingShared
+                raise _NothingShared(
+                    f"no node has {self.settings.minimum_vehicles} of the {len(self.present)} "
+                    "vehicles that were counted"
+                )
 
-    def sums_for(self, field: Field) -> Contribution:
-        """Sums over the nodes, with every node from k vehicles that are still there."""
+    def sums_for(self, field: Field) -> tuple[Contribution, tuple[IntArray, IntArray]]:
+        """Sums over the nodes and their pairs, each node from k vehicles that are still there."""
         least = self.settings.minimum_vehicles
         while True:
             question = self.question(field)
             total = self.total(question)
             if total["vehicles"].min() > least - 0.5:
-                return unpacked(total, question.nodes, question.pairs, least)
+                return unpacked(total, question.nodes, question.pairs, least), question.pairs
             # Somebody dropped out after the last count: this total is not used.
             before = len(self.nodes), self.present
             self.count()
@@ -220,21 +240,21 @@ class _Learning:
 
     def total(self, question: Question) -> Mapping[str, FloatArray]:
         """Over those that are there; from now on only those in it are."""
-        enough = max(2, self.settings.minimum_vehicles)
-        if len(self.present) < enough:
-            raise _NothingShared
+        enough, called = max(2, self.settings.minimum_vehicles), len(self.present)
+        if called < enough:
+            raise _NothingShared(f"{called} vehicles have enrolled, and {enough} must drive a node")
         total, self.present = self.totals(question, self.present)
-        if len(self.present) < enough:
-            raise _NothingShared
-        _refuse_impossible(total, len(self.present))
+        left = len(self.present)
+        if left < enough:
+            raise RunError(f"{left} vehicles are in a sum for hills, and {enough} are needed.")
+        if "vehicles" in total:
+            refuse_impossible_counts(total["vehicles"], left)
+        if "value" in total:
+            refuse_impossible_sums(total, question.pairs, left)
+        if "weight" in total:
+            sums = PairSums(total["weight"], total["climb"])
+            refuse_impossible_pair_sums(sums, self.settings.clip, left)
         return total
-
-
-def _finite(field: Field) -> Field:
-    """The field, if it is one."""
-    if not np.isfinite(field.elevation_m).all():
-        raise RunError("The vehicles' sums make no field: one of them is at fault.")
-    return field
 
 
 def _refuse_long(question: Question) -> None:
@@ -243,16 +263,4 @@ def _refuse_long(question: Question) -> None:
         raise RunError(
             f"Sums over {len(question.nodes):,} nodes take {words:,} numbers a vehicle, and "
             f"{MOST_WORDS:,} can be sent. Choose a smaller terrain.area or a larger terrain.cell_m."
-        )
-
-
-def _refuse_impossible(total: Mapping[str, FloatArray], vehicles: int) -> None:
-    """Raise where a total cannot be one of so many vehicles; masks hide which of them is wrong."""
-    counts = total.get("vehicles", np.zeros(0))
-    possible = (np.abs(counts - np.round(counts)) < 1e-6) & (counts > -0.5)
-    possible &= counts < vehicles + 0.5
-    if not possible.all():
-        raise RunError(
-            f"A node has {counts[~possible][0]:g} of {vehicles} vehicles, which cannot be. One of "
-            "them is at fault."
         )

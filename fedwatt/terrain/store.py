@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fedwatt.errors import DataError
+from fedwatt.errors import DataError, RunError
+from fedwatt.files import flush, write_atomically
 from fedwatt.terrain.field import Field
 from fedwatt.terrain.grid import Grid
 from fedwatt.terrain.taught import Taught
@@ -24,7 +25,7 @@ COLUMNS = {
 
 
 def write_field(path: Path, field: Field, *, driven: int = 0, taught: Taught | None = None) -> None:
-    """Write a field; it appears under its name only once it is complete.
+    """Write a field; it appears under its name only once all of it is on the disk.
 
     `driven` is how many nodes were driven at all, also those that are not published; 0: unknown.
     `taught` is whose training trips it is from; None: not from trips, or nobody knows.
@@ -35,14 +36,13 @@ def write_field(path: Path, field: Field, *, driven: int = 0, taught: Taught | N
         head["taught"] = taught.to_table()
     schema = pa.schema(list(COLUMNS.items()), metadata={"fedwatt.field": json.dumps(head)})
     table = pa.table(dict(zip(COLUMNS, map(pa.array, arrays), strict=True)), schema=schema)
-    partial = path.with_name(f".{path.name}.partial")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(table, partial, compression="zstd")
-        partial.replace(path)
-    except OSError as problem:
+        write_atomically(path, lambda part: pq.write_table(table, part, compression="zstd"))
+        flush(path.parent)
+    except RunError as problem:
+        reason = getattr(problem.__cause__, "strerror", None) or problem.__cause__
         raise DataError(
-            f"Could not write the field to {path}: {problem.strerror}. Choose another file."
+            f"Could not write the field to {path}: {reason}. Choose another file."
         ) from problem
 
 

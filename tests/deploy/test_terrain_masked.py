@@ -1,6 +1,7 @@
 """A fleet learns its hills on Flower's messages, under masks: the simulation's field and model."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from fedwatt.edge.export import read_trained
 from fedwatt.edge.ground import field_for
 from fedwatt.errors import DataError, RunError, SettingError
 from fedwatt.fleet.store import read_fleet
+from fedwatt.privacy.accounting import terrain_budget
 from fedwatt.privacy.fixed_point import Layout
 from fedwatt.report.terrain import write_map
 from fedwatt.runs import execute, from_toml
@@ -123,6 +125,8 @@ def test_fleet_and_simulation_learn_the_same_hills_and_model(
     assert facts == {"nodes": field_of(real).nodes, "vehicles": 4}
     assert read_taught(real / "field.parquet").vehicles == {f"car-00{i}" for i in range(1, 5)}
     assert driven_nodes(real / "field.parquet") > field_of(real).nodes
+    # On board nobody knows who taught what is shared, and it is not said to be one vehicle's own.
+    assert all(read_taught(own_file(vehicle)) is None for vehicle in grid.vehicles.values())
     write_map(field_of(real), tmp_path / "map.html")
     assert (tmp_path / "map.html").stat().st_size > 1000
     # What goes into a vehicle's model file is on its disk, and is not made up from another fleet.
@@ -218,14 +222,125 @@ def test_sums_that_fail_are_tried_again_without_those_who_failed(
     assert found.field.nodes > 0
 
 
-def test_hills_of_fewer_than_k_are_nobodys_but_their_drivers(fleet: Path, tmp_path: Path) -> None:
+def test_a_reply_lost_by_chance_costs_no_hills(
+    fleet: Path, vehicles: dict[int, Vehicle], tmp_path: Path
+) -> None:
+    """Two of four lose one reply each, and three are needed: the others alone are too few."""
+    text, grid, lost = quick(hilly(fleet)), Loopback(dict(vehicles)), []
+
+    def tamper(kind: str, node: int, reply: RecordDict) -> RecordDict | None:
+        if kind == "secure-keys" and node in (1, 2) and node not in lost:
+            lost.append(node)
+            return None
+        return reply
+
+    grid.tamper = tamper
+    found = learned_by(grid, text, tmp_path)
+    assert sorted(lost) == [1, 2]
+    assert_same_field(found.field, in_process(fleet, text)[0].field)
+
+
+def test_too_few_answers_end_the_run_until_it_is_resumed(
+    fleet: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = quick(hilly(fleet)).replace("enrolment_seconds = 5", "enrolment_seconds = 1")
+    grid = loopback(fleet, tmp_path / "state")
+    grid.tamper = lambda kind, node, reply: None if node > 2 and kind in STAGES else reply
+    names = ", ".join(sorted(grid.vehicles[node].name for node in (3, 4)))
+    with pytest.raises(RunError, match=rf"2 vehicles adv.*3 of 4 are.*from {names}\. --resume"):
+        deployed(text, grid, tmp_path / "real")
+    # And where they are not even there.
+    grid.offline = {3, 4}
+    with pytest.raises(RunError, match=r"2 of 4 vehicles are there, 3 are needed\. --resume"):
+        deployed(text, grid, tmp_path / "real", resume=True)
+    assert not (tmp_path / "real" / "field.parquet").exists()
+    assert "nothing is published" not in caplog.text
+    grid.offline, grid.tamper = set(), lambda kind, node, reply: reply
+    real = deployed(text, grid, tmp_path / "real", resume=True)
+    assert_same_field(field_of(real), in_process(fleet, text)[0].field)
+
+
+@pytest.mark.parametrize(
+    ("stage", "name", "value", "why"),
+    [
+        ("secure-keys", "mask_key", bytes(32), "a key is none"),
+        ("secure-terrain", "words", b"x", "1 bytes are not"),
+    ],
+)
+def test_whose_messages_are_nonsense_is_said_and_left_out(
+    stage: str,
+    name: str,
+    value: bytes,
+    why: str,
+    fleet: Path,
+    vehicles: dict[int, Vehicle],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Two of four, where two are enough: the first sum fails, the others go on without them."""
+    text = quick(hilly(fleet)).replace("area =", "minimum_vehicles = 2\narea =")
+    grid = Loopback(dict(vehicles))
+
+    def tamper(kind: str, node: int, reply: RecordDict) -> RecordDict:
+        if kind == stage and node > 2:
+            reply.config_records["values"][name] = value
+        return reply
+
+    grid.tamper = tamper
+    found = learned_by(grid, text, tmp_path)
+    assert found.contributors == {vehicles[1].name, vehicles[2].name} and found.field.nodes > 0
+    for node in (3, 4):
+        said = f"a message of {vehicles[node].name} rejected: {why}"
+        assert caplog.text.count(said) == 1
+
+
+def test_hills_of_fewer_than_k_are_nobodys_but_their_drivers(
+    fleet: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     text = hilly(fleet, rounds=2).replace("area =", "minimum_vehicles = 5\narea =")
     grid = loopback(fleet, tmp_path / "state")
     real = deployed(text, grid, tmp_path / "real")
     assert not {kind for _, kind, _ in grid.sent} & {"secure-terrain"}
     assert field_of(real).nodes == 0
+    assert "4 vehicles have enrolled, and 5 must drive a node" in caplog.text
     assert all(read_field(own_file(v)).nodes > 100 for v in grid.vehicles.values())
     assert_same_models(real, simulated(text, tmp_path / "simulated"))
+
+
+def test_hills_that_nobody_shares_are_said_to_be_so(
+    fleet: Path,
+    vehicles: dict[int, Vehicle],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A whole count says so."""
+    text = quick(hilly(fleet)).replace(f"area = {AREA}", "area = [10.0, 10.01, 10.0, 10.01]")
+    assert learned_by(Loopback(dict(vehicles)), text, tmp_path / "a").field.nodes == 0
+    assert "nothing is published, because nobody has driven in terrain.area" in caplog.text
+
+
+def test_hills_begun_anew_spend_their_noise_anew(fleet: Path, tmp_path: Path) -> None:
+    pytest.importorskip("dp_accounting")
+    noise = "minimum_vehicles = 2\nnoise_multiplier = 0.001\narea ="
+    text = quick(hilly(fleet)).replace("area =", noise)
+    grid, seen = loopback(fleet, tmp_path / "state"), []
+
+    def killed(kind: str, node: int, reply: RecordDict) -> RecordDict:
+        seen.append(kind)
+        # By the second sum vehicles have been told which nodes, and a first field.
+        if seen.count("secure-terrain") == 9:
+            raise KeyboardInterrupt
+        return reply
+
+    grid.tamper = killed
+    with pytest.raises(KeyboardInterrupt):
+        deployed(text, grid, tmp_path / "real")
+    grid.tamper = lambda kind, node, reply: reply
+    real = deployed(text, grid, tmp_path / "real", resume=True)
+    own = terrain_budget(from_toml(text).terrain, population=4)
+    facts = json.loads((real / "environment.json").read_text())["terrain"]
+    # Counts and three sums, begun twice.
+    assert facts["epsilon"] == own.epsilon(8) > own.epsilon(4)
 
 
 def test_noise_is_the_servers_own(
@@ -264,8 +379,9 @@ def test_a_place_that_only_k_drive_is_hidden_when_one_of_them_goes(
     # Gone after counting: the others' sums would be of three, and are not made at all.
     sums = in_process(fleet, text)[1].index("sum") + 1
     dropping(grid, "secure-terrain", 2, sums)
-    assert learned_by(grid, text, tmp_path).field.nodes == 0
-    assert "nothing is published" in caplog.text
+    with pytest.raises(RunError, match=f"3 vehicles adv.*from {vehicles[2].name}.*--resume"):
+        learned_by(grid, text, tmp_path)
+    assert "nothing is published" not in caplog.text
     assert [kind for _, kind, _ in grid.sent].count("secure-reveal") == 4 * (sums - 1)
 
 
@@ -291,6 +407,20 @@ def test_a_run_that_goes_on_does_not_learn_again(fleet: Path, tmp_path: Path) ->
     assert "secure-terrain" not in again and again.count("terrain-field") == 4
     assert (resumed / "field.parquet").read_bytes() == before
     assert_same_models(resumed, whole)
+
+
+def test_a_damaged_field_says_what_to_delete(fleet: Path, tmp_path: Path) -> None:
+    text, grid = hilly(fleet, rounds=2), loopback(fleet, tmp_path / "state")
+    with pytest.raises(KeyboardInterrupt):
+        deployed(text, grid, tmp_path / "real", stop=1)
+    file = tmp_path / "real" / "field.parquet"
+    file.write_bytes(b"")
+    with pytest.raises(RunError, match=r"Delete \S+field\.parquet, and \S+checkpoint"):
+        deployed(text, grid, tmp_path / "real", resume=True)
+    file.unlink()
+    shutil.rmtree(tmp_path / "real" / "checkpoint")
+    real = deployed(text, grid, tmp_path / "real", resume=True)
+    assert_same_field(field_of(real), in_process(fleet, text)[0].field)
 
 
 def test_a_field_lost_in_mid_run_is_sent_again(fleet: Path, tmp_path: Path) -> None:
@@ -460,7 +590,7 @@ def test_an_area_is_a_box_of_sensible_size(area: list[float], why: str, fleet: P
 
 
 # A word of a count is 2^61 a vehicle: minus four vehicles, and two that drive nothing.
-@pytest.mark.parametrize(("added", "why"), [(2**63, "which cannot be"), (2**62, "at fault")])
+@pytest.mark.parametrize(("added", "why"), [(2**63, "which cannot be"), (2**62, "one is at fault")])
 def test_a_vehicle_that_adds_nonsense_is_noticed(
     added: int, why: str, fleet: Path, vehicles: dict[int, Vehicle], tmp_path: Path
 ) -> None:

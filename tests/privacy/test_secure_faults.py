@@ -147,8 +147,9 @@ def test_the_server_leaves_out_repeated_and_unusable_keys() -> None:
     adverts["b"] = adverts["a"]
     assert server.make_roster(terms, adverts)[1] == {"b": "sent in the name of a"}
     del adverts["c"]
-    with pytest.raises(RunError, match="3 vehicles advertised keys, and 4 of 5 are needed"):
+    with pytest.raises(server.NoTotal, match="3 vehicles advertised keys, and 4 of 5") as ended:
         server.make_roster(terms, adverts)
+    assert ended.value.rejected == {"b": "sent in the name of a"}
 
 
 def test_a_key_of_small_order_agrees_on_nothing(held: Stopped) -> None:
@@ -221,6 +222,10 @@ def test_too_few_at_any_stage_end_the_exchange(held: Stopped) -> None:
         server.route(held.terms, held.roster, {n: held.shares[n] for n in some})
     with pytest.raises(RunError, match="2 vehicles sent their vectors"):
         server.collect(held.routed, {n: held.masked[n] for n in some})
+    short = {n: replace(held.masked[n], words=b"") for n in held.names[2:]}
+    with pytest.raises(server.NoTotal, match="2 vehicles sent their vectors") as ended:
+        server.collect(held.routed, held.masked | short)
+    assert ended.value.rejected.keys() == short.keys()
     summed, survivors, _ = server.collect(held.routed, held.masked)
     with pytest.raises(RunError, match="2 vehicles revealed"):
         server.unmask(summed, {n: reveal(held.sent[n], survivors)[1] for n in some})

@@ -106,6 +106,77 @@ def test_totals_that_cannot_be_end_the_exchange():
         learn_from_totals(totals, frozenset("abc"), GRID, settings())
 
 
+def learned_after(surveys, spoil, **changed):
+    """The field of an exchange whose totals one vehicle has spoiled."""
+
+    def totals(question, present):
+        values = [question.answer(surveys[int(name)]) for name in sorted(present)]
+        total = {name: sum(own[name] for own in values) for name in values[0]}
+        if question.field is not None:
+            spoil(total)
+        return total, present
+
+    return learn_from_totals(totals, frozenset("012345"), GRID, settings(**changed))
+
+
+@pytest.mark.parametrize(
+    ("name", "at", "added", "why"),
+    [
+        ("value", slice(None), -(2.0**24), r"sum of squares is -1\.67"),
+        ("value", slice(1, 2), 2.0**24, "larger than those of both nodes allow"),
+        ("passes", slice(0, 1), -1e6, "A node has -9.* passes"),
+        ("right", slice(0, 1), 2.0**24, r"m apart differ by \S+ m in height"),
+        ("vehicles", slice(0, 1), 100.0, "of 6 vehicles"),
+        ("right", slice(0, 1), np.inf, "make no field"),
+    ],
+)
+def test_sums_that_no_honest_vehicles_make_are_refused(surveys, name, at, added, why):
+    def spoil(total):
+        total[name][at] += added
+
+    assert learned_after(surveys, lambda total: None).field.nodes > 50
+    with pytest.raises(RunError, match=f"{why}.*cannot be.*at fault.*--resume tries again"):
+        learned_after(surveys, spoil)
+
+
+@pytest.mark.parametrize(
+    ("added", "why"), [(-1.0, r"the weight -\S+,"), (100.0, "Sums of 6 vehicles, clipped to 10,")]
+)
+def test_bounded_sums_that_are_out_of_bounds_are_refused(surveys, added, why):
+    def spoil(total):
+        total["weight"][0] = added
+
+    noise = {"noise_multiplier": 1e-4, "minimum_vehicles": 2}
+    assert learned_after(surveys, lambda total: None, **noise).field.nodes > 50
+    with pytest.raises(RunError, match=why):
+        learned_after(surveys, spoil, **noise)
+
+
+def test_too_few_answers_are_no_empty_field(surveys):
+    def totals(question, present):
+        return {}, frozenset("01")
+
+    with pytest.raises(RunError, match="2 vehicles are in a sum for hills, and 3 are needed"):
+        learn_from_totals(totals, frozenset("012345"), GRID, settings())
+
+
+def test_an_empty_field_says_why(surveys):
+    def totals(question, present):
+        values = [question.answer(surveys[int(name)]) for name in present]
+        return {name: sum(own[name] for own in values) for name in values[0]}, present
+
+    def why(vehicles, **changed):
+        return learn_from_totals(totals, frozenset(vehicles), GRID, settings(**changed)).nothing
+
+    assert why("012345") == ""
+    assert why("01") == "2 vehicles have enrolled, and 3 must drive a node"
+    assert why("012345", area=(10.0, 10.01, 10.0, 10.01)).startswith("nobody has driven")
+    corner = (42.0, 42.001, -83.0, -82.999)
+    few = "no node has 6 of the 6 vehicles that were counted"
+    assert why("012345", minimum_vehicles=6, area=corner) == few
+    assert "with the noise on counts" in why("012345", noise_multiplier=10.0, area=corner)
+
+
 def test_segments_may_not_reach_across_the_map():
     assert too_long(GRID, 8) == too_long(GRID, 30) == ""
     assert "every node would make" in too_long(Grid(cell_m=1.0), 600)

@@ -1,3 +1,6 @@
+import os
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -22,6 +25,27 @@ def test_a_field_comes_back_as_it_was_written(field, tmp_path):
     assert back.grid == field.grid
     for name in ("keys", "elevation_m", "region", "passes", "vehicles"):
         assert (getattr(back, name) == getattr(field, name)).all()
+
+
+def test_a_field_is_on_the_disk_before_it_has_its_name(field, tmp_path, monkeypatch):
+    done = []
+    rename = Path.replace
+    monkeypatch.setattr(os, "fsync", lambda descriptor: done.append("flushed"))
+
+    def named(path, target):
+        done.append("named")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "replace", named)
+    write_field(tmp_path / "hills.parquet", field)
+    assert done == ["flushed", "named", "flushed"]  # the file, then its folder
+    assert [file.name for file in tmp_path.iterdir()] == ["hills.parquet"]
+
+
+def test_a_field_that_cannot_be_written_says_so(field, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match=r"Could not write .*: .+\. Choose another file"):
+        write_field(tmp_path / "file" / "hills.parquet", field)
 
 
 def test_what_is_no_field_is_refused(tmp_path):

@@ -14,9 +14,11 @@ ROOT = Path(__file__).parents[2]
 def tables():
     spec = spec_from_file_location("terrain_tables", ROOT / "benchmarks" / "terrain_tables.py")
     module = module_from_spec(spec)
-    sys.modules["terrain_tables"] = module
-    spec.loader.exec_module(module)
-    return module
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(ROOT / "benchmarks")
+        patch.setitem(sys.modules, "terrain_tables", module)
+        spec.loader.exec_module(module)
+        yield module
 
 
 def test_the_page_is_up_to_date(tables):

@@ -35,6 +35,14 @@ Rejected = dict[str, str]
 SEALED_BYTES = 2 * SHARE_BYTES + SEAL_BYTES
 
 
+class NoTotal(RunError):
+    """An exchange that ends without a sum, and whose messages its last step left out, and why."""
+
+    def __init__(self, reason: str, rejected: Rejected) -> None:
+        super().__init__(reason)
+        self.rejected = rejected
+
+
 @dataclass(frozen=True, kw_only=True)
 class Routed:
     """The exchange once keys are shared."""
@@ -69,7 +77,7 @@ def make_roster(terms: Terms, adverts: Mapping[str, Advert]) -> tuple[Roster, Re
             del good[name]
         else:
             seen |= keys
-    _enough(terms, len(good), "advertised keys")
+    _enough(terms, len(good), "advertised keys", rejected)
     roster = Roster(
         exchange=terms.digest,
         vehicles=tuple(good),
@@ -89,7 +97,7 @@ def route(
         if lengths != [SEALED_BYTES] * (len(roster.vehicles) - 1):
             rejected[name] = "shares are missing or of a wrong length"
             del good[name]
-    _enough(terms, len(good), "shared their keys")
+    _enough(terms, len(good), "shared their keys", rejected)
     place = _places(roster)
     inboxes = {}
     for name in good:
@@ -122,7 +130,7 @@ def collect(routed: Routed, masked: Mapping[str, Masked]) -> tuple[Summed, Survi
             del good[name]
         else:
             total = total + np.frombuffer(sent.words, dtype=kind)
-    _enough(terms, len(good), "sent their vectors")
+    _enough(terms, len(good), "sent their vectors", rejected)
     survivors = Survivors(exchange=terms.digest, vehicles=tuple(good))
     return Summed(routed=routed, survivors=survivors.vehicles, words=total), survivors, rejected
 
@@ -136,7 +144,7 @@ def unmask(summed: Summed, revealed: Mapping[str, Revealed]) -> tuple[Words, Rej
         if [len(share) for share in sent.shares] != [SHARE_BYTES] * len(routed.sharing):
             rejected[name] = "shares are missing or of a wrong length"
             del good[name]
-    _enough(terms, len(good), "revealed their shares")
+    _enough(terms, len(good), "revealed their shares", rejected)
     place_of, survivors = _places(roster), set(summed.survivors)
     chosen = list(good)[: terms.threshold]
     weights = weights_at_zero([place_of[name] + 1 for name in chosen])
@@ -155,10 +163,11 @@ def unmask(summed: Summed, revealed: Mapping[str, Revealed]) -> tuple[Words, Rej
         )
         if not known:
             what = "seed" if survived else "mask key"
-            raise RunError(
+            raise NoTotal(
                 f"The shares of {name}'s {what} do not belong together: {', '.join(chosen)} or "
                 f"{name} sent a wrong one. The exchange has no sum; repeat it under a higher "
-                "number."
+                "number.",
+                rejected,
             )
         if survived:
             total = total - own_mask(terms, secret, name)
@@ -192,9 +201,10 @@ def _sorted_out(
     return good, rejected
 
 
-def _enough(terms: Terms, vehicles: int, did: str) -> None:
+def _enough(terms: Terms, vehicles: int, did: str, rejected: Rejected) -> None:
     if vehicles < terms.threshold:
-        raise RunError(
+        raise NoTotal(
             f"Secure sum {terms.number} of run '{terms.run}' ends here: {vehicles} vehicles {did}, "
-            f"and {terms.threshold} of {terms.called} are needed."
+            f"and {terms.threshold} of {terms.called} are needed.",
+            rejected,
         )

@@ -228,8 +228,8 @@ def _why(view: View) -> str:
         "the guard ε_A, however steep the loss is. A slice φ ≈ φ(0) + a·s + ½·b·s² turns inside "
         "only if |a| < ℓ·|b|; along a random unit direction in D dimensions a is about ‖g‖/√D and "
         "b about tr(H)/D, so a share 2Φ(κ) − 1 of slices with κ = ℓ·tr(H)/(‖g‖·√D) is not "
-        f"monotone. At ℓ = 0.01 that is next to none. Slices with one turn cannot exceed I = 1/(2√2) = {bound:.3f}; the paper "
-        "lists values up to 1.00.",
+        "monotone. At ℓ = 0.01 that is next to none. Slices with one turn cannot exceed "
+        f"I = 1/(2√2) = {bound:.3f}; the paper lists values up to 1.00.",
         _roughness_numbers(view, dataset),
         "",
         "**The preconditioner.** p = (|w_h − w_{h−1}| + δ)^(1−α) / Γ(2−α) reaches 1 only for a "

@@ -1,0 +1,60 @@
+"""The longest message about hills that a vehicle may be asked for, within the memory it is given.
+
+deploy/ has units that give a vehicle 1 GB.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flwr")
+pytest.importorskip("cryptography")
+
+LARGEST_ANSWER = """
+import resource
+
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
+
+import fedwatt.deploy.node  # all that a vehicle's process has loaded
+from fedwatt.deploy.messages import Content, to_records
+from fedwatt.fleet import DataSettings
+from fedwatt.privacy.secure import (
+    Layout, SecureSettings, advertise, mask_input, server, share_keys, to_plain
+)
+from fedwatt.terrain import Grid, TerrainSettings
+from fedwatt.terrain.exchange import MOST_WORDS, Question
+from fedwatt.terrain.field import empty_field
+from fedwatt.terrain.survey import survey
+from tests.terrain.toys import fleet
+
+grid, settings = Grid(), TerrainSettings(area=(42.0, 42.24, -83.0, -82.676))
+own = survey(fleet(1)[0], grid, 8, DataSettings(features="speed"))
+question = Question(grid, settings, settings.service_area.nodes(grid), empty_field(grid))
+layout = Layout.of(question.fields, vehicles=2)
+assert 0.95 * MOST_WORDS < layout.length <= MOST_WORDS, layout.length
+
+terms = SecureSettings().terms(run="r", number=0, called=2, length=layout.length)
+made = {name: advertise(terms, name) for name in "ab"}
+roster, _ = server.make_roster(terms, {name: advert for name, (_, advert) in made.items()})
+shared = {name: share_keys(made[name][0], roster) for name in "ab"}
+_, inboxes, _ = server.route(terms, roster, {name: shares for name, (_, shares) in shared.items()})
+_, masked = mask_input(shared["a"][0], inboxes["a"], layout.encode(question.answer(own)))
+objects = get_all_nested_objects(to_records(Content(to_plain(masked))))
+assert sum(len(one.deflate()) for one in objects.values()) > 8 * layout.length
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+"""
+
+
+def test_the_longest_message_fits_into_a_vehicles_memory() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LARGEST_ANSWER],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    # The rest is for its trips.
+    assert float(done.stdout) < 900
