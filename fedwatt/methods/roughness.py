@@ -14,6 +14,7 @@ over 2ℓ for all of them, which differs only where an A is not far above ε_A. 
 at the paper's radius ℓ = 0.01: see docs/methods.md before reading much into it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import ClassVar
@@ -37,11 +38,14 @@ def loss_slices(
     Float64 whatever the training precision: in float32 the steps of a slice drown in rounding,
     which looks like roughness.
     """
-    weights, directions = weights.double(), directions.double()
     windows, labels = batch.windows.double(), batch.labels.double()
-    units = directions / directions.norm(dim=-1, keepdim=True)
-    predictions = model.along(weights, units, offsets, windows)
+    predictions = model.along(weights.double(), directions.double(), offsets, windows)
     return loss(predictions, labels.expand_as(predictions)).mean(dim=-1)
+
+
+def unit(directions: Tensor) -> Tensor:
+    """The directions [..., D] at length 1, float64."""
+    return torch.nn.functional.normalize(directions.double(), dim=-1, eps=0.0)
 
 
 def roughness_index(
@@ -130,37 +134,30 @@ class RoughnessProximal(LocalRule):
         due = (last < 0) | (start.round - last >= self.probe_every)
         index = memory["roughness"].clone()
         rows = due.nonzero().flatten().tolist()
-        probes = [
-            (
-                start.anchor[row],
-                start.probe_directions(row, self.directions),
-                start.probe_batch(row, self.probe_batch, "probe batch"),
+        for row, slices in zip(rows, self._slices(rows, start), strict=True):
+            index[row] = roughness_index(
+                slices, self.radius, epsilon_a=self.epsilon_a, epsilon_t=self.epsilon_t
             )
-            for row in rows
-        ]
-
-        def probe(drawn: tuple[Tensor, Tensor, Batch]) -> Tensor:
-            return self.probe(start.model, start.loss, *drawn)
-
-        # A GPU takes one after the other anyhow.
-        found = map(probe, probes) if index.is_cuda else spread(probe, probes)
-        for row, value in zip(rows, found, strict=True):
-            index[row] = value
         strength = scheduled(self.lam, self.lam_schedule, start.round) * self.respond(index)
         remembered = {"roughness": index, "probed_in": last.masked_fill(due, start.round)}
         return remembered, {"roughness": index, "pull": strength, "probed": due}
 
-    def probe(
-        self, model: Model, loss: Loss, weights: Tensor, directions: Tensor, batch: Batch
-    ) -> Tensor:
-        """I_k at `weights` [D] from what was drawn for a vehicle, a float64 scalar."""
-        offsets = torch.linspace(
-            -self.radius, self.radius, self.points + 1, dtype=torch.float64, device=weights.device
-        )
-        slices = loss_slices(model, loss, weights, directions, offsets, batch)
-        return roughness_index(
-            slices, self.radius, epsilon_a=self.epsilon_a, epsilon_t=self.epsilon_t
-        )
+    def _slices(self, rows: Sequence[int], start: Start) -> list[Tensor]:
+        """φ [M, m+1] of each of the vehicles in `rows`."""
+        drawn = [start.probe_directions(row, self.directions) for row in rows]
+        # Vehicles of a run share their directions, which are as large as ten models.
+        lines = {id(own): unit(own) for own in {id(own): own for own in drawn}.values()}
+        batches = [start.probe_batch(row, self.probe_batch, "probe batch") for row in rows]
+        offsets = torch.linspace(-self.radius, self.radius, self.points + 1, dtype=torch.float64)
+        offsets = offsets.to(start.anchor.device)
+
+        def follow(place: int) -> Tensor:
+            weights, own = start.anchor[rows[place]], lines[id(drawn[place])]
+            return loss_slices(start.model, start.loss, weights, own, offsets, batches[place])
+
+        # A GPU takes one after the other anyhow.
+        places = range(len(rows))
+        return [follow(place) for place in places] if offsets.is_cuda else spread(follow, places)
 
     def gradient(self, gradient: Tensor, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
         """g + λ_t r(I_k) (w - w_t)."""

@@ -3,6 +3,7 @@
 Two hidden layers with ReLU, as in the paper's section on models; 64 and 32 units by default.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -19,6 +20,8 @@ from fedwatt.models.loss import Loss
 from fedwatt.models.model import Fill, Model, ModelInC, Parts, filled, uniform
 
 SOURCE: Final = Path(__file__).with_suffix(".c")
+BLOCK: Final = 2**19
+"""Numbers in a layer that are computed at a time when lines are followed on a CPU: 4 megabytes."""
 
 
 @dataclass(frozen=True)
@@ -151,49 +154,77 @@ class MLP(Model):
 
         As long as no unit switches between the ends of a line, a layer's output is a polynomial in
         the offset s, of one degree more than its input: (x₀ + s·x₁)(W + s·D) = x₀W + s(x₀D + x₁W) +
-        s²·x₁D. Windows for which some unit might switch are predicted point by point.
+        s²·x₁D. Where some unit might switch, `_bent` adds what its switching changes.
         """
         lines = directions.reshape(-1, len(weights))
         here, there = self.layout.split(weights), self.layout.split(lines)
         reach = float(offsets.abs().max())
-        terms = first = _affine_terms(here, there, "hidden1", [windows.flatten(-2)[None]])
-        smooth = _on_one_side(terms, reach)
+        layers = [_affine_terms(here, there, "hidden1", [windows.flatten(-2)[None]])]
+        switching = _may_switch(layers[0], reach)
+        smooth = ~switching.any(dim=-1)
         for layer in self._layers[1:]:
-            on = (terms[0] > 0).to(weights.dtype)
-            terms = _affine_terms(here, there, layer, [term * on for term in terms])
+            on = (layers[-1][0] > 0).to(weights.dtype)
+            layers.append(_affine_terms(here, there, layer, [term * on for term in layers[-1]]))
             if layer != "output":
-                smooth &= _on_one_side(terms, reach)
-        powers = torch.stack([offsets**i for i in range(len(terms))], dim=-1)
-        predictions = powers @ torch.cat([t.expand_as(terms[-1]) for t in terms], dim=-1).mT
-        for line, rows in enumerate(~smooth):
-            own = {name: values[line] for name, values in there.items()}
-            predictions[line, :, rows] = self._points(
-                here, own, (first[0][0, rows], first[1][line, rows]), offsets
+                smooth &= ~_may_switch(layers[-1], reach).any(dim=-1)
+        last = [term.expand_as(layers[-1][-1]) for term in layers[-1]]
+        predictions = _powers(offsets, len(last)) @ torch.cat(last, dim=-1).mT
+        bent, powers = (~smooth).nonzero(), _powers(offsets, len(layers[1]))
+        # On a CPU not too many at a time, so that a wide radius does not fill the memory.
+        few = max(1, BLOCK // (len(offsets) * self.hidden[-1])) if weights.is_cpu else len(bent)
+        for begin in range(0, len(bent), max(few, 1)):
+            line, row = bent[begin : begin + few].unbind(-1)
+            predictions[line, :, row] = self._bent(
+                (here, there), layers[:2], switching[line, row], line, row, powers
             )
         return predictions.view(*directions.shape[:-1], len(offsets), len(windows))
 
-    def _points(
-        self, here: Parts, there: Parts, first: tuple[Tensor, Tensor], offsets: Tensor
+    def _bent(
+        self,
+        parts: tuple[Parts, Parts],
+        layers: Sequence[Sequence[Tensor]],
+        switching: Tensor,
+        line: Tensor,
+        row: Tensor,
+        powers: Tensor,
     ) -> Tensor:
-        """Predictions [J, batch] at `here` + s·`there`, from what enters the first ReLU.
+        """Predictions [N, J] for N pairs of a line and a window (its row) in which units switch.
 
-        That is first[0] + s·first[1], both [batch, width]: the widest products serve all points.
+        A unit z of the first layer counts as on·z in the polynomial of the second. What is missing,
+        c = relu(z) - on·z, is 0 for all but those few that switch, and enters by their rows of
+        W + s·D alone. From there on layers are computed point by point; they are the narrow ones.
+        `switching` [N, width] says which units of the first layer may switch, `powers` [J, ...] are
+        1, s, s², ...
         """
-        s = offsets[:, None, None]
-        x = torch.addcmul(first[0], s, first[1])
-        for layer in self._layers[1:]:
+        here, there = parts
+        first, second = ([terms[0][0, row], *(t[line, row] for t in terms[1:])] for terms in layers)
+        s = powers[:, 1:2]
+        # As many units for every pair; where fewer switch, others of which c is 0.
+        units = switching.int().topk(int(switching.sum(dim=-1).max())).indices
+        z0, z1 = (term.gather(1, units)[:, None] for term in first)
+        z = torch.addcmul(z0, s, z1)
+        c = z.relu() - z * (z0 > 0)
+        weight = f"{self._layers[1]}.weight"
+        rows = [here[weight][units], there[weight][line[:, None], units]]
+        factors = torch.cat([powers.expand(len(line), -1, -1), c, s * c], dim=-1)
+        x = torch.bmm(factors, torch.cat([torch.stack(second, dim=1), *rows], dim=1))
+        for layer in self._layers[2:]:
             weight, bias = f"{layer}.weight", f"{layer}.bias"
-            # x(W + s·D) as one product for all points, not as one with each of J matrices.
-            both = x.relu_() @ torch.cat([here[weight], there[weight]], dim=-1)
-            x = torch.addcmul(both[..., : len(here[bias])], s, both[..., len(here[bias]) :])
-            x += torch.addcmul(here[bias], s, there[bias])
+            x = x.relu_()
+            moved = torch.bmm(x, there[weight][line]) + there[bias][line][:, None]
+            x = x @ here[weight] + here[bias] + s * moved
         return x.squeeze(-1)
 
 
-def _on_one_side(terms: list[Tensor], reach: float) -> Tensor:
-    """Windows [M, batch] for which no Σ sⁱ xᵢ, |s| <= `reach`, changes its sign in any unit."""
+def _powers(offsets: Tensor, count: int) -> Tensor:
+    """1, s, s², ... [J, count]."""
+    return torch.stack([offsets**i for i in range(count)], dim=-1)
+
+
+def _may_switch(terms: Sequence[Tensor], reach: float) -> Tensor:
+    """Units [M, batch, width] of which Σ sⁱ xᵢ, |s| <= `reach`, might change its sign."""
     change = sum(term.abs() * reach ** (i + 1) for i, term in enumerate(terms[1:]))
-    return (terms[0].abs() >= change).all(dim=-1)
+    return terms[0].abs() < change
 
 
 def _affine_terms(here: Parts, there: Parts, layer: str, terms: list[Tensor]) -> list[Tensor]:

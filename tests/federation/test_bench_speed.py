@@ -10,7 +10,7 @@ from fedwatt.bench.recipe import Loop, Recipe, interleaved, perceptron
 from fedwatt.bench.reference import flat_weights
 from fedwatt.bench.rounds import METHODS, bench_recurrent, bench_rounds
 from fedwatt.cli import app
-from fedwatt.methods.roughness import loss_slices
+from fedwatt.methods.roughness import loss_slices, unit
 from fedwatt.models import MLP
 from fedwatt.models.loss import squared
 
@@ -73,7 +73,7 @@ def test_the_naive_probe_is_the_probe() -> None:
     weights, lines, batch = drawn(model, directions=2, batch=16)
     s = torch.linspace(-0.01, 0.01, 5).double()
     naive = naive_slices(model, weights, lines, s, batch)
-    fast = loss_slices(model, squared, weights, lines, s, batch)
+    fast = loss_slices(model, squared, weights, unit(lines), s, batch)
     torch.testing.assert_close(naive, fast, rtol=0, atol=1e-10)
 
 

@@ -7,7 +7,7 @@ from pytest import approx
 
 from fedwatt.errors import SettingError
 from fedwatt.methods import RoughnessProximal
-from fedwatt.methods.roughness import loss_slices, roughness_index
+from fedwatt.methods.roughness import loss_slices, roughness_index, unit
 from fedwatt.methods.rule import Batch, Start
 from fedwatt.models import GRU, MLP, Model
 from fedwatt.models.loss import squared
@@ -54,7 +54,7 @@ def test_slices_equal_losses_evaluated_one_point_at_a_time(model: Model) -> None
         torch.from_numpy(rng.standard_normal(8)).float(),
     )
     offsets = torch.linspace(-0.5, 0.5, 11).double()
-    slices = loss_slices(model, squared, weights, directions, offsets, batch)
+    slices = loss_slices(model, squared, weights, unit(directions), offsets, batch)
     for i, direction in enumerate(directions):
         for j, s in enumerate(offsets):
             point = weights.double() + s * direction / direction.norm()
