@@ -123,15 +123,14 @@ def bench_components(windows: int, *, repeats: int = 3) -> dict[str, Any]:
         name: rounds_of(federation, get(name, **({"probe_every": 10**6} if "ri-" in name else {})))
         for name in ("fedavg", "ri-fedavg", "fo-fedavg", "fo-ri-fedavg")
     }
-    default, *others = sorted({setting[:3] for setting in PAPER_PROBES}, key=DEFAULT_PROBE.__ne__)
-    ways |= {"all parts": probing, "probe": probing_round(federation, *default)}
+    settings = sorted({setting[:3] for setting in PAPER_PROBES}, key=DEFAULT_PROBE.__ne__)
+    rounds = {setting: ProbingRound(federation, *setting) for setting in settings}
+    default, *others = settings
+    ways |= {"all parts": probing, "probe": rounds[default]}
     seconds = interleaved(ways, repeats=repeats)
-    probe = {default: seconds["probe"] - seconds["fo-ri-fedavg"]}
     # Apart: the larger ones take memory that the others would have to fetch anew.
-    plain = {"plain": ways["fo-ri-fedavg"]}
-    apart = {str(setting): probing_round(federation, *setting) for setting in others}
-    larger = interleaved(plain | apart, repeats=repeats)
-    probe |= {setting: larger[str(setting)] - larger["plain"] for setting in others}
+    interleaved({str(setting): rounds[setting] for setting in others}, repeats=repeats)
+    probe = {setting: float(np.median(own.probe_s[1:])) for setting, own in rounds.items()}
     names = [name for name in parts[0] if name not in ("evaluation", "total")]
     return {
         "windows": windows,
@@ -155,16 +154,18 @@ def bench_components(windows: int, *, repeats: int = 3) -> dict[str, Any]:
     }
 
 
-def probing_round(
-    federation: Federation, directions: int, points: int, batch: int
-) -> Callable[[], None]:
-    """A function that trains the same round again and again, every vehicle probing in it."""
-    method = get(
-        "fo-ri-fedavg", probe_every=1, directions=directions, points=points, probe_batch=batch
-    )
-    state = federation.advance(method, probed(federation.start(method)[0]))[0]
+class ProbingRound:
+    """Trains the same round again and again, every vehicle probing in it."""
 
-    def once() -> None:
-        federation.advance(method, state)
+    def __init__(self, federation: Federation, directions: int, points: int, batch: int) -> None:
+        self.federation, self.probe_s = federation, list[float]()
+        """Seconds of the probes of each round."""
+        self.method = get(
+            "fo-ri-fedavg", probe_every=1, directions=directions, points=points, probe_batch=batch
+        )
+        begun = probed(federation.start(self.method)[0])
+        self.state = federation.advance(self.method, begun)[0]
 
-    return once
+    def __call__(self) -> None:
+        record = self.federation.advance(self.method, self.state)[1]
+        self.probe_s.append(record.seconds["probe"])
