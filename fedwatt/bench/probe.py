@@ -167,5 +167,6 @@ class ProbingRound:
         self.state = federation.advance(self.method, begun)[0]
 
     def __call__(self) -> None:
+        """One such round."""
         record = self.federation.advance(self.method, self.state)[1]
         self.probe_s.append(record.seconds["probe"])

@@ -210,9 +210,12 @@ class MLP(Model):
         x = torch.bmm(factors, torch.cat([torch.stack(second, dim=1), *rows], dim=1))
         for layer in self._layers[2:]:
             weight, bias = f"{layer}.weight", f"{layer}.bias"
-            x = x.relu_()
-            moved = torch.bmm(x, there[weight][line]) + there[bias][line][:, None]
-            x = x @ here[weight] + here[bias] + s * moved
+            # x(W + s·D) + b + s·d, with both matrices in one product.
+            still = here[weight].expand(len(line), -1, -1)
+            both = torch.bmm(x.relu_(), torch.cat([still, there[weight][line]], dim=-1))
+            width = len(here[bias])
+            x = torch.addcmul(both[..., :width], s, both[..., width:])
+            x += torch.addcmul(here[bias], s, there[bias][line][:, None])
         return x.squeeze(-1)
 
 
