@@ -16,7 +16,7 @@ from typing import Any
 from marked import write_blocks
 
 from fedwatt.bench.machine import machine
-from fedwatt.bench.probe import probing_round
+from fedwatt.bench.probe import ProbingRound
 from fedwatt.bench.recipe import FEATURES, WINDOW, Recipe, interleaved, rounds_of
 from fedwatt.cores import threads
 from fedwatt.federation import Availability, Federation
@@ -52,7 +52,7 @@ def measure(repeats: int) -> dict[str, Any]:
     ways[f"scaffold, {VARIANTS['scaffold']}"] = rounds_of(same, get("scaffold", option=1))
     unequal = federation(Availability(speeds=SPEEDS))
     ways[f"fedel, {VARIANTS['fedel']}"] = rounds_of(unequal, get("fedel"))
-    ways[PROBING] = probing_round(same, rule.directions, rule.points, rule.probe_batch)
+    ways[PROBING] = ProbingRound(same, rule.directions, rule.points, rule.probe_batch)
     with threads(1):
         # Two rounds to warm up: by then every vehicle has something to remember.
         seconds = interleaved(ways, repeats=repeats, warm_up=2)
