@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from flwr.app import Error, Message, RecordDict
+from flwr.app import Context, Error, Message, RecordDict
 from flwr.serverapp import Grid
 
+from fedwatt.deploy import client_app
 from fedwatt.deploy.board import Vehicle
 from fedwatt.deploy.messages import MESSAGE_TYPES, from_records
 from fedwatt.errors import FedwattError
@@ -95,3 +96,24 @@ class Loopback(Grid):
 
     def send_and_receive(self, *args: Any, **kwargs: Any) -> list[Message]:
         raise NotImplementedError
+
+
+class SuperNodes(Loopback):
+    """As Flower's own SuperNode: a new process, and so a new vehicle object, for every message."""
+
+    def __init__(self, vehicles: dict[int, Vehicle]) -> None:
+        super().__init__(vehicles)
+        self.contexts = {
+            node: Context(
+                run_id=1,
+                node_id=node,
+                node_config={"folder": str(vehicle.folder), "state": str(vehicle.state)},
+                state=RecordDict(),
+                run_config={},
+            )
+            for node, vehicle in vehicles.items()
+        }
+
+    def answer(self, message: Message) -> Message | None:
+        client_app._vehicle.cache_clear()
+        return client_app._answer(message, self.contexts[message.metadata.dst_node_id])

@@ -17,6 +17,7 @@ from fedwatt.deploy.state import RunState
 from fedwatt.errors import DataError, SettingError
 from fedwatt.runs.tables import read_table
 from tests.deploy.fleets import config_text, deployed, loopback, make_fleet, weights
+from tests.deploy.loopback import SuperNodes
 
 SECURE = "[secure]\nenabled = true\nstage_seconds = 5\n"
 STAGES = ["secure-keys", "secure-shares", "secure-train", "secure-reveal"]
@@ -211,27 +212,7 @@ def test_secrets_go_from_process_to_process_where_each_message_has_its_own(
     fleet: Path, tmp_path: Path
 ) -> None:
     """Flower's SuperNode: a new process, a new vehicle object, and the node's own context."""
-    from flwr.app import Context, Message
-
-    from fedwatt.deploy import client_app
-
-    grid = loopback(fleet, tmp_path / "a")
-    contexts = {
-        node: Context(
-            run_id=1,
-            node_id=node,
-            node_config={"folder": str(vehicle.folder), "state": str(vehicle.state)},
-            state=RecordDict(),
-            run_config={},
-        )
-        for node, vehicle in grid.vehicles.items()
-    }
-
-    def answer(message: Message) -> Message:
-        client_app._vehicle.cache_clear()
-        return client_app._answer(message, contexts[message.metadata.dst_node_id])
-
-    grid.answer = answer
+    grid = SuperNodes(loopback(fleet, tmp_path / "a").vehicles)
     text = secured(fleet, "scaffold", rounds=1)
     processes = deployed(text, grid, tmp_path / "processes")
     one = deployed(text, loopback(fleet, tmp_path / "b"), tmp_path / "one")

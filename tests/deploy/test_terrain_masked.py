@@ -36,7 +36,7 @@ from fedwatt.terrain.store import driven_nodes, read_field, read_taught
 from fedwatt.terrain.survey import survey
 from tests.deploy.fleets import deployed, loopback, weights
 from tests.deploy.hilly import AREA, hilly, hilly_fleet
-from tests.deploy.loopback import Loopback
+from tests.deploy.loopback import Loopback, SuperNodes
 from tests.runs.test_execute import Silent
 
 STAGES = ["secure-keys", "secure-shares", "secure-terrain", "secure-reveal"]
@@ -524,27 +524,7 @@ def test_a_hilly_fleet_personalises(fleet: Path, tmp_path: Path) -> None:
 
 def test_each_message_may_have_a_process_of_its_own(fleet: Path, tmp_path: Path) -> None:
     """Flower's SuperNode: a new vehicle object for every message, secrets in the node's context."""
-    from flwr.app import Context, Message
-
-    from fedwatt.deploy import client_app
-
-    grid = loopback(fleet, tmp_path / "a")
-    contexts = {
-        node: Context(
-            run_id=1,
-            node_id=node,
-            node_config={"folder": str(vehicle.folder), "state": str(vehicle.state)},
-            state=RecordDict(),
-            run_config={},
-        )
-        for node, vehicle in grid.vehicles.items()
-    }
-
-    def answer(message: Message) -> Message:
-        client_app._vehicle.cache_clear()
-        return client_app._answer(message, contexts[message.metadata.dst_node_id])
-
-    grid.answer = answer
+    grid = SuperNodes(loopback(fleet, tmp_path / "a").vehicles)
     text = hilly(fleet).replace("area =", "refreshes = 1\narea =")
     processes = deployed(text, grid, tmp_path / "processes")
     one = deployed(text, loopback(fleet, tmp_path / "b"), tmp_path / "one")
