@@ -16,6 +16,7 @@ from fedwatt.bench.machine import machine
 from fedwatt.bench.recipe import FEATURES, WINDOW, Recipe, interleaved, probed, rounds_of
 from fedwatt.cores import threads
 from fedwatt.federation import Federation
+from fedwatt.federation.probing import drawn_directions
 from fedwatt.methods import get
 from fedwatt.methods.roughness import RoughnessProximal, loss_slices, unit
 from fedwatt.methods.rule import Batch
@@ -117,6 +118,7 @@ def bench_components(windows: int, *, repeats: int = 3) -> dict[str, Any]:
     parts: list[dict[str, float]] = []
 
     def probing() -> None:
+        drawn_directions.cache_clear()
         parts.append(dict(federation.advance(whole, state)[1].seconds))
 
     ways = {
@@ -155,7 +157,10 @@ def bench_components(windows: int, *, repeats: int = 3) -> dict[str, Any]:
 
 
 class ProbingRound:
-    """Trains the same round again and again, every vehicle probing in it."""
+    """Trains the same round again and again, every vehicle probing in it.
+
+    Directions, which vehicles share, are drawn anew each time, as in rounds that differ.
+    """
 
     def __init__(self, federation: Federation, directions: int, points: int, batch: int) -> None:
         self.federation, self.probe_s = federation, list[float]()
@@ -168,5 +173,6 @@ class ProbingRound:
 
     def __call__(self) -> None:
         """One such round."""
+        drawn_directions.cache_clear()
         record = self.federation.advance(self.method, self.state)[1]
         self.probe_s.append(record.seconds["probe"])

@@ -25,6 +25,7 @@ from fedwatt.federation.local import is_shaped
 from fedwatt.methods.rule import LocalRule, Rows
 from fedwatt.models import Loss, Model
 from fedwatt.models.model import GRADIENT_HOOKS, ModelInC, speaks_c
+from fedwatt.native import compiled
 
 SOURCE: Final = Path(__file__).with_suffix(".c")
 
@@ -120,7 +121,7 @@ def compiled_round(
         return None  # made for other windows: torch says so, where C would read on
     slope = SLOPE.format(slope=loss.slope_in_c)
     parts = (fused.step_source(rules, spoken), slope, SOURCE.read_text(), said.source)
-    library = fused.compiled("\n".join(parts))
+    library = compiled("\n".join(parts))
     if library is None:
         return None
     function, pointer, number = library.train, ctypes.c_void_p, ctypes.c_int64

@@ -3,19 +3,13 @@
 The pull, the power and the step itself are some ten passes of torch over the weights; on a
 processor that is most of what a method costs more than FedAvg. Rules may therefore say what they do
 to one weight in C, too (`LocalRule.in_c`). The statements of a method's rules are put into one loop
-and compiled when they are first needed, which takes a fraction of a second. Where there is no
-compiler (CC names it, "cc" if unset), in float64, or where a rule has no C, torch does the work.
+and compiled when they are first needed (`native`). Where there is no compiler, in float64, or where
+a rule has no C, torch does the work.
 """
 
 import ctypes
-import os
-import shlex
-import subprocess
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
-from shutil import which
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import torch
@@ -23,18 +17,7 @@ from torch import Tensor
 
 from fedwatt.methods.rule import InC, LocalRule, Rows
 from fedwatt.models.model import speaks_c
-
-FLAGS: Final = (
-    "-O3",
-    "-march=native",
-    "-fno-math-errno",
-    "-fno-trapping-math",
-    "-fopenmp-simd",
-    "-shared",
-    "-fPIC",
-)
-WIDE: Final = "-mprefer-vector-width=512"
-"""Twice as fast where it is known; other processors' compilers refuse it."""
+from fedwatt.native import compiled
 
 PRELUDE: Final = Path(__file__).with_suffix(".c")
 
@@ -164,28 +147,3 @@ def step_source(rules: Sequence[LocalRule], spoken: Sequence[InC]) -> str:
         for name, statements in (("first", gradients + at_once), ("later", gradients + directions))
     )
     return "".join((PRELUDE.read_text(), facts, *steps))
-
-
-@cache
-def compiled(source: str) -> ctypes.CDLL | None:
-    """The functions of `source`; None where they cannot be compiled."""
-    compiler, *options = shlex.split(os.environ.get("CC", "cc")) or [""]
-    if which(compiler) is None:
-        return None
-    try:
-        return _loaded(source, [compiler, *options])
-    except OSError:  # a temporary folder that cannot be written to, or that nothing may run from
-        return None
-
-
-def _loaded(source: str, compiler: Sequence[str]) -> ctypes.CDLL | None:
-    with TemporaryDirectory(prefix="fedwatt-") as folder:
-        code, library = Path(folder, "step.c"), Path(folder, "step.so")
-        code.write_text(source)
-        for flags in ((*FLAGS, WIDE), FLAGS):
-            command = [*compiler, *flags, str(code), "-o", str(library), "-lm"]
-            if subprocess.run(command, capture_output=True, check=False).returncode == 0:
-                break
-        else:
-            return None
-        return ctypes.CDLL(str(library))  # stays loaded when the file is gone

@@ -5,14 +5,17 @@ import torch
 from typer.testing import CliRunner
 
 from fedwatt.bench import recipe as recipes
-from fedwatt.bench.probe import bench_components, drawn, naive_slices
+from fedwatt.bench.probe import ProbingRound, bench_components, drawn, naive_slices
 from fedwatt.bench.recipe import Loop, Recipe, interleaved, perceptron
 from fedwatt.bench.reference import flat_weights
 from fedwatt.bench.rounds import METHODS, bench_recurrent, bench_rounds
 from fedwatt.cli import app
+from fedwatt.federation import Federation
+from fedwatt.federation.probing import drawn_directions
 from fedwatt.methods.roughness import loss_slices, unit
 from fedwatt.models import MLP
 from fedwatt.models.loss import squared
+from tests.compilers import compiling_with
 
 TINY = Recipe(vehicles=3, participants=2, windows=64)
 
@@ -68,13 +71,25 @@ def test_a_small_recipe_is_measured_every_way() -> None:
     assert set(steps) == {"GRU", "LSTM"}
 
 
-def test_the_naive_probe_is_the_probe() -> None:
+@pytest.mark.parametrize("compiler", ["cc", "no-such-compiler"])
+@pytest.mark.parametrize(("windows", "radius"), [(128, 0.01), (5, 0.01), (128, 1.0)])
+def test_the_naive_probe_is_the_probe(windows: int, radius: float, compiler: str) -> None:
+    # The paper's probe, of a vehicle with fewer windows, and with units that switch everywhere.
     model = MLP(60, 8)
-    weights, lines, batch = drawn(model, directions=2, batch=16)
-    s = torch.linspace(-0.01, 0.01, 5).double()
+    weights, lines, batch = drawn(model, directions=3, batch=windows)
+    s = torch.linspace(-radius, radius, 21).double()
     naive = naive_slices(model, weights, lines, s, batch)
-    fast = loss_slices(model, squared, weights, unit(lines), s, batch)
+    with compiling_with(compiler):
+        fast = loss_slices(model, squared, weights, unit(lines), s, batch)
     torch.testing.assert_close(naive, fast, rtol=0, atol=1e-10)
+
+
+def test_every_probing_round_draws_its_directions() -> None:
+    # The round is always the same one; without the draw its probe would seem cheaper than it is.
+    once = ProbingRound(Federation(TINY.fleet(), training=TINY.training, device="cpu"), 2, 2, 8)
+    for _ in range(2):
+        once()
+        assert drawn_directions.cache_info().misses == 1
 
 
 def test_the_parts_of_a_round() -> None:

@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedwatt.federation import fused
 from fedwatt.federation.fused import fused_step
 from fedwatt.federation.local import move
 from fedwatt.methods import Fractional, Proximal, RoughnessProximal
@@ -16,6 +15,7 @@ from fedwatt.methods.elastic import Elastic
 from fedwatt.methods.momentum import Momentum
 from fedwatt.methods.rule import LocalRule, lifted
 from fedwatt.methods.scaffold import ControlVariates
+from tests.compilers import compiling_with
 
 RULES = {
     "pull": [Proximal(mu=0.3)],
@@ -150,15 +150,9 @@ def test_a_rule_without_c_of_its_own_is_left_to_torch(rule: LocalRule) -> None:
     assert fused_step([Proximal(), rule], [{}, {}], 0.1, torch.zeros(2, 3)) is None
 
 
-def test_torch_steps_in(monkeypatch) -> None:
+def test_torch_steps_in() -> None:
     anchor = torch.zeros(2, 3)
     assert fused_step([], [], 0.1, anchor) is None  # nothing to put together
     assert fused_step([Proximal()], [{}], 0.1, anchor.double()) is None
-    fused.compiled.cache_clear()
-    try:
-        for compiler in ("no-such-compiler", "false"):
-            monkeypatch.setenv("CC", compiler)
-            assert fused_step([Proximal()], [{}], 0.1, anchor) is None
-            fused.compiled.cache_clear()
-    finally:
-        fused.compiled.cache_clear()
+    with compiling_with("no-such-compiler"):
+        assert fused_step([Proximal()], [{}], 0.1, anchor) is None
