@@ -87,10 +87,11 @@ def balanced(fleet: Fleet, seed: int, held_out: str = "") -> Fleet:
     for client in fleet.clients:
         chosen = balanced_choice(seed, client.name, len(client.ends["test"]))
         ends, labels = dict(client.ends), dict(client.labels)
-        for part in (ends, labels):
+        known = dict(client.known)
+        for part in (ends, labels, *([known] if known else [])):
             part["test"], part["validation"] = part["test"][chosen], part["validation"][::10]
-        out = client.name == held_out
-        clients.append(replace(client, ends=ends, labels=labels, strata={}, held_out=out))
+        fewer = replace(client, ends=ends, labels=labels, known=known, strata={})
+        clients.append(replace(fewer, held_out=client.name == held_out))
     return replace(fleet, clients=tuple(clients))
 
 
@@ -120,7 +121,7 @@ def ridge_errors(
         split = split_of.get(trip.name)
         if split is None:
             continue
-        rise = trip_rise_m(trip, field)
+        rise = np.nan_to_num(trip_rise_m(trip, field))
         ways = [np.maximum(rise, 0)[:, None], np.maximum(-rise, 0)[:, None]]
         if columns is not None:
             ways.append(columns(rise, trip.channels["speed_mps"]))

@@ -5,20 +5,23 @@
 One vehicle at a time is given one fault in all its trips; the other eleven stay sound. The fleet
 learns its hills (k = 3 and private fields, the defaults) and trains as in terrain_ved.py, the
 faulty vehicle among the others. Recorded are that vehicle's RMSE under the global model and under
-its own one, and that of the eleven others together under the global model. Beside them: every
-vehicle sound; no terrain; and no terrain from another initial model, which says how much of a
-vehicle's difference is chance.
+its own one, as it would use them (the level model where climb is not known or not borne out) and
+with the network with hills alone; and the RMSE of the eleven others together under the global
+model. Beside them: every vehicle sound; no terrain; and no terrain from another initial model,
+which says how much of a vehicle's difference is chance.
 
 Fills results/terrain_faults.json cell by cell (what is there is kept, so a stopped run goes on);
-terrain_tables.py writes the table of docs/accuracy.md from it. A task takes about a quarter of a
-minute of one core where a C compiler is installed, so three seeds of all vehicles about 80 minutes.
+terrain_tables.py writes the table of docs/accuracy.md from it. A task takes about half a minute of
+one core where a C compiler is installed, so three seeds of all vehicles about three hours.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
+import torch
 from terrain_cells import (
     NAMES,
     TRAINING,
@@ -27,7 +30,6 @@ from terrain_cells import (
     Task,
     balanced,
     data_settings,
-    judged_errors,
     network_errors,
     parser,
     run,
@@ -35,10 +37,12 @@ from terrain_cells import (
 )
 
 from fedwatt.federation import Federation
-from fedwatt.fleet import DataSettings, Trip, Vehicle, build_fleet
+from fedwatt.fleet import DataSettings, Fleet, Trip, Vehicle, build_fleet
 from fedwatt.fleet.client import split_of_trips
 from fedwatt.models import get_model
+from fedwatt.personal import Personal, personalise
 from fedwatt.randomness import generator
+from fedwatt.runs.level import Predictions, predictions_of, with_level
 from fedwatt.terrain import TerrainSettings, give_terrain, learn
 from fedwatt.terrain.positions import POSITION
 
@@ -47,6 +51,8 @@ SETTINGS = TerrainSettings()
 DEGREE_M = 6_371_000 * np.pi / 180
 ANOTHER = 1000
 """Added to the seed of the initial model and of the rounds, with the same trips and windows."""
+
+WHICH = ("global", "personal", "alone, global", "alone, personal")
 
 Positions = np.ndarray
 """[2, seconds]: latitude and longitude in degrees."""
@@ -135,12 +141,54 @@ def spoiled(vehicle: Vehicle, fault: str, seed: int, data: DataSettings) -> Vehi
 
 
 # ------------------------------------------------------------------------------- rows
-def sound_rows(folder: Path, seed: int, device: str, method: str) -> Rows:
-    vehicles, data = vehicles_of(folder), data_settings(seed, "base, terrain")
+def trained(fleet: Fleet, seed: int, device: str, method: str) -> tuple[Federation, torch.Tensor]:
+    """A federation and its best-validated global model."""
+    model = get_model("mlp", window=fleet.window, features=len(fleet.features))
+    federation = Federation(fleet, model, training=TRAINING, seeds=(seed,), device=device)
+    return federation, federation.train(method).state.best_weights
+
+
+@lru_cache(maxsize=3)
+def level_model(
+    folder: Path, seed: int, device: str, method: str
+) -> tuple[Federation, torch.Tensor]:
+    """The level model; no vehicle's positions matter to it."""
+    fleet = balanced(build_fleet(vehicles_of(folder), data_settings(seed), "ved"), seed)
+    return trained(fleet, seed, device, method)
+
+
+def hilly_rows(
+    vehicles: Sequence[Vehicle],
+    seed: int,
+    device: str,
+    method: str,
+    fault: str,
+    level: tuple[Federation, torch.Tensor],
+    judged: Sequence[str],
+) -> Rows:
+    """Errors of all vehicles under the global model, and of some under their own."""
+    data = data_settings(seed, "base, terrain")
     hilly = give_terrain(vehicles, learn(vehicles, SETTINGS, data))
-    fleet = balanced(build_fleet(hilly, data, "ved"), seed)
-    one, own = network_errors(fleet, method, seed, device)
-    return {"no fault, global": one, "no fault, personal": own}
+    both = trained(balanced(build_fleet(hilly, data, "ved"), seed), seed, device, method), level
+    federation = both[0][0]
+    chosen = [federation.fleet.names.index(name) for name in judged]
+    found = {"global": [predictions_of(*one) for one in both], "personal": []}
+    for one in both:
+        own = personalise(*one, Personal(), vehicles=chosen)
+        found["personal"].append(Predictions(own.validation, own.predictions))
+    rows = {}
+    for which, (own, other) in found.items():
+        rows[f"{fault}, {which}"] = with_level(federation, own, other)
+        rows[f"{fault}, alone, {which}"] = own.test
+    return {
+        name: {row["vehicle"]: float(row["rmse"]) for row in federation.prediction_rows(test)}
+        for name, test in rows.items()
+    }
+
+
+def sound_rows(folder: Path, seed: int, device: str, method: str) -> Rows:
+    level = level_model(folder, seed, device, method)
+    return hilly_rows(vehicles_of(folder), seed, device, method, "no fault", level, NAMES)
 
 
 def level_rows(folder: Path, seed: int, device: str, method: str, name: str) -> Rows:
@@ -153,18 +201,12 @@ def level_rows(folder: Path, seed: int, device: str, method: str, name: str) -> 
 
 def faulty_rows(folder: Path, seed: int, device: str, method: str, fault: str, me: str) -> Rows:
     """Errors of one vehicle with a fault, and of the others beside it."""
-    data = data_settings(seed, "base, terrain")
+    data, level = data_settings(seed), level_model(folder, seed, device, method)
     vehicles = [spoiled(v, fault, seed, data) if v.name == me else v for v in vehicles_of(folder)]
-    hilly = give_terrain(vehicles, learn(vehicles, SETTINGS, data))
-    fleet = balanced(build_fleet(hilly, data, "ved"), seed)
-    model = get_model("mlp", window=fleet.window, features=len(fleet.features))
-    federation = Federation(fleet, model, training=TRAINING, seeds=(seed,), device=device)
-    weights = federation.train(method).state.best_weights
-    one, own = judged_errors(federation, weights, me)
-    rows = federation.vehicle_rows(weights)
-    others = [row["rmse"] ** 2 for row in rows if row["vehicle"] != me]
-    beside = {me: float(np.sqrt(np.mean(others)))}
-    return {f"{fault}, global": one, f"{fault}, personal": own, f"{fault}, the others": beside}
+    rows = hilly_rows(vehicles, seed, device, method, fault, level, [me])
+    others = [rmse**2 for name, rmse in rows[f"{fault}, global"].items() if name != me]
+    own = {name: {me: errors[me]} for name, errors in rows.items()}
+    return own | {f"{fault}, the others": {me: float(np.sqrt(np.mean(others)))}}
 
 
 # ------------------------------------------------------------------------------ tasks
@@ -176,11 +218,11 @@ def tasks(
         for name in ("no terrain", "no terrain, another initial model"):
             rows = (f"{name}, global", f"{name}, personal")
             yield Task(rows, seed, level_rows, (folder, seed, device, method, name))
-        rows = ("no fault, global", "no fault, personal")
+        rows = tuple(f"no fault, {which}" for which in WHICH)
         yield Task(rows, seed, sound_rows, (folder, seed, device, method))
     for seed in seeds:
         for fault in FAULTS:
-            rows = tuple(f"{fault}, {which}" for which in ("global", "personal", "the others"))
+            rows = tuple(f"{fault}, {which}" for which in (*WHICH, "the others"))
             for me in vehicles:
                 arguments = (folder, seed, device, method, fault, me)
                 yield Task(rows, seed, faulty_rows, arguments, vehicle=me)

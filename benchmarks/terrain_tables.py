@@ -181,11 +181,15 @@ def fault_table() -> str:
             each = {name: change(own, level, [name]) for name in spoiled}
             worst = max(each, key=lambda name: each[name])
             row += [percent(change(own, level, spoiled)), f"{percent(each[worst])} ({worst})"]
+            alone = cells.get(f"{fault}, alone, {which}")
+            row.append(
+                percent(max(change(alone, level, [name]) for name in spoiled)) if alone else ""
+            )
         beside = cells.get(f"{fault}, the others")
         row.append(percent(others_change(beside, cells["no fault, global"])) if beside else "")
         rows.append(row)
-    head = ["fault of one vehicle", "global", "worst vehicle", "personal", "worst vehicle"]
-    return markdown([*head, "the others"], rows)
+    models = [[which, "worst vehicle", "worst, hills alone"] for which in ("global", "personal")]
+    return markdown(["fault of one vehicle", *models[0], *models[1], "the others"], rows)
 
 
 def change(

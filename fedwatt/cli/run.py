@@ -24,7 +24,10 @@ from fedwatt.cli.console import console, errors
 from fedwatt.cli.progress import observer_for, results_table
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from fedwatt.fleet import Fleet
+    from fedwatt.runs.config import RunConfig
 
 
 def run(
@@ -71,12 +74,12 @@ def run(
     )
     observer = observer_for(console, len(chosen.methods))
 
-    def elsewhere(fleet: "Fleet") -> None:
+    def elsewhere(config: "RunConfig", folder: "Path", fleet: "Fleet") -> None:
         from fedwatt.studies.spread import train_in_tasks
 
         train_in_tasks(
-            chosen,
-            out,
+            config,
+            folder,
             fleet,
             ray=str(ray),
             seeds_per_task=seeds_per_task,

@@ -9,7 +9,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
 
@@ -17,14 +17,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwatt.errors import DataError, check
-from fedwatt.fleet.features import FEATURES, feature_names, refuse_gaps, trip_features
+from fedwatt.fleet.features import FEATURES, feature_names, needs_climb, refuse_gaps, trip_features
 from fedwatt.fleet.paged import Mapped, gather_clients
 from fedwatt.fleet.reduction import principal_mix, selection_mix
 from fedwatt.fleet.scaling import SCALINGS, Scaler, about_zero
 from fedwatt.fleet.split import SPLITS, held_out_vehicles, split_trips
 from fedwatt.fleet.strata import STRATA
 from fedwatt.fleet.trip import FloatArray, Trip, Vehicle
-from fedwatt.fleet.windows import IntArray, window_ends, window_energy, window_means
+from fedwatt.fleet.windows import (
+    BoolArray,
+    IntArray,
+    known_windows,
+    window_ends,
+    window_energy,
+    window_means,
+)
 
 LABEL_SCALINGS = ("vehicle", "fleet")
 
@@ -101,6 +108,8 @@ class Client:
     label_*_wh     energy in Wh is label * label_scale_wh + label_center_wh
     strata         "speed", "temperature" -> class names and int8 [test windows]
     trips          split -> names of its trips
+    known          "validation", "test" -> bool [windows]: whether their climb was read; empty where
+                   no feature needs climb
     held_out       the vehicle is evaluated but never trains
     simulated      its energy is simulated, not measured
     scaler         how `series` was scaled; None for a series made by hand
@@ -116,6 +125,7 @@ class Client:
     label_scale_wh: float
     strata: Mapping[str, tuple[tuple[str, ...], NDArray[np.int8]]]
     trips: Mapping[str, tuple[str, ...]]
+    known: Mapping[str, BoolArray] = field(default_factory=dict)
     held_out: bool = False
     kind: str = "passenger"
     simulated: bool = True
@@ -246,6 +256,7 @@ def build_client(vehicle: Vehicle, settings: DataSettings, held_out: bool = Fals
         label_scale_wh=float(label_scaler.scale),
         strata=_strata([trip for trip in usable if split_of[trip.name] == "test"], settings),
         trips={split: tuple(t for t, s in split_of.items() if s == split) for split in SPLITS},
+        known=_known(usable, split_of, settings) if needs_climb(names) else {},
         held_out=held_out,
         kind=vehicle.kind,
         simulated=vehicle.labels == "simulated",
@@ -263,6 +274,22 @@ def _scaler(rows: FloatArray, names: tuple[str, ...], settings: DataSettings) ->
     return Scaler(
         np.where(fixed, zero.center, usual.center), np.where(fixed, zero.scale, usual.scale)
     )
+
+
+def _known(
+    trips: Iterable[Trip], split_of: Mapping[str, str], settings: DataSettings
+) -> dict[str, BoolArray]:
+    """Whether the climb of validation and test windows was read, in the order of `Client.ends`."""
+    known: dict[str, list[BoolArray]] = {"validation": [], "test": []}
+    for trip in trips:
+        if split_of[trip.name] not in known:
+            continue
+        # Climb that was not read here was given, and all of it.
+        read = trip.channels.get("climb_known", np.ones(trip.seconds))
+        length, stride = settings.window, settings.evaluation_stride
+        ends = window_ends(trip.seconds, length=length, stride=stride)
+        known[split_of[trip.name]].append(known_windows(read, ends, length=length))
+    return {split: np.concatenate(parts) for split, parts in known.items()}
 
 
 def _mix(

@@ -218,6 +218,15 @@ def needs_climb(features: Iterable[str]) -> bool:
     return any(channel in CLIMB for name in features for channel in FEATURES[name].needs)
 
 
+def level_features(recipe: str) -> str:
+    """The features of a recipe that are made without climb, as a recipe; "" if there are none.
+
+    >>> level_features("speed, ambient, terrain"), level_features("terrain")
+    ('speed, ambient', '')
+    """
+    return ", ".join(name for name in feature_names(recipe) if not needs_climb([name]))
+
+
 def trip_features(trip: Trip, names: tuple[str, ...], vehicle: str) -> FloatArray:
     """Features of one trip, float64 [seconds, features].
 

@@ -46,6 +46,7 @@ CHANNELS: dict[str, Channel] = {
     "focus_point": Channel("0/1", "at a signal, crossing, stop sign or the like", "input"),
     "climb_m": Channel("m", "metres up in this second, from an elevation field", "input"),
     "descent_m": Channel("m", "metres down in this second, from an elevation field", "input"),
+    "climb_known": Channel("0/1", "climb was read, not taken as level", "input"),
     "latitude_deg": Channel("°", "latitude, WGS 84", "position"),
     "longitude_deg": Channel("°", "longitude, WGS 84", "position"),
     "energy_wh": Channel("Wh", "energy leaving the pack, + discharge", "label", required=True),

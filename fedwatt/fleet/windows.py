@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from fedwatt.fleet.trip import FloatArray
 
 IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
 
 
 def window_ends(seconds: int, *, length: int = 60, stride: int = 1) -> IntArray:
@@ -41,3 +42,14 @@ def window_energy(energy_wh: FloatArray, ends: IntArray, *, length: int = 60) ->
 def window_means(values: FloatArray, ends: IntArray, *, length: int = 60) -> FloatArray:
     """Mean of `values` [seconds] over each window, shape [W]."""
     return window_sums(values, ends, length=length) / length
+
+
+def known_windows(known: FloatArray, ends: IntArray, *, length: int = 60) -> BoolArray:
+    """Windows of which at least half of the seconds are known, [W]; `known` is 0 or 1, [seconds].
+
+    >>> known_windows(np.array([0.0, 1.0, 0.0, 0.0]), np.array([1, 3]), length=2)
+    array([ True, False])
+    """
+    # In counts, which are exact, and not in means.
+    enough: BoolArray = 2 * window_sums(known, ends, length=length) >= length
+    return enough

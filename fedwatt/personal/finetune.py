@@ -49,10 +49,12 @@ class Personalised:
     """What fine-tuning led to, [R, K] unless said otherwise.
 
     predictions   scaled predictions of each vehicle's own model on the test windows, [R, W]
+    validation    the same on the validation windows, [R, V]
     rate, steps   what each vehicle chose; 0 where it kept the global model
     """
 
     predictions: NDArray[np.float64]
+    validation: NDArray[np.float64]
     rate: NDArray[np.float64]
     steps: NDArray[np.int64]
 
@@ -70,24 +72,25 @@ def personalise(
     `keep` is given each model as it is found, so that no more than a stack of them is in memory.
     Vehicles that are left out predict by the global model.
     """
-    test = federation.pool.test
+    model, pool = federation.model, federation.pool
     runs, count = len(weights), len(federation.fleet.clients)
     own = np.arange(count) if vehicles is None else np.asarray(vehicles, dtype=np.int64)
     result = Personalised(
-        np.empty((runs, len(test.starts))),
+        np.empty((runs, len(pool.test.starts))),
+        np.empty((runs, len(pool.validation.starts))),
         np.zeros((runs, count)),
         np.zeros((runs, count), dtype=np.int64),
     )
+    parts = (pool.test, result.predictions), (pool.validation, result.validation)
     if len(own) < count:
-        anchor = weights[:, : federation.model.layout.size]
-        result.predictions[:] = predict(federation.model, anchor, federation.pool, test)
+        for windows, predictions in parts:
+            predictions[:] = predict(model, weights[:, : model.layout.size], pool, windows)
     for one in personal_models(federation, weights, settings, own.tolist()):
         result.rate[one.run, one.vehicle], result.steps[one.run, one.vehicle] = one.rate, one.steps
-        where = slice(test.offsets[one.vehicle], test.offsets[one.vehicle + 1])
-        predicted = predict(
-            federation.model, one.weights[None], federation.pool, _of(test, one.vehicle)
-        )
-        result.predictions[one.run, where] = predicted[0]
+        for windows, predictions in parts:
+            where = slice(windows.offsets[one.vehicle], windows.offsets[one.vehicle + 1])
+            predicted = predict(model, one.weights[None], pool, _of(windows, one.vehicle))
+            predictions[one.run, where] = predicted[0]
         if keep is not None:
             keep(one)
     return result

@@ -130,6 +130,16 @@ def stratum_rmse(run: Run, method: str) -> dict[str, list[float]]:
     return {stratum: values for stratum, values in pooled.items() if stratum != "all"}
 
 
+def on_board_rmse(run: Run, method: str) -> list[float]:
+    """Pooled RMSE of the best model with the level model in its place where climb is not known.
+
+    One value for each seed; empty where no level model was trained.
+    """
+    if not any(origin.environment.get("level_model") for origin in run.origins):
+        return []
+    return pooled_rmse(run, method, "best").get("all", [])
+
+
 def personal_rmse(run: Run, method: str) -> list[float]:
     """Pooled RMSE of the vehicles' own models, for each seed; empty where there are none."""
     return pooled_rmse(run, method, "personal").get("all", [])

@@ -16,12 +16,17 @@ from fedwatt.report.statistics import (
     compare,
     estimate,
     final,
+    on_board_rmse,
     personal_rmse,
     stratum_rmse,
 )
 from fedwatt.report.style import name_of
 from fedwatt.report.table import Cell, Column, Table, mean_and_spread, shown
 from fedwatt.report.times import PARTS, diagnostics, mean_seconds
+
+FURTHER = {"RMSE, with level model": on_board_rmse, "RMSE, personal": personal_rmse}
+"""Errors that not every run has. Personal models, too, are used with the level model if there is
+one; all others are those of networks alone."""
 
 MARGINS = (0.25, 0.10, 0.02)
 """Targets of the table of rounds, as shares above the lowest final error of the run."""
@@ -43,10 +48,11 @@ def results_table(run: Run) -> Table:
         method: {column: estimate(final(run, method, column)) for column in columns}
         for method in run.methods
     }
-    if any(personal_rmse(run, method) for method in run.methods):
-        columns["personal"] = Column("RMSE, personal", "Wh")
-        for method, own in found.items():
-            own["personal"] = estimate(personal_rmse(run, method))
+    for title, rmse in FURTHER.items():
+        if any(rmse(run, method) for method in run.methods):
+            columns[title] = Column(title, "Wh")
+            for method, own in found.items():
+                own[title] = estimate(rmse(run, method))
     if all(isnan(own["held_out_rmse"].mean) for own in found.values()):
         del columns["held_out_rmse"]
     rows: list[tuple[Cell, ...]] = [
@@ -84,13 +90,14 @@ def final_results(folder: Path) -> tuple[list[str], list[list[str]]]:
         for method in run.methods
     ]
     header = ["Method", *columns.values(), "Seeds"]
-    personal = {method: personal_rmse(run, method) for method in run.methods}
-    if any(personal.values()):
-        rows = [
-            [*row, mean_and_spread(estimate(personal[method]))]
-            for row, method in zip(rows, run.methods, strict=True)
-        ]
-        header.append("RMSE, personal (Wh)")
+    for title, rmse in FURTHER.items():
+        further = {method: rmse(run, method) for method in run.methods}
+        if any(further.values()):
+            rows = [
+                [*row, mean_and_spread(estimate(further[method]))]
+                for row, method in zip(rows, run.methods, strict=True)
+            ]
+            header.append(f"{title} (Wh)")
     if private_methods(run):
         rows = [[*row, spent(run, m)] for row, m in zip(rows, run.methods, strict=True)]
         header.append("ε")

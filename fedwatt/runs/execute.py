@@ -3,14 +3,16 @@
 import json
 import time
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fedwatt.errors import RunError
 from fedwatt.federation import Buffered, Federation, History, RoundRecord, State
-from fedwatt.federation.records import Row
 from fedwatt.files import write_text
 from fedwatt.fleet import Fleet
 from fedwatt.personal import personalise
@@ -26,12 +28,16 @@ from fedwatt.runs.environment import (
     participation_hashes,
 )
 from fedwatt.runs.hills import Refresh, learned_for
+from fedwatt.runs.level import LEVEL, Predictions, level_config, predictions_of, with_level
 from fedwatt.runs.own_models import own_model_writer
 from fedwatt.runs.results import RunResults
 from fedwatt.runs.source import OnVehicle, open_fleet
 from fedwatt.terrain import Field, Learned
 from fedwatt.terrain.store import write_field
 from fedwatt.terrain.taught import Taught
+
+Elsewhere = Callable[[RunConfig, Path, Fleet], None]
+"""What may train the methods of a configuration on other machines, into a run folder."""
 
 
 class Observer(Protocol):
@@ -50,6 +56,41 @@ class Observer(Protocol):
         """A method has done all it will do."""
 
 
+@dataclass(frozen=True)
+class OfLevel:
+    """Tells the observer of a run with hills how the training of its level model goes."""
+
+    observer: Observer
+
+    def fleet_ready(self, fleet: Fleet) -> None:
+        """It has been told about these vehicles."""
+
+    def method_begins(self, label: str, done: int, rounds: int) -> None:
+        """A method starts, or goes on after `done` rounds."""
+        self.observer.method_begins(self.named(label), done, rounds)
+
+    def round_done(self, label: str, state: State, record: RoundRecord) -> None:
+        """A round of a method is over."""
+        self.observer.round_done(self.named(label), state, record)
+
+    def method_ends(self, label: str, history: History) -> None:
+        """A method has done all it will do."""
+        self.observer.method_ends(self.named(label), history)
+
+    @staticmethod
+    def named(label: str) -> str:
+        """What the level model of a method is called."""
+        return f"{label}, level roads"
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What a method's best-validated models predict: the global ones, and the vehicles' own."""
+
+    best: Predictions
+    personal: Predictions | None
+
+
 def execute(
     config: RunConfig,
     out: Path,
@@ -58,17 +99,22 @@ def execute(
     resume: bool = False,
     checkpoint_seconds: float = 10.0,
     on_vehicle: OnVehicle | None = None,
-    elsewhere: Callable[[Fleet], None] | None = None,
-) -> None:
+    elsewhere: Elsewhere | None = None,
+    predictions: bool = False,
+) -> dict[str, Outcome]:
     """Train every method of `config` and fill the run folder `out`.
+
+    A run with hills trains its level model first, into a run folder in its own.
 
     With `resume`, what an interrupted run of the same configuration left is continued, bit for bit.
     A checkpoint is written at most every `checkpoint_seconds` and whenever training stops.
     `on_vehicle` is told how far the building of the fleet is. `elsewhere` may train methods of the
-    fleet on other machines: it leaves their checkpoints, and they are gone on with.
+    fleet on other machines: it leaves their checkpoints, and they are gone on with. With
+    `predictions` those of every method's best models are returned by its label.
     """
     started = datetime.now(UTC)
     refuse_other_run(config, out, resume)
+    below = level_config(config)
     learned = learned_for(config)
     fleet = open_fleet(
         config.fleet, config.data, config.terrain, on_vehicle=on_vehicle, learned=learned
@@ -85,8 +131,20 @@ def execute(
         taught = Taught.by(learned.contributors, config.data)
         write_field(out / "field.parquet", learned.shared, taught=taught)
     observer.fleet_ready(fleet)
+    level: dict[str, Outcome] = {}
+    if below is not None:
+        level = execute(
+            below,
+            out / LEVEL,
+            OfLevel(observer),
+            resume=resume,
+            checkpoint_seconds=checkpoint_seconds,
+            elsewhere=elsewhere,
+            predictions=True,
+        )
     if elsewhere is not None:
-        elsewhere(fleet)
+        elsewhere(config, out, fleet)
+    outcomes: dict[str, Outcome] = {}
     results = RunResults(config, out)
     for choice in config.methods:
         folder = out / "checkpoint" / choice.label
@@ -110,7 +168,7 @@ def execute(
                 hills.shared,
                 taught=Taught.by(hills.contributors, config.data),
             )
-        personal: list[Row] = []
+        personal = None
         if config.personal.enabled:
             own = personalise(
                 federation,
@@ -118,8 +176,15 @@ def execute(
                 config.personal,
                 keep=own_model_writer(out, choice.label, federation),
             )
-            personal = federation.prediction_rows(own.predictions)
-        results.add(federation, choice, state, history, personal)
+            personal = Predictions(own.validation, own.predictions)
+        if predictions or below is not None:
+            best = predictions_of(federation, state.best_weights)
+            outcomes[choice.label] = Outcome(best, personal)
+        rows = {"personal": [] if personal is None else federation.prediction_rows(personal.test)}
+        if below is not None:
+            used = on_board(federation, outcomes[choice.label], level[choice.label])
+            rows = {name: federation.prediction_rows(test) for name, test in used.items()}
+        results.add(federation, choice, state, history, rows)
     hashes = fleet_hashes(fleet) | {
         "participation": {h.method: participation_hashes(h.clients) for h in results.histories}
     }
@@ -131,8 +196,20 @@ def execute(
         "fleet": describe_fleet(fleet),
         "privacy": {label: asdict(own) for label, own in budgets.items() if own is not None},
         "terrain": facts,
+        "level_model": below is not None,
     }
     write_text(out / "environment.json", json.dumps(environment, indent=2))
+    return outcomes
+
+
+def on_board(
+    federation: Federation, hilly: Outcome, level: Outcome
+) -> dict[str, NDArray[np.float64]]:
+    """Test predictions [R, W] of the best and the personal models, as vehicles would use them."""
+    used = {"best": with_level(federation, hilly.best, level.best)}
+    if hilly.personal is not None and level.personal is not None:
+        used["personal"] = with_level(federation, hilly.personal, level.personal)
+    return used
 
 
 def refuse_other_run(config: RunConfig, out: Path, resume: bool) -> None:

@@ -1,6 +1,6 @@
 """The tables and models of a run, method after method."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,18 +29,24 @@ class RunResults:
         choice: MethodChoice,
         state: State,
         history: History,
-        personal: Sequence[Row],
+        judged: Mapping[str, Sequence[Row]],
     ) -> None:
         """Take in a method and write all tables and models into the run folder.
 
-        `personal` are the errors of the vehicles' own models, where they made any.
+        `judged` are errors that are known already: those of "personal" models, where vehicles made
+        any, and those of the "best" one, where vehicles do not use it for all windows.
         """
         self.histories.append(history)
-        rows = [{"model": "personal"} | row for row in personal]
+        judged = dict(judged)
         for model, weights in (("last", state.weights), ("best", state.best_weights)):
-            rows += [{"model": model} | row for row in federation.vehicle_rows(weights)]
+            if model not in judged:
+                judged[model] = federation.vehicle_rows(weights)
             self.tensors |= _named(federation, f"{choice.label}/{model}", weights)
-        self.vehicles += [{"method": choice.label} | row for row in rows]
+        self.vehicles += [
+            {"method": choice.label, "model": model} | row
+            for model in ("personal", "last", "best")
+            for row in judged.get(model, ())
+        ]
         for name in ("rounds", "clients", "timing"):
             all_rows = [row for h in self.histories for row in getattr(h, name)]
             write_table(self.out, name, all_rows)

@@ -50,7 +50,8 @@ VEHICLES: Final = _schema(
     flag="held_out",
 )
 """Test errors of the final ("last") and the best-validated ("best") models, and of the models that
-vehicles made of the best one for themselves ("personal")."""
+vehicles made of the best one for themselves ("personal"). In a run with a level model the latter
+two are what vehicles would use: the level model where climb is not known or not borne out."""
 
 TIMING: Final = _schema(
     text="method",

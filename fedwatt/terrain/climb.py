@@ -2,9 +2,9 @@
 
 The policy where something is missing: in a gap (no fix, a tunnel, ground the field does not know)
 the difference between its ends is spread over the metres the wheels rolled, provided both ends are
-in one region and the grade is one a road can have; otherwise the road counts as level, which is
-what a model without terrain assumes. Level is 0, and the features keep it at 0 in every vehicle,
-however little of its ground is known (`fleet.scaling.about_zero`). Wheels that stand do not climb,
+in one region and the grade is one a road can have; otherwise climb is not known. Such seconds are
+level in the features, which keep level at 0 in every vehicle (`fleet.scaling.about_zero`), and
+windows with many of them are left to the level model (`level`). Wheels that stand do not climb,
 whatever the position does: a parked vehicle's fix wanders, and a ferry carries the vehicle.
 """
 
@@ -24,18 +24,23 @@ SLACK_M = 1.0
 
 
 def with_terrain(vehicle: Vehicle, field: Field) -> Vehicle:
-    """The vehicle with channels `climb_m` and `descent_m` in all its trips."""
+    """The vehicle with channels of climb, `climbing`'s, in all its trips."""
     return replace(vehicle, trips=tuple(climbing(t, trip_rise_m(t, field)) for t in vehicle.trips))
 
 
 def climbing(trip: Trip, rise: FloatArray) -> Trip:
-    """The trip with channels `climb_m` and `descent_m` from metres gained each second."""
-    up, down = np.maximum(rise, 0.0), np.maximum(-rise, 0.0)
-    return Trip(trip.name, {**trip.channels, "climb_m": up, "descent_m": down})
+    """The trip with `climb_m`, `descent_m` and `climb_known`, from metres gained each second.
+
+    `rise` [seconds] is NaN where it is not known; there the road is level.
+    """
+    known, level = np.isfinite(rise), np.nan_to_num(rise)
+    up, down = np.maximum(level, 0.0), np.maximum(-level, 0.0)
+    climb = {"climb_m": up, "descent_m": down, "climb_known": known.astype(float)}
+    return Trip(trip.name, {**trip.channels, **climb})
 
 
 def with_measured_terrain(vehicle: Vehicle) -> Vehicle:
-    """The vehicle with `climb_m` and `descent_m` from its channel `elevation_m` (eVED, a DEM)."""
+    """The vehicle with channels of climb from its channel `elevation_m` (eVED, a DEM)."""
     for trip in vehicle.trips:
         if "elevation_m" not in trip.channels:
             raise DataError(
@@ -46,13 +51,16 @@ def with_measured_terrain(vehicle: Vehicle) -> Vehicle:
 
 
 def measured_rise_m(trip: Trip) -> FloatArray:
-    """Metres gained in each second of a trip, + uphill, from its channel `elevation_m`."""
+    """Metres gained in each second of a trip, + uphill, from its channel `elevation_m`.
+
+    NaN where that is not known.
+    """
     one_region = np.zeros(trip.seconds, dtype=np.int64)
     return rise_m(trip.channels["elevation_m"], one_region, trip.channels["speed_mps"])
 
 
 def trip_rise_m(trip: Trip, field: Field) -> FloatArray:
-    """Metres gained in each second of a trip, + uphill, [seconds]."""
+    """Metres gained in each second of a trip, + uphill, [seconds]; NaN where it is not known."""
     latitude_deg, longitude_deg, trusted = trusted_positions(trip)
     elevation_m, region = field.read(latitude_deg, longitude_deg)
     elevation_m = np.where(trusted, elevation_m, np.nan)
@@ -60,7 +68,7 @@ def trip_rise_m(trip: Trip, field: Field) -> FloatArray:
 
 
 def rise_m(elevation_m: FloatArray, region: IntArray, speed_mps: FloatArray) -> FloatArray:
-    """Metres gained during each second, [seconds], from elevations that may be NaN.
+    """Metres gained during each second, [seconds], from elevations; both NaN where not known.
 
     Second t's share is what was gained since second t-1.
 
@@ -68,10 +76,11 @@ def rise_m(elevation_m: FloatArray, region: IntArray, speed_mps: FloatArray) -> 
     >>> rise_m(np.array([5.0, 5.5, np.nan, 4.5]), level, same)
     array([ 0. ,  0.5, -0.5, -0.5])
     >>> rise_m(np.array([5.0, 5.5, 9.5, 9.0]), level, same)  # 4 m up within 10 m is no road
-    array([ 0. ,  0.5,  0. , -0.5])
+    array([ 0. ,  0.5,  nan, -0.5])
     """
-    rise = np.zeros(len(elevation_m))
+    rise = np.full(len(elevation_m), np.nan)
     known = np.flatnonzero(np.isfinite(elevation_m))
+    rise[known[:1]] = 0.0
     if len(known) < 2:
         return rise
     rolled_m = np.cumsum(np.nan_to_num(speed_mps))
@@ -80,12 +89,14 @@ def rise_m(elevation_m: FloatArray, region: IntArray, speed_mps: FloatArray) -> 
     metres = rolled_m[after] - rolled_m[before]
     road = (region[after] == region[before]) & (np.abs(gained_m) <= STEEPEST * metres + SLACK_M)
     # A gap's gain is spread over its metres; between neighbours that is the gain itself.
-    per_metre = np.where(road & (metres > 0), gained_m / np.where(metres > 0, metres, 1.0), 0.0)
+    per_metre = np.where(metres > 0, gained_m / np.where(metres > 0, metres, 1.0), 0.0)
+    per_metre[~road] = np.nan
     following = np.searchsorted(known, np.arange(len(rise))) - 1
     inside = (following >= 0) & (np.arange(len(rise)) <= known[-1])
     rise[inside] = per_metre[following[inside]] * np.nan_to_num(speed_mps[inside])
     # The wheels' metres can be few while a fix drifts; standing is standing.
-    return np.where(np.nan_to_num(speed_mps) < STANDING_MPS, 0.0, rise)
+    still = np.isfinite(rise) & (np.nan_to_num(speed_mps) < STANDING_MPS)
+    return np.where(still, 0.0, rise)
 
 
 def grade(rise: FloatArray, speed_mps: FloatArray) -> FloatArray:

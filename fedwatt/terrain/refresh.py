@@ -119,7 +119,7 @@ def told_climb_m(vehicle: Vehicle, field: Field, data: DataSettings) -> FloatArr
     return np.concatenate(
         [
             window_sums(
-                trip_rise_m(trip, field),
+                np.nan_to_num(trip_rise_m(trip, field)),
                 window_ends(trip.seconds, length=data.window, stride=data.stride),
                 length=data.window,
             )

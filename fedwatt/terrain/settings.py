@@ -35,6 +35,9 @@ class TerrainSettings:
     explain; 0: never."""
     forget: float = 0.5
     """What sums of earlier exchanges count in a refresh; 1: as much as new ones, 0: nothing."""
+    level_model: bool = True
+    """Whether the run also trains its methods without climb, for windows whose climb is not known;
+    see `level`."""
     noise_multiplier: float = 0.0
     """z: Gaussian noise on what is published, relative to the bound on one vehicle; 0: none."""
     clip: float = 10.0

@@ -152,6 +152,37 @@ def test_without_temperature_there_is_no_temperature_stratum():
     assert list(client.strata) == ["speed"]
 
 
+def test_windows_with_known_climb_are_marked_in_the_order_of_their_ends():
+    """Seconds 0 to 3 of 12 are known in trip t0, 0 to 4 in t1, and so on; a window has 4."""
+    trips = []
+    for number in range(5):
+        known = (np.arange(12) < 4 + number).astype(float)
+        climb = {"climb_m": known, "descent_m": 0 * known, "climb_known": known}
+        channels = {"speed_mps": np.arange(12.0), "energy_wh": np.ones(12), **climb}
+        trips.append(Trip(f"t{number}", channels))
+    data = DataSettings(features="speed, terrain", window=4, evaluation_stride=2)
+    client = build_client(Vehicle("v", tuple(trips)), data)
+    for split in ("validation", "test"):
+        expected = [
+            number + 4 - (end - 3) >= 2  # two of its four seconds, from end - 3 on
+            for number in range(5)
+            if f"t{number}" in client.trips[split]
+            for end in range(3, 12, 2)
+        ]
+        assert client.known[split].tolist() == expected
+        assert 0 < sum(expected) < len(expected) == len(client.ends[split])
+    assert set(client.known) == {"validation", "test"}
+
+
+def test_climb_that_was_given_is_known_and_other_features_need_none():
+    given_climb = {"climb_m": np.ones(9), "descent_m": np.zeros(9)}
+    channels = {"speed_mps": np.arange(9.0), "energy_wh": np.ones(9), **given_climb}
+    vehicle = Vehicle("v", tuple(Trip(f"t{i}", channels) for i in range(4)))
+    hilly = build_client(vehicle, DataSettings(features="speed, terrain", window=3))
+    assert all(known.all() for known in hilly.known.values())
+    assert build_client(vehicle, DataSettings(features="speed", window=3)).known == {}
+
+
 def test_short_trips_are_left_out():
     client = build_client(make_vehicle(lengths=(4, 5, 6, 4, 7)), SHORT)
     assert sorted(name for split in SPLITS for name in client.trips[split]) == ["2", "3", "5"]

@@ -17,7 +17,8 @@ def test_vehicles_are_named_and_complete():
         assert (vehicle.kind, vehicle.labels) == ("passenger", "simulated")
         for trip in vehicle.trips:
             # Climb and descent are read from an elevation field, which a vehicle does not bring.
-            assert set(trip.channels) == set(CHANNELS) - {"climb_m", "descent_m"}
+            read = {"climb_m", "descent_m", "climb_known"}
+            assert set(trip.channels) == set(CHANNELS) - read
             assert all(np.isfinite(values).all() for values in trip.channels.values())
 
 

@@ -3,7 +3,7 @@ import pytest
 
 from fedwatt.errors import DataError
 from fedwatt.fleet import Trip, Vehicle
-from fedwatt.terrain.climb import rise_m, with_measured_terrain, with_terrain
+from fedwatt.terrain.climb import climbing, rise_m, with_measured_terrain, with_terrain
 from fedwatt.terrain.field import empty_field
 from fedwatt.terrain.grid import Grid
 from fedwatt.terrain.positions import trusted_positions
@@ -36,10 +36,26 @@ def test_a_ferry_and_a_parked_vehicle_do_not_climb():
     assert (rise_m(elevation, SAME, np.zeros(8)) == 0).all()
 
 
-def test_between_regions_and_on_cliffs_the_road_counts_as_level():
+def test_between_regions_and_on_cliffs_climb_is_not_known():
     speed, elevation = np.full(8, 10.0), np.array([0.0, 0, 1, 1, 1, 9, 9, 9])
     region = np.array([0, 0, 1, 1, 1, 1, 1, 1])
-    assert (rise_m(elevation, region, speed) == 0).all()
+    np.testing.assert_array_equal(
+        rise_m(elevation, region, speed), [0, 0, np.nan, 0, 0, np.nan, 0, 0]
+    )
+
+
+def test_beyond_the_first_and_the_last_fix_climb_is_not_known():
+    elevation = np.array([np.nan, 0, 1, 1, 1, 1, 1, np.nan])
+    np.testing.assert_array_equal(
+        rise_m(elevation, SAME, np.full(8, 10.0)), [np.nan, 0, 1, 0, 0, 0, 0, np.nan]
+    )
+
+
+def test_where_climb_is_not_known_the_road_is_level_and_marked():
+    trip = climbing(straight(np.full(3, 10.0)), np.array([0.5, np.nan, -0.25]))
+    assert trip.channels["climb_m"].tolist() == [0.5, 0, 0]
+    assert trip.channels["descent_m"].tolist() == [0, 0, 0.25]
+    assert trip.channels["climb_known"].tolist() == [1, 0, 1]
 
 
 def test_good_positions_are_all_trusted():
@@ -86,6 +102,7 @@ def test_without_positions_a_vehicle_gets_level_roads():
     (flat,) = with_terrain(Vehicle("v", (trip,)), empty_field(Grid())).trips
     assert (flat.channels["climb_m"] == 0).all()
     assert (flat.channels["descent_m"] == 0).all()
+    assert (flat.channels["climb_known"] == 0).all()
 
 
 def test_measured_elevation_stands_in_for_a_learned_field():

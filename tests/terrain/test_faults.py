@@ -131,7 +131,7 @@ def error_wh(vehicle: Vehicle, field) -> float:
     split_of = split_of_trips(vehicle, DATA)
     rows: dict[str, list] = {"train": [], "test": [], "validation": []}
     for trip in vehicle.trips:
-        rise = trip_rise_m(trip, field)
+        rise = np.nan_to_num(trip_rise_m(trip, field))
         columns = (trip.channels["speed_mps"], np.maximum(rise, 0), np.maximum(-rise, 0))
         ends = window_ends(trip.seconds, stride=5)
         means = [window_means(c, ends) for c in columns]

@@ -1,5 +1,7 @@
 """Bad positions and federated networks: what the ridge of test_faults bears, networks bear too."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -8,8 +10,9 @@ from fedwatt.fleet import DataSettings, Trip, Vehicle, build_fleet
 from fedwatt.fleet.client import build_client
 from fedwatt.models import get_model
 from fedwatt.personal import Personal, personalise
+from fedwatt.runs.level import Predictions, predictions_of, with_level
 from fedwatt.terrain import TerrainSettings, give_terrain, learn
-from tests.terrain.test_faults import FAULTS, spoiled
+from tests.terrain.test_faults import FAULTS, ferry, nothing, spoiled
 from tests.terrain.toys import fleet
 
 SETTINGS = TerrainSettings(minimum_vehicles=2)
@@ -18,8 +21,11 @@ TUNING = Personal(rates=(0.03,), steps=(100, 200))
 SEEDS = (1, 2, 3)
 
 
-def errors_wh(vehicles: list[Vehicle], *, hills: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Test RMSE of each vehicle over the seeds, [vehicles]: of the global model and of its own."""
+Trained = tuple[Federation, Predictions, Predictions]
+"""A federation, and what its global and personal models predict."""
+
+
+def trained(vehicles: list[Vehicle], *, hills: bool) -> Trained:
     features = "speed, terrain" if hills else "speed"
     data = DataSettings(features=features, window=20, stride=4)
     if hills:
@@ -29,12 +35,25 @@ def errors_wh(vehicles: list[Vehicle], *, hills: bool) -> tuple[np.ndarray, np.n
     federation = Federation(built, model, training=TRAINING, seeds=SEEDS, device="cpu")
     weights = federation.train("fedavg").state.weights
     own = personalise(federation, weights, TUNING)
-    rows = federation.vehicle_rows(weights), federation.prediction_rows(own.predictions)
-    one, other = (
-        np.array([row["rmse"] for row in part if row["stratum"] == "all"]) ** 2 for part in rows
-    )
-    shape = len(SEEDS), len(vehicles)
-    return np.sqrt(one.reshape(shape).mean(axis=0)), np.sqrt(other.reshape(shape).mean(axis=0))
+    personal = Predictions(own.validation, own.predictions)
+    return federation, predictions_of(federation, weights), personal
+
+
+def errors_wh(federation: Federation, test: np.ndarray) -> np.ndarray:
+    """Test RMSE of each vehicle over the seeds, [vehicles], of predictions [seeds, W]."""
+    rows = [row for row in federation.prediction_rows(test) if row["stratum"] == "all"]
+    squares = np.array([row["rmse"] for row in rows]) ** 2
+    return np.sqrt(squares.reshape(len(SEEDS), -1).mean(axis=0))
+
+
+def with_and_without(vehicles: list[Vehicle], level: Trained) -> list[tuple[np.ndarray, ...]]:
+    """Test RMSE of each vehicle, as it would predict and without terrain: global, and personal."""
+    federation, *hilly = trained(vehicles, hills=True)
+    below, *others = level
+    return [
+        (errors_wh(federation, with_level(federation, own, other)), errors_wh(below, other.test))
+        for own, other in zip(hilly, others, strict=True)
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -42,27 +61,52 @@ def sound() -> list[Vehicle]:
     return fleet(5, trips=20)
 
 
-def test_sound_positions_help_a_network(sound):
-    with_hills, _ = errors_wh(sound, hills=True)
-    assert (with_hills < 0.3 * errors_wh(sound, hills=False)[0]).all()
+@pytest.fixture(scope="module")
+def level(sound) -> Trained:
+    """Of most faults it is the same: energy and speed do not depend on positions."""
+    return trained(sound, hills=False)
+
+
+def test_sound_positions_help_a_network(sound, level):
+    for with_hills, without in with_and_without(sound, level):
+        assert (with_hills < 0.3 * without).all()
+
+
+def test_a_vehicle_without_positions_predicts_as_in_a_fleet_without_terrain(sound, level):
+    for with_hills, without in with_and_without([spoiled(sound[0], nothing), *sound[1:]], level):
+        assert with_hills[0] == without[0]
+        assert (with_hills[1:] < 0.3 * without[1:]).all()
+
+
+def test_a_receiver_that_is_lost_after_training_costs_nothing(sound, level):
+    """Network and personal model were trained with hills, and are of no use to it any more."""
+    federation, *hilly = trained(sound, hills=True)
+    first, *clients = federation.fleet.clients
+    lost = replace(first, known={**first.known, "test": np.zeros_like(first.known["test"])})
+    federation.fleet = replace(federation.fleet, clients=(lost, *clients))
+    below, *others = level
+    for own, other in zip(hilly, others, strict=True):
+        used = errors_wh(federation, with_level(federation, own, other))
+        assert used[0] == errors_wh(below, other.test)[0]
+
+
+def level_for(vehicles: list[Vehicle], fault, level: Trained) -> Trained:
+    """A ferry has other speeds, too."""
+    return trained(vehicles, hills=False) if fault is ferry else level
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
-def test_one_spoiled_vehicle_is_not_worse_off_nor_are_the_others(sound, fault):
+def test_one_spoiled_vehicle_is_not_worse_off_nor_are_the_others(sound, level, fault):
     """Neither with the global model, which is made for vehicles that see hills, nor its own."""
     vehicles = [spoiled(sound[0], fault), *sound[1:]]
-    for with_hills, without in zip(
-        errors_wh(vehicles, hills=True), errors_wh(vehicles, hills=False), strict=True
-    ):
+    for with_hills, without in with_and_without(vehicles, level_for(vehicles, fault, level)):
         assert (with_hills <= 1.02 * without).all()
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
-def test_a_fleet_in_which_all_are_spoiled_is_not_worse_off(sound, fault):
+def test_a_fleet_in_which_all_are_spoiled_is_not_worse_off(sound, level, fault):
     vehicles = [spoiled(vehicle, fault) for vehicle in sound]
-    for with_hills, without in zip(
-        errors_wh(vehicles, hills=True), errors_wh(vehicles, hills=False), strict=True
-    ):
+    for with_hills, without in with_and_without(vehicles, level_for(vehicles, fault, level)):
         assert np.sqrt(np.mean(with_hills**2)) <= 1.02 * np.sqrt(np.mean(without**2))
 
 

@@ -1,0 +1,55 @@
+"""Which model predicts a window: the one that knows hills, or the level one.
+
+A network that was trained with hills counts on them. Beside it a run trains the same network
+without features of climb, the level model, and a vehicle predicts with it
+
+- every window of which less than half of the climb is known: no receiver, no fix, unknown ground;
+- all windows, unless its own validation trips bear the hills out (`borne_out`): wrong positions,
+  wrong hills, or too few trips to tell.
+
+So a vehicle whose positions are of no use predicts what it would in a fleet without terrain.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from fedwatt.fleet.client import Client
+from fedwatt.fleet.trip import FloatArray
+from fedwatt.fleet.windows import BoolArray
+
+SURE: Final = 2.0
+"""Standard errors by which hills must be better..."""
+FAR: Final = 0.5
+"""...or what they must leave of the squared error, however few windows there are."""
+
+
+def borne_out(hilly: FloatArray, level: FloatArray, client: Client) -> bool:
+    """Whether a vehicle's validation windows bear its hills out, by predictions of both models [V].
+
+    Judged are the windows whose climb is known, by the squared error e² that hills save: with G_b
+    the sum of e²_level - e²_hilly over windows that end within the same window's length, hills are
+    borne out if Σ G_b ≥ 2 √(Σ G_b²), or if Σ e²_hilly ≤ Σ e²_level / 2. Where hills are right they
+    take three quarters off the squared error; wrong ones may save some of it by chance.
+    """
+    known = client.known["validation"]
+    labels = client.labels["validation"].astype(np.float64)
+    before, after = ((own - labels)[known] ** 2 for own in (level, hilly))
+    # Windows overlap, and those that do tell the same story.
+    _, block = np.unique(client.ends["validation"][known] // client.window, return_inverse=True)
+    saved = np.bincount(block, before - after)
+    sure = saved.sum() >= SURE * np.sqrt((saved**2).sum())
+    far = after.sum() <= FAR * before.sum()
+    # Not the other way round: what a diverged network saves is NaN, and bears nothing out.
+    return bool(saved.sum() > 0 and (sure or far))
+
+
+def chosen(
+    hilly: FloatArray, level: FloatArray, known: BoolArray, *, borne_out: bool
+) -> FloatArray:
+    """Predictions of windows, all [W], each by the model that the vehicle would use.
+
+    >>> chosen(np.array([1.0, 2.0]), np.zeros(2), np.array([True, False]), borne_out=True)
+    array([1., 0.])
+    """
+    return np.where(known & borne_out, hilly, level)

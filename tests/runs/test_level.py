@@ -1,0 +1,155 @@
+"""The level model of a run with hills."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fedwatt.errors import SettingError
+from fedwatt.fleet import Trip, Vehicle
+from fedwatt.fleet.store import write_fleet
+from fedwatt.fleet.synthetic import synthetic_vehicles
+from fedwatt.runs import execute, from_toml
+from fedwatt.runs.config import RunConfig, to_toml
+from fedwatt.runs.level import LEVEL, level_config
+from fedwatt.runs.tables import read_table
+from tests.runs.test_execute import Silent, results
+
+CONFIG = """
+seeds = [1, 2]
+device = "cpu"
+[fleet]
+data = "FLEET"
+[data]
+features = "base, terrain"
+window = 10
+stride = 40
+evaluation_stride = 10
+[terrain]
+minimum_vehicles = 2
+[personal]
+enabled = true
+rates = [0.03]
+steps = [50]
+[model]
+hidden = [8, 4]
+[training]
+rounds = 3
+participation = 1.0
+rate = 0.1
+[[method]]
+name = "fedavg"
+[[method]]
+name = "fo-ri-fedavg"
+"""
+LOST = "car-001"
+
+
+def without_positions(vehicle: Vehicle) -> Vehicle:
+    trips = [
+        Trip(t.name, {n: v for n, v in t.channels.items() if not n.endswith("tude_deg")})
+        for t in vehicle.trips
+    ]
+    return replace(vehicle, trips=tuple(trips))
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory) -> RunConfig:
+    """Four vehicles, the first of which has no receiver."""
+    first, *others = synthetic_vehicles(4, trips=10)
+    folder = tmp_path_factory.mktemp("fleet") / "town"
+    write_fleet(folder, [without_positions(first), *others], "a town")
+    return from_toml(CONFIG.replace("FLEET", str(folder)))
+
+
+@pytest.fixture(scope="module")
+def run(config, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("run") / "out"
+    execute(config, out, Silent())
+    return out
+
+
+def errors(run: Path, model: str) -> dict[tuple, float]:
+    """RMSE by method, seed and vehicle."""
+    return {
+        (row["method"], row["seed"], row["vehicle"]): row["rmse"]
+        for row in read_table(run, "vehicles").to_pylist()
+        if row["stratum"] == "all" and row["model"] == model
+    }
+
+
+def test_it_is_the_same_run_without_climb(config):
+    level = level_config(config)
+    assert level.data.features == (
+        "speed, acceleration, speed_squared, speed_cubed, specific_power, ambient, ac, heater"
+    )
+    assert replace(level, data=config.data, terrain=config.terrain) == config
+    assert level_config(level) is None
+
+
+def test_it_is_the_run_that_a_fleet_without_terrain_would_make(config, run, tmp_path):
+    execute(level_config(config), tmp_path / "plain", Silent())
+    for model in ("last", "best", "personal"):
+        assert errors(run / LEVEL, model) == errors(tmp_path / "plain", model)
+
+
+@pytest.mark.parametrize("model", ["best", "personal"])
+def test_a_vehicle_without_positions_is_predicted_as_without_terrain(run, model):
+    with_hills, without = errors(run, model), errors(run / LEVEL, model)
+    assert len(with_hills) == 2 * 2 * 4
+    for key, rmse in with_hills.items():
+        if key[2] == LOST:
+            assert rmse == without[key]
+    # A small town and a short training, but hills are of use to some.
+    assert any(rmse < 0.95 * without[key] for key, rmse in with_hills.items())
+
+
+def test_the_last_model_is_the_network_with_hills_alone(run):
+    final = {
+        (row["method"], row["seed"]): row["test_rmse"]
+        for row in read_table(run, "rounds").to_pylist()
+        if row["round"] == 3
+    }
+    windows = {
+        (row["method"], row["seed"], row["vehicle"]): row["windows"]
+        for row in read_table(run, "vehicles").to_pylist()
+        if row["stratum"] == "all" and row["model"] == "last"
+    }
+    last = errors(run, "last")
+    for (method, seed), rmse in final.items():
+        keys = [key for key in last if key[:2] == (method, seed)]
+        total = sum(windows[key] * last[key] ** 2 for key in keys)
+        assert rmse == pytest.approx((total / sum(windows[key] for key in keys)) ** 0.5)
+
+
+@pytest.mark.parametrize("rounds", [2, 5, 8])
+def test_a_run_stopped_in_either_training_goes_on_to_the_same_bytes(config, run, tmp_path, rounds):
+    """Twelve rounds in all: the level model of both methods, then the networks with hills."""
+    out = tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt):
+        execute(config, out, Silent(stop_after=rounds), checkpoint_seconds=0.0)
+    execute(config, out, Silent(), resume=True)
+    assert results(out) == results(run)
+    assert results(out / LEVEL) == results(run / LEVEL)
+
+
+def test_it_can_be_switched_off(config, tmp_path):
+    alone = replace(config, terrain=replace(config.terrain, level_model=False))
+    execute(alone, tmp_path / "alone", Silent())
+    assert not (tmp_path / "alone" / LEVEL).exists()
+
+
+def test_features_that_all_need_climb_leave_no_level_model(config):
+    assert level_config(replace(config, data=replace(config.data, features="terrain"))) is None
+
+
+def test_as_many_components_as_there_are_features(config):
+    most = replace(config, data=replace(config.data, components=10))
+    assert level_config(most).data.components == 8
+
+
+def test_a_private_method_is_not_trained_twice(config):
+    text = to_toml(config) + '\n[[method]]\nname = "fedavg@private"\nlabel = "noisy"\n'
+    private = from_toml(text)
+    with pytest.raises(SettingError, match=r"Method 'noisy' adds noise .*level_model = false"):
+        level_config(private)
