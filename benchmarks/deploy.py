@@ -27,7 +27,8 @@ from flwr.app import Message
 
 from fedwatt.bench.machine import machine
 from fedwatt.deploy import node
-from fedwatt.deploy.board import OnBoard, Vehicle
+from fedwatt.deploy.alone import OnBoard
+from fedwatt.deploy.board import Vehicle
 from fedwatt.deploy.connection import Connection
 from fedwatt.deploy.limits import Limits
 from fedwatt.deploy.messages import MESSAGE_TYPES

@@ -5,54 +5,53 @@ they are keyed by its name. All it is told about the rest of the fleet is in the
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from flwr.app import RecordDict
 from numpy.typing import NDArray
+from torch import Tensor
 
 import fedwatt
 from fedwatt import fleet
+from fedwatt.deploy.alone import BROADCAST, OnBoard, uploads_of
+from fedwatt.deploy.level import own_weights
 from fedwatt.deploy.memory import (
     forget_old_runs,
+    level_run,
     mark,
     memory_folder,
     personal_file,
     recall,
     remember,
-    run_folder,
 )
 from fedwatt.deploy.messages import (
     DIAGNOSTICS,
     NO_MODEL,
-    SUMS,
     Content,
-    Sizes,
     from_records,
     sealed,
 )
 from fedwatt.deploy.secure_board import Secrets
+from fedwatt.deploy.sums import as_array, sums_by_stratum
 from fedwatt.deploy.terrain_board import HillsOnBoard, hills_of
-from fedwatt.errors import DataError
-from fedwatt.federation import Federation, State
-from fedwatt.federation.evaluate import predict, stratum_errors, vehicle_errors
-from fedwatt.federation.work import Call
+from fedwatt.errors import DataError, RunError
+from fedwatt.federation.evaluate import predict
 from fedwatt.files import flush
-from fedwatt.fleet import DataSettings, Fleet
+from fedwatt.fleet import DataSettings
 from fedwatt.fleet.client import Client, build_client
 from fedwatt.fleet.features import feature_names, needs_climb
 from fedwatt.fleet.store import read_vehicle
 from fedwatt.methods import Method
-from fedwatt.methods.rule import Rows
-from fedwatt.metrics import ErrorSums, Stopwatch
 from fedwatt.personal import PersonalModel, personalise
 from fedwatt.privacy.secure import reply_layout, reply_values
-from fedwatt.runs.config import MethodChoice, RunConfig, from_toml
+from fedwatt.runs.config import MethodChoice, RunConfig, from_toml, to_toml
 from fedwatt.runs.hills import learns_hills
+from fedwatt.runs.level import LEVEL, Predictions, level_config, predictions_of, with_level
 from fedwatt.runs.own_models import write_own_model
 from fedwatt.terrain import Grid, empty_field
 from fedwatt.terrain.climb import with_measured_terrain, with_terrain
@@ -61,79 +60,9 @@ from fedwatt.terrain.taught import warn_unknown
 
 log = logging.getLogger("fedwatt.deploy")
 
-BROADCAST = "broadcast."
-"""Prefix of the arrays that a server rule sends besides the model."""
-
-
 Hills = tuple[str, str]
 """A run, and the digest of the field that its vehicles learned."""
-
-
-class OnBoard(Federation):
-    """A federation as one of its vehicles sees it: its own data, and what it was told."""
-
-    def __init__(self, client: Client, config: RunConfig, choice: MethodChoice) -> None:
-        alone = Fleet((client,), config.data, "this vehicle")
-        super().__init__(
-            alone,
-            config.model.on(alone),
-            training=choice.training(config.training),
-            availability=config.availability,
-            seeds=config.seeds,
-            device="cpu",
-        )
-        self.told: Rows = {}
-        self.told_population = 1
-
-    @property
-    def population_size(self) -> int:
-        """K, as the server says."""
-        return self.told_population
-
-    def _broadcast(self, method: Method, state: State) -> Rows:
-        return self.told
-
-    def sizes(self, method: Method) -> Sizes:
-        """Lengths of what this method's messages hold."""
-        return sizes_of(self, method)
-
-    def work(
-        self, method: Method, round: int, weights: NDArray[Any], memory: Rows
-    ) -> tuple[NDArray[Any], Rows, Rows, dict[str, float]]:
-        """One round: (Δ_k [D], memory afterwards, uploads, what the rules recorded)."""
-        anchor = torch.from_numpy(weights).to(self.dtype)[None]
-        none = torch.zeros(1, dtype=torch.int64)
-        state = State(
-            round=round,
-            weights=anchor,
-            server={},
-            memory={name: row[None, None] for name, row in memory.items()},
-            available=torch.ones(1, 1, dtype=torch.bool),
-            diverged=none,
-            best_weights=anchor,
-            best_round=none,
-            best_validation=none.double(),
-            best_test=none.double(),
-        )
-        done = self._train(method, state, [Call(0, 0, self._steps(0, 0))], Stopwatch())
-        return (
-            done.deltas[0].numpy(),
-            {name: rows[0] for name, rows in done.memory.items()},
-            {name: rows[0] for name, rows in done.uploads.items()},
-            {name: float(rows[0]) for name, rows in done.columns.items()},
-        )
-
-
-def sizes_of(federation: Federation, method: Method) -> Sizes:
-    """Lengths of what a method's messages hold."""
-    layout = federation.model_for(method).layout
-    return Sizes(layout.size, len(layout.shapes), federation.training.precision)
-
-
-def uploads_of(method: Method) -> list[str]:
-    """Names of what a method's vehicles hand up besides Δ_k."""
-    names = [name for rule in method.local for name in rule.hands_up]
-    return [*names, "accumulation"] if method.server.normalises else names
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -156,14 +85,13 @@ class _Task:
         return value
 
     def weights(self) -> NDArray[Any]:
-        weights = self.question.arrays.get("weights")
-        size = self.board.model_for(self.method).layout.size
+        return self.array("weights", "model", self.board.model_for(self.method).layout.size)
+
+    def array(self, name: str, what: str, size: int) -> NDArray[Any]:
+        weights = self.question.arrays.get(name)
         if weights is None or weights.shape != (size,) or not np.isfinite(weights).all():
-            raise DataError(f"the question holds no model of {size} finite weights")
+            raise DataError(f"the question holds no {what} of {size} finite weights")
         return weights
-
-
-_Known = tuple[OnBoard, MethodChoice, RunConfig]
 
 
 class Vehicle:
@@ -172,9 +100,10 @@ class Vehicle:
     def __init__(self, folder: Path, state: Path, field: Path | None = None) -> None:
         self.folder, self.state, self.field = folder, state, field
         self.name = read_vehicle(folder).name
-        self._client: tuple[tuple[object, ...], Client] | None = None
-        self._known: tuple[tuple[object, ...], _Known | None] = (), None
-        """The last question's configuration, method and hills, with what was made of them."""
+        self._clients: dict[tuple[object, ...], Client] = {}
+        """By data settings, source of terrain and hills."""
+        self._boards: dict[tuple[object, ...], tuple[OnBoard, MethodChoice]] = {}
+        """By configuration, method and hills."""
         self._config: tuple[str, RunConfig] | None = None
         self.secrets = Secrets(self.name, state)
         self.hills = HillsOnBoard(folder, state)
@@ -186,12 +115,13 @@ class Vehicle:
 
         `hills` is the run and the field of hills that the fleet learned in it.
         """
-        if self._client is None or self._client[0] != (settings, terrain, hills):
+        about = settings, terrain, hills
+        if about not in self._clients:
             vehicle = read_vehicle(self.folder)
             if needs_climb(feature_names(settings.features)):
                 vehicle = self._climbing(vehicle, terrain, settings, hills)
-            self._client = (settings, terrain, hills), build_client(vehicle, settings)
-        return self._client[1]
+            self._clients = _latest(self._clients) | {about: build_client(vehicle, settings)}
+        return self._clients[about]
 
     def _climbing(
         self, vehicle: fleet.Vehicle, terrain: str, settings: DataSettings, hills: Hills | None
@@ -254,21 +184,27 @@ class Vehicle:
     def _task(self, question: Content) -> _Task:
         """What a question about a method is about."""
         config = self._configuration(question)
-        label, hills = question.values.get("label", ""), hills_of(question.values)
-        if not label:
+        label, hills = question.values.get("label"), hills_of(question.values)
+        if not isinstance(label, str) or not label:
             raise DataError("the question lacks its method")
-        about = question.values["config"], label, hills
-        if about != self._known[0]:
+        if learns_hills(config) and hills is None:
+            raise DataError("the question lacks the hills that this run learned")
+        text = str(question.values["config"])
+        return _Task(*self._board(config, text, label, hills), config, question)
+
+    def _board(
+        self, config: RunConfig, text: str, label: str, hills: Hills | None
+    ) -> tuple[OnBoard, MethodChoice]:
+        """The method `label` of a configuration on this vehicle's windows."""
+        about = text, label, hills
+        if about not in self._boards:
             choices = [choice for choice in config.methods if choice.label == label]
             if not choices:
-                raise DataError(f"the configuration has no method '{str(label)[:40]}'")
-            if learns_hills(config) and hills is None:
-                raise DataError("the question lacks the hills that this run learned")
+                raise DataError(f"the configuration has no method '{label[:40]}'")
             client = self.client(config.data, config.terrain.source, hills)
             board = OnBoard(client, config, choices[0])
-            self._known = about, (board, choices[0], config)
-        assert self._known[1] is not None
-        return _Task(*self._known[1], question)
+            self._boards = _latest(self._boards) | {about: (board, choices[0])}
+        return self._boards[about]
 
     def _enrol(self, question: Content) -> Content:
         config = self._configuration(question)
@@ -341,44 +277,61 @@ class Vehicle:
     def _strata(self, task: _Task) -> tuple[Content, list[str]]:
         board, pool = task.board, task.board.pool
         weights = torch.from_numpy(task.weights()).to(board.dtype)[None]
-        size = board.model.layout.size
-        return _sums(board, predict(board.model, weights[:, :size], pool, pool.test)[0]), []
+        if LEVEL in task.question.arrays:
+            level = predictions_of(*self._level(task))
+            test = with_level(board, predictions_of(board, weights), level)
+        else:
+            test = predict(board.model, weights[:, : board.model.layout.size], pool, pool.test)
+        return sums_by_stratum(board, test[0]), []
 
     def _personalise(self, task: _Task) -> tuple[Content, list[str]]:
         weights = torch.from_numpy(task.weights()).to(task.board.dtype)[None]
+        run, label = task.value("run", str), task.choice.label
+        below = None
+        if level_config(task.config) is not None or LEVEL in task.question.arrays:
+            below = self._level(task)
+        own = self._own(task, memory_folder(self.state, run, label), task.board, weights)
+        test = own.test
+        if below is not None:
+            folder = memory_folder(self.state, level_run(run), label)
+            test = with_level(task.board, own, self._own_level(task, folder, *below))
+        return sums_by_stratum(task.board, test[0]), []
+
+    def _level(self, task: _Task) -> tuple[OnBoard, Tensor]:
+        """The level model [1, D] that comes with a model with hills, and the board it is for."""
+        config = level_config(task.config)
+        if config is None:
+            raise DataError("the question holds a level model, and its run has none")
+        board, _ = self._board(config, to_toml(config), task.choice.label, None)
+        weights = task.array(LEVEL, "level model", board.model.layout.size)
+        return board, torch.from_numpy(weights).to(board.dtype)[None]
+
+    def _own(self, task: _Task, folder: Path, board: OnBoard, weights: Tensor) -> Predictions:
+        """Predictions of what the vehicle makes of a model [1, D] for itself, and keeps."""
         run = task.value("run", str)
-        file = personal_file(memory_folder(self.state, run, task.choice.label))
 
         def keep(one: PersonalModel) -> None:
             forget_old_runs(self.state, run)
-            mark(run_folder(self.state, run))
-            write_own_model(file, task.board, one)
-            flush(file.parent)
+            mark(folder.parent)
+            write_own_model(personal_file(folder), board, one)
+            flush(folder)
 
         # What cannot be kept is not reported either.
-        own = personalise(task.board, weights, task.config.personal, keep=keep)
-        return _sums(task.board, own.predictions[0]), []
+        own = personalise(board, weights, task.config.personal, keep=keep)
+        return Predictions(own.validation, own.predictions)
+
+    def _own_level(self, task: _Task, folder: Path, board: OnBoard, weights: Tensor) -> Predictions:
+        """Predictions of the vehicle's own level model: the one it kept, or one made now."""
+        file = personal_file(folder)
+        if file.exists():
+            try:
+                kept = own_weights(file, self.name, board.model.layout)
+                return predictions_of(board, torch.from_numpy(kept).to(board.dtype)[None])
+            except RunError as error:
+                log.warning("%s This vehicle makes its level model anew.", error)
+        return self._own(task, folder, board, weights)
 
 
-def _sums(board: OnBoard, predictions: NDArray[np.float64]) -> Content:
-    """Error sums of the test windows, all and by stratum."""
-    clients, windows = board.fleet.clients, board.pool.test
-    total = vehicle_errors(clients, "test", windows, predictions)[0]
-    parts = {"all": total} | stratum_errors(clients, windows, predictions)[0]
-    return Content(
-        {"strata": list(parts)}, {"sums": np.stack([as_array(sums) for sums in parts.values()])}
-    )
-
-
-def as_array(sums: ErrorSums) -> NDArray[np.float64]:
-    """Error sums in the order of `SUMS`."""
-    return np.array([getattr(sums, name) for name in SUMS], dtype=np.float64)
-
-
-def from_array(row: NDArray[np.float64]) -> ErrorSums:
-    """Error sums from a row of numbers in the order of `SUMS`."""
-    if not np.isfinite(row).all() or (row < 0).any():
-        raise DataError("error sums are finite and not below 0")
-    sums = dict(zip(SUMS, row.tolist(), strict=True))
-    whole = {name: int(sums.pop(name)) for name in ("windows", "near_zero")}
-    return ErrorSums(windows=whole["windows"], near_zero=whole["near_zero"], **sums)
+def _latest(made: Mapping[tuple[object, ...], Made]) -> dict[tuple[object, ...], Made]:
+    """The last that was made; with the next one there are two, a run's and its level model's."""
+    return dict([*made.items()][-1:])

@@ -1,15 +1,18 @@
 """Carry out a configuration on a real fleet, into the same run folder as a simulation."""
 
 import json
-import logging
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from flwr.serverapp import Grid
+from numpy.typing import NDArray
 
 from fedwatt.deploy.exchange import Exchange
+from fedwatt.deploy.level import best_weights
+from fedwatt.deploy.memory import level_run
 from fedwatt.deploy.messages import Content
 from fedwatt.deploy.remote import RemoteFederation
 from fedwatt.deploy.roster import Roster
@@ -20,8 +23,9 @@ from fedwatt.errors import SettingError
 from fedwatt.federation import Availability
 from fedwatt.federation.records import Row
 from fedwatt.files import write_text
+from fedwatt.fleet import Fleet
 from fedwatt.runs.checkpoint import Origin
-from fedwatt.runs.config import RunConfig, to_toml
+from fedwatt.runs.config import MethodChoice, RunConfig, to_toml
 from fedwatt.runs.environment import (
     describe_environment,
     describe_fleet,
@@ -30,6 +34,7 @@ from fedwatt.runs.environment import (
 )
 from fedwatt.runs.execute import (
     Observer,
+    OfLevel,
     budget_for,
     refuse_other_run,
     run_hash,
@@ -38,9 +43,11 @@ from fedwatt.runs.execute import (
     train_method,
 )
 from fedwatt.runs.hills import learns_hills, refuse_unmaskable
+from fedwatt.runs.level import LEVEL, level_config
 from fedwatt.runs.results import RunResults
 
-log = logging.getLogger("fedwatt.deploy")
+FINISHED: Final = "environment.json"
+"""What a run folder gets last."""
 
 
 def refuse_undeployable(config: RunConfig) -> None:
@@ -64,6 +71,7 @@ def refuse_undeployable(config: RunConfig) -> None:
                 "terrain.source = 'measured'."
             )
         refuse_unmaskable(config)
+    level_config(config)  # refuses noise for privacy, which a level model would spend twice
     ideal = Availability()
     for name in ("p_leave", "p_join", "initially", "reply_loss"):
         if getattr(config.availability, name) != getattr(ideal, name):
@@ -84,17 +92,20 @@ def execute(
 ) -> None:
     """Train every method of `config` on the vehicles behind `grid` and fill the run folder `out`.
 
-    A checkpoint is written after every round; with `resume` the run goes on after the last one.
+    A run with hills trains its level model first, into a run folder in its own, with the vehicles
+    of the one roster. A checkpoint is written after every round; with `resume` the run goes on
+    after the last one.
     """
     started = datetime.now(UTC)
     refuse_undeployable(config)
-    refuse_other_run(config, out, resume)
-    text = to_toml(config)
-    run = RunState.begin(out, resume=resume)
-    exchange = Exchange(grid, config.deploy.poll_seconds)
+    below = level_config(config)
+    for part, folder in ((config, out), (below, out / LEVEL)):
+        if part is not None:
+            refuse_other_run(part, folder, resume)
+    state = RunState.begin(out, resume=resume)
     roster = Roster(
-        exchange,
-        Content({"config": text}),
+        Exchange(grid, config.deploy.poll_seconds),
+        Content({"config": to_toml(config)}),
         config.data,
         out / "roster.json",
         config.deploy.enrolment_seconds,
@@ -103,50 +114,114 @@ def execute(
     if resume:
         roster.load()
     roster.wait(config.deploy.vehicles, config.deploy.enrolment_seconds)
-    fleet = roster.fleet()
-    budgets = {choice.label: budget_for(config, choice, fleet) for choice in config.methods}
-    kind = SecureFederation if config.secure.enabled else RemoteFederation
-    for choice in config.methods:
-        kind(roster, config, choice, run, text).check(choice.method)
-    if learns_hills(config):
-        terrain_spending(config, fleet)  # refuses noise that nobody can account for
-    write_text(out / "config.toml", text)
-    facts: dict[str, Any] = {}
-    if learns_hills(config):
-        field, teachers = hills_of_run(out, roster, config, run, text, resume=resume)
-        hills = Hills(field, {"run": run.run, "config": text}, config.deploy.round_seconds)
-        roster.provision = hills
-        hills.wait(roster)
-        facts = terrain_facts(config, fleet, field, teachers, run.learnings)
-    observer.fleet_ready(fleet)
-    results = RunResults(config, out)
-    for choice in config.methods:
-        federation = kind(roster, config, choice, run, text)
-        state, history = train_method(
-            federation,
-            choice,
-            out / "checkpoint" / choice.label,
-            observer,
-            Origin(run_hash(config), run.run),
-            0.0,
-            budgets[choice.label],
+    run = _Run(config, out, roster, state, observer, resume, started)
+    run.check()
+    write_text(out / "config.toml", run.text)
+    observer.fleet_ready(roster.fleet())
+    run.train({} if below is None else run.level(below))
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A run folder that is to be filled by the vehicles of a roster."""
+
+    config: RunConfig
+    out: Path
+    roster: Roster
+    state: RunState
+    observer: Observer
+    resume: bool
+    started: datetime
+
+    @property
+    def text(self) -> str:
+        return to_toml(self.config)
+
+    def check(self) -> None:
+        """Raise if it cannot begin with these vehicles."""
+        fleet = self.roster.fleet()
+        for choice in self.config.methods:
+            self.federation(choice).check(choice.method)
+            budget_for(self.config, choice, fleet)  # refuses what has no ε
+        if learns_hills(self.config):
+            terrain_spending(self.config, fleet)  # refuses noise that nobody can account for
+
+    def federation(
+        self, choice: MethodChoice, level: NDArray[Any] | None = None
+    ) -> RemoteFederation:
+        """The federation in which a method trains; `level` as there."""
+        kind = SecureFederation if self.config.secure.enabled else RemoteFederation
+        return kind(self.roster, self.config, choice, self.state, self.text, level)
+
+    def level(self, config: RunConfig) -> dict[str, NDArray[Any]]:
+        """The best level model [D] of each method: trained now, or before the run was cut off."""
+        out = self.out / LEVEL
+        if not (self.resume and (out / FINISHED).exists()):
+            number = level_run(self.state.run)
+            own = replace(
+                self,
+                config=config,
+                out=out,
+                state=RunState.begin(out, resume=self.resume, number=number),
+                observer=OfLevel(self.observer),
+                started=datetime.now(UTC),
+            )
+            write_text(out / "config.toml", own.text)
+            own.train({})
+        layout = config.model.on(self.roster.fleet(config.data)).layout
+        return {
+            choice.label: best_weights(out, choice.label, config.seeds[0], layout)
+            for choice in config.methods
+        }
+
+    def train(self, level: Mapping[str, NDArray[Any]]) -> None:
+        """Train all methods; `level` are the level models beside them, if any."""
+        config, out, roster = self.config, self.out, self.roster
+        fleet = roster.fleet(config.data)
+        budgets = {choice.label: budget_for(config, choice, fleet) for choice in config.methods}
+        facts = self._learn_hills(fleet) if learns_hills(config) else {}
+        results = RunResults(config, out)
+        for choice in config.methods:
+            beside = level.get(choice.label)
+            federation = self.federation(choice, beside)
+            state, history = train_method(
+                federation,
+                choice,
+                out / "checkpoint" / choice.label,
+                self.observer,
+                Origin(run_hash(config), self.state.run),
+                0.0,
+                budgets[choice.label],
+            )
+            roster.refresh()
+            judged: dict[str, list[Row]] = {}
+            if config.personal.enabled:
+                judged["personal"] = federation.personal_rows(state.best_weights)
+            if beside is not None:
+                judged["best"] = federation.used_rows(state.best_weights)
+            results.add(federation, choice, state, history, judged)
+        fleet = roster.fleet(config.data)
+        called = {h.method: participation_hashes(h.clients) for h in results.histories}
+        parts = ((c.name, c.held_out, len(c.ends["train"])) for c in fleet.clients)
+        environment = describe_environment(federation.device) | {
+            "started": self.started.isoformat(timespec="seconds"),
+            "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+            "seeds": list(config.seeds),
+            "hashes": {"partition": hash_of(parts), "participation": called},
+            "fleet": describe_fleet(fleet),
+            "privacy": {label: asdict(own) for label, own in budgets.items() if own is not None},
+            "terrain": facts,
+            "level_model": bool(level),
+        }
+        write_text(out / FINISHED, json.dumps(environment, indent=2))
+
+    def _learn_hills(self, fleet: Fleet) -> dict[str, Any]:
+        """Learn the field of the run, hand it to the vehicles, and say what it cost."""
+        config, state, text = self.config, self.state, self.text
+        field, teachers = hills_of_run(
+            self.out, self.roster, config, state, text, resume=self.resume
         )
-        roster.refresh()
-        personal: list[Row] = []
-        if config.personal.enabled:
-            personal = federation.personal_rows(state.best_weights)
-        results.add(federation, choice, state, history, personal)
-    fleet = roster.fleet()
-    environment = describe_environment(federation.device) | {
-        "started": started.isoformat(timespec="seconds"),
-        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-        "seeds": list(config.seeds),
-        "hashes": {
-            "partition": hash_of((c.name, c.held_out, len(c.ends["train"])) for c in fleet.clients),
-            "participation": {h.method: participation_hashes(h.clients) for h in results.histories},
-        },
-        "fleet": describe_fleet(fleet),
-        "privacy": {label: asdict(own) for label, own in budgets.items() if own is not None},
-        "terrain": facts,
-    }
-    write_text(out / "environment.json", json.dumps(environment, indent=2))
+        hills = Hills(field, {"run": state.run, "config": text}, config.deploy.round_seconds)
+        self.roster.provision = hills
+        hills.wait(self.roster)
+        return terrain_facts(config, fleet, field, teachers, state.learnings)

@@ -4,6 +4,7 @@
     STATE/memory/RUN/LABEL/round-000012.safetensors     memory after its reply to round 12
     STATE/memory/RUN/LABEL/personal.safetensors         the model that it made its own at last
     STATE/memory/RUN/hills-DIGEST.parquet               its own hills, on top of the run's field
+    STATE/memory/RUN/level/LABEL/...                    the same of the run's level model
 
 The vehicle cannot know whether its reply counted, so it keeps what it had before and what it would
 have after. The next question names the last round that counted (`counted`, -1 for none), and the
@@ -24,6 +25,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from fedwatt.files import flush, write_text
+from fedwatt.runs.level import LEVEL
 from fedwatt.runs.tensors import write_tensors
 
 log = logging.getLogger("fedwatt.deploy")
@@ -35,14 +37,21 @@ MARKER: Final = "fedwatt-memory"
 """File in every folder that `forget_old_runs` may delete."""
 
 
+def level_run(run: str) -> str:
+    """The number of the level model's run beside the run of number `run`."""
+    return f"{run}/{LEVEL}"
+
+
 def memory_folder(state: Path, run: str, label: str) -> Path:
     """Where a vehicle keeps its memory of one method in one run; no name can lead elsewhere."""
     return run_folder(state, run) / _safe(label)
 
 
 def run_folder(state: Path, run: str) -> Path:
-    """Where a vehicle keeps what it remembers of one run."""
-    return state / MEMORY / _safe(run)
+    """Where a vehicle keeps what it remembers of one run; a level model's is inside its run's."""
+    whole = run.removesuffix(level_run(""))
+    folder = state / MEMORY / _safe(whole)
+    return folder if whole == run else folder / LEVEL
 
 
 def personal_file(folder: Path) -> Path:
@@ -62,7 +71,7 @@ def hills_files(folder: Path) -> list[Path]:
 
 def mark(folder: Path) -> None:
     """Say that the folder of a run is ours, and may be deleted when newer runs need room."""
-    marker = folder / MARKER
+    marker = _whole(folder) / MARKER
     if not marker.exists():
         write_text(marker, "What fedwatt remembers of a run; deleted when newer runs need room.\n")
 
@@ -102,12 +111,20 @@ def recall(folder: Path, counted: int, initial: Mapping[str, Tensor]) -> dict[st
 
 
 def forget_old_runs(state: Path, run: str) -> None:
-    """Delete the memory of all but the latest runs, and nothing that `remember` did not make."""
-    ours = (state / MEMORY).glob(f"*/{MARKER}")
-    folders = [f.parent for f in ours if f.parent.name != _safe(run) and not f.parent.is_symlink()]
+    """Delete the memory of all but the latest runs, and nothing that `remember` did not make.
+
+    A run and its level model are one run.
+    """
+    ours, present = (state / MEMORY).glob(f"*/{MARKER}"), _whole(run_folder(state, run))
+    folders = [f.parent for f in ours if f.parent != present and not f.parent.is_symlink()]
     others = sorted(folders, key=_age, reverse=True)
     for old in others[KEPT_RUNS - 1 :]:
         shutil.rmtree(old, ignore_errors=True)
+
+
+def _whole(folder: Path) -> Path:
+    """The folder of a whole run: of the level model's, the one around it."""
+    return folder.parent if folder.name == LEVEL else folder
 
 
 def _age(path: Path) -> float:

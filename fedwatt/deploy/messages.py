@@ -155,7 +155,11 @@ REPLIES["terrain-field"] = {"field": ValueField(str, "digest of the published fi
 """The field comes from the server; what a vehicle learns on top of it stays on board."""
 
 REPLIES["personalise"] = REPLIES["strata"]
-"""After fine-tuning on board: the same sums of the vehicle's own model, and not the model."""
+"""After fine-tuning on board: the same sums of the vehicle's own model, and not the model.
+
+Where a question of these two brings a level model along, the sums are of what the vehicle would
+predict with both; which of them it uses, and for which windows, stays on board.
+"""
 
 MESSAGE_TYPES: Final = {
     "enrol": "query.enrol",

@@ -60,12 +60,23 @@ class LogLines:
 
 
 def describe_run(out: Path) -> Iterator[str]:
-    """How far the methods of a run are."""
-    folders = sorted(f for f in (out / "checkpoint").glob("*") if f.is_dir())
+    """How far the methods of a run are, its level models first."""
+    from fedwatt.runs.execute import OfLevel
+    from fedwatt.runs.level import LEVEL
+
+    folders = [
+        *((OfLevel.named(folder.name), folder) for folder in _methods(out / LEVEL)),
+        *((folder.name, folder) for folder in _methods(out)),
+    ]
     if not folders:
         raise RunError(f"{out} has no completed round yet.")
-    for folder in folders:
+    for name, folder in folders:
         done = max((int(f.name.removeprefix("round-")) for f in folder.glob("round-*")), default=0)
-        yield f"{folder.name}: {done} rounds done"
+        yield f"{name}: {done} rounds done"
     if (out / "report.html").exists():
         yield f"Report: {out / 'report.html'}"
+
+
+def _methods(out: Path) -> list[Path]:
+    """Folders of the checkpoints of a run's methods."""
+    return sorted(f for f in (out / "checkpoint").glob("*") if f.is_dir())

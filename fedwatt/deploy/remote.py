@@ -17,11 +17,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedwatt.deploy.board import BROADCAST, from_array, sizes_of, uploads_of
+from fedwatt.deploy.alone import BROADCAST, sizes_of, uploads_of
 from fedwatt.deploy.exchange import Answer
 from fedwatt.deploy.messages import DIAGNOSTICS, SUMS, Content, Value
 from fedwatt.deploy.roster import Roster
 from fedwatt.deploy.state import RunState
+from fedwatt.deploy.sums import from_array
 from fedwatt.errors import DataError
 from fedwatt.federation import Federation, History, RoundRecord, State
 from fedwatt.federation.memory import Table
@@ -32,6 +33,7 @@ from fedwatt.fleet import Fleet
 from fedwatt.methods import Method
 from fedwatt.metrics import ErrorSums, Stopwatch
 from fedwatt.runs.config import MethodChoice, RunConfig
+from fedwatt.runs.level import LEVEL
 
 log = logging.getLogger("fedwatt.deploy")
 
@@ -43,9 +45,16 @@ class RemoteFederation(Federation):
     """A federation whose vehicles are elsewhere."""
 
     def __init__(
-        self, roster: Roster, config: RunConfig, choice: MethodChoice, run: RunState, text: str
+        self,
+        roster: Roster,
+        config: RunConfig,
+        choice: MethodChoice,
+        run: RunState,
+        text: str,
+        level: NDArray[Any] | None = None,
     ) -> None:
-        fleet = roster.fleet()
+        """`level` [D] is the level model that vehicles have beside this one, if any."""
+        fleet = roster.fleet(config.data)
         super().__init__(
             fleet,
             config.model.on(fleet),
@@ -55,7 +64,7 @@ class RemoteFederation(Federation):
             device=config.device,
         )
         self.roster, self.terms, self.choice = roster, config.deploy, choice
-        self.secure, self.run_state = config.secure, run
+        self.secure, self.run_state, self.level = config.secure, run, level
         self.common: dict[str, Value] = {"run": run.run, "label": choice.label, "config": text}
         if roster.provision is not None:
             self.common |= roster.provision.told
@@ -75,13 +84,13 @@ class RemoteFederation(Federation):
     def start(self, method: Method) -> tuple[State, RoundRecord]:
         """The initial model, judged by all vehicles that are there."""
         self.roster.refresh()
-        self.see(self.roster.fleet())
+        self.see(self.roster.fleet(self.fleet.settings))
         return super().start(method)
 
     def advance(self, method: Method, state: State) -> tuple[State, RoundRecord]:
         """One round with the vehicles that are there now."""
         self.roster.refresh()
-        self.see(self.roster.fleet())
+        self.see(self.roster.fleet(self.fleet.settings))
         available = torch.from_numpy(np.stack(self._first_available()))
         after, record = super().advance(method, replace(state, available=available))
         self.counted |= {row["vehicle"]: state.round for row in record.clients if row["replied"]}
@@ -102,11 +111,15 @@ class RemoteFederation(Federation):
 
     def vehicle_rows(self, weights: Tensor) -> list[Row]:
         """Test errors of the model [1, D] by vehicle and stratum, of those that answer."""
-        return self._stratum_rows("strata", weights)
+        return self._stratum_rows("strata", weights, None)
+
+    def used_rows(self, weights: Tensor) -> list[Row]:
+        """The same of what vehicles would predict: by the level model where that is the rule."""
+        return self._stratum_rows("strata", weights, self.level)
 
     def personal_rows(self, weights: Tensor) -> list[Row]:
         """The same after each vehicle has made the model [1, D] its own, on board."""
-        return self._stratum_rows("personalise", weights)
+        return self._stratum_rows("personalise", weights, self.level)
 
     def _first_available(self) -> list[BoolArray]:
         return [self.roster.available(self.fleet) for _ in self.seeds]
@@ -273,17 +286,21 @@ class RemoteFederation(Federation):
         ordered = [sums[name] for name in names]
         return Evaluation([own[0] for own in ordered], [own[1] for own in ordered])
 
-    def _stratum_rows(self, kind: str, weights: Tensor) -> list[Row]:
+    def _stratum_rows(self, kind: str, weights: Tensor, level: NDArray[Any] | None) -> list[Row]:
         """Rows of a model; the last model is often the best one, too, and is asked about once."""
-        model = f"{kind} {sha256(weights.cpu().numpy().tobytes()).hexdigest()}"
+        arrays = {"weights": weights[0].cpu().numpy()}
+        if level is not None:
+            arrays[LEVEL] = level
+        parts = (sha256(array.tobytes()).hexdigest() for array in arrays.values())
+        model = " ".join((kind, *parts))
         if model not in self.rows:
-            self.rows[model] = self._asked_rows(kind, weights)
+            self.rows[model] = self._asked_rows(kind, arrays)
         return self.rows[model]
 
-    def _asked_rows(self, kind: str, weights: Tensor) -> list[Row]:
+    def _asked_rows(self, kind: str, arrays: Mapping[str, NDArray[Any]]) -> list[Row]:
         names = {client.name: client for client in self.fleet.clients}
         nodes = self.roster.nodes(names)
-        question = Content(dict(self.common), {"weights": weights[0].cpu().numpy()})
+        question = Content(dict(self.common), arrays)
         # Fine-tuning takes about as long as a round; looking at a model does not.
         tuning, looking = self.terms.round_seconds, self.terms.evaluation_seconds
         answers = self.roster.exchange.ask(

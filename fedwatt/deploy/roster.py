@@ -218,14 +218,18 @@ class Roster:
         member = self.members[name]
         self.members[name] = replace(member, windows=(windows, *member.windows[1:]))
 
-    def fleet(self) -> Fleet:
-        """The fleet as the server knows it: names and numbers of windows, no data."""
-        members = self.ordered()
+    def fleet(self, settings: DataSettings | None = None) -> Fleet:
+        """The fleet as the server knows it: names and numbers of windows, no data.
+
+        With other `settings` it is that of the level model, which has other features of the same
+        windows.
+        """
+        settings, members = settings or self.settings, self.ordered()
         never = held_out_vehicles(
-            [member.name for member in members], self.settings.held_out, self.settings.split_seed
+            [member.name for member in members], settings.held_out, settings.split_seed
         )
-        clients = tuple(_hollow(m, self.settings, m.name in never) for m in members)
-        return Fleet(clients, self.settings, f"{len(members)} vehicles on Flower")
+        clients = tuple(_hollow(m, settings, m.name in never) for m in members)
+        return Fleet(clients, settings, f"{len(members)} vehicles on Flower")
 
     def available(self, fleet: Fleet) -> BoolArray:
         """A_t as a mask over the vehicles of `fleet` that may train."""

@@ -26,12 +26,12 @@ class RunState:
     """How often learning hills was begun; each time all noise is drawn anew."""
 
     @classmethod
-    def begin(cls, out: Path, *, resume: bool) -> "RunState":
-        """A new run in the folder `out`, or the one that is there."""
+    def begin(cls, out: Path, *, resume: bool, number: str = "") -> "RunState":
+        """A new run in the folder `out`, or the one that is there; by its `number`, if given."""
         path = out / "deployment.json"
         if resume and path.exists():
             return cls.read(path)
-        state = cls(path, uuid4().hex)
+        state = cls(path, number or uuid4().hex)
         state.save()
         return state
 

@@ -17,14 +17,18 @@ import pytest
 
 pytest.importorskip("flwr")
 
+import numpy as np
 import torch
 from flwr.app import RecordDict
 
 from fedwatt.deploy.keys import Depot
 from fedwatt.deploy.messages import from_records
 from fedwatt.runs import execute, from_toml
+from fedwatt.runs.level import LEVEL
 from fedwatt.runs.tables import read_table
+from fedwatt.terrain.store import read_field
 from tests.deploy.fleets import deployed, loopback, weights
+from tests.deploy.hilly import AREA
 from tests.runs.test_execute import Silent
 
 GUIDE = Path(__file__).parents[2] / "docs" / "deploy.md"
@@ -156,6 +160,75 @@ def test_the_guide_ends_with_the_simulations_model_and_a_report(followed: Machin
     said = followed.done("fedwatt deploy status --out runs/fleet")
     assert all(re.search(rf"car-00{n} +\d+ +online", said) for n in (1, 2, 3))
     assert "fo-ri-fedavg: 3 rounds done" in said
+
+
+HILLS = f"""
+seeds = [1]
+device = "cpu"
+[fleet]
+data = "fleet"
+[data]
+features = "base, terrain"
+window = 10
+stride = 20
+[model]
+hidden = [8, 4]
+[training]
+rounds = 1
+participation = 1.0
+batch = 16
+[terrain]
+area = {AREA}
+minimum_vehicles = 2
+refreshes = 0
+[secure]
+enabled = true
+[personal]
+rates = [0.01]
+steps = [20]
+[deploy]
+vehicles = 3
+[[method]]
+name = "fedavg"
+"""
+
+
+def test_hills_and_rounds_under_masks_end_with_the_simulations_models(followed: Machine) -> None:
+    """Hills, a level model, secure sums and personal models in one run, over TLS."""
+    pytest.importorskip("cryptography")
+    folder, run = followed.folder, followed.folder / "runs" / "hills"
+    (folder / "hills.toml").write_text(HILLS)
+    submitted = followed.type(
+        "fedwatt deploy submit hills.toml --out runs/hills --personalise", "hills"
+    )
+    # Simulated meanwhile: Flower's processes are mostly waited for.
+    alike = folder / "simulated hills"
+    text = HILLS.replace('data = "fleet"', f'data = "{folder}/fleet"')
+    execute(from_toml(text.replace("[personal]", "[personal]\nenabled = true")), alike, Silent())
+    assert submitted.wait(LONG) == 0, followed.say("hills")
+    said = followed.say("hills")
+    assert re.search(r"hills: \d+ nodes are published, of 3 vehicles", said)
+    for label in ("fedavg, level roads", "fedavg"):
+        assert f"{label}: round 1/1, 3 of 3 replies" in said
+    got, wanted = (read_field(one / "field.parquet") for one in (run, alike))
+    assert got.nodes == wanted.nodes > 0
+    # To the last bit: both add the same whole numbers.
+    assert np.array_equal(got.elevation_m, wanted.elevation_m)
+    for real, simulated in ((run, alike), (run / LEVEL, alike / LEVEL)):
+        for model in ("last", "best"):
+            expected, found = weights(simulated, model), weights(real, model)
+            assert expected.keys() == found.keys()
+            for name in expected:
+                torch.testing.assert_close(found[name], expected[name], rtol=0, atol=1e-6, msg=name)
+        mine, theirs = (read_table(one, "vehicles").to_pylist() for one in (real, simulated))
+        assert {row["model"] for row in mine} == {"last", "best", "personal"}
+        assert [row["rmse"] for row in mine] == pytest.approx(
+            [row["rmse"] for row in theirs], rel=1e-4, nan_ok=True
+        )
+    for number in (1, 2, 3):
+        memory = folder / "state" / f"car-00{number}" / "memory"
+        assert len(list(memory.glob("*/hills-*.parquet"))) == 1
+        assert len(list(memory.rglob("personal.safetensors"))) == 2
 
 
 def test_a_stranger_gets_nowhere(followed: Machine) -> None:

@@ -116,9 +116,10 @@ def test_own_model_and_own_hills_go_into_one_file(tmp_path: Path) -> None:
     own = ("--vehicle", vehicle.folder, "--model", "personal", "--out", out)
     # All that the vehicle needs of the run folder.
     copied = tmp_path / "copied"
-    copied.mkdir()
+    (copied / "level").mkdir(parents=True)
     for name in ("model.safetensors", "deployment.json"):
         copy(real / name, copied)
+        copy(real / "level" / name, copied / "level")
     type_export(copied, *own, "--state", vehicle.state)
     nodes = EnergyModel(out).card.terrain["nodes"]
     assert nodes > 0
@@ -130,6 +131,25 @@ def test_own_model_and_own_hills_go_into_one_file(tmp_path: Path) -> None:
     hills.unlink()
     with pytest.raises(RunError, match="has no hills of the run"):
         type_export(real, *own, "--state", vehicle.state)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_who_has_no_positions_has_its_level_model_in_the_file(late: bool, tmp_path: Path) -> None:
+    """Also where it joins when that model has been trained."""
+    lost = "car-002"
+    fleet = hilly_fleet(tmp_path / "fleet", lost=lost)
+    text = personal(hilly(fleet, rounds=3).replace("area =", "minimum_vehicles = 2\narea ="))
+    text = text.replace("\nvehicles = 4", "\nvehicles = 3")
+    grid = loopback(fleet, tmp_path / "state")
+    (node,) = [n for n, vehicle in grid.vehicles.items() if vehicle.name == lost]
+    grid.before_push = lambda grid: grid.offline.__init__(
+        {node} if late and grid.training <= 3 else ()
+    )
+    real, vehicle = deployed(text, grid, tmp_path / "real"), grid.vehicles[node]
+    out = tmp_path / "own.onnx"
+    own = ("--vehicle", vehicle.folder, "--model", "personal", "--out", out)
+    type_export(real, *own, "--state", vehicle.state)
+    assert_errors_as_stated(out, real, vehicle.folder)
 
 
 def question_of(run: str, asked: RecordDict) -> RecordDict:

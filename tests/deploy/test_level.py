@@ -1,0 +1,389 @@
+"""The level model of a run with hills: trained first, and what a vehicle without climb uses."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr")
+pytest.importorskip("cryptography")
+
+import torch
+from flwr.app import Message, RecordDict
+from safetensors.torch import load_file
+
+from fedwatt.deploy import board, node
+from fedwatt.deploy.board import Vehicle
+from fedwatt.deploy.execute import refuse_undeployable
+from fedwatt.deploy.kept import Kept
+from fedwatt.deploy.memory import KEPT_RUNS, forget_old_runs, level_run, memory_folder, remember
+from fedwatt.deploy.messages import MESSAGE_TYPES, REPLIES, Content, from_records, to_records
+from fedwatt.deploy.progress import LogLines, describe_run
+from fedwatt.deploy.sums import from_array
+from fedwatt.errors import DataError, RunError, SettingError
+from fedwatt.runs import execute, from_toml
+from fedwatt.runs.config import to_toml
+from fedwatt.runs.level import LEVEL, level_config
+from fedwatt.runs.tables import read_table
+from tests.deploy.fleets import deploy, deployed, loopback, weights
+from tests.deploy.hilly import hilly, hilly_fleet
+from tests.deploy.loopback import KINDS, Loopback, SuperNodes
+from tests.runs.test_execute import Silent
+
+LOST = "car-002"
+"""The vehicle without a receiver."""
+PERSONAL = "[personal]\nenabled = true\nrates = [0.01, 0.03]\nsteps = [20, 60]\n"
+ROUNDS = 3
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return hilly_fleet(tmp_path_factory.mktemp("level") / "fleet", lost=LOST)
+
+
+def configuration(fleet: Path, method: str = "fedavg", rounds: int = ROUNDS) -> str:
+    text = hilly(fleet, method, rounds).replace("area =", "minimum_vehicles = 2\narea =")
+    return text.replace("[deploy]", PERSONAL + "[deploy]")
+
+
+def without_terrain(text: str) -> str:
+    return text.replace('features = "base, terrain"', 'features = "base"')
+
+
+def listening(grid: Loopback) -> list[tuple[int, str, RecordDict]]:
+    """Questions that vehicles are asked from now on: node, kind and records."""
+    asked: list[tuple[int, str, RecordDict]] = []
+    answer = grid.answer
+
+    def heard(message: Message) -> Message | None:
+        kind = KINDS[message.metadata.message_type]
+        asked.append((message.metadata.dst_node_id, kind, message.content))
+        return answer(message)
+
+    grid.answer = heard
+    return asked
+
+
+def table(run: Path, name: str) -> list[dict[str, Any]]:
+    """A table of a run, with None where there is no number: NaN is not itself."""
+    found = read_table(run, name).to_pylist()
+    return [{key: None if own != own else own for key, own in row.items()} for row in found]
+
+
+def rows(run: Path, vehicle: str = "", *models: str) -> list[dict[str, Any]]:
+    """Errors by model and stratum; of one vehicle, if named."""
+    found = [row for row in table(run, "vehicles") if vehicle in ("", row["vehicle"])]
+    return [row for row in found if not models or row["model"] in models]
+
+
+def overall(run: Path, model: str) -> dict[str, float]:
+    return {r["vehicle"]: r["rmse"] for r in rows(run, "", model) if r["stratum"] == "all"}
+
+
+class Whole:
+    """A run with everything, and what was asked and answered in it."""
+
+    def __init__(self, fleet: Path, folder: Path) -> None:
+        self.text, self.grid = configuration(fleet), loopback(fleet, folder / "state")
+        self.asked = listening(self.grid)
+        self.run = deployed(self.text, self.grid, folder / "run")
+
+
+@pytest.fixture(scope="module")
+def whole(fleet: Path, lasting_identity: None, tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    return Whole(fleet, tmp_path_factory.mktemp("whole"))
+
+
+def node_of(grid: Loopback, name: str) -> int:
+    return next(node for node, vehicle in grid.vehicles.items() if vehicle.name == name)
+
+
+def test_who_has_no_positions_predicts_as_in_a_fleet_without_terrain(
+    whole: Whole, fleet: Path, tmp_path: Path
+) -> None:
+    level = without_terrain(whole.text)
+    plain = deployed(level, loopback(fleet, tmp_path / "state"), tmp_path / "plain")
+    used = rows(whole.run, LOST, "best", "personal")
+    # Not nearly: they are the same numbers.
+    assert used == rows(plain, LOST, "best", "personal") and len(used) > 4
+    # The network with hills alone is another one, and those who know their hills use it.
+    assert rows(whole.run, LOST, "last") != rows(plain, LOST, "last")
+    for model in ("best", "personal"):
+        mine, theirs = overall(whole.run, model), overall(plain, model)
+        assert [name for name in mine if mine[name] == theirs[name]] == [LOST]
+    # The level model is that fleet's, in a run folder of its own.
+    assert rows(whole.run / LEVEL) == rows(plain)
+    for model in ("last", "best"):
+        got, wanted = weights(whole.run / LEVEL, model), weights(plain, model)
+        assert got.keys() == wanted.keys()
+        assert all(torch.equal(got[name], wanted[name]) for name in wanted)
+
+
+def test_the_simulation_uses_the_same_models(whole: Whole, tmp_path: Path) -> None:
+    execute(from_toml(whole.text), tmp_path / "simulated", Silent())
+    for run, alike in (
+        (whole.run, tmp_path / "simulated"),
+        (whole.run / LEVEL, tmp_path / "simulated" / LEVEL),
+    ):
+        wanted, got = weights(alike, "best"), weights(run, "best")
+        assert wanted.keys() == got.keys()
+        for name in wanted:
+            torch.testing.assert_close(got[name], wanted[name], rtol=0, atol=1e-6, msg=name)
+        for model in ("last", "best", "personal"):
+            mine, theirs = (
+                [row for row in rows(one, "", model) if row["windows"]] for one in (run, alike)
+            )
+            assert [(r["vehicle"], r["stratum"]) for r in mine] == [
+                (r["vehicle"], r["stratum"]) for r in theirs
+            ]
+            for column in ("windows", "rmse", "mae"):
+                # A stack of one rounds otherwise than a stack of four.
+                wanted = [r[column] for r in theirs]
+                assert [r[column] for r in mine] == pytest.approx(wanted, rel=1e-4)
+
+
+def test_two_questions_hold_the_level_model_and_no_answer_says_more(whole: Whole) -> None:
+    shared = load_file(whole.run / LEVEL / "model.safetensors")
+    best = [part.reshape(-1) for name, part in shared.items() if "/best/" in name]
+    told: dict[str, set[bool]] = {}
+    for _, kind, records in whole.asked:
+        question = from_records(records)
+        told.setdefault(kind, set()).add(LEVEL in question.arrays)
+        if LEVEL in question.arrays:
+            assert sorted(question.arrays[LEVEL]) == sorted(torch.cat(best).tolist())
+    # The last model and those of the level run are asked about without it.
+    assert told.pop("strata") == told.pop("personalise") == {True, False}
+    assert set.union(*told.values()) == {False}
+    for _, kind, reply in whole.grid.sent:
+        content = from_records(reply)
+        required = {name for name, f in REPLIES[kind].items() if not f.optional}
+        assert {*content.values, *content.arrays} == required
+
+
+def last(asked: list[tuple[int, str, RecordDict]], node: int, kind: str) -> Content:
+    """The last question of a kind that holds a level model."""
+    found = [from_records(r) for n, k, r in asked if (n, k) == (node, kind)]
+    return [question for question in found if LEVEL in question.arrays][-1]
+
+
+WRONG: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "too short": lambda level: level[:-1],
+    "too long": lambda level: np.append(level, np.float32(0)),
+    "a table": lambda level: level[None],
+    "not a number": lambda level: level * np.float32(np.nan),
+}
+
+
+@pytest.mark.parametrize("kind", ["strata", "personalise"])
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_level_model_that_does_not_fit_is_refused(
+    wrong: str, kind: str, whole: Whole, caplog: pytest.LogCaptureFixture
+) -> None:
+    vehicle, question = whole.grid.vehicles[1], last(whole.asked, 1, kind)
+    arrays = {**question.arrays, LEVEL: WRONG[wrong](question.arrays[LEVEL])}
+    asked = Message(to_records(Content(question.values, arrays)), 1, MESSAGE_TYPES[kind])
+    asked.metadata.__dict__["_message_id"] = "1"
+    # The vehicle's own log says why, and the server is told nothing.
+    reply = node.answer(vehicle, asked)
+    assert reply.has_error() and reply.error.reason == node.NO_ANSWER
+    size = len(question.arrays[LEVEL])
+    said = f"question '{kind}': the question holds no level model of {size} finite weights"
+    assert said in caplog.text
+
+
+def test_a_level_model_is_there_where_the_run_has_one_and_nowhere_else(whole: Whole) -> None:
+    vehicle = whole.grid.vehicles[1]
+    question = last(whole.asked, 1, "personalise")
+    bare = Content(question.values, {"weights": question.arrays["weights"]})
+    with pytest.raises(DataError, match="no level model of"):
+        vehicle.answer("personalise", to_records(bare))
+    config = replace(
+        from_toml(whole.text), terrain=replace(from_toml(whole.text).terrain, level_model=False)
+    )
+    off = {**question.values, "config": to_toml(config)}
+    for kind in ("strata", "personalise"):
+        with pytest.raises(DataError, match="its run has none"):
+            vehicle.answer(kind, to_records(Content(off, question.arrays)))
+
+
+def test_an_own_level_model_is_kept_for_the_model_file(whole: Whole) -> None:
+    for vehicle in whole.grid.vehicles.values():
+        file = Kept.of(vehicle.state, whole.run / LEVEL).personal("fedavg")
+        own, other = (
+            load_file(file),
+            load_file(Kept.of(vehicle.state, whole.run).personal("fedavg")),
+        )
+        shared = load_file(whole.run / LEVEL / "model.safetensors")
+        assert {n: t.shape for n, t in own.items()} == {
+            n: shared[f"fedavg/best/seed-1/{n}"].shape for n in own
+        }
+        assert own["hidden1.weight"].numel() < other["hidden1.weight"].numel()
+
+
+def test_a_run_and_its_level_model_are_one_of_the_runs_that_are_kept(tmp_path: Path) -> None:
+    for number in range(KEPT_RUNS + 2):
+        for run in (level_run(f"run-{number}"), f"run-{number}"):
+            forget_old_runs(tmp_path, run)
+            remember(memory_folder(tmp_path, run, "scaffold"), 0, {"control": torch.ones(2)})
+    files = [file.relative_to(tmp_path / "memory") for file in tmp_path.rglob("round-*")]
+    kept = sorted((file.parts[0][:5], file.parts[1] == LEVEL) for file in files)
+    assert kept == [(f"run-{n}", level) for n in (2, 3, 4) for level in (False, True)]
+
+
+def test_windows_are_read_once_for_each_of_the_two(
+    fleet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[tuple[str, int]] = []
+    build = board.build_client
+
+    def counting(vehicle, settings):
+        built.append((vehicle.name, len(settings.columns)))
+        return build(vehicle, settings)
+
+    monkeypatch.setattr(board, "build_client", counting)
+    text = configuration(fleet, rounds=1) + '[[method]]\nname = "fedprox"\n'
+    deployed(text, loopback(fleet, tmp_path / "state"), tmp_path / "run")
+    # Enrolled on level roads, the level model, the hills; whatever is asked later.
+    assert [columns for name, columns in built if name == LOST] == [10, 8, 10]
+
+
+def assert_same_run(got: Path, wanted: Path) -> None:
+    """To the last bit, the level model's folder included."""
+    for folder, alike in ((got, wanted), (got / LEVEL, wanted / LEVEL)):
+        for name in ("rounds", "clients", "vehicles"):
+            assert table(folder, name) == table(alike, name), name
+        mine, theirs = (load_file(one / "model.safetensors") for one in (folder, alike))
+        assert mine.keys() == theirs.keys()
+        assert all(torch.equal(mine[name], theirs[name]) for name in mine)
+
+
+def test_a_run_cut_off_in_the_level_models_rounds_goes_on(
+    whole: Whole, fleet: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        deployed(whole.text, loopback(fleet, tmp_path / "state"), run, stop=2)
+    assert list(describe_run(run)) == ["fedavg, level roads: 2 rounds done"]
+    with pytest.raises(RunError, match="already holds a run"):
+        deployed(whole.text, loopback(fleet, tmp_path / "state"), run)
+    # New processes everywhere.
+    grid = loopback(fleet, tmp_path / "state")
+    caplog.set_level("INFO", "fedwatt.deploy")
+    deploy(from_toml(whole.text), run, grid, LogLines(), resume=True)
+    assert_same_run(run, whole.run)
+    done = [f"fedavg, level roads: {ROUNDS} rounds done", f"fedavg: {ROUNDS} rounds done"]
+    assert list(describe_run(run)) == done
+    said = [
+        "fedavg, level roads: continuing after round 2",
+        f"fedavg, level roads: round {ROUNDS}/{ROUNDS}, 4 of 4 replies",
+        "fedavg: begins",
+    ]
+    places = [caplog.text.index(line) for line in said]
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize("left", ["all", "no level model"])
+def test_a_run_cut_off_between_the_two_goes_on(
+    left: str, whole: Whole, fleet: Path, tmp_path: Path
+) -> None:
+    grid = loopback(fleet, tmp_path / "state")
+
+    def killed(kind: str, node: int, reply: RecordDict) -> RecordDict:
+        if kind == "secure-terrain":
+            raise KeyboardInterrupt
+        return reply
+
+    grid.tamper = killed
+    with pytest.raises(KeyboardInterrupt):
+        deployed(whole.text, grid, tmp_path / "run")
+    assert (tmp_path / "run" / LEVEL / "environment.json").exists()
+    assert not (tmp_path / "run" / "checkpoint").exists()
+    if left == "no level model":
+        shutil.rmtree(tmp_path / "run" / LEVEL)
+    grid = loopback(fleet, tmp_path / "state")
+    asked = listening(grid)
+    deployed(whole.text, grid, tmp_path / "run", resume=True)
+    assert_same_run(tmp_path / "run", whole.run)
+    # What is finished is not asked about again.
+    runs = {str(from_records(records).values.get("run", "")) for _, _, records in asked}
+    assert any(run.endswith(f"/{LEVEL}") for run in runs) == (left == "no level model")
+
+
+def test_a_level_model_that_is_lost_says_what_to_delete(
+    whole: Whole, fleet: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    grid = loopback(fleet, tmp_path / "state")
+    with pytest.raises(KeyboardInterrupt):
+        deployed(whole.text, grid, run, stop=ROUNDS + 1)
+    (run / LEVEL / "model.safetensors").write_bytes(b"")
+    with pytest.raises(RunError, match=r"Delete \S+environment\.json: --resume then makes"):
+        deployed(whole.text, grid, run, resume=True)
+    (run / LEVEL / "environment.json").unlink()
+    deployed(whole.text, grid, run, resume=True)
+    assert_same_run(run, whole.run)
+
+
+def test_who_joins_after_the_level_models_rounds_makes_its_own_then(
+    whole: Whole, fleet: Path, tmp_path: Path
+) -> None:
+    text, grid = whole.text.replace("\nvehicles = 4", "\nvehicles = 3"), loopback(fleet, tmp_path)
+    late = node_of(grid, LOST)
+    grid.offline = {late}
+
+    def join(grid: Loopback) -> None:
+        if grid.training > ROUNDS:
+            grid.offline = set()
+
+    grid.before_push, asked = join, listening(grid)
+    run = deployed(text, grid, tmp_path / "run")
+    assert LOST not in overall(run / LEVEL, "personal")
+    assert overall(run, "personal").keys() == {v.name for v in grid.vehicles.values()}
+    # It is what the vehicle would have told, had it been there.
+    question = last(asked, late, "personalise")
+    level = to_toml(level_config(from_toml(text)))
+    values = {"config": level, "label": "fedavg", "run": "another"}
+    told = from_records(
+        Vehicle(grid.vehicles[late].folder, tmp_path / "new").answer(
+            "personalise", to_records(Content(values, {"weights": question.arrays[LEVEL]}))
+        )
+    )
+    sums = from_array(told.arrays["sums"][told.values["strata"].index("all")])
+    assert sums.rmse == overall(run, "personal")[LOST]
+    kept = Kept.of(grid.vehicles[late].state, run / LEVEL).personal("fedavg")
+    # It is kept, and used from then on; one that is damaged is made anew.
+    before = kept.stat().st_mtime_ns
+    again = to_records(question)
+    answer = from_records(grid.vehicles[late].answer("personalise", again)).arrays["sums"]
+    assert kept.stat().st_mtime_ns == before
+    kept.write_bytes(b"damaged")
+    anew = from_records(grid.vehicles[late].answer("personalise", again)).arrays["sums"]
+    assert np.array_equal(anew, answer) and load_file(kept)
+
+
+def test_each_message_may_have_a_process_of_its_own(
+    whole: Whole, fleet: Path, tmp_path: Path
+) -> None:
+    grid = SuperNodes(loopback(fleet, tmp_path / "state").vehicles)
+    assert_same_run(deployed(whole.text, grid, tmp_path / "run"), whole.run)
+
+
+def test_it_can_be_switched_off(fleet: Path, tmp_path: Path) -> None:
+    text = configuration(fleet, rounds=1).replace("area =", "level_model = false\narea =")
+    grid = loopback(fleet, tmp_path / "state")
+    asked = listening(grid)
+    run = deployed(text, grid, tmp_path / "run")
+    assert not (run / LEVEL).exists() and grid.training == 1
+    assert not any(LEVEL in from_records(records).arrays for _, _, records in asked)
+    assert rows(run, LOST, "best")
+
+
+def test_noise_for_privacy_is_not_spent_twice(fleet: Path) -> None:
+    text = configuration(fleet, "fedavg@private")
+    with pytest.raises(SettingError, match=r"budget twice.*terrain\.level_model = false"):
+        refuse_undeployable(from_toml(text))
+    refuse_undeployable(from_toml(text.replace("area =", "level_model = false\narea =")))
