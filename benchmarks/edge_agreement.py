@@ -9,6 +9,7 @@ import torch
 from fedwatt.edge.card import ModelCard
 from fedwatt.edge.export import TrainedModel, export
 from fedwatt.edge.graph import build
+from fedwatt.edge.network import Network
 from fedwatt.edge.session import EnergyModel
 from fedwatt.fleet import Client, Fleet, Vehicle
 from fedwatt.fleet.features import trip_features
@@ -52,14 +53,8 @@ def agreement(
 
 def with_scaling(run: TrainedModel, card: ModelCard, client: Client, file: Path) -> EnergyModel:
     """The model from physical features to Wh; error bars do not matter here."""
-    made = build(
-        card.backbone,
-        run.weights,
-        ModelCard(**{**vars(card), "output": "Wh"}),
-        scaler=client.scaler,
-        label_center_wh=client.label_center_wh,
-        label_scale_wh=client.label_scale_wh,
-    )
+    network = Network(run.weights, client.scaler, client.label_center_wh, client.label_scale_wh)
+    made = build(ModelCard(**{**vars(card), "output": "Wh"}), network)
     file.write_bytes(made.SerializeToString())
     return EnergyModel(file)
 

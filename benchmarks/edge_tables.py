@@ -25,8 +25,12 @@ def tables(found: dict[str, Any]) -> dict[str, str]:
                 f"{own['worst_relative']['scaled features']:.1e}|"
                 f"{own['worst_relative']['physical features']:.1e}"
                 for name, own in found["agreement"].items()
+                if name != "both"
             ),
         ),
+        "agreement_hills": "In an MLP's file with hills the largest difference, from physical "
+        f"features to Wh, is {found['agreement']['both']['hills']:.1e} for the network with hills "
+        f"and {found['agreement']['both']['level']:.1e} for the level model.",
         "stream": table(
             "vehicle|test trips|windows|largest difference, Wh",
             (
@@ -44,13 +48,16 @@ def tables(found: dict[str, Any]) -> dict[str, str]:
             ),
         ),
         "forms": table(
-            "form|file, kB|RMSE added, Wh",
+            "form|file, kB|RMSE added, Wh|file with hills, kB|RMSE added, Wh",
             (
-                f"{form}|{own['bytes'] / 1000:.0f}|{max(own['loss_wh'], key=abs):+.3f}"
+                f"{form}|{own['bytes'] / 1000:.0f}|{max(own['loss_wh'], key=abs):+.3f}|"
+                f"{own['bytes_hills'] / 1000:.0f}|{max(own['loss_wh_hills'], key=abs):+.3f}"
                 for form, own in found["forms"].items()
             ),
         ),
         "sizes": sizes(found["judged"]),
+        "borne_out": borne_out(found["judged"]),
+        "latency_hills": latency(found["latency_hills"], str),
         "latency": latency(found["latency"], str.upper),
         "methods": latency(found["methods"], name_of) + "\n\n" + same(found["methods"]),
         "memory": f"Peak memory of the process of a model with hills in a day of driving, "
@@ -118,6 +125,19 @@ def sizes(judged: dict[str, dict[str, Any]]) -> str:
         f"On VED the file has {max(plain):.0f} kB without hills and {min(hills):.0f} to "
         f"{max(hills):.0f} kB with them."
     )
+
+
+def borne_out(judged: dict[str, dict[str, Any]]) -> str:
+    """In how many vehicles hills are used, and for how many windows."""
+    parts = []
+    for kind, of in (("federated, hills", "global"), ("federated, hills, fine-tuned", "own")):
+        by = judged[kind].values()
+        used = [own["by_hills"] for own in by if own["borne_out"]]
+        parts.append(
+            f"with {of} models in {len(used)} of {len(by)} vehicles, for {np.mean(used):.1%} of "
+            "their test windows (mean of vehicles)"
+        )
+    return f"On VED hills are borne out and used {'; '.join(parts)}."
 
 
 def mean(by: dict[str, Any], what: str) -> float:

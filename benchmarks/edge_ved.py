@@ -14,7 +14,6 @@ import argparse
 import json
 import math
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -27,14 +26,16 @@ from typing import Any
 import numpy as np
 import torch
 from edge_agreement import agreement
+from edge_day import day_of_driving
+from edge_level import both_agree, subjects
 from edge_stream import stream
 from edge_tables import write_tables
 
 from fedwatt.bench.latency import backbone_subjects, measure, method_subjects
+from fedwatt.edge.bars import ErrorBars
 from fedwatt.edge.export import TrainedModel, export
-from fedwatt.edge.interval import Calibration
 from fedwatt.edge.session import EnergyModel
-from fedwatt.edge.trips import outcome
+from fedwatt.edge.trips import outcome, predict_trip
 from fedwatt.federation import Federation, Training
 from fedwatt.files import write_text
 from fedwatt.fleet import Client, DataSettings, Fleet, Vehicle, build_fleet, synthetic_vehicles
@@ -108,14 +109,19 @@ class Bench:
     def federated_hills(self) -> torch.Tensor:
         return trained(self.hilly)
 
+    @cached_property
+    def tuned(self) -> Weights:
+        return fine_tuned(self.fleet, self.federated)
+
     def field(self, name: str, features: str) -> Field | None:
         """The vehicle's own field, where the features need one."""
         return self.learned.own[name] if features == HILLS else None
 
     def run(self, features: str, backbone: str = "mlp") -> TrainedModel:
-        """The federated model as a run folder would have it."""
-        weights = self.federated_hills if features == HILLS else self.federated
-        return as_run(weights, features, backbone)
+        """The federated model as a run folder would have it, with hills its level model, too."""
+        if features == HILLS:
+            return as_run(self.federated_hills, HILLS, backbone, level=self.federated)
+        return as_run(self.federated, features, backbone)
 
 
 def settings(features: str) -> DataSettings:
@@ -168,25 +174,32 @@ def together(fleet: Fleet) -> Fleet:
     return Fleet((pooled,), fleet.settings, "pooled")
 
 
-def as_run(weights: torch.Tensor, features: str, backbone: str = "mlp") -> TrainedModel:
+def as_run(
+    weights: torch.Tensor,
+    features: str,
+    backbone: str = "mlp",
+    level: torch.Tensor | None = None,
+) -> TrainedModel:
     data = {"stride": STRIDE, "features": features}
     config = from_tables(
         {"seeds": [1], "data": data, "model": {"name": backbone}, "method": [{"name": "fedavg"}]}
     )
     model = get_model(backbone, window=60, features=len(config.data.columns))
     parts = {name: part.numpy() for name, part in model.layout.split(weights).items()}
-    return TrainedModel(parts, config, "fedavg", 1)
+    below = None if level is None else as_run(level, PLAIN, backbone)
+    return TrainedModel(parts, config, "fedavg", 1, level=below)
 
 
 # ------------------------------------------------------------------------------ parts
 def judged(bench: Bench) -> dict[str, Any]:
     """Every kind of model on the test trips of every vehicle."""
     names, fleet, hilly = list(bench.vehicles), bench.fleet, bench.hilly
+    federated = dict.fromkeys(names, bench.federated)
     kinds: dict[str, tuple[str, Callable[[], Weights]]] = {
-        "federated": (PLAIN, lambda: dict.fromkeys(names, bench.federated)),
+        "federated": (PLAIN, lambda: federated),
         "local-only": (PLAIN, lambda: alone(fleet)),
         "pooled": (PLAIN, lambda: dict.fromkeys(names, trained(together(fleet)))),
-        "federated, fine-tuned": (PLAIN, lambda: fine_tuned(fleet, bench.federated)),
+        "federated, fine-tuned": (PLAIN, lambda: bench.tuned),
         "federated, hills": (HILLS, lambda: dict.fromkeys(names, bench.federated_hills)),
         "federated, hills, fine-tuned": (
             HILLS,
@@ -196,10 +209,13 @@ def judged(bench: Bench) -> dict[str, Any]:
     found = {}
     for kind, (features, make) in kinds.items():
         weights = make()
+        level = bench.tuned if "fine-tuned" in kind else federated
         say(f"judging: {kind}")
-        found[kind] = {
-            name: judge(bench, as_run(weights[name], features), name, features) for name in names
-        }
+        found[kind] = {}
+        for name in names:
+            beside = level[name] if features == HILLS else None
+            run = as_run(weights[name], features, level=beside)
+            found[kind][name] = judge(bench, run, name, features)
     return found
 
 
@@ -211,15 +227,17 @@ def judge(bench: Bench, run: TrainedModel, name: str, features: str) -> dict[str
     splits = split_of_trips(vehicle, settings(features))
     test = [trip for trip in vehicle.trips if splits.get(trip.name) == "test"]
     found = [(trip.channels["speed_mps"].sum() / 1000, outcome(model, trip, name)) for trip in test]
-    bars = Calibration.from_json(card.calibration)
+    trips = [predict_trip(model, trip, name) for trip in test]
+    hills = [predicted.hills for predicted in trips if predicted.hills is not None]
+    bars = ErrorBars.of(card)
     inside, widths, whole, trip_widths = [], [], [], []
-    for _, o in found:
-        low, high = bars.around(o.windows_wh, o.speed_mps)
+    for (_, o), predicted in zip(found, trips, strict=True):
+        low, high = bars.around(o.windows_wh, o.speed_mps, predicted.hills)
         inside.append((low <= o.measured_wh) & (o.measured_wh <= high))
         widths.append((high - low).mean())
-        low_trip, high_trip = bars.trip(o.trip_wh, o.seconds)
-        whole.append(float(low_trip) <= o.trip_measured_wh <= float(high_trip))
-        trip_widths.append(float(high_trip - low_trip))
+        low_trip, high_trip = float(predicted.low_wh[-1]), float(predicted.high_wh[-1])
+        whole.append(low_trip <= o.trip_measured_wh <= high_trip)
+        trip_widths.append(high_trip - low_trip)
     errors = np.concatenate([o.windows_wh - o.measured_wh for _, o in found])
     shares = [
         100 * abs(o.trip_wh - o.trip_measured_wh) / abs(o.trip_measured_wh)
@@ -238,19 +256,25 @@ def judge(bench: Bench, run: TrainedModel, name: str, features: str) -> dict[str
         "trips_covered": float(np.mean(whole)),
         "trip_width_wh": float(np.mean(trip_widths)),
         "trip_errors_percent": shares,
+        "borne_out": card.level.get("borne_out"),
+        "by_hills": float(np.mean(np.concatenate(hills))) if hills else None,
     }
 
 
 def forms(bench: Bench) -> dict[str, Any]:
-    """Size of each form and what it adds to the RMSE of three vehicles."""
-    found, file = {}, bench.folder / "model.onnx"
-    for form in ("float32", "float16", "int8"):
-        cards = [
-            export(bench.run(PLAIN), file, vehicle=bench.vehicles[name], form=form)
-            for name in STREAMED
-        ]
-        losses = [card.loss_wh or 0.0 for card in cards]
-        found[form] = {"bytes": file.stat().st_size, "loss_wh": losses}
+    """Size of each form and what it adds to the RMSE of three vehicles, without and with hills."""
+    found: dict[str, Any] = {}
+    for features, end in ((PLAIN, ""), (HILLS, "_hills")):
+        for form in ("float32", "float16", "int8"):
+            sizes, losses = [], []
+            for name in STREAMED:
+                vehicle, file = bench.vehicles[name], bench.folder / "model.onnx"
+                field = bench.field(name, features)
+                card = export(bench.run(features), file, vehicle=vehicle, form=form, field=field)
+                losses.append(card.loss_wh or 0.0)
+                sizes.append(file.stat().st_size)
+            found.setdefault(form, {})
+            found[form] |= {f"bytes{end}": max(sizes), f"loss_wh{end}": losses}
     return found
 
 
@@ -265,6 +289,9 @@ def agree(bench: Bench) -> dict[str, Any]:
         say(f"comparing {backbone.upper()} in PyTorch and onnxruntime")
         run = as_run(weights, PLAIN, backbone)
         found[backbone] = agreement(run, weights, bench.fleet, bench.vehicles, bench.folder)
+    say("comparing the networks of a file with hills")
+    ground = {one.name: one for one in give_terrain(bench.vehicles.values(), bench.learned)}
+    found["both"] = both_agree(bench.run(HILLS), bench.hilly, bench.fleet, ground, bench.folder)
     return found
 
 
@@ -288,28 +315,17 @@ def latency(bench: Bench) -> list[dict[str, Any]]:
     return [asdict(one) for one in measure(backbone_subjects(), longest_s=10.0)]
 
 
+def latency_hills(bench: Bench) -> list[dict[str, Any]]:
+    """The MLP with hills, alone and with its level model in one file."""
+    model, level = (get_model("mlp", window=60, features=count) for count in (10, 8))
+    draw = generator(0, "edge")
+    run = as_run(model.initial(draw).float(), HILLS, level=level.initial(draw).float())
+    return [asdict(one) for one in measure(subjects(run, bench.folder), features=10)]
+
+
 def methods(bench: Bench) -> list[dict[str, Any]]:
     """The MLP of every method: the same graph with other numbers in it."""
     return [asdict(one) for one in measure(method_subjects())]
-
-
-DAY = """
-import sys
-from pathlib import Path
-from fedwatt.edge.predictor import EnergyPredictor
-def memory_mb(what):
-    return int(Path("/proc/self/status").read_text().partition(what + ":")[2].split()[0]) / 1024
-predictor = EnergyPredictor(sys.argv[1])
-made = 0
-for second in range(86_400):
-    sample = {"speed_mps": second % 20 if second % 900 < 600 else 0.0, "ambient_c": 12.0}
-    sample |= {"latitude_deg": 42.28 + abs(second % 1000 - 500) / 5e4, "longitude_deg": -83.74}
-    made += len(predictor.push(float(second), sample))
-    if second == 3600:
-        early_mb = memory_mb("VmRSS")
-assert made > 86_000 and not {"torch", "polars", "pyarrow", "scipy"} & set(sys.modules)
-print(memory_mb("VmHWM"), memory_mb("VmRSS") - early_mb)
-"""
 
 
 def memory(bench: Bench) -> dict[str, Any]:
@@ -317,15 +333,13 @@ def memory(bench: Bench) -> dict[str, Any]:
     data = DataSettings(features=HILLS)
     vehicles = list(synthetic_vehicles(3, trips=20))
     learned = learn(vehicles, TerrainSettings(minimum_vehicles=1), data)
-    model = get_model("mlp", window=60, features=len(data.columns))
-    run = as_run(model.initial(generator(0, "edge")).float(), HILLS)
+    model, level = (get_model("mlp", window=60, features=count) for count in (10, 8))
+    draw = generator(0, "edge")
+    run = as_run(model.initial(draw).float(), HILLS, level=level.initial(draw).float())
     file = bench.folder / "model.onnx"
     run = replace(run, config=replace(run.config, data=data))
     export(run, file, vehicle=vehicles[0], field=learned.own[vehicles[0].name])
-    command = [sys.executable, "-c", DAY, str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    peak, grown = map(float, done.stdout.split())
-    return {"peak_mb": peak, "grown_mb": grown, "seconds": 86_400}
+    return day_of_driving(file)
 
 
 PARTS: dict[str, Callable[[Bench], Any]] = {
@@ -334,6 +348,7 @@ PARTS: dict[str, Callable[[Bench], Any]] = {
     "agreement": agree,
     "streams": streams,
     "latency": latency,
+    "latency_hills": latency_hills,
     "methods": methods,
     "memory": memory,
 }

@@ -25,6 +25,7 @@ from torch import Tensor
 from fedwatt import __version__
 from fedwatt.edge.card import ModelCard
 from fedwatt.edge.graph import build
+from fedwatt.edge.network import Network
 from fedwatt.edge.session import EnergyModel
 from fedwatt.federation import Federation, Training
 from fedwatt.fleet import synthetic_fleet
@@ -113,7 +114,7 @@ def subject(label: str, model: Model, weights: Tensor) -> Subject:
     )
     with TemporaryDirectory(prefix="fedwatt-") as folder:
         file = Path(folder) / "model.onnx"
-        file.write_bytes(build(backbone, parts, card).SerializeToString())
+        file.write_bytes(build(card, Network(parts)).SerializeToString())
         onnx = EnergyModel(file)
     return Subject(
         label,
@@ -129,11 +130,12 @@ def measure(
     *,
     windows: int = 10_000,
     longest_s: float = LONGEST_S,
+    features: int = len(FEATURES),
     progress: Progress = lambda done, of: None,
 ) -> list[Latency]:
     """Latencies of all subjects in both engines at batches of 1 and 32, taking turns."""
     inputs = generator(0, "latency", "windows").standard_normal(
-        (1024, WINDOW, len(FEATURES)), dtype=np.float32
+        (1024, WINDOW, features), dtype=np.float32
     )
     turns = [(own.label, name, f) for own in subjects for name, f in own.engines.items()]
     found: dict[tuple[str, str, int], Latency] = {}

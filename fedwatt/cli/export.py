@@ -41,6 +41,7 @@ def export(
     from fedwatt.edge.ground import field_for
     from fedwatt.fleet.store import read_vehicle
     from fedwatt.runs.hills import learns_hills
+    from fedwatt.runs.level import LEVEL
 
     which = "best" if model == "personal" else model
     trained = read_trained(run, method=method, seed=seed, which=which)
@@ -54,7 +55,10 @@ def export(
     with console.status("Exporting ..."):
         if model == "personal":
             file = None if kept is None else kept.personal(trained.method)
-            trained = personal(trained, run, own, file)
+            level_file = None
+            if state is not None and trained.level is not None:
+                level_file = Kept.of(state, run / LEVEL).personal(trained.method)
+            trained = personal(trained, run, own, file, level_file)
         if kept is not None and terrain is None and learns_hills(trained.config):
             terrain = kept.hills()
         field = None if own is None else field_for(trained, run, own.name, terrain)
@@ -67,6 +71,12 @@ def export(
     )
     if own is None:
         console.print("It takes scaled features. With --vehicle FOLDER it takes telemetry.")
+        if card.level:
+            console.print(
+                "It holds a level model as well, for windows whose climb is not known. Whether "
+                "hills are borne out is a vehicle's to say, so windows with known climb are all "
+                "predicted with hills."
+            )
         return
     bars = card.calibration
     console.print(
@@ -76,5 +86,17 @@ def export(
     )
     if "nodes" in card.terrain:
         console.print(f"It reads climb from positions: {card.terrain['nodes']:,} nodes are in it.")
+    if card.level:
+        console.print(_about_hills(card.level["borne_out"], card.level["windows"]))
     if card.form != "float32":
         console.print(f"{card.form} adds {card.loss_wh:+.3f} Wh to the RMSE of its test windows.")
+
+
+def _about_hills(borne_out: bool, windows: int) -> str:
+    judged = f"on its {windows:,} validation windows with known climb"
+    if borne_out:
+        return (
+            f"Hills are borne out {judged}: windows with known climb are predicted with hills, all "
+            "others by the level model."
+        )
+    return f"Hills are not borne out {judged}: the level model predicts every window."

@@ -52,6 +52,9 @@ def predict(
     if opened.card.terrain:
         climb, descent = (found.trip.channels[name].sum() for name in CLIMB)
         table.add_row("climb, descent", f"{climb:.0f} m, {descent:.0f} m")
+    if found.hills is not None:
+        windows = f"{found.hills.sum():,} of {len(found.hills):,}"
+        table.add_row("windows predicted with hills", windows)
     table.add_row("predicted energy", f"{found.total_wh:,.0f} Wh")
     if found.high_wh[-1] == found.high_wh[-1]:
         interval = f"{found.low_wh[-1]:,.0f} to {found.high_wh[-1]:,.0f} Wh"
@@ -72,8 +75,12 @@ def predict(
     console.print(table)
     if reach is not None and not reach.reaches:
         console.print(f"The charge does not reach the end: {reach.short_wh:,.0f} Wh are missing.")
-    if opened.card.terrain and climb_from(read, opened.card.terrain["source"]) == "nothing":
-        console.print("It has no positions, elevation or grade: the road counts as level.")
+    level = opened.card.level
+    if level and not level["borne_out"]:
+        console.print("Hills are not borne out in this vehicle: the level model predicts it all.")
+    elif opened.card.terrain and climb_from(read, opened.card.terrain["source"]) == "nothing":
+        then = "the level model predicts it" if level else "the road counts as level"
+        console.print(f"It has no positions, elevation or grade: {then}.")
     if vehicle and opened.card.vehicle != vehicle:
         console.print(f"The model has the scaling of {opened.card.vehicle}, not of {vehicle}.")
     if plot is not None:

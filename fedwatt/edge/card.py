@@ -12,7 +12,8 @@ from typing import Any
 from fedwatt.errors import DataError
 
 KEY = "fedwatt"
-FORMAT = 1
+# 2: a file with hills holds its level model, and says whether hills are borne out.
+FORMAT = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +30,11 @@ class ModelCard:
     terrain            where climb comes from: "source" is "field" (in the file: its nodes, cell_m
                        and hash) or "elevation"; empty where no feature needs climb
     personal           whether the vehicle fine-tuned the model on its own trips
+    level              the level model in the file (`fedwatt.terrain.level`): its "features",
+                       whether hills are "borne_out" on the vehicle's validation windows with known
+                       climb, how many "windows" these are, and the "calibration" of the level model
+                       alone. Without a vehicle borne_out is None, and windows with known climb are
+                       all the hilly network's. Empty where there is one network
     """
 
     features: tuple[str, ...]
@@ -46,6 +52,7 @@ class ModelCard:
     calibration: dict[str, Any] = field(default_factory=dict)
     terrain: dict[str, Any] = field(default_factory=dict)
     personal: bool = False
+    level: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """The card as text."""

@@ -1,7 +1,11 @@
-"""From a run folder to a model file that a vehicle can use."""
+"""From a run folder to a model file that a vehicle can use.
+
+A run with hills has a level model in RUN/level; a vehicle's file then holds both networks, and
+`fedwatt.terrain.level` says which of them predicts a window.
+"""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,7 +18,8 @@ from fedwatt import __version__
 from fedwatt.edge.card import KEY, ModelCard
 from fedwatt.edge.hills import KEY as FIELD_KEY
 from fedwatt.edge.hills import field_to_text
-from fedwatt.edge.interval import Outcome, calibrate
+from fedwatt.edge.interval import FloatArray, Outcome, calibrate
+from fedwatt.edge.network import Network
 from fedwatt.edge.session import EnergyModel
 from fedwatt.edge.trips import outcome
 from fedwatt.errors import RunError, SettingError, unknown
@@ -24,22 +29,28 @@ from fedwatt.fleet.client import split_of_trips
 from fedwatt.fleet.features import needs_climb
 from fedwatt.runs.config import RunConfig, from_toml
 from fedwatt.runs.execute import run_hash
+from fedwatt.runs.level import LEVEL, level_config
 from fedwatt.runs.own_models import read_own_file, read_own_model
 from fedwatt.terrain.climb import with_measured_terrain, with_terrain
 from fedwatt.terrain.field import Field
+from fedwatt.terrain.level import borne_out
 
 WHICH = ("best", "last")
 
 
 @dataclass(frozen=True, eq=False)
 class TrainedModel:
-    """One model of a run: its tensors by name, and the run's configuration."""
+    """One model of a run: its tensors by name, and the run's configuration.
+
+    `level` is its level model, of the run folder in the run's.
+    """
 
     weights: dict[str, np.ndarray[Any, Any]]
     config: RunConfig
     method: str
     seed: int
     personal: bool = False
+    level: "TrainedModel | None" = None
 
 
 def read_trained(
@@ -47,7 +58,8 @@ def read_trained(
 ) -> TrainedModel:
     """A model of a finished run: of its first method and first seed unless said otherwise.
 
-    "best" is the model of the round with the lowest validation error, "last" that of the last.
+    "best" is the model of the round with the lowest validation error, "last" that of the last. The
+    level model comes along, where the run has one.
     """
     path = Path(run) / "model.safetensors"
     if not path.is_file():
@@ -78,15 +90,30 @@ def read_trained(
         raise RunError(f"{path} is damaged: {problem}. Train the run again.") from problem
     if not weights:
         raise RunError(f"{run} has not trained '{chosen}' yet. Go on with it with --resume.")
-    return TrainedModel(weights, config, chosen, number)
+    level = None
+    if level_config(config) is not None:
+        below = Path(run) / LEVEL
+        if not below.is_dir():
+            raise RunError(
+                f"{run} has no folder '{LEVEL}', the level model of a run with hills. Copy the "
+                "whole run. If it never had one, an earlier version of fedwatt trained it, which "
+                "also scaled climb in another way: train it again."
+            )
+        level = read_trained(below, method=chosen, seed=number, which=which)
+    return TrainedModel(weights, config, chosen, number, level=level)
 
 
 def personal(
-    trained: TrainedModel, run: Path, vehicle: Vehicle | None, file: Path | None = None
+    trained: TrainedModel,
+    run: Path,
+    vehicle: Vehicle | None,
+    file: Path | None = None,
+    level_file: Path | None = None,
 ) -> TrainedModel:
     """The model that a vehicle of the run made its own, in place of the global one.
 
-    It is in the run folder; that of a real fleet is a `file` on the vehicle's own disk.
+    It is in the run folder; that of a real fleet is a `file` on the vehicle's own disk, and so is
+    that of its level model.
     """
     if vehicle is None:
         raise SettingError("A personal model is a vehicle's: give its folder with --vehicle.")
@@ -99,7 +126,8 @@ def personal(
         )
     else:
         weights = read_own_model(Path(run), trained.method, trained.seed, vehicle.name)
-    return replace(trained, weights=weights, personal=True)
+    level = trained.level and personal(trained.level, Path(run) / LEVEL, vehicle, level_file)
+    return replace(trained, weights=weights, personal=True, level=level)
 
 
 def export(
@@ -114,33 +142,86 @@ def export(
 
     With a `vehicle` its scaling is in the graph, its error bars are in the card, and the accuracy
     that `form` costs is measured on its test windows. A model that was trained with hills takes the
-    vehicle's `field` along.
+    vehicle's `field` along, and its level model; whether hills are borne out is found on the
+    vehicle's validation windows.
     """
+    both = [trained] if trained.level is None else [trained, trained.level]
     if vehicle is None:
-        card = _card(trained, form)
-        _write(out, _bytes(trained, card))
+        card = replace(_card(trained, form), level=_level_of_any(trained))
+        _write(out, _bytes(card, [_network(one) for one in both]))
         return card
     vehicle, terrain, notes = _on_the_ground(trained, vehicle, field)
-    client = build_client(vehicle, trained.config.data)
+    clients = [build_client(vehicle, one.config.data) for one in both]
+    networks = [_network(one, client) for one, client in zip(both, clients, strict=True)]
     card = replace(_card(trained, form, vehicle), loss_wh=0.0, terrain=terrain)
     with TemporaryDirectory(prefix="fedwatt-") as folder:
         file = Path(folder) / "model.onnx"
+        if trained.level is not None:
+            card = replace(card, level=_level(both, clients, file))
         splits = split_of_trips(vehicle, trained.config.data)
 
         def seen(model: EnergyModel, split: str) -> list[Outcome]:
             own = (trip for trip in vehicle.trips if splits.get(trip.name) == split)
             return [outcome(model, trip, vehicle.name) for trip in own]
 
-        model = _opened(file, _bytes(trained, card, client, notes))
+        model = _opened(file, _bytes(card, networks, notes))
         speed = card.features.index("speed") if "speed" in card.features else -1
-        calibration = calibrate(seen(model, "train"), seen(model, "validation"), speed_column=speed)
+
+        def calibrated(model: EnergyModel) -> dict[str, Any]:
+            """Error bars from the vehicle's own trips."""
+            trips = seen(model, "train"), seen(model, "validation")
+            return calibrate(*trips, speed_column=speed).to_json()
+
+        calibration = calibrated(model)
+        if card.level:
+            level = replace(card, level=card.level | {"borne_out": False})
+            bars = calibrated(_opened(file, _bytes(level, networks, notes)))
+            card = replace(card, level=card.level | {"calibration": bars})
         loss_wh = 0.0
         if form != "float32":
-            whole = _opened(file, _bytes(trained, replace(card, form="float32"), client, notes))
+            whole = _opened(file, _bytes(replace(card, form="float32"), networks, notes))
             loss_wh = _rmse(seen(model, "test")) - _rmse(seen(whole, "test"))
-    card = replace(card, loss_wh=loss_wh, calibration=calibration.to_json())
-    _write(out, _bytes(trained, card, client, notes))
+    card = replace(card, loss_wh=loss_wh, calibration=calibration)
+    _write(out, _bytes(card, networks, notes))
     return card
+
+
+def _level_of_any(trained: TrainedModel) -> dict[str, Any]:
+    """The level model in the card of a file without a vehicle, where nobody judged the hills."""
+    if trained.level is None:
+        return {}
+    data = trained.level.config.data
+    if data.components or data.selected:
+        raise SettingError(
+            "The model with hills and its level model each see features of their own, which every "
+            "vehicle chooses for itself (components, selected), so one file of scaled features "
+            "cannot hold both. Give a vehicle's folder with --vehicle."
+        )
+    return {"features": list(data.columns), "borne_out": None, "windows": 0}
+
+
+def _level(both: Sequence[TrainedModel], clients: Sequence[Client], file: Path) -> dict[str, Any]:
+    """The level model in a vehicle's card, after both predicted its validation windows.
+
+    They do so as in the run that trained them, in float32 whatever the form of the file.
+    """
+
+    def predicted(one: TrainedModel, client: Client) -> FloatArray:
+        alone = _opened(file, _bytes(_card(one, "float32"), [_network(one)]))
+        return alone.energies(client.series, client.ends["validation"])
+
+    hilly, level = (predicted(*pair) for pair in zip(both, clients, strict=True))
+    return {
+        "features": list(feature_names(both[1].config.data.features)),
+        "borne_out": borne_out(hilly, level, clients[0]),
+        "windows": int(clients[0].known["validation"].sum()),
+    }
+
+
+def _network(trained: TrainedModel, client: Client | None = None) -> Network:
+    if client is None:
+        return Network(trained.weights)
+    return Network(trained.weights, client.scaler, client.label_center_wh, client.label_scale_wh)
 
 
 def _on_the_ground(
@@ -180,28 +261,13 @@ def _card(trained: TrainedModel, form: str, vehicle: Vehicle | None = None) -> M
 
 
 def _bytes(
-    trained: TrainedModel,
-    card: ModelCard,
-    client: Client | None = None,
-    notes: Mapping[str, str] | None = None,
+    card: ModelCard, networks: Sequence[Network], notes: Mapping[str, str] | None = None
 ) -> bytes:
     try:
         from fedwatt.edge.graph import build
     except ImportError as problem:
         raise RunError("Export needs onnx: pip install 'fedwatt[edge]'.") from problem
-    if client is None:
-        model = build(card.backbone, trained.weights, card)
-    else:
-        model = build(
-            card.backbone,
-            trained.weights,
-            card,
-            scaler=client.scaler,
-            label_center_wh=client.label_center_wh,
-            label_scale_wh=client.label_scale_wh,
-            notes=notes,
-        )
-    text: bytes = model.SerializeToString(deterministic=True)
+    text: bytes = build(card, *networks, notes=notes).SerializeToString(deterministic=True)
     return text
 
 

@@ -36,7 +36,7 @@ def trip_figures(found: TripPrediction, charge: FloatArray | None = None) -> lis
             TripFigure(
                 "height",
                 "Height since the trip began",
-                "Climb less descent, as the model is told.",
+                "Climb less descent, as the model is told; level where it is not known.",
                 height_figure(found),
             )
         )

@@ -4,12 +4,16 @@ The backbones are the ones of `fedwatt.models`. In the scaled form the vehicle's
 the inverse label scaling are nodes of the graph: physical features in float64 go in, Wh come out,
 and the network between them sees the very float32 numbers that it was trained on.
 
+A model with hills may hold its level model as well, the network without climb: then the graph is
+also told of each window whether its climb is known, and the energy is that of the network which
+`fedwatt.terrain.level` names.
+
 ONNX orders gates differently: GRU update, reset, new (torch: reset, update, new) and LSTM input,
 output, forget, cell (torch: input, forget, cell, output).
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +22,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from fedwatt.edge.card import KEY, ModelCard
+from fedwatt.edge.network import Network
 from fedwatt.errors import SettingError, unknown
 from fedwatt.fleet.scaling import Scaler
 
@@ -29,17 +34,22 @@ GATES = {"gru": (1, 0, 2), "lstm": (0, 3, 1, 2)}
 FORMS = ("float32", "float16", "int8")
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Graph:
-    """Nodes and constants in the making; weights are kept in the form asked for."""
+    """Nodes and constants in the making; weights are kept in the form asked for.
+
+    `prefix` keeps the names of one network apart from another's.
+    """
 
     form: str
+    prefix: str = ""
     nodes: list[Any] = field(default_factory=list)
     constants: list[Any] = field(default_factory=list)
 
     def constant(self, name: str, values: Array) -> str:
-        self.constants.append(numpy_helper.from_array(np.ascontiguousarray(values), name))
-        return name
+        full = self.prefix + name
+        self.constants.append(numpy_helper.from_array(np.ascontiguousarray(values), full))
+        return full
 
     def weight(self, name: str, values: Array) -> str:
         """A float32 weight, kept as it is, halved, or in int8 with one scale a column.
@@ -62,54 +72,39 @@ class _Graph:
         return self.constant(name, values)
 
     def node(self, kind: str, inputs: Sequence[str], output: str, **attributes: Any) -> str:
-        self.nodes.append(helper.make_node(kind, list(inputs), [output], **attributes))
-        return output
+        full = self.prefix + output
+        self.nodes.append(helper.make_node(kind, list(inputs), [full], **attributes))
+        return full
 
 
 def build(
-    backbone: str,
-    weights: Mapping[str, Array],
     card: ModelCard,
+    network: Network,
+    level: Network | None = None,
     *,
-    scaler: Scaler | None = None,
-    label_center_wh: float = 0.0,
-    label_scale_wh: float = 1.0,
     notes: Mapping[str, str] | None = None,
 ) -> Any:
-    """The ONNX model; `weights` are the tensors of the model's layout by their names.
+    """The ONNX model of a network, or of one with hills and its level one.
 
-    With a `scaler` the graph maps physical features [batch, window, features] (float64) to Wh
-    [batch] (float64), otherwise scaled features to scaled energy, both float32. `notes` go into the
-    file's metadata beside the card.
+    With a scaler the graph maps physical features [batch, window, features] (float64) to Wh [batch]
+    (float64), otherwise scaled features to scaled energy, both float32. `notes` go into the file's
+    metadata beside the card.
     """
     if card.form not in FORMS:
         raise SettingError(unknown("form", card.form, FORMS))
     graph = _Graph(card.form)
-    physical = scaler is not None
-    kind = TensorProto.DOUBLE if physical else TensorProto.FLOAT
+    kind = TensorProto.FLOAT if network.scaler is None else TensorProto.DOUBLE
     shape: list[str | int | None] = ["batch", card.window, len(card.features)]
-    inside = "windows" if scaler is None else _scaled(graph, scaler)
-    columns = len(card.features) if scaler is None or scaler.mix is None else scaler.mix.shape[1]
-    if backbone == "mlp":
-        hidden = _perceptron(graph, weights, inside, card.window * columns)
-    elif backbone in GATES:
-        hidden = _recurrent(graph, backbone, weights, inside)
+    inputs = [helper.make_tensor_value_info("windows", kind, shape)]
+    if level is None:
+        _energy(graph, card, network, "windows", len(card.features))
     else:
-        raise SettingError(unknown("backbone", backbone, ("mlp", *GATES)))
-    out = _affine(graph, weights, "output", hidden)
-    flat = graph.constant("flat", np.array([-1], np.int64))
-    if physical:
-        label = graph.node("Reshape", [out, flat], "label")
-        wide = graph.node("Cast", [label], "label.float64", to=TensorProto.DOUBLE)
-        scale = graph.constant("label_scale_wh", np.array(label_scale_wh))
-        center = graph.constant("label_center_wh", np.array(label_center_wh))
-        graph.node("Add", [graph.node("Mul", [wide, scale], "above_center"), center], "energy")
-    else:
-        graph.node("Reshape", [out, flat], "energy")
+        inputs.append(helper.make_tensor_value_info("climb_known", TensorProto.BOOL, ["batch"]))
+        _chosen(graph, card, network, level)
     made = helper.make_graph(
         graph.nodes,
         "fedwatt",
-        [helper.make_tensor_value_info("windows", kind, shape)],
+        inputs,
         [helper.make_tensor_value_info("energy", kind, ["batch"])],
         graph.constants,
     )
@@ -125,12 +120,50 @@ def build(
     return model
 
 
-def _scaled(graph: _Graph, scaler: Scaler) -> str:
+def _chosen(graph: _Graph, card: ModelCard, network: Network, level: Network) -> None:
+    """`terrain.level.chosen` of both networks' energies; the level one reads its own columns."""
+    columns = [card.features.index(name) for name in card.level["features"]]
+    kept = graph.constant("level_columns", np.array(columns, np.int64))
+    below = replace(graph, prefix="level.")
+    without = below.node("Gather", ["windows", kept], "windows", axis=2)
+    energies = [
+        _energy(replace(graph, prefix="hills."), card, network, "windows", len(card.features)),
+        _energy(below, card, level, without, len(columns)),
+    ]
+    # Where nothing says that hills are not borne out, it is for the caller to know.
+    borne_out = graph.constant("borne_out", np.array(card.level["borne_out"] is not False))
+    hilly = graph.node("And", ["climb_known", borne_out], "hilly")
+    graph.node("Where", [hilly, *energies], "energy")
+
+
+def _energy(graph: _Graph, card: ModelCard, network: Network, windows: str, width: int) -> str:
+    """Energies [batch] by one network of `windows` [batch, window, width]."""
+    backbone, weights, scaler = card.backbone, network.weights, network.scaler
+    inside = windows if scaler is None else _scaled(graph, scaler, windows)
+    columns = width if scaler is None or scaler.mix is None else scaler.mix.shape[1]
+    if backbone == "mlp":
+        hidden = _perceptron(graph, weights, inside, card.window * columns)
+    elif backbone in GATES:
+        hidden = _recurrent(graph, backbone, weights, inside)
+    else:
+        raise SettingError(unknown("backbone", backbone, ("mlp", *GATES)))
+    out = _affine(graph, weights, "output", hidden)
+    flat = graph.constant("flat", np.array([-1], np.int64))
+    if scaler is None:
+        return graph.node("Reshape", [out, flat], "energy")
+    label = graph.node("Reshape", [out, flat], "label")
+    wide = graph.node("Cast", [label], "label.float64", to=TensorProto.DOUBLE)
+    scale = graph.constant("label_scale_wh", np.array(network.label_scale_wh))
+    center = graph.constant("label_center_wh", np.array(network.label_center_wh))
+    return graph.node("Add", [graph.node("Mul", [wide, scale], "above_center"), center], "energy")
+
+
+def _scaled(graph: _Graph, scaler: Scaler, windows: str) -> str:
     """`Scaler.forward` in float64 and the cast to float32, as a client's series is made."""
     center = graph.constant("feature_center", scaler.center)
     # A product is several times faster than a division and as good in float64.
     inverse = graph.constant("feature_inverse_scale", 1 / scaler.scale)
-    x = graph.node("Sub", ["windows", center], "centred")
+    x = graph.node("Sub", [windows, center], "centred")
     x = graph.node("Mul", [x, inverse], "scaled")
     if scaler.mix is not None:
         x = graph.node("MatMul", [x, graph.constant("feature_mix", scaler.mix)], "mixed")
@@ -175,6 +208,7 @@ def _recurrent(graph: _Graph, backbone: str, weights: Mapping[str, Array], x: st
     settings: dict[str, Any] = {"hidden_size": hidden}
     if backbone == "gru":
         settings["linear_before_reset"] = 1  # torch resets after the recurrent product
-    graph.nodes.append(helper.make_node(backbone.upper(), inputs, ["", "last_state"], **settings))
+    last = f"{graph.prefix}last_state"
+    graph.nodes.append(helper.make_node(backbone.upper(), inputs, ["", last], **settings))
     axes = graph.constant("directions", np.array([0], np.int64))
-    return graph.node("Squeeze", ["last_state", axes], "hidden")
+    return graph.node("Squeeze", [last, axes], "hidden")

@@ -85,14 +85,23 @@ def climb_from(trip: Trip, source: str) -> str:
 
 
 def with_climb(trip: Trip, source: str, field: Field | None) -> Trip:
-    """The trip with climb and descent; a level road where there is nothing to read them from."""
+    """The trip with climb and descent; a level road, and not known, where nothing tells them."""
     origin = climb_from(trip, source)
     if origin == "climb":
-        return trip
+        return _as_given(trip)
     if origin == "positions" and field is not None:
         return climbing(trip, trip_rise_m(trip, field))
     if origin == "elevation_m":
         return climbing(trip, measured_rise_m(trip))
     if origin == "grade":
         return climbing(trip, trip.channels["grade"] * trip.channels["speed_mps"])
-    return climbing(trip, np.zeros(trip.seconds))
+    return climbing(trip, np.full(trip.seconds, np.nan))
+
+
+def _as_given(trip: Trip) -> Trip:
+    """The trip with its own climb and descent, known where both are numbers."""
+    given = {name: trip.channels[name] for name in CLIMB}
+    known = np.all([np.isfinite(values) for values in given.values()], axis=0)
+    known &= trip.channels.get("climb_known", np.ones(trip.seconds)) > 0
+    given = {name: np.where(known, values, 0.0) for name, values in given.items()}
+    return Trip(trip.name, {**trip.channels, **given, "climb_known": known.astype(float)})

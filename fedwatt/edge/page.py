@@ -101,6 +101,10 @@ def scores(found: TripPrediction, reach: RangeEstimate | None) -> list[dict[str,
     per_km = f"{found.total_wh / found.kilometres:,.0f}" if found.kilometres > 0 else "–"
     minutes = found.trip.seconds / 60
     made.append(_score("Consumption", per_km, "Wh/km", f"{minutes:.0f} minutes", "--muted"))
+    if found.hills is not None:
+        others = len(found.hills) - int(found.hills.sum())
+        remark = f"{others:,} of {len(found.hills):,} windows by the level model"
+        made.append(_score("With hills", f"{100 * found.hills.mean():.0f}", "%", remark, "--muted"))
     if reach is not None:
         remark = f"{reach.remaining_km:,.0f} km left after it"
         if not reach.reaches:
@@ -136,7 +140,14 @@ def model_facts(card: ModelCard) -> dict[str, str]:
 
 
 def _hills(card: ModelCard) -> str:
+    if not card.terrain:
+        return "not known to the model"
+    said = "the vehicle's own elevation"
     if "nodes" in card.terrain:
         about = card.terrain
-        return f"learned by the fleet, {about['nodes']:,} nodes {about['cell_m']:g} m apart"
-    return "the vehicle's own elevation" if card.terrain else "not known to the model"
+        said = f"learned by the fleet, {about['nodes']:,} nodes {about['cell_m']:g} m apart"
+    if not card.level:
+        return said
+    if not card.level["borne_out"]:
+        return f"{said}; not borne out in the vehicle, the level model predicts every window"
+    return f"{said}; the level model predicts windows whose climb is not known"

@@ -4,8 +4,9 @@ Seconds come from `clock` and features from `fedwatt.fleet.features`, the traini
 A prediction comes a few seconds after the second it is about: acceleration looks two seconds ahead,
 and a speed that stands is believed after one usual hold. A model with hills waits four seconds, in
 which a leap of the position may show, and the usual hold of a position. Climb is read anew from the
-last ten minutes each second, so a gap that is not over yet is a level road for now, and is put
-right in the windows that still hold it once it is.
+last ten minutes each second, so in a gap that is not over yet it is not known for now, and is put
+right in the windows that still hold it once it is. Where a window's climb is not known its level
+model predicts it (`fedwatt.terrain.level`), if the file has one.
 """
 
 import json
@@ -18,14 +19,15 @@ from typing import Any
 
 import numpy as np
 
+from fedwatt.edge.bars import ErrorBars
 from fedwatt.edge.clock import FloatArray, SecondClock, Timing
 from fedwatt.edge.hills import LOOK_AHEAD_S, SOURCES, with_climb
 from fedwatt.edge.hills import MEMORY_S as GROUND_MEMORY_S
-from fedwatt.edge.interval import Calibration
 from fedwatt.edge.session import EnergyModel
 from fedwatt.errors import DataError
 from fedwatt.fleet.features import CLIMB, FEATURES, MEMORY_S, STREAMING_DELAY_S, feature_columns
 from fedwatt.fleet.trip import Trip
+from fedwatt.fleet.windows import known_windows
 from fedwatt.telemetry.resample import GRADE_SMOOTHING_S, centred_mean
 
 # As an import has it: climate devices that never report are taken as off.
@@ -38,7 +40,8 @@ class Prediction:
     """Energy of the window that ends `second` seconds into its trip.
 
     `time_s` is that moment by the clock of the samples. `low_wh` and `high_wh` are NaN where the
-    model carries no error bars.
+    model carries no error bars. `hills`: the network with hills predicted it, not the level model;
+    None where the file has one network.
     """
 
     second: int
@@ -46,6 +49,7 @@ class Prediction:
     energy_wh: float
     low_wh: float
     high_wh: float
+    hills: bool | None = None
 
 
 class EnergyPredictor:
@@ -75,7 +79,7 @@ class EnergyPredictor:
         self._essential = tuple(
             name for name in self.channels if name not in assumed and name not in ground
         )
-        self._calibration = Calibration.from_json(card.calibration)
+        self._bars = ErrorBars.of(card)
         self._clock = SecondClock(self.channels, timing or Timing())
         self._delay_s = LOOK_AHEAD_S if card.terrain else STREAMING_DELAY_S
         # What the features of one window can depend on.
@@ -140,19 +144,27 @@ class EnergyPredictor:
             made.append(self._predicted)
         if not made or self.waiting_for:
             return []
-        features = self._features()
-        begin = self._seconds_seen - len(features)
-        window = self.model.card.window
+        card, channels = self.model.card, self._channels()
+        begin = self._seconds_seen - len(channels["speed_mps"])
+        features = feature_columns(channels, card.features, begin=begin)
         # More than one only at the end of a trip.
-        windows = np.stack([features[end - begin - window : end - begin] for end in made])
-        energy_wh = self.model.energy(windows)
-        low_wh, high_wh = self._calibration.windows(energy_wh, windows)
+        ends = np.array(made) - begin - 1
+        windows = features[ends[:, None] + np.arange(1 - card.window, 1)]
+        known = hills = None
+        if card.level:
+            known = known_windows(channels["climb_known"], ends, length=card.window)
+            hills = known & card.level["borne_out"]
+        energy_wh = self.model.energy(windows, known)
+        low_wh, high_wh = self._bars.windows(energy_wh, windows, hills)
+        columns = [values.tolist() for values in (energy_wh, low_wh, high_wh)]
+        columns.append([None] * len(made) if hills is None else hills.tolist())
         return [
-            Prediction(second, self._clock.origin_s + second, *map(float, values))
-            for second, *values in zip(made, energy_wh, low_wh, high_wh, strict=True)
+            Prediction(second, self._clock.origin_s + second, *values)
+            for second, *values in zip(made, *columns, strict=True)
         ]
 
-    def _features(self) -> FloatArray:
+    def _channels(self) -> dict[str, FloatArray]:
+        """What the features of the windows that are due are made of, [seconds] each."""
         channels: dict[str, FloatArray] = {}
         for column, name in enumerate(self.channels):
             stands_in = self._clock.first.get(name, self._assumed[column])
@@ -164,9 +176,7 @@ class EnergyPredictor:
         if self.model.card.terrain:
             source = self.model.card.terrain["source"]
             channels = dict(with_climb(Trip("", channels), source, self.model.field).channels)
-        enough = {name: values[-self._enough :] for name, values in channels.items()}
-        begin = self._seconds_seen - len(enough["speed_mps"])
-        return feature_columns(enough, self.model.card.features, begin=begin)
+        return {name: values[-self._enough :] for name, values in channels.items()}
 
     def snapshot(self) -> str:
         """All that is known between two samples, as JSON."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,7 @@ from fedwatt.edge.hills import KEY as FIELD_KEY
 from fedwatt.edge.hills import field_from_text
 from fedwatt.errors import DataError
 from fedwatt.fleet.features import FEATURES
+from fedwatt.fleet.windows import BoolArray
 
 try:
     import onnxruntime as ort
@@ -21,7 +23,10 @@ FloatArray = NDArray[np.float64]
 
 
 class EnergyModel:
-    """A model file: its card, energies [batch] of windows [batch, window, features], its hills."""
+    """A model file: its card, energies [batch] of windows [batch, window, features], its hills.
+
+    A model with hills and a level model is also told of each window whether its climb is known.
+    """
 
     def __init__(self, path: str | Path, *, features: Sequence[str] | None = None) -> None:
         """Open `path`; with `features`, refuse a model that was trained on others."""
@@ -59,24 +64,42 @@ class EnergyModel:
                 f"{self.card.library}."
             )
 
-    def energy(self, windows: NDArray[np.floating]) -> FloatArray:
-        """Energy of each window, Wh, or scaled for a model of scaled features; [batch]."""
+    def energy(
+        self, windows: NDArray[np.floating], climb_known: BoolArray | None = None
+    ) -> FloatArray:
+        """Energy of each window, Wh, or scaled for a model of scaled features; [batch].
+
+        `climb_known` [batch] is for models with a level model; others do not look at it.
+        """
         shape = (self.card.window, len(self.card.features))
         if windows.shape[1:] != shape:
             raise DataError(
                 f"{self.path} needs windows of shape [batch, {shape[0]}, {shape[1]}]; "
                 f"got {list(windows.shape)}."
             )
-        fed = np.ascontiguousarray(windows, dtype=self._type)
-        return np.asarray(self._session.run(None, {"windows": fed})[0], dtype=np.float64)
+        fed: dict[str, NDArray[Any]] = {"windows": np.ascontiguousarray(windows, dtype=self._type)}
+        if self.card.level:
+            if climb_known is None or climb_known.shape != windows.shape[:1]:
+                raise DataError(
+                    f"{self.path} holds a model with hills and a level one: it has to be told of "
+                    f"each of the {len(windows)} windows whether its climb is known (climb_known)."
+                )
+            fed["climb_known"] = np.ascontiguousarray(climb_known, dtype=np.bool_)
+        return np.asarray(self._session.run(None, fed)[0], dtype=np.float64)
 
-    def energies(self, series: NDArray[np.floating], ends: NDArray[np.int64]) -> FloatArray:
+    def energies(
+        self,
+        series: NDArray[np.floating],
+        ends: NDArray[np.int64],
+        climb_known: BoolArray | None = None,
+    ) -> FloatArray:
         """Energy of the windows of `series` [seconds, features] that end at `ends`, [windows]."""
         found = np.empty(len(ends))
         for start in range(0, len(ends), 512):
             some = ends[start : start + 512]
             rows = some[:, None] + np.arange(1 - self.card.window, 1)
-            found[start : start + 512] = self.energy(series[rows])
+            known = None if climb_known is None else climb_known[start : start + 512]
+            found[start : start + 512] = self.energy(series[rows], known)
         return found
 
 

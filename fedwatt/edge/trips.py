@@ -4,13 +4,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedwatt.edge.bars import ErrorBars
 from fedwatt.edge.hills import with_climb
-from fedwatt.edge.interval import Calibration, FloatArray, Outcome
+from fedwatt.edge.interval import FloatArray, Outcome
 from fedwatt.edge.session import EnergyModel
 from fedwatt.errors import DataError
 from fedwatt.fleet.features import FEATURES, trip_features
 from fedwatt.fleet.trip import Trip
-from fedwatt.fleet.windows import window_ends, window_energy, window_means
+from fedwatt.fleet.windows import (
+    BoolArray,
+    known_windows,
+    window_ends,
+    window_energy,
+    window_means,
+)
 
 SECONDS_PER_HOUR = 3600.0
 
@@ -25,6 +32,9 @@ class TripPrediction:
     measured_wh   what left the pack, or None for a plan
     low_wh,       ends of the interval for the energy since the trip began, NaN where the model has
     high_wh       no error bars
+    level         of the interval, such as 0.9
+    hills         which windows the network with hills predicted, the level model the others,
+                  [windows]; None for a file with one network
     """
 
     trip: Trip
@@ -34,6 +44,7 @@ class TripPrediction:
     low_wh: FloatArray
     high_wh: FloatArray
     level: float
+    hills: BoolArray | None = None
 
     @property
     def total_wh(self) -> float:
@@ -69,14 +80,25 @@ def predict_trip(model: EnergyModel, trip: Trip, vehicle: str) -> TripPrediction
                     f"'{name}'. Add the channel, or use a model that was trained without it."
                 )
     series = trip_features(trip, card.features, vehicle or card.vehicle)
-    windows_wh = model.energies(series, window_ends(trip.seconds, length=card.window))
+    ends, known = window_ends(trip.seconds, length=card.window), None
+    if card.level:
+        known = known_windows(trip.channels["climb_known"], ends, length=card.window)
+    windows_wh = model.energies(series, ends, known)
     predicted_wh = energy_by_second(windows_wh, trip.seconds, card.window)
-    calibration = Calibration.from_json(card.calibration)
-    since_s = np.arange(1, trip.seconds + 1, dtype=np.float64)
-    low_wh, high_wh = calibration.trip(np.cumsum(predicted_wh), since_s)
-    measured_wh = trip.channels.get("energy_wh")
+    hills = None if known is None else known & card.level["borne_out"]
+    bars = ErrorBars.of(card)
+    low_wh, high_wh = bars.trip(
+        np.cumsum(predicted_wh), level_share(hills, trip.seconds, card.window)
+    )
     return TripPrediction(
-        trip, windows_wh, predicted_wh, measured_wh, low_wh, high_wh, calibration.level
+        trip,
+        windows_wh,
+        predicted_wh,
+        trip.channels.get("energy_wh"),
+        low_wh,
+        high_wh,
+        bars.usual.level,
+        hills,
     )
 
 
@@ -93,6 +115,18 @@ def energy_by_second(windows_wh: FloatArray, seconds: int, window: int) -> Float
     last = np.minimum(second, len(windows_wh) - 1)
     spread: FloatArray = (total[last + 1] - total[first]) / (last - first + 1) / window
     return spread
+
+
+def level_share(hills: BoolArray | None, seconds: int, window: int) -> FloatArray:
+    """Share of the time since a trip began that the level model predicted, [seconds].
+
+    >>> level_share(np.array([True, False]), 3, window=2)
+    array([0.  , 0.25, 0.5 ])
+    """
+    if hills is None:
+        return np.zeros(seconds)
+    by_second = window * energy_by_second((~hills).astype(np.float64), seconds, window)
+    return np.cumsum(by_second) / np.arange(1, seconds + 1)
 
 
 def charge_over_time(

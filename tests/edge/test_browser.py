@@ -6,11 +6,14 @@ import subprocess
 
 import pytest
 
+from fedwatt.edge.export import export
 from fedwatt.edge.page import render
 from fedwatt.edge.range import estimate_range
+from fedwatt.edge.session import EnergyModel
 from fedwatt.edge.trips import charge_over_time, predict_trip
 
-from .test_hills import located_vehicle
+from .test_hills import hilly_field, located_vehicle
+from .toys import trained, with_level
 
 WIDTHS = (1280, 480, 360)
 # Each width in a frame of its own; the title tells what the browser made of them.
@@ -39,9 +42,13 @@ def browser(tmp_path_factory):
     return look
 
 
-@pytest.mark.parametrize("kind", ["Trip", "Route"])
+@pytest.mark.parametrize("kind", ["Trip", "Route", "Trip over hills"])
 def test_nothing_sticks_out_at_any_width(kind, model, browser, tmp_path):
     vehicle = located_vehicle()
+    if kind == "Trip over hills":
+        run = with_level(trained(features="base, terrain"))
+        export(run, tmp_path / "hills.onnx", vehicle=vehicle, field=hilly_field())
+        model = EnergyModel(tmp_path / "hills.onnx")
     found = predict_trip(model, vehicle.trips[0], vehicle.name)
     reach = estimate_range(found, 0.001, 20_000) if kind == "Route" else None
     charge = charge_over_time(found, 0.5, 20_000)

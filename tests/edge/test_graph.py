@@ -9,6 +9,7 @@ import torch
 
 from fedwatt.edge.export import export
 from fedwatt.edge.graph import build
+from fedwatt.edge.network import Network
 from fedwatt.edge.session import EnergyModel
 from fedwatt.edge.trips import predict_trip
 from fedwatt.federation import Federation, Training
@@ -84,9 +85,8 @@ def test_the_scaled_form_maps_physical_features_to_wh(backbone, embedded, tmp_pa
     export(run, tmp_path / "model.onnx")
     card = replace(EnergyModel(tmp_path / "model.onnx").card, output="Wh")
     for vehicle, client in zip(vehicles, fleet.clients, strict=True):
-        scales = {"scaler": client.scaler, "label_center_wh": client.label_center_wh}
-        scales["label_scale_wh"] = client.label_scale_wh
-        made = build(backbone, run.weights, card, **scales)
+        scales = client.scaler, client.label_center_wh, client.label_scale_wh
+        made = build(card, Network(run.weights, *scales))
         (tmp_path / "model.onnx").write_bytes(made.SerializeToString())
         model = EnergyModel(tmp_path / "model.onnx")
         usable = [trip for trip in vehicle.trips if trip.seconds >= 60]

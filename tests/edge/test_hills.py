@@ -26,7 +26,7 @@ from fedwatt.terrain.field import Field
 from fedwatt.terrain.grid import Grid
 
 from .bare import ON_BOARD
-from .toys import a_vehicle, hold_of, raw_trip, trained
+from .toys import a_vehicle, hold_of, raw_trip, trained, with_level
 
 LATITUDE, LONGITUDE = 42.28, -83.74
 M_PER_DEGREE = 111_195.0
@@ -64,10 +64,12 @@ def located_vehicle():
     return replace(vehicle, trips=tuple(trips))
 
 
-@pytest.fixture(scope="module")
-def hilly(tmp_path_factory) -> EnergyModel:
+@pytest.fixture(scope="module", params=["one network", "with a level model"])
+def hilly(request, tmp_path_factory) -> EnergyModel:
+    """All that holds of hills on board holds with a level model in the file, too."""
     file = tmp_path_factory.mktemp("hilly") / "model.onnx"
     run = trained(features="base, terrain")
+    run = run if request.param == "one network" else with_level(run)
     export(run, file, vehicle=located_vehicle(), field=hilly_field())
     return EnergyModel(file)
 
@@ -315,10 +317,17 @@ print(made, memory_mb("VmHWM"), memory_mb("VmRSS") - early_mb)
 """
 
 
-@pytest.mark.parametrize("which", ["model", "hilly"])
-def test_the_vehicles_process_is_small_and_does_not_grow(which, request):
+def test_the_vehicles_process_is_small_and_does_not_grow(model):
+    assert_small(model)
+
+
+def test_nor_with_hills(hilly):
+    assert_small(hilly)
+
+
+def assert_small(model: EnergyModel) -> None:
     """The benchmark drives a whole day; `tracemalloc` counts bytes in test_predictor."""
-    file = request.getfixturevalue(which).path
+    file = model.path
     done = subprocess.run(
         [sys.executable, "-c", ON_BOARD + PROGRAM, str(file)], capture_output=True, text=True
     )

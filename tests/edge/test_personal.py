@@ -58,12 +58,16 @@ def run(tmp_path_factory, fleet) -> Path:
     return out
 
 
-def test_a_personal_model_on_board_has_the_error_the_run_states(run, fleet, tmp_path):
-    """Personal weights, refreshed hills and private ground: what left the run is what it judged."""
+@pytest.mark.parametrize("which", ["personal", "best"])
+@pytest.mark.parametrize("name", ["car-001", "car-002", "car-003"])
+def test_a_model_on_board_has_the_error_the_run_states(name, which, run, fleet, tmp_path):
+    """Own weights, level model, refreshed hills, private ground: what left is what was judged."""
     trained = read_trained(run)
-    vehicle = read_vehicle(fleet / "car-001")
-    own = personal(trained, run, vehicle)
-    assert any((own.weights[name] != trained.weights[name]).any() for name in own.weights)
+    vehicle = read_vehicle(fleet / name)
+    own = personal(trained, run, vehicle) if which == "personal" else trained
+    if which == "personal":
+        assert any((own.weights[part] != trained.weights[part]).any() for part in own.weights)
+    assert own.level.personal == own.personal
     field = field_for(own, run, vehicle.name)
     export(own, tmp_path / "own.onnx", vehicle=vehicle, field=field)
     model = EnergyModel(tmp_path / "own.onnx")
@@ -73,7 +77,7 @@ def test_a_personal_model_on_board_has_the_error_the_run_states(run, fleet, tmp_
     (stated,) = (
         row["rmse"]
         for row in read_table(run, "vehicles").to_pylist()
-        if (row["vehicle"], row["model"], row["stratum"]) == ("car-001", "personal", "all")
+        if (row["vehicle"], row["model"], row["stratum"]) == (name, which, "all")
     )
     # float32 sums in another order
     assert np.sqrt(np.mean(errors**2)) == pytest.approx(stated, rel=1e-4)

@@ -1,23 +1,35 @@
 """A run folder without training, and telemetry whose batch result is known."""
 
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from fedwatt.edge.export import TrainedModel
 from fedwatt.fleet import Vehicle, synthetic_vehicles
 from fedwatt.models import get_model
 from fedwatt.randomness import generator
 from fedwatt.runs.config import from_tables, to_toml
+from fedwatt.runs.level import LEVEL, level_config
 from fedwatt.runs.tensors import write_tensors
 from fedwatt.telemetry.records import RawTrip
 from fedwatt.telemetry.resample import updates, usual_hold_s
 
 
 def trained(backbone: str = "mlp", **data: object) -> TrainedModel:
-    """A model as it starts: what it predicts is no matter here, that it is the same one is."""
+    """A model as it starts: what it predicts is no matter here, that it is the same one is.
+
+    With hills it has no level model; `with_level` gives it one.
+    """
     config = from_tables(
-        {"seeds": [1], "data": data, "model": {"name": backbone}, "method": [{"name": "fedavg"}]}
+        {
+            "seeds": [1],
+            "data": data,
+            "terrain": {"level_model": False},
+            "model": {"name": backbone},
+            "method": [{"name": "fedavg"}],
+        }
     )
     model = get_model(backbone, window=config.data.window, features=len(config.data.columns))
     weights = model.initial(generator(0, "edge", backbone)).float()
@@ -25,17 +37,38 @@ def trained(backbone: str = "mlp", **data: object) -> TrainedModel:
     return TrainedModel(parts, config, "fedavg", 1)
 
 
+def with_level(run: TrainedModel, *, better: str = "hills") -> TrainedModel:
+    """A model with hills and its level model; the one that is not `better` is far off."""
+    terrain = replace(run.config.terrain, level_model=True)
+    run = replace(run, config=replace(run.config, terrain=terrain))
+    config = level_config(run.config)
+    data, backbone = asdict(config.data), run.config.model.name
+    level = replace(trained(backbone, **data), config=config)
+    if better == "hills":
+        return replace(run, level=_far_off(level))
+    return replace(_far_off(run), level=level)
+
+
+def _far_off(run: TrainedModel) -> TrainedModel:
+    # Five deviations of the label, in every window.
+    return replace(run, weights=run.weights | {"output.bias": run.weights["output.bias"] + 5})
+
+
 def run_folder(folder: Path, backbone: str = "mlp", **data: object) -> Path:
     """A finished run as `fedwatt export` finds it."""
-    model = trained(backbone, **data)
-    layout = get_model(backbone, window=60, features=len(model.config.data.columns))
-    weights = layout.initial(generator(0, "edge", backbone)).float()
+    return write_run(folder, trained(backbone, **data))
+
+
+def write_run(folder: Path, model: TrainedModel) -> Path:
+    """The folder of a finished run, its level model's in it."""
     tensors = {
-        f"fedavg/{which}/seed-1/{name}": part.clone()
+        f"fedavg/{which}/seed-1/{name}": torch.from_numpy(part.copy())
         for which in ("best", "last")
-        for name, part in layout.layout.split(weights).items()
+        for name, part in model.weights.items()
     }
     write_tensors(folder / "model.safetensors", tensors, {"fedwatt": to_toml(model.config)})
+    if model.level is not None:
+        write_run(folder / LEVEL, model.level)
     return folder
 
 
