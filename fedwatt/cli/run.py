@@ -56,6 +56,7 @@ def run(
     """Train one or several methods on a fleet and write a run folder with a report."""
     from fedwatt.report import write_report
     from fedwatt.runs import execute
+    from fedwatt.runs.execute import OfLevel
 
     out = folder_for(out, resume)
     chosen = configuration(
@@ -73,6 +74,10 @@ def run(
         assignments=assignments,
     )
     observer = observer_for(console, len(chosen.methods))
+    if ray is not None:
+        from fedwatt.studies.spread import refuse_refreshes
+
+        refuse_refreshes(chosen)
 
     def elsewhere(config: "RunConfig", folder: "Path", fleet: "Fleet") -> None:
         from fedwatt.studies.spread import train_in_tasks
@@ -83,7 +88,9 @@ def run(
             fleet,
             ray=str(ray),
             seeds_per_task=seeds_per_task,
-            on_done=lambda name, done, of: observer.say(f"{name}: trained ({done} of {of} tasks)"),
+            on_done=lambda name, done, of: observer.say(
+                f"{name if folder == out else OfLevel.named(name)}: trained ({done} of {of} tasks)"
+            ),
         )
 
     try:

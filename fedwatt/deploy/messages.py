@@ -158,7 +158,7 @@ REPLIES["personalise"] = REPLIES["strata"]
 """After fine-tuning on board: the same sums of the vehicle's own model, and not the model.
 
 Where a question of these two brings a level model along, the sums are of what the vehicle would
-predict with both; which of them it uses, and for which windows, stays on board.
+predict with both. Sums that equal those of the level model alone tell that it uses no other.
 """
 
 MESSAGE_TYPES: Final = {

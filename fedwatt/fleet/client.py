@@ -192,6 +192,8 @@ class Fleet:
             for split in SPLITS:
                 digest.update(client.ends[split].tobytes())
                 digest.update(client.labels[split].tobytes())
+            for split, known in sorted(client.known.items()):
+                digest.update(split.encode() + known.tobytes())
             if self.mapped is not None:
                 self.mapped.release()
         return digest.hexdigest()

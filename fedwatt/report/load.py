@@ -3,7 +3,7 @@
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,8 @@ class Origin:
     config: str
     """The text of config.toml."""
     environment: Mapping[str, Any]
+    methods: frozenset[str]
+    """Labels of its methods."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,8 @@ def load_run(folder: Path) -> Run:
     tables = {name: _columns(folder, name) for name in TABLES}
     if not len(tables["rounds"]["round"]):
         raise RunError(f"{folder / 'rounds.parquet'} has no rows: the run has not begun.")
-    return Run((Origin(folder.name, config, environment),), **tables)
+    methods = frozenset(tables["rounds"]["method"])
+    return Run((Origin(folder.name, config, environment, methods),), **tables)
 
 
 def together(folders: Sequence[Path]) -> Run:
@@ -84,13 +87,11 @@ def together(folders: Sequence[Path]) -> Run:
     if len(set(names)) < len(names):
         raise RunError(f"The run folder {_twice(names)} was given twice. Name each one once.")
     ambiguous = _repeated([method for run in runs for method in run.methods])
-    labelled = [
-        Run(
-            (Origin(name, run.origins[0].config, run.origins[0].environment),),
-            **{table: _relabel(getattr(run, table), name, ambiguous) for table in TABLES},
-        )
-        for name, run in zip(names, runs, strict=True)
-    ]
+    labelled = []
+    for name, run in zip(names, runs, strict=True):
+        tables = {table: _relabel(getattr(run, table), name, ambiguous) for table in TABLES}
+        methods = frozenset(tables["rounds"]["method"])
+        labelled.append(Run((replace(run.origins[0], name=name, methods=methods),), **tables))
     return Run(
         tuple(run.origins[0] for run in labelled),
         **{table: _stacked([getattr(run, table) for run in labelled]) for table in TABLES},

@@ -135,7 +135,8 @@ def on_board_rmse(run: Run, method: str) -> list[float]:
 
     One value for each seed; empty where no level model was trained.
     """
-    if not any(origin.environment.get("level_model") for origin in run.origins):
+    origins = [origin for origin in run.origins if method in origin.methods]
+    if not any(origin.environment.get("level_model") for origin in origins):
         return []
     return pooled_rmse(run, method, "best").get("all", [])
 

@@ -24,9 +24,14 @@ from fedwatt.report.style import name_of
 from fedwatt.report.table import Cell, Column, Table, mean_and_spread, shown
 from fedwatt.report.times import PARTS, diagnostics, mean_seconds
 
-FURTHER = {"RMSE, with level model": on_board_rmse, "RMSE, personal": personal_rmse}
-"""Errors that not every run has. Personal models, too, are used with the level model if there is
-one; all others are those of networks alone."""
+LEVEL_COLUMN = "RMSE, with level model"
+FURTHER = {LEVEL_COLUMN: on_board_rmse, "RMSE, personal": personal_rmse}
+"""Errors that not every run has."""
+LEVEL_NOTE = (
+    " With level model: the best validated network where a window's climb is known and the "
+    "vehicle's validation trips bear the hills out, and elsewhere the same network trained without "
+    "climb; personal models are used likewise. All other columns are the networks with hills alone."
+)
 
 MARGINS = (0.25, 0.10, 0.02)
 """Targets of the table of rounds, as shares above the lowest final error of the run."""
@@ -70,7 +75,7 @@ def results_table(run: Run) -> Table:
         "no mean. RMSE, MAE, MAPE and wMAPE pool the windows of all vehicles; the vehicle mean "
         "counts every vehicle the same, the weighted mean by its training windows. MAPE divides by "
         f"|Y| + {EPSILON_Y_WH:g} Wh and is ruled by windows with |Y| < {NEAR_ZERO_WH:g} Wh{share}; "
-        "wMAPE = Σ|e| / Σ|Y| is not.",
+        "wMAPE = Σ|e| / Σ|Y| is not." + (LEVEL_NOTE if LEVEL_COLUMN in columns else ""),
     )
 
 

@@ -87,8 +87,8 @@ def load_checkpoint(folder: Path, method: str, origin: Origin) -> tuple[State, H
         raise RunError(_damaged(latest, f"{damaged[0]} does not match its checksum"))
     if found.configuration != origin.configuration:
         raise RunError(
-            f"{latest} belongs to another configuration. Resume with the config.toml of its run "
-            "folder, or choose another --out."
+            f"{latest} belongs to another configuration, or to another version of fedwatt. Resume "
+            "with the config.toml of its run folder, or choose another --out."
         )
     if found.data != origin.data:
         raise RunError(

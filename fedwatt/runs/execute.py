@@ -85,10 +85,14 @@ class OfLevel:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What a method's best-validated models predict: the global ones, and the vehicles' own."""
+    """What a method's best-validated models predict: the global ones, and the vehicles' own.
+
+    `finite` are the places of the seeds that did not diverge.
+    """
 
     best: Predictions
     personal: Predictions | None
+    finite: tuple[int, ...]
 
 
 def execute(
@@ -125,6 +129,9 @@ def execute(
     facts: dict[str, Any] = {}
     if learned is not None:  # refuses noise that nobody can account for
         facts = terrain_facts(config, fleet, learned.shared, len(learned.contributors))
+    origin = Origin(run_hash(config), fleet.data_hash())
+    for choice in config.methods:  # refuses another's, before a level model is trained for nothing
+        load_checkpoint(out / "checkpoint" / choice.label, choice.label, origin)
     # Only now, with the data at hand: a run that cannot begin leaves no folder behind.
     write_text(out / "config.toml", to_toml(config))
     if learned is not None:
@@ -155,7 +162,7 @@ def execute(
             choice,
             folder,
             observer,
-            Origin(run_hash(config), fleet.data_hash()),
+            origin,
             checkpoint_seconds,
             budgets[choice.label],
             refresh,
@@ -177,13 +184,15 @@ def execute(
                 keep=own_model_writer(out, choice.label, federation),
             )
             personal = Predictions(own.validation, own.predictions)
+        used = {} if personal is None else {"personal": personal.test}
         if predictions or below is not None:
             best = predictions_of(federation, state.best_weights)
-            outcomes[choice.label] = Outcome(best, personal)
-        rows = {"personal": [] if personal is None else federation.prediction_rows(personal.test)}
-        if below is not None:
-            used = on_board(federation, outcomes[choice.label], level[choice.label])
-            rows = {name: federation.prediction_rows(test) for name, test in used.items()}
+            outcome = Outcome(best, personal, tuple(state.live))
+            if predictions:
+                outcomes[choice.label] = outcome
+            if below is not None:
+                used = on_board(federation, outcome, level.pop(choice.label))
+        rows = {name: federation.prediction_rows(test) for name, test in used.items()}
         results.add(federation, choice, state, history, rows)
     hashes = fleet_hashes(fleet) | {
         "participation": {h.method: participation_hashes(h.clients) for h in results.histories}
@@ -205,10 +214,17 @@ def execute(
 def on_board(
     federation: Federation, hilly: Outcome, level: Outcome
 ) -> dict[str, NDArray[np.float64]]:
-    """Test predictions [R, W] of the best and the personal models, as vehicles would use them."""
-    used = {"best": with_level(federation, hilly.best, level.best)}
+    """Test predictions [R, W] of the best and the personal models, as vehicles would use them.
+
+    Where the level model of a seed diverged, that is the network with hills alone.
+    """
+    pairs = {"best": (hilly.best, level.best)}
     if hilly.personal is not None and level.personal is not None:
-        used["personal"] = with_level(federation, hilly.personal, level.personal)
+        pairs["personal"] = hilly.personal, level.personal
+    used = {name: own.test.copy() for name, (own, _) in pairs.items()}
+    for name, (own, other) in pairs.items():
+        seeds = list(level.finite)
+        used[name][seeds] = with_level(federation, own, other)[seeds]
     return used
 
 

@@ -32,6 +32,15 @@ from fedwatt.runs.source import open_fleet
 from fedwatt.studies.grid import OnDone, run_cells
 
 
+def refuse_refreshes(config: RunConfig) -> None:
+    """Raise if the methods of a run cannot train in tasks of their own."""
+    if config.terrain.refresh_every:
+        raise SettingError(
+            "Hills that are learned anew during training need all methods in this process. "
+            "Leave out --ray, or set terrain.refresh_every = 0."
+        )
+
+
 def train_in_tasks(
     config: RunConfig,
     out: Path,
@@ -47,11 +56,7 @@ def train_in_tasks(
     `seeds_per_task` 0 all seeds of a method are one stack, as without tasks, and the results are
     the same, bit for bit; smaller stacks are rounded otherwise.
     """
-    if config.terrain.refresh_every:
-        raise SettingError(
-            "Hills that are learned anew during training need all methods in this process. "
-            "Leave out --ray, or set terrain.refresh_every = 0."
-        )
+    refuse_refreshes(config)
     origin = Origin(run_hash(config), fleet.data_hash())
     shares: dict[str, list[tuple[str, str]]] = {}
     for choice in config.methods:

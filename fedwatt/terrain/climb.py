@@ -100,7 +100,7 @@ def rise_m(elevation_m: FloatArray, region: IntArray, speed_mps: FloatArray) -> 
 
 
 def grade(rise: FloatArray, speed_mps: FloatArray) -> FloatArray:
-    """Rise over run of each second, [seconds]; level where the wheels stand.
+    """Rise over run of each second, [seconds]; level where the wheels stand, NaN where unknown.
 
     >>> grade(np.array([0.5, 0.1]), np.array([10.0, 0.0]))
     array([0.05, 0.  ])

@@ -35,7 +35,8 @@ def borne_out(hilly: FloatArray, level: FloatArray, client: Client) -> bool:
     known = client.known["validation"]
     labels = client.labels["validation"].astype(np.float64)
     before, after = ((own - labels)[known] ** 2 for own in (level, hilly))
-    # Windows overlap, and those that do tell the same story.
+    # Windows overlap, and those that do tell the same story. Neighbouring blocks still share some,
+    # so these are somewhat fewer standard errors than they seem.
     _, block = np.unique(client.ends["validation"][known] // client.window, return_inverse=True)
     saved = np.bincount(block, before - after)
     sure = saved.sum() >= SURE * np.sqrt((saved**2).sum())

@@ -2,16 +2,21 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
-from fedwatt.errors import SettingError
+from fedwatt.errors import RunError, SettingError
 from fedwatt.fleet import Trip, Vehicle
 from fedwatt.fleet.store import write_fleet
 from fedwatt.fleet.synthetic import synthetic_vehicles
+from fedwatt.report.load import load_run, together
+from fedwatt.report.statistics import on_board_rmse
 from fedwatt.runs import execute, from_toml
 from fedwatt.runs.config import RunConfig, to_toml
-from fedwatt.runs.level import LEVEL, level_config
+from fedwatt.runs.execute import Outcome, on_board
+from fedwatt.runs.level import LEVEL, Predictions, level_config
 from fedwatt.runs.tables import read_table
 from tests.runs.test_execute import Silent, results
 
@@ -133,10 +138,57 @@ def test_a_run_stopped_in_either_training_goes_on_to_the_same_bytes(config, run,
     assert results(out / LEVEL) == results(run / LEVEL)
 
 
-def test_it_can_be_switched_off(config, tmp_path):
+def test_it_can_be_switched_off(config, run, tmp_path):
     alone = replace(config, terrain=replace(config.terrain, level_model=False))
     execute(alone, tmp_path / "alone", Silent())
     assert not (tmp_path / "alone" / LEVEL).exists()
+    # The network is the same; for a vehicle without positions it is another than the level model.
+    assert errors(tmp_path / "alone", "last") == errors(run, "last")
+    hilly, used = errors(tmp_path / "alone", "best"), errors(run, "best")
+    assert all(hilly[key] != rmse for key, rmse in used.items() if key[2] == LOST)
+
+
+def test_a_report_tells_runs_with_a_level_model_from_others(config, run):
+    alone, both = load_run(run), together([run, run / LEVEL])
+    assert len(on_board_rmse(alone, "fedavg")) == 2
+    names = {origin.name: origin for origin in both.origins}
+    for method in names[run.name].methods:
+        assert len(on_board_rmse(both, method)) == 2
+    for method in names[LEVEL].methods:
+        assert on_board_rmse(both, method) == []
+
+
+def one_vehicle(known: list[bool]) -> SimpleNamespace:
+    """What `on_board` needs of a federation: a vehicle with two validation and two test windows."""
+    labels = np.zeros(2, dtype=np.float32)
+    client = SimpleNamespace(
+        window=10,
+        ends={"validation": np.array([9, 19])},
+        labels={"validation": labels},
+        known={"validation": np.array([True, True]), "test": np.array(known)},
+    )
+    windows = SimpleNamespace(offsets=[0, 2])
+    pool = SimpleNamespace(validation=windows, test=windows)
+    return SimpleNamespace(pool=pool, fleet=SimpleNamespace(clients=(client,)))
+
+
+def test_the_level_model_of_a_diverged_seed_is_not_used():
+    """Hills are right, 0 against 5; climb is known in the second test window alone."""
+    right, wrong = np.zeros((2, 2)), np.full((2, 2), 5.0)
+    hilly = Outcome(Predictions(right, np.full((2, 2), 1.0)), None, (0, 1))
+    level = Outcome(Predictions(wrong, wrong), None, (0,))
+    used = on_board(one_vehicle([False, True]), hilly, level)
+    assert used["best"].tolist() == [[5, 1], [1, 1]]
+
+
+def test_a_checkpoint_of_another_run_is_refused_before_anything_is_trained(config, run, tmp_path):
+    out = tmp_path / "out"
+    other = replace(config, training=replace(config.training, rounds=2))
+    execute(replace(other, terrain=replace(other.terrain, level_model=False)), out, Silent())
+    (out / "config.toml").write_text(to_toml(config))
+    with pytest.raises(RunError, match="belongs to another configuration"):
+        execute(config, out, Silent(), resume=True)
+    assert not (out / LEVEL).exists()
 
 
 def test_features_that_all_need_climb_leave_no_level_model(config):

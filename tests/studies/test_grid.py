@@ -77,8 +77,8 @@ def test_seeds_trained_apart_are_put_together(tmp_path: Path) -> None:
     config = from_toml(CONFIG)
     execute(config, tmp_path / "whole", Silent())
 
-    def elsewhere(fleet) -> None:
-        train_in_tasks(config, tmp_path / "parts", fleet, ray=None, seeds_per_task=1)
+    def elsewhere(config, out, fleet) -> None:
+        train_in_tasks(config, out, fleet, ray=None, seeds_per_task=1)
 
     execute(config, tmp_path / "parts", Silent(), elsewhere=elsewhere)
     cells = sorted(path.name for path in (tmp_path / "parts" / "cells").iterdir())
@@ -126,8 +126,8 @@ def test_a_run_on_ray_is_the_run_of_one_process(cluster, tmp_path: Path) -> None
     config = from_toml(CONFIG)
     execute(config, tmp_path / "here", Silent())
 
-    def elsewhere(fleet) -> None:
-        train_in_tasks(config, tmp_path / "there", fleet, ray=cluster.address)
+    def elsewhere(config, out, fleet) -> None:
+        train_in_tasks(config, out, fleet, ray=cluster.address)
 
     execute(config, tmp_path / "there", Silent(), elsewhere=elsewhere)
     assert results(tmp_path / "there") == results(tmp_path / "here")

@@ -64,6 +64,7 @@ def test_faults_are_held_against_no_terrain_over_seeds_and_vehicles(tables, tmp_
         "no terrain, another initial model, global": seeds(a=5.0, b=5.0, c=9.0),
         "no fault, global": seeds(a=4.0, b=4.0, c=4.0),
         "frozen, global": seeds(a=3.0, b=4.0),
+        "frozen, alone, global": seeds(a=3.0, b=6.0),
     }
     cells |= {row.replace("global", "personal"): own for row, own in cells.items()}
     cells["frozen, the others"] = seeds(a=6.0, b=6.0)
@@ -72,4 +73,5 @@ def test_faults_are_held_against_no_terrain_over_seeds_and_vehicles(tables, tmp_
     *_, same, sound, frozen = tables.fault_table().splitlines()
     assert "| +0.0 % | +0.0 % (a) |" in same
     assert "| -20.0 % | -20.0 % (a) |" in sound
-    assert "| -29.3 % | -20.0 % (b) | -29.3 % | -20.0 % (b) | +50.0 % |" in frozen
+    own = "-29.3 % | -20.0 % (b) | +20.0 %"
+    assert frozen == f"| frozen | {own} | {own} | +50.0 % |"

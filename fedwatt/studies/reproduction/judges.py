@@ -289,9 +289,12 @@ def _scaling(view: View, dataset: str, get: Get) -> Judged:
             for name, test in tests.items()
         ]
     sentences.append(
-        f"Graceful means at most {100 * GRACEFUL:.0f} % above its own error at K = 10. The printed "
-        "table is declared estimated, so there is no measurement to compare with."
+        f"Graceful means at most {100 * GRACEFUL:.0f} % above its own error at K = 10; fleets of "
+        "other sizes are other fleets. The printed table is declared estimated, so there is no "
+        "measurement to compare with."
     )
+    if all(more <= 0 for more in growth):
+        sentences.insert(1, "It does not degrade at all: its error falls as the fleet grows.")
     graceful = all(more <= GRACEFUL for more in growth) and not any(r.diverged for r in own)
     return _verdict(graceful), tuple(sentences)
 
