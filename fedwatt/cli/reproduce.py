@@ -56,6 +56,7 @@ def reproduce(
     from fedwatt.studies.reproduction.data import find_sources, usual_folder
     from fedwatt.studies.reproduction.page import write_page
     from fedwatt.studies.reproduction.plan import plan_table
+    from fedwatt.studies.reproduction.recorded_setting import guessed
     from fedwatt.studies.reproduction.study import METHODS, setting_for
 
     if list_:
@@ -68,6 +69,8 @@ def reproduce(
     size = scale_of(scale)
     setting = setting_for(size, sources, dataset or (), method or METHODS)
     lab = Lab(size, out / size.name, sources, device, records, ray)
+    if lab.count and not lab.setting:
+        lab.setting = guessed(lab).table  # what is added now does not take the place of the rest
     if plan:
         console.print(plan_table(lab, setting, chosen))
         return
