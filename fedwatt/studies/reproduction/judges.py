@@ -181,8 +181,8 @@ def _overhead(view: View, dataset: str, get: Get) -> Judged:
         f"client-side time, with {windows:,.0f} training windows a vehicle. {own.facts['device']}.",
         "Shares are those of this simulator, whose training is many times as fast as a plain "
         "loop's; and a vehicle that is called in three rounds of ten probes at more than every "
-        "second call, so most rounds hold a probe. A few rounds of each method were timed one after "
-        "the other, which is rough; docs/performance.md has medians of methods timed in turns.",
+        "second call, so most rounds hold a probe. A few rounds of each method were timed one "
+        "after the other, which is rough; docs/performance.md has medians of methods in turns.",
     )
     return _verdict(over <= LOW_OVERHEAD), sentences
 
