@@ -175,15 +175,7 @@ def execute(
                 hills.shared,
                 taught=Taught.by(hills.contributors, config.data),
             )
-        personal = None
-        if config.personal.enabled:
-            own = personalise(
-                federation,
-                state.best_weights,
-                config.personal,
-                keep=own_model_writer(out, choice.label, federation),
-            )
-            personal = Predictions(own.validation, own.predictions)
+        personal = own_models(config, out, choice, federation, state)
         used = {} if personal is None else {"personal": personal.test}
         if predictions or below is not None:
             best = predictions_of(federation, state.best_weights)
@@ -209,6 +201,21 @@ def execute(
     }
     write_text(out / "environment.json", json.dumps(environment, indent=2))
     return outcomes
+
+
+def own_models(
+    config: RunConfig, out: Path, choice: MethodChoice, federation: Federation, state: State
+) -> Predictions | None:
+    """Let vehicles make a method's best model their own, one file each; None if they do not."""
+    if not config.personal.enabled:
+        return None
+    own = personalise(
+        federation,
+        state.best_weights,
+        config.personal,
+        keep=own_model_writer(out, choice.label, federation),
+    )
+    return Predictions(own.validation, own.predictions)
 
 
 def on_board(

@@ -1,11 +1,11 @@
 """Vehicles of one town, and a configuration in which they learn its hills under masks."""
 
-from dataclasses import replace
 from pathlib import Path
 
-from fedwatt.fleet import Trip, Vehicle, synthetic_vehicles
+from fedwatt.fleet import synthetic_vehicles
 from fedwatt.fleet.store import write_fleet
 from tests.deploy.fleets import config_text
+from tests.terrain.toys import without_positions
 
 AREA = [44.93, 45.07, -30.1, -29.98]
 """Around the town: about 24,000 nodes."""
@@ -19,17 +19,6 @@ def hilly_fleet(path: Path, lost: str = "") -> Path:
     ]
     write_fleet(path, vehicles, "synthetic, for tests")
     return path
-
-
-def without_positions(vehicle: Vehicle) -> Vehicle:
-    """The vehicle before it had a receiver."""
-    return replace(
-        vehicle,
-        trips=tuple(
-            Trip(trip.name, {n: v for n, v in trip.channels.items() if not n.endswith("_deg")})
-            for trip in vehicle.trips
-        ),
-    )
 
 
 def hilly(fleet: Path, method: str = "fedavg", rounds: int = 1, more: str = "") -> str:

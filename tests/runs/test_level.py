@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from fedwatt.errors import RunError, SettingError
-from fedwatt.fleet import Trip, Vehicle
 from fedwatt.fleet.store import write_fleet
 from fedwatt.fleet.synthetic import synthetic_vehicles
 from fedwatt.report.load import load_run, together
@@ -19,6 +18,7 @@ from fedwatt.runs.execute import Outcome, on_board
 from fedwatt.runs.level import LEVEL, Predictions, level_config
 from fedwatt.runs.tables import read_table
 from tests.runs.test_execute import Silent, results
+from tests.terrain.toys import without_positions
 
 CONFIG = """
 seeds = [1, 2]
@@ -48,14 +48,6 @@ name = "fedavg"
 name = "fo-ri-fedavg"
 """
 LOST = "car-001"
-
-
-def without_positions(vehicle: Vehicle) -> Vehicle:
-    trips = [
-        Trip(t.name, {n: v for n, v in t.channels.items() if not n.endswith("tude_deg")})
-        for t in vehicle.trips
-    ]
-    return replace(vehicle, trips=tuple(trips))
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,7 @@
 """Vehicles that drive over hills everyone can compute."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from fedwatt.fleet import Trip, Vehicle
@@ -54,3 +56,14 @@ def vehicle(name: str, *, trips: int = 12, **place) -> Vehicle:
 
 def fleet(vehicles: int = 6, **how) -> list[Vehicle]:
     return [vehicle(f"car-{i}", **how) for i in range(vehicles)]
+
+
+def without_positions(vehicle: Vehicle) -> Vehicle:
+    """The vehicle before it had a receiver."""
+    return replace(
+        vehicle,
+        trips=tuple(
+            Trip(trip.name, {n: v for n, v in trip.channels.items() if not n.endswith("_deg")})
+            for trip in vehicle.trips
+        ),
+    )
