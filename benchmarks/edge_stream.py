@@ -74,7 +74,7 @@ def settled_windows(model: EnergyModel, trip: Trip) -> np.ndarray:
         return np.ones(len(ends), dtype=bool)
     latitude, longitude, trusted = trusted_positions(trip)
     known = np.flatnonzero(trusted & np.isfinite(model.field.read(latitude, longitude)[0]))
-    # After the last known second the road is level, in the batch pipeline, too.
+    # After the last known second climb is not known, in the batch pipeline, too.
     following = np.append(known, -1)[np.searchsorted(known, ends)]
     return following <= ends + LOOK_AHEAD_S
 

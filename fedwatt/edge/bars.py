@@ -3,7 +3,8 @@
 A vehicle that knows its hills has narrow error bars. Where its receiver fails, the level model
 predicts, which errs more, so it brings error bars of its own: calibrated on the same trips, as if
 no climb of theirs were known. For part of a trip the two are weighed by the time that each model
-predicted. Needs numpy only.
+predicted. Where climb was often unknown in the trips that calibrated, that is in both, and mixed
+trips get bars that are too wide rather than too narrow. Needs numpy only.
 """
 
 from dataclasses import dataclass
@@ -55,7 +56,7 @@ class ErrorBars:
         ends = zip(
             self.usual.trip(energy_wh, since_s), self.level.trip(energy_wh, since_s), strict=True
         )
-        low, high = (usual + level_share * (level - usual) for usual, level in ends)
+        low, high = ((1 - level_share) * usual + level_share * level for usual, level in ends)
         return low, high
 
 

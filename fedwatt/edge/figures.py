@@ -51,9 +51,7 @@ def trip_figures(found: TripPrediction, charge: FloatArray | None = None) -> lis
         TripFigure(
             "energy",
             "Energy since the trip began",
-            f"The band holds the measured energy in {found.level:.0%} of trips as long as this."
-            if np.isfinite(found.high_wh[-1])
-            else "The model carries no error bars: export it with the vehicle's folder.",
+            _about_band(found),
             energy_figure(found),
         ),
     ]
@@ -85,6 +83,17 @@ def height_figure(found: TripPrediction) -> Figure:
     )
     axes.plot(_minutes(len(height)), height, color=MUTED, linewidth=1.1)
     return figure
+
+
+def _about_band(found: TripPrediction) -> str:
+    if not np.isfinite(found.high_wh[-1]):
+        return "The model carries no error bars: export it with the vehicle's folder."
+    if found.hills is not None and 0 < found.hills.mean() < 1:
+        return (
+            "The band lies between those of the network with hills and of the level model, by the "
+            "time that each predicted: a guide, and not a promise."
+        )
+    return f"The band holds the measured energy in {found.level:.0%} of trips as long as this."
 
 
 @styled

@@ -27,7 +27,7 @@ KEY = "fedwatt.field"
 SOURCES = {"field": POSITION, "elevation": ("elevation_m",)}
 # A leap of the position takes the trust from seconds before it.
 LOOK_AHEAD_S = AROUND_LEAP_S + 1
-# How far back a gap may have begun and still be closed; a longer one counts as level.
+# How far back a gap may have begun and still be closed; a longer one stays unknown.
 MEMORY_S = 600
 
 
@@ -77,7 +77,9 @@ def climb_from(trip: Trip, source: str) -> str:
     'grade'
     """
     known = trip.channels
-    if source == "field" and all(name in known for name in POSITION):
+    if source == "field" and all(
+        name in known and np.isfinite(known[name]).any() for name in POSITION
+    ):
         return "positions"
     if all(name in known for name in CLIMB):
         return "climb"

@@ -75,7 +75,7 @@ class EnergyPredictor:
         ground = SOURCES[card.terrain["source"]] if card.terrain else ()
         self.channels = tuple(dict.fromkeys(("speed_mps", *essential, *ground)))
         self._assumed = np.array([assumed.get(name, math.nan) for name in self.channels])
-        # Without a position the road counts as level, as in training.
+        # Without a position climb is not known, as in training.
         self._essential = tuple(
             name for name in self.channels if name not in assumed and name not in ground
         )

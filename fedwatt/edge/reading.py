@@ -11,6 +11,7 @@ import numpy as np
 from fedwatt.edge.interval import FloatArray
 from fedwatt.edge.route import route_trip
 from fedwatt.errors import DataError, unknown
+from fedwatt.fleet.features import CLIMB
 from fedwatt.fleet.trip import CHANNELS, INTERVAL_S, Trip
 from fedwatt.telemetry.order import in_order
 from fedwatt.telemetry.records import RawTrip
@@ -64,6 +65,13 @@ def _from_csv(path: Path, route: bool) -> Trip:
         return route_trip(path.stem, columns)
     if time_s is None:
         return Trip(path.stem, columns)
+    for name in (*CLIMB, "climb_known"):
+        if name in columns:
+            raise DataError(
+                f"{path} has columns {TIME} and {name}, and climb is a sum over each second, which "
+                f"cannot be read at other times. Leave {TIME} out if rows are a second apart, or "
+                "give positions or elevation_m."
+            )
     parts, _ = in_order(RawTrip(path.stem, time_s, columns))
     if len(parts) != 1:
         raise DataError(f"{path}: the clock in {TIME} is set back. Give one trip a file.")

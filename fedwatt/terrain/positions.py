@@ -48,7 +48,8 @@ def _frozen(moved_m: FloatArray, speed_mps: FloatArray, both: BoolArray) -> Bool
     frozen = np.zeros(len(speed_mps), dtype=bool)
     edges = np.flatnonzero(np.diff(np.concatenate([[0], still.astype(np.int8), [0]])))
     for first, last in zip(edges[::2], edges[1::2], strict=True):
-        # Seconds first..last are in one place; the first of them was still a good fix.
+        # Seconds first..last are in one place. The first of them was still a good fix, unless it
+        # is where the trip, or what is remembered of it, begins: nothing says so there.
         if np.nansum(speed_mps[first + 1 : last + 1]) > FROZEN_DRIVEN_M:
-            frozen[first + 1 : last + 1] = True
+            frozen[first + (first > 0) : last + 1] = True
     return frozen

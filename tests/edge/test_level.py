@@ -12,7 +12,7 @@ from fedwatt.cli import app
 from fedwatt.edge.card import KEY
 from fedwatt.edge.clock import Timing
 from fedwatt.edge.export import export, read_trained
-from fedwatt.edge.hills import with_climb
+from fedwatt.edge.hills import climb_from, with_climb
 from fedwatt.edge.page import model_facts, render
 from fedwatt.edge.predictor import EnergyPredictor
 from fedwatt.edge.range import estimate_range
@@ -172,6 +172,44 @@ def test_a_stream_switches_as_positions_come_and_go(three):
     assert energies[-60:] == pytest.approx(found.windows_wh[-60:], rel=1e-6)
 
 
+def test_a_gap_of_more_than_ten_minutes_stays_unknown(three):
+    predictor = EnergyPredictor(three[0], timing=Timing(position_hold_s=1.5))
+    channels, made = driven(900, lost=range(100, 750)).channels, []
+    for second in range(900):
+        sample = {name: float(values[second]) for name, values in channels.items()}
+        made += predictor.push(float(second), sample)
+    made += predictor.finish()
+    # As above; but nobody remembers row 98 when the gap is over in row 753, so climb is known from
+    # there on, and enough of a window has passed 29 rows later.
+    assert [found.hills for found in made] == [e <= 128 or e >= 782 for e in range(59, 899)]
+
+
+def test_a_late_first_fix_is_not_known_ground(three):
+    """An import lets the first fix reach back to the beginning; the wheels say otherwise."""
+    trip = driven(300, lost=range(150))
+    batch = Trip("t", resample(RawTrip("t", np.arange(300.0), trip.channels), 1.0))
+    assert not predict_trip(three[0], batch, "car").hills[: 150 - 59].any()
+
+
+def test_error_bars_do_not_know_the_test_trips(tmp_path):
+    run, vehicle = with_level(trained(features=HILLS)), located_vehicle()
+    splits = split_of_trips(vehicle, run.config.data)
+    bars = [opened(run, tmp_path / "one", vehicle).card]
+    for trip in vehicle.trips:
+        if splits.get(trip.name) == "test":
+            trip.channels["energy_wh"][:] = 1e4
+    bars.append(opened(run, tmp_path / "two", vehicle).card)
+    assert bars[0].calibration == bars[1].calibration
+    assert bars[0].level == bars[1].level
+
+
+def test_empty_positions_leave_climb_to_whatever_else_tells_it():
+    nowhere = {"latitude_deg": np.full(3, np.nan), "longitude_deg": np.full(3, np.nan)}
+    trip = Trip("t", {"speed_mps": np.ones(3), "grade": np.full(3, 0.5), **nowhere})
+    assert climb_from(trip, "field") == "grade"
+    assert with_climb(trip, "field", None).channels["climb_m"].tolist() == [0.5] * 3
+
+
 def test_hills_that_are_not_borne_out_are_never_used(three, misled):
     both, level = misled
     assert three[0].card.level["borne_out"] and not both.card.level["borne_out"]
@@ -250,6 +288,7 @@ def test_a_route_beyond_the_known_ground_is_the_level_models(three):
 
 
 def test_smaller_forms_hold_both_networks(tmp_path):
+    """The level model's weights are the ones that are judged here; the others are in the file."""
     run = with_level(trained(features=HILLS), better="level")
     made = {
         form: opened(run, tmp_path / form, form=form) for form in ("float32", "float16", "int8")
