@@ -192,6 +192,50 @@ def fault_table() -> str:
     return markdown(["fault of one vehicle", *models[0], *models[1], "the others"], rows)
 
 
+def fault_words() -> str:
+    """What the table of faults comes to, and what the level model costs a fleet of sound vehicles.
+
+    Errors over all vehicles are means over seeds, as in the other tables.
+    """
+    cells: Cells = read("terrain_faults.json")
+    if not cells:
+        return ""
+    single: list[tuple[float, str]] = []
+    worst, chance = -1.0, -1.0
+    for row, own in cells.items():
+        fault, which = row.rsplit(", ", 1)
+        level = cells.get(f"no terrain, {which}")
+        if level is None or "alone" in row or fault in ("no terrain", "no fault"):
+            continue
+        each = {
+            (seed, name): errors[name] / level[seed][name] - 1
+            for seed, errors in own.items()
+            for name in errors
+        }
+        if "another initial model" in fault:
+            chance = max(chance, *each.values())
+            continue
+        names = sorted(next(iter(own.values())))
+        worst = max(worst, *(change(own, level, [name]) for name in names))
+        single += [(share, f"{name}, {fault}") for (_, name), share in each.items()]
+    most, where = max(single)
+
+    def fleet(row: str) -> float:
+        return float(np.mean([overall(own) for own in cells[row].values()]))
+
+    def sound(which: str) -> str:
+        alone = fleet(f"no fault, alone, {which}")
+        return f"{fleet(f'no fault, {which}'):.1f} instead of {alone:.1f}"
+
+    return (
+        f"The worst vehicle of any fault is at {percent(worst)} over the seeds. In a single split "
+        f"of a single vehicle it can be more: at most {percent(most)} ({where}), where another "
+        f"initial model alone makes up to {percent(chance)}. With sound positions the level model "
+        f"makes {sound('global')} Wh over all vehicles as one global model, {sound('personal')} "
+        "personal."
+    )
+
+
 def change(
     ours: dict[str, dict[str, float]], theirs: dict[str, dict[str, float]], vehicles: Sequence[str]
 ) -> float:
@@ -269,6 +313,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "low network": lambda: low_table("network", "personal", "global"),
     "gradient": gradient_table,
     "faults": fault_table,
+    "faults in words": fault_words,
     "noise": noise_table,
     "scale": scale_table,
 }

@@ -72,6 +72,18 @@ def save_checkpoint(folder: Path, state: State, history: History, origin: Origin
 
 def load_checkpoint(folder: Path, method: str, origin: Origin) -> tuple[State, History] | None:
     """The latest checkpoint, or None where there is none."""
+    found = latest_checkpoint(folder, origin)
+    if found is None:
+        return None
+    latest, done = found
+    tensors = load_file(latest / "state.safetensors")
+    state = State.from_tensors(done, tensors, memory_folder(folder))
+    tables = {name: read_table(latest, name).to_pylist() for name in HISTORY}
+    return state, History(method, **tables)
+
+
+def latest_checkpoint(folder: Path, origin: Origin) -> tuple[Path, int] | None:
+    """Folder and round of the latest checkpoint; RunError if it is damaged or another's."""
     complete = sorted(folder.glob("round-*"))
     if not complete:
         return None
@@ -95,10 +107,7 @@ def load_checkpoint(folder: Path, method: str, origin: Origin) -> tuple[State, H
             f"The fleet is not the one that {latest} was trained on: its data has changed. Put it "
             "back, or start anew with another --out."
         )
-    tensors = load_file(latest / "state.safetensors")
-    state = State.from_tensors(done, tensors, memory_folder(folder))
-    tables = {name: read_table(latest, name).to_pylist() for name in HISTORY}
-    return state, History(method, **tables)
+    return latest, done
 
 
 def memory_folder(folder: Path) -> Path:

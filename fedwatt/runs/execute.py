@@ -17,7 +17,13 @@ from fedwatt.files import write_text
 from fedwatt.fleet import Fleet
 from fedwatt.personal import personalise
 from fedwatt.privacy import Budget, budget, terrain_budget
-from fedwatt.runs.checkpoint import Origin, load_checkpoint, memory_folder, save_checkpoint
+from fedwatt.runs.checkpoint import (
+    Origin,
+    latest_checkpoint,
+    load_checkpoint,
+    memory_folder,
+    save_checkpoint,
+)
 from fedwatt.runs.config import MethodChoice, RunConfig, from_toml, to_toml
 from fedwatt.runs.deployment import Deployment
 from fedwatt.runs.environment import (
@@ -131,7 +137,7 @@ def execute(
         facts = terrain_facts(config, fleet, learned.shared, len(learned.contributors))
     origin = Origin(run_hash(config), fleet.data_hash())
     for choice in config.methods:  # refuses another's, before a level model is trained for nothing
-        load_checkpoint(out / "checkpoint" / choice.label, choice.label, origin)
+        latest_checkpoint(out / "checkpoint" / choice.label, origin)
     # Only now, with the data at hand: a run that cannot begin leaves no folder behind.
     write_text(out / "config.toml", to_toml(config))
     if learned is not None:
