@@ -5,7 +5,7 @@
 Needs torch and numpy only. For stacks of 3 to 600 vehicles it measures a round of 30 and one of
 300 local steps through `Federation(device="cuda")`: the slope is the time of a step, the rest what
 a round costs besides. FedAvg and FO-RI-FedAvg (between two probes), float32 with TF32 off and, if
-asked, on.
+asked, on; GRU and LSTM with TF32 off, beside the loop with torch.nn's (cuDNN's).
 """
 
 import argparse
@@ -17,14 +17,26 @@ from time import perf_counter
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from fedwatt.bench.recipe import Loop, Recipe, interleaved, perceptron, rounds_of
+from fedwatt.bench.recipe import (
+    FEATURES,
+    WINDOW,
+    Loop,
+    Recipe,
+    interleaved,
+    perceptron,
+    rounds_of,
+)
+from fedwatt.bench.reference import Recurrent
 from fedwatt.federation import Federation, Training
 from fedwatt.methods import get
+from fedwatt.models import GRU, LSTM, MLP, Model
 
 # Probes are a cost of their own (every R rounds) and are left out here.
 METHODS = [get("fedavg"), get("fo-ri-fedavg", probe_every=10**6)]
 STACKS = {3: (3, 1), 15: (15, 1), 30: (30, 1), 150: (30, 5), 600: (30, 20)}
 """Rows of the stack: (participants, seeds)."""
+RECURRENT = {"GRU": GRU(FEATURES), "LSTM": LSTM(FEATURES)}
+RECURRENT_STACKS = {size: STACKS[size] for size in (15, 150)}
 SHORT, LONG = 30, 300
 """Local steps of the two rounds."""
 
@@ -33,13 +45,16 @@ def settle() -> None:
     torch.cuda.synchronize()
 
 
-def loop(recipe: Recipe, fleet, repeats: int) -> float:
-    """Seconds of one client-step of the plain loop."""
-    once = Loop(fleet, recipe, perceptron(), "cuda").run(range(3))
+def loop(recipe: Recipe, fleet, model: Model, repeats: int) -> float:
+    """Seconds of one client-step of the plain loop with torch.nn's network of the same shape."""
+    network = perceptron() if isinstance(model, MLP) else Recurrent(model)
+    once = Loop(fleet, recipe, network, "cuda").run(range(3))
     return interleaved({"loop": once}, repeats=repeats, settle=settle)["loop"] / (3 * recipe.steps)
 
 
-def stack(fleet, participants: int, seeds: int, repeats: int, tf32: bool) -> list[dict]:
+def stack(
+    fleet, model: Model, participants: int, seeds: int, repeats: int, tf32: bool
+) -> list[dict]:
     """Times of one stack for each method."""
     ways = {}
     for method in METHODS:
@@ -52,7 +67,7 @@ def stack(fleet, participants: int, seeds: int, repeats: int, tf32: bool) -> lis
                 tf32=tf32,
             )
             federation = Federation(
-                fleet, training=training, seeds=range(1, seeds + 1), device="cuda"
+                fleet, model, training=training, seeds=range(1, seeds + 1), device="cuda"
             )
             ways[f"{method.name} {steps}"] = rounds_of(federation, method)
     seconds = interleaved(ways, repeats=repeats, warm_up=3, settle=settle)
@@ -73,6 +88,37 @@ def stack(fleet, participants: int, seeds: int, repeats: int, tf32: bool) -> lis
     return rows
 
 
+def beside_loop(
+    recipe: Recipe,
+    fleet,
+    model: Model,
+    stacks: dict[int, tuple[int, int]],
+    repeats: int,
+    tf32: bool = False,
+) -> dict:
+    """The plain loop and all stacks, with what they print."""
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
+    plain = loop(recipe, fleet, model, repeats)
+    print(
+        f"{type(model).__name__}, TF32 {'on' if tf32 else 'off'}: "
+        f"plain loop {plain * 1e3:.3f} ms a client-step"
+    )
+    rows = []
+    for size, (participants, seeds) in stacks.items():
+        torch.cuda.reset_peak_memory_stats()
+        for row in stack(fleet, model, participants, seeds, repeats, tf32):
+            row["times_plain_loop"] = row["client_steps_per_s"] * plain
+            row["peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
+            rows.append(row)
+            print(
+                f"  {row['method']:13} {size:4} rows: step {row['step_s'] * 1e3:7.3f} ms, "
+                f"round besides {row['besides_steps_s'] * 1e3:7.1f} ms, "
+                f"{row['client_steps_per_s']:11,.0f} client-steps/s, "
+                f"{row['times_plain_loop']:7.0f} x plain"
+            )
+    return {"plain_client_step_s": plain, "stacks": rows}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("results/performance_gpu.json"))
@@ -91,29 +137,16 @@ def main() -> None:
         "recipe": "100 vehicles, 1,920 windows each, batch 64, MLP 480-64-32-1, float32",
         "precisions": {},
     }
-    for precision, tf32 in (("highest", False), ("high", True))[: 2 if options.tf32 else 1]:
-        torch.set_float32_matmul_precision(precision)
-        plain = loop(recipe, fleet, repeats)
-        print(f"TF32 {'on' if tf32 else 'off'}: plain loop {plain * 1e3:.3f} ms a client-step")
-        rows = []
-        for size, (participants, seeds) in STACKS.items():
-            if options.quick and size not in (3, 30):
-                continue
-            torch.cuda.reset_peak_memory_stats()
-            for row in stack(fleet, participants, seeds, repeats, tf32):
-                row["times_plain_loop"] = row["client_steps_per_s"] * plain
-                row["peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
-                rows.append(row)
-                print(
-                    f"  {row['method']:13} {size:4} rows: step {row['step_s'] * 1e3:7.3f} ms, "
-                    f"round besides {row['besides_steps_s'] * 1e3:7.1f} ms, "
-                    f"{row['client_steps_per_s']:11,.0f} client-steps/s, "
-                    f"{row['times_plain_loop']:7.0f} x plain"
-                )
-        found["precisions"]["tf32" if tf32 else "float32"] = {
-            "plain_client_step_s": plain,
-            "stacks": rows,
-        }
+    quick = {size: STACKS[size] for size in (3, 30)}
+    model, stacks = MLP(WINDOW, FEATURES), quick if options.quick else STACKS
+    for precision in ("float32", "tf32")[: 2 if options.tf32 else 1]:
+        found["precisions"][precision] = beside_loop(
+            recipe, fleet, model, stacks, repeats, tf32=precision == "tf32"
+        )
+    found["recurrent"] = {
+        name: beside_loop(recipe, fleet, own, RECURRENT_STACKS, repeats)
+        for name, own in RECURRENT.items()
+    }
     found["seconds"] = perf_counter() - begin
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(found, indent=1) + "\n")

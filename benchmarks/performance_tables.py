@@ -123,16 +123,27 @@ def probe(found: Found) -> dict[str, str]:
 
 
 def gpu(found: Found) -> dict[str, str]:
-    rows = []
-    for precision, own in found["precisions"].items():
-        rows.append(f"plain loop, {precision}|1|{own['plain_client_step_s'] * 1e3:.3f}||1")
-        rows += [
-            f"{name_of(one['method'])}, {precision}|{one['rows']}|{one['step_s'] * 1e3:.3f}|"
+    mlp, recurrent = (
+        [row for name, own in found[kind].items() for row in beside_loop(name, own)]
+        for kind in ("precisions", "recurrent")
+    )
+    head = "way|vehicles in the stack|ms a step|client-steps a second|times the loop"
+    return {
+        "gpu": f"{table(head, mlp)}\n\n{on_gpu(found)}; CUDA {found['cuda']}.",
+        "gpu recurrent": table(head, recurrent),
+    }
+
+
+def beside_loop(name: str, found: Found) -> list[str]:
+    """The plain loop and the stacks, a row each."""
+    return [
+        f"plain loop, {name}|1|{found['plain_client_step_s'] * 1e3:.3f}||1",
+        *(
+            f"{name_of(one['method'])}, {name}|{one['rows']}|{one['step_s'] * 1e3:.3f}|"
             f"{one['client_steps_per_s']:,.0f}|{one['times_plain_loop']:,.0f}"
-            for one in own["stacks"]
-        ]
-    made = table("way|vehicles in the stack|ms a step|client-steps a second|times the loop", rows)
-    return {"gpu": f"{made}\n\n{on_gpu(found)}; CUDA {found['cuda']}."}
+            for one in found["stacks"]
+        ),
+    ]
 
 
 def main_run(found: Found) -> dict[str, str]:

@@ -5,6 +5,7 @@ The gates, their order and their biases are those of torch.nn.GRU and torch.nn.L
 """
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -18,6 +19,7 @@ from fedwatt.errors import check
 from fedwatt.models.layout import Layout
 from fedwatt.models.loss import Loss
 from fedwatt.models.model import Fill, Model, ModelInC, Parts, filled, uniform
+from fedwatt.models.recurrent_gpu import Cell, whole_window
 from fedwatt.models.through_time import Unrolled, UnrolledGRU, UnrolledLSTM
 
 SOURCE: Final = Path(__file__).with_suffix(".c")
@@ -60,6 +62,11 @@ class _Recurrent(Model):
         """Windows may have any length."""
         return "" if self.features == features else f"it was made for {self.features} features"
 
+    @cached_property
+    def cell(self) -> Cell:
+        """What a GPU's kernels are made for."""
+        return Cell(self.features, self.hidden, lstm=self.gates == 4)
+
     @property
     def spectral_matrix(self) -> str:
         """The recurrent matrix."""
@@ -78,6 +85,12 @@ class _Recurrent(Model):
 
     def represent(self, parts: Parts, windows: Tensor) -> Tensor:
         """Hidden state after the last second, [..., batch, hidden]."""
+        whole = whole_window(self.cell, windows)
+        if whole is not None:
+            own = [name for name in self.layout.shapes if not name.startswith("output")]
+            lead = parts["output.bias"].dim() - 1
+            weights = torch.cat([parts[name].flatten(lead) for name in own], dim=-1)
+            return whole.last_state(weights, windows)
         # One product for all seconds: the inputs do not depend on the state.
         seconds = windows.shape[-2]
         inputs = windows.flatten(-3, -2) @ parts["input.weight"] + parts["input.bias"].unsqueeze(-2)
@@ -95,7 +108,17 @@ class _Recurrent(Model):
         return filled(self, weights, windows, labels, share, loss)
 
     def prepared(self, weights: Tensor, windows: Tensor, gradient: Tensor, loss: Loss) -> Fill:
-        """See `through_time`."""
+        """See `through_time` and, for a GPU, `recurrent_gpu`."""
+        whole = whole_window(self.cell, weights)
+        if whole is not None:
+            return partial(
+                whole.fill,
+                layout=self.layout,
+                weights=weights,
+                windows=windows,
+                gradient=gradient,
+                loss=loss,
+            )
         here, there = self.layout.split(weights), self.layout.split(gradient)
         return partial(self.unrolled(here, windows, there).fill, loss=loss)
 
@@ -106,14 +129,21 @@ class _Recurrent(Model):
         lines = directions.reshape(-1, len(weights))
         points = torch.cartesian_prod(torch.arange(len(lines)), torch.arange(len(offsets)))
         some = weights.repeat(min(POINTS[weights.device.type], len(points)), 1)
-        networks = self.unrolled(self.layout.split(some), windows.expand(len(some), -1, -1, -1))
-        networks.read()
+        predict = self._predictor(some, windows.expand(len(some), -1, -1, -1))
         predictions = weights.new_empty((len(points), len(windows)))
         for first in range(0, len(points), len(some)):
             line, offset = points[first : first + len(some)].T
             torch.addcmul(weights, offsets[offset, None], lines[line], out=some[: len(line)])
-            predictions[first : first + len(line)] = networks.predict()[: len(line)]
+            predictions[first : first + len(line)] = predict()[: len(line)]
         return predictions.view(*directions.shape[:-1], len(offsets), len(windows))
+
+    def _predictor(self, weights: Tensor, windows: Tensor) -> Callable[[], Tensor]:
+        """Predictions [P, batch] of `weights` [P, D] as they are when it is called."""
+        if whole_window(self.cell, weights) is not None:
+            return partial(self.predict, weights, windows)
+        networks = self.unrolled(self.layout.split(weights), windows)
+        networks.read()
+        return networks.predict
 
     def in_c(self, batch: int, window: int) -> ModelInC:
         """See recurrent.c: z_t and the gates of all seconds, and a few single blocks."""
