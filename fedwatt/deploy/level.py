@@ -6,26 +6,16 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load_file
 
 from fedwatt.errors import RunError
 from fedwatt.models.layout import Layout
+from fedwatt.runs.model_file import MODEL_FILE, read_model
 from fedwatt.runs.own_models import read_own_file
 
 
 def best_weights(run: Path, label: str, seed: int, layout: Layout) -> NDArray[Any]:
     """The best model [D] of the method `label` in a finished run folder."""
-    file, prefix = run / "model.safetensors", f"{label}/best/seed-{seed}/"
-    try:
-        found = load_file(file)
-    except (OSError, SafetensorError) as problem:
-        raise RunError(
-            f"{file} cannot be read: {problem}. Delete {run / 'environment.json'}: --resume then "
-            "makes it again from its checkpoints."
-        ) from problem
-    parts = {n.removeprefix(prefix): part for n, part in found.items() if n.startswith(prefix)}
-    return flat(parts, layout, file)
+    return flat(read_model(run, label, "best", seed), layout, run / MODEL_FILE)
 
 
 def own_weights(file: Path, vehicle: str, layout: Layout) -> NDArray[Any]:

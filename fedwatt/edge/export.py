@@ -12,10 +12,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
 
 from fedwatt import __version__
-from fedwatt.edge.card import KEY, ModelCard
+from fedwatt.edge.card import ModelCard
 from fedwatt.edge.hills import KEY as FIELD_KEY
 from fedwatt.edge.hills import field_to_text
 from fedwatt.edge.interval import FloatArray, Outcome, calibrate
@@ -27,9 +26,10 @@ from fedwatt.files import write_atomically
 from fedwatt.fleet import FEATURES, INTERVAL_S, Client, Vehicle, build_client, feature_names
 from fedwatt.fleet.client import split_of_trips
 from fedwatt.fleet.features import needs_climb
-from fedwatt.runs.config import RunConfig, from_toml
+from fedwatt.runs.config import RunConfig
 from fedwatt.runs.execute import run_hash
 from fedwatt.runs.level import LEVEL, level_config
+from fedwatt.runs.model_file import read_model, read_model_config
 from fedwatt.runs.own_models import read_own_file, read_own_model
 from fedwatt.terrain.climb import with_measured_terrain, with_terrain
 from fedwatt.terrain.field import Field
@@ -61,38 +61,22 @@ def read_trained(
     "best" is the model of the round with the lowest validation error, "last" that of the last. The
     level model comes along, where the run has one.
     """
-    path = Path(run) / "model.safetensors"
-    if not path.is_file():
-        raise RunError(
-            f"{run} is not a finished run: it has no model.safetensors. Train one with 'fedwatt "
-            "run', or go on with an interrupted one with --resume."
-        )
+    run = Path(run)
+    config = read_model_config(run)
     if which not in WHICH:
         raise SettingError(unknown("model of a run", which, WHICH))
-    try:
-        with safe_open(path, framework="numpy") as file:
-            config = from_toml(file.metadata()[KEY], str(path))
-            labels = [choice.label for choice in config.methods]
-            chosen = labels[0] if method is None else method
-            if chosen not in labels:
-                raise SettingError(unknown("method of this run", chosen, labels))
-            number = config.seeds[0] if seed is None else seed
-            if number not in config.seeds:
-                known = ", ".join(map(str, config.seeds))
-                raise SettingError(f"The run has no seed {number}; it has {known}.")
-            prefix = f"{chosen}/{which}/seed-{number}/"
-            weights = {
-                name.removeprefix(prefix): file.get_tensor(name)
-                for name in file.keys()  # noqa: SIM118 (not a mapping)
-                if name.startswith(prefix)
-            }
-    except (SafetensorError, KeyError, TypeError) as problem:
-        raise RunError(f"{path} is damaged: {problem}. Train the run again.") from problem
-    if not weights:
-        raise RunError(f"{run} has not trained '{chosen}' yet. Go on with it with --resume.")
+    labels = [choice.label for choice in config.methods]
+    chosen = labels[0] if method is None else method
+    if chosen not in labels:
+        raise SettingError(unknown("method of this run", chosen, labels))
+    number = config.seeds[0] if seed is None else seed
+    if number not in config.seeds:
+        known = ", ".join(map(str, config.seeds))
+        raise SettingError(f"The run has no seed {number}; it has {known}.")
+    weights = read_model(run, chosen, which, number)
     level = None
     if level_config(config) is not None:
-        below = Path(run) / LEVEL
+        below = run / LEVEL
         if not below.is_dir():
             raise RunError(
                 f"{run} has no folder '{LEVEL}', the level model of a run with hills. Copy the "

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from fedwatt.federation import Federation, History, State
 from fedwatt.federation.records import Row
-from fedwatt.runs.config import MethodChoice, RunConfig, to_toml
+from fedwatt.runs.config import MethodChoice, RunConfig
+from fedwatt.runs.model_file import model_prefix, write_models
 from fedwatt.runs.tables import write_table
-from fedwatt.runs.tensors import write_tensors
 
 
 @dataclass
@@ -41,7 +41,7 @@ class RunResults:
         for model, weights in (("last", state.weights), ("best", state.best_weights)):
             if model not in judged:
                 judged[model] = federation.vehicle_rows(weights)
-            self.tensors |= _named(federation, f"{choice.label}/{model}", weights)
+            self.tensors |= _named(federation, choice.label, model, weights)
         self.vehicles += [
             {"method": choice.label, "model": model} | row
             for model in ("personal", "last", "best")
@@ -51,16 +51,14 @@ class RunResults:
             all_rows = [row for h in self.histories for row in getattr(h, name)]
             write_table(self.out, name, all_rows)
         write_table(self.out, "vehicles", self.vehicles)
-        # One entry: safetensors writes several in no fixed order, and equal runs make equal files.
-        metadata = {"fedwatt": to_toml(self.config)}
-        write_tensors(self.out / "model.safetensors", self.tensors, metadata)
+        write_models(self.out, self.tensors, self.config)
 
 
-def _named(federation: Federation, prefix: str, weights: Tensor) -> dict[str, Tensor]:
-    """Each seed's tensors under "LABEL/last/seed-1/hidden1.weight"; a method's extra heads stay."""
+def _named(federation: Federation, label: str, which: str, weights: Tensor) -> dict[str, Tensor]:
+    """The tensors of each seed as model.safetensors has them; a method's extra heads stay."""
     layout = federation.model.layout
     return {
-        f"{prefix}/seed-{seed}/{name}": part.contiguous().cpu()
+        model_prefix(label, which, seed) + name: part.contiguous().cpu()
         for seed, own in zip(federation.seeds, weights, strict=True)
         for name, part in layout.split(own[: layout.size]).items()
     }

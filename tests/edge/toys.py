@@ -10,9 +10,9 @@ from fedwatt.edge.export import TrainedModel
 from fedwatt.fleet import Vehicle, synthetic_vehicles
 from fedwatt.models import get_model
 from fedwatt.randomness import generator
-from fedwatt.runs.config import from_tables, to_toml
+from fedwatt.runs.config import from_tables
 from fedwatt.runs.level import LEVEL, level_config
-from fedwatt.runs.tensors import write_tensors
+from fedwatt.runs.model_file import model_prefix, write_models
 from fedwatt.telemetry.records import RawTrip
 from fedwatt.telemetry.resample import updates, usual_hold_s
 
@@ -62,11 +62,11 @@ def run_folder(folder: Path, backbone: str = "mlp", **data: object) -> Path:
 def write_run(folder: Path, model: TrainedModel) -> Path:
     """The folder of a finished run, its level model's in it."""
     tensors = {
-        f"fedavg/{which}/seed-1/{name}": torch.from_numpy(part.copy())
+        model_prefix("fedavg", which, 1) + name: torch.from_numpy(part.copy())
         for which in ("best", "last")
         for name, part in model.weights.items()
     }
-    write_tensors(folder / "model.safetensors", tensors, {"fedwatt": to_toml(model.config)})
+    write_models(folder, tensors, model.config)
     if model.level is not None:
         write_run(folder / LEVEL, model.level)
     return folder

@@ -1,0 +1,74 @@
+"""RUN/model.safetensors: the models of a run's finished methods, and its configuration.
+
+LABEL/best/seed-1/hidden1.weight     of the round with the lowest validation error
+LABEL/last/seed-1/hidden1.weight     of the last round
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from fedwatt.errors import RunError
+from fedwatt.runs.config import RunConfig, from_toml, to_toml
+from fedwatt.runs.tensors import write_tensors
+
+MODEL_FILE: Final = "model.safetensors"
+CONFIG: Final = "fedwatt"
+"""One entry: safetensors writes several in no fixed order, and equal runs make equal files."""
+
+
+def model_prefix(label: str, which: str, seed: int) -> str:
+    """What the names of a model's tensors begin with.
+
+    >>> model_prefix("fedavg", "best", 1)
+    'fedavg/best/seed-1/'
+    """
+    return f"{label}/{which}/seed-{seed}/"
+
+
+def write_models(run: Path, tensors: Mapping[str, Tensor], config: RunConfig) -> None:
+    """All models of a run, each tensor under `model_prefix` and its own name."""
+    write_tensors(run / MODEL_FILE, dict(tensors), {CONFIG: to_toml(config)})
+
+
+def read_model_config(run: Path) -> RunConfig:
+    """The configuration that the models of a run were trained with."""
+    with _opened(run) as file:
+        return from_toml(file.metadata()[CONFIG], str(run / MODEL_FILE))
+
+
+def read_model(run: Path, label: str, which: str, seed: int) -> dict[str, np.ndarray[Any, Any]]:
+    """One model's tensors by name; RunError if the run has not trained it."""
+    prefix = model_prefix(label, which, seed)
+    with _opened(run) as file:
+        found = {
+            name.removeprefix(prefix): file.get_tensor(name)
+            for name in file.keys()  # noqa: SIM118 (not a mapping)
+            if name.startswith(prefix)
+        }
+    if not found:
+        raise RunError(f"{run} has not trained '{label}' yet. Go on with it with --resume.")
+    return found
+
+
+@contextmanager
+def _opened(run: Path) -> Iterator[Any]:
+    path = run / MODEL_FILE
+    if not path.is_file():
+        raise RunError(
+            f"{run} is not a finished run: it has no {MODEL_FILE}. Train one with 'fedwatt "
+            "run', or go on with an interrupted one with --resume."
+        )
+    try:
+        with safe_open(path, framework="numpy") as file:
+            yield file
+    except (OSError, SafetensorError, KeyError, TypeError) as problem:
+        raise RunError(
+            f"{path} is damaged: {problem}. Delete {run / 'environment.json'}: --resume then makes "
+            "it again from the run's checkpoints."
+        ) from problem
