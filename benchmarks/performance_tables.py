@@ -127,7 +127,10 @@ def gpu(found: Found) -> dict[str, str]:
         [row for name, own in found[kind].items() for row in beside_loop(name, own)]
         for kind in ("precisions", "recurrent")
     )
-    head = "way|vehicles in the stack|ms a step|client-steps a second|times the loop"
+    head = (
+        "way|vehicles in the stack|ms a step|client-steps a second|times the loop|"
+        "in a round of 30 steps"
+    )
     return {
         "gpu": f"{table(head, mlp)}\n\n{on_gpu(found)}; CUDA {found['cuda']}.",
         "gpu recurrent": table(head, recurrent),
@@ -136,11 +139,13 @@ def gpu(found: Found) -> dict[str, str]:
 
 def beside_loop(name: str, found: Found) -> list[str]:
     """The plain loop and the stacks, a row each."""
+    plain = found["plain_client_step_s"]
     return [
-        f"plain loop, {name}|1|{found['plain_client_step_s'] * 1e3:.3f}||1",
+        f"plain loop, {name}|1|{plain * 1e3:.3f}||1|1",
         *(
             f"{name_of(one['method'])}, {name}|{one['rows']}|{one['step_s'] * 1e3:.3f}|"
-            f"{one['client_steps_per_s']:,.0f}|{one['times_plain_loop']:,.0f}"
+            f"{one['client_steps_per_s']:,.0f}|{one['times_plain_loop']:,.0f}|"
+            f"{30 * one['rows'] * plain / one['round_s']:,.0f}"
             for one in found["stacks"]
         ),
     ]

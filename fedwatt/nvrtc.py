@@ -1,14 +1,14 @@
 """CUDA C that is compiled when it is first needed, where an NVIDIA GPU is used.
 
 torch brings NVRTC, NVIDIA's compiler as a library, so no toolkit has to be installed. A source
-takes it about a second, once in a process. As with `native`, torch does the work where this is
-missing.
+takes it a second or a few, once in a process. As with `native`, torch does the work where there is
+no compiler.
 """
 
 import ctypes
+import warnings
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import cache
 from typing import Any, Protocol
 
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor
 
 
 class Launch(Protocol):
-    """A kernel: (blocks in x and y, threads of a block, arguments) → nothing, on `tensors`' GPU.
+    """A kernel: (blocks in x and y, threads of a block, arguments) → nothing.
 
     Tensors become pointers, None a null pointer and whole numbers `long long`.
     """
@@ -30,8 +30,10 @@ class Launch(Protocol):
 class Kernel:
     """One function of a compiled source on one GPU."""
 
-    def __init__(self, driver: ctypes.CDLL, function: ctypes.c_void_p, device: int) -> None:
-        self.driver, self.function, self.device = driver, function, device
+    def __init__(
+        self, driver: ctypes.CDLL, function: ctypes.c_void_p, context: ctypes.c_void_p, device: int
+    ) -> None:
+        self.driver, self.function, self.context, self.device = driver, function, context, device
 
     def __call__(
         self, blocks: tuple[int, int], threads: int, *arguments: Tensor | int | None
@@ -41,14 +43,18 @@ class Kernel:
         places = (ctypes.c_void_p * len(values))(
             *(ctypes.cast(ctypes.byref(value), ctypes.c_void_p) for value in values)
         )
-        with torch.cuda.device(self.device):
-            stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-            size = (*blocks, 1, threads, 1, 1)
-            fault = self.driver.cuLaunchKernel(
-                self.function, *map(ctypes.c_uint, size), ctypes.c_uint(0), stream, places, None
-            )
+        stream = ctypes.c_void_p(torch.cuda.current_stream(self.device).cuda_stream)
+        size = (*blocks, 1, threads, 1, 1)
+        # A thread in which torch has not used the GPU yet, such as autograd's, has no context.
+        self.driver.cuCtxSetCurrent(self.context)
+        fault = self.driver.cuLaunchKernel(
+            self.function, *map(ctypes.c_uint, size), ctypes.c_uint(0), stream, places, None
+        )
         if fault:
-            raise RuntimeError(f"The GPU refused a kernel (CUDA error {fault}).")
+            raise RuntimeError(
+                f"The GPU refused {blocks[0]} x {blocks[1]} blocks of {threads} threads (CUDA "
+                f"error {fault})."
+            )
 
 
 def as_c(argument: Tensor | int | None) -> Any:
@@ -58,26 +64,21 @@ def as_c(argument: Tensor | int | None) -> Any:
     return ctypes.c_void_p(None if argument is None else argument.data_ptr())
 
 
-@cache
 def cuda_kernels(source: str, names: tuple[str, ...], device: int) -> Mapping[str, Launch] | None:
-    """The kernels `names` of `source` for one GPU; None where they cannot be compiled."""
+    """The kernels `names` of `source` for one GPU; None where there is no compiler.
+
+    Where there is one that does not take the source, or the GPU not its code, a warning says why.
+    """
     compiler = _nvrtc()
-    major, minor = torch.cuda.get_device_capability(device)
-    binary = compiler and _compiled(compiler, source, f"sm_{major}{minor}")
-    if binary is None:
+    if compiler is None:
         return None
-    driver, module = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
-    with torch.cuda.device(device):
-        torch.cuda.current_stream().synchronize()  # makes this GPU's context the current one
-        if driver.cuModuleLoadData(ctypes.byref(module), binary):
-            return None
-    found = {}
-    for name in names:
-        function = ctypes.c_void_p()
-        if driver.cuModuleGetFunction(ctypes.byref(function), module, name.encode()):
-            return None
-        found[name] = Kernel(driver, function, device)
-    return found
+    major, minor = torch.cuda.get_device_capability(device)
+    try:
+        binary = machine_code(compiler, source, f"sm_{major}{minor}")
+        return _loaded(binary, names, device)
+    except RuntimeError as problem:
+        warnings.warn(f"A kernel is left to torch, which is slower: {problem}", stacklevel=2)
+        return None
 
 
 def _nvrtc() -> ctypes.CDLL | None:
@@ -88,8 +89,8 @@ def _nvrtc() -> ctypes.CDLL | None:
     return None
 
 
-def _compiled(compiler: ctypes.CDLL, source: str, architecture: str) -> bytes | None:
-    """Machine code of `source`, or None where the compiler does not take it."""
+def machine_code(compiler: ctypes.CDLL, source: str, architecture: str) -> bytes:
+    """`source` compiled by NVRTC; RuntimeError with what it said if it does not take it."""
     program, size = ctypes.c_void_p(), ctypes.c_size_t()
     compiler.nvrtcCreateProgram(
         ctypes.byref(program), source.encode(), b"fedwatt.cu", 0, None, None
@@ -97,10 +98,34 @@ def _compiled(compiler: ctypes.CDLL, source: str, architecture: str) -> bytes | 
     options = (ctypes.c_char_p * 1)(f"--gpu-architecture={architecture}".encode())
     try:
         if compiler.nvrtcCompileProgram(program, len(options), options):
-            return None
+            compiler.nvrtcGetProgramLogSize(program, ctypes.byref(size))
+            said = ctypes.create_string_buffer(size.value)
+            compiler.nvrtcGetProgramLog(program, said)
+            raise RuntimeError(f"NVRTC says {said.value.decode(errors='replace').strip()}")
         compiler.nvrtcGetCUBINSize(program, ctypes.byref(size))
         code = ctypes.create_string_buffer(size.value)
         compiler.nvrtcGetCUBIN(program, code)
         return code.raw
     finally:
         compiler.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+def _loaded(binary: bytes, names: tuple[str, ...], device: int) -> Mapping[str, Launch]:
+    driver = ctypes.CDLL("libcuda.so.1")
+    module, context = ctypes.c_void_p(), ctypes.c_void_p()
+
+    def checked(fault: int, what: str) -> None:
+        if fault:
+            raise RuntimeError(f"the GPU does not {what} (CUDA error {fault})")
+
+    with torch.cuda.device(device):
+        torch.cuda.current_stream().synchronize()  # makes this GPU's context the current one
+        checked(driver.cuCtxGetCurrent(ctypes.byref(context)), "tell its context")
+        checked(driver.cuModuleLoadData(ctypes.byref(module), binary), "take its code")
+    found = {}
+    for name in names:
+        function = ctypes.c_void_p()
+        asked = driver.cuModuleGetFunction(ctypes.byref(function), module, name.encode())
+        checked(asked, f"find '{name}' in it")
+        found[name] = Kernel(driver, function, context, device)
+    return found

@@ -179,9 +179,10 @@ class Recording:
             return
         graph = self.graphs[kind]
         if graph is None:
-            graph = self.graphs[kind] = torch.cuda.CUDAGraph()
+            graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, pool=self.memory):
                 self._work(pool, *kind)
+            self.graphs[kind] = graph
         graph.replay()
 
     def _work(self, pool: Pool, active: int, step: int, shaped: bool) -> None:

@@ -17,7 +17,7 @@ from fedwatt.errors import check
 from fedwatt.models.layout import Layout
 from fedwatt.models.lines import followed
 from fedwatt.models.loss import Loss
-from fedwatt.models.model import Fill, Model, ModelInC, Parts, filled, uniform
+from fedwatt.models.model import Fill, Model, ModelInC, Parts, filled, overridden, uniform
 
 SOURCE: Final = Path(__file__).with_suffix(".c")
 
@@ -84,10 +84,14 @@ class MLP(Model):
         self, weights: Tensor, windows: Tensor, labels: Tensor, share: Tensor, loss: Loss
     ) -> Tensor:
         """Gradient [..., D], backward by hand: half the time of autograd for a stack of MLPs."""
+        if overridden(self, "prepared", "represent", "head"):
+            return super().gradient(weights, windows, labels, share, loss)
         return filled(self, weights, windows, labels, share, loss)
 
     def prepared(self, weights: Tensor, windows: Tensor, gradient: Tensor, loss: Loss) -> Fill:
         """Every product is written where it belongs in the flat gradient, so nothing is copied."""
+        if overridden(self, "prepared", "represent", "head"):
+            return super().prepared(weights, windows, gradient, loss)
         here, there = self.layout.split(weights), self.layout.split(gradient)
         stack, batch = windows.shape[:2]
         inputs, errors = [windows.flatten(-2)], []
@@ -149,6 +153,8 @@ class MLP(Model):
         self, weights: Tensor, directions: Tensor, offsets: Tensor, windows: Tensor
     ) -> Tensor:
         """Predictions [..., J, batch] on lines: see `lines`."""
+        if overridden(self, "along", "represent", "head"):
+            return super().along(weights, directions, offsets, windows)
         lines = directions.reshape(-1, len(weights))
         predictions = followed(self.layout, weights, lines, offsets, windows.flatten(-2))
         return predictions.view(*directions.shape[:-1], len(offsets), len(windows))

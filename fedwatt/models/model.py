@@ -160,14 +160,19 @@ class Model(ABC):
         return torch.cat(points).view(*directions.shape[:-1], len(offsets), -1)
 
 
-def speaks_c(speaker: object, *hooks: str) -> bool:
-    """Whether a rule's or model's `in_c` is that of its hooks, not of a class it departs from."""
+def overridden(speaker: object, said: str, *hooks: str) -> bool:
+    """Whether a hook that `said` stands for comes from further down than `said` itself does."""
     order = type(speaker).__mro__
 
     def place(name: str) -> int:
         return next(i for i, kind in enumerate(order) if name in vars(kind))
 
-    return place("in_c") <= min(place(hook) for hook in hooks)
+    return place(said) > min(place(hook) for hook in hooks)
+
+
+def speaks_c(speaker: object, *hooks: str) -> bool:
+    """Whether a rule's or model's `in_c` is that of its hooks, not of a class it departs from."""
+    return not overridden(speaker, "in_c", *hooks)
 
 
 def filled(

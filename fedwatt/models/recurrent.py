@@ -18,8 +18,8 @@ from torch import Tensor
 from fedwatt.errors import check
 from fedwatt.models.layout import Layout
 from fedwatt.models.loss import Loss
-from fedwatt.models.model import Fill, Model, ModelInC, Parts, filled, uniform
-from fedwatt.models.recurrent_gpu import Cell, whole_window
+from fedwatt.models.model import Fill, Model, ModelInC, Parts, filled, overridden, uniform
+from fedwatt.models.recurrent_gpu import Cell, WholeWindow, whole_window
 from fedwatt.models.through_time import Unrolled, UnrolledGRU, UnrolledLSTM
 
 SOURCE: Final = Path(__file__).with_suffix(".c")
@@ -65,7 +65,16 @@ class _Recurrent(Model):
     @cached_property
     def cell(self) -> Cell:
         """What a GPU's kernels are made for."""
-        return Cell(self.features, self.hidden, lstm=self.gates == 4)
+        return Cell(self.name_in_c, self.features, self.hidden)
+
+    @cached_property
+    def _as_written(self) -> bool:
+        """Whether this is the network that `unrolled`, C and kernels know, nothing overridden."""
+        own = not overridden(self, "prepared", "represent", "head")
+        return own and not overridden(self, "unrolled", "advance", "rest")
+
+    def _whole_window(self, weights: Tensor, windows: Tensor) -> WholeWindow | None:
+        return whole_window(self.cell, weights, windows) if self._as_written else None
 
     @property
     def spectral_matrix(self) -> str:
@@ -85,12 +94,11 @@ class _Recurrent(Model):
 
     def represent(self, parts: Parts, windows: Tensor) -> Tensor:
         """Hidden state after the last second, [..., batch, hidden]."""
-        whole = whole_window(self.cell, windows)
+        whole = self._whole_window(parts["input.weight"], windows)
         if whole is not None:
-            own = [name for name in self.layout.shapes if not name.startswith("output")]
-            lead = parts["output.bias"].dim() - 1
-            weights = torch.cat([parts[name].flatten(lead) for name in own], dim=-1)
-            return whole.last_state(weights, windows)
+            own = [parts[name] for name in self.layout.shapes if not name.startswith("output")]
+            lead = parts["input.bias"].dim() - 1
+            return whole.last_state(torch.cat([part.flatten(lead) for part in own], -1), windows)
         # One product for all seconds: the inputs do not depend on the state.
         seconds = windows.shape[-2]
         inputs = windows.flatten(-3, -2) @ parts["input.weight"] + parts["input.bias"].unsqueeze(-2)
@@ -105,11 +113,15 @@ class _Recurrent(Model):
         self, weights: Tensor, windows: Tensor, labels: Tensor, share: Tensor, loss: Loss
     ) -> Tensor:
         """Gradient [..., D], backward through time by hand."""
+        if not self._as_written:
+            return super().gradient(weights, windows, labels, share, loss)
         return filled(self, weights, windows, labels, share, loss)
 
     def prepared(self, weights: Tensor, windows: Tensor, gradient: Tensor, loss: Loss) -> Fill:
         """See `through_time` and, for a GPU, `recurrent_gpu`."""
-        whole = whole_window(self.cell, weights)
+        if not self._as_written:
+            return super().prepared(weights, windows, gradient, loss)
+        whole = self._whole_window(weights, windows)
         if whole is not None:
             return partial(
                 whole.fill,
@@ -126,6 +138,8 @@ class _Recurrent(Model):
         self, weights: Tensor, directions: Tensor, offsets: Tensor, windows: Tensor
     ) -> Tensor:
         """Predictions [..., J, batch] on lines, a few points of any of them at a time."""
+        if not self._as_written:
+            return super().along(weights, directions, offsets, windows)
         lines = directions.reshape(-1, len(weights))
         points = torch.cartesian_prod(torch.arange(len(lines)), torch.arange(len(offsets)))
         some = weights.repeat(min(POINTS[weights.device.type], len(points)), 1)
@@ -139,14 +153,16 @@ class _Recurrent(Model):
 
     def _predictor(self, weights: Tensor, windows: Tensor) -> Callable[[], Tensor]:
         """Predictions [P, batch] of `weights` [P, D] as they are when it is called."""
-        if whole_window(self.cell, weights) is not None:
+        if self._whole_window(weights, windows) is not None:
             return partial(self.predict, weights, windows)
         networks = self.unrolled(self.layout.split(weights), windows)
         networks.read()
         return networks.predict
 
-    def in_c(self, batch: int, window: int) -> ModelInC:
+    def in_c(self, batch: int, window: int) -> ModelInC | None:
         """See recurrent.c: z_t and the gates of all seconds, and a few single blocks."""
+        if not self._as_written:
+            return None
         size, rows = self.hidden * batch, self.hidden + self.features + 1
         seconds = (window + 1) * rows * batch + window * self.kept * size
         single = 2 * 4 * self.hidden * rows + 7 * size + batch

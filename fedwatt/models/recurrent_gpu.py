@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from fedwatt.models.layout import Layout
 from fedwatt.models.loss import Loss
@@ -23,41 +24,46 @@ from fedwatt.nvrtc import Launch, cuda_kernels
 SOURCE: Final = Path(__file__).with_name("recurrent.cu")
 
 TILE: Final = 8
-"""Windows of a block of threads; recurrent.cu says so, too."""
+"""Windows of a block of threads, a multiple of four."""
 
 LARGEST: Final = 64
-"""Hidden units, and features, whose weights registers can hold; torch serves larger networks."""
+"""Hidden units, and features, up to which a thread's registers hold its weights in float32 (in
+float64 some of them lie beside); torch serves larger networks."""
 
 REAL: Final = {
     torch.float32: "typedef float real;\n#define EXP expf\n#define TANH tanhf\n",
     torch.float64: "typedef double real;\n#define EXP exp\n#define TANH tanh\n",
 }
 
+KEPT: Final = {"GRU": 5, "LSTM": 6}
+"""Numbers of a unit and second that the way back needs."""
+
+GATES: Final = {"GRU": 3, "LSTM": 4}
+
 
 @dataclass(frozen=True)
 class Cell:
-    """What the kernels are compiled for."""
+    """What the kernels are compiled for; `kind` is "GRU" or "LSTM"."""
 
+    kind: str
     features: int
     hidden: int
-    lstm: bool
-
-    @property
-    def kept(self) -> int:
-        """Numbers of a unit and second that the way back needs: gates, state, an LSTM's cell."""
-        return 6 if self.lstm else 5
 
     @property
     def size(self) -> int:
         """Weights of the cell, those before the output in the layout."""
-        gates = 4 if self.lstm else 3
-        return (self.features + self.hidden + 2) * gates * self.hidden
+        return (self.features + self.hidden + 2) * GATES[self.kind] * self.hidden
 
     def source(self, dtype: torch.dtype) -> str:
         """recurrent.cu for this cell."""
-        sizes = f"#define HIDDEN {self.hidden}\n#define FEATURES {self.features}\n"
-        kind = "#define LSTM\n" if self.lstm else ""
-        return REAL[dtype] + sizes + kind + SOURCE.read_text()
+        sizes = {
+            "HIDDEN": self.hidden,
+            "FEATURES": self.features,
+            "TILE": TILE,
+            "KEPT": KEPT[self.kind],
+        }
+        defined = "".join(f"#define {name} {value}\n" for name, value in sizes.items())
+        return f"{REAL[dtype]}#define {self.kind}\n{defined}{SOURCE.read_text()}"
 
 
 @dataclass(frozen=True)
@@ -76,21 +82,27 @@ class WholeWindow:
         """
         vehicles, batch, seconds, _ = windows.shape
         last = windows.new_empty((vehicles, batch, self.cell.hidden))
-        shape = (vehicles, -(-batch // TILE), seconds, self.cell.kept, self.cell.hidden, TILE)
-        kept = windows.new_empty(shape) if keep else None
+        unit = (KEPT[self.cell.kind], self.cell.hidden, TILE)
+        kept = windows.new_empty((vehicles, -(-batch // TILE), seconds, *unit)) if keep else None
         self._run("forward", weights, windows, kept, last)
         return last, kept
 
     def backward(self, weights: Tensor, windows: Tensor, kept: Tensor, slope: Tensor) -> Tensor:
         """Gradient [P, tiles, cell.size] of each tile, from the last state's [P, batch, hidden]."""
         gradient = windows.new_empty((*kept.shape[:2], self.cell.size))
-        self._run("backward", weights, windows, kept, slope, gradient)
+        self._run("backward", weights, windows, kept, slope.contiguous(), gradient)
         return gradient
 
     def _run(self, name: str, weights: Tensor, windows: Tensor, *tensors: Tensor | None) -> None:
         vehicles, batch, seconds, _ = windows.shape
         if vehicles * batch == 0:  # a GPU refuses a kernel without blocks
             return
+        # A kernel reads on where torch would step: a vehicle's weights have to lie in one piece,
+        # and a window's seconds, too.
+        if weights.stride(-1) != 1:
+            weights = weights.contiguous()
+        if windows.stride()[2:] != (windows.shape[3], 1):
+            windows = windows.contiguous()
         blocks, threads = (-(-batch // TILE), vehicles), 4 * self.cell.hidden
         lie = (weights, weights.stride(0), windows, windows.stride(0), windows.stride(1))
         self.launch[name](blocks, threads, *lie, *tensors, batch, seconds)
@@ -107,7 +119,6 @@ class WholeWindow:
         loss: Loss,
     ) -> None:
         """`through_time.Unrolled.fill`: write the gradient [P, D] at `weights` [P, D]."""
-        windows = laid_out(windows)
         here, there = layout.split(weights), layout.split(gradient)
         last, kept = self.forward(weights, windows, keep=True)
         assert kept is not None
@@ -125,9 +136,9 @@ class WholeWindow:
         `weights` [..., cell.size]; autograd can follow it back to them.
         """
         lead = np.broadcast_shapes(weights.shape[:-1], windows.shape[:-3])
-        flat = weights.expand(*lead, -1).reshape(prod(lead), -1).contiguous()
+        flat = weights.expand(*lead, -1).reshape(prod(lead), -1)
         rows = windows.expand(*lead, -1, -1, -1).reshape(prod(lead), *windows.shape[-3:])
-        last: Tensor = _Followed.apply(flat, laid_out(rows), self)  # type: ignore[no-untyped-call]
+        last: Tensor = _Followed.apply(flat, rows, self)  # type: ignore[no-untyped-call]
         return last.view(*lead, *last.shape[1:])
 
 
@@ -142,24 +153,26 @@ class _Followed(torch.autograd.Function):
         return last
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor, None, None]:
         weights, windows, kept = ctx.saved_tensors
-        tiles = ctx.whole.backward(weights, windows, kept, slopes[0].contiguous())
-        return tiles.sum(dim=1), None, None
+        return ctx.whole.backward(weights, windows, kept, slopes[0]).sum(dim=1), None, None
 
 
-def laid_out(windows: Tensor) -> Tensor:
-    """`windows` as the kernels read them: a window's seconds one by one, in one piece."""
-    _, _, _, features = windows.shape
-    return windows if windows.stride()[2:] == (features, 1) else windows.contiguous()
-
-
-def whole_window(cell: Cell, weights: Tensor) -> WholeWindow | None:
-    """The kernels for `cell` and weights of this type, or None where torch has to do it."""
-    small = max(cell.hidden, cell.features) <= LARGEST
-    if not (weights.is_cuda and small and weights.dtype in REAL):
+def whole_window(cell: Cell, weights: Tensor, windows: Tensor) -> WholeWindow | None:
+    """The kernels for a model's weights and windows, or None where torch has to do it."""
+    if not (weights.is_cuda and fits(cell, weights, windows)):
         return None
     return _whole_window(cell, weights.dtype, weights.device.index)
+
+
+def fits(cell: Cell, weights: Tensor, windows: Tensor) -> bool:
+    """Whether the kernels can do it. Where something is wrong torch says so; they would read on."""
+    alike = weights.device == windows.device and weights.dtype == windows.dtype
+    shaped = windows.shape[-1] == cell.features and windows.shape[-2] > 0
+    small = max(cell.hidden, cell.features) <= LARGEST
+    # They know the way back to the weights, not to the windows.
+    return alike and shaped and small and weights.dtype in REAL and not windows.requires_grad
 
 
 @cache

@@ -12,7 +12,7 @@ from fedwatt.federation.blocks import cut, train_blocks
 from fedwatt.federation.compiled import Compiled
 from fedwatt.federation.fused import Fused, fused_step
 from fedwatt.methods import METHODS, Proximal, get
-from fedwatt.models import GRU, LSTM, MLP, Layout, Model
+from fedwatt.models import GRU, LSTM, MLP, Layout
 from tests.federation.plain_stack import train_stack
 from tests.federation.toys import random_fleet
 
@@ -97,12 +97,6 @@ def test_a_round_in_c_is_torchs_to_rounding(model, method: str, loss: str, monke
 class Halved(MLP):
     def head(self, parts, representation):
         return super().head(parts, representation) / 2
-
-    def gradient(self, *batch):
-        return Model.gradient(self, *batch)
-
-    def prepared(self, *buffers):
-        return Model.prepared(self, *buffers)
 
 
 @dataclass(frozen=True)

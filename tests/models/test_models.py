@@ -9,6 +9,7 @@ from fedwatt.bench.reference import flat_weights, torch_module
 from fedwatt.errors import SettingError
 from fedwatt.models import GRU, LSTM, MLP, Model, ModuleModel, get_loss, get_model
 from fedwatt.models.loss import huber, squared
+from fedwatt.models.model import GRADIENT_HOOKS, speaks_c
 
 WINDOW, FEATURES = 6, 3
 MODELS = [MLP(WINDOW, FEATURES, (5, 4)), GRU(FEATURES, 4), LSTM(FEATURES, 4)]
@@ -203,3 +204,48 @@ def test_an_mlp_in_a_stack_is_the_same_alone() -> None:
     for i in range(5):
         alone = model.gradient(weights[i], windows[i], labels[i], share[i], squared)
         torch.testing.assert_close(stacked[i], alone, rtol=1e-5, atol=1e-7)
+
+
+class Tripled(MLP):
+    def head(self, parts, representation):
+        return 3 * super().head(parts, representation)
+
+
+class TripledGRU(GRU):
+    def head(self, parts, representation):
+        return 3 * super().head(parts, representation)
+
+
+class Forgetful(GRU):
+    def advance(self, state, inputs, recurrent):
+        (h,) = super().advance(state, inputs, recurrent)
+        return (h / 2,)
+
+
+class Awake(LSTM):
+    def rest(self, inputs):
+        return tuple(1 + part for part in super().rest(inputs))
+
+
+@pytest.mark.parametrize(
+    "model", [Tripled(4, 3, (5,)), TripledGRU(3, 5), Forgetful(3, 5), Awake(3, 5)], ids=str
+)
+def test_what_is_overridden_counts_everywhere(model: Model) -> None:
+    rng = np.random.default_rng(3)
+    weights = torch.stack([model.initial(rng), model.initial(rng)])
+    windows, labels = (
+        torch.from_numpy(rng.standard_normal(shape)) for shape in ((2, 6, 4, 3), (2, 6))
+    )
+    share = torch.full_like(labels, 1 / 6)
+    through = weights.clone().requires_grad_()
+    total = (share * squared(model.predict(through, windows), labels)).sum()
+    (expected,) = torch.autograd.grad(total, through)
+    found = torch.empty_like(weights)
+    model.prepared(weights, windows, found, squared)(labels, share)
+    for own in (found, model.gradient(weights, windows, labels, share, squared)):
+        torch.testing.assert_close(own, expected, rtol=1e-12, atol=1e-14)
+    direction, offsets = weights[1:] - weights[:1], torch.tensor([0.0, 0.5], dtype=torch.float64)
+    line = model.along(weights[0], direction, offsets, windows[0])
+    middle = model.predict(weights.mean(dim=0), windows[0])
+    torch.testing.assert_close(line[0, 1], middle, rtol=1e-12, atol=1e-14)
+    assert model.in_c(6, 4) is None or not speaks_c(model, *GRADIENT_HOOKS)

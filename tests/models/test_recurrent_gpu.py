@@ -1,10 +1,11 @@
 """recurrent.cu, compiled for a processor with a thread for each of a GPU's, beside through_time.
 
-What a GPU itself makes of it: tests/federation/test_recorded.py.
+Whole trainings on a GPU: tests/federation/test_recorded.py.
 """
 
 import ctypes
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedwatt.models import GRU, LSTM
+from fedwatt.models import GRU, LSTM, recurrent
 from fedwatt.models.loss import huber, squared
-from fedwatt.models.recurrent_gpu import SOURCE, TILE, WholeWindow
+from fedwatt.models.recurrent_gpu import TILE, Cell, WholeWindow, fits, whole_window
 from fedwatt.native import compiled
 from fedwatt.nvrtc import as_c
 
@@ -22,27 +23,43 @@ HERE = Path(__file__).parent
 BEFORE, AFTER = (
     HERE.joinpath(name).read_text() for name in ("blocks_of_threads.c", "launch_recurrent.c")
 )
+MODELS = [GRU(3, 5), LSTM(3, 5), GRU(1, 1), LSTM(9, 2), GRU(8, 32), LSTM(8, 32)]
 
-pytestmark = pytest.mark.skipif(compiled("") is None, reason="no C compiler")
+on_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no GPU")
 
 
 @dataclass(frozen=True)
 class Launch:
-    """A kernel's `Launch` on this processor."""
+    """A kernel's `Launch` on this processor; as strict as a GPU."""
 
     function: ctypes._CFuncPtr
+    threads: int
 
     def __call__(self, blocks: tuple[int, int], threads: int, *arguments) -> None:
+        assert threads == self.threads and min(blocks) > 0
         assert self.function(*map(as_c, arguments), *blocks) == blocks[0] * blocks[1]
 
 
-def on_threads(model: GRU | LSTM, dtype: torch.dtype) -> WholeWindow:
-    library = compiled(BEFORE + model.cell.source(dtype) + AFTER)
-    assert library is not None
-    names = ("forward", "backward")
-    return WholeWindow(
-        model.cell, {name: Launch(getattr(library, f"launch_{name}")) for name in names}
-    )
+def on_threads(cell: Cell, dtype: torch.dtype) -> WholeWindow:
+    library = compiled(BEFORE + cell.source(dtype) + AFTER)
+    if library is None:
+        pytest.skip("no C compiler that knows threads")
+    launch = {
+        name: Launch(getattr(library, f"launch_{name}"), 4 * cell.hidden)
+        for name in ("forward", "backward")
+    }
+    return WholeWindow(cell, launch)
+
+
+@pytest.fixture
+def pretending(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Models take this processor for a GPU."""
+
+    def whole_window(cell: Cell, weights: Tensor, windows: Tensor) -> WholeWindow | None:
+        return on_threads(cell, weights.dtype) if fits(cell, weights, windows) else None
+
+    monkeypatch.setattr(recurrent, "whole_window", whole_window)
+    return
 
 
 def drawn(
@@ -58,43 +75,45 @@ def drawn(
     return tuple(values.to(dtype) for values in (weights, windows, labels, share.abs()))
 
 
-MODELS = [GRU(3, 5), LSTM(3, 5), GRU(1, 1), LSTM(9, 2), GRU(8, 32), LSTM(8, 32)]
+def filled(model: GRU | LSTM, given: tuple[Tensor, ...], loss=huber) -> Tensor:
+    """The gradient by the kernels."""
+    weights, windows, labels, share = given
+    found = torch.full(weights.shape, torch.nan, dtype=weights.dtype)
+    on_threads(model.cell, weights.dtype).fill(
+        labels,
+        share,
+        layout=model.layout,
+        weights=weights,
+        windows=windows,
+        gradient=found,
+        loss=loss,
+    )
+    return found
+
+
+def close(found: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("batch", [1, TILE, TILE + 3])  # a part of a tile, a tile, one and a part
 @pytest.mark.parametrize("model", MODELS, ids=str)
 def test_gradient_is_that_of_through_time(model: GRU | LSTM, batch: int) -> None:
-    weights, windows, labels, share = drawn(model, 2, batch, 4)
-    found = torch.full_like(weights, torch.nan)
-    on_threads(model, torch.float64).fill(
-        labels,
-        share,
-        layout=model.layout,
-        weights=weights,
-        windows=windows,
-        gradient=found,
-        loss=huber,
-    )
-    expected = model.gradient(weights, windows, labels, share, huber)
-    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-14)
+    given = drawn(model, 2, batch, 4)
+    close(filled(model, given), model.gradient(*given, huber))
+
+
+@pytest.mark.parametrize(("vehicles", "batch"), [(130, 1), (1, 40 * TILE)])
+def test_many_vehicles_and_large_batches(vehicles: int, batch: int) -> None:
+    model = LSTM(2, 1)
+    given = drawn(model, vehicles, batch, 2)
+    close(filled(model, given), model.gradient(*given, huber))
 
 
 @pytest.mark.parametrize("model", [GRU(8, 32), LSTM(8, 32)], ids=str)
 def test_float32_is_as_close_as_rounding_allows(model: GRU | LSTM) -> None:
-    weights, windows, labels, share = drawn(model, 1, 6, 60, torch.float32)
-    found = torch.empty_like(weights)
-    on_threads(model, torch.float32).fill(
-        labels,
-        share,
-        layout=model.layout,
-        weights=weights,
-        windows=windows,
-        gradient=found,
-        loss=squared,
-    )
-    doubles = (values.double() for values in (weights, windows, labels, share))
-    exact = model.gradient(*doubles, squared)
-    assert (found - exact).abs().max() < 1e-5 * exact.abs().max()
+    given = drawn(model, 1, 6, 60, torch.float32)
+    exact = model.gradient(*(values.double() for values in given), squared)
+    assert (filled(model, given, squared) - exact).abs().max() < 1e-5 * exact.abs().max()
 
 
 @pytest.mark.parametrize("model", [GRU(3, 5), LSTM(3, 5)], ids=str)
@@ -102,32 +121,90 @@ def test_state_with_any_leading_axes_and_its_slope(model: GRU | LSTM) -> None:
     weights, windows, _, _ = drawn(model, 6, 3, 4)
     own = weights[:, : model.cell.size].view(2, 3, -1).requires_grad_()
     shared = windows[0]  # all six read the same windows, which lie in one place
-    found = on_threads(model, torch.float64).last_state(own, shared)
+    found = on_threads(model.cell, torch.float64).last_state(own, shared)
     whole = torch.cat([own, weights[:, model.cell.size :].view(2, 3, -1)], dim=-1)
     expected = model.represent(model.layout.split(whole), shared.expand(2, 3, -1, -1, -1))
-    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-14)
-    pull = torch.linspace(-1, 1, found.numel(), dtype=torch.float64).view_as(found)
-    (slope,) = torch.autograd.grad((found * pull).sum(), own, retain_graph=True)
-    (true,) = torch.autograd.grad((expected * pull).sum(), own)
-    torch.testing.assert_close(slope, true, rtol=1e-12, atol=1e-14)
+    close(found, expected)
+    # A slope of all ones is a single number that is read again and again.
+    for pull in (torch.linspace(-1, 1, found.numel()).view_as(found), torch.ones(1)):
+        (slope,) = torch.autograd.grad((found * pull).sum(), own, retain_graph=True)
+        (true,) = torch.autograd.grad((expected * pull).sum(), own, retain_graph=True)
+        close(slope, true)
 
 
-def test_windows_that_lie_otherwise_are_read_right() -> None:
+def test_tensors_that_lie_otherwise_are_read_right() -> None:
     model = GRU(3, 5)
-    weights, windows, _, _ = drawn(model, 2, 3, 4)
-    whole, own = on_threads(model, torch.float64), weights[:, : model.cell.size]
+    weights, windows, labels, share = given = drawn(model, 2, 3, 4)
+    expected = filled(model, given)
+    columns_first = weights.T.contiguous().T
+    part_of_more = torch.cat([weights, weights], dim=1)[:, : model.layout.size]
     turned = windows.transpose(1, 2).contiguous().transpose(1, 2)
-    assert torch.equal(whole.last_state(own, turned), whole.last_state(own, windows))
+    for own in (columns_first, part_of_more):
+        assert torch.equal(filled(model, (own, windows, labels, share)), expected)
+    assert torch.equal(filled(model, (weights, turned, labels, share)), expected)
+    labels_across, share_across = (values.T.contiguous().T for values in (labels, share))
+    assert torch.equal(filled(model, (weights, windows, labels_across, share_across)), expected)
 
 
-def test_no_windows_at_all() -> None:
+@pytest.mark.parametrize("model", [GRU(3, 5), LSTM(3, 5)], ids=str)
+def test_all_that_a_model_is_asked_for(model: GRU | LSTM, request: pytest.FixtureRequest) -> None:
+    weights, windows, labels, share = drawn(model, 2, 3, 4)
+    rng = np.random.default_rng(2)
+    directions = torch.from_numpy(rng.standard_normal((2, model.layout.size)))
+    offsets = torch.linspace(-1, 1, 5, dtype=torch.float64)
+
+    def asked() -> list[Tensor]:
+        def total(parts):
+            return (model.represent(parts, windows) ** 2).sum()
+
+        return [
+            model.predict(weights, windows),
+            model.predict(weights[0], windows[0]),
+            model.predict(weights, windows[:, :0]),
+            model.gradient(weights, windows, labels, share, huber),
+            model.gradient_of(total, weights),
+            model.along(weights[0], directions, offsets, windows[0]),
+        ]
+
+    expected = asked()
+    request.getfixturevalue("pretending")
+    for found, true in zip(asked(), expected, strict=True):
+        close(found, true)
+
+
+def test_what_the_kernels_cannot_do_is_left_to_torch() -> None:
     model = GRU(3, 5)
     weights, windows, _, _ = drawn(model, 2, 3, 4)
-    found = on_threads(model, torch.float64).last_state(
-        weights[:, : model.cell.size], windows[:, :0]
+    assert fits(model.cell, weights, windows)
+    assert not fits(model.cell, weights, windows.float())
+    assert not fits(model.cell, weights.half(), windows.half())
+    assert not fits(model.cell, weights, windows[..., :2])
+    assert not fits(model.cell, weights, windows[:, :, :0])
+    assert not fits(model.cell, weights, windows.clone().requires_grad_())
+    assert not fits(model.cell, weights, windows.to("meta"))
+    assert not fits(replace(model, hidden=65).cell, weights, windows)
+    assert whole_window(model.cell, weights, windows) is None  # no GPU's tensors
+
+
+@pytest.mark.usefixtures("pretending")
+def test_second_derivatives_are_refused() -> None:
+    model = GRU(3, 5)
+    weights, windows, _, _ = drawn(model, 2, 3, 4)
+    weights.requires_grad_()
+    (slope,) = torch.autograd.grad(
+        model.predict(weights, windows).sum(), weights, create_graph=True
     )
-    assert found.shape == (2, 0, 5)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        slope.sum().backward()
 
 
-def test_python_and_cuda_agree_on_the_tile() -> None:
-    assert f"TILE = {TILE}," in SOURCE.read_text()
+@on_a_gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("model", MODELS, ids=str)
+def test_a_gpu_takes_the_kernels(model: GRU | LSTM, dtype: torch.dtype) -> None:
+    given = drawn(model, 2, TILE + 3, 4, dtype)
+    there = [values.cuda() for values in given]
+    assert whole_window(model.cell, *there[:2]) is not None
+    bound = 1e-12 if dtype == torch.float64 else 1e-5
+    found, expected = model.gradient(*there, huber).cpu(), model.gradient(*given, huber)
+    torch.testing.assert_close(found, expected, rtol=bound, atol=bound)
