@@ -4,9 +4,12 @@ A little slower than the models written with leading axes, and right for every m
 forward maps windows [batch, window, features] to energies [batch] without buffers or dropout.
 """
 
+import threading
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -16,6 +19,8 @@ from torch.func import functional_call, vmap
 from fedwatt.errors import SettingError
 from fedwatt.models.layout import Layout
 from fedwatt.models.model import Model, Parts
+
+_of_this_thread = threading.local()
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,9 +79,19 @@ class ModuleModel(Model):
         """Nothing left to do."""
         return representation.squeeze(-1)
 
+    def _copy(self) -> nn.Module:
+        """This thread's copy of the module: `functional_call` puts weights into it for a while."""
+        copies = _of_this_thread.__dict__.setdefault("copies", WeakKeyDictionary())
+        if self not in copies:
+            copies[self] = deepcopy(self.module)
+        copy: nn.Module = copies[self]
+        return copy
+
     def _call(self, parts: Parts, windows: Tensor) -> Tensor:
+        module = self._copy()
+
         def one(own: Mapping[str, Tensor], x: Tensor) -> Tensor:
-            out: Tensor = functional_call(self.module, dict(own), (x,))
+            out: Tensor = functional_call(module, dict(own), (x,))
             return out.reshape(len(x))
 
         lead = windows.shape[:-3]

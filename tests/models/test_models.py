@@ -1,5 +1,7 @@
 """Models with free leading axes against torch.nn, alone and in stacks."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import torch
@@ -81,6 +83,24 @@ def test_any_module_runs_in_a_stack() -> None:
     own_order = flat_weights(mlp, list(model.layout.split(stacked[0]).values()))
     torch.testing.assert_close(own_order, expected, rtol=0, atol=1e-12)
     assert model.spectral_matrix == "3.weight"
+
+
+def test_a_module_in_several_threads_stays_itself() -> None:
+    module = nn.Sequential(nn.Flatten(), nn.Linear(18, 7), nn.ReLU(), nn.Linear(7, 1)).double()
+    model, before = ModuleModel(module), [p.detach().clone() for p in module.parameters()]
+    flat, direction = model.initial(np.random.default_rng(0)), draw(model.layout.size, seed=1)
+    offsets = torch.linspace(-1, 1, 21).double()
+    batches = [draw(5 + k % 4, WINDOW, FEATURES, seed=k) for k in range(40)]
+
+    def followed(windows: Tensor) -> Tensor:
+        return model.along(flat, direction, offsets, windows)
+
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(followed, batches))
+    for own, windows in zip(found, batches, strict=True):
+        assert torch.equal(own, followed(windows))
+    for now, was in zip(module.parameters(), before, strict=True):
+        assert torch.equal(now, was)
 
 
 def test_a_module_with_buffers_is_refused() -> None:
