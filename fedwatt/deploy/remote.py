@@ -8,7 +8,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
-from math import nan
+from math import inf, nan
 from secrets import randbits
 from typing import Any
 
@@ -73,6 +73,10 @@ class RemoteFederation(Federation):
         """Errors by stratum of models that vehicles were asked about."""
         self.counted: dict[str, int] = {}
         """The last round in which each vehicle's reply counted."""
+        self.last_validation: dict[str, ErrorSums] = {}
+        """What each vehicle last said of a model."""
+        self.joined = False
+        """Whether the last model was judged by a vehicle that had judged none before."""
 
     def see(self, fleet: Fleet) -> None:
         """Go on with the vehicles that are in `fleet` now."""
@@ -108,6 +112,11 @@ class RemoteFederation(Federation):
     def evaluate(self, weights: Tensor) -> list[Evaluation]:
         """Error sums of the models [R, D] on every vehicle that answers; the others add nothing."""
         return [self._judged(own) for own in weights]
+
+    def comparable(self, state: State) -> State:
+        """The best model is chosen anew where a vehicle has joined that never judged it."""
+        unknown = torch.full_like(state.best_validation, inf)
+        return replace(state, best_validation=unknown) if self.joined else state
 
     def vehicle_rows(self, weights: Tensor) -> list[Row]:
         """Test errors of the model [1, D] by vehicle and stratum, of those that answer."""
@@ -264,9 +273,14 @@ class RemoteFederation(Federation):
         )
 
     def _judged(self, weights: Tensor) -> Evaluation:
-        """Error sums of one model [D]; vehicles that do not answer have none."""
+        """Error sums of one model [D]; vehicles that do not answer have no test errors.
+
+        Their validation errors are their last ones, so that the best of two rounds is chosen
+        between errors on the same vehicles: without them a round would look better because a
+        vehicle that is hard to predict was away. See `comparable` for one that is new.
+        """
         names = [self.fleet.clients[k].name for k in self.evaluated]
-        sums = {name: (ErrorSums(), ErrorSums()) for name in names}
+        sums = {name: (self.last_validation.get(name, ErrorSums()), ErrorSums()) for name in names}
         nodes = self.roster.nodes(sums)
         question = Content(dict(self.common), {"weights": weights.cpu().numpy()})
         answers = self.roster.exchange.ask(
@@ -283,6 +297,12 @@ class RemoteFederation(Federation):
                 sums[nodes[node]] = self._sums(own["validation"]), self._sums(own["test"])
             except DataError as error:
                 log.warning("evaluation of %s rejected: %s", nodes[node], error)
+        known = {name: own[0] for name, own in sums.items() if own[0].windows}
+        self.joined = bool(self.last_validation) and not known.keys() <= self.last_validation.keys()
+        self.last_validation |= known
+        judging = sum(own[1].windows > 0 for own in sums.values())
+        if judging < len(names):
+            log.info("the model was judged by %d of %d vehicles", judging, len(names))
         ordered = [sums[name] for name in names]
         return Evaluation([own[0] for own in ordered], [own[1] for own in ordered])
 

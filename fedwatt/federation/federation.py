@@ -7,7 +7,7 @@
 run can be stopped after any round and continued from its state bit for bit.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import nan
@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedwatt.errors import SettingError
 from fedwatt.federation.batches import Draw
@@ -61,7 +61,7 @@ from fedwatt.methods.rule import Rows, Start
 from fedwatt.methods.schedule import scheduled
 from fedwatt.methods.server import Replies
 from fedwatt.metrics import Stopwatch
-from fedwatt.models import Model, get_loss, get_model
+from fedwatt.models import Model, ModuleModel, get_loss, get_model
 from fedwatt.randomness import generator
 
 
@@ -79,7 +79,7 @@ class Federation:
     def __init__(
         self,
         fleet: Fleet,
-        model: str | Model = "mlp",
+        model: str | Model | nn.Module = "mlp",
         *,
         training: Training | None = None,
         availability: Availability | None = None,
@@ -87,17 +87,26 @@ class Federation:
         device: str = "auto",
         scratch: Path | None = None,
     ) -> None:
+        _refuse_others("fleet", fleet, Fleet, "load_fleet(FOLDER) and synthetic_fleet() make one")
+        _refuse_others("training", training, Training, "write Training()")
+        _refuse_others(
+            "availability", availability, Availability, "write Availability(reply_loss=0.1)"
+        )
         self.fleet = fleet
         self.training = training or Training()
         self.availability = availability or Availability()
-        self.seeds = tuple(seeds)
+        self.seeds = tuple(seeds) if isinstance(seeds, Iterable) else ()
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
-            raise SettingError(f"seeds must be one or more different numbers, got {list(seeds)}.")
+            raise SettingError(
+                f"seeds must be one or more different numbers, such as (1, 2, 3), got {seeds}."
+            )
         self.device = resolve_device(device)
         self.scratch = scratch
         """Folder for what vehicles remember where that is too much; None: a temporary file."""
         if isinstance(model, str):
             model = get_model(model, window=fleet.window, features=len(fleet.features))
+        elif isinstance(model, nn.Module):
+            model = ModuleModel(model)
         fault = model.input_fault(fleet.window, len(fleet.features))
         if fault:
             raise SettingError(
@@ -255,8 +264,12 @@ class Federation:
             for run, seed in enumerate(self.seeds)
         ]
         errors = {run: self._error_columns(own) for run, own in evaluations.items()}
-        after, rows = judged(after, self.seeds, columns, errors, state.live)
+        after, rows = judged(self.comparable(after), self.seeds, columns, errors, state.live)
         return after, RoundRecord(rows, clients, _seconds(watch))
+
+    def comparable(self, state: State) -> State:
+        """`state` with a best model that this round's may be compared with: here, always."""
+        return state
 
     def clock(self, state: State, run: int) -> float:
         """Simulated time of a run; rounds have none."""
@@ -519,6 +532,13 @@ class Federation:
             diverged=diverged,
             available=torch.from_numpy(np.stack(self._next_available(state))),
         )
+
+
+def _refuse_others(name: str, given: object, kind: type, advice: str) -> None:
+    """Refuse an argument that is neither missing nor of its kind."""
+    if given is not None and not isinstance(given, kind):
+        found = type(given).__name__
+        raise SettingError(f"{name} must be a {kind.__name__}, got {found}: {advice}.")
 
 
 def _rows(values: Tensor, rows: Sequence[int]) -> Tensor:

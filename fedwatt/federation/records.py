@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from math import nan
 from typing import Any
 
+from fedwatt.errors import SettingError, unknown
 from fedwatt.metrics import (
     ErrorSums,
     drift_dispersion,
@@ -55,6 +56,8 @@ class History:
 
     def last(self, column: str) -> dict[int, Any]:
         """Latest value of a column of `rounds` for every seed."""
+        if self.rounds and column not in self.rounds[0]:
+            raise SettingError(unknown("column of the rounds", column, self.rounds[0]))
         return {row["seed"]: row[column] for row in self.rounds}
 
 

@@ -146,6 +146,11 @@ class Fleet:
     mapped: Mapped | None = None
     """The files that the clients' arrays are in, where they are too much for memory."""
 
+    def __repr__(self) -> str:
+        """Where it comes from and how large it is, not its arrays."""
+        size = f"{len(self.clients)} vehicles, {self.windows('train'):,} training windows"
+        return f"Fleet({self.source!r}, {size})"
+
     @property
     def names(self) -> tuple[str, ...]:
         """Names of all vehicles, held-out ones included."""

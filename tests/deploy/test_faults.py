@@ -229,6 +229,36 @@ def test_forged_error_sums_do_not_count(fleet: Path, tmp_path: Path) -> None:
     assert rows[-1]["test_rmse"] != _rows(honest)[-1]["test_rmse"]
 
 
+@pytest.mark.parametrize("away", [0, 2])
+def test_a_round_is_not_the_best_because_a_hard_vehicle_was_away(
+    away: int, fleet: Path, tmp_path: Path
+) -> None:
+    def rows(name: str, away: int | None) -> list[dict]:
+        grid, asked = loopback(fleet, tmp_path / name), []
+
+        def tamper(kind: str, node: int, reply: RecordDict) -> RecordDict:
+            if kind != "evaluate" or node != 1:
+                return reply
+            asked.append(node)
+            sums = from_records(reply).arrays["validation"].copy()
+            sums[1] = 1e9  # Σ e², the same for every model
+            silent = len(asked) - 1 == away
+            return change(validation=sums * np.nan if silent else sums)(reply)
+
+        grid.tamper = tamper
+        run = deployed(text(fleet, rounds=3), grid, tmp_path / f"{name}-run")
+        return read_table(run, "rounds").to_pylist()
+
+    always, gap = rows("always", None), rows("gap", away)
+    # At the beginning nothing is known of it, and when it comes the best is chosen anew.
+    first = 0 if away else 1
+    assert [row["validation_rmse"] for row in gap[first:]] == [
+        row["validation_rmse"] for row in always[first:]
+    ]
+    assert gap[-1]["best_round"] == always[-1]["best_round"] > 0
+    assert gap[away]["test_rmse"] != always[away]["test_rmse"]
+
+
 STRATA = {
     "not a number": lambda own: (own["strata"], own["sums"] * np.nan),
     "infinite": lambda own: (own["strata"], own["sums"] + np.inf),

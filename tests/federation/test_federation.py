@@ -10,7 +10,7 @@ from fedwatt.errors import DataError, SettingError
 from fedwatt.federation import Availability, Federation, State, Training
 from fedwatt.fleet import Fleet
 from fedwatt.methods import get
-from fedwatt.models import MLP
+from fedwatt.models import MLP, ModuleModel
 from tests.federation.toys import random_fleet
 
 QUICK_PROBE = {"directions": 2, "points": 4, "probe_batch": 16}
@@ -197,6 +197,18 @@ def test_errors_by_vehicle_and_stratum_add_up() -> None:
     [
         (lambda: federation(seeds=()), SettingError, "one or more different numbers"),
         (lambda: federation(seeds=(1, 1)), SettingError, "one or more different numbers"),
+        (lambda: federation(seeds=1), SettingError, r"such as \(1, 2, 3\), got 1"),
+        (lambda: Federation("fleets/ved"), SettingError, "fleet must be a Fleet, got str: load_fl"),
+        (
+            lambda: Federation(random_fleet(), training={"rounds": 1}),
+            SettingError,
+            r"training must be a Training, got dict: write Training\(\)",
+        ),
+        (
+            lambda: federation().train("fedavg").history.last("rmse"),
+            SettingError,
+            "Unknown column of the rounds 'rmse'",
+        ),
         (lambda: federation(random_fleet((9,), held_out=(0,))), SettingError, "held out"),
         (lambda: federation(random_fleet(())).pool, SettingError, "held out|no vehicles"),
         (lambda: federation().train("fedporx"), SettingError, "Did you mean 'fedprox'"),
@@ -233,3 +245,17 @@ def test_a_gpu_is_waited_for_before_its_time_is_read(device: str, sync) -> None:
     fed = Federation(random_fleet(), device="cpu")
     fed.device = torch.device(device)
     assert fed.stopwatch().sync is sync
+
+
+def test_a_fleet_says_how_large_it_is_and_not_all_its_numbers() -> None:
+    assert repr(random_fleet((40, 9))) == "Fleet('toy', 2 vehicles, 49 training windows)"
+
+
+def test_a_network_of_torch_trains_as_it_is() -> None:
+    fleet = random_fleet((40, 9))
+    inputs = fleet.window * len(fleet.features)
+    network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(inputs, 1))
+    training = Training(rounds=1, precision="float64")
+    found = Federation(fleet, network, training=training).train("fedavg").state.weights
+    wrapped = Federation(fleet, ModuleModel(network), training=training).train("fedavg")
+    assert torch.equal(found, wrapped.state.weights)
