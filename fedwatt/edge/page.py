@@ -145,7 +145,10 @@ def _hills(card: ModelCard) -> str:
     said = "the vehicle's own elevation"
     if "nodes" in card.terrain:
         about = card.terrain
-        said = f"learned by the fleet, {about['nodes']:,} nodes {about['cell_m']:g} m apart"
+        said = (
+            f"{about['nodes']:,} nodes {about['cell_m']:g} m apart, learned by the fleet and, "
+            "where only this vehicle drives, by itself"
+        )
     if not card.level:
         return said
     if not card.level["borne_out"]:
