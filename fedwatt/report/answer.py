@@ -2,9 +2,19 @@
 
 from dataclasses import dataclass
 
-from fedwatt.report.curves import diverged
+from fedwatt.report.curves import diverged, rounds_of
+from fedwatt.report.facts import unequal_rounds
 from fedwatt.report.load import Run
-from fedwatt.report.statistics import Comparison, Estimate, compare, estimate, final
+from fedwatt.report.statistics import (
+    Comparison,
+    Estimate,
+    compare,
+    estimate,
+    final,
+    hilly_vehicles,
+    on_board_rmse,
+    personal_rmse,
+)
 from fedwatt.report.style import name_of
 from fedwatt.report.table import shown
 
@@ -31,53 +41,74 @@ def answer(run: Run) -> Answer:
     """Say which method is better on this fleet and by how much, or that one cannot tell."""
     finals = {method: estimate(final(run, method, "test_rmse")) for method in run.methods}
     finished = {method: own for method, own in finals.items() if own.seeds}
-    lost = _lost(run)
     if not finished:
-        return Answer("Every method diverged", (*lost, "A lower rate is the first thing to try."))
+        advice = "A lower rate is the first thing to try."
+        return Answer("Every method diverged", (*_lost(run), advice))
+    unequal = unequal_rounds(run)
+    rest = ((unequal,) if unequal else ()) + _on_board(run) + _lost(run)
     if not run.same_data:
         return Answer(
             "These runs saw different data and cannot be ranked",
             (
                 "Their data or splits differ, so a difference in error may come from the fleet "
                 "rather than the method. The numbers stand side by side below.",
-                *lost,
+                *rest,
             ),
         )
     if len(run.methods) == 1:
-        return _alone(run, finals[run.methods[0]], lost)
+        return _alone(run, finals[run.methods[0]], rest)
     comparisons = compare(run)
     if not comparisons:
-        return _no_common_seed(run, finished, lost)
-    best = min(comparisons, key=lambda one: one.difference.mean)
-    return Answer(
-        _headline(best), (*_sentences(best, finals, len(comparisons)), *lost), best, CAVEAT
+        return _no_common_seed(run, finished, rest)
+    best, fewer = _best(comparisons)
+    sentences = (*_sentences(best, finals, len(comparisons)), *fewer, *rest)
+    return Answer(_headline(best, rounds_of(run)), sentences, best, CAVEAT)
+
+
+def _best(comparisons: list[Comparison]) -> tuple[Comparison, tuple[str, ...]]:
+    """The comparison that the headline is about, and what is to be said of those passed over."""
+    # The lowest of a few seeds is more often luck: methods with the most seeds come first.
+    most = max(one.difference.seeds for one in comparisons)
+    fewer = [one for one in comparisons if one.difference.seeds < most]
+    best = min((one for one in comparisons if one not in fewer), key=lambda o: o.difference.mean)
+    if not fewer:
+        return best, ()
+    counts = _listed([f"{name_of(one.method)} ({one.difference.seeds})" for one in fewer])
+    return best, (
+        f"Not considered for the headline, with fewer than {most} paired seeds: {counts}. The "
+        "tables have all methods.",
     )
 
 
-def _alone(run: Run, own: Estimate, lost: tuple[str, ...]) -> Answer:
+def _alone(run: Run, own: Estimate, rest: tuple[str, ...]) -> Answer:
     method = name_of(run.methods[0])
     return Answer(
         f"{method} ends at {shown(own.mean)} Wh RMSE per window",
         (
             f"{_means(own)} {_spread(own)}".strip(),
             "There is nothing to compare it with in this run.",
-            *lost,
+            *rest,
         ),
     )
 
 
-def _no_common_seed(run: Run, finished: dict[str, Estimate], lost: tuple[str, ...]) -> Answer:
+def _no_common_seed(run: Run, finished: dict[str, Estimate], rest: tuple[str, ...]) -> Answer:
     if run.reference not in finished:
         names = _listed([name_of(method) for method in finished])
         headline = f"{name_of(run.reference)} diverged in every seed; {names} did not"
-    else:
+    elif len(finished) == 1:
         headline = f"Only {name_of(run.reference)} finished a seed that can be compared"
+    else:
+        headline = f"No other method finished a seed that {name_of(run.reference)} finished"
     levels = _listed([f"{name_of(m)} {shown(own.mean)} Wh" for m, own in finished.items()])
-    return Answer(headline, (f"Final test RMSE per window: {levels}.", *lost))
+    return Answer(headline, (f"Final test RMSE per window: {levels}.", *rest))
 
 
-def _headline(one: Comparison) -> str:
+def _headline(one: Comparison, rounds: dict[str, int]) -> str:
     method, reference = name_of(one.method), name_of(one.reference)
+    if rounds[one.method] != rounds[one.reference]:
+        method += f" after {rounds[one.method]} rounds"
+        reference += f" after {rounds[one.reference]}"
     if not one.difference.above_noise:
         return f"No clear difference between {method} and {reference} on this fleet"
     word = "lower" if one.difference.mean < 0 else "higher"
@@ -89,9 +120,10 @@ def _sentences(one: Comparison, finals: dict[str, Estimate], comparisons: int) -
     change, own, base = one.difference, finals[one.method], finals[one.reference]
     word = "below" if change.mean < 0 else "above"
     found = [
-        f"After training, {method} has a test RMSE of {shown(own.mean)} Wh per window, {reference} "
-        f"{shown(base.mean)} Wh. At equal seeds {method} is {shown(abs(change.mean), 2)} Wh "
-        f"({abs(one.percent):.1f} %) {word} {reference}."
+        f"After training, {method} has a test RMSE of {shown(own.mean)} Wh per window"
+        f"{_over(own, base)}, {reference} {shown(base.mean)} Wh{_over(base, own)}. At equal seeds "
+        f"{method} is {shown(abs(change.mean), 2)} Wh ({abs(one.percent):.1f} %) {word} "
+        f"{reference}."
     ]
     if change.seeds < 2:
         found.append("One seed cannot tell a difference from noise: run with three or more.")
@@ -108,6 +140,49 @@ def _sentences(one: Comparison, finals: dict[str, Estimate], comparisons: int) -
         )
     found.append(f"{method} has the lower error on {one.better} of {one.vehicles} vehicles.")
     return found
+
+
+def _over(own: Estimate, other: Estimate) -> str:
+    """The number of seeds, where it is not that of the other."""
+    if own.seeds == other.seeds:
+        return ""
+    return f" ({own.seeds} seeds)" if own.seeds > 1 else " (one seed)"
+
+
+def _on_board(run: Run) -> tuple[str, ...]:
+    """What vehicles get of networks with hills, where there is a level model."""
+    found = []
+    for method in run.methods:
+        model, errors = "best", on_board_rmse(run, method)
+        if not errors:
+            continue
+        if own := personal_rmse(run, method):
+            model, errors = "personal", own
+        counts, vehicles = hilly_vehicles(run, method, model)
+        found.append(
+            f"{name_of(method)} {shown(estimate(errors).mean)} Wh{_hilly(counts, vehicles)}"
+        )
+    if not found:
+        return ()
+    return (
+        "Errors here are those of the final networks alone. With hills, vehicles use the best "
+        "validated network (or their own models of it), and the level model where climb is not "
+        f"known or their validation trips do not bear it out. Test RMSE then: {_listed(found)}.",
+    )
+
+
+def _hilly(counts: list[int], vehicles: int) -> str:
+    """How many vehicles use hills, over seeds.
+
+    >>> _hilly([5, 4], 6), _hilly([6, 6], 6)
+    (' (4 to 5 of 6 vehicles use hills, by seed)', ' (6 of 6 vehicles use hills)')
+    """
+    if not counts:
+        return ""
+    low, high = min(counts), max(counts)
+    if low < high:
+        return f" ({low} to {high} of {vehicles} vehicles use hills, by seed)"
+    return f" ({low} of {vehicles} vehicles use hills)"
 
 
 def _lost(run: Run) -> tuple[str, ...]:

@@ -53,8 +53,14 @@ def curves(run: Run, method: str, column: str) -> Curves:
     return Curves(at, np.array(values).reshape(len(good), len(at)), tuple(good), lost)
 
 
+def rounds_of(run: Run) -> dict[str, int]:
+    """The last round of every method that has a finished seed."""
+    found = {method: curves(run, method, "test_rmse").rounds for method in run.methods}
+    return {method: int(rounds[-1]) for method, rounds in found.items() if rounds.size}
+
+
 def difference(run: Run, method: str, column: str = "test_rmse") -> Curves:
-    """A method's curve minus the reference's, seed by seed, for seeds that both finished."""
+    """A method's curve minus the reference's in the rounds and seeds that both finished."""
     own, base = curves(run, method, column), curves(run, run.reference, column)
     seeds = tuple(seed for seed in own.seeds if seed in base.seeds)
     at = np.intersect1d(own.rounds, base.rounds)

@@ -1,12 +1,14 @@
 """What a page says about the fleet and the run, as pairs of name and text."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
 import numpy as np
 
-from fedwatt.report.load import Origin, Run
+from fedwatt.report.curves import rounds_of
+from fedwatt.report.load import Columns, Origin, Run
+from fedwatt.report.style import name_of
 
 Facts = list[tuple[str, str]]
 
@@ -48,7 +50,7 @@ def run_facts(run: Run) -> Facts:
     """Rounds, participation and losses over all methods and seeds."""
     trained = run.rounds["round"] > 0
     rows = {name: column[trained] for name, column in run.rounds.items()}
-    facts = [("Rounds", f"{int(run.rounds['round'].max())}")]
+    facts = [("Rounds", _by_origin(run, lambda own: f"{int(own['round'].max())}"))]
     if trained.any():
         lost, rejected = (int(np.nansum(rows[name])) for name in ("lost", "rejected"))
         asked = int(np.nansum(rows["participants"]))
@@ -57,9 +59,35 @@ def run_facts(run: Run) -> Facts:
             ("Replies lost", f"{lost:,} of {asked:,}"),
             ("Replies rejected", f"{rejected:,} of {asked:,}"),
         ]
-    seeds = sorted(set(run.rounds["seed"].tolist()))
-    facts.append(("Seeds", ", ".join(map(str, seeds))))
+    facts.append(("Seeds", _by_origin(run, _seeds)))
     return facts
+
+
+def unequal_rounds(run: Run) -> str:
+    """That methods were not trained for as many rounds as others, or nothing."""
+    rounds = rounds_of(run)
+    if len(set(rounds.values())) < 2:
+        return ""
+    each = ", ".join(f"{name_of(method)} {last}" for method, last in rounds.items())
+    return (
+        f"The methods were trained for different numbers of rounds: {each}. A difference may come "
+        "from that alone."
+    )
+
+
+def _by_origin(run: Run, fact: Callable[[Columns], str]) -> str:
+    """A fact of the round records, once if it is the same in all run folders, or else for each."""
+    found = {}
+    for origin in run.origins:
+        own = np.isin(run.rounds["method"], list(origin.methods))
+        found[origin.name] = fact({name: column[own] for name, column in run.rounds.items()})
+    if len(set(found.values())) == 1:
+        return next(iter(found.values()))
+    return "; ".join(f"{name}: {value}" for name, value in found.items())
+
+
+def _seeds(rounds: Columns) -> str:
+    return ", ".join(map(str, sorted(set(rounds["seed"].tolist()))))
 
 
 def machine_facts(origin: Origin) -> Facts:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwatt.errors import RunError
+from fedwatt.runs.level import LEVEL
 from fedwatt.runs.tables import TABLES, read_table
 
 Columns = Mapping[str, NDArray[Any]]
@@ -27,6 +28,8 @@ class Origin:
     environment: Mapping[str, Any]
     methods: frozenset[str]
     """Labels of its methods."""
+    level: Columns | None = None
+    """The table of vehicles with the level model alone; None without the folder RUN/level."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,10 @@ def load_run(folder: Path) -> Run:
     if not len(tables["rounds"]["round"]):
         raise RunError(f"{folder / 'rounds.parquet'} has no rows: the run has not begun.")
     methods = frozenset(tables["rounds"]["method"])
-    return Run((Origin(folder.name, config, environment, methods),), **tables)
+    below = folder / LEVEL
+    trained = environment.get("level_model") and below.is_dir()
+    level = _columns(below, "vehicles") if trained else None
+    return Run((Origin(folder.name, config, environment, methods, level),), **tables)
 
 
 def together(folders: Sequence[Path]) -> Run:
@@ -91,7 +97,10 @@ def together(folders: Sequence[Path]) -> Run:
     for name, run in zip(names, runs, strict=True):
         tables = {table: _relabel(getattr(run, table), name, ambiguous) for table in TABLES}
         methods = frozenset(tables["rounds"]["method"])
-        labelled.append(Run((replace(run.origins[0], name=name, methods=methods),), **tables))
+        (origin,) = run.origins
+        level = origin.level and _relabel(origin.level, name, ambiguous)
+        origin = replace(origin, name=name, methods=methods, level=level)
+        labelled.append(Run((origin,), **tables))
     return Run(
         tuple(run.origins[0] for run in labelled),
         **{table: _stacked([getattr(run, table) for run in labelled]) for table in TABLES},

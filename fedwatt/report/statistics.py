@@ -7,13 +7,13 @@ randomness of training on this fleet; it says nothing about another fleet or ano
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import nan, sqrt
+from math import isclose, isfinite, nan, sqrt
 
 import numpy as np
 from scipy.special import stdtrit
 
-from fedwatt.report.curves import curves, difference, diverged
-from fedwatt.report.load import Run, where
+from fedwatt.report.curves import curves, diverged
+from fedwatt.report.load import Columns, Run, where
 
 
 @dataclass(frozen=True)
@@ -51,14 +51,24 @@ def estimate(values: Sequence[float], *, comparisons: int = 1) -> Estimate:
 
 
 def final(run: Run, method: str, column: str) -> list[float]:
-    """A column's value at the last evaluated round, for every seed that stayed finite."""
+    """A column's value at the method's last evaluated round, for every seed that stayed finite."""
+    return list(final_by_seed(run, method, column).values())
+
+
+def final_by_seed(run: Run, method: str, column: str) -> dict[int, float]:
+    """Seed that stayed finite → a column's value at the method's last evaluated round."""
     found = curves(run, method, column)
-    return found.values[:, -1].tolist() if found.rounds.size else []
+    if not found.rounds.size:
+        return {}
+    return dict(zip(found.seeds, found.values[:, -1].tolist(), strict=True))
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A method against the reference, by final test RMSE in Wh per window."""
+    """A method against the reference, by final test RMSE in Wh per window.
+
+    Final is after each one's own last round, also where they had different numbers of rounds.
+    """
 
     method: str
     reference: str
@@ -72,20 +82,22 @@ class Comparison:
 
 
 def compare(run: Run) -> list[Comparison]:
-    """Every other method against the reference, if they have a finished seed in common."""
+    """Every other method against the reference, if they have data and a finished seed in common."""
+    if not run.same_data:
+        return []
     reference = run.reference
     others = [method for method in run.methods if method != reference]
+    base = final_by_seed(run, reference, "test_rmse")
     found = []
     for method in others:
-        curve = difference(run, method)
-        if not curve.seeds or not curve.rounds.size:
+        ends = final_by_seed(run, method, "test_rmse")
+        seeds = [seed for seed in ends if seed in base]
+        if not seeds:
             continue
-        change = estimate(curve.values[:, -1].tolist(), comparisons=len(others))
-        base = curves(run, reference, "test_rmse")
-        rows = [base.seeds.index(seed) for seed in curve.seeds]
-        level = float(base.values[rows][:, base.rounds == curve.rounds[-1]].mean())
-        own = vehicle_rmse(run, method, curve.seeds)
-        other = vehicle_rmse(run, reference, curve.seeds)
+        change = estimate([ends[seed] - base[seed] for seed in seeds], comparisons=len(others))
+        level = float(np.mean([base[seed] for seed in seeds]))
+        own = vehicle_rmse(run, method, seeds)
+        other = vehicle_rmse(run, reference, seeds)
         shared = [vehicle for vehicle in own if vehicle in other]
         better = sum(own[vehicle] < other[vehicle] for vehicle in shared)
         found.append(
@@ -139,6 +151,34 @@ def on_board_rmse(run: Run, method: str) -> list[float]:
     if not any(origin.environment.get("level_model") for origin in origins):
         return []
     return pooled_rmse(run, method, "best").get("all", [])
+
+
+def hilly_vehicles(run: Run, method: str, model: str = "best") -> tuple[list[int], int]:
+    """How many vehicles use hills in some test window, for each finite seed; and of how many.
+
+    All others are predicted by the level model alone: their validation trips do not bear the hills
+    out, or climb is known in none of their test windows. No seeds where there is no level model.
+    """
+    level = next((o.level for o in run.origins if method in o.methods and o.level), None)
+    if level is None:
+        return [], 0
+    rows = {"method": method, "model": model, "stratum": "all", "held_out": False}
+    own, alone = (_rmse_by_case(where(table, **rows)) for table in (run.vehicles, level))
+    bad = diverged(run, method)
+    counts: dict[int, int] = {}
+    # A vehicle without test windows has no error, and uses nothing.
+    shared = [case for case in own if case in alone and case[0] not in bad and isfinite(own[case])]
+    for seed, vehicle in shared:
+        # The level model alone makes the same error in both tables, but for rounding.
+        hilly = not isclose(own[seed, vehicle], alone[seed, vehicle], rel_tol=1e-6)
+        counts[seed] = counts.get(seed, 0) + hilly
+    return list(counts.values()), len({vehicle for _, vehicle in shared})
+
+
+def _rmse_by_case(rows: Columns) -> dict[tuple[int, str], float]:
+    """Seed and vehicle → RMSE."""
+    columns = (rows[name].tolist() for name in ("seed", "vehicle", "rmse"))
+    return {(seed, vehicle): rmse for seed, vehicle, rmse in zip(*columns, strict=True)}
 
 
 def personal_rmse(run: Run, method: str) -> list[float]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from fedwatt.metrics import EPSILON_Y_WH, NEAR_ZERO_WH, rounds_to_threshold
 from fedwatt.report.curves import curves, diverged
+from fedwatt.report.facts import unequal_rounds
 from fedwatt.report.load import Run, load_run
 from fedwatt.report.privacy import privacy_table, private_methods, spent
 from fedwatt.report.statistics import (
@@ -75,7 +76,9 @@ def results_table(run: Run) -> Table:
         "no mean. RMSE, MAE, MAPE and wMAPE pool the windows of all vehicles; the vehicle mean "
         "counts every vehicle the same, the weighted mean by its training windows. MAPE divides by "
         f"|Y| + {EPSILON_Y_WH:g} Wh and is ruled by windows with |Y| < {NEAR_ZERO_WH:g} Wh{share}; "
-        "wMAPE = Σ|e| / Σ|Y| is not." + (LEVEL_NOTE if LEVEL_COLUMN in columns else ""),
+        "wMAPE = Σ|e| / Σ|Y| is not."
+        + (LEVEL_NOTE if LEVEL_COLUMN in columns else "")
+        + _about_rounds(run),
     )
 
 
@@ -150,8 +153,15 @@ def differences_table(run: Run) -> Table:
         ),
         f"Below zero: better than {name_of(run.reference)}. Mean ± standard deviation of the "
         f"differences at equal seeds [{level}]. A difference counts as more than noise when the "
-        "interval leaves zero out; it covers the randomness of training, not the choice of fleet.",
+        "interval leaves zero out; it covers the randomness of training, not the choice of fleet."
+        + _about_rounds(run),
     )
+
+
+def _about_rounds(run: Run) -> str:
+    """The end of a note: final is not after equally many rounds."""
+    unequal = unequal_rounds(run)
+    return f" Final is after a method's own last round. {unequal}" if unequal else ""
 
 
 def _above_noise(difference: Estimate) -> str:
@@ -161,7 +171,11 @@ def _above_noise(difference: Estimate) -> str:
 
 
 def thresholds_table(run: Run) -> Table:
-    """Rounds until the test error first reaches a target (`eq:rounds_to_threshold`)."""
+    """Rounds until the test error first reaches a target (`eq:rounds_to_threshold`).
+
+    Without rows for runs on different data, whose lowest error is no target for all.
+    """
+    methods = run.methods if run.same_data else ()
     finals = {method: final(run, method, "test_rmse") for method in run.methods}
     lowest = min((float(np.mean(own)) for own in finals.values() if own), default=float("nan"))
     targets = [lowest * (1 + margin) for margin in MARGINS]
@@ -171,12 +185,12 @@ def thresholds_table(run: Run) -> Table:
         (Column("Method"), *(Column(f"≤ {shown(target)} Wh") for target in targets)),
         tuple(
             (name_of(method), *(_rounds_to(run, method, target) for target in targets))
-            for method in run.methods
+            for method in methods
         ),
         "Median over seeds, and how many of them got there. The targets are "
         + ", ".join(f"{100 * margin:g} %" for margin in MARGINS)
         + " above the lowest final mean of this run: they compare methods within it only. Rounds "
-        "without an evaluation cannot count.",
+        "without an evaluation cannot count." + _about_rounds(run),
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from fedwatt.metrics import drift_dispersion, mean_drift, pearson, spearman
 from fedwatt.randomness import generator
-from fedwatt.runs.tables import write_table
+from fedwatt.runs.tables import read_table, write_table
 
 ROUNDS = 30
 SEEDS = (1, 2, 3)
@@ -64,6 +64,8 @@ def make_run(
     flat: bool = False,
     seeds: tuple[int, ...] = SEEDS,
     data_hash: str = "d4f1",
+    last_round: int = ROUNDS,
+    vehicles_are: str = "car",
 ) -> Path:
     """A folder with every table; `diverges` maps (method, seed) to a round."""
     diverges = {} if diverges is None else diverges
@@ -71,7 +73,7 @@ def make_run(
     for method in methods:
         rough = "ri" in method.split("-")
         for seed in seeds:
-            last = diverges.get((method, seed), ROUNDS)
+            last = diverges.get((method, seed), last_round)
             best = (0, np.inf, np.inf)
             for at in range(last + 1):
                 end = (method, seed) in diverges and at == last
@@ -81,8 +83,11 @@ def make_run(
                 if test < best[1]:
                     best = (at, test, test)
                 rounds.append(_round(method, seed, at, own, test, best, end))
-            vehicles += _vehicles(method, seed, lost=(method, seed) in diverges)
-        timing += [_timing(method, at, len(seeds), rough) for at in range(ROUNDS + 1)]
+            own = _vehicles(method, seed, last_round, lost=(method, seed) in diverges)
+            vehicles += [
+                row | {"vehicle": row["vehicle"].replace("car", vehicles_are)} for row in own
+            ]
+        timing += [_timing(method, at, len(seeds), rough) for at in range(last_round + 1)]
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.toml").write_text(CONFIG, encoding="utf-8")
     environment = {
@@ -112,6 +117,18 @@ def make_run(
     }.items():
         write_table(folder, name, rows)
     return folder
+
+
+def add_level(folder: Path, better: dict[tuple[int, str], float]) -> None:
+    """Give a run a level model; `better` maps (seed, vehicle) to what hills save it, in Wh."""
+    path = folder / "environment.json"
+    environment = json.loads(path.read_text(encoding="utf-8")) | {"level_model": True}
+    path.write_text(json.dumps(environment), encoding="utf-8")
+    rows = read_table(folder, "vehicles").to_pylist()
+    for row in rows:
+        row["rmse"] += better.get((row["seed"], row["vehicle"]), 0.0)
+    (folder / "level").mkdir()
+    write_table(folder / "level", "vehicles", rows)
 
 
 def _participants(method: str, seed: int, at: int, rough: bool, flat: bool) -> list[dict]:
@@ -176,9 +193,9 @@ def _round(method, seed, at, own, test, best, end) -> dict:
     }
 
 
-def _vehicles(method: str, seed: int, lost: bool) -> list[dict]:
+def _vehicles(method: str, seed: int, last_round: int, lost: bool) -> list[dict]:
     rows = []
-    final = test_rmse_wh(method, seed, ROUNDS)
+    final = test_rmse_wh(method, seed, last_round)
     for model in ("last", "best"):
         for k, vehicle in enumerate(VEHICLES):
             # One vehicle in five is worse off with the other method.

@@ -3,7 +3,7 @@ import pytest
 from fedwatt.report.answer import answer
 from fedwatt.report.load import load_run, together
 from tests.report import conftest
-from tests.report.conftest import make_run
+from tests.report.conftest import add_level, make_run
 
 
 def said(folder) -> tuple[str, str]:
@@ -72,3 +72,56 @@ def test_different_data_are_not_ranked(tmp_path):
     first = make_run(tmp_path / "day", methods=("fedavg",))
     second = make_run(tmp_path / "night", methods=("fedprox",), data_hash="ffff")
     assert "different data" in answer(together([first, second])).headline
+
+
+def test_different_numbers_of_rounds_are_told(tmp_path):
+    long = make_run(tmp_path / "long", methods=("fedavg",))
+    short = make_run(tmp_path / "short", methods=("fedprox",), last_round=12)
+    found = answer(together([long, short]))
+    # FedProx has 52 + 48 / e² ≈ 58.5 Wh after 12 rounds, FedAvg about 53.3 Wh after 30.
+    assert found.headline.endswith(
+        "% higher error than FedAvg after 30 on this fleet"
+    ) and found.headline.startswith("FedProx after 12 rounds has ")
+    text = " ".join(found.sentences)
+    assert "different numbers of rounds: FedAvg 30, FedProx 12." in text
+    assert "above FedAvg" in text and "below FedAvg" not in text
+
+
+def test_equal_rounds_are_not_mentioned(tmp_path):
+    headline, text = said(make_run(tmp_path / "run"))
+    assert "rounds" not in headline + text
+
+
+def test_fewer_seeds_do_not_take_the_headline(tmp_path, monkeypatch):
+    monkeypatch.setitem(conftest.FINAL_WH, "fo-fedavg", 40.0)
+    first = make_run(tmp_path / "three")
+    second = make_run(tmp_path / "one", methods=("fo-fedavg",), seeds=(1,))
+    found = answer(together([first, second]))
+    assert found.comparison.method == "fo-ri-fedavg"
+    assert "with fewer than 3 paired seeds: FO-FedAvg (1)." in " ".join(found.sentences)
+
+
+def test_numbers_of_seeds_are_told_where_they_differ(tmp_path):
+    first = make_run(tmp_path / "three", methods=("fedavg",))
+    second = make_run(tmp_path / "one", methods=("fedprox",), seeds=(1,))
+    text = answer(together([first, second])).sentences[0]
+    assert "Wh per window (one seed), FedAvg" in text and "Wh (3 seeds)." in text
+
+
+def test_no_seed_in_common(tmp_path):
+    first = make_run(tmp_path / "a", methods=("fedavg",), seeds=(1, 2))
+    second = make_run(tmp_path / "b", methods=("fedprox",), seeds=(3,))
+    headline = answer(together([first, second])).headline
+    assert headline == "No other method finished a seed that FedAvg finished"
+
+
+def test_what_vehicles_get_with_hills_is_told(tmp_path):
+    folder = make_run(tmp_path / "run", methods=("fedavg",), seeds=(1, 2))
+    assert "hills" not in said(folder)[1]
+    add_level(folder, {(1, "car-01"): 9.0, (1, "car-02"): 9.0, (2, "car-01"): 9.0})
+    _, text = said(folder)
+    assert "Errors here are those of the final networks alone." in text
+    # Vehicles have 0.60 to 1.36 times the final error, a root mean square of 1.007.
+    scale = (sum((0.6 + 0.04 * k) ** 2 for k in range(20)) / 20) ** 0.5
+    final = sum(conftest.test_rmse_wh("fedavg", seed, 30) for seed in (1, 2)) / 2
+    assert f"FedAvg {scale * final:.1f} Wh (1 to 2 of 20 vehicles use hills, by seed)." in text

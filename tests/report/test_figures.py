@@ -12,10 +12,10 @@ from fedwatt.report.figures import (
     vehicles_figure,
 )
 from fedwatt.report.figures.lines import draw_curves
-from fedwatt.report.load import load_run
+from fedwatt.report.load import load_run, together
 from fedwatt.report.style import LOOKS, PARTS, looks, spread
 from fedwatt.report.svg import inline, to_pdf, to_svg
-from tests.report.conftest import make_run, test_rmse_wh
+from tests.report.conftest import VEHICLES, make_run, test_rmse_wh
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +72,23 @@ def test_start_far_above_is_told_instead_of_shown(tmp_path):
 def test_single_method_has_no_difference(tmp_path):
     run = load_run(make_run(tmp_path / "run", methods=("fedavg",)))
     assert len(convergence_figure(run).axes) == 1
+
+
+def test_different_data_have_no_difference(tmp_path):
+    first = make_run(tmp_path / "day", methods=("fedavg",))
+    second = make_run(
+        tmp_path / "night", methods=("fedprox",), data_hash="ffff", vehicles_are="van"
+    )
+    run = together([first, second])
+    assert len(convergence_figure(run).axes) == 1
+    # 20 vehicles each, none in both: the reference's come first, and every method has its marks.
+    axes = vehicles_figure(run).axes[0]
+    names = [label.get_text() for label in axes.get_yticklabels()]
+    assert names[:20] == sorted(VEHICLES) and names[20] == "van-01"
+    counts = [
+        np.isfinite(np.ma.filled(m.get_offsets(), np.nan)[:, 0]).sum() for m in axes.collections
+    ]
+    assert counts == [20, 20]
 
 
 def test_roughness_says_when_there_is_none(tmp_path):

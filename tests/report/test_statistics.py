@@ -5,17 +5,18 @@ import pytest
 from pytest import approx
 from scipy import stats
 
-from fedwatt.report.curves import curves, difference, diverged
-from fedwatt.report.load import Run, load_run
+from fedwatt.report.curves import curves, difference, diverged, rounds_of
+from fedwatt.report.load import Run, load_run, together
 from fedwatt.report.statistics import (
     compare,
     estimate,
     final,
+    hilly_vehicles,
     personal_rmse,
     stratum_rmse,
     vehicle_rmse,
 )
-from tests.report.conftest import ROUNDS, VEHICLES, make_run, test_rmse_wh
+from tests.report.conftest import ROUNDS, VEHICLES, add_level, make_run, test_rmse_wh
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +89,40 @@ def test_comparison_by_hand(run):
     assert one.percent == approx(100 * np.mean(gaps) / level)
     # The fixture makes every fifth vehicle 5 % worse, more than the 3 % that the method gains.
     assert (one.better, one.vehicles) == (16, 20)
+
+
+def test_final_is_each_methods_own_last_round(tmp_path):
+    long = make_run(tmp_path / "long", methods=("fedavg",))
+    short = make_run(tmp_path / "short", methods=("fedprox",), seeds=(1,), last_round=12)
+    run = together([long, short])
+    (one,) = compare(run)
+    # Within a wobble of 1.6 Wh, FedProx ends at 52 + 48 / e² ≈ 58.5 Wh, FedAvg at 53.3 Wh. In
+    # round 12, the last that both have, FedProx is below FedAvg.
+    gap = test_rmse_wh("fedprox", 1, 12) - test_rmse_wh("fedavg", 1, ROUNDS)
+    assert gap > 3 and test_rmse_wh("fedprox", 1, 12) < test_rmse_wh("fedavg", 1, 12)
+    assert one.difference.mean == approx(gap) and one.difference.seeds == 1
+    assert one.percent == approx(100 * gap / test_rmse_wh("fedavg", 1, ROUNDS))
+    assert (one.better, one.vehicles) == (0, 20)
+    assert rounds_of(run) == {"fedavg": ROUNDS, "fedprox": 12}
+
+
+def test_runs_on_different_data_are_not_compared(tmp_path):
+    first = make_run(tmp_path / "day", methods=("fedavg",))
+    second = make_run(tmp_path / "night", methods=("fedprox",), data_hash="ffff")
+    assert compare(together([first, second])) == []
+
+
+def test_vehicles_that_use_hills_differ_from_the_level_model(tmp_path):
+    folder = make_run(tmp_path / "run", diverges={("fedavg", 3): 4})
+    assert hilly_vehicles(load_run(folder), "fedavg") == ([], 0)
+    hills = {(1, "car-01"): 9.0, (1, "car-02"): -1.0, (2, "car-01"): 9.0, (3, "car-01"): 9.0}
+    add_level(folder, hills)
+    # Hills that were borne out may still cost a vehicle something: car-02 in seed 1.
+    assert hilly_vehicles(load_run(folder), "fedavg") == ([2, 1], 20)
+    other = make_run(tmp_path / "other", methods=("fedavg",))
+    both = together([folder, other])
+    assert hilly_vehicles(both, "fedavg (run)") == ([2, 1], 20)
+    assert hilly_vehicles(both, "fedavg (other)") == ([], 0)
 
 
 def test_vehicles_are_means_over_finished_seeds(run):

@@ -7,7 +7,8 @@ import pytest
 from markupsafe import escape
 
 from fedwatt.errors import RunError
-from fedwatt.report import write_report
+from fedwatt.report import load_run, together, write_report
+from fedwatt.report.facts import run_facts
 from fedwatt.report.figures import FIGURES
 from tests.report.conftest import CONFIG, make_run
 
@@ -135,3 +136,30 @@ def test_several_runs_need_a_place(run_folder, tmp_path):
         write_report(run_folder, other)
     with pytest.raises(RunError, match="at least one"):
         write_report()
+
+
+@pytest.mark.usefixtures("brief")
+def test_runs_that_cannot_be_ranked_have_no_comparison(tmp_path):
+    first = make_run(tmp_path / "day", methods=("fedavg",))
+    second = make_run(
+        tmp_path / "night", methods=("fedprox",), data_hash="ffff", vehicles_are="van"
+    )
+    page = write_report(first, second, out=tmp_path / "both").read_text(encoding="utf-8")
+    written = {path.stem for path in (tmp_path / "both" / "tables").iterdir()}
+    assert written == {"results", "strata", "time"}
+    assert "Difference from" not in page and "Difference at" not in page
+    assert "never" not in page
+
+
+@pytest.mark.usefixtures("brief")
+def test_rounds_and_seeds_are_listed_where_runs_differ(tmp_path):
+    long = make_run(tmp_path / "long", methods=("fedavg",))
+    short = make_run(tmp_path / "short", methods=("fedprox",), seeds=(1,), last_round=12)
+    facts = dict(run_facts(together([long, short])))
+    assert facts["Rounds"] == "long: 30; short: 12"
+    assert facts["Seeds"] == "long: 1, 2, 3; short: 1"
+    assert dict(run_facts(load_run(long)))["Rounds"] == "30"
+    page = write_report(long, short, out=tmp_path / "both")
+    for name in ("results", "differences", "rounds-to-threshold"):
+        note = (page.parent / "tables" / f"{name}.md").read_text(encoding="utf-8")
+        assert "different numbers of rounds: FedAvg 30, FedProx 12." in note

@@ -31,17 +31,17 @@ FIGURES = (
         convergence_figure,
         "Lower is better. Lines are means over seeds, bands reach from the lowest to the highest "
         "seed. Where there is a lower panel, it shows the difference from the reference at the "
-        "same seed: below zero is better, and a band that crosses zero means that the seeds "
-        "disagree. A thin line that ends in a cross is a seed that diverged. The error before "
-        "training may lie above the axes.",
+        "same seed and round: below zero is better, and a band that crosses zero means that the "
+        "seeds disagree. A thin line that ends in a cross is a seed that diverged. The error "
+        "before training may lie above the axes.",
     ),
     Kind(
         "vehicles",
         "Error of each vehicle",
         vehicles_figure,
         "Final test error of every vehicle that trains, mean over seeds, sorted by that of the "
-        "reference. Marks of one vehicle close together mean that the choice of method matters "
-        "less to it than who drives it, and where.",
+        "reference. On the same data, marks of one vehicle close together mean that the choice of "
+        "method matters less to it than who drives it, and where.",
     ),
     Kind(
         "strata",

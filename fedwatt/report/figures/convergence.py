@@ -13,7 +13,8 @@ from fedwatt.report.style import MUTED, WIDTH_IN, name_of, styled
 @styled
 def convergence_figure(run: Run) -> Figure:
     """Test RMSE by round and, below it, what each method gains on the reference."""
-    compared = any(difference(run, m).values.size for m in run.methods if m != run.reference)
+    others = [method for method in run.methods if method != run.reference]
+    compared = run.same_data and any(difference(run, method).values.size for method in others)
     figure = Figure(figsize=(WIDTH_IN, 4.4 if compared else 2.8))
     panels = figure.subplots(
         2 if compared else 1,

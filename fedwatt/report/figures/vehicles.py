@@ -29,7 +29,9 @@ def vehicles_figure(run: Run) -> Figure:
     errors = {method: vehicle_rmse(run, method) for method in run.methods}
     errors = {method: own for method, own in errors.items() if own}
     base = errors.get(run.reference) or next(iter(errors.values()), {})
-    names = sorted(base, key=lambda name: (base[name], name))
+    # In runs of different fleets others have vehicles that the reference does not have.
+    every = {name: rmse for own in errors.values() for name, rmse in own.items()} | base
+    names = sorted(every, key=lambda name: (name not in base, every[name], name))
     few = len(names) <= MOST_NAMES
     figure = Figure(figsize=(WIDTH_IN, 1.1 + 0.19 * len(names) if few else 3.4))
     axes = figure.subplots()
@@ -38,7 +40,7 @@ def vehicles_figure(run: Run) -> Figure:
         return figure
     appearance, places = looks(run.methods), np.arange(len(names))
     table = np.array([[own.get(name, np.nan) for name in names] for own in errors.values()])
-    if few and len(errors) > 1:
+    if few and len(errors) > 1 and run.same_data:
         axes.hlines(places, np.nanmin(table, 0), np.nanmax(table, 0), color=GRID, lw=4, zorder=1)
     for method, values in zip(errors, table, strict=True):
         look = appearance[method]
