@@ -97,8 +97,15 @@ class Account:
         ...     "dropped", "trips", 12, "no pack current")
         >>> account.sentence()
         '1,204 trips kept; 31 dropped: 19 under 60 s, 12 no pack current.'
+
+        Trips that were cut are counted as recorded, then as what they became:
+
+        >>> (Account.of("kept", "trips", 1) + Account.of("kept", "parts", 3)).sentence()
+        '1 trip kept, cut at gaps into 3; 0 dropped.'
         """
         dropped = self.reasons("dropped", unit)
         why = ", ".join(f"{number:,} {reason}" for reason, number in dropped.items())
         lost = f"{sum(dropped.values()):,} dropped" + (f": {why}" if why else "")
-        return f"{self.count('kept', unit):,} {unit} kept; {lost}."
+        kept, parts = self.count("kept", unit), self.count("kept", "parts")
+        cut = f", cut at gaps into {parts:,}" if unit == "trips" and parts > kept else ""
+        return f"{kept:,} {unit.removesuffix('s') if kept == 1 else unit} kept{cut}; {lost}."

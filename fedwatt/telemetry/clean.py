@@ -50,7 +50,8 @@ def clean_vehicle(
     account = Account.total([already or Account(), *accounts, filled])
     reason = ""
     if len(parts) < cleaning.minimum_trips:
-        reason = f"under {cleaning.minimum_trips} usable trips"
+        least = cleaning.minimum_trips
+        reason = f"under {least} usable trips" if least > 1 else "without a usable trip"
     elif wrong := implausible(parts, electric=electric):
         reason = wrong
     if reason:
@@ -169,10 +170,10 @@ def _dropped(rows: int, reason: str) -> Account:
 
 
 def _all_dropped(account: Account, reason: str) -> Account:
-    """The account of a vehicle that is left out: whatever was kept is dropped for `reason`."""
+    """The account of a vehicle that is left out for `reason`, which is counted once: with it."""
     entries = {key: number for key, number in account.entries.items() if key[0] != "kept"}
     moved = [
-        Account.of("dropped", unit, account.count("kept", unit), f"vehicle left out: {reason}")
+        Account.of("dropped", unit, account.count("kept", unit), "of vehicles left out")
         for unit in ("trips", "rows")
     ]
     return Account.total([Account(entries), *moved, Account.of("dropped", "vehicles", 1, reason)])

@@ -58,7 +58,10 @@ class PlainReader:
             return CsvFeed(where, self._layout, sink)
 
         read_tables(self._tables, feed_for, progress)
-        return Account.total(accounts)
+        account = Account.total(accounts)
+        if not self._kinds:
+            raise DataError(self._no_vehicle(account.count("read", "rows")))
+        return account
 
     def candidates(self) -> tuple[list[Candidate], Account]:
         """Every vehicle, by name."""
@@ -111,6 +114,17 @@ class PlainReader:
             spill.add(vehicle, matrix)
         unkeyed = tidy.height - keyed.height
         return Account.passed_over("rows", unkeyed, "no vehicle, trip or time")
+
+    def _no_vehicle(self, rows: int) -> str:
+        """Why no row could be used: there is none, or none says whose and when it is."""
+        first, *others = (table.path.name for table in self._tables)
+        files = f"{first} and {len(others)} more" if others else first
+        if not rows:
+            return f"No rows in {files}, only a header. Export the recording again."
+        return (
+            f"None of the {rows:,} rows in {files} has a vehicle, a trip and a time. "
+            f"Check [vehicle], [trip] and [time] in the mapping '{self._mapping.source}'."
+        )
 
     def _refuse_unreadable_times(
         self, frame: pl.DataFrame, tidy: pl.DataFrame, where: str, row: int

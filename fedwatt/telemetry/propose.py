@@ -1,12 +1,14 @@
 """Look at a file's headers and first rows and propose a mapping, as TOML with comments to check."""
 
 import re
+from collections.abc import Container
 from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
 
 from fedwatt.errors import DataError
+from fedwatt.telemetry.schema import CHANNELS
 from fedwatt.telemetry.units import TIME, UNITS
 
 SEPARATORS = (",", ";", "\t", "|")
@@ -19,7 +21,7 @@ PATTERNS: tuple[tuple[str, str], ...] = (
     ("speed_limit_mps", r"speed limit|limit speed"),
     ("speed_mps", r"\b(vehicle|veh|gps|obd)? ?(speed|velocity)\b|\bspd\b|^v$|speedkmh|speed kmh"),
     ("ambient_c", r"\boat\b|ambient|outside|outdoor|air temp"),
-    ("ac_w", r"air cond|\bac (power|w|kw)\b|hvac"),
+    ("ac_w", r"air ?cond|\baircon\b|\bac (power|w|kw)\b|hvac"),
     ("heater_w", r"heater|heating|\bptc\b"),
     ("voltage_v", r"volt"),
     ("current_a", r"\bcurrent\b|\bamps?\b|ampere"),
@@ -41,9 +43,10 @@ TRIP_PATTERN = re.compile(r"\b(trip|trip id|journey|ride|drive|session)\b")
 UNIT_WORDS = {
     "kmh": "km/h", "kph": "km/h", "km h": "km/h", "mps": "m/s", "m s": "m/s", "mph": "mph",
     "kw": "kW", "w": "W", "watts": "W", "watt": "W", "v": "V", "mv": "mV", "a": "A", "ma": "mA",
-    "wh": "Wh", "kwh": "kWh", "j": "J", "kj": "kJ", "percent": "%", "degc": "°C", "c": "°C",
-    "degf": "°F", "k": "K", "m": "m", "ft": "ft", "deg": "degree", "ms": "ms", "s": "s", "us": "us",
-    "sec": "s", "min": "min",
+    "wh": "Wh", "kwh": "kWh", "j": "J", "kj": "kJ", "percent": "%", "pct": "%", "degc": "°C",
+    "c": "°C", "celsius": "°C", "degf": "°F", "f": "°F", "fahrenheit": "°F", "k": "K",
+    "m": "m", "ft": "ft", "deg": "degree", "ms": "ms", "s": "s", "us": "us", "sec": "s",
+    "min": "min",
 }  # fmt: skip
 DEFAULT_UNIT = {
     "speed_mps": "km/h", "ambient_c": "°C", "ac_w": "W", "heater_w": "W", "grade": "1",
@@ -77,7 +80,8 @@ def propose_mapping(path: str | Path) -> str:
             unit = _unit(column, text, UNITS[channel])
             channels[channel] = _Guess(column, unit or DEFAULT_UNIT[channel], bool(unit))
             taken.add(column)
-    lines = [f"# Proposed for {path.name} from its headers and first rows. Check every line.", ""]
+    seen = "headers and first rows" if sample.height else "headers alone: it has no rows"
+    lines = [f"# Proposed for {path.name} from its {seen}. Check every line.", ""]
     lines += ['kind = "passenger"       # passenger, truck or bus']
     lines += ['labels = "measured"      # measured or simulated', ""]
     if separator != ",":
@@ -93,7 +97,8 @@ def propose_mapping(path: str | Path) -> str:
         lines += ['# column = "..."', '# unit = "km/h"', ""]
     unused = [name for name in sample.columns if name not in taken]
     if unused:
-        lines += ["# Not used: " + ", ".join(unused)]
+        lines += ["# Not used: " + ", ".join(unused), ""]
+    lines += _free_lines(channels)
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -146,7 +151,7 @@ def _unit(
     bracket = re.search(r"[\[(]\s*([^\])]+?)\s*[\])]", column)
     words = text.split()
     tail = re.split(r"[^A-Za-z0-9%°]+", column.strip("])"))[-1]
-    for candidate in (bracket[1] if bracket else "", tail, " ".join(words[-2:])):
+    for candidate in (bracket[1] if bracket else "", tail, " ".join(words[-2:]), words[-1]):
         unit = candidate if candidate in allowed else UNIT_WORDS.get(candidate.casefold(), "")
         if unit in allowed:
             return unit
@@ -157,7 +162,9 @@ def _time_lines(sample: pl.DataFrame, column: str | None) -> list[str]:
     if column is None:
         return ["# No column looks like time:", "[time]", 'column = "..."', 'unit = "s"', ""]
     unit, why = _unit(column, _plain(column), TIME), "as its name says"
-    if not sample[column].dtype.is_numeric():
+    if not sample.height:
+        unit, why = unit or "s", why if unit else "not known: no rows to guess from"
+    elif not sample[column].dtype.is_numeric():
         unit, why = "iso", "dates and times as text"
     elif not unit:
         step = sample[column].cast(pl.Float64).diff().abs().median()
@@ -177,11 +184,30 @@ def _channel_lines(channel: str, guess: _Guess, sample: pl.DataFrame) -> list[st
     lines = [f"[channels.{channel}]", f"column = {_quoted(guess.column)}"]
     lines += [f'unit = "{guess.unit}"    # {why}']
     if channel in ("current_a", "power_w", "energy_step_wh"):
-        values = sample[guess.column].cast(pl.Float64, strict=False)
-        mean = values.mean()
-        sign = "negative" if isinstance(mean, float) and mean < 0 else "positive"
-        lines += [f'discharge = "{sign}"    # guessed: its mean in the first rows is {sign}']
+        lines += [_sign_line(sample[guess.column].cast(pl.Float64, strict=False))]
     return [*lines, ""]
+
+
+def _sign_line(values: pl.Series) -> str:
+    """The sign of discharge: a pack gives more than it takes, so that of the mean."""
+    mean = values.fill_nan(None).mean()
+    if not isinstance(mean, float):
+        return 'discharge = "positive"    # not known: no readings to guess from'
+    if mean == 0:
+        return 'discharge = "positive"    # not known: its mean in the first rows is 0'
+    sign = "negative" if mean < 0 else "positive"
+    return f'discharge = "{sign}"    # guessed: its mean in the first rows is {sign}'
+
+
+def _free_lines(taken: Container[str]) -> list[str]:
+    """The channels that no column was given to, as comments: name, meaning, units."""
+    free = [name for name in UNITS if name not in taken]
+    if not free:
+        return []
+    lines = ["# Channels still free, each with the units it may have:"]
+    for name in free:
+        lines.append(f"# [channels.{name}]    {CHANNELS[name].meaning}; {', '.join(UNITS[name])}")
+    return lines
 
 
 def _quoted(text: str) -> str:

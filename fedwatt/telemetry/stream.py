@@ -17,6 +17,7 @@ from fedwatt.telemetry.account import Account
 from fedwatt.telemetry.clean import clean_vehicle
 from fedwatt.telemetry.cleaning import Cleaning
 from fedwatt.telemetry.records import CleanVehicle, RawTrip
+from fedwatt.telemetry.refusal import nothing_left
 from fedwatt.telemetry.spill import Spill
 from fedwatt.telemetry.trips import split_trips
 
@@ -120,11 +121,7 @@ class CleanVehicles(Iterator[CleanVehicle]):
                     yield vehicle
             self._progress(total, total, "cleaned")
         if not self.account.count("kept", "vehicles"):
-            raise DataError(
-                f"No vehicle is left to use. {self.account.sentence('vehicles')} "
-                f"{self.account.sentence('trips')} Ask for other vehicles, or lower the minimum "
-                "trips, seconds or metres."
-            )
+            raise DataError(f"No vehicle is left to use. {nothing_left(self.account)}")
 
     def _one(self, spill: Spill, candidate: Candidate) -> tuple[CleanVehicle | None, Account]:
         trips, account = split_trips(

@@ -17,9 +17,11 @@ from xml.etree import ElementTree
 import numpy as np
 
 from fedwatt.errors import DataError
+from fedwatt.telemetry.account import Account
 from fedwatt.telemetry.clean import clean_vehicle
 from fedwatt.telemetry.cleaning import Cleaning
 from fedwatt.telemetry.records import CleanVehicle, FloatArray, RawTrip
+from fedwatt.telemetry.refusal import nothing_left
 
 Position = Callable[[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
 
@@ -85,20 +87,16 @@ def import_sumo(
 def _cleaned(
     trips: dict[str, list[RawTrip]], cleaning: Cleaning, fcd: Path
 ) -> Iterator[CleanVehicle]:
-    kept = 0
+    total = Account()
     for name, recorded in trips.items():
-        vehicle, _ = clean_vehicle(
+        vehicle, account = clean_vehicle(
             name, recorded, cleaning, labels="simulated", facts={"source": "SUMO"}
         )
+        total += account + Account.of("read", "vehicles", 1)
         if vehicle is not None:
-            kept += 1
             yield vehicle
-    if not kept:
-        raise DataError(
-            f"No vehicle of {fcd} is left to use: {len(trips)} have fewer than "
-            f"{cleaning.minimum_trips} trips of {cleaning.minimum_seconds:g} s and "
-            f"{cleaning.minimum_metres:g} m. Drive longer, or lower these."
-        )
+    if not total.count("kept", "vehicles"):
+        raise DataError(f"No vehicle of {fcd} is left to use. {nothing_left(total)}")
 
 
 def _trip(

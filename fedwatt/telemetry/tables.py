@@ -19,6 +19,8 @@ BLOCK_BYTES = 16 << 20
 BLOCK_ROWS = 400_000
 NO_VALUE = ["NO DATA", "NA", "N/A", "null", "NULL", "None", "#N/A"]
 MOSTLY = 0.5
+# A file may be one's own export or a download.
+AGAIN = "Export or download it again"
 
 Sink = Callable[[pl.DataFrame, Account], None]
 
@@ -68,6 +70,9 @@ def resolve(header: Sequence[str], layout: Layout, where: str) -> dict[str, int]
     for name, wanted in layout.wanted.items():
         spellings = [tidy(spelling) for spelling in (name, *wanted.aliases)]
         position = next((positions[s] for s in spellings if s in positions), None)
+        # A file may have both `t`, its time, and `T`, a temperature.
+        if name in header:
+            position = header.index(name)
         if position is not None:
             found[name] = position
         elif wanted.required:
@@ -112,7 +117,7 @@ class CsvFeed:
         self._pieces, self._size = [], 0
         if self._columns is None and not self.passed_over and not block.strip():
             raise DataError(
-                f"{self.where} is empty ({len(block)} bytes). Download it again or leave it out."
+                f"{self.where} is empty ({len(block)} bytes). {AGAIN}, or leave it out."
             )
         self._parse(block)
 
@@ -243,15 +248,14 @@ def read_parquet(
     """Hand the rows of a Parquet file to `sink`, block by block; False if it was passed over."""
     size = path.stat().st_size
     if not size:
-        raise DataError(f"{where} is empty (0 bytes). Download it again or leave it out.")
+        raise DataError(f"{where} is empty (0 bytes). {AGAIN}, or leave it out.")
     try:
         table = pl.scan_parquet(path)
         header = table.collect_schema().names()
         rows = int(table.select(pl.len()).collect().item())
     except (pl.exceptions.PolarsError, OSError) as error:
         raise DataError(
-            f"{where} is not a readable Parquet file ({str(error).splitlines()[0]}). "
-            "Download it again."
+            f"{where} is not a readable Parquet file ({str(error).splitlines()[0]}). {AGAIN}."
         ) from error
     columns = resolve(header, layout, where)
     if columns is None:
@@ -264,7 +268,7 @@ def read_parquet(
         except pl.exceptions.PolarsError as error:
             raise DataError(
                 f"{where}, from row {start + 1}: the file is damaged "
-                f"({str(error).splitlines()[0]}). Download it again."
+                f"({str(error).splitlines()[0]}). {AGAIN}."
             ) from error
         frame, account = as_numbers(frame, layout, where, start + 1)
         sink(frame, account)

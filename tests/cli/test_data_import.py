@@ -1,5 +1,6 @@
 """`fedwatt data import` and `map`, as typed, on small files in the published layouts."""
 
+from inspect import signature
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +8,8 @@ import pytest
 
 from fedwatt.fleet import DataSettings
 from fedwatt.fleet.store import load_fleet, read_fleet
+from fedwatt.telemetry import import_csv, import_eved, import_ved
+from fedwatt.telemetry.sumo import import_sumo
 from tests.telemetry.conftest import VED_HEADER, ved_rows
 from tests.telemetry.osm_files import write_osm
 
@@ -50,6 +53,31 @@ def test_plain_files_go_through_a_mapping(type_in, week: Path, tmp_path: Path) -
     assert "check its units and signs" in printed
     text = (tmp_path / "map.toml").read_text()
     assert "Vehicle Speed[km/h]" in text
+
+
+def test_the_help_says_how_many_trips_are_needed(type_in) -> None:
+    _, printed = type_in("data", "import", "--help")
+    words = " ".join(printed.replace("│", " ").split())
+    assert "by default 10 for ved and eved, 1 for csv and sumo" in words
+    # The option leaves it to the readers, so these are their defaults.
+    for reader, least in ((import_ved, 10), (import_eved, 10), (import_csv, 1), (import_sumo, 1)):
+        assert signature(reader).parameters["minimum_trips"].default == least
+
+
+def test_a_trip_cut_in_two_is_told_apart_from_two_trips(type_in, tmp_path: Path) -> None:
+    # 400 s of driving of which 30 s in the middle were not recorded.
+    rows = [row for row in ved_rows(seconds=400) if not 185 < int(row[3]) / 1000 < 215]
+    path = tmp_path / "VED_171101_week.csv"
+    path.write_text("\n".join([VED_HEADER, *(",".join(row) for row in rows)]) + "\n")
+    command = ("data", "import", "ved", path.name, "--minimum-trips", "2", "--out", "fleet")
+    status, printed = type_in(*command)
+    assert status == 0, printed
+    assert "1 vehicle kept; 0 dropped." in printed
+    assert "1 trip kept, cut at gaps into 2; 0 dropped." in printed
+    (vehicle,) = read_fleet(tmp_path / "fleet")
+    assert [trip.name for trip in vehicle.trips] == ["706", "706b"]
+    _, printed = type_in("data", "describe", "fleet")
+    assert "1 trip kept, cut at gaps into 2; 0 dropped." in printed
 
 
 @pytest.mark.parametrize(

@@ -21,3 +21,15 @@ def test_zero_leaves_no_entry():
 def test_sentence_names_the_most_frequent_reason_first():
     account = Account.of("dropped", "trips", 1, "a") + Account.of("dropped", "trips", 5, "b")
     assert account.sentence() == "0 trips kept; 6 dropped: 5 b, 1 a."
+
+
+def test_one_is_not_plural():
+    assert Account.of("kept", "vehicles", 1).sentence("vehicles") == "1 vehicle kept; 0 dropped."
+
+
+def test_cut_trips_are_counted_before_and_after():
+    kept = Account.of("kept", "trips", 89)
+    assert (kept + Account.of("kept", "parts", 89)).sentence() == "89 trips kept; 0 dropped."
+    cut = kept + Account.of("kept", "parts", 97)
+    assert cut.sentence() == "89 trips kept, cut at gaps into 97; 0 dropped."
+    assert cut.sentence("rows") == "0 rows kept; 0 dropped."

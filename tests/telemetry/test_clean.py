@@ -93,8 +93,11 @@ def test_too_few_trips_leave_the_vehicle_out():
     vehicle, account = clean_vehicle("car", [drive()], Cleaning(minimum_trips=2))
     assert vehicle is None
     assert account.reasons("dropped", "vehicles") == {"under 2 usable trips": 1}
+    assert account.reasons("dropped", "trips") == {"of vehicles left out": 1}
     assert account.count("kept", "trips") == 0
     balanced(account)
+    _, account = clean_vehicle("car", [drive()], Cleaning(minimum_trips=1, minimum_metres=1e9))
+    assert account.reasons("dropped", "vehicles") == {"without a usable trip": 1}
 
 
 def north(speed):
@@ -107,7 +110,8 @@ def test_kmh_read_as_mps_is_refused_with_or_without_positions():
     fast = drive(speed=54.0)  # 54 km/h, unconverted
     vehicle, account = clean_vehicle("car", [fast], CLEANING)
     assert vehicle is None
-    assert "is speed in km/h read as m/s?" in next(iter(account.reasons("dropped", "vehicles")))
+    (reason,) = account.reasons("dropped", "vehicles")
+    assert reason == "over 5% of speeds above 50 m/s (is speed in km/h read as m/s?)"
     slow = drive(speed=36.0, **north(10.0))
     vehicle, account = clean_vehicle("car", [slow], CLEANING)
     assert vehicle is None

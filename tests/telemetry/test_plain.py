@@ -1,3 +1,4 @@
+import numpy as np
 import polars as pl
 import pytest
 
@@ -153,6 +154,64 @@ def test_swapped_units_are_refused(tmp_path, mapping_file):
         list(import_csv([path], mapping_file(text)))
 
 
+def test_a_wrong_sign_is_told_once_for_all_vehicles(tmp_path, mapping_file):
+    # 6 km each at 36 km/h; the first takes in 200 Wh/km, the second 100 Wh/km.
+    first, second = table(seconds=600, current=-20.0), table(seconds=600, current=-10.0)
+    both = pl.concat([first, second.with_columns(pl.lit("bus-8").alias("car"))])
+    path = tmp_path / "log.csv"
+    both.write_csv(path)
+    with pytest.raises(DataError) as error:
+        list(import_csv([path], mapping_file()))
+    assert str(error.value) == (
+        "No vehicle is left to use. 0 vehicles kept; 2 dropped: 2 driving charges the pack (is the "
+        "sign of current or power the other way round?). Correct the unit or sign, in the mapping "
+        "if there is one, and import again."
+    )
+
+
+def test_positions_tell_mph_read_as_mps_even_where_it_is_too_fast(tmp_path, mapping_file):
+    # 26 m/s due north, written as 58 mph.
+    frame = table().with_columns(
+        pl.col("v") * 1.6, (42 + pl.col("t") * 26 / 111_195).alias("lat"), pl.lit(0.0).alias("lon")
+    )
+    path = tmp_path / "log.csv"
+    frame.write_csv(path)
+    text = MAPPING.replace("km/h", "m/s")
+    for channel, column in (("latitude_deg", "lat"), ("longitude_deg", "lon")):
+        text += f'[channels.{channel}]\ncolumn = "{column}"\nunit = "degree"\n'
+    with pytest.raises(DataError, match=r"is speed in mph read as m/s\?"):
+        list(import_csv([path], mapping_file(text)))
+
+
+def test_files_without_a_usable_row_are_refused(tmp_path, mapping_file):
+    path, other = tmp_path / "log.csv", tmp_path / "more.csv"
+    table().head(0).write_csv(path)
+    with pytest.raises(DataError, match=r"^No rows in log\.csv, only a header\."):
+        list(import_csv([path], mapping_file()))
+    table().head(0).write_csv(other)
+    with pytest.raises(DataError, match=r"^No rows in log\.csv and 1 more, only a header\."):
+        list(import_csv([path, other], mapping_file()))
+    table().with_columns(pl.lit("").alias("car")).write_csv(path)
+    with pytest.raises(DataError, match=r"None of the 201 rows in log\.csv .*\[vehicle\]"):
+        list(import_csv([path], mapping_file()))
+
+
+def test_an_empty_file_of_ones_own_need_not_be_downloaded(tmp_path, mapping_file):
+    path = tmp_path / "log.csv"
+    path.write_bytes(b"")
+    with pytest.raises(DataError, match="Export or download it again, or leave it out"):
+        list(import_csv([path], mapping_file()))
+
+
+def test_fahrenheit_is_read_and_a_capital_is_another_column(tmp_path, mapping_file):
+    # The file also has `t`, its time.
+    path = tmp_path / "log.csv"
+    table().with_columns(pl.lit(41.0).alias("T")).write_csv(path)
+    text = MAPPING + '[channels.ambient_c]\ncolumn = "T"\nunit = "°F"\n'
+    (vehicle,) = import_csv([path], mapping_file(text))
+    assert vehicle.trips[0].channels["ambient_c"] == pytest.approx(np.full(200, 5.0))
+
+
 def test_a_held_rule_can_replace_the_line(tmp_path, mapping_file):
     path = tmp_path / "log.csv"
     ramp = table().with_columns(
@@ -294,6 +353,50 @@ def test_a_proposal_for_other_names(tmp_path):
         "longitude_deg": "degree",
         "elevation_m": "m",
     }
+
+
+@pytest.mark.parametrize(
+    ("column", "channel", "unit"),
+    [
+        ("outside_temp_f", "ambient_c", "°F"),
+        ("outsideTempF", "ambient_c", "°F"),
+        ("Outside temperature (Fahrenheit)", "ambient_c", "°F"),
+        ("ambient_celsius", "ambient_c", "°C"),
+        ("soc_pct", "soc", "%"),
+        ("aircon_kw", "ac_w", "kW"),
+        ("AirConditioning_W", "ac_w", "W"),
+    ],
+)
+def test_a_unit_in_a_name_is_believed(tmp_path, column, channel, unit):
+    path = tmp_path / "log.csv"
+    path.write_text(f"time,speed_mps,{column}\n0,1,2\n")
+    text = propose_mapping(path)
+    assert f'column = "{column}"\nunit = "{unit}"    # as its name says' in text
+    assert parse_mapping(text, "proposed.toml").channels[channel].unit == unit
+
+
+def test_a_proposal_ends_with_the_channels_still_free(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("time,speed_mps,cabin_fan\n0,1,2\n")
+    used, free = propose_mapping(path).split("# Not used: cabin_fan")
+    assert "[channels.speed_mps]" in used
+    assert "speed_mps]" not in free
+    assert "\n# [channels.ac_w]    electric power of the air conditioning; W, kW, MW, hp\n" in free
+
+
+def test_a_proposal_invents_no_evidence(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("timestamp,speed_mps,hv_current_a\n")
+    text = propose_mapping(path)
+    assert "from its headers alone: it has no rows." in text
+    assert 'unit = "s"    # not known: no rows to guess from' in text
+    assert 'discharge = "positive"    # not known: no readings to guess from' in text
+    for values, said in (
+        ("0\n", "not known: its mean in the first rows is 0"),
+        ("-2\n", "negative"),
+    ):
+        path.write_text(f"timestamp,speed_mps,hv_current_a\n0,1,{values}")
+        assert said in propose_mapping(path)
 
 
 def test_a_proposal_needs_a_file_with_rows(tmp_path):

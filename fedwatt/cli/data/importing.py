@@ -49,7 +49,12 @@ def import_(
         bool, typer.Option("--geo", help="sumo: positions were written with --fcd-output.geo.")
     ] = False,
     minimum_trips: Annotated[
-        int | None, typer.Option(help="Usable trips that a vehicle must have.", min=1)
+        int | None,
+        typer.Option(
+            help="Usable trips that a vehicle must have; by default 10 for ved and eved, 1 for csv "
+            "and sumo.",
+            min=1,
+        ),
     ] = None,
     minimum_seconds: Annotated[float, typer.Option(help="Shortest trip, s.")] = 120.0,
     minimum_metres: Annotated[float, typer.Option(help="Shortest trip, m.")] = 500.0,
