@@ -34,7 +34,7 @@ help: ## Show this list.
 setup: $(READY) ## Create .venv and install fedwatt with its development tools.
 
 run: $(READY) ## Train FedAvg and FO-RI-FedAvg on the embedded fleet and write a report.
-	$(BIN)/fedwatt run --resume --out $(RUN)
+	$(BIN)/fedwatt run $(if $(wildcard $(RUN)/config.toml),--resume) --out $(RUN)
 	@echo "The report is $(RUN)/report.html"
 
 test: lint types ## Lint, types, import contracts and every test.

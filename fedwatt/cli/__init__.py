@@ -2,10 +2,12 @@
 
 import signal
 import sys
+from typing import Annotated
 
 import typer
 from rich.text import Text
 
+from fedwatt import __version__
 from fedwatt.cli import (
     bench,
     data,
@@ -19,7 +21,7 @@ from fedwatt.cli import (
     terrain,
     tune,
 )
-from fedwatt.cli.console import errors
+from fedwatt.cli.console import console, errors
 from fedwatt.errors import FedwattError
 
 app = typer.Typer(
@@ -40,6 +42,23 @@ app.add_typer(data.app, name="data")
 app.add_typer(terrain.app, name="terrain")
 app.add_typer(deploy.app, name="deploy")
 app.add_typer(bench.app, name="bench")
+
+
+def say_version(asked: bool) -> None:
+    """Print the version and end, if that is what was asked for."""
+    if asked:
+        console.print(f"fedwatt {__version__}", highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version.", callback=say_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Options of fedwatt itself, before any command."""
 
 
 def main() -> None:

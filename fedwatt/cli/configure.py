@@ -1,13 +1,14 @@
 """Options that commands share, and the configuration that they make together."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedwatt.errors import SettingError
+from fedwatt.cli.data.shared import refuse_filled
+from fedwatt.errors import RunError, SettingError
 
 if TYPE_CHECKING:
     from fedwatt.runs.config import RunConfig
@@ -53,10 +54,42 @@ Out = Annotated[Path | None, typer.Option(help="Folder; by default a new one bel
 def folder_for(out: Path | None, resume: bool) -> Path:
     """The folder asked for, or a new one below runs/ named after the time."""
     if out is not None:
+        refuse_folder(out, resume)
         return out
     if resume:
         raise SettingError("--resume needs --out: say which folder to continue.")
     return Path("runs") / datetime.now().strftime("%Y-%m-%d-%H%M%S")
+
+
+def refuse_folder(out: Path, resume: bool, own: Collection[str] = ()) -> None:
+    """Raise if there is nothing in `out` to `resume`, or something that is no run.
+
+    `own` are names that the command itself may have left there before its run began. A run that is
+    there and is not to be resumed is for `refuse_other_run`, which knows both configurations.
+    """
+    if out.exists() and not out.is_dir():
+        raise SettingError(f"{out} is a file, and --out names a folder. Choose another --out.")
+    if holds_run(out):
+        return
+    if resume:
+        raise RunError(
+            f"{out} holds no run, so there is nothing to continue. Without --resume a new run "
+            "begins, in a folder that is new or empty."
+        )
+    if not out.is_dir() or any(path.name not in own for path in out.iterdir()):
+        refuse_filled(out)
+
+
+def holds_run(out: Path) -> bool:
+    """Whether a run or a study was begun in `out`."""
+    return (out / "config.toml").exists()
+
+
+def how_to_go_on(out: Path, kept: str, command: str) -> str:
+    """What to say when Ctrl-C has stopped a command that fills `out`."""
+    if not holds_run(out):
+        return "Stopped before anything was begun; there is nothing to continue."
+    return f"Stopped. {kept} are kept; continue with: {command} --out {out}"
 
 
 def stored_or(config: Path | None, out: Path, resume: bool) -> Path | None:

@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from fedwatt.cli.configure import Assignments, Methods, Rounds, configuration, stored_or
+from fedwatt.cli.configure import (
+    Assignments,
+    Methods,
+    Rounds,
+    configuration,
+    holds_run,
+    how_to_go_on,
+    refuse_folder,
+    stored_or,
+)
 from fedwatt.cli.console import console, errors
 from fedwatt.cli.progress import results_table
 from fedwatt.errors import RunError
@@ -37,6 +46,8 @@ WORDS = {"registered": "not seen yet", "unregistered": "refused"}
 """For Flower's words, where they say little."""
 PATIENCE = 60.0
 """Seconds in which a server that has just been started is to answer."""
+BEFORE = ("app", "deployment.json", "roster.json")
+"""What is in a run folder before enough vehicles have enrolled for the run to begin."""
 
 
 @keys.command("create")
@@ -233,6 +244,7 @@ def submit(
     from fedwatt.deploy.register import wait_until_up
     from fedwatt.runs.execute import refuse_other_run
 
+    refuse_folder(out, resume, BEFORE)
     chosen = configuration(
         stored_or(config, out, resume),
         methods=method,
@@ -263,11 +275,12 @@ def submit(
             for run in control.runs():
                 if run.number not in {one.number for one in runs}:
                     control.stop(run.number)
-            errors.print(
-                "Stopped. Completed rounds are kept; continue with: fedwatt deploy submit --resume "
-                f"--out {out}"
-            )
+            errors.print(how_to_go_on(out, "Completed rounds", "fedwatt deploy submit --resume"))
             raise typer.Exit(130) from None
+    if not holds_run(out):
+        raise RunError(
+            "The run did not begin; the log above says why. Put it right and submit it again."
+        )
     if _finished_at(out) == before:
         raise RunError(
             f"The run did not end well; the log above says why. Continue it with: fedwatt deploy "

@@ -19,9 +19,12 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from fedwatt.cli.console import counted
+
 if TYPE_CHECKING:
     from fedwatt.federation import History, RoundRecord, State
     from fedwatt.fleet import Fleet
+    from fedwatt.terrain import Learned, TerrainSettings
 
 LARGE_FLEET = 500
 """Vehicles from which on building them takes long enough to be told how far it is."""
@@ -87,7 +90,7 @@ class PlainLines:
         """One line about the method."""
         self.rounds, self.begun_at, self.begun_with = rounds, time.monotonic(), done
         doing = f"continuing after round {done} of" if done else "training"
-        self.say(f"{label}: {doing} {rounds} rounds")
+        self.say(f"{label}: {doing} {counted(rounds, 'round')}")
 
     def round_done(self, label: str, state: "State", record: "RoundRecord") -> None:
         """A line every tenth of the way."""
@@ -186,7 +189,26 @@ def describe_fleet(fleet: "Fleet") -> str:
     if 0 < simulated < len(fleet.clients):
         labels = f"{simulated} of {len(fleet.clients)} simulated"
     counts = ", ".join(f"{count:,} {split}" for split, count in windows.items())
-    return f"{fleet.source}: {len(fleet.clients)} vehicles, windows: {counts}; labels {labels}"
+    vehicles = counted(len(fleet.clients), "vehicle")
+    return f"{fleet.source}: {vehicles}, windows: {counts}; labels {labels}"
+
+
+def describe_hills(learned: "Learned", terrain: "TerrainSettings") -> str:
+    """What a fleet has published of its hills, or why nothing, in one line."""
+    vehicles = counted(len(learned.contributors), "vehicle")
+    if learned.shared.nodes:
+        return f"hills: {counted(learned.shared.nodes, 'node')} published, of {vehicles}"
+    needed = counted(terrain.minimum_vehicles, "vehicle")
+    none = "none has as many"
+    if terrain.noise_multiplier:
+        none = "none surely has as many, with the noise on counts"
+    left = "each vehicle has what it learns by itself"
+    if not terrain.private:
+        left = "with terrain.private = false no vehicle has any hills"
+    return (
+        f"hills: nothing is published, because a node needs {needed} (terrain.minimum_vehicles), "
+        f"and with {vehicles} {none}; {left}"
+    )
 
 
 def divergences(label: str, history: "History") -> list[str]:
@@ -205,7 +227,7 @@ def results_table(run: Path) -> Table:
     header, rows = final_results(run)
     table = Table(title="Test error, mean ± standard deviation over seeds")
     for i, name in enumerate(header):
-        table.add_column(name, justify="left" if i == 0 else "right")
+        table.add_column(name, justify="left" if i == 0 else "right", overflow="fold")
     for row in rows:
         table.add_row(*row)
     return table

@@ -18,10 +18,11 @@ from fedwatt.cli.configure import (
     Vehicles,
     configuration,
     folder_for,
+    how_to_go_on,
     stored_or,
 )
 from fedwatt.cli.console import console, errors
-from fedwatt.cli.progress import observer_for, results_table
+from fedwatt.cli.progress import describe_hills, observer_for, results_table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -101,12 +102,11 @@ def run(
                 observer,
                 resume=resume,
                 on_vehicle=observer.vehicle_built,
+                on_hills=lambda learned: observer.say(describe_hills(learned, chosen.terrain)),
                 elsewhere=elsewhere if ray is not None else None,
             )
     except KeyboardInterrupt:
-        errors.print(
-            f"Stopped. Completed rounds are kept; continue with: fedwatt run --resume --out {out}"
-        )
+        errors.print(how_to_go_on(out, "Completed rounds", "fedwatt run --resume"))
         raise typer.Exit(130) from None
     console.print(results_table(out))
     console.print(f"Report: {write_report(out)}")

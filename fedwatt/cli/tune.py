@@ -28,6 +28,7 @@ from fedwatt.cli.configure import (
     Vehicles,
     configuration,
     folder_for,
+    how_to_go_on,
     stored_or,
 )
 from fedwatt.cli.console import console, errors
@@ -73,10 +74,8 @@ def tune(
                 chosen, out, trials=trials, on_trial=view.trial, resume=resume, ray=ray
             )
     except KeyboardInterrupt:
-        errors.print(
-            "Stopped. Finished trials are kept; continue with: "
-            f"fedwatt tune --resume --trials {trials} --out {out}"
-        )
+        command = f"fedwatt tune --resume --trials {trials}"
+        errors.print(how_to_go_on(out, "Finished trials", command))
         raise typer.Exit(130) from None
     console.print(_shown(found))
     console.print(f"Train with the chosen values: fedwatt run {out / 'best.toml'}")

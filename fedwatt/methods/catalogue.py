@@ -113,6 +113,7 @@ def recipe(name: str) -> Recipe:
     """The parts of a named method or of a composition: "LOCAL+LOCAL", "LOCAL@DEFENCE+SERVER"."""
     if name in METHODS:
         return METHODS[name]
+    _refuse_misspelt(name)
     local_names, at, behind_names = name.partition("@")
     local: list[LocalRule] = []
     server: ServerRule = Average()
@@ -160,6 +161,26 @@ def recipe(name: str) -> Recipe:
         servers[0] if servers else server,
         defences[0] if defences else None,
     )
+
+
+def _refuse_misspelt(name: str) -> None:
+    """Raise if `name` does not have the form of a composition; say what was probably meant."""
+    if "," in name:
+        names = [part.strip() for part in name.split(",") if part.strip()]
+        options = " ".join(f"--method {part}" for part in names)
+        raise SettingError(f"'{name}' is not one method. Repeat --method for each: {options}.")
+    local_names, at, behind_names = name.partition("@")
+    if "@" in behind_names:
+        raise SettingError(
+            f"Method '{name}': a defence and a server stand behind one @, joined by +. "
+            f"Write '{local_names}@{behind_names.replace('@', '+')}'."
+        )
+    parts = [*local_names.split("+"), *(behind_names.split("+") if at else ())]
+    if name and "" in parts:
+        raise SettingError(
+            f"Method '{name}': a name is missing before or after a + or @. Write it as "
+            "'scaffold+fractional' or 'fedavg@krum+adam'; 'fedwatt methods' lists all names."
+        )
 
 
 def get(name: str, **settings: Any) -> Method:

@@ -14,6 +14,8 @@ seeds = [1, 2, 3]
 [[method]]         one table for each method: name, label, its hyperparameters, its own rate
 """
 
+import json
+import shlex
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,6 +28,7 @@ from fedwatt.errors import SettingError, check, unknown
 from fedwatt.federation import Asynchronous, Availability, Training
 from fedwatt.fleet import DataSettings, Fleet
 from fedwatt.methods import Method, get
+from fedwatt.methods.catalogue import recipe
 from fedwatt.models import Model, get_model
 from fedwatt.personal import Personal
 from fedwatt.privacy.secure_settings import SecureSettings
@@ -266,10 +269,55 @@ def override(table: dict[str, Any], assignments: Sequence[str]) -> dict[str, Any
         elif section in SECTIONS:
             result.setdefault(section, {})[setting] = value
         else:
+            _refuse_absent_method(section, [*map(str, labels)])
             raise SettingError(
                 unknown("section or method", section, [*SECTIONS, *map(str, labels)])
             )
     return result
+
+
+def _refuse_absent_method(name: str, labels: Sequence[str]) -> None:
+    """Raise if `name` is a method, but not one of the run."""
+    try:
+        recipe(name)
+    except SettingError:
+        return
+    options = shlex.join(word for label in (*labels, name) for word in ("--method", label))
+    raise SettingError(
+        f"'{name}' is not among the methods of this run ({', '.join(labels)}), so it has nothing "
+        f"to set. Add it, with all that are wanted: {options}."
+    )
+
+
+def differences(old: RunConfig, new: RunConfig) -> list[str]:
+    """What differs between two configurations; settings of methods only where both have them.
+
+    >>> ten, twenty = ({"training": {"rounds": rounds}} for rounds in (10, 20))
+    >>> differences(from_tables(ten), from_tables(twenty))
+    ['training.rounds 10 → 20']
+    """
+    before, after = _sections(old), _sections(new)
+    found = []
+    for section in [name for name in before if name in after]:
+        own, other = before[section], after[section]
+        for name in dict.fromkeys((*own, *other)):
+            if own.get(name) != other.get(name):
+                key = f"{section}.{name}" if section else name
+                found.append(f"{key} {_shown(own.get(name))} → {_shown(other.get(name))}")
+    return found
+
+
+def _sections(config: RunConfig) -> dict[str, dict[str, Any]]:
+    """Settings by section or by label of a method; those that stand in none under ""."""
+    tables = to_tables(config)
+    methods = {method["label"]: method for method in tables.pop("method")}
+    top = {name: tables.pop(name) for name in ("seeds", "device")} | {"methods": list(methods)}
+    return {"": top} | tables | methods
+
+
+def _shown(value: Any) -> str:
+    """A value as one may write it in TOML, on one line; "nothing" where there is none."""
+    return "nothing" if value is None else json.dumps(value, ensure_ascii=False)
 
 
 def _value(text: str) -> Any:

@@ -24,7 +24,7 @@ from fedwatt.runs.checkpoint import (
     memory_folder,
     save_checkpoint,
 )
-from fedwatt.runs.config import MethodChoice, RunConfig, from_toml, to_toml
+from fedwatt.runs.config import MethodChoice, RunConfig, differences, from_toml, to_toml
 from fedwatt.runs.deployment import Deployment
 from fedwatt.runs.environment import (
     describe_environment,
@@ -44,6 +44,9 @@ from fedwatt.terrain.taught import Taught
 
 Elsewhere = Callable[[RunConfig, Path, Fleet], None]
 """What may train the methods of a configuration on other machines, into a run folder."""
+
+OnHills = Callable[[Learned], None]
+"""Told the fields that a run begins with, if its vehicles have learned some."""
 
 
 class Observer(Protocol):
@@ -109,6 +112,7 @@ def execute(
     resume: bool = False,
     checkpoint_seconds: float = 10.0,
     on_vehicle: OnVehicle | None = None,
+    on_hills: OnHills | None = None,
     elsewhere: Elsewhere | None = None,
     predictions: bool = False,
 ) -> dict[str, Outcome]:
@@ -116,11 +120,12 @@ def execute(
 
     A run with hills trains its level model first, into a run folder in its own.
 
-    With `resume`, what an interrupted run of the same configuration left is continued, bit for bit.
-    A checkpoint is written at most every `checkpoint_seconds` and whenever training stops.
-    `on_vehicle` is told how far the building of the fleet is. `elsewhere` may train methods of the
-    fleet on other machines: it leaves their checkpoints, and they are gone on with. With
-    `predictions` those of every method's best models are returned by its label.
+    With `resume`, what an interrupted run of the same configuration left is continued, bit for bit;
+    where there is none, one begins. A checkpoint is written at most every `checkpoint_seconds` and
+    whenever training stops. `on_vehicle` is told how far the building of the fleet is, `on_hills`
+    what was learned of the hills. `elsewhere` may train methods of the fleet on other machines: it
+    leaves their checkpoints, and they are gone on with. With `predictions` those of every method's
+    best models are returned by its label.
     """
     started = datetime.now(UTC)
     refuse_other_run(config, out, resume)
@@ -144,6 +149,8 @@ def execute(
         taught = Taught.by(learned.contributors, config.data)
         write_field(out / "field.parquet", learned.shared, taught=taught)
     observer.fleet_ready(fleet)
+    if learned is not None and on_hills is not None:
+        on_hills(learned)
     level: dict[str, Outcome] = {}
     if below is not None:
         level = execute(
@@ -250,17 +257,24 @@ def refuse_other_run(config: RunConfig, out: Path, resume: bool) -> None:
         raise RunError(
             f"{out} already holds a run. Continue it with --resume, or choose another --out."
         )
-    if run_hash(from_toml(path.read_text(encoding="utf-8"), str(path))) != run_hash(config):
+    stored = from_toml(path.read_text(encoding="utf-8"), str(path))
+    if run_hash(stored) != run_hash(config):
+        changed = differences(_what_counts(stored), _what_counts(config))
         raise RunError(
-            f"{out} holds a run with another configuration. Resume with its own config.toml, "
-            "or choose another --out."
+            f"{out} holds a run with another configuration: {'; '.join(changed)}. A run goes on as "
+            "it was begun, its number of rounds included. Leave these changes out, or choose "
+            "another --out."
         )
 
 
 def run_hash(config: RunConfig) -> str:
     """Hash of all that determines the numbers of a run."""
-    # Deadlines of a real fleet may change when a run is continued.
-    return hash_of([to_toml(replace(config, deploy=Deployment()))])
+    return hash_of([to_toml(_what_counts(config))])
+
+
+def _what_counts(config: RunConfig) -> RunConfig:
+    """The configuration without deadlines of a real fleet: they may change when a run goes on."""
+    return replace(config, deploy=Deployment())
 
 
 def federation_for(

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from pathlib import Path
 
-from fedwatt.errors import SettingError
+from fedwatt.errors import DataError, SettingError
 from fedwatt.fleet import DataSettings, Fleet, Vehicle, build_fleet, synthetic_vehicles
 from fedwatt.fleet.features import feature_names, needs_climb
 from fedwatt.fleet.split import held_out_vehicles
@@ -37,13 +37,14 @@ def open_fleet(
     """
     if source.data == "synthetic":
         count = source.vehicles or SYNTHETIC_VEHICLES
-        described = f"synthetic, {count} vehicles, seed {source.seed}"
+        described = f"synthetic, {_vehicles(count)}, seed {source.seed}"
     else:
-        described = fleet_source(Path(source.data))
-        stored = len(vehicle_folders(Path(source.data)))
+        folder = fleet_folder(source)
+        described = fleet_source(folder)
+        stored = len(vehicle_folders(folder))
         if source.vehicles > stored:
             raise SettingError(
-                f"The fleet {source.data} has {stored} vehicles, not the {source.vehicles} asked "
+                f"The fleet {source.data} has {_vehicles(stored)}, not the {source.vehicles} asked "
                 "for. Ask for fewer, or for 0: all of them."
             )
         count = source.vehicles or stored
@@ -68,7 +69,25 @@ def source_vehicles(source: Source) -> Iterable[Vehicle]:
     """The vehicles themselves, one at a time."""
     if source.data == "synthetic":
         return synthetic_vehicles(source.vehicles or SYNTHETIC_VEHICLES, source.seed)
-    return islice(read_fleet(Path(source.data)), source.vehicles or None)
+    return islice(read_fleet(fleet_folder(source)), source.vehicles or None)
+
+
+def fleet_folder(source: Source) -> Path:
+    """The folder of a stored fleet; raise if it is not there, and say where that is."""
+    folder = Path(source.data)
+    if folder.exists():
+        return folder
+    hint = ""
+    if not folder.is_absolute():
+        hint = f" '{folder}' is a relative path: it starts from the folder fedwatt is started in."
+    raise DataError(
+        f"{folder.absolute()} does not exist. 'fedwatt data synth' and 'fedwatt data import' make "
+        f"one.{hint}"
+    )
+
+
+def _vehicles(count: int) -> str:
+    return "1 vehicle" if count == 1 else f"{count} vehicles"
 
 
 def driven(

@@ -13,12 +13,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from fedwatt import __version__
 from fedwatt.cli import main
 from fedwatt.methods.catalogue import DEFENCES, LOCAL_RULES, SERVERS
 
+ROOT = Path(__file__).parents[2]
+SMALL = ("--seeds", "1,2", "--set", "data.stride=60", "--set", "model.hidden=[8, 4]")
 TINY = [
-    *("--vehicles", "3", "--rounds", "2", "--seeds", "1,2", "--participation", "1"),
-    *("--set", "data.stride=60", "--set", "model.hidden=[8, 4]"),
+    *("--vehicles", "3", "--rounds", "2", "--participation", "1", *SMALL),
     *("--set", "fo-ri-fedavg.directions=2", "--set", "fo-ri-fedavg.points=4"),
 ]
 
@@ -106,6 +108,44 @@ def test_resuming_needs_only_the_folder(folder: Path) -> None:
     assert "continuing after round 2 of 2" in done.stdout
 
 
+def test_a_run_says_where_it_looked_for_its_fleet(folder: Path, tmp_path: Path) -> None:
+    done = fedwatt("run", "--resume", "--out", str(folder / "run"), cwd=tmp_path)
+    assert done.returncode == 2
+    assert f"{tmp_path / 'fleet'} does not exist." in one_sentence(done.stderr)
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+def test_make_run_begins_or_goes_on(folder: Path) -> None:
+    for run, resumes in ((folder / "run", True), (folder / "fresh", False)):
+        make = ["make", "-n", "run", f"RUN={run}"]
+        said = subprocess.run(make, capture_output=True, text=True, cwd=ROOT, check=True).stdout
+        (line,) = [line for line in said.splitlines() if "fedwatt run" in line]
+        assert ("--resume" in line) == resumes
+        assert line.endswith(f"--out {run}")
+
+
+def test_the_version_is_told(folder: Path) -> None:
+    done = fedwatt("--version", cwd=folder)
+    assert (done.returncode, done.stdout) == (0, f"fedwatt {__version__}\n")
+
+
+def test_hills_that_nobody_shares_are_said_to_be_none(folder: Path) -> None:
+    hills = ("--set", "data.features=base, terrain", "--set", "terrain.level_model=false")
+    small = ("--data", "fleet", *SMALL, "--method", "fedavg", "--rounds", "1", *hills)
+    lonely = ("--set", "terrain.minimum_vehicles=4", "--out", "lonely hills")
+    done = fedwatt("run", *small, *lonely, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "hills: nothing is published, because a node needs 4 vehicles" in done.stdout
+    assert "with 3 vehicles none has as many; each vehicle has what it learns" in done.stdout
+    assert "fedavg: training 1 round\n" in done.stdout
+    shared = ("--set", "terrain.minimum_vehicles=2", "--out", "shared hills")
+    done = fedwatt("run", *small, *shared, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    nodes = json.loads((folder / "shared hills" / "environment.json").read_text())["terrain"]
+    assert nodes["nodes"] > 0
+    assert f"hills: {nodes['nodes']:,} nodes published, of 3 vehicles" in done.stdout
+
+
 def test_fleets_are_described(folder: Path) -> None:
     done = fedwatt("data", "describe", "fleet", cwd=folder)
     assert done.returncode == 0, done.stderr
@@ -159,13 +199,22 @@ def test_ctrl_c_stops_cleanly_and_can_be_continued(folder: Path) -> None:
         (["run", "nowhere.toml"], "There is no configuration file 'nowhere.toml'"),
         (["run", "--data", "nowhere"], "nowhere"),
         (["run", "--data", "fleet", "--vehicles", "50"], "has 3 vehicles, not the 50 asked for"),
+        (["run", "--data", "nowhere"], "'nowhere' is a relative path: it starts from the folder"),
         (["run", "--method", "fedporx"], "Did you mean 'fedprox'?"),
+        (["run", "--method", "fedavg,fedprox"], "each: --method fedavg --method fedprox."),
+        (["run", "--method", "fedavg+"], "Method 'fedavg+': a name is missing"),
+        (["run", "--set", "scaffold.alpha=1"], "wanted: --method fedavg --method fo-ri-fedavg --m"),
         (["run", "--rounds", "0"], "Training(rounds=0): rounds must be at least 1."),
         (["run", "--set", "trainig.rate=1"], "Did you mean 'training'?"),
         (["run", "--set", "training.rate=fast"], "training.rate must be a number, got 'fast'."),
         (["run", "--set", "fo-ri-fedavg.alpha=1.4"], "alpha must be in (0, 1]."),
         (["run", "--device", "tpu"], "device must be 'auto', 'cpu' or 'cuda'."),
         (["run", "--out", "run"], "already holds a run. Continue it with --resume"),
+        (["run", "--out", "fleet"], "fleet is not empty. Choose another --out or remove it first."),
+        (["run", "--out", "flat.toml"], "flat.toml is a file, and --out names a folder."),
+        (["run", "--resume", "--out", "new"], "new holds no run, so there is nothing to continue."),
+        (["run", "--resume", "--out", "fleet"], "Without --resume a new run begins"),
+        (["run", "--resume", "--out", "run", "--rounds", "3"], ": training.rounds 2 → 3. A run"),
         (["data", "describe", "nowhere"], "nowhere"),
         (["data", "synth", "--out", "run"], "not empty"),
         (["report", "nowhere"], "nowhere"),

@@ -109,3 +109,23 @@ def test_no_server_is_said_in_a_sentence(
     assert "No server answers at 127.0.0.1:1" in said
     assert "'fedwatt deploy server' starts one" in said
     assert "Traceback" not in said
+
+
+def test_a_folder_is_looked_at_before_anything_is_sent(type_in, depot: Path, tmp_path) -> None:
+    submit = ("deploy", "submit", "--set", "seeds=[1]", "--address", "127.0.0.1:1")
+    status, said = type_in(*submit, "--resume", "--out", "run")
+    assert status == 2
+    assert "run holds no run, so there is nothing to continue" in said
+    status, said = type_in(*submit, "--out", "depot")
+    assert status == 2
+    assert "depot is not empty" in said
+
+
+def test_a_run_that_never_began_may_be_submitted_again(
+    type_in, depot: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedwatt.cli.deploy.PATIENCE", 0.2)
+    (tmp_path / "run" / "app").mkdir(parents=True)
+    (tmp_path / "run" / "deployment.json").write_text("{}")
+    submit = ("deploy", "submit", "--set", "seeds=[1]", "--address", "127.0.0.1:1")
+    assert "No server answers" in type_in(*submit, "--out", "run")[1]

@@ -44,3 +44,16 @@ def test_a_study_is_made_and_continued(fedwatt, tmp_path: Path) -> None:
     status, said = fedwatt("tune", "--trials", "2", *methods, *TINY, "--out", "study")
     assert status == 2
     assert "already holds a run. Continue it with --resume" in said
+
+
+def test_a_folder_without_a_study_is_left_alone(fedwatt, tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "tuning.md").write_text("mine")
+    for folder in ("new", "own"):
+        status, said = fedwatt("tune", "--resume", "--out", folder)
+        assert status == 2
+        assert f"{folder} holds no run, so there is nothing to continue" in said
+    status, said = fedwatt("tune", "--out", "own")
+    assert status == 2
+    assert "own is not empty. Choose another --out" in said
+    assert [path.name for path in tmp_path.rglob("*")] == ["own", "tuning.md"]

@@ -4,7 +4,16 @@ import pytest
 
 from fedwatt.errors import SettingError
 from fedwatt.methods import Fractional
-from fedwatt.runs.config import RunConfig, from_tables, from_toml, override, read_config, to_toml
+from fedwatt.runs.config import (
+    RunConfig,
+    choose,
+    differences,
+    from_tables,
+    from_toml,
+    override,
+    read_config,
+    to_toml,
+)
 
 EXAMPLE = """
 seeds = [4, 5]
@@ -99,7 +108,8 @@ def test_mistakes_are_named(text: str, message: str) -> None:
     [
         ("training.rate", "is not of the form key=value"),
         ("trainig.rate=1", "Did you mean 'training'"),
-        ("fedprox.mu=1", "Unknown section or method 'fedprox'"),
+        ("fedprocks.mu=1", "Unknown section or method 'fedprocks'"),
+        ("fedprox.mu=1", "is not among the methods of this run .* --method fedprox"),
     ],
 )
 def test_bad_assignments_are_named(assignment: str, message: str) -> None:
@@ -114,3 +124,32 @@ def test_a_missing_or_unreadable_file_is_named(tmp_path) -> None:
     binary.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(SettingError, match="Cannot read the configuration file"):
         read_config(binary)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("fedavg, fedprox", "each: --method fedavg --method fedprox"),
+        ("fedavg+", r"'fedavg\+': a name is missing"),
+        ("fedavg@", "'fedavg@': a name is missing"),
+        ("fedavg@krum@adam", r"Write 'fedavg@krum\+adam'"),
+    ],
+)
+def test_a_name_that_is_no_composition_says_what_was_meant(name: str, message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        choose({"name": name})
+
+
+def test_what_differs_is_named_with_both_values() -> None:
+    old = from_toml(EXAMPLE)
+    assert differences(old, old) == []
+    new = EXAMPLE.replace("hidden = [16]", "hidden = [16, 8]").replace("rate = 0.01", "")
+    assert differences(old, from_toml(new)) == [
+        "model.hidden [16] → [16, 8]",
+        "slow fedavg.rate 0.01 → nothing",
+    ]
+    more = EXAMPLE.replace("seeds = [4, 5]", "") + '[[method]]\nname = "fedprox"'
+    assert differences(old, from_toml(more)) == [
+        "seeds [4, 5] → [1, 2, 3]",
+        'methods ["slow fedavg", "fo-ri-fedavg"] → ["slow fedavg", "fo-ri-fedavg", "fedprox"]',
+    ]

@@ -142,7 +142,7 @@ def test_another_run_is_never_overwritten(whole: Path) -> None:
     with pytest.raises(RunError, match=r"already holds a run. Continue it with --resume"):
         execute(from_toml(CONFIG), whole, Silent())
     other = from_toml(CONFIG.replace("rounds = 6", "rounds = 7"))
-    with pytest.raises(RunError, match=r"another configuration. Resume with its own config.toml"):
+    with pytest.raises(RunError, match=r"another configuration: training.rounds 6 → 7\. A run"):
         execute(other, whole, Silent(), resume=True)
     assert results(whole) == before
 

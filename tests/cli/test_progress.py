@@ -1,0 +1,50 @@
+"""What a run shows: lines and tables that lose nothing on a narrow screen."""
+
+import io
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from rich.console import Console
+
+from fedwatt.cli.configure import how_to_go_on
+from fedwatt.cli.progress import PlainLines, describe_hills, results_table
+from fedwatt.terrain import TerrainSettings
+
+
+def test_long_names_are_folded_and_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    header = ["Method", *(f"RMSE, {which} (Wh)" for which in ("best validated", "personal")), "ε"]
+    rows = [["fractional+scaffold", *["123.4 ± 56.7"] * 3], ["fo-ri-fedavg@adam", *["1.2"] * 3]]
+    monkeypatch.setattr("fedwatt.report.final_results", lambda run: (header, rows))
+    screen = Console(file=io.StringIO(), width=40)
+    screen.print(results_table(Path("run")))
+    shown = screen.file.getvalue()
+    assert "…" not in shown
+    first = [line.split("│")[1].strip() for line in shown.splitlines() if line.startswith("│")]
+    assert "".join(first) == "fractional+scaffoldfo-ri-fedavg@adam"
+
+
+def test_one_is_not_many() -> None:
+    log = io.StringIO()
+    lines = PlainLines(Console(file=log), 1)
+    lines.method_begins("fedavg", 0, 1)
+    lines.method_begins("fedavg", 1, 3)
+    assert log.getvalue() == (
+        "fedavg: training 1 round\nfedavg: continuing after round 1 of 3 rounds\n"
+    )
+
+
+def test_hills_without_private_ground_are_none_at_all() -> None:
+    lonely = SimpleNamespace(shared=SimpleNamespace(nodes=0), contributors={"car-001"})
+    said = describe_hills(lonely, TerrainSettings(private=False))
+    assert "a node needs 3 vehicles" in said
+    assert "with 1 vehicle none has as many; with terrain.private = false no vehicle has" in said
+    noisy = TerrainSettings(noise_multiplier=1.0, area=(42.2, 42.3, -83.8, -83.7))
+    assert "none surely has as many, with the noise on counts" in describe_hills(lonely, noisy)
+
+
+def test_only_what_was_begun_can_be_continued(tmp_path: Path) -> None:
+    assert "nothing to continue" in how_to_go_on(tmp_path, "Rounds", "fedwatt run --resume")
+    (tmp_path / "config.toml").touch()
+    said = how_to_go_on(tmp_path, "Rounds", "fedwatt run --resume")
+    assert said.endswith(f"Rounds are kept; continue with: fedwatt run --resume --out {tmp_path}")
