@@ -72,7 +72,7 @@ def describe_run(out: Path) -> Iterator[str]:
         raise RunError(f"{out} has no completed round yet.")
     for name, folder in folders:
         done = max((int(f.name.removeprefix("round-")) for f in folder.glob("round-*")), default=0)
-        yield f"{name}: {done} rounds done"
+        yield f"{name}: {done} round{'' if done == 1 else 's'} done"
     if (out / "report.html").exists():
         yield f"Report: {out / 'report.html'}"
 

@@ -29,20 +29,18 @@ VARIABLES = {
 """Colour of a figure → CSS variable of the page, which has a light and a dark value."""
 
 
-def write_report(*folders: Path, out: Path | None = None) -> Path:
+def write_report(*runs: str | Path, out: str | Path | None = None) -> Path:
     """Write report.html, figures/ and tables/ and return the path of the page.
 
     One run folder gets its report inside it unless `out` says otherwise; several are compared on
     one page in the folder `out`.
     """
-    if not folders:
+    if not runs:
         raise RunError("A report needs at least one run folder.")
-    if out is None:
-        if len(folders) > 1:
-            raise RunError(
-                "A report on several runs needs a folder of its own: give it with --out."
-            )
-        out = folders[0]
+    if out is None and len(runs) > 1:
+        raise RunError("A report on several runs needs a folder of its own: give it with --out.")
+    folders = [Path(run) for run in runs]
+    out = folders[0] if out is None else Path(out)
     run = load_run(folders[0]) if len(folders) == 1 else together(folders)
     made = tables(run)
     for table in made:

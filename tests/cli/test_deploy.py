@@ -39,7 +39,8 @@ def test_a_dry_run_says_what_it_would_join_with(type_in, depot: Path, tmp_path: 
     status, said = type_in(*vehicle, "depot/vehicles/car-001")
     assert status == 0, said
     assert "Vehicle car-001: windows" in said
-    assert "Nothing was sent." in said
+    assert "Nothing was sent." in said and "another's" not in said
+    assert "is this one another's?" in type_in(*vehicle, "depot/vehicles/car-002")[1]
     status, said = type_in(*vehicle, "nowhere")
     assert status == 2
     assert "There is no key" in said

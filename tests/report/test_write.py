@@ -116,7 +116,7 @@ def test_names_are_escaped(tmp_path):
 @pytest.mark.usefixtures("brief")
 def test_again_gives_the_same_bytes(run_folder, tmp_path):
     first = write_report(run_folder, out=tmp_path / "a").read_bytes()
-    assert write_report(run_folder, out=tmp_path / "b").read_bytes() == first
+    assert write_report(str(run_folder), out=str(tmp_path / "b")).read_bytes() == first
 
 
 @pytest.mark.usefixtures("brief")
