@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from gpu import SHORT
 from marked import write_blocks
 
 from fedwatt.report.style import name_of
@@ -129,7 +130,7 @@ def gpu(found: Found) -> dict[str, str]:
     )
     head = (
         "way|vehicles in the stack|ms a step|client-steps a second|times the loop|"
-        "in a round of 30 steps"
+        f"in a round of {SHORT} steps"
     )
     return {
         "gpu": f"{table(head, mlp)}\n\n{on_gpu(found)}; CUDA {found['cuda']}.",
@@ -145,7 +146,7 @@ def beside_loop(name: str, found: Found) -> list[str]:
         *(
             f"{name_of(one['method'])}, {name}|{one['rows']}|{one['step_s'] * 1e3:.3f}|"
             f"{one['client_steps_per_s']:,.0f}|{one['times_plain_loop']:,.0f}|"
-            f"{30 * one['rows'] * plain / one['round_s']:,.0f}"
+            f"{SHORT * one['rows'] * plain / one['round_s']:,.0f}"
             for one in found["stacks"]
         ),
     ]

@@ -49,3 +49,12 @@ def unknown(kind: str, name: str, known: Iterable[str], hint: str = "") -> str:
     near = get_close_matches(name, names, n=1)
     guess = f" Did you mean '{near[0]}'?" if near else ""
     return f"Unknown {kind} '{name}'.{guess} " + (hint or f"Known: {', '.join(names)}.")
+
+
+def counted(count: int, noun: str) -> str:
+    """A number and what it counts.
+
+    >>> counted(1, "round"), counted(2000, "round")
+    ('1 round', '2,000 rounds')
+    """
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

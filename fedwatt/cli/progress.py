@@ -19,7 +19,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from fedwatt.cli.console import counted
+from fedwatt.errors import counted
 
 if TYPE_CHECKING:
     from fedwatt.federation import History, RoundRecord, State

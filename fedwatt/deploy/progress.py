@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedwatt.errors import RunError
+from fedwatt.errors import RunError, counted
 
 if TYPE_CHECKING:
     from fedwatt.federation import History, RoundRecord, State
@@ -72,7 +72,7 @@ def describe_run(out: Path) -> Iterator[str]:
         raise RunError(f"{out} has no completed round yet.")
     for name, folder in folders:
         done = max((int(f.name.removeprefix("round-")) for f in folder.glob("round-*")), default=0)
-        yield f"{name}: {done} round{'' if done == 1 else 's'} done"
+        yield f"{name}: {counted(done, 'round')} done"
     if (out / "report.html").exists():
         yield f"Report: {out / 'report.html'}"
 

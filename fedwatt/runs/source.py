@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from pathlib import Path
 
-from fedwatt.errors import DataError, SettingError
+from fedwatt.errors import DataError, SettingError, counted
 from fedwatt.fleet import DataSettings, Fleet, Vehicle, build_fleet, synthetic_vehicles
 from fedwatt.fleet.features import feature_names, needs_climb
 from fedwatt.fleet.split import held_out_vehicles
@@ -37,15 +37,15 @@ def open_fleet(
     """
     if source.data == "synthetic":
         count = source.vehicles or SYNTHETIC_VEHICLES
-        described = f"synthetic, {_vehicles(count)}, seed {source.seed}"
+        described = f"synthetic, {counted(count, 'vehicle')}, seed {source.seed}"
     else:
         folder = fleet_folder(source)
         described = fleet_source(folder)
         stored = len(vehicle_folders(folder))
         if source.vehicles > stored:
             raise SettingError(
-                f"The fleet {source.data} has {_vehicles(stored)}, not the {source.vehicles} asked "
-                "for. Ask for fewer, or for 0: all of them."
+                f"The fleet {source.data} has {counted(stored, 'vehicle')}, not the "
+                f"{source.vehicles} asked for. Ask for fewer, or for 0: all of them."
             )
         count = source.vehicles or stored
 
@@ -84,10 +84,6 @@ def fleet_folder(source: Source) -> Path:
         f"{folder.absolute()} does not exist. 'fedwatt data synth' and 'fedwatt data import' make "
         f"one.{hint}"
     )
-
-
-def _vehicles(count: int) -> str:
-    return "1 vehicle" if count == 1 else f"{count} vehicles"
 
 
 def driven(

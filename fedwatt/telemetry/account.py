@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from fedwatt.errors import counted
+
 Action = Literal["read", "kept", "dropped", "repaired"]
 ACTIONS: tuple[Action, ...] = ("read", "kept", "dropped", "repaired")
 UNITS = ("vehicles", "trips", "parts", "rows", "values", "seconds")
@@ -108,4 +110,4 @@ class Account:
         lost = f"{sum(dropped.values()):,} dropped" + (f": {why}" if why else "")
         kept, parts = self.count("kept", unit), self.count("kept", "parts")
         cut = f", cut at gaps into {parts:,}" if unit == "trips" and parts > kept else ""
-        return f"{kept:,} {unit.removesuffix('s') if kept == 1 else unit} kept{cut}; {lost}."
+        return f"{counted(kept, unit.removesuffix('s'))} kept{cut}; {lost}."
