@@ -1,5 +1,6 @@
-"""Files that are either whole or not there at all."""
+"""Files that are either whole or not there at all, and folders changed by one at a time."""
 
+import fcntl
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -41,6 +42,19 @@ def write_text(path: Path, text: str) -> None:
         file.write_text(text, encoding="utf-8")
 
     write_atomically(path, write)
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Wait until nobody else, in this process or another, is inside `alone` with this folder."""
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def flush(path: Path) -> None:

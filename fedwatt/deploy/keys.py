@@ -10,7 +10,6 @@ Vehicles have elliptic-curve keys (NIST P-384) in OpenSSH's format, as Flower's 
 wants them. A revoked or replaced key is refused from the moment the server is told.
 """
 
-import fcntl
 import json
 import os
 import shutil
@@ -28,7 +27,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedwatt.errors import RunError
-from fedwatt.files import write_text
+from fedwatt.files import alone, write_text
 from fedwatt.fleet.store import folder_name
 
 CA_DAYS: Final = 3650
@@ -144,8 +143,7 @@ class Depot:
         """The registry as it is now, saved at the end; nobody else changes it meanwhile."""
         if not self.folder.is_dir():
             raise RunError(f"There is no {self.folder}. 'fedwatt deploy keys create' makes it.")
-        with (self.folder / "registry.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with alone(self.folder):
             registry = self.registry()
             yield registry
             self.save(registry)

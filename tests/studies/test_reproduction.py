@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from math import inf, isnan
 from pathlib import Path
+from shutil import copytree
 
 import numpy as np
 import pytest
@@ -268,6 +269,20 @@ def test_compact_records_are_taken_up_elsewhere(lab, tmp_path) -> None:
     assert observer.trained == []
     with pytest.raises(RunError, match="of the scale 'smoke'"):
         Lab(SCALES["paper"], tmp_path, records=lab.records)
+
+
+def test_labs_that_share_records_keep_what_the_other_added(lab, tmp_path) -> None:
+    records, keys = tmp_path / "records", sorted(lab._known)
+    both = [Lab(TINY, tmp_path / name, device="cpu", records=records) for name in ("one", "two")]
+    for own, key, name in zip(both, keys, ("fedavg", "moon"), strict=False):
+        copytree(lab.cells / key, own.cells / key)
+        own._known[key] = lab._known[key]
+        own.setting = {"methods": [name]}
+    # Both opened the folder when it was empty; whoever saves last must not be alone in it.
+    for own in both:
+        own.save()
+    assert sorted(read_records(records)) == keys[:2]
+    assert Lab(TINY, tmp_path / "three", records=records).setting == {"methods": ["fedavg", "moon"]}
 
 
 def test_other_telemetry_is_trained_on_anew(lab) -> None:

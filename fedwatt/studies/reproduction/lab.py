@@ -10,6 +10,7 @@ import numpy as np
 from fedwatt.errors import RunError
 from fedwatt.federation.device import resolve_device
 from fedwatt.federation.participation import participant_count, participants
+from fedwatt.files import alone
 from fedwatt.fleet import Fleet
 from fedwatt.studies.reproduction.cell import Cell, data_settings, key_of, run_config, trips_of
 from fedwatt.studies.reproduction.data import Sources, Wanted, open_dataset
@@ -112,10 +113,19 @@ class Lab:
         return resolve_device(self.device).type == "cuda"
 
     def save(self, setting: Setting | None = None) -> None:
-        """Write the compact records, with all that they were made for so far."""
+        """Write the compact records, with all that they were made for so far.
+
+        Others may have written to the same folder since it was read: what they added stays.
+        """
         if setting is not None:
             self.setting = _united(self.setting, setting.table)
-        if self.records is not None and self._known:
+        if self.records is None or not self._known:
+            return
+        with alone(self.records):
+            cached = all_keys(self.cells)
+            own = {key: self._known[key] for key in cached if key in self._known}
+            self._known |= read_records(self.records) | own
+            self.setting = _united(setting_of_records(self.records), self.setting)
             write_records(self.records, self.scale.name, self._known, self.setting)
 
     @property
@@ -220,5 +230,5 @@ def _united(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
     """What two settings name together; the later one's fleet, and its datasets at the end."""
     return {
         name: list(dict.fromkeys((*before.get(name, ()), *own))) if name != "fleet" else own
-        for name, own in now.items()
+        for name, own in (before | now).items()
     }

@@ -1,0 +1,54 @@
+"""Files that are whole or not there, and folders changed by one at a time."""
+
+from threading import Event, Thread
+
+import pytest
+
+from fedwatt.errors import RunError
+from fedwatt.files import alone, write_atomically, write_text
+
+
+def test_a_write_that_fails_leaves_the_old_file(tmp_path) -> None:
+    file = tmp_path / "below" / "a.txt"
+    write_text(file, "old")
+
+    def fail(path) -> None:
+        path.write_text("half of the n")
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(RunError, match=r"a.txt: No space left on device"):
+        write_atomically(file, fail)
+    assert [path.name for path in file.parent.iterdir()] == ["a.txt"]
+    assert file.read_text() == "old"
+
+
+def test_one_at_a_time_is_inside_a_folder(tmp_path) -> None:
+    arrived, inside = Event(), Event()
+
+    def other() -> None:
+        arrived.set()
+        with alone(tmp_path / "new"):
+            inside.set()
+
+    thread = Thread(target=other)
+    with alone(tmp_path / "new"):
+        thread.start()
+        arrived.wait()
+        assert not inside.wait(0.1)
+        with alone(tmp_path / "another"):
+            pass
+    assert inside.wait(10)
+    thread.join()
+
+
+def test_an_error_inside_lets_the_next_one_in(tmp_path) -> None:
+    with pytest.raises(ValueError), alone(tmp_path):
+        raise ValueError
+    with alone(tmp_path):
+        pass
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match=r"Cannot write .*below"), alone(tmp_path / "file" / "below"):
+        pass
