@@ -73,6 +73,12 @@ def predict(
         table.add_row("range of the charge", f"{reach.range_km:,.0f} km")
         table.add_row("left on arrival", f"{reach.remaining_km:,.0f} km")
     console.print(table)
+    role = opened.card.role_of(read.name, vehicle)
+    if role and found.measured_total_wh is not None:
+        console.print(
+            f"{read.name} is a {role} trip of {vehicle}: the model, its scaling or its error bars "
+            "were made with it, so its error says little about new trips."
+        )
     if reach is not None and not reach.reaches:
         console.print(f"The charge does not reach the end: {reach.short_wh:,.0f} Wh are missing.")
     level = opened.card.level

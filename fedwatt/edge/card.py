@@ -30,6 +30,8 @@ class ModelCard:
     terrain            where climb comes from: "source" is "field" (in the file: its nodes, cell_m
                        and hash) or "elevation"; empty where no feature needs climb
     personal           whether the vehicle fine-tuned the model on its own trips
+    trips              "training", "validation" -> names of the vehicle's trips that the model, its
+                       scaling or its error bars were made with; any other trip is new to it
     level              the level model in the file (`fedwatt.terrain.level`): its "features",
                        whether hills are "borne_out" on the vehicle's validation windows with known
                        climb, how many "windows" these are, and the "calibration" of the level model
@@ -52,6 +54,7 @@ class ModelCard:
     calibration: dict[str, Any] = field(default_factory=dict)
     terrain: dict[str, Any] = field(default_factory=dict)
     personal: bool = False
+    trips: dict[str, list[str]] = field(default_factory=dict)
     level: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> str:
@@ -72,6 +75,12 @@ class ModelCard:
                 f"{where} was written by another version of fedwatt ({problem}). "
                 "Export it again with 'fedwatt export'."
             ) from problem
+
+    def role_of(self, trip: str, vehicle: str) -> str:
+        """What a trip was to the model: "training", "validation", or "" where it is new to it."""
+        if vehicle != self.vehicle:
+            return ""
+        return next((role for role, names in self.trips.items() if trip in names), "")
 
     def refuse_other_features(self, features: Sequence[str], where: str) -> None:
         """Raise unless `features` are the model's own, in its order."""

@@ -137,12 +137,16 @@ def export(
     vehicle, terrain, notes = _on_the_ground(trained, vehicle, field)
     clients = [build_client(vehicle, one.config.data) for one in both]
     networks = [_network(one, client) for one, client in zip(both, clients, strict=True)]
-    card = replace(_card(trained, form, vehicle), loss_wh=0.0, terrain=terrain)
+    splits = split_of_trips(vehicle, trained.config.data)
+    trips = {
+        role: [name for name, own in splits.items() if own == split]
+        for role, split in (("training", "train"), ("validation", "validation"))
+    }
+    card = replace(_card(trained, form, vehicle), loss_wh=0.0, terrain=terrain, trips=trips)
     with TemporaryDirectory(prefix="fedwatt-") as folder:
         file = Path(folder) / "model.onnx"
         if trained.level is not None:
             card = replace(card, level=_level(both, clients, file))
-        splits = split_of_trips(vehicle, trained.config.data)
 
         def seen(model: EnergyModel, split: str) -> list[Outcome]:
             own = (trip for trip in vehicle.trips if splits.get(trip.name) == split)

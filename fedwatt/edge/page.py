@@ -49,7 +49,7 @@ def render(
     ]
     return pages.get_template("trip.html.jinja").render(
         headline=headline(found, reach),
-        scores=scores(found, reach),
+        scores=scores(found, reach, card.role_of(found.trip.name, vehicle)),
         trip=f"{kind} {found.trip.name}",
         vehicle=vehicle or card.vehicle,
         figures=figures,
@@ -77,8 +77,13 @@ def headline(found: TripPrediction, reach: RangeEstimate | None = None) -> str:
     return re.sub(r"(?<=\d) (?=(?:Wh|km)\b)", "\u00a0", start)
 
 
-def scores(found: TripPrediction, reach: RangeEstimate | None) -> list[dict[str, str]]:
-    """Numbers in large type: what, value, unit, remark, colour."""
+def scores(
+    found: TripPrediction, reach: RangeEstimate | None, role: str = ""
+) -> list[dict[str, str]]:
+    """Numbers in large type: what, value, unit, remark, colour.
+
+    `role` is what the trip was to the model (`ModelCard.role_of`).
+    """
     low, high = float(found.low_wh[-1]), float(found.high_wh[-1])
     has_bars = low == low
     made = [
@@ -97,6 +102,8 @@ def scores(found: TripPrediction, reach: RangeEstimate | None) -> list[dict[str,
         remark = "at the pack"
         if has_bars:
             remark = "inside the interval" if low <= measured <= high else "outside the interval"
+        if role:
+            remark += f"; a {role} trip, so no test"
         made.append(_score("Measured", f"{measured:,.0f}", "Wh", remark, "--measured"))
     per_km = f"{found.total_wh / found.kilometres:,.0f}" if found.kilometres > 0 else "–"
     minutes = found.trip.seconds / 60

@@ -11,9 +11,10 @@ from fedwatt.edge.reading import read_trip
 from fedwatt.edge.trips import TripPrediction, energy_by_second, predict_trip
 from fedwatt.errors import DataError, FedwattError, SettingError
 from fedwatt.fleet import Trip
+from fedwatt.fleet.client import split_of_trips
 from fedwatt.fleet.store import write_vehicle
 
-from .toys import run_folder
+from .toys import run_folder, trained
 
 PLAN = "speed_mps,ambient_c\n" + "10,5\n" * 90
 
@@ -120,6 +121,19 @@ def test_the_page_is_self_contained_and_says_the_numbers(model, vehicle):
     assert "var(--predicted)" in page and "prefers-color-scheme: dark" in page
 
 
+def test_a_trip_that_the_model_was_made_with_is_no_test(model, vehicle):
+    role = {"train": "training", "validation": "validation", "test": ""}
+    splits = split_of_trips(vehicle, trained().config.data)
+    assert set(splits.values()) == set(role)
+    for trip in vehicle.trips:
+        expected = role[splits[trip.name]]
+        assert model.card.role_of(trip.name, vehicle.name) == expected
+        assert model.card.role_of(trip.name, "another car") == ""
+        found = predict_trip(model, trip, vehicle.name)
+        page = render(found, model.card, vehicle=vehicle.name)
+        assert (f"a {expected} trip, so no test" in page) == bool(expected)
+
+
 def test_the_headline_has_both_signs():
     found = planned(1000.0)
     assert headline(found) == "1,000\u00a0Wh predicted for 10.0\u00a0km"
@@ -159,9 +173,13 @@ def test_export_and_predict_from_the_command_line(vehicle, tmp_path, monkeypatch
     assert "takes scaled features" in says("export", "run", "--out", "plain.onnx")
     export = ("export", "run", "--out", "m.onnx", "--vehicle", "car", "--form", "int8")
     assert "Wh to the RMSE of its test windows" in says(*export)
-    trip = f"car/{vehicle.trips[0].name}"
-    assert "measured energy" in says(
-        "predict", "m.onnx", trip, "--html", "p.html", "--plot", "e.svg"
+    splits = split_of_trips(vehicle, trained().config.data)
+    new, seen = (next(t for t, s in splits.items() if s == split) for split in ("test", "train"))
+    trip = f"car/{new}"
+    table = says("predict", "m.onnx", trip, "--html", "p.html", "--plot", "e.svg")
+    assert "measured energy" in table and "little about new trips" not in table
+    assert f"{seen} is a training trip of {vehicle.name}" in says(
+        "predict", "m.onnx", f"car/{seen}"
     )
     assert (tmp_path / "p.html").read_text().startswith("<!doctype html>")
     assert (tmp_path / "e.svg").read_text().startswith("<?xml")
