@@ -17,7 +17,13 @@ from fedwatt.studies.reproduction import SCALES, STUDIES, Lab
 from fedwatt.studies.reproduction.ablations import variant
 from fedwatt.studies.reproduction.cell import Cell, key_of
 from fedwatt.studies.reproduction.claims import verdicts
-from fedwatt.studies.reproduction.conditions import KINDS, SIZES, kind_grid, participation_grid
+from fedwatt.studies.reproduction.conditions import (
+    KINDS,
+    SIZES,
+    best,
+    kind_grid,
+    participation_grid,
+)
 from fedwatt.studies.reproduction.controls import control_cells_of, show_controls
 from fedwatt.studies.reproduction.data import Sources, usual_folder
 from fedwatt.studies.reproduction.judges import (
@@ -379,3 +385,34 @@ def test_the_note_on_kinds_is_about_the_fleet_that_drove(tmp_path) -> None:
     driven = show(LabView(VED, lab)).blocks[0].table.note
     synthetic = show(LabView(replace(VED, fleet="synthetic"), lab)).blocks[0].table.note
     assert "the same trips" in driven and "synthetic trips of its own" in synthetic
+
+
+def test_a_study_is_shown_wherever_it_was_run() -> None:
+    class Seen:
+        """A view of the usual cells and of some more."""
+
+        setting = replace(VED, ved=("ved", "ved-electrified"), fleet="synthetic")
+
+        def __init__(self, *more: Cell) -> None:
+            usual = [
+                best(self.setting, dataset, method)
+                for dataset in ("ved", "ved-electrified", "synthetic")
+                for method in self.setting.methods
+            ]
+            self.known = {*usual, *more}
+
+        def get(self, cell: Cell) -> Record | None:
+            return made(cell) if cell in self.known else None
+
+    def titles(study: str, *more: Cell) -> list[str]:
+        blocks = STUDIES[study].show(Seen(*more)).blocks
+        return [b.table.title for b in blocks if b.table.title.endswith(": RMSE")]
+
+    usual = best(Seen.setting, "ved-electrified", "fedavg")
+    bus, few = replace(usual, kind="bus"), replace(usual, participation=0.1)
+    synthetic, driven = (f"Vehicle types on {d}: RMSE" for d in ("synthetic", "ved-electrified"))
+    assert titles("vehicle-types") == [synthetic]
+    assert titles("vehicle-types", bus) == [driven, synthetic]
+    assert titles("participation", bus) == ["Participation on ved: RMSE"]
+    both = [f"Participation on {d}: RMSE" for d in ("ved", "ved-electrified")]
+    assert titles("participation", few) == both

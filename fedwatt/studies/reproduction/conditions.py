@@ -17,11 +17,12 @@ from fedwatt.studies.reproduction.study import Block, Picture, Setting, Shown, S
 SHARES = (0.1, 0.2, 0.3, 0.5)
 KINDS = ("passenger", "truck", "bus")
 KINDS_NOTE = {
-    "driven": "VED has neither trucks nor buses: the same trips are driven by simulated ones, as "
-    "the paper says it did.",
+    "ved-electrified": "VED has neither trucks nor buses: the same trips are driven by simulated "
+    "ones, as the paper says it did.",
     "synthetic": "Every kind drives synthetic trips of its own; the paper says that it simulated "
     "trucks and buses on VED's trips.",
 }
+"""Fleets of trucks and buses → how they drive."""
 NETWORKS = ("mlp", "gru", "lstm")
 SIZES = (10, 50, 100, 200)
 
@@ -74,6 +75,13 @@ def flat(grid: Grid) -> list[Cell]:
 def records_of(view: View, grid: Grid) -> dict[str, list[Record | None]]:
     """The records of a grid's cells."""
     return {method: [view.get(cell) for cell in cells] for method, cells in grid.items()}
+
+
+def was_run(view: View, grid: Callable[[Setting, str], Grid], dataset: str) -> bool:
+    """Whether a study has a record of its own on a dataset; the main results' cells are others'."""
+    cells = flat(grid(view.setting, dataset))
+    usual = {best(view.setting, dataset, method) for method in view.setting.methods}
+    return any(view.get(cell) is not None for cell in cells if cell not in usual)
 
 
 def tables(
@@ -138,7 +146,7 @@ def merged(parts: Sequence[Shown]) -> Shown:
 
 
 def show_participation(view: View) -> Shown:
-    """RMSE and D_cv by C."""
+    """RMSE and D_cv by C, on the first dataset in the place of VED and wherever it was run."""
     return merged(
         [
             tables(
@@ -150,24 +158,30 @@ def show_participation(view: View) -> Shown:
                 label="participation C",
                 note="The paper shows this in figures whose files are empty.",
             )
-            for place, dataset in view.setting.few_places
-            if place == "VED"
+            for dataset in view.setting.ved
+            if dataset == view.setting.ved[0] or was_run(view, participation_grid, dataset)
         ]
     )
 
 
 def show_kinds(view: View) -> Shown:
-    """RMSE and D_cv by kind of vehicle."""
+    """RMSE and D_cv by kind of vehicle, on the setting's fleet and wherever else it was run."""
     names = [kind.capitalize() for kind in KINDS]
-    return tables(
-        view,
-        "vehicle-types",
-        f"Vehicle types on {view.setting.fleet}",
-        names,
-        kind_grid(view.setting, view.setting.fleet),
-        drift=[("vehicle-types-ved", name) for name in names],
-        label="kind of vehicle",
-        note=KINDS_NOTE["synthetic" if view.setting.fleet.startswith("synthetic") else "driven"],
+    return merged(
+        [
+            tables(
+                view,
+                f"vehicle-types-{dataset}",
+                f"Vehicle types on {dataset}",
+                names,
+                kind_grid(view.setting, dataset),
+                drift=[("vehicle-types-ved", name) for name in names],
+                label="kind of vehicle",
+                note=note,
+            )
+            for dataset, note in KINDS_NOTE.items()
+            if dataset == view.setting.fleet or was_run(view, kind_grid, dataset)
+        ]
     )
 
 
