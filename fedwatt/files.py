@@ -49,12 +49,11 @@ def alone(folder: Path) -> Iterator[None]:
     """Wait until nobody else, in this process or another, is inside `alone` with this folder."""
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        # Not the folder itself: network file systems lock only what is open for writing.
+        file = (folder / ".lock").open("w")
+    with file:
+        fcntl.flock(file, fcntl.LOCK_EX)
         yield
-    finally:
-        os.close(descriptor)
 
 
 def flush(path: Path) -> None:
