@@ -59,8 +59,8 @@ def read_field(path: Path) -> Field:
         return Field(Grid(cell_m=head["cell_m"]), keys, elevation_m, region, passes, vehicles)
     except FileNotFoundError:
         raise DataError(
-            f"There is no field {path}. 'fedwatt terrain learn' makes one; terrain.source = "
-            '"learn" learns it in the run.'
+            f"There is no field {path.absolute()}. 'fedwatt terrain learn' makes one; "
+            'terrain.source = "learn" learns it in the run.'
         ) from None
     except (OSError, KeyError, TypeError, ValueError, pa.ArrowException) as problem:
         reason = str(problem).splitlines()[0].rstrip(".")

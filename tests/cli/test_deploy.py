@@ -65,7 +65,7 @@ def test_a_dry_run_looks_at_the_field_on_board(type_in, tmp_path: Path) -> None:
     assert "does not say whose trips taught it" in type_in(*dry_run, "--field", "found.parquet")[1]
     status, said = type_in(*dry_run, "--field", "nowhere.parquet")
     assert status == 2
-    assert "There is no field nowhere.parquet" in said
+    assert f"There is no field {Path.cwd() / 'nowhere.parquet'}" in said
     (tmp_path / "damaged.parquet").write_text("hills")
     status, said = type_in(*dry_run, "--field", "damaged.parquet")
     assert status == 2

@@ -158,7 +158,7 @@ def test_a_field_that_does_not_say_whose_it_is_is_used_with_a_warning(stored, tm
 
 def test_a_missing_field_is_named(stored):
     data = DataSettings(features="speed, terrain", window=10)
-    with pytest.raises(DataError, match=r"There is no field nowhere\.parquet"):
+    with pytest.raises(DataError, match=r"There is no field /.*/nowhere\.parquet"):
         open_fleet(Source(data=str(stored)), data, TerrainSettings(source="nowhere.parquet"))
 
 
