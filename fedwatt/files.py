@@ -45,14 +45,18 @@ def write_text(path: Path, text: str) -> None:
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Wait until nobody else, in this process or another, is inside `alone` with this folder."""
+def exclusively(folder: Path) -> Iterator[None]:
+    """Wait until nobody else, in this process or another, has `folder` exclusively.
+
+    Who has it already must not ask again: that would wait for ever.
+    """
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         # Not the folder itself: network file systems lock only what is open for writing.
         file = (folder / ".lock").open("w")
     with file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        with writing(folder):
+            fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 

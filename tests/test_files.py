@@ -5,7 +5,7 @@ from threading import Event, Thread
 import pytest
 
 from fedwatt.errors import RunError
-from fedwatt.files import alone, write_atomically, write_text
+from fedwatt.files import exclusively, write_atomically, write_text
 
 
 def test_a_write_that_fails_leaves_the_old_file(tmp_path) -> None:
@@ -27,28 +27,40 @@ def test_one_at_a_time_is_inside_a_folder(tmp_path) -> None:
 
     def other() -> None:
         arrived.set()
-        with alone(tmp_path / "new"):
+        with exclusively(tmp_path / "new"):
             inside.set()
 
     thread = Thread(target=other)
-    with alone(tmp_path / "new"):
+    with exclusively(tmp_path / "new"):
         thread.start()
         arrived.wait()
         assert not inside.wait(0.1)
-        with alone(tmp_path / "another"):
+        with exclusively(tmp_path / "another"):
             pass
     assert inside.wait(10)
     thread.join()
 
 
 def test_an_error_inside_lets_the_next_one_in(tmp_path) -> None:
-    with pytest.raises(ValueError), alone(tmp_path):
+    with pytest.raises(ValueError), exclusively(tmp_path):
         raise ValueError
-    with alone(tmp_path):
+    with exclusively(tmp_path):
         pass
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunError, match=r"Cannot write .*below"), alone(tmp_path / "file" / "below"):
+    with (
+        pytest.raises(RunError, match=r"Cannot write .*below"),
+        exclusively(tmp_path / "file" / "below"),
+    ):
+        pass
+
+
+def test_a_folder_that_cannot_be_locked_is_named(tmp_path, monkeypatch) -> None:
+    def refuse(file, how) -> None:
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with pytest.raises(RunError, match="Function not implemented"), exclusively(tmp_path):
         pass

@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedwatt.errors import RunError
-from fedwatt.files import alone, write_text
+from fedwatt.files import exclusively, write_text
 from fedwatt.fleet.store import folder_name
 
 CA_DAYS: Final = 3650
@@ -143,7 +143,7 @@ class Depot:
         """The registry as it is now, saved at the end; nobody else changes it meanwhile."""
         if not self.folder.is_dir():
             raise RunError(f"There is no {self.folder}. 'fedwatt deploy keys create' makes it.")
-        with alone(self.folder):
+        with exclusively(self.folder):
             registry = self.registry()
             yield registry
             self.save(registry)

@@ -31,7 +31,7 @@ class ModelCard:
                        and hash) or "elevation"; empty where no feature needs climb
     personal           whether the vehicle fine-tuned the model on its own trips
     trips              "training", "validation" -> names of the vehicle's trips that the model, its
-                       scaling or its error bars were made with; any other trip is new to it
+                       scaling or its error bars were made with
     level              the level model in the file (`fedwatt.terrain.level`): its "features",
                        whether hills are "borne_out" on the vehicle's validation windows with known
                        climb, how many "windows" these are, and the "calibration" of the level model
@@ -77,7 +77,7 @@ class ModelCard:
             ) from problem
 
     def role_of(self, trip: str, vehicle: str) -> str:
-        """What a trip was to the model: "training", "validation", or "" where it is new to it."""
+        """What the card says of a trip: "training", "validation", or "", as it does of new ones."""
         if vehicle != self.vehicle:
             return ""
         return next((role for role, names in self.trips.items() if trip in names), "")

@@ -5,6 +5,7 @@ from dataclasses import replace
 from math import inf, isnan
 from pathlib import Path
 from shutil import copytree
+from threading import Event, Thread
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 from fedwatt.cli import app
 from fedwatt.errors import DataError, RunError, SettingError
 from fedwatt.federation import Federation, Training
+from fedwatt.files import exclusively
 from fedwatt.fleet import DataSettings, synthetic_fleet
 from fedwatt.methods import get
 from fedwatt.studies.paper import names, printed
@@ -26,7 +28,7 @@ from fedwatt.studies.reproduction.markdown import write_markdown
 from fedwatt.studies.reproduction.order import all_cells, grouped
 from fedwatt.studies.reproduction.page import LabView, write_page
 from fedwatt.studies.reproduction.paired import holm, paired
-from fedwatt.studies.reproduction.record import read_records
+from fedwatt.studies.reproduction.record import read_records, same_training
 from fedwatt.studies.reproduction.recorded_setting import setting_of
 from fedwatt.studies.reproduction.settle import latin, mean_pull, prerequisites, settled
 from fedwatt.studies.reproduction.stepscale import step_scale
@@ -271,18 +273,78 @@ def test_compact_records_are_taken_up_elsewhere(lab, tmp_path) -> None:
         Lab(SCALES["paper"], tmp_path, records=lab.records)
 
 
+def holding(lab: Lab, out: Path, key: str, records: Path, **facts: str) -> Lab:
+    """A lab in `out` that has one cell of another, perhaps with other facts."""
+    own = copytree(lab.cells / key, out / "cells" / key) / "cell.json"
+    about = json.loads(own.read_text())
+    own.write_text(json.dumps(about | {"facts": about["facts"] | facts}))
+    return Lab(lab.scale, out, device="cpu", records=records)
+
+
 def test_labs_that_share_records_keep_what_the_other_added(lab, tmp_path) -> None:
     records, keys = tmp_path / "records", sorted(lab._known)
-    both = [Lab(TINY, tmp_path / name, device="cpu", records=records) for name in ("one", "two")]
-    for own, key, name in zip(both, keys, ("fedavg", "moon"), strict=False):
-        copytree(lab.cells / key, own.cells / key)
-        own._known[key] = lab._known[key]
-        own.setting = {"methods": [name]}
+    both = [holding(lab, tmp_path / key, key, records) for key in keys[:2]]
     # Both opened the folder when it was empty; whoever saves last must not be alone in it.
-    for own in both:
+    for own, method in zip(both, ("fedavg", "moon"), strict=True):
+        own.setting = {"methods": [method]}
         own.save()
     assert sorted(read_records(records)) == keys[:2]
-    assert Lab(TINY, tmp_path / "three", records=records).setting == {"methods": ["fedavg", "moon"]}
+    third = holding(lab, tmp_path / "three", keys[2], records)
+    assert third.setting == {"methods": ["fedavg", "moon"]}
+    third.setting = {}
+    third.save()
+    assert Lab(TINY, tmp_path / "four", records=records).setting == {"methods": ["fedavg", "moon"]}
+
+
+def test_the_newest_record_of_a_cell_stays(lab, tmp_path) -> None:
+    records, (one, two, *_) = tmp_path / "records", sorted(lab._known)
+
+    def made_by(key: str) -> str:
+        return read_records(records)[key].facts["device"]
+
+    holding(lab, tmp_path / "a", one, records, device="first").save()
+    waiting = holding(lab, tmp_path / "b", two, records, device="first")
+    again = holding(lab, tmp_path / "c", one, records, device="second")
+    again.save()
+    assert made_by(one) == "second"  # what is in a lab's own folder is newer than the records
+    waiting.save()
+    assert made_by(one) == "second"  # what it only read from the records is not
+    assert made_by(two) == "first"
+
+
+def test_a_training_is_known_again_in_its_compact_record(lab, tmp_path) -> None:
+    lab = Lab(TINY, lab.out, device="cpu", records=tmp_path / "records")
+    lab.save()
+    compact = read_records(lab.records)
+    for key, record in lab._known.items():
+        assert same_training(record, compact[key])
+        later = replace(record, timing=record.timing | {"training": record.timing["training"] + 1})
+        assert same_training(later, compact[key]) == (not len(record.timing["training"]))
+        assert not same_training(replace(record, facts={}), compact[key])
+    assert Lab(TINY, lab.out, device="cpu", records=lab.records)._own == set()
+
+
+def test_a_folder_of_records_that_took_another_scale_meanwhile_is_refused(lab, tmp_path) -> None:
+    records, key = tmp_path / "records", min(lab._known)
+    small = Lab(SCALES["small"], tmp_path / "small", records=records)
+    small._known[key] = lab._known[key]
+    holding(lab, tmp_path / "a", key, records).save()
+    with pytest.raises(RunError, match="of the scale 'smoke'"):
+        small.save()
+    assert list(read_records(records)) == [key]
+
+
+def test_records_are_written_by_one_at_a_time(lab, tmp_path) -> None:
+    records, key = tmp_path / "records", min(lab._known)
+    own, done = holding(lab, tmp_path / "a", key, records), Event()
+    thread = Thread(target=lambda: (own.save(), done.set()))
+    with exclusively(records):
+        thread.start()
+        assert not done.wait(0.3)
+        assert not (records / "cells.json").exists()
+    assert done.wait(30)
+    thread.join()
+    assert list(read_records(records)) == [key]
 
 
 def test_other_telemetry_is_trained_on_anew(lab) -> None:

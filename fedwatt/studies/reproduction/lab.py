@@ -10,7 +10,7 @@ import numpy as np
 from fedwatt.errors import RunError
 from fedwatt.federation.device import resolve_device
 from fedwatt.federation.participation import participant_count, participants
-from fedwatt.files import alone
+from fedwatt.files import exclusively
 from fedwatt.fleet import Fleet
 from fedwatt.studies.reproduction.cell import Cell, data_settings, key_of, run_config, trips_of
 from fedwatt.studies.reproduction.data import Sources, Wanted, open_dataset
@@ -20,6 +20,7 @@ from fedwatt.studies.reproduction.record import (
     all_keys,
     read_record,
     read_records,
+    same_training,
     scale_of_records,
     setting_of_records,
     write_record,
@@ -64,23 +65,22 @@ class Lab:
     _fleets: dict[Wanted, Fleet] = field(default_factory=dict)
     _hashes: dict[int, str] = field(default_factory=dict)
     _known: dict[str, Record] = field(default_factory=dict)
+    _own: set[str] = field(default_factory=set)
+    """Keys of records that are newer than those of the folder: trained here, or found in `out`."""
     _steps: dict[tuple[float, ...], int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.records is not None:
-            other = scale_of_records(self.records)
-            if other not in ("", self.scale.name):
-                raise RunError(
-                    f"{self.records} holds records of the scale '{other}', not of "
-                    f"'{self.scale.name}'. Choose another --records."
-                )
+            self._refuse_other_scale(self.records)
             self._known |= read_records(self.records)
             self.setting = setting_of_records(self.records)
-        self._known |= {
-            key: record
-            for key in all_keys(self.cells)
-            if (record := read_record(self.cells, key)) is not None
-        }
+        for key in all_keys(self.cells):
+            record = read_record(self.cells, key)
+            if record is not None:
+                before = self._known.get(key)
+                if before is None or not same_training(before, record):
+                    self._own.add(key)
+                self._known[key] = record
 
     @property
     def cells(self) -> Path:
@@ -115,18 +115,27 @@ class Lab:
     def save(self, setting: Setting | None = None) -> None:
         """Write the compact records, with all that they were made for so far.
 
-        Others may have written to the same folder since it was read: what they added stays.
+        Others may have written to the same folder since it was read: what they added or trained
+        anew stays, but for cells that were trained here as well.
         """
         if setting is not None:
             self.setting = _united(self.setting, setting.table)
         if self.records is None or not self._known:
             return
-        with alone(self.records):
-            cached = all_keys(self.cells)
-            own = {key: self._known[key] for key in cached if key in self._known}
+        with exclusively(self.records):
+            self._refuse_other_scale(self.records)
+            own = {key: self._known[key] for key in self._own}
             self._known |= read_records(self.records) | own
             self.setting = _united(setting_of_records(self.records), self.setting)
             write_records(self.records, self.scale.name, self._known, self.setting)
+
+    def _refuse_other_scale(self, records: Path) -> None:
+        other = scale_of_records(records)
+        if other not in ("", self.scale.name):
+            raise RunError(
+                f"{records} holds records of the scale '{other}', not of '{self.scale.name}'. "
+                "Choose another --records."
+            )
 
     @property
     def count(self) -> int:
@@ -200,6 +209,7 @@ class Lab:
             key = key_of(cell, self.scale)
             write_record(self.cells, key, record)
             self._known[key] = record
+            self._own.add(key)
             observer.cell_ends(cell, record)
 
         away: dict[int, list[Sequence[Cell]]] = {}

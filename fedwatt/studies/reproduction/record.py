@@ -195,17 +195,32 @@ def read_records(folder: Path) -> dict[str, Record]:
     parts: dict[str, dict[str, Columns]] = {key: {} for key in about}
     for name, schema in TABLES.items():
         try:
-            table = pq.read_table(folder / f"{name}.parquet")
+            # In one go: another process may put a new file in its place meanwhile.
+            table = pq.read_table(pa.BufferReader((folder / f"{name}.parquet").read_bytes()))
         except (OSError, pa.ArrowInvalid) as error:
             raise RunError(f"{folder / f'{name}.parquet'} cannot be read: {error}") from error
-        columns = _columns(table)
+        columns, rows = _columns(table), _rows_by_key(table)
         for key in about:
-            own = columns["key"] == key
+            own = rows.get(key, np.zeros(0, dtype=np.int64))
             parts[key][name] = {column: columns[column][own] for column in schema.names}
     return {
         key: Record(cell_from(told["cell"]), told["facts"], **parts[key])
         for key, told in about.items()
     }
+
+
+def same_training(one: Record, other: Record) -> bool:
+    """Whether two records tell of one training, also where one of them is compact."""
+
+    def columns(record: Record) -> list[NDArray[np.float32]]:
+        return [
+            np.asarray(getattr(record, table).get(name, ()), dtype=np.float32)
+            for table in ("rounds", "timing")
+            for name in TABLES[table].names
+        ]
+
+    pairs = zip(columns(one), columns(other), strict=True)
+    return one.facts == other.facts and all(np.array_equal(*p, equal_nan=True) for p in pairs)
 
 
 def cell_from(table: Mapping[str, Any]) -> Cell:
@@ -224,6 +239,19 @@ def _empty(schema: pa.Schema) -> dict[str, list[Any]]:
 
 def _columns(table: pa.Table) -> Columns:
     return {name: table[name].to_numpy(zero_copy_only=False) for name in table.column_names}
+
+
+def _rows_by_key(table: pa.Table) -> dict[str, NDArray[np.int64]]:
+    """Key → its rows, in their order."""
+    keys = table["key"].combine_chunks()
+    if not pa.types.is_dictionary(keys.type):
+        keys = keys.dictionary_encode()
+    codes = keys.indices.to_numpy()
+    order = np.argsort(codes, kind="stable")
+    ends = np.cumsum(np.bincount(codes, minlength=len(keys.dictionary)))
+    bounds = zip([0, *ends], ends, strict=False)
+    names = keys.dictionary.to_pylist()
+    return {name: order[own[0] : own[1]] for name, own in zip(names, bounds, strict=True)}
 
 
 def _keyed(key: str, table: pa.Table) -> pa.Table:
