@@ -199,6 +199,22 @@ def test_a_vehicle_that_joins_late_takes_part(fleet: Path, tmp_path: Path) -> No
     assert replies[-1] == 4
 
 
+def test_a_vehicle_that_comes_back_with_other_windows_counts_with_those(
+    fleet: Path, tmp_path: Path
+) -> None:
+    grid = loopback(fleet, tmp_path / "x")
+    grid.tamper = lambda kind, node, reply: (
+        change(windows=100)(reply) if (kind, node) == ("train", 3) else reply
+    )
+    run = deployed(text(fleet, rounds=3), grid, tmp_path / "a")
+    assert [(row["replies"], row["rejected"]) for row in _rows(run)[1:]] == [(3, 1), (4, 0), (4, 0)]
+    asked = read_table(run, "clients").select(["vehicle", "windows"]).to_pylist()
+    name = grid.vehicles[3].folder.name
+    enrolled, *later = [row["windows"] for row in asked if row["vehicle"] == name]
+    assert enrolled != 100
+    assert later == [100, 100]
+
+
 def test_too_few_replies_make_no_model(fleet: Path, tmp_path: Path) -> None:
     grid = loopback(fleet, tmp_path / "x")
     grid.tamper = lambda kind, node, reply: None if kind == "train" and node > 2 else reply
