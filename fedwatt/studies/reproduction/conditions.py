@@ -78,7 +78,7 @@ def records_of(view: View, grid: Grid) -> dict[str, list[Record | None]]:
 
 
 def was_run(view: View, grid: Callable[[Setting, str], Grid], dataset: str) -> bool:
-    """Whether a study has a record of its own on a dataset; the main results' cells are others'."""
+    """Whether a dataset has a record of a grid that is not also one of the main results'."""
     cells = flat(grid(view.setting, dataset))
     usual = {best(view.setting, dataset, method) for method in view.setting.methods}
     return any(view.get(cell) is not None for cell in cells if cell not in usual)

@@ -243,15 +243,12 @@ def _columns(table: pa.Table) -> Columns:
 
 def _rows_by_key(table: pa.Table) -> dict[str, NDArray[np.int64]]:
     """Key → its rows, in their order."""
-    keys = table["key"].combine_chunks()
-    if not pa.types.is_dictionary(keys.type):
-        keys = keys.dictionary_encode()
+    keys = table["key"].combine_chunks().dictionary_encode()
     codes = keys.indices.to_numpy()
-    order = np.argsort(codes, kind="stable")
-    ends = np.cumsum(np.bincount(codes, minlength=len(keys.dictionary)))
-    bounds = zip([0, *ends], ends, strict=False)
-    names = keys.dictionary.to_pylist()
-    return {name: order[own[0] : own[1]] for name, own in zip(names, bounds, strict=True)}
+    counts = np.bincount(codes, minlength=len(keys.dictionary))
+    # One piece more than there are keys, an empty one.
+    *own, _ = np.split(np.argsort(codes, kind="stable"), np.cumsum(counts))
+    return dict(zip(keys.dictionary.to_pylist(), own, strict=True))
 
 
 def _keyed(key: str, table: pa.Table) -> pa.Table:
