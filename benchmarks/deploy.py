@@ -26,6 +26,8 @@ import torch
 from flwr.app import Message
 
 from fedwatt.bench.machine import machine
+from fedwatt.data import synthetic_vehicles
+from fedwatt.data.store import load_fleet, write_fleet
 from fedwatt.deploy import node
 from fedwatt.deploy.alone import OnBoard
 from fedwatt.deploy.board import Vehicle
@@ -33,8 +35,6 @@ from fedwatt.deploy.connection import Connection
 from fedwatt.deploy.limits import Limits
 from fedwatt.deploy.messages import MESSAGE_TYPES
 from fedwatt.files import write_text
-from fedwatt.fleet import synthetic_vehicles
-from fedwatt.fleet.store import load_fleet, write_fleet
 from fedwatt.runs.config import from_toml
 from fedwatt.runs.tables import read_table
 

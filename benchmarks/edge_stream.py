@@ -8,18 +8,18 @@ from typing import Any
 
 import numpy as np
 
+from fedwatt.data import DataSettings, Trip, Vehicle
+from fedwatt.data.cleaning.records import RawTrip
+from fedwatt.data.cleaning.trips import split_trips
+from fedwatt.data.client import split_of_trips
+from fedwatt.data.readers.spill import Spill
+from fedwatt.data.readers.stream import silent
+from fedwatt.data.readers.ved import VedReader
+from fedwatt.data.windows import window_ends, window_energy
 from fedwatt.edge.hills import LOOK_AHEAD_S
 from fedwatt.edge.predictor import EnergyPredictor
 from fedwatt.edge.session import EnergyModel
 from fedwatt.edge.trips import predict_trip
-from fedwatt.fleet import DataSettings, Trip, Vehicle
-from fedwatt.fleet.client import split_of_trips
-from fedwatt.fleet.windows import window_ends, window_energy
-from fedwatt.telemetry.records import RawTrip
-from fedwatt.telemetry.spill import Spill
-from fedwatt.telemetry.stream import silent
-from fedwatt.telemetry.trips import split_trips
-from fedwatt.telemetry.ved import VedReader
 from fedwatt.terrain.positions import trusted_positions
 
 

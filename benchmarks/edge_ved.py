@@ -32,20 +32,20 @@ from edge_stream import stream
 from edge_tables import write_tables
 
 from fedwatt.bench.latency import backbone_subjects, measure, method_subjects
+from fedwatt.data import Client, DataSettings, Fleet, Vehicle, build_fleet, synthetic_vehicles
+from fedwatt.data.client import split_of_trips
+from fedwatt.data.imported import imported_vehicles
+from fedwatt.data.readers import import_ved
 from fedwatt.edge.bars import ErrorBars
 from fedwatt.edge.export import TrainedModel, export
 from fedwatt.edge.session import EnergyModel
 from fedwatt.edge.trips import outcome, predict_trip
 from fedwatt.federation import Federation, Training
 from fedwatt.files import write_text
-from fedwatt.fleet import Client, DataSettings, Fleet, Vehicle, build_fleet, synthetic_vehicles
-from fedwatt.fleet.client import split_of_trips
-from fedwatt.fleet.imported import imported_vehicles
 from fedwatt.models import get_model
 from fedwatt.personal import Personal, personal_models
 from fedwatt.randomness import generator
 from fedwatt.runs.config import from_tables
-from fedwatt.telemetry import import_ved
 from fedwatt.terrain import Field, Learned, TerrainSettings, give_terrain, learn
 
 ROOT = Path(__file__).parents[1]

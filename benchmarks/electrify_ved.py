@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-from fedwatt.fleet.client import DataSettings, split_of_trips
-from fedwatt.fleet.electrified import electrified_vehicle
+from fedwatt.data.client import DataSettings, split_of_trips
+from fedwatt.data.electrified import electrified_vehicle
+from fedwatt.data.readers import import_ved
 from fedwatt.physics.duty import DUTIES
-from fedwatt.telemetry import import_ved
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 

@@ -18,8 +18,8 @@ from time import perf_counter
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from fedwatt.data import DataSettings, Fleet, synthetic_fleet
 from fedwatt.federation import Availability, Federation, Training
-from fedwatt.fleet import DataSettings, Fleet, synthetic_fleet
 from fedwatt.methods import METHODS, get
 
 SOME = ("fedavg", "scaffold", "moon", "fo-ri-fedavg")

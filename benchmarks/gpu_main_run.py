@@ -26,9 +26,9 @@ from typing import Any
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from fedwatt.data import Fleet
+from fedwatt.data.store import load_fleet
 from fedwatt.federation import Federation, Training
-from fedwatt.fleet import Fleet
-from fedwatt.fleet.store import load_fleet
 from fedwatt.methods import METHODS, get
 
 VEHICLES, SEEDS, ROUNDS = 10, range(1, 6), 300

@@ -46,7 +46,7 @@ LINEAR = ["speed", "latitude", "longitude"]
 
 
 def with_fedwatt(path: Path) -> dict[str, float]:
-    from fedwatt.telemetry import import_ved
+    from fedwatt.data.readers import import_ved
 
     vehicles = import_ved([path], powertrain=("ev", "phev-electric"), minimum_trips=1)
     energy_wh, samples = 0.0, 0

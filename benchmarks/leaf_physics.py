@@ -20,16 +20,16 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from fedwatt.fleet import Trip, Vehicle, synthetic_vehicles
-from fedwatt.fleet.features import acceleration
-from fedwatt.fleet.imported import imported_vehicles
-from fedwatt.fleet.split import split_trips
-from fedwatt.fleet.windows import window_ends, window_energy
+from fedwatt.data import Trip, Vehicle, synthetic_vehicles
+from fedwatt.data.features import acceleration
+from fedwatt.data.imported import imported_vehicles
+from fedwatt.data.readers import import_ved
+from fedwatt.data.split import split_trips
+from fedwatt.data.windows import window_ends, window_energy
 from fedwatt.physics.calibrate import FITTED, calibrated, trip_energy_wh
 from fedwatt.physics.parameters import LEAF_2013, VehicleParameters
 from fedwatt.report.style import INK, MUTED, WIDTH_IN, styled
 from fedwatt.report.svg import to_svg
-from fedwatt.telemetry import import_ved
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 SPLIT = (0.7, 0.1, 0.2)

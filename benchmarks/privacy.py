@@ -15,8 +15,8 @@ import json
 from pathlib import Path
 from statistics import mean, stdev
 
+from fedwatt.data import DataSettings, Fleet, synthetic_fleet
 from fedwatt.federation import Federation, Training
-from fedwatt.fleet import DataSettings, Fleet, synthetic_fleet
 from fedwatt.methods import Method, get
 from fedwatt.models import get_model
 from fedwatt.privacy import budget

@@ -17,9 +17,9 @@ import matplotlib
 import torch
 from matplotlib.figure import Figure
 
+from fedwatt.data import DataSettings, Fleet, synthetic_fleet
 from fedwatt.federation import Federation, Training
 from fedwatt.files import write_atomically, write_text
-from fedwatt.fleet import DataSettings, Fleet, synthetic_fleet
 from fedwatt.methods import get
 from fedwatt.methods.attack import is_faulty
 from fedwatt.report.style import INK, MUTED, PAPER, STYLE, WIDTH_IN, styled

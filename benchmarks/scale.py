@@ -27,8 +27,8 @@ from matplotlib.ticker import MaxNLocator
 from fedwatt.bench.machine import machine
 from fedwatt.bench.scale import as_rows, bench_scale
 from fedwatt.bench.server import method_loads
+from fedwatt.data.store import load_fleet
 from fedwatt.files import write_atomically, write_text
-from fedwatt.fleet.store import load_fleet
 from fedwatt.methods import get
 from fedwatt.methods.costs import costs
 from fedwatt.models import get_model

@@ -18,12 +18,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from fedwatt.data import DataSettings, Vehicle
+from fedwatt.data.client import Fleet, split_of_trips
+from fedwatt.data.features import trip_features
+from fedwatt.data.store import read_fleet
+from fedwatt.data.windows import window_ends, window_energy, window_means
 from fedwatt.federation import Federation, Training
-from fedwatt.fleet import DataSettings, Vehicle
-from fedwatt.fleet.client import Fleet, split_of_trips
-from fedwatt.fleet.features import trip_features
-from fedwatt.fleet.store import read_fleet
-from fedwatt.fleet.windows import window_ends, window_energy, window_means
 from fedwatt.models import get_model
 from fedwatt.personal import Personal, personalise
 from fedwatt.randomness import generator
@@ -62,8 +62,8 @@ def vehicles_of(folder: Path) -> tuple[Vehicle, ...]:
     if (folder / "fleet.json").exists():
         found: Iterable[Vehicle] = read_fleet(folder)
     else:
-        from fedwatt.fleet.imported import imported_vehicles
-        from fedwatt.telemetry import import_ved
+        from fedwatt.data.imported import imported_vehicles
+        from fedwatt.data.readers import import_ved
 
         files = sorted(folder.glob("EV_PHEV.parquet")) or [folder]
         found = imported_vehicles(import_ved(files, powertrain=("ev", "phev-electric")))

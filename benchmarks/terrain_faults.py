@@ -36,9 +36,9 @@ from terrain_cells import (
     vehicles_of,
 )
 
+from fedwatt.data import DataSettings, Fleet, Trip, Vehicle, build_fleet
+from fedwatt.data.client import split_of_trips
 from fedwatt.federation import Federation
-from fedwatt.fleet import DataSettings, Fleet, Trip, Vehicle, build_fleet
-from fedwatt.fleet.client import split_of_trips
 from fedwatt.models import get_model
 from fedwatt.personal import Personal, personalise
 from fedwatt.randomness import generator

@@ -28,9 +28,9 @@ from terrain_cells import (
 )
 from torch import Tensor
 
-from fedwatt.federation.batches import Draw
+from fedwatt.data import Client, Vehicle, build_fleet
+from fedwatt.engine.batches import Draw
 from fedwatt.federation.participation import participants
-from fedwatt.fleet import Client, Vehicle, build_fleet
 from fedwatt.randomness import generator
 from fedwatt.terrain import Field, TerrainSettings, learn, with_terrain
 from fedwatt.terrain.climb import STANDING_MPS

@@ -31,8 +31,8 @@ from terrain_cells import (
     vehicles_of,
 )
 
+from fedwatt.data import Trip, Vehicle, build_fleet
 from fedwatt.federation import Training
-from fedwatt.fleet import Trip, Vehicle, build_fleet
 from fedwatt.terrain import TerrainSettings, give_terrain, learn
 
 RECORD = Path(__file__).resolve().parents[1] / "results" / "terrain_low.json"

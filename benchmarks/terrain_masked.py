@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from marked import write_blocks
 
-from fedwatt.fleet import DataSettings
-from fedwatt.fleet.store import read_fleet
+from fedwatt.data import DataSettings
+from fedwatt.data.store import read_fleet
 from fedwatt.privacy.secure import Layout, SecureSettings, rehearse, to_plain
 from fedwatt.terrain import Grid, TerrainSettings
 from fedwatt.terrain.exchange import Question, learn_from_totals

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedwatt.fleet import DataSettings, Trip, Vehicle
+from fedwatt.data import DataSettings, Trip, Vehicle
 from fedwatt.randomness import generator
 from fedwatt.terrain.grid import Grid
 from fedwatt.terrain.power import Residual, residual

@@ -41,9 +41,9 @@ from terrain_cells import (
     vehicles_of,
 )
 
+from fedwatt.data import Trip, Vehicle, build_fleet
 from fedwatt.federation import Federation, State
 from fedwatt.federation.evaluate import predict
-from fedwatt.fleet import Trip, Vehicle, build_fleet
 from fedwatt.methods import get
 from fedwatt.randomness import generator
 from fedwatt.terrain import (

@@ -16,9 +16,9 @@ os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 if TYPE_CHECKING:
     from fedwatt import methods
+    from fedwatt.data import DataSettings, Fleet, synthetic_fleet
+    from fedwatt.data.store import load_fleet
     from fedwatt.federation import Availability, Federation, Training
-    from fedwatt.fleet import DataSettings, Fleet, synthetic_fleet
-    from fedwatt.fleet.store import load_fleet
     from fedwatt.methods import Method
     from fedwatt.models import Model
     from fedwatt.report import write_report
@@ -27,15 +27,15 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Availability": "fedwatt.federation",
-    "DataSettings": "fedwatt.fleet",
+    "DataSettings": "fedwatt.data",
     "Federation": "fedwatt.federation",
-    "Fleet": "fedwatt.fleet",
+    "Fleet": "fedwatt.data",
     "Method": "fedwatt.methods",
     "Model": "fedwatt.models",
     "Training": "fedwatt.federation",
-    "load_fleet": "fedwatt.fleet.store",
+    "load_fleet": "fedwatt.data.store",
     "methods": "fedwatt.methods",
-    "synthetic_fleet": "fedwatt.fleet",
+    "synthetic_fleet": "fedwatt.data",
     "write_report": "fedwatt.report",
 }
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from statistics import median
 
 from fedwatt.bench.reference import refuse_unknown, train_plainly
+from fedwatt.data import Fleet
 from fedwatt.federation import Federation, Training
-from fedwatt.fleet import Fleet
 from fedwatt.methods import Method, get
 from fedwatt.models import get_model
 

@@ -25,7 +25,7 @@ def bench_import(path: Path, *, repeats: int = 3) -> dict[str, float]:
 
 def main() -> None:
     """Import once and print the figures as JSON."""
-    from fedwatt.telemetry import import_ved
+    from fedwatt.data.readers import import_ved
 
     begin = perf_counter()
     vehicles = import_ved([Path(sys.argv[1])], powertrain=("ev", "phev-electric"), minimum_trips=1)

@@ -15,8 +15,8 @@ from torch.nn import functional
 from fedwatt.bench.machine import machine
 from fedwatt.bench.recipe import FEATURES, WINDOW, Recipe, interleaved, probed, rounds_of
 from fedwatt.cores import threads
+from fedwatt.engine.probing import drawn_directions
 from fedwatt.federation import Federation
-from fedwatt.federation.probing import drawn_directions
 from fedwatt.methods import get
 from fedwatt.methods.roughness import RoughnessProximal, loss_slices, unit
 from fedwatt.methods.rule import Batch

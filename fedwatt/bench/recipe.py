@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fedwatt.data import Client, DataSettings, Fleet
 from fedwatt.federation import Federation, State, Training
-from fedwatt.fleet import Client, DataSettings, Fleet
 from fedwatt.methods import Method
 
 FEATURES: Final = 8

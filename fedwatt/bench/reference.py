@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fedwatt.data import Client, Fleet
+from fedwatt.engine.batches import Draw
 from fedwatt.errors import SettingError
 from fedwatt.federation import Training
-from fedwatt.federation.batches import Draw
 from fedwatt.federation.participation import participants
-from fedwatt.fleet import Client, Fleet
 from fedwatt.methods import Fractional, Method, Proximal, RoughnessProximal
 from fedwatt.methods.rule import LocalRule
 from fedwatt.methods.schedule import scheduled

@@ -26,9 +26,9 @@ from fedwatt.bench.recipe import (
 )
 from fedwatt.bench.reference import Recurrent
 from fedwatt.cores import threads
+from fedwatt.engine.batches import Draw, StackedBatches
 from fedwatt.errors import RunError
 from fedwatt.federation import Federation
-from fedwatt.federation.batches import Draw, StackedBatches
 from fedwatt.federation.blocks import cut
 from fedwatt.methods import get
 from fedwatt.models import GRU, LSTM

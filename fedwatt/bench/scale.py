@@ -123,8 +123,8 @@ def _fleet(pipe: Connection, vehicles: int, participants: int, trips: int, steps
     """A process with one fleet: a round of a method whenever it is asked for one."""
     import torch
 
+    from fedwatt.data import paged, synthetic_fleet
     from fedwatt.federation import Federation, Training, memory
-    from fedwatt.fleet import paged, synthetic_fleet
     from fedwatt.methods import get
 
     torch.set_num_threads(1)

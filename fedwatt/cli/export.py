@@ -35,11 +35,11 @@ def export(
     ] = None,
 ) -> None:
     """Write an ONNX model with all a vehicle has to know about it."""
+    from fedwatt.data.store import read_vehicle
     from fedwatt.deploy.kept import Kept
     from fedwatt.edge.export import export as write
     from fedwatt.edge.export import personal, read_trained
     from fedwatt.edge.ground import field_for
-    from fedwatt.fleet.store import read_vehicle
     from fedwatt.runs.hills import learns_hills
     from fedwatt.runs.level import LEVEL
 

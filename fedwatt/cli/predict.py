@@ -22,6 +22,7 @@ def predict(
     html: Annotated[Path | None, typer.Option(help="Write a page of the trip.")] = None,
 ) -> None:
     """Energy of a trip with its error bars, and with a charge what is left on arrival."""
+    from fedwatt.data.features import CLIMB
     from fedwatt.edge.figures import energy_figure
     from fedwatt.edge.hills import climb_from
     from fedwatt.edge.page import render
@@ -30,7 +31,6 @@ def predict(
     from fedwatt.edge.session import EnergyModel
     from fedwatt.edge.trips import charge_over_time, predict_trip
     from fedwatt.files import write_text
-    from fedwatt.fleet.features import CLIMB
     from fedwatt.report.svg import to_svg
 
     if (charge is None) != (capacity is None):

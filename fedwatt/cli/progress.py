@@ -22,8 +22,8 @@ from rich.table import Table
 from fedwatt.errors import counted
 
 if TYPE_CHECKING:
+    from fedwatt.data import Fleet
     from fedwatt.federation import History, RoundRecord, State
-    from fedwatt.fleet import Fleet
     from fedwatt.terrain import Learned, TerrainSettings
 
 LARGE_FLEET = 500

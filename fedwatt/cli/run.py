@@ -27,7 +27,7 @@ from fedwatt.cli.progress import describe_hills, observer_for, results_table
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from fedwatt.fleet import Fleet
+    from fedwatt.data import Fleet
     from fedwatt.runs.config import RunConfig
 
 

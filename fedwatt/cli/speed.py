@@ -91,7 +91,7 @@ def reference(
     """The engine beside the one-vehicle-at-a-time reference whose numbers it must reproduce."""
     from fedwatt.bench.engine import bench_engine
     from fedwatt.bench.machine import machine
-    from fedwatt.fleet import synthetic_fleet
+    from fedwatt.data import synthetic_fleet
 
     fleet = synthetic_fleet(vehicles=vehicles)
     with console.status("Training both ways ..."):

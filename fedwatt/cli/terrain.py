@@ -8,12 +8,12 @@ import typer
 from rich.table import Table
 
 from fedwatt.cli.console import console
+from fedwatt.data import DataSettings
 from fedwatt.errors import DataError
-from fedwatt.fleet import DataSettings
 from fedwatt.terrain.settings import TerrainSettings
 
 if TYPE_CHECKING:
-    from fedwatt.fleet import Vehicle
+    from fedwatt.data import Vehicle
 
 app = typer.Typer(help="Learn a fleet's hills and look at them.", no_args_is_help=True)
 DEFAULTS = TerrainSettings()
@@ -46,8 +46,8 @@ def learn_(
 
     The split must be that of the runs that will use it (data.split, split_seed, window, held_out).
     """
-    from fedwatt.fleet.split import held_out_vehicles
-    from fedwatt.fleet.store import read_fleet
+    from fedwatt.data.split import held_out_vehicles
+    from fedwatt.data.store import read_fleet
     from fedwatt.terrain.learn import learn_shared
     from fedwatt.terrain.store import write_field
     from fedwatt.terrain.taught import Taught
@@ -97,7 +97,7 @@ def compare_(
     fleet: Annotated[Path, typer.Argument(help="Fleet with measured elevation (eVED, --dem).")],
 ) -> None:
     """Hold a learned field against the elevation that a fleet's trips were recorded with."""
-    from fedwatt.fleet.store import read_fleet
+    from fedwatt.data.store import read_fleet
     from fedwatt.terrain.compare import compare
     from fedwatt.terrain.store import read_field
 

@@ -5,11 +5,11 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
+from fedwatt.data import Fleet
+from fedwatt.data.client import Client
 from fedwatt.deploy.messages import Sizes
+from fedwatt.engine.call import Call
 from fedwatt.federation import Federation, State
-from fedwatt.federation.work import Call
-from fedwatt.fleet import Fleet
-from fedwatt.fleet.client import Client
 from fedwatt.methods import Method
 from fedwatt.methods.rule import Rows
 from fedwatt.metrics import Stopwatch

@@ -17,7 +17,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 import fedwatt
-from fedwatt import fleet
+from fedwatt.data import DataSettings, trip
+from fedwatt.data.client import Client, build_client
+from fedwatt.data.features import feature_names, needs_climb
+from fedwatt.data.store import read_vehicle
 from fedwatt.deploy.alone import BROADCAST, OnBoard, uploads_of
 from fedwatt.deploy.level import own_weights
 from fedwatt.deploy.memory import (
@@ -42,10 +45,6 @@ from fedwatt.deploy.terrain_board import HillsOnBoard, hills_of
 from fedwatt.errors import DataError, RunError
 from fedwatt.federation.evaluate import predict
 from fedwatt.files import flush
-from fedwatt.fleet import DataSettings
-from fedwatt.fleet.client import Client, build_client
-from fedwatt.fleet.features import feature_names, needs_climb
-from fedwatt.fleet.store import read_vehicle
 from fedwatt.methods import Method
 from fedwatt.personal import PersonalModel, personalise
 from fedwatt.privacy.secure import reply_layout, reply_values
@@ -124,8 +123,8 @@ class Vehicle:
         return self._clients[about]
 
     def _climbing(
-        self, vehicle: fleet.Vehicle, terrain: str, settings: DataSettings, hills: Hills | None
-    ) -> fleet.Vehicle:
+        self, vehicle: trip.Vehicle, terrain: str, settings: DataSettings, hills: Hills | None
+    ) -> trip.Vehicle:
         """The vehicle with climb and descent: from its altitude, or from a field on board."""
         if terrain == "measured":
             return with_measured_terrain(vehicle)

@@ -10,6 +10,7 @@ from typing import Any, Final
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
+from fedwatt.data import Fleet
 from fedwatt.deploy.exchange import Exchange
 from fedwatt.deploy.level import best_weights
 from fedwatt.deploy.memory import level_run
@@ -23,7 +24,6 @@ from fedwatt.errors import SettingError
 from fedwatt.federation import Availability
 from fedwatt.federation.records import Row
 from fedwatt.files import write_text
-from fedwatt.fleet import Fleet
 from fedwatt.runs.checkpoint import Origin
 from fedwatt.runs.config import MethodChoice, RunConfig, to_toml
 from fedwatt.runs.environment import (

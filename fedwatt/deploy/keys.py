@@ -26,9 +26,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from fedwatt.data.store import folder_name
 from fedwatt.errors import RunError
 from fedwatt.files import exclusively, write_text
-from fedwatt.fleet.store import folder_name
 
 CA_DAYS: Final = 3650
 SERVER_DAYS: Final = 397

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from fedwatt.errors import RunError, counted
 
 if TYPE_CHECKING:
+    from fedwatt.data import Fleet
     from fedwatt.federation import History, RoundRecord, State
-    from fedwatt.fleet import Fleet
 
 log = logging.getLogger("fedwatt.deploy")
 

@@ -17,19 +17,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedwatt.data import Fleet
 from fedwatt.deploy.alone import BROADCAST, sizes_of, uploads_of
 from fedwatt.deploy.exchange import Answer
 from fedwatt.deploy.messages import DIAGNOSTICS, SUMS, Content, Value
 from fedwatt.deploy.roster import Roster
 from fedwatt.deploy.state import RunState
 from fedwatt.deploy.sums import from_array
+from fedwatt.engine.call import Call
 from fedwatt.errors import DataError
 from fedwatt.federation import Federation, History, RoundRecord, State
 from fedwatt.federation.memory import Table
 from fedwatt.federation.participation import BoolArray
 from fedwatt.federation.records import Evaluation, Row, error_columns
-from fedwatt.federation.work import Call, Work, enough, no_work
-from fedwatt.fleet import Fleet
+from fedwatt.federation.work import Work, enough, no_work
 from fedwatt.methods import Method
 from fedwatt.metrics import ErrorSums, Stopwatch
 from fedwatt.runs.config import MethodChoice, RunConfig

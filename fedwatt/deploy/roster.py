@@ -16,14 +16,14 @@ from typing import Any, Protocol
 import numpy as np
 
 import fedwatt
+from fedwatt.data import DataSettings, Fleet
+from fedwatt.data.client import Client
+from fedwatt.data.split import SPLITS, held_out_vehicles, natural_key
 from fedwatt.deploy.exchange import Answer, Exchange
 from fedwatt.deploy.messages import NO_MODEL, Content, Value
 from fedwatt.errors import RunError
 from fedwatt.federation.participation import BoolArray
 from fedwatt.files import write_text
-from fedwatt.fleet import DataSettings, Fleet
-from fedwatt.fleet.client import Client
-from fedwatt.fleet.split import SPLITS, held_out_vehicles, natural_key
 
 log = logging.getLogger("fedwatt.deploy")
 

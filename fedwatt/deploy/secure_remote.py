@@ -14,9 +14,10 @@ from torch import Tensor
 from fedwatt.deploy.messages import DIAGNOSTICS, Content
 from fedwatt.deploy.remote import RemoteFederation
 from fedwatt.deploy.secure_exchange import SecretSum, SecureExchange
+from fedwatt.engine.call import Call
 from fedwatt.errors import FedwattError, RunError, SettingError
 from fedwatt.federation import State
-from fedwatt.federation.work import Call, Work, enough, no_work
+from fedwatt.federation.work import Work, enough, no_work
 from fedwatt.methods import Method
 from fedwatt.metrics import Stopwatch
 from fedwatt.privacy.fixed_point import CLIPPED, FloatArray

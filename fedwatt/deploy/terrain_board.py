@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedwatt.data import DataSettings, Vehicle
+from fedwatt.data.store import read_vehicle
 from fedwatt.deploy.memory import forget_old_runs, hills_file, hills_files, mark, run_folder
 from fedwatt.deploy.messages import Content, Value
 from fedwatt.deploy.secure_board import Secrets
 from fedwatt.errors import DataError
 from fedwatt.files import flush, write_atomically
-from fedwatt.fleet import DataSettings, Vehicle
-from fedwatt.fleet.store import read_vehicle
 from fedwatt.privacy.secure import Layout
 from fedwatt.runs.config import RunConfig
 from fedwatt.terrain import Field, Grid, TerrainSettings

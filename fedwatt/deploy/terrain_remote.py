@@ -13,6 +13,7 @@ from secrets import randbits
 
 import numpy as np
 
+from fedwatt.data.trip import FloatArray
 from fedwatt.deploy.exchange import Exchange
 from fedwatt.deploy.messages import NO_MODEL, Content, Value
 from fedwatt.deploy.roster import Roster
@@ -20,7 +21,6 @@ from fedwatt.deploy.secure_exchange import NoSum, SecretSum, SecureExchange
 from fedwatt.deploy.state import RunState
 from fedwatt.deploy.terrain_board import HILLS, digest_of, field_arrays
 from fedwatt.errors import DataError, RunError
-from fedwatt.fleet.trip import FloatArray
 from fedwatt.privacy.fixed_point import CLIPPED
 from fedwatt.privacy.secure import Layout
 from fedwatt.runs.config import RunConfig

@@ -4,11 +4,11 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from fedwatt.data import DataSettings
+from fedwatt.data.client import build_client
+from fedwatt.data.store import read_vehicle
 from fedwatt.deploy.connection import Connection, key_pair
 from fedwatt.errors import DataError, RunError
-from fedwatt.fleet import DataSettings
-from fedwatt.fleet.client import build_client
-from fedwatt.fleet.store import read_vehicle
 from fedwatt.terrain.store import read_field, read_taught
 
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedwatt.data.windows import BoolArray
 from fedwatt.edge.card import ModelCard
 from fedwatt.edge.interval import Calibration, FloatArray
-from fedwatt.fleet.windows import BoolArray
 
 Interval = tuple[FloatArray, FloatArray]
 

@@ -1,6 +1,6 @@
 """Telemetry samples as they come, turned into whole seconds with the training pipeline's own rules.
 
-A second is worked out by the functions of `fedwatt.telemetry.resample`, as soon as no sample in
+A second is worked out by the functions of `fedwatt.data.cleaning.resample`, as soon as no sample in
 order can change it any more: speed is a straight line between updates, so a second waits for the
 next update or for one usual hold without one. The policy for what goes wrong:
 
@@ -22,10 +22,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from fedwatt.data.cleaning.order import RESET_S
+from fedwatt.data.cleaning.resample import any_set, between_updates, held
+from fedwatt.data.cleaning.schema import CHANNELS, POSITION
 from fedwatt.errors import check
-from fedwatt.telemetry.order import RESET_S
-from fedwatt.telemetry.resample import any_set, between_updates, held
-from fedwatt.telemetry.schema import CHANNELS, POSITION
 
 FloatArray = NDArray[np.float64]
 

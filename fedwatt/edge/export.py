@@ -14,6 +14,9 @@ from typing import Any
 import numpy as np
 
 from fedwatt import __version__
+from fedwatt.data import FEATURES, INTERVAL_S, Client, Vehicle, build_client, feature_names
+from fedwatt.data.client import split_of_trips
+from fedwatt.data.features import needs_climb
 from fedwatt.edge.card import ModelCard
 from fedwatt.edge.hills import KEY as FIELD_KEY
 from fedwatt.edge.hills import field_to_text
@@ -23,9 +26,6 @@ from fedwatt.edge.session import EnergyModel
 from fedwatt.edge.trips import outcome
 from fedwatt.errors import RunError, SettingError, unknown
 from fedwatt.files import write_atomically
-from fedwatt.fleet import FEATURES, INTERVAL_S, Client, Vehicle, build_client, feature_names
-from fedwatt.fleet.client import split_of_trips
-from fedwatt.fleet.features import needs_climb
 from fedwatt.runs.config import RunConfig
 from fedwatt.runs.execute import run_hash
 from fedwatt.runs.level import LEVEL, level_config

@@ -7,10 +7,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
+from fedwatt.data.features import CLIMB
+from fedwatt.data.windows import window_ends, window_energy
 from fedwatt.edge.interval import FloatArray
 from fedwatt.edge.trips import SECONDS_PER_HOUR, TripPrediction, energy_by_second
-from fedwatt.fleet.features import CLIMB
-from fedwatt.fleet.windows import window_ends, window_energy
 from fedwatt.report.style import LOOKS, MUTED, WIDTH_IN, styled
 
 PREDICTED = LOOKS["fo-ri-fedavg"]

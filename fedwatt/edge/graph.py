@@ -21,10 +21,10 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
+from fedwatt.data.scaling import Scaler
 from fedwatt.edge.card import KEY, ModelCard
 from fedwatt.edge.network import Network
 from fedwatt.errors import SettingError, unknown
-from fedwatt.fleet.scaling import Scaler
 
 Array = NDArray[Any]
 OPSET = 17

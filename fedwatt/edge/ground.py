@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from fedwatt.data.features import feature_names, needs_climb
 from fedwatt.edge.export import TrainedModel
 from fedwatt.errors import DataError, SettingError
-from fedwatt.fleet.features import feature_names, needs_climb
 from fedwatt.runs.hills import learned_for, refreshed_field
 from fedwatt.terrain.field import Field
 from fedwatt.terrain.store import read_field

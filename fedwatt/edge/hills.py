@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from fedwatt.data.cleaning.schema import POSITION
+from fedwatt.data.features import CLIMB
+from fedwatt.data.trip import Trip
 from fedwatt.errors import DataError
-from fedwatt.fleet.features import CLIMB
-from fedwatt.fleet.trip import Trip
-from fedwatt.telemetry.schema import POSITION
 from fedwatt.terrain.climb import climbing, measured_rise_m, trip_rise_m
 from fedwatt.terrain.field import Field
 from fedwatt.terrain.grid import Grid

@@ -6,7 +6,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from fedwatt.fleet.scaling import Scaler
+from fedwatt.data.scaling import Scaler
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,6 +1,6 @@
 """Window energy each second from telemetry as it comes: numpy and onnxruntime, constant memory.
 
-Seconds come from `clock` and features from `fedwatt.fleet.features`, the training pipeline's own.
+Seconds come from `clock` and features from `fedwatt.data.features`, the training pipeline's own.
 A prediction comes a few seconds after the second it is about: acceleration looks two seconds ahead,
 and a speed that stands is believed after one usual hold. A model with hills waits four seconds, in
 which a leap of the position may show, and the usual hold of a position. Climb is read anew from the
@@ -19,16 +19,16 @@ from typing import Any
 
 import numpy as np
 
+from fedwatt.data.cleaning.resample import GRADE_SMOOTHING_S, centred_mean
+from fedwatt.data.features import CLIMB, FEATURES, MEMORY_S, STREAMING_DELAY_S, feature_columns
+from fedwatt.data.trip import Trip
+from fedwatt.data.windows import known_windows
 from fedwatt.edge.bars import ErrorBars
 from fedwatt.edge.clock import FloatArray, SecondClock, Timing
 from fedwatt.edge.hills import LOOK_AHEAD_S, SOURCES, with_climb
 from fedwatt.edge.hills import MEMORY_S as GROUND_MEMORY_S
 from fedwatt.edge.session import EnergyModel
 from fedwatt.errors import DataError
-from fedwatt.fleet.features import CLIMB, FEATURES, MEMORY_S, STREAMING_DELAY_S, feature_columns
-from fedwatt.fleet.trip import Trip
-from fedwatt.fleet.windows import known_windows
-from fedwatt.telemetry.resample import GRADE_SMOOTHING_S, centred_mean
 
 # As an import has it: climate devices that never report are taken as off.
 TAKEN_AS_OFF = {"ac_w": 0.0, "heater_w": 0.0}

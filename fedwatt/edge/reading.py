@@ -8,15 +8,15 @@ from pathlib import Path
 
 import numpy as np
 
+from fedwatt.data.cleaning.order import in_order
+from fedwatt.data.cleaning.records import RawTrip
+from fedwatt.data.cleaning.resample import resample
+from fedwatt.data.cleaning.schema import FALLBACKS
+from fedwatt.data.features import CLIMB
+from fedwatt.data.trip import CHANNELS, INTERVAL_S, Trip
 from fedwatt.edge.interval import FloatArray
 from fedwatt.edge.route import route_trip
 from fedwatt.errors import DataError, unknown
-from fedwatt.fleet.features import CLIMB
-from fedwatt.fleet.trip import CHANNELS, INTERVAL_S, Trip
-from fedwatt.telemetry.order import in_order
-from fedwatt.telemetry.records import RawTrip
-from fedwatt.telemetry.resample import resample
-from fedwatt.telemetry.schema import FALLBACKS
 
 TIME = "time_s"
 CLIMATE = ("ac_w", "heater_w")
@@ -34,7 +34,7 @@ def read_trip(path: Path, *, route: bool = False) -> tuple[Trip, str]:
     if route:
         raise DataError(f"There is no route '{path}'. Give a CSV file with a row for each point.")
     if (path.parent / "vehicle.json").is_file():
-        from fedwatt.fleet.store import read_vehicle
+        from fedwatt.data.store import read_vehicle
 
         vehicle = read_vehicle(path.parent)
         trips = {trip.name: trip for trip in vehicle.trips}

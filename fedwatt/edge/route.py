@@ -8,9 +8,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from fedwatt.data.cleaning.schema import CHANNELS, POSITION
+from fedwatt.data.trip import FloatArray, Trip
 from fedwatt.errors import DataError
-from fedwatt.fleet.trip import FloatArray, Trip
-from fedwatt.telemetry.schema import CHANNELS, POSITION
 from fedwatt.terrain.grid import distance_m
 
 SPEED = "speed_mps"

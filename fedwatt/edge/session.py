@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedwatt.data.features import FEATURES
+from fedwatt.data.windows import BoolArray
 from fedwatt.edge.card import KEY, ModelCard
 from fedwatt.edge.hills import KEY as FIELD_KEY
 from fedwatt.edge.hills import field_from_text
 from fedwatt.errors import DataError
-from fedwatt.fleet.features import FEATURES
-from fedwatt.fleet.windows import BoolArray
 
 try:
     import onnxruntime as ort

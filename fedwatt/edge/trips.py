@@ -4,20 +4,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedwatt.edge.bars import ErrorBars
-from fedwatt.edge.hills import with_climb
-from fedwatt.edge.interval import FloatArray, Outcome
-from fedwatt.edge.session import EnergyModel
-from fedwatt.errors import DataError
-from fedwatt.fleet.features import FEATURES, trip_features
-from fedwatt.fleet.trip import Trip
-from fedwatt.fleet.windows import (
+from fedwatt.data.features import FEATURES, trip_features
+from fedwatt.data.trip import Trip
+from fedwatt.data.windows import (
     BoolArray,
     known_windows,
     window_ends,
     window_energy,
     window_means,
 )
+from fedwatt.edge.bars import ErrorBars
+from fedwatt.edge.hills import with_climb
+from fedwatt.edge.interval import FloatArray, Outcome
+from fedwatt.edge.session import EnergyModel
+from fedwatt.errors import DataError
 
 SECONDS_PER_HOUR = 3600.0
 

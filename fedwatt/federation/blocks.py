@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 from fedwatt.cores import spread
-from fedwatt.federation.batches import StackedBatches
+from fedwatt.engine.batches import StackedBatches
+from fedwatt.engine.pool import Pool
 from fedwatt.federation.compiled import compiled_round
 from fedwatt.federation.fused import fused_step
 from fedwatt.federation.local import final, is_shaped, move, shaped_gradient, turn
-from fedwatt.federation.pool import Pool
 from fedwatt.methods.rule import LocalRule, Rows, Start, lifted
 from fedwatt.metrics import Stopwatch
 

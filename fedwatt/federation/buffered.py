@@ -32,14 +32,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedwatt.data import Fleet
+from fedwatt.engine.call import Call
 from fedwatt.errors import SettingError
 from fedwatt.federation.federation import Federation
 from fedwatt.federation.participation import local_steps, lost_replies, participant_count
 from fedwatt.federation.records import RoundRecord
 from fedwatt.federation.settings import Asynchronous
 from fedwatt.federation.state import State
-from fedwatt.federation.work import Call, Work
-from fedwatt.fleet import Fleet
+from fedwatt.federation.work import Work
 from fedwatt.methods import Method
 from fedwatt.methods.dynamic import DynamicServer
 from fedwatt.methods.rule import Rows

@@ -19,8 +19,8 @@ from typing import Any, ClassVar, Final
 import torch
 from torch import Tensor
 
+from fedwatt.engine.batches import StackedBatches
 from fedwatt.federation import fused
-from fedwatt.federation.batches import StackedBatches
 from fedwatt.federation.local import is_shaped
 from fedwatt.methods.rule import LocalRule, Rows
 from fedwatt.models import Loss, Model

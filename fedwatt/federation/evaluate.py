@@ -7,9 +7,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedwatt.federation.pool import Pool, Windows
+from fedwatt.data import Client, Fleet
+from fedwatt.engine.pool import Pool, Windows
 from fedwatt.federation.records import Row, error_columns
-from fedwatt.fleet import Client, Fleet
 from fedwatt.metrics import ErrorSums
 from fedwatt.models import Model
 from fedwatt.randomness import generator

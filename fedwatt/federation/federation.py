@@ -18,10 +18,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fedwatt.data import Fleet
+from fedwatt.engine.batches import Draw
+from fedwatt.engine.call import Call
+from fedwatt.engine.device import resolve_device
+from fedwatt.engine.pool import Pool, Windows, pool_fleet
+from fedwatt.engine.probing import Probes
 from fedwatt.errors import SettingError
-from fedwatt.federation.batches import Draw
 from fedwatt.federation.best import judged
-from fedwatt.federation.device import resolve_device
 from fedwatt.federation.evaluate import (
     error_rows,
     evaluated_vehicles,
@@ -40,8 +44,6 @@ from fedwatt.federation.participation import (
     participant_count,
     participants,
 )
-from fedwatt.federation.pool import Pool, Windows, pool_fleet
-from fedwatt.federation.probing import Probes
 from fedwatt.federation.records import (
     UNTRAINED,
     Evaluation,
@@ -54,8 +56,7 @@ from fedwatt.federation.records import (
 from fedwatt.federation.settings import Availability, Training
 from fedwatt.federation.stack import Stack, train_together
 from fedwatt.federation.state import State
-from fedwatt.federation.work import Call, Work, enough, no_work, outcome_columns
-from fedwatt.fleet import Fleet
+from fedwatt.federation.work import Work, enough, no_work, outcome_columns
 from fedwatt.methods import Method, get
 from fedwatt.methods.rule import Rows, Start
 from fedwatt.methods.schedule import scheduled

@@ -20,7 +20,8 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from fedwatt.federation.batches import StackedBatches
+from fedwatt.engine.batches import StackedBatches
+from fedwatt.engine.pool import Pool
 from fedwatt.federation.local import (
     final,
     first_rows,
@@ -29,7 +30,6 @@ from fedwatt.federation.local import (
     step_gradient,
     turn,
 )
-from fedwatt.federation.pool import Pool
 from fedwatt.methods.rule import LocalRule, Rows, Start, composition, lifted, numbers
 
 KEPT: Final = 12

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedwatt.federation.batches import Draw, StackedBatches
+from fedwatt.engine.batches import Draw, StackedBatches
+from fedwatt.engine.call import Call
+from fedwatt.engine.pool import Pool
 from fedwatt.federation.blocks import train_blocks
-from fedwatt.federation.pool import Pool
 from fedwatt.federation.recorded import train_recorded
-from fedwatt.federation.work import Call
 from fedwatt.methods.rule import LocalRule, Rows, Start, composition, lifted, numbers
 from fedwatt.metrics import Stopwatch
 

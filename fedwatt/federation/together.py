@@ -9,13 +9,14 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from fedwatt.engine.call import Call
+from fedwatt.engine.pool import Pool
 from fedwatt.errors import SettingError
 from fedwatt.federation.federation import Federation, Trained
-from fedwatt.federation.pool import Pool
 from fedwatt.federation.records import History, RoundRecord
 from fedwatt.federation.stack import Stack, train_together
 from fedwatt.federation.state import State
-from fedwatt.federation.work import Call, no_work
+from fedwatt.federation.work import no_work
 from fedwatt.methods import Method
 
 

@@ -7,18 +7,10 @@ from math import nan
 import numpy as np
 from torch import Tensor
 
+from fedwatt.engine.call import Call
 from fedwatt.federation.participation import BoolArray
 from fedwatt.federation.records import Row
 from fedwatt.methods.rule import Rows
-
-
-@dataclass(frozen=True)
-class Call:
-    """A vehicle asked to take part in a round; with no steps, its reply never comes."""
-
-    run: int
-    vehicle: int
-    steps: int
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedwatt.engine.batches import Draw, StackedBatches
+from fedwatt.engine.pool import Windows
 from fedwatt.federation import Federation
-from fedwatt.federation.batches import Draw, StackedBatches
 from fedwatt.federation.evaluate import predict
-from fedwatt.federation.pool import Windows
 from fedwatt.federation.stack import train
 from fedwatt.methods.rule import Batch, Start
 from fedwatt.metrics import Stopwatch

@@ -24,9 +24,9 @@ from typing import Any
 
 import tomli_w
 
+from fedwatt.data import DataSettings, Fleet
 from fedwatt.errors import SettingError, check, unknown
 from fedwatt.federation import Asynchronous, Availability, Training
-from fedwatt.fleet import DataSettings, Fleet
 from fedwatt.methods import Method, get
 from fedwatt.methods.catalogue import recipe
 from fedwatt.models import Model, get_model

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from fedwatt.fleet import Fleet
+from fedwatt.data import Fleet
 
 PACKAGES = ("fedwatt", "torch", "numpy", "pyarrow", "safetensors")
 

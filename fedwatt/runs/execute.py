@@ -11,10 +11,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from fedwatt.data import Fleet
 from fedwatt.errors import RunError
 from fedwatt.federation import Buffered, Federation, History, RoundRecord, State
 from fedwatt.files import write_text
-from fedwatt.fleet import Fleet
 from fedwatt.personal import personalise
 from fedwatt.privacy import Budget, budget, terrain_budget
 from fedwatt.runs.checkpoint import (

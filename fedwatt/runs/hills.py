@@ -13,14 +13,14 @@ import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 
+from fedwatt.data import Fleet, Vehicle
+from fedwatt.data.features import feature_names, needs_climb
+from fedwatt.data.split import held_out_vehicles, natural_key
+from fedwatt.data.trip import FloatArray
 from fedwatt.errors import DataError, RunError, SettingError
 from fedwatt.federation import Federation, State
 from fedwatt.federation.evaluate import predict
 from fedwatt.federation.participation import first_available
-from fedwatt.fleet import Fleet, Vehicle
-from fedwatt.fleet.features import feature_names, needs_climb
-from fedwatt.fleet.split import held_out_vehicles, natural_key
-from fedwatt.fleet.trip import FloatArray
 from fedwatt.privacy.fixed_point import Layout
 from fedwatt.runs.config import RunConfig
 from fedwatt.runs.source import learned_fields, source_vehicles

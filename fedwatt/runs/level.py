@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedwatt.data.features import feature_names, level_features, needs_climb
 from fedwatt.errors import SettingError
 from fedwatt.federation import Federation
 from fedwatt.federation.evaluate import predict
-from fedwatt.fleet.features import feature_names, level_features, needs_climb
 from fedwatt.runs.config import RunConfig
 from fedwatt.terrain import TerrainSettings
 from fedwatt.terrain.level import borne_out, chosen

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
+from fedwatt.data.store import folder_name
 from fedwatt.errors import RunError
 from fedwatt.federation import Federation
-from fedwatt.fleet.store import folder_name
 from fedwatt.personal import PersonalModel
 from fedwatt.runs.tensors import write_tensors
 

@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from pathlib import Path
 
+from fedwatt.data import DataSettings, Fleet, Vehicle, build_fleet, synthetic_vehicles
+from fedwatt.data.features import feature_names, needs_climb
+from fedwatt.data.split import held_out_vehicles
+from fedwatt.data.store import fleet_source, read_fleet, vehicle_folders
 from fedwatt.errors import DataError, SettingError, counted
-from fedwatt.fleet import DataSettings, Fleet, Vehicle, build_fleet, synthetic_vehicles
-from fedwatt.fleet.features import feature_names, needs_climb
-from fedwatt.fleet.split import held_out_vehicles
-from fedwatt.fleet.store import fleet_source, read_fleet, vehicle_folders
 from fedwatt.runs.config import Source
 from fedwatt.terrain import Learned, TerrainSettings, give_terrain, learn, with_terrain
 from fedwatt.terrain.climb import with_measured_terrain

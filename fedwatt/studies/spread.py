@@ -18,11 +18,11 @@ from pathlib import Path
 
 import torch
 
+from fedwatt.data import Fleet
 from fedwatt.errors import RunError, SettingError
 from fedwatt.federation import History, RoundRecord, State
 from fedwatt.federation.records import Row
 from fedwatt.files import write_text
-from fedwatt.fleet import Fleet
 from fedwatt.runs.checkpoint import Origin, load_checkpoint, save_checkpoint
 from fedwatt.runs.config import MethodChoice, RunConfig, from_toml, to_toml
 from fedwatt.runs.environment import describe_environment

@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
+from fedwatt.data import Fleet
 from fedwatt.errors import RunError, SettingError
 from fedwatt.federation import History
 from fedwatt.federation.together import train_side_by_side
 from fedwatt.files import write_text
-from fedwatt.fleet import Fleet
 from fedwatt.randomness import generator
 from fedwatt.report.table import Column, Table
 from fedwatt.runs.config import MethodChoice, RunConfig, choose, from_toml, to_toml

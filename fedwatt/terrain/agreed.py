@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedwatt.data.trip import FloatArray
 from fedwatt.errors import RunError, check
-from fedwatt.fleet.trip import FloatArray
 from fedwatt.terrain.field import find
 from fedwatt.terrain.grid import COLUMN_MASK, ROW_SHIFT, Grid, IntArray
 from fedwatt.terrain.survey import Survey

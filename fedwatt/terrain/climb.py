@@ -12,8 +12,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from fedwatt.data.trip import FloatArray, Trip, Vehicle
 from fedwatt.errors import DataError
-from fedwatt.fleet.trip import FloatArray, Trip, Vehicle
 from fedwatt.terrain.field import Field
 from fedwatt.terrain.grid import IntArray
 from fedwatt.terrain.positions import trusted_positions

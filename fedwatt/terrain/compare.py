@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedwatt.data import Vehicle
+from fedwatt.data.trip import FloatArray
 from fedwatt.errors import DataError
-from fedwatt.fleet import Vehicle
-from fedwatt.fleet.trip import FloatArray
 from fedwatt.terrain.climb import STANDING_MPS
 from fedwatt.terrain.field import Field
 from fedwatt.terrain.grid import IntArray

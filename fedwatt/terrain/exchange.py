@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from fedwatt.data.trip import FloatArray
 from fedwatt.errors import RunError
-from fedwatt.fleet.trip import FloatArray
 from fedwatt.terrain.agreed import agreed_pairs, pairs_of_a_node
 from fedwatt.terrain.field import Field, empty_field
 from fedwatt.terrain.grid import Grid, IntArray

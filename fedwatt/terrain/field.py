@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwatt.fleet.trip import FloatArray
+from fedwatt.data.trip import FloatArray
 from fedwatt.terrain.grid import Grid, IntArray
 
 NEGLIGIBLE_WEIGHT = 1e-9

@@ -13,8 +13,8 @@ from math import isfinite
 import numpy as np
 from numpy.typing import NDArray
 
+from fedwatt.data.trip import FloatArray
 from fedwatt.errors import check
-from fedwatt.fleet.trip import FloatArray
 
 IntArray = NDArray[np.int64]
 

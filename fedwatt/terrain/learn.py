@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedwatt.fleet import DataSettings, Vehicle
+from fedwatt.data import DataSettings, Vehicle
 from fedwatt.terrain.climb import with_terrain
 from fedwatt.terrain.field import Field, empty_field
 from fedwatt.terrain.grid import Grid, IntArray

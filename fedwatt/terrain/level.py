@@ -14,9 +14,9 @@ from typing import Final
 
 import numpy as np
 
-from fedwatt.fleet.client import Client
-from fedwatt.fleet.trip import FloatArray
-from fedwatt.fleet.windows import BoolArray
+from fedwatt.data.client import Client
+from fedwatt.data.trip import FloatArray
+from fedwatt.data.windows import BoolArray
 
 SURE: Final = 2.0
 """Standard errors by which hills must be better..."""

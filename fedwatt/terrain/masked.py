@@ -12,8 +12,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from fedwatt.data.trip import FloatArray
 from fedwatt.errors import RunError
-from fedwatt.fleet.trip import FloatArray
 from fedwatt.terrain.agreed import agreed_segments, over_agreed, spread
 from fedwatt.terrain.field import find
 from fedwatt.terrain.grid import Grid, IntArray

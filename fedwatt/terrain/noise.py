@@ -22,7 +22,7 @@ from math import sqrt
 import numpy as np
 from scipy import sparse
 
-from fedwatt.fleet.trip import FloatArray
+from fedwatt.data.trip import FloatArray
 from fedwatt.randomness import generator
 from fedwatt.terrain.agreed import agreed_pairs
 from fedwatt.terrain.field import Field, empty_field, find

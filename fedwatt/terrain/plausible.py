@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from fedwatt.data.trip import FloatArray
 from fedwatt.errors import RunError
-from fedwatt.fleet.trip import FloatArray
 from fedwatt.terrain.field import Field
 from fedwatt.terrain.grid import IntArray, distance_m
 from fedwatt.terrain.noise import PairSums

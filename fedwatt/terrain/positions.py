@@ -9,7 +9,7 @@ wheels; in a tunnel or a garage it moves without a fix; `climb` says what become
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwatt.fleet.trip import FloatArray, Trip
+from fedwatt.data.trip import FloatArray, Trip
 from fedwatt.terrain.grid import distance_m
 
 BoolArray = NDArray[np.bool_]

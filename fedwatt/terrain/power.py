@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedwatt.fleet.trip import FloatArray
+from fedwatt.data.trip import FloatArray
 from fedwatt.terrain.survey import Survey
 
 RIDGE = 1e-3

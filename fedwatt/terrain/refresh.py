@@ -16,11 +16,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from fedwatt.data import DataSettings, Vehicle
+from fedwatt.data.client import split_of_trips
+from fedwatt.data.trip import FloatArray
+from fedwatt.data.windows import window_ends, window_energy, window_sums
 from fedwatt.errors import DataError
-from fedwatt.fleet import DataSettings, Vehicle
-from fedwatt.fleet.client import split_of_trips
-from fedwatt.fleet.trip import FloatArray
-from fedwatt.fleet.windows import window_ends, window_energy, window_sums
 from fedwatt.terrain.climb import trip_rise_m
 from fedwatt.terrain.field import Field, find
 from fedwatt.terrain.grid import Grid, IntArray

@@ -15,8 +15,8 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse import csgraph, linalg
 
+from fedwatt.data.trip import FloatArray
 from fedwatt.errors import RunError
-from fedwatt.fleet.trip import FloatArray
 from fedwatt.terrain.field import Field, empty_field, find
 from fedwatt.terrain.grid import Grid, IntArray
 from fedwatt.terrain.statistics import Contribution

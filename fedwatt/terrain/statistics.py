@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from fedwatt.data.trip import FloatArray
 from fedwatt.errors import DataError
-from fedwatt.fleet.trip import FloatArray
 from fedwatt.terrain.field import find
 from fedwatt.terrain.grid import IntArray
 from fedwatt.terrain.power import Residual

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwatt.fleet import DataSettings, Vehicle
-from fedwatt.fleet.client import split_of_trips
-from fedwatt.fleet.features import FEATURE_SETS, FEATURES, trip_features
-from fedwatt.fleet.trip import FloatArray, Trip
+from fedwatt.data import DataSettings, Vehicle
+from fedwatt.data.client import split_of_trips
+from fedwatt.data.features import FEATURE_SETS, FEATURES, trip_features
+from fedwatt.data.trip import FloatArray, Trip
 from fedwatt.terrain.field import Field, find
 from fedwatt.terrain.grid import Grid, IntArray
 from fedwatt.terrain.positions import trusted_positions

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedwatt.data import DataSettings
 from fedwatt.errors import SettingError
-from fedwatt.fleet import DataSettings
 
 log = logging.getLogger("fedwatt.terrain")
 

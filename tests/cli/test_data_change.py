@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedwatt.fleet import DataSettings, Trip, Vehicle
-from fedwatt.fleet.client import split_of_trips
-from fedwatt.fleet.store import fleet_source, read_fleet, write_fleet
-from tests.telemetry.conftest import VED_HEADER, ved_rows
+from fedwatt.data import DataSettings, Trip, Vehicle
+from fedwatt.data.client import split_of_trips
+from fedwatt.data.store import fleet_source, read_fleet, write_fleet
+from tests.data.conftest import VED_HEADER, ved_rows
 
 
 def test_other_kinds_of_vehicles(type_in, tmp_path: Path) -> None:

@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedwatt.fleet import DataSettings
-from fedwatt.fleet.store import load_fleet, read_fleet
-from fedwatt.telemetry import import_csv, import_eved, import_ved
-from fedwatt.telemetry.sumo import import_sumo
-from tests.telemetry.conftest import VED_HEADER, ved_rows
-from tests.telemetry.osm_files import write_osm
+from fedwatt.data import DataSettings
+from fedwatt.data.readers import import_csv, import_eved, import_ved
+from fedwatt.data.readers.sumo import import_sumo
+from fedwatt.data.store import load_fleet, read_fleet
+from tests.data.conftest import VED_HEADER, ved_rows
+from tests.data.maps.osm_files import write_osm
 
 
 @pytest.fixture

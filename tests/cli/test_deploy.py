@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from fedwatt.fleet import synthetic_vehicles
-from fedwatt.fleet.store import write_fleet
+from fedwatt.data import synthetic_vehicles
+from fedwatt.data.store import write_fleet
 from fedwatt.terrain.store import read_field, write_field
 
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from fedwatt.fleet import DataSettings
-from fedwatt.fleet.split import held_out_vehicles
-from fedwatt.fleet.store import write_fleet
-from fedwatt.fleet.synthetic import synthetic_vehicles
+from fedwatt.data import DataSettings
+from fedwatt.data.split import held_out_vehicles
+from fedwatt.data.store import write_fleet
+from fedwatt.data.synthetic import synthetic_vehicles
 from fedwatt.terrain.store import read_taught
 from fedwatt.terrain.taught import Taught
 

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from fedwatt.fleet import synthetic_vehicles
-from fedwatt.fleet.store import write_fleet
+from fedwatt.data import synthetic_vehicles
+from fedwatt.data.store import write_fleet
 from tests.deploy.fleets import config_text
 from tests.terrain.toys import without_positions
 

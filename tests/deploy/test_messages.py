@@ -14,6 +14,8 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordD
 from flwr.common.serde import message_to_proto
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 
+from fedwatt.data import DataSettings
+from fedwatt.data.store import read_vehicle, vehicle_folders
 from fedwatt.deploy import node
 from fedwatt.deploy.board import Vehicle
 from fedwatt.deploy.messages import (
@@ -28,8 +30,6 @@ from fedwatt.deploy.messages import (
     to_records,
 )
 from fedwatt.errors import DataError
-from fedwatt.fleet import DataSettings
-from fedwatt.fleet.store import read_vehicle, vehicle_folders
 from fedwatt.methods import METHODS
 from fedwatt.runs.tables import read_table
 from tests.deploy.fleets import config_text, deployed, loopback, make_fleet

@@ -17,14 +17,14 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from fedwatt.cli import app
+from fedwatt.data.client import split_of_trips
+from fedwatt.data.store import read_vehicle
 from fedwatt.deploy.board import Vehicle
 from fedwatt.deploy.memory import KEPT_RUNS
 from fedwatt.deploy.messages import from_records, to_records
 from fedwatt.edge.session import EnergyModel
 from fedwatt.edge.trips import outcome
 from fedwatt.errors import RunError
-from fedwatt.fleet.client import split_of_trips
-from fedwatt.fleet.store import read_vehicle
 from fedwatt.metrics import ErrorSums
 from fedwatt.runs import execute, from_toml
 from fedwatt.runs.own_models import own_model_file

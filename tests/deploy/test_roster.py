@@ -12,12 +12,12 @@ pytest.importorskip("flwr")
 import torch
 from flwr.app import RecordDict
 
+from fedwatt.data import DataSettings
 from fedwatt.deploy.exchange import Exchange
 from fedwatt.deploy.execute import refuse_undeployable
 from fedwatt.deploy.messages import Content, from_records, to_records
 from fedwatt.deploy.roster import Roster
 from fedwatt.errors import DataError, RunError, SettingError
-from fedwatt.fleet import DataSettings
 from fedwatt.runs import execute, from_toml
 from fedwatt.runs.tables import read_table
 from tests.deploy.fleets import config_text, deployed, loopback, make_fleet, weights

@@ -9,10 +9,10 @@ pytest.importorskip("flwr")
 
 import torch
 
+from fedwatt.data import DataSettings
+from fedwatt.data.store import read_fleet, vehicle_folders
 from fedwatt.deploy.board import Vehicle
 from fedwatt.errors import DataError, SettingError
-from fedwatt.fleet import DataSettings
-from fedwatt.fleet.store import read_fleet, vehicle_folders
 from fedwatt.runs import execute, from_toml
 from fedwatt.terrain import TerrainSettings, learn_shared
 from fedwatt.terrain.store import write_field

@@ -8,11 +8,11 @@ import pytest
 pytest.importorskip("flwr")
 pytest.importorskip("cryptography")
 
+from fedwatt.data.store import vehicle_folders
 from fedwatt.deploy.memory import memory_folder, remember, run_folder
 from fedwatt.deploy.messages import Content
 from fedwatt.deploy.terrain_board import HillsOnBoard, field_arrays
 from fedwatt.errors import DataError
-from fedwatt.fleet.store import vehicle_folders
 from fedwatt.runs import from_toml
 from fedwatt.terrain import Field, Grid
 from tests.deploy.hilly import hilly, hilly_fleet

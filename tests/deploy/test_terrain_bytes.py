@@ -13,10 +13,10 @@ pytest.importorskip("cryptography")
 
 from flwr.app import Message
 
+from fedwatt.data.store import read_vehicle
 from fedwatt.deploy import node
 from fedwatt.deploy.messages import REPLIES, Content, from_records, to_records
 from fedwatt.deploy.terrain_board import field_from
-from fedwatt.fleet.store import read_vehicle
 from fedwatt.privacy.fixed_point import Layout
 from fedwatt.runs import from_toml
 from fedwatt.terrain import Grid

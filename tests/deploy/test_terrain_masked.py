@@ -13,6 +13,7 @@ pytest.importorskip("cryptography")
 import torch
 from flwr.app import RecordDict
 
+from fedwatt.data.store import read_fleet
 from fedwatt.deploy.board import Vehicle
 from fedwatt.deploy.exchange import Exchange
 from fedwatt.deploy.messages import Content, from_records, to_records
@@ -22,7 +23,6 @@ from fedwatt.deploy.terrain_remote import learn_hills
 from fedwatt.edge.export import read_trained
 from fedwatt.edge.ground import field_for
 from fedwatt.errors import DataError, RunError, SettingError
-from fedwatt.fleet.store import read_fleet
 from fedwatt.privacy.accounting import terrain_budget
 from fedwatt.privacy.fixed_point import Layout
 from fedwatt.report.terrain import write_map

@@ -19,7 +19,7 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 
 import fedwatt.deploy.node  # all that a vehicle's process has loaded
 from fedwatt.deploy.messages import Content, to_records
-from fedwatt.fleet import DataSettings
+from fedwatt.data import DataSettings
 from fedwatt.privacy.secure import (
     Layout, SecureSettings, advertise, mask_input, server, share_keys, to_plain
 )

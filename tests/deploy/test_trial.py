@@ -9,11 +9,11 @@ pytest.importorskip("flwr")
 from flwr.app import Context, Message, RecordDict
 from flwr.common.config import parse_config_args
 
+from fedwatt.data.store import vehicle_folders
 from fedwatt.deploy import client_app
 from fedwatt.deploy.connection import Connection
 from fedwatt.deploy.messages import MESSAGE_TYPES, Content, from_records, to_records
 from fedwatt.deploy.trial import stock_command
-from fedwatt.fleet.store import vehicle_folders
 from fedwatt.terrain import Grid, empty_field
 from fedwatt.terrain.store import write_field
 from tests.deploy.fleets import config_text, make_fleet

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedwatt.data.cleaning.records import RawTrip
+from fedwatt.data.cleaning.resample import resample
 from fedwatt.edge.clock import MOST_WAITING, SecondClock, Timing
 from fedwatt.errors import SettingError
-from fedwatt.telemetry.records import RawTrip
-from fedwatt.telemetry.resample import resample
 
 from .toys import hold_of, raw_trip
 

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 import torch
 
+from fedwatt.data import DataSettings, build_fleet, synthetic_fleet, synthetic_vehicles
+from fedwatt.data.client import split_of_trips
+from fedwatt.data.features import trip_features
 from fedwatt.edge.export import export
 from fedwatt.edge.graph import build
 from fedwatt.edge.network import Network
 from fedwatt.edge.session import EnergyModel
 from fedwatt.edge.trips import predict_trip
 from fedwatt.federation import Federation, Training
-from fedwatt.fleet import DataSettings, build_fleet, synthetic_fleet, synthetic_vehicles
-from fedwatt.fleet.client import split_of_trips
-from fedwatt.fleet.features import trip_features
 from fedwatt.models import get_model
 
 from .toys import trained

@@ -11,6 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedwatt.data import Trip
+from fedwatt.data.cleaning.records import RawTrip
+from fedwatt.data.cleaning.resample import resample, updates, usual_hold_s
 from fedwatt.edge.clock import Timing
 from fedwatt.edge.export import export
 from fedwatt.edge.hills import CLIMB, LOOK_AHEAD_S, climb_from, field_from_text, field_to_text
@@ -18,9 +21,6 @@ from fedwatt.edge.predictor import EnergyPredictor
 from fedwatt.edge.session import EnergyModel
 from fedwatt.edge.trips import predict_trip
 from fedwatt.errors import DataError, SettingError
-from fedwatt.fleet import Trip
-from fedwatt.telemetry.records import RawTrip
-from fedwatt.telemetry.resample import resample, updates, usual_hold_s
 from fedwatt.terrain.climb import with_terrain
 from fedwatt.terrain.field import Field
 from fedwatt.terrain.grid import Grid

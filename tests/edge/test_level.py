@@ -9,6 +9,11 @@ import pytest
 from typer.testing import CliRunner
 
 from fedwatt.cli import app
+from fedwatt.data import Trip, build_client
+from fedwatt.data.cleaning.records import RawTrip
+from fedwatt.data.cleaning.resample import resample
+from fedwatt.data.client import split_of_trips
+from fedwatt.data.store import write_vehicle
 from fedwatt.edge.card import KEY
 from fedwatt.edge.clock import Timing
 from fedwatt.edge.export import export, read_trained
@@ -20,11 +25,6 @@ from fedwatt.edge.route import route_trip
 from fedwatt.edge.session import EnergyModel
 from fedwatt.edge.trips import level_share, predict_trip
 from fedwatt.errors import DataError, RunError, SettingError
-from fedwatt.fleet import Trip, build_client
-from fedwatt.fleet.client import split_of_trips
-from fedwatt.fleet.store import write_vehicle
-from fedwatt.telemetry.records import RawTrip
-from fedwatt.telemetry.resample import resample
 from fedwatt.terrain.climb import with_terrain
 from fedwatt.terrain.store import write_field
 

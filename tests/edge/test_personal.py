@@ -5,14 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedwatt.data.client import split_of_trips
+from fedwatt.data.store import read_vehicle, write_fleet
+from fedwatt.data.synthetic import synthetic_vehicles
 from fedwatt.edge.export import export, personal, read_trained
 from fedwatt.edge.ground import field_for
 from fedwatt.edge.session import EnergyModel
 from fedwatt.edge.trips import outcome
 from fedwatt.errors import RunError, SettingError
-from fedwatt.fleet.client import split_of_trips
-from fedwatt.fleet.store import read_vehicle, write_fleet
-from fedwatt.fleet.synthetic import synthetic_vehicles
 from fedwatt.runs import execute, from_toml
 from fedwatt.runs.tables import read_table
 from tests.runs.test_execute import Silent

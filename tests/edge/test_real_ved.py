@@ -5,20 +5,20 @@ import re
 import numpy as np
 import pytest
 
+from fedwatt.data.cleaning.clean import clean_vehicle
+from fedwatt.data.cleaning.cleaning import Cleaning
+from fedwatt.data.cleaning.trips import split_trips
+from fedwatt.data.client import split_of_trips
+from fedwatt.data.imported import imported_vehicle
+from fedwatt.data.readers.powertrain import engine_reason
+from fedwatt.data.readers.spill import Spill
+from fedwatt.data.readers.stream import silent
+from fedwatt.data.readers.ved import VedReader
 from fedwatt.edge.export import export
 from fedwatt.edge.hills import LOOK_AHEAD_S
 from fedwatt.edge.predictor import EnergyPredictor
 from fedwatt.edge.session import EnergyModel
 from fedwatt.edge.trips import predict_trip
-from fedwatt.fleet.client import split_of_trips
-from fedwatt.fleet.imported import imported_vehicle
-from fedwatt.telemetry.clean import clean_vehicle
-from fedwatt.telemetry.cleaning import Cleaning
-from fedwatt.telemetry.powertrain import engine_reason
-from fedwatt.telemetry.spill import Spill
-from fedwatt.telemetry.stream import silent
-from fedwatt.telemetry.trips import split_trips
-from fedwatt.telemetry.ved import VedReader
 from fedwatt.terrain import TerrainSettings, learn
 from fedwatt.terrain.positions import trusted_positions
 

@@ -5,14 +5,14 @@ import pytest
 from typer.testing import CliRunner
 
 from fedwatt.cli import app
+from fedwatt.data import Trip
+from fedwatt.data.client import split_of_trips
+from fedwatt.data.store import write_vehicle
 from fedwatt.edge.page import headline, render
 from fedwatt.edge.range import estimate_range
 from fedwatt.edge.reading import read_trip
 from fedwatt.edge.trips import TripPrediction, energy_by_second, predict_trip
 from fedwatt.errors import DataError, FedwattError, SettingError
-from fedwatt.fleet import Trip
-from fedwatt.fleet.client import split_of_trips
-from fedwatt.fleet.store import write_vehicle
 
 from .toys import run_folder, trained
 

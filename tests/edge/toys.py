@@ -6,15 +6,15 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from fedwatt.data import Vehicle, synthetic_vehicles
+from fedwatt.data.cleaning.records import RawTrip
+from fedwatt.data.cleaning.resample import updates, usual_hold_s
 from fedwatt.edge.export import TrainedModel
-from fedwatt.fleet import Vehicle, synthetic_vehicles
 from fedwatt.models import get_model
 from fedwatt.randomness import generator
 from fedwatt.runs.config import from_tables
 from fedwatt.runs.level import LEVEL, level_config
 from fedwatt.runs.model_file import model_prefix, write_models
-from fedwatt.telemetry.records import RawTrip
-from fedwatt.telemetry.resample import updates, usual_hold_s
 
 
 def trained(backbone: str = "mlp", **data: object) -> TrainedModel:

@@ -14,10 +14,10 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
 from fedwatt.bench.reference import _gather, flat_weights, torch_module
+from fedwatt.data import Client, Fleet
+from fedwatt.engine.batches import Draw
 from fedwatt.federation import Training
-from fedwatt.federation.batches import Draw
 from fedwatt.federation.participation import participants
-from fedwatt.fleet import Client, Fleet
 from fedwatt.models import MLP
 from fedwatt.randomness import generator
 

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fedwatt.data import Client
 from fedwatt.federation import Availability
 from fedwatt.federation.participation import device_speed
-from fedwatt.fleet import Client
 from fedwatt.models import MLP
 from fedwatt.randomness import generator
 from tests.federation.plain_baselines import Plain

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from fedwatt.federation.batches import StackedBatches
+from fedwatt.engine.batches import StackedBatches
 from fedwatt.federation.local import final, first_rows, is_shaped, move, step_gradient, turn
 from fedwatt.methods.rule import LocalRule, Rows, Start, lifted
 from fedwatt.metrics import Stopwatch

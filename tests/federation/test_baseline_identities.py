@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedwatt.data import Fleet
+from fedwatt.engine.batches import Draw
 from fedwatt.federation import Availability, Federation, State, Training
-from fedwatt.federation.batches import Draw
 from fedwatt.federation.participation import participants
-from fedwatt.fleet import Fleet
 from fedwatt.methods import Method, get
 from fedwatt.methods.contrastive import contrast
 from fedwatt.methods.dynamic import Dynamic

@@ -9,8 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedwatt.data import Client, DataSettings, Fleet
 from fedwatt.federation import Availability, Federation, Training
-from fedwatt.fleet import Client, DataSettings, Fleet
 from fedwatt.methods import get
 from fedwatt.methods.elastic_selection import front_after, next_window, select
 from fedwatt.models import MLP

@@ -10,8 +10,8 @@ from fedwatt.bench.recipe import Loop, Recipe, interleaved, perceptron
 from fedwatt.bench.reference import flat_weights
 from fedwatt.bench.rounds import METHODS, bench_recurrent, bench_rounds
 from fedwatt.cli import app
+from fedwatt.engine.probing import drawn_directions
 from fedwatt.federation import Federation
-from fedwatt.federation.probing import drawn_directions
 from fedwatt.methods.roughness import loss_slices, unit
 from fedwatt.models import MLP
 from fedwatt.models.loss import squared

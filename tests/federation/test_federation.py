@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from fedwatt.data import Fleet
 from fedwatt.errors import DataError, SettingError
 from fedwatt.federation import Availability, Federation, State, Training
-from fedwatt.fleet import Fleet
 from fedwatt.methods import get
 from fedwatt.models import MLP, ModuleModel
 from tests.federation.toys import random_fleet

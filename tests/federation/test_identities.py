@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from fedwatt.data import Fleet
 from fedwatt.federation import Federation, Training
-from fedwatt.fleet import Fleet
 from fedwatt.methods import Method, get
 from fedwatt.models import MLP
 from tests.federation.toys import random_fleet

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 import torch
 
+from fedwatt.data import DataSettings, Fleet, paged, synthetic_fleet
+from fedwatt.data.paged import gather_clients
+from fedwatt.data.split import SPLITS
 from fedwatt.errors import DataError, SettingError
 from fedwatt.federation import Availability, Federation, Training
 from fedwatt.federation.evaluate import evaluated_vehicles
-from fedwatt.fleet import DataSettings, Fleet, paged, synthetic_fleet
-from fedwatt.fleet.paged import gather_clients
-from fedwatt.fleet.split import SPLITS
 from fedwatt.models import MLP
 from tests.federation.toys import random_fleet
 
@@ -179,8 +179,8 @@ LARGE = """
     import numpy as np
     from dataclasses import replace
     from fedwatt.federation import Federation, Training
-    from fedwatt.fleet import Fleet, paged
-    from fedwatt.fleet.paged import gather_clients
+    from fedwatt.data import Fleet, paged
+    from fedwatt.data.paged import gather_clients
     from fedwatt.methods import get
     from fedwatt.models import MLP
     from tests.federation.toys import random_fleet

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from fedwatt.engine.batches import StackedBatches
 from fedwatt.federation import Availability, Federation, Training
-from fedwatt.federation.batches import StackedBatches
 from fedwatt.federation.recorded import recording_key
 from fedwatt.federation.together import train_side_by_side
 from fedwatt.methods import METHODS, get

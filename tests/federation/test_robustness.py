@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from fedwatt.data import DataSettings, Fleet, synthetic_fleet
 from fedwatt.errors import SettingError
 from fedwatt.federation import Availability, Federation, Training
-from fedwatt.fleet import DataSettings, Fleet, synthetic_fleet
 from fedwatt.methods import Method, get
 from fedwatt.methods.attack import is_faulty
 from fedwatt.models import MLP

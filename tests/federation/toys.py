@@ -7,11 +7,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedwatt.federation.batches import Draw, StackedBatches
+from fedwatt.data import Client, DataSettings, Fleet
+from fedwatt.engine.batches import Draw, StackedBatches
+from fedwatt.engine.pool import pool_fleet
 from fedwatt.federation.local import accumulation, begin_round, finish_round
-from fedwatt.federation.pool import pool_fleet
 from fedwatt.federation.stack import train
-from fedwatt.fleet import Client, DataSettings, Fleet
 from fedwatt.methods import Method
 from fedwatt.methods.rule import Start
 from fedwatt.methods.server import Replies

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from fedwatt.data import synthetic_fleet
+from fedwatt.data.client import DataSettings
 from fedwatt.errors import SettingError
 from fedwatt.federation import Federation, Training
 from fedwatt.federation.evaluate import predict
-from fedwatt.fleet import synthetic_fleet
-from fedwatt.fleet.client import DataSettings
 from fedwatt.personal import Personal, personalise
 from fedwatt.personal.finetune import _of, _trained
 

@@ -1,8 +1,8 @@
 """What the run folder says about the fleet."""
 
-from fedwatt.fleet import DataSettings, build_fleet
+from fedwatt.data import DataSettings, build_fleet
 from fedwatt.runs.environment import describe_fleet
-from tests.fleet.toys import make_vehicle
+from tests.data.toys import make_vehicle
 
 
 def test_held_out_vehicles_have_no_part_in_the_training_windows():

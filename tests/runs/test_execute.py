@@ -8,10 +8,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from fedwatt.data import Fleet, synthetic_vehicles
+from fedwatt.data.store import write_fleet
 from fedwatt.errors import RunError
 from fedwatt.federation import History, RoundRecord, State
-from fedwatt.fleet import Fleet, synthetic_vehicles
-from fedwatt.fleet.store import write_fleet
 from fedwatt.runs import execute, from_toml
 from fedwatt.runs.tables import read_table
 from tests.runs.killing import kill_after

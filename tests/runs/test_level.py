@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from fedwatt.data.store import write_fleet
+from fedwatt.data.synthetic import synthetic_vehicles
 from fedwatt.errors import RunError, SettingError
-from fedwatt.fleet.store import write_fleet
-from fedwatt.fleet.synthetic import synthetic_vehicles
 from fedwatt.report.load import load_run, together
 from fedwatt.report.statistics import on_board_rmse
 from fedwatt.runs import execute, from_toml

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
+from fedwatt.data import DataSettings
+from fedwatt.data.store import read_fleet, write_fleet
+from fedwatt.data.synthetic import synthetic_vehicles
 from fedwatt.errors import DataError, RunError, SettingError
-from fedwatt.fleet import DataSettings
-from fedwatt.fleet.store import read_fleet, write_fleet
-from fedwatt.fleet.synthetic import synthetic_vehicles
 from fedwatt.runs import execute, from_toml
 from fedwatt.runs.config import Source
 from fedwatt.runs.hills import Refresh, refreshed_field

@@ -12,10 +12,10 @@ import pytest
 from typer.testing import CliRunner
 
 from fedwatt.cli import app
+from fedwatt.data import DataSettings, synthetic_fleet
 from fedwatt.errors import DataError, RunError, SettingError
 from fedwatt.federation import Federation, Training
 from fedwatt.files import exclusively
-from fedwatt.fleet import DataSettings, synthetic_fleet
 from fedwatt.methods import get
 from fedwatt.studies.paper import names, printed
 from fedwatt.studies.ranges import ranges_of
@@ -394,8 +394,8 @@ def test_the_command_lists_plans_and_runs(tmp_path, monkeypatch) -> None:
 
 
 def test_data_folders_are_told_apart(tmp_path) -> None:
-    from fedwatt.fleet import synthetic_vehicles
-    from fedwatt.fleet.store import write_fleet
+    from fedwatt.data import synthetic_vehicles
+    from fedwatt.data.store import write_fleet
 
     write_fleet(tmp_path / "stored", synthetic_vehicles(1, trips=3), "made up")
     raw = tmp_path / "raw"

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
+from fedwatt.data import Trip, Vehicle
 from fedwatt.errors import DataError
-from fedwatt.fleet import Trip, Vehicle
 from fedwatt.terrain.climb import climbing, rise_m, with_measured_terrain, with_terrain
 from fedwatt.terrain.field import empty_field
 from fedwatt.terrain.grid import Grid

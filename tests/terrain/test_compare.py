@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedwatt.data import DataSettings, Trip, Vehicle, synthetic_vehicles
 from fedwatt.errors import DataError
-from fedwatt.fleet import DataSettings, Trip, Vehicle, synthetic_vehicles
 from fedwatt.terrain import Field, Grid, TerrainSettings, learn
 from fedwatt.terrain.compare import compare
 from tests.terrain.toys import DEGREE_M, fleet, hill_m

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedwatt.data import DataSettings
 from fedwatt.errors import RunError, SettingError
-from fedwatt.fleet import DataSettings
 from fedwatt.runs.hills import shared_under_masks
 from fedwatt.terrain import Grid, TerrainSettings
 from fedwatt.terrain import exchange as exchanges

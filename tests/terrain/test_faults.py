@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedwatt.fleet import DataSettings, Trip, Vehicle
-from fedwatt.fleet.client import split_of_trips
-from fedwatt.fleet.windows import window_ends, window_energy, window_means
+from fedwatt.data import DataSettings, Trip, Vehicle
+from fedwatt.data.client import split_of_trips
+from fedwatt.data.windows import window_ends, window_energy, window_means
 from fedwatt.randomness import generator
 from fedwatt.terrain import TerrainSettings, empty_field, learn, trip_rise_m
 from fedwatt.terrain.grid import Grid

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedwatt.data import DataSettings, Trip, Vehicle, build_fleet
+from fedwatt.data.client import build_client
 from fedwatt.federation import Federation, Training
-from fedwatt.fleet import DataSettings, Trip, Vehicle, build_fleet
-from fedwatt.fleet.client import build_client
 from fedwatt.models import get_model
 from fedwatt.personal import Personal, personalise
 from fedwatt.runs.level import Predictions, predictions_of, with_level

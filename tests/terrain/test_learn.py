@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from fedwatt.fleet import DataSettings, Trip, synthetic_vehicles
+from fedwatt.data import DataSettings, Trip, synthetic_vehicles
 from fedwatt.physics.town import (
     CENTRE_LATITUDE_DEG,
     CENTRE_LONGITUDE_DEG,
@@ -163,7 +163,7 @@ def test_towns_far_apart_are_regions_of_one_field():
 
 def test_test_trips_change_no_field(vehicles):
     """Energy of test trips may be anything: fields are learned and chosen without it."""
-    from fedwatt.fleet.client import split_of_trips
+    from fedwatt.data.client import split_of_trips
 
     def spoiled(vehicle):
         split = split_of_trips(vehicle, DATA)

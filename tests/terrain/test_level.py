@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedwatt.fleet import Client
+from fedwatt.data import Client
 from fedwatt.terrain.level import borne_out, chosen
 
 WINDOW = 10

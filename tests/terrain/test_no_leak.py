@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedwatt.data import DataSettings, Trip, Vehicle, build_fleet, synthetic_vehicles
+from fedwatt.data.client import Client, split_of_trips
 from fedwatt.federation import Federation, Training
-from fedwatt.fleet import DataSettings, Trip, Vehicle, build_fleet, synthetic_vehicles
-from fedwatt.fleet.client import Client, split_of_trips
 from fedwatt.personal import Personal, PersonalModel, personalise
 from fedwatt.randomness import generator
 from fedwatt.terrain import TerrainSettings, empty_field, give_terrain, learn

@@ -6,8 +6,8 @@ from math import log, sqrt
 import numpy as np
 import pytest
 
+from fedwatt.data import DataSettings
 from fedwatt.errors import SettingError
-from fedwatt.fleet import DataSettings
 from fedwatt.privacy import terrain_budget
 from fedwatt.terrain import TerrainSettings
 from fedwatt.terrain.agreed import agreed_pairs

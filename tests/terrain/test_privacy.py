@@ -6,8 +6,8 @@ from itertools import count
 import numpy as np
 import pytest
 
+from fedwatt.data import DataSettings, Trip, Vehicle
 from fedwatt.errors import DataError, RunError
-from fedwatt.fleet import DataSettings, Trip, Vehicle
 from fedwatt.privacy.secure import Layout, Masked, SecureSettings, rehearse, to_plain
 from fedwatt.randomness import generator
 from fedwatt.terrain import TerrainSettings, learn

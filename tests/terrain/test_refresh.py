@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedwatt.data import DataSettings, Trip, Vehicle, build_client
+from fedwatt.data.client import split_of_trips
+from fedwatt.data.windows import window_ends, window_sums
 from fedwatt.errors import DataError
-from fedwatt.fleet import DataSettings, Trip, Vehicle, build_client
-from fedwatt.fleet.client import split_of_trips
-from fedwatt.fleet.windows import window_ends, window_sums
 from fedwatt.terrain import Field, Grid, TerrainSettings, empty_field, learn
 from fedwatt.terrain.learn import Learned
 from fedwatt.terrain.refresh import network_residual, refreshed, told_climb_m, window_survey

@@ -4,8 +4,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedwatt.data import DataSettings
 from fedwatt.errors import DataError, SettingError
-from fedwatt.fleet import DataSettings
 from fedwatt.report.terrain import write_map
 from fedwatt.terrain import TerrainSettings, empty_field, learn
 from fedwatt.terrain.grid import Grid

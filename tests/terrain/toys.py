@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedwatt.fleet import Trip, Vehicle
+from fedwatt.data import Trip, Vehicle
 from fedwatt.randomness import generator
 
 WH_PER_M = 1600 * 9.81 / 3600

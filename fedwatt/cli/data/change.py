@@ -20,8 +20,8 @@ def partition(
     seed: Seed = 0,
 ) -> None:
     """Deal a fleet's trips to new clients by driving regime, to study skewed data."""
-    from fedwatt.fleet.partition import repartition
-    from fedwatt.fleet.store import fleet_source, read_fleet, write_fleet
+    from fedwatt.data.partition import repartition
+    from fedwatt.data.store import fleet_source, read_fleet, write_fleet
 
     refuse_filled(out)
     dealt = repartition(read_fleet(fleet), recipe, clients=clients, seed=seed)
@@ -48,9 +48,9 @@ def spoil(
 
     Runs on the fleet must split it the same way: same split seed and window, default shares.
     """
-    from fedwatt.fleet import DataSettings
-    from fedwatt.fleet.faults import Fault, spoil_some
-    from fedwatt.fleet.store import fleet_source, read_fleet, write_fleet
+    from fedwatt.data import DataSettings
+    from fedwatt.data.faults import Fault, spoil_some
+    from fedwatt.data.store import fleet_source, read_fleet, write_fleet
 
     refuse_filled(out)
     wrong = Fault(kind=fault, size=size, channel=channel)

@@ -10,7 +10,7 @@ from fedwatt.cli.console import console
 from fedwatt.cli.data.shared import say_account
 
 if TYPE_CHECKING:
-    from fedwatt.fleet import Vehicle
+    from fedwatt.data import Vehicle
 
 COLUMNS = ("vehicle", "labels", "trips", "hours", "km", "kWh", "Wh/km")
 
@@ -20,9 +20,9 @@ def describe(
     plot: Annotated[Path | None, typer.Option(help="Draw the fleet into this SVG file.")] = None,
 ) -> None:
     """Summarise a fleet: vehicles, trips, hours, energy, windows, and what cleaning left out."""
-    from fedwatt.fleet import DataSettings
-    from fedwatt.fleet.store import fleet_source, read_fleet
-    from fedwatt.telemetry import Account
+    from fedwatt.data import DataSettings
+    from fedwatt.data.readers import Account
+    from fedwatt.data.store import fleet_source, read_fleet
 
     window = DataSettings().window
     table = Table(title=fleet_source(fleet), title_justify="left")

@@ -7,10 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-# Names of the readers are looked up on use: only they need polars, and a GPU box may have none.
-from fedwatt import telemetry
 from fedwatt.cli.console import console
 from fedwatt.cli.data.shared import Out, import_progress, refuse_filled, say_account, say_made
+
+# Names of the readers are looked up on use: only they need polars, and a GPU box may have none.
+from fedwatt.data import readers
 from fedwatt.errors import SettingError
 
 
@@ -84,20 +85,20 @@ def import_(
     ] = False,
 ) -> None:
     """Turn recordings into a fleet: cleaned trips at 1 Hz, one folder a vehicle."""
-    from fedwatt.fleet.imported import imported_vehicles
-    from fedwatt.fleet.store import write_fleet
-    from fedwatt.telemetry.sumo import geographic, import_sumo
+    from fedwatt.data.imported import imported_vehicles
+    from fedwatt.data.readers.sumo import geographic, import_sumo
+    from fedwatt.data.store import write_fleet
 
     refuse_filled(out)
-    terrain = telemetry.read_terrain([dem]) if dem is not None else None
-    extract = telemetry.Extract(osm) if osm is not None else None
+    terrain = readers.read_terrain([dem]) if dem is not None else None
+    extract = readers.Extract(osm) if osm is not None else None
     if only_enriched and terrain is None and extract is None:
         raise SettingError("--only-enriched needs --dem or --osm, which do the enriching.")
     limits: dict[str, Any] = {"minimum_seconds": minimum_seconds, "minimum_metres": minimum_metres}
     if minimum_trips is not None:
         limits["minimum_trips"] = minimum_trips
     with import_progress() as report:
-        vehicles: Iterator[telemetry.CleanVehicle]
+        vehicles: Iterator[readers.CleanVehicle]
         if kind is Kind.SUMO:
             if len(paths) != 2:
                 raise SettingError("sumo needs two files: the FCD output and the battery output.")
@@ -109,21 +110,21 @@ def import_(
                     f"'fedwatt data map {paths[0]}' proposes one."
                 )
             limits["maximum_gap_s"] = maximum_gap
-            vehicles = telemetry.import_csv(paths, mapping, progress=report, **limits)
+            vehicles = readers.import_csv(paths, mapping, progress=report, **limits)
         else:
-            reader = telemetry.import_ved if kind is Kind.VED else telemetry.import_eved
+            reader = readers.import_ved if kind is Kind.VED else readers.import_eved
             chosen = tuple(part.strip() for part in powertrain.split(","))
             limits["maximum_gap_s"] = maximum_gap
             vehicles = reader(paths, powertrain=chosen, progress=report, **limits)
         enriched = None
         if terrain is not None or extract is not None:
-            enriched = telemetry.EnrichedVehicles(
+            enriched = readers.EnrichedVehicles(
                 vehicles, terrain=terrain, extract=extract, only_enriched=only_enriched
             )
         source = ", ".join(path.name for path in [*paths, *filter(None, (dem, osm))])
         clean = vehicles if enriched is None else enriched
         write_fleet(out, imported_vehicles(clean), source=f"{kind.value}: {source}")
-    if isinstance(vehicles, telemetry.CleanVehicles):
+    if isinstance(vehicles, readers.CleanVehicles):
         say_account(vehicles.account, ("vehicles", "trips", "rows"))
         for name in vehicles.passed_over:
             console.print(f"Passed over: {name}", highlight=False)
@@ -137,7 +138,7 @@ def map_(
     out: Annotated[Path | None, typer.Option(help="Write it here instead of showing it.")] = None,
 ) -> None:
     """Propose a mapping from a file's columns to fedwatt's channels, as TOML to check and edit."""
-    text = telemetry.propose_mapping(path)
+    text = readers.propose_mapping(path)
     if out is None:
         console.print(text, highlight=False, soft_wrap=True)
     else:

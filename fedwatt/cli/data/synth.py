@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from fedwatt import telemetry
 from fedwatt.cli.console import console
 from fedwatt.cli.data.shared import (
     Kind,
@@ -17,6 +16,7 @@ from fedwatt.cli.data.shared import (
     say_account,
     say_made,
 )
+from fedwatt.data import readers
 
 
 class Engine(StrEnum):
@@ -37,12 +37,12 @@ def synth(
     ] = Engine.TOWN,
 ) -> None:
     """Make a fleet from nothing: trips at 1 Hz over hilly roads, energy from physics."""
-    from fedwatt.fleet import synthetic_vehicles
-    from fedwatt.fleet.store import write_fleet
+    from fedwatt.data import synthetic_vehicles
+    from fedwatt.data.store import write_fleet
 
     refuse_filled(out)
     if engine is Engine.SUMO:
-        from fedwatt.fleet.sumo import sumo_vehicles
+        from fedwatt.data.sumo import sumo_vehicles
         from fedwatt.physics.sumo import SumoTown
 
         made = sumo_vehicles(SumoTown(vehicles=vehicles, trips=trips, kind=kind, seed=seed))
@@ -69,12 +69,12 @@ def electrify(
     ] = 10,
 ) -> None:
     """Drive electric vehicles over recorded speed: real driving, simulated energy, marked so."""
-    from fedwatt.fleet.electrified import electrified_vehicles
-    from fedwatt.fleet.store import write_fleet
+    from fedwatt.data.electrified import electrified_vehicles
+    from fedwatt.data.store import write_fleet
 
     refuse_filled(out)
     with import_progress() as report:
-        recordings = telemetry.import_ved(
+        recordings = readers.import_ved(
             paths,
             powertrain=("hev", "ice"),
             unlabelled=True,

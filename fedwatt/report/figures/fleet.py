@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from fedwatt.fleet import Vehicle
+from fedwatt.data import Vehicle
 from fedwatt.report.style import MUTED, WIDTH_IN, styled
 
 COLOUR = "#0072b2"

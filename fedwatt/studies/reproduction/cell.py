@@ -7,8 +7,8 @@ from functools import cache
 from hashlib import sha256
 from typing import Any, Final
 
+from fedwatt.data import DataSettings
 from fedwatt.federation import Availability, Training
-from fedwatt.fleet import DataSettings
 from fedwatt.methods import RoughnessProximal, get
 from fedwatt.runs.config import MethodChoice, ModelChoice, RunConfig, choose
 from fedwatt.studies.reproduction.scale import MANY, Scale

@@ -15,11 +15,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
+from fedwatt.data import DataSettings, Fleet, Vehicle, build_fleet, synthetic_vehicles
+from fedwatt.data.faults import Fault, spoil_some
+from fedwatt.data.split import natural_key
+from fedwatt.data.store import fleet_source, read_fleet, read_vehicle, vehicle_folders, write_fleet
 from fedwatt.errors import DataError
-from fedwatt.fleet import DataSettings, Fleet, Vehicle, build_fleet, synthetic_vehicles
-from fedwatt.fleet.faults import Fault, spoil_some
-from fedwatt.fleet.split import natural_key
-from fedwatt.fleet.store import fleet_source, read_fleet, read_vehicle, vehicle_folders, write_fleet
 
 PLAIN: Final = ("ved", "ved-electrified", "synthetic")
 """Datasets that can take the place of the paper's VED."""
@@ -176,9 +176,9 @@ def _source(wanted: Wanted, electrified: bool) -> str:
 
 def _imported(wanted: Wanted, raw: tuple[Path, ...], electrified: bool) -> Iterable[Vehicle]:
     # Here, because only raw files need polars: a stored fleet opens without it.
-    from fedwatt.fleet.electrified import electrified_vehicles
-    from fedwatt.fleet.imported import imported_vehicles
-    from fedwatt.telemetry import import_eved, import_ved
+    from fedwatt.data.electrified import electrified_vehicles
+    from fedwatt.data.imported import imported_vehicles
+    from fedwatt.data.readers import import_eved, import_ved
 
     if electrified:
         traces = import_ved(raw, powertrain=("hev", "ice"), unlabelled=True)

@@ -7,11 +7,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from fedwatt.data import Fleet
+from fedwatt.engine.device import resolve_device
 from fedwatt.errors import RunError
-from fedwatt.federation.device import resolve_device
 from fedwatt.federation.participation import participant_count, participants
 from fedwatt.files import exclusively
-from fedwatt.fleet import Fleet
 from fedwatt.studies.reproduction.cell import Cell, data_settings, key_of, run_config, trips_of
 from fedwatt.studies.reproduction.data import Sources, Wanted, open_dataset
 from fedwatt.studies.reproduction.order import all_cells, grouped

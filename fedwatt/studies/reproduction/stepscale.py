@@ -12,10 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedwatt.data import Client
+from fedwatt.engine.batches import Draw
 from fedwatt.federation import Federation
-from fedwatt.federation.batches import Draw
 from fedwatt.federation.participation import participants
-from fedwatt.fleet import Client
 from fedwatt.methods import Fractional, Method
 from fedwatt.methods.schedule import scheduled
 

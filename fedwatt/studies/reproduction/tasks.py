@@ -7,7 +7,7 @@ stays on this machine: times of different machines say nothing about methods.
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from fedwatt.fleet import Fleet
+from fedwatt.data import Fleet
 from fedwatt.studies.grid import fingerprint, run_cells
 from fedwatt.studies.reproduction.cell import Cell, key_of
 from fedwatt.studies.reproduction.record import Record, read_record, write_record

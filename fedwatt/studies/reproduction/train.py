@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedwatt.data import SPLITS, Client, Fleet
 from fedwatt.federation import Federation, History, RoundRecord, State
 from fedwatt.federation.participation import participant_count
 from fedwatt.federation.records import Evaluation
 from fedwatt.federation.together import train_side_by_side
-from fedwatt.fleet import SPLITS, Client, Fleet
 from fedwatt.methods import Fractional, Method, RoughnessProximal, get
 from fedwatt.metrics import micro
 from fedwatt.runs.environment import describe_fleet

@@ -1,0 +1,1 @@
+"""From raw readings to clean trips, on the vehicle, with an account of what was dropped."""

@@ -1,0 +1,179 @@
+"""Turn the recorded trips of one vehicle into usable ones, on that vehicle and from it alone.
+
+Order, glitches, gaps, resample, select: every stage maps a trip to its parts and an account. A trip
+that fails is dropped with its reason; it never stops the vehicle.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fedwatt.data.cleaning.account import Account
+from fedwatt.data.cleaning.cleaning import Cleaning
+from fedwatt.data.cleaning.gaps import cut_at_gaps
+from fedwatt.data.cleaning.glitches import without_glitches
+from fedwatt.data.cleaning.order import in_order
+from fedwatt.data.cleaning.plausible import implausible
+from fedwatt.data.cleaning.records import CleanTrip, CleanVehicle, RawTrip
+from fedwatt.data.cleaning.resample import energy_source, resample
+from fedwatt.data.cleaning.schema import CHANNELS, FALLBACKS
+
+
+def clean_vehicle(
+    name: str,
+    trips: Iterable[RawTrip],
+    cleaning: Cleaning,
+    *,
+    kind: str = "passenger",
+    labels: str = "measured",
+    electric: bool = True,
+    facts: Mapping[str, Any] | None = None,
+    already: Account | None = None,
+) -> tuple[CleanVehicle | None, Account]:
+    """The vehicle's usable trips, or None when too few are left or its numbers make no sense.
+
+    `already` is the account of what happened to its rows before; the returned account includes it.
+    """
+    parts: list[CleanTrip] = []
+    accounts = []
+    seen: Counter[str] = Counter()
+    for raw in trips:
+        cleaned, account = clean_trip(raw, cleaning)
+        accounts.append(account)
+        for part in cleaned:
+            parts.append(replace(part, name=part_name(raw.name, seen[raw.name])))
+            seen[raw.name] += 1
+    parts, filled = _with_fallbacks(parts)
+    account = Account.total([already or Account(), *accounts, filled])
+    reason = ""
+    if len(parts) < cleaning.minimum_trips:
+        least = cleaning.minimum_trips
+        reason = f"under {least} usable trips" if least > 1 else "without a usable trip"
+    elif wrong := implausible(parts, electric=electric):
+        reason = wrong
+    if reason:
+        return None, _all_dropped(account, reason)
+    account += Account.of("kept", "vehicles", 1)
+    if not all("energy_wh" in part.channels for part in parts):
+        labels = "none"
+    notes = {**(facts or {}), "account": account.to_json()}
+    return CleanVehicle(name, tuple(parts), kind, labels, notes), account
+
+
+def part_name(trip: str, part: int) -> str:
+    """Name of the n-th usable part of a trip.
+
+    >>> [part_name("706", part) for part in (0, 1, 2, 30)]
+    ['706', '706b', '706c', '706-31']
+    """
+    if part == 0:
+        return trip
+    return trip + chr(ord("a") + part) if part < 26 else f"{trip}-{part + 1}"
+
+
+def clean_trip(trip: RawTrip, cleaning: Cleaning) -> tuple[list[CleanTrip], Account]:
+    """Usable parts of one trip, all named like it, and what was done to get them."""
+    account = Account.of("read", "trips", 1) + Account.of("read", "rows", trip.rows)
+    if reason := _unusable(trip, cleaning):
+        return [], account + _dropped(trip.rows, reason)
+    parts, reasons, kept_rows = [], Counter[str](), 0
+    accounts = [account]
+    ordered, ordered_account = in_order(trip)
+    accounts.append(ordered_account)
+    for part in ordered:
+        believed, believed_account = without_glitches(part, cleaning.maximum_gap_s)
+        accounts.append(believed_account)
+        for stretch in believed:
+            if reason := _unusable(stretch, cleaning):
+                reasons[reason] += stretch.rows
+                continue
+            pieces, cut_account = cut_at_gaps(stretch, cleaning)
+            accounts.append(cut_account)
+            for piece in pieces:
+                cleaned, reason = _sampled(piece, cleaning)
+                if cleaned is None:
+                    reasons[reason] += piece.rows
+                else:
+                    parts.append(cleaned)
+                    kept_rows += piece.rows
+    for reason, rows in reasons.items():
+        accounts.append(Account.of("dropped", "rows", rows, reason))
+    if parts:
+        accounts += [
+            Account.of("kept", "trips", 1),
+            Account.of("kept", "parts", len(parts)),
+            Account.of("kept", "rows", kept_rows),
+            Account.of(
+                "kept", "seconds", round(sum(part.samples * part.interval_s for part in parts))
+            ),
+        ]
+    else:
+        # The reason that took most of its rows stands for the whole trip.
+        worst = reasons.most_common(1)[0][0] if reasons else "nothing left after cleaning"
+        accounts.append(Account.of("dropped", "trips", 1, worst))
+    return parts, Account.total(accounts)
+
+
+def _unusable(trip: RawTrip, cleaning: Cleaning) -> str:
+    if not trip.has("speed_mps"):
+        return "no speed"
+    if not cleaning.unlabelled and not energy_source(trip):
+        missing = [name for name in ("voltage_v", "current_a") if not trip.has(name)]
+        return f"no pack {' and '.join(name.split('_')[0] for name in missing)}"
+    return ""
+
+
+def _sampled(piece: RawTrip, cleaning: Cleaning) -> tuple[CleanTrip | None, str]:
+    if piece.time_s[-1] - piece.time_s[0] < max(cleaning.minimum_seconds, 1e-3):
+        return None, f"under {cleaning.minimum_seconds:g} s"
+    channels = resample(piece, cleaning.interval_s, cleaning.rules)
+    trip = CleanTrip(piece.name, channels, cleaning.interval_s)
+    if trip.metres < cleaning.minimum_metres:
+        return None, f"under {cleaning.minimum_metres:g} m"
+    return trip, ""
+
+
+def _with_fallbacks(parts: list[CleanTrip]) -> tuple[list[CleanTrip], Account]:
+    """Give every trip the inputs a model always sees.
+
+    A trip without outside temperature takes the median of the vehicle's other trips; air
+    conditioning and heater that never report are taken as off.
+    """
+    accounts = []
+    for name, fallback in FALLBACKS.items():
+        known = [part.channels[name] for part in parts if name in part.channels]
+        missing = len(parts) - len(known)
+        if not missing:
+            continue
+        value, how = fallback, f"taken as {fallback:g}"
+        if name == "ambient_c" and known:
+            value = float(np.median(np.concatenate(known)))
+            how = "taken from the vehicle's other trips"
+        parts = [
+            part if name in part.channels else _with_constant(part, name, value) for part in parts
+        ]
+        accounts.append(Account.of("repaired", "parts", missing, f"no {name}, {how}"))
+    return parts, Account.total(accounts)
+
+
+def _with_constant(part: CleanTrip, name: str, value: float) -> CleanTrip:
+    channels = {**part.channels, name: np.full(part.samples, value)}
+    order = [known for known in (*CHANNELS, "energy_wh") if known in channels]
+    return replace(part, channels={known: channels[known] for known in order})
+
+
+def _dropped(rows: int, reason: str) -> Account:
+    return Account.of("dropped", "trips", 1, reason) + Account.of("dropped", "rows", rows, reason)
+
+
+def _all_dropped(account: Account, reason: str) -> Account:
+    """The account of a vehicle that is left out for `reason`, which is counted once: with it."""
+    entries = {key: number for key, number in account.entries.items() if key[0] != "kept"}
+    moved = [
+        Account.of("dropped", unit, account.count("kept", unit), "of vehicles left out")
+        for unit in ("trips", "rows")
+    ]
+    return Account.total([Account(entries), *moved, Account.of("dropped", "vehicles", 1, reason)])

@@ -1,0 +1,1 @@
+"""What maps add to a trip: elevation, roads, speed limits."""

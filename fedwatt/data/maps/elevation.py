@@ -1,0 +1,259 @@
+"""Give telemetry with positions an elevation and a grade, from a terrain model the user brings.
+
+SRTM tiles (.hgt: big-endian int16 metres, 1 or 3 arc seconds, void -32768, named after their
+south-west corner) are read with numpy; GeoTIFF needs rasterio. Heights are bilinear between posts.
+Of either, only what lies around a trip comes into memory.
+Grade is the slope of the elevation over the road, taken across 100 m: shorter than that, a terrain
+model of 30 m posts shows its noise.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedwatt.data.cleaning.records import CleanTrip, CleanVehicle, FloatArray
+from fedwatt.data.cleaning.schema import CHANNELS, POSITION
+from fedwatt.data.readers.files import as_paths
+from fedwatt.errors import DataError
+
+VOID = -32768
+GRADE_SPAN_M = 100.0
+SRTM_NAME = re.compile(r"^([NS])(\d{2})([EW])(\d{3})", re.IGNORECASE)
+SRTM_POSTS = (1201, 3601)
+
+
+class Terrain(Protocol):
+    """Anything that knows heights."""
+
+    def elevation_m(self, latitude_deg: FloatArray, longitude_deg: FloatArray) -> FloatArray:
+        """Height at each position, NaN where unknown. [seconds]."""
+
+
+@dataclass(frozen=True, eq=False)
+class Tile:
+    """Heights on a regular grid [rows, columns], first row north, first column west.
+
+    `north_deg` and `west_deg` are the position of the first post; steps are positive degrees.
+    Heights may be any kind of number; those equal to `void` are unknown.
+    """
+
+    heights_m: NDArray[Any]
+    north_deg: float
+    west_deg: float
+    latitude_step_deg: float
+    longitude_step_deg: float
+    void: float = np.nan
+
+    def elevation_m(self, latitude_deg: FloatArray, longitude_deg: FloatArray) -> FloatArray:
+        """Bilinear height; a void corner leaves the others their weight. NaN outside. [seconds]."""
+        row = (self.north_deg - latitude_deg) / self.latitude_step_deg
+        column = (longitude_deg - self.west_deg) / self.longitude_step_deg
+        rows, columns = self.heights_m.shape
+        # A position on the last post is inside, whatever the last bit of the division says.
+        slack = 1e-6
+        inside = (row >= -slack) & (row <= rows - 1 + slack)
+        inside &= (column >= -slack) & (column <= columns - 1 + slack)
+        row = np.clip(np.where(inside, row, 0.0), 0, rows - 1)
+        column = np.clip(np.where(inside, column, 0.0), 0, columns - 1)
+        top = np.minimum(row.astype(int), rows - 2)
+        left = np.minimum(column.astype(int), columns - 2)
+        down, right = row - top, column - left
+        height = np.zeros(len(row))
+        weight = np.zeros(len(row))
+        for step_down, share_down in ((0, 1 - down), (1, down)):
+            for step_right, share_right in ((0, 1 - right), (1, right)):
+                corner = np.asarray(self.heights_m[top + step_down, left + step_right], float)
+                corner[corner == self.void] = np.nan
+                share = np.where(np.isfinite(corner), share_down * share_right, 0.0)
+                height += share * np.nan_to_num(corner)
+                weight += share
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.where(inside & (weight > 1e-9), height / weight, np.nan)
+
+
+@dataclass(frozen=True, eq=False)
+class Tiles:
+    """Several tiles as one terrain; the first that knows a position answers."""
+
+    tiles: Sequence[Terrain]
+
+    def elevation_m(self, latitude_deg: FloatArray, longitude_deg: FloatArray) -> FloatArray:
+        """Height at each position, NaN where no tile knows it. [seconds]."""
+        heights = np.full(len(latitude_deg), np.nan)
+        for tile in self.tiles:
+            unknown = np.isnan(heights)
+            if not unknown.any():
+                break
+            heights[unknown] = tile.elevation_m(latitude_deg[unknown], longitude_deg[unknown])
+        return heights
+
+
+def read_terrain(paths: Iterable[str | Path]) -> Tiles:
+    """Terrain from .hgt and GeoTIFF files, or folders of them."""
+    files: list[Path] = []
+    for path in as_paths(paths):
+        if path.is_dir():
+            files += [f for f in sorted(path.rglob("*")) if f.suffix.lower() in READERS]
+        else:
+            files.append(path)
+    if not files:
+        raise DataError("No terrain model is given. Name .hgt or .tif files, or a folder of them.")
+    return Tiles([_reader(path)(path) for path in files])
+
+
+def read_hgt(path: Path) -> Tile:
+    """An SRTM tile; its position is in its name, such as N42W084.hgt."""
+    name = SRTM_NAME.match(path.name)
+    if name is None:
+        raise DataError(
+            f"{path.name}: an SRTM tile is named after its corner, such as N42W084.hgt. Rename it."
+        )
+    south = int(name[2]) * (1 if name[1].upper() == "N" else -1)
+    west = int(name[4]) * (1 if name[3].upper() == "E" else -1)
+    posts = round((path.stat().st_size / 2) ** 0.5)
+    if posts not in SRTM_POSTS or 2 * posts * posts != path.stat().st_size:
+        sizes = " or ".join(f"{2 * side * side:,}" for side in SRTM_POSTS)
+        raise DataError(
+            f"{path.name} has {path.stat().st_size:,} bytes; an SRTM tile has {sizes}. "
+            "Download it again."
+        )
+    heights = np.memmap(path, dtype=">i2", mode="r", shape=(posts, posts))
+    step = 1 / (posts - 1)
+    return Tile(heights, south + 1.0, float(west), step, step, void=VOID)
+
+
+@dataclass(frozen=True)
+class Raster:
+    """A GeoTIFF [rows, columns] of which a window is read for each trip; positions as in `Tile`."""
+
+    path: Path
+    rows: int
+    columns: int
+    north_deg: float
+    west_deg: float
+    latitude_step_deg: float
+    longitude_step_deg: float
+
+    def elevation_m(self, latitude_deg: FloatArray, longitude_deg: FloatArray) -> FloatArray:
+        """Bilinear height, NaN where unknown. [seconds]."""
+        row = (self.north_deg - latitude_deg) / self.latitude_step_deg
+        column = (longitude_deg - self.west_deg) / self.longitude_step_deg
+        inside = (row > -1) & (row < self.rows) & (column > -1) & (column < self.columns)
+        if not inside.any():
+            return np.full(len(row), np.nan)
+        top, left = max(int(row[inside].min()), 0), max(int(column[inside].min()), 0)
+        # At least two rows and columns, for there to be something between them.
+        top, left = min(top, self.rows - 2), min(left, self.columns - 2)
+        rows = min(int(row[inside].max()) + 2, self.rows) - top
+        columns = min(int(column[inside].max()) + 2, self.columns) - left
+        rasterio = _rasterio(self.path)
+        with _readable(rasterio, self.path), rasterio.open(self.path) as file:
+            window = rasterio.windows.Window(left, top, max(columns, 2), max(rows, 2))
+            heights = file.read(1, window=window, masked=True).astype(float).filled(np.nan)
+        window_tile = Tile(
+            heights,
+            self.north_deg - top * self.latitude_step_deg,
+            self.west_deg + left * self.longitude_step_deg,
+            self.latitude_step_deg,
+            self.longitude_step_deg,
+        )
+        return window_tile.elevation_m(latitude_deg, longitude_deg)
+
+
+def read_geotiff(path: Path) -> Raster:
+    """A GeoTIFF in geographic coordinates (WGS 84), north up."""
+    rasterio = _rasterio(path)
+    with _readable(rasterio, path), rasterio.open(path) as file:
+        place, geographic = file.transform, file.crs is None or file.crs.is_geographic
+        rows, columns = file.shape
+    if not geographic or place.b or place.d or place.e > 0 or min(rows, columns) < 2:
+        raise DataError(
+            f"{path.name} is not north-up in degrees. "
+            "Reproject it: gdalwarp -t_srs EPSG:4326 IN OUT."
+        )
+    # The transform gives the corner of the first cell; heights belong to its middle.
+    north, west = place.f + place.e / 2, place.c + place.a / 2
+    return Raster(path, rows, columns, north, west, -place.e, place.a)
+
+
+def _rasterio(path: Path) -> Any:
+    try:
+        return import_module("rasterio")
+    except ImportError as error:
+        raise DataError(
+            f"{path.name}: GeoTIFF needs rasterio: pip install 'fedwatt[terrain]'. "
+            "SRTM .hgt tiles need nothing more."
+        ) from error
+
+
+@contextmanager
+def _readable(rasterio: Any, path: Path) -> Iterator[None]:
+    try:
+        yield
+    except rasterio.errors.RasterioError as error:
+        raise DataError(f"{path.name} is not a readable GeoTIFF ({error}).") from error
+
+
+READERS: dict[str, Callable[[Path], Terrain]] = {
+    ".hgt": read_hgt,
+    ".tif": read_geotiff,
+    ".tiff": read_geotiff,
+}
+
+
+def _reader(path: Path) -> Callable[[Path], Terrain]:
+    if not path.is_file():
+        raise DataError(f"{path} does not exist.")
+    if path.suffix.lower() not in READERS:
+        raise DataError(f"{path.name}: a terrain model is one of {', '.join(READERS)}.")
+    return READERS[path.suffix.lower()]
+
+
+def with_elevation(vehicle: CleanVehicle, terrain: Terrain) -> CleanVehicle:
+    """The vehicle with `elevation_m` and `grade` in every trip that the terrain covers."""
+    trips = tuple(add_elevation(trip, terrain) for trip in vehicle.trips)
+    covered = sum("grade" in trip.channels for trip in trips)
+    return replace(vehicle, trips=trips, facts={**vehicle.facts, "trips_with_terrain": covered})
+
+
+def add_elevation(trip: CleanTrip, terrain: Terrain) -> CleanTrip:
+    """The trip with elevation and grade; unchanged where it has no position or no known height."""
+    if any(name not in trip.channels for name in POSITION):
+        return trip
+    raw_m = terrain.elevation_m(*(trip.channels[name] for name in POSITION))
+    known = np.flatnonzero(np.isfinite(raw_m))
+    if len(known) < 2:
+        return trip
+    elevation_m = np.interp(np.arange(len(raw_m)), known, raw_m[known])
+    grade = road_grade(elevation_m, trip.channels["speed_mps"] * trip.interval_s)
+    return replace(trip, channels={**trip.channels, "elevation_m": elevation_m, "grade": grade})
+
+
+def road_grade(
+    elevation_m: FloatArray, step_m: FloatArray, span_m: float = GRADE_SPAN_M
+) -> FloatArray:
+    """Rise over run across `span_m` of road around each sample, + uphill. [samples].
+
+    `step_m` is the way driven in each sample.
+
+    >>> road_grade(np.array([0.0, 1.0, 2.0, 3.0, 4.0]), np.full(5, 20.0), span_m=40.0)
+    array([0.05, 0.05, 0.05, 0.05, 0.05])
+    """
+    distance_m = np.cumsum(step_m) - step_m[0]
+    # One post a place: a car that stands still must not add wiggles of its receiver to the road.
+    moved = np.flatnonzero(np.r_[True, np.diff(distance_m) > 0])
+    road_m, height_m = distance_m[moved], elevation_m[moved]
+    back = np.maximum(distance_m - span_m / 2, road_m[0])
+    ahead = np.minimum(distance_m + span_m / 2, road_m[-1])
+    run_m = ahead - back
+    rise_m = np.interp(ahead, road_m, height_m) - np.interp(back, road_m, height_m)
+    limits = CHANNELS["grade"]
+    slope = np.divide(rise_m, run_m, out=np.zeros(len(run_m)), where=run_m > 1.0)
+    return np.asarray(np.clip(slope, limits.low, limits.high))

@@ -1,0 +1,189 @@
+"""Read any CSV or Parquet telemetry through a mapping (`mapping.py`) into the schema."""
+
+from collections.abc import Iterable
+from functools import reduce
+from operator import add
+from pathlib import Path
+
+import polars as pl
+
+from fedwatt.data.cleaning.account import Account
+from fedwatt.data.cleaning.trips import KEYS
+from fedwatt.data.readers.files import Found, find_tables
+from fedwatt.data.readers.mapping import ChannelMap, CsvMapping
+from fedwatt.data.readers.reading import read_tables
+from fedwatt.data.readers.spill import Spill
+from fedwatt.data.readers.stream import Candidate, Progress
+from fedwatt.data.readers.tables import CsvFeed, Layout, Wanted
+from fedwatt.data.readers.units import TIME, converted
+from fedwatt.errors import DataError, SettingError
+
+DATE_FORMATS = ("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M", "%d.%m.%Y %H:%M:%S%.f")
+MOSTLY = 0.5
+
+
+class PlainReader:
+    """Reads mapped files into a spill, one key a vehicle."""
+
+    def __init__(
+        self, paths: Iterable[str | Path], mapping: CsvMapping, *, unlabelled: bool
+    ) -> None:
+        if not mapping.has_energy and not unlabelled:
+            raise SettingError(
+                f"{mapping.source} maps no energy: map voltage_v and current_a, power_w, "
+                "energy_step_wh or energy_total_wh, or ask for unlabelled trips."
+            )
+        self._mapping = mapping
+        self._tables = find_tables(paths)
+        self._layout = _layout(mapping)
+        self.columns = (*KEYS, *mapping.channels)
+        self.passed_over: tuple[str, ...] = ()
+        self._codes: dict[tuple[str, str], int] = {}
+        self._kinds: dict[str, set[str]] = {}
+
+    def read(self, spill: Spill, progress: Progress) -> Account:
+        """Stream every file into the spill."""
+        accounts: list[Account] = []
+
+        def feed_for(table: Found, path: Path, where: str, number: int) -> CsvFeed:
+            row = 2 + self._mapping.skip_rows + self._mapping.units_row
+
+            def sink(frame: pl.DataFrame, account: Account) -> None:
+                nonlocal row
+                tidy = self._tidy(frame, path, number)
+                self._refuse_unreadable_times(frame, tidy, where, row)
+                accounts.append(account + self._add(tidy, spill, table.kind))
+                row += frame.height
+
+            return CsvFeed(where, self._layout, sink)
+
+        read_tables(self._tables, feed_for, progress)
+        account = Account.total(accounts)
+        if not self._kinds:
+            raise DataError(self._no_vehicle(account.count("read", "rows")))
+        return account
+
+    def candidates(self) -> tuple[list[Candidate], Account]:
+        """Every vehicle, by name."""
+        names = {code: trip for (_, trip), code in self._codes.items()}
+        chosen = [
+            Candidate(
+                key=vehicle,
+                name=vehicle,
+                kind=self._mapping.kind,
+                labels=self._mapping.labels,
+                electric=self._mapping.facts.get("powertrain", "ev") == "ev",
+                facts={
+                    "source": self._mapping.source,
+                    "file_kind": "+".join(sorted(kinds)),
+                    **self._mapping.facts,
+                },
+                trip_name=names.__getitem__,
+            )
+            for vehicle, kinds in sorted(self._kinds.items())
+        ]
+        return chosen, Account()
+
+    def _tidy(self, frame: pl.DataFrame, path: Path, source: int) -> pl.DataFrame:
+        """Rows in schema units, with the vehicle's and the trip's name."""
+        present = set(frame.columns)
+        channels = self._mapping.channels.items()
+        return frame.select(
+            _name(self._mapping.vehicle, path).alias("vehicle"),
+            _name(self._mapping.trip, path).alias("trip_name"),
+            pl.lit(float(source)).alias("source"),
+            pl.lit(0.0).alias("day"),
+            _seconds(self._mapping).alias("time_s"),
+            *(_channel(name, channel, present) for name, channel in channels),
+        )
+
+    def _add(self, tidy: pl.DataFrame, spill: Spill, kind: str) -> Account:
+        keyed = tidy.filter(
+            pl.all_horizontal(pl.col("vehicle", "trip_name").is_not_null())
+            & pl.col("time_s").is_finite().fill_null(False)
+        )
+        for part in keyed.partition_by("vehicle", maintain_order=True):
+            vehicle = str(part["vehicle"][0])
+            self._kinds.setdefault(vehicle, set()).add(kind)
+            names = part["trip_name"].unique(maintain_order=True).to_list()
+            for name in names:
+                self._codes.setdefault((vehicle, name), len(self._codes))
+            numbers = [float(self._codes[vehicle, name]) for name in names]
+            trip = pl.col("trip_name").replace_strict(names, numbers, return_dtype=pl.Float64)
+            matrix = part.with_columns(trip.alias("trip")).select(self.columns).to_numpy()
+            spill.add(vehicle, matrix)
+        unkeyed = tidy.height - keyed.height
+        return Account.passed_over("rows", unkeyed, "no vehicle, trip or time")
+
+    def _no_vehicle(self, rows: int) -> str:
+        """Why no row could be used: there is none, or none says whose and when it is."""
+        first, *others = (table.path.name for table in self._tables)
+        files = f"{first} and {len(others)} more" if others else first
+        if not rows:
+            return f"No rows in {files}, only a header. Export the recording again."
+        return (
+            f"None of the {rows:,} rows in {files} has a vehicle, a trip and a time. "
+            f"Check [vehicle], [trip] and [time] in the mapping '{self._mapping.source}'."
+        )
+
+    def _refuse_unreadable_times(
+        self, frame: pl.DataFrame, tidy: pl.DataFrame, where: str, row: int
+    ) -> None:
+        column = self._mapping.time_column
+        bad = frame[column].is_not_null() & tidy["time_s"].is_null()
+        if tidy.height and int(bad.sum()) > MOSTLY * tidy.height:
+            first = int(bad.arg_max() or 0)
+            raise DataError(
+                f"{where}, row {row + first}, column '{column}': {frame[column][first]!r} is not a "
+                f"time in unit '{self._mapping.time_unit}'. Set unit or format in [time]."
+            )
+
+
+def _layout(mapping: CsvMapping) -> Layout:
+    wanted = {mapping.time_column: Wanted(text=mapping.time_unit == "iso")}
+    for how, text in (mapping.vehicle, mapping.trip):
+        if how == "column":
+            wanted[text] = Wanted(text=True)
+    for channel in mapping.channels.values():
+        for column in channel.columns:
+            wanted[column] = Wanted(channel.aliases, required=not channel.optional)
+    return Layout(
+        wanted,
+        separator=mapping.separator,
+        decimal_comma=mapping.decimal_comma,
+        skip_rows=mapping.skip_rows,
+        units_row=mapping.units_row,
+        hint=f"The mapping '{mapping.source}' asks for it.",
+    )
+
+
+def _name(origin: tuple[str, str], path: Path) -> pl.Expr:
+    how, text = origin
+    if how == "column":
+        name = pl.col(text).str.strip_chars()
+        return pl.when(name != "").then(name)
+    if how == "name":
+        return pl.lit(text)
+    return pl.lit(path.stem if text == "file" else path.parent.name)
+
+
+def _seconds(mapping: CsvMapping) -> pl.Expr:
+    column = pl.col(mapping.time_column)
+    if mapping.time_unit != "iso":
+        return column * TIME[mapping.time_unit]
+    text = column.str.strip_chars()
+    formats = (mapping.time_format,) if mapping.time_format else DATE_FORMATS
+    if not mapping.time_format:
+        # Only differences within a trip matter, so the zone does not.
+        text = text.str.replace(r"(Z|[+-]\d\d:?\d\d)$", "").str.replace("T", " ", literal=True)
+    parsed = [text.str.to_datetime(form, strict=False, time_unit="us") for form in formats]
+    return pl.coalesce(*parsed).dt.epoch("us").cast(pl.Float64) * 1e-6
+
+
+def _channel(name: str, channel: ChannelMap, present: set[str]) -> pl.Expr:
+    if not present.issuperset(channel.columns):
+        return pl.lit(None, dtype=pl.Float64).alias(name)
+    columns = [pl.col(column) for column in channel.columns]
+    value = columns[0] if len(columns) == 1 else reduce(add, (c * c for c in columns)).sqrt()
+    value = converted(value, name, channel.unit)
+    return (-value if channel.discharge == "negative" else value).alias(name)

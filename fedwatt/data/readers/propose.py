@@ -1,0 +1,215 @@
+"""Look at a file's headers and first rows and propose a mapping, as TOML with comments to check."""
+
+import re
+from collections.abc import Container
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from fedwatt.data.cleaning.schema import CHANNELS
+from fedwatt.data.readers.units import TIME, UNITS
+from fedwatt.errors import DataError
+
+SEPARATORS = (",", ";", "\t", "|")
+SAMPLE_ROWS = 2_000
+SAMPLE_BYTES = 1 << 20
+
+# First match wins; a channel is given to one column only. Patterns see names in lower case with
+# every run of other characters turned into one space.
+PATTERNS: tuple[tuple[str, str], ...] = (
+    ("speed_limit_mps", r"speed limit|limit speed"),
+    ("speed_mps", r"\b(vehicle|veh|gps|obd)? ?(speed|velocity)\b|\bspd\b|^v$|speedkmh|speed kmh"),
+    ("ambient_c", r"\boat\b|ambient|outside|outdoor|air temp"),
+    ("ac_w", r"air ?cond|\baircon\b|\bac (power|w|kw)\b|hvac"),
+    ("heater_w", r"heater|heating|\bptc\b"),
+    ("voltage_v", r"volt"),
+    ("current_a", r"\bcurrent\b|\bamps?\b|ampere"),
+    ("power_w", r"(batt\w*|pack|hv|traction) power|^power\b"),
+    ("soc", r"\bsoc\b|state of charge"),
+    ("latitude_deg", r"^lat\b|latitude|gps lat"),
+    ("longitude_deg", r"^(lon|lng|long)\b|longitude|gps lon"),
+    ("elevation_m", r"elevation|altitude|\balt\b|height"),
+    ("grade", r"gradient|\bgrade\b|slope|inclination"),
+    ("energy_total_wh", r"(total|cumul\w*) energy|energy (total|cumul\w*)"),
+    ("energy_step_wh", r"energy"),
+)
+NOT_THE_VEHICLE = re.compile(r"wind|engine|motor|fan|wheel|cell|\brpm\b|\b12 ?v\b|aux")
+TIME_PATTERN = re.compile(r"\b(time|timestamp|date|datetime|t|seconds)\b|timestamp|time s$")
+VEHICLE_PATTERN = re.compile(
+    r"\b(veh ?id|vehicle id|vehicle|car|vin|device|actor id|bus id|truck id)\b"
+)
+TRIP_PATTERN = re.compile(r"\b(trip|trip id|journey|ride|drive|session)\b")
+UNIT_WORDS = {
+    "kmh": "km/h", "kph": "km/h", "km h": "km/h", "mps": "m/s", "m s": "m/s", "mph": "mph",
+    "kw": "kW", "w": "W", "watts": "W", "watt": "W", "v": "V", "mv": "mV", "a": "A", "ma": "mA",
+    "wh": "Wh", "kwh": "kWh", "j": "J", "kj": "kJ", "percent": "%", "pct": "%", "degc": "°C",
+    "c": "°C", "celsius": "°C", "degf": "°F", "f": "°F", "fahrenheit": "°F", "k": "K",
+    "m": "m", "ft": "ft", "deg": "degree", "ms": "ms", "s": "s", "us": "us", "sec": "s",
+    "min": "min",
+}  # fmt: skip
+DEFAULT_UNIT = {
+    "speed_mps": "km/h", "ambient_c": "°C", "ac_w": "W", "heater_w": "W", "grade": "1",
+    "elevation_m": "m", "speed_limit_mps": "km/h", "latitude_deg": "degree",
+    "longitude_deg": "degree", "voltage_v": "V", "current_a": "A", "soc": "%", "power_w": "W",
+    "energy_step_wh": "Wh", "energy_total_wh": "Wh",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Guess:
+    column: str
+    unit: str
+    stated: bool
+
+
+def propose_mapping(path: str | Path) -> str:
+    """TOML text of a mapping for this CSV or Parquet file; what is guessed says so."""
+    path = Path(path)
+    sample, separator = _sample(path)
+    plain = {name: _plain(name) for name in sample.columns}
+    time = next((c for c, text in plain.items() if TIME_PATTERN.search(text)), None)
+    vehicle = next((c for c, t in plain.items() if c != time and VEHICLE_PATTERN.search(t)), None)
+    trip = next((c for c, t in plain.items() if c != time and TRIP_PATTERN.search(t)), None)
+    taken = {time, trip} | ({vehicle} if vehicle and not _is_channel(plain[vehicle]) else set())
+    vehicle = vehicle if vehicle in taken else None
+    channels: dict[str, _Guess] = {}
+    for column, text in plain.items():
+        channel = _is_channel(text) if column not in taken else ""
+        if channel and channel not in channels:
+            unit = _unit(column, text, UNITS[channel])
+            channels[channel] = _Guess(column, unit or DEFAULT_UNIT[channel], bool(unit))
+            taken.add(column)
+    seen = "headers and first rows" if sample.height else "headers alone: it has no rows"
+    lines = [f"# Proposed for {path.name} from its {seen}. Check every line.", ""]
+    lines += ['kind = "passenger"       # passenger, truck or bus']
+    lines += ['labels = "measured"      # measured or simulated', ""]
+    if separator != ",":
+        lines += ["[file]", f"separator = {_quoted(separator)}", ""]
+    lines += _time_lines(sample, time)
+    lines += _origin_lines("vehicle", vehicle, "one file a vehicle; or column = ..., name = ...")
+    lines += _origin_lines("trip", trip, "one file a trip; or column = ...")
+    for channel in UNITS:
+        if channel in channels:
+            lines += _channel_lines(channel, channels[channel], sample)
+    if "speed_mps" not in channels:
+        lines += ["# No column looks like speed. Every trip needs it:", "# [channels.speed_mps]"]
+        lines += ['# column = "..."', '# unit = "km/h"', ""]
+    unused = [name for name in sample.columns if name not in taken]
+    if unused:
+        lines += ["# Not used: " + ", ".join(unused), ""]
+    lines += _free_lines(channels)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _sample(path: Path) -> tuple[pl.DataFrame, str]:
+    if not path.is_file():
+        raise DataError(f"{path} is not a file. Name one CSV or Parquet file to look at.")
+    if not path.stat().st_size:
+        raise DataError(f"{path.name} is empty (0 bytes). Name a file with rows.")
+    if path.suffix.lower() == ".parquet":
+        try:
+            return pl.scan_parquet(path).head(SAMPLE_ROWS).collect(), ","
+        except pl.exceptions.PolarsError as error:
+            raise DataError(f"{path.name} is not a readable Parquet file.") from error
+    with path.open("rb") as file:
+        text = file.read(SAMPLE_BYTES).decode("utf-8-sig", errors="replace")
+    header = text.partition("\n")[0]
+    separator = max(SEPARATORS, key=header.count)
+    whole_lines = text[: text.rfind("\n") + 1] or text
+    sample = pl.read_csv(
+        whole_lines.encode(),
+        separator=separator,
+        n_rows=SAMPLE_ROWS,
+        infer_schema_length=SAMPLE_ROWS,
+        ignore_errors=True,
+        truncate_ragged_lines=True,
+    )
+    return sample, separator
+
+
+def _plain(name: str) -> str:
+    """Name as patterns see it.
+
+    >>> _plain("HV Battery Voltage[V]"), _plain("batteryCurrent_A")
+    ('hv battery voltage v', 'battery current a')
+    """
+    spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name)
+    return " ".join(re.sub(r"[^a-z0-9%°]+", " ", spaced.casefold()).split())
+
+
+def _is_channel(text: str) -> str:
+    if NOT_THE_VEHICLE.search(text):
+        return ""
+    return next((channel for channel, pattern in PATTERNS if re.search(pattern, text)), "")
+
+
+def _unit(
+    column: str, text: str, allowed: dict[str, tuple[float, float]] | dict[str, float]
+) -> str:
+    """Unit written in brackets or at the end of the name, if the channel can have it."""
+    bracket = re.search(r"[\[(]\s*([^\])]+?)\s*[\])]", column)
+    words = text.split()
+    tail = re.split(r"[^A-Za-z0-9%°]+", column.strip("])"))[-1]
+    for candidate in (bracket[1] if bracket else "", tail, " ".join(words[-2:]), words[-1]):
+        unit = candidate if candidate in allowed else UNIT_WORDS.get(candidate.casefold(), "")
+        if unit in allowed:
+            return unit
+    return ""
+
+
+def _time_lines(sample: pl.DataFrame, column: str | None) -> list[str]:
+    if column is None:
+        return ["# No column looks like time:", "[time]", 'column = "..."', 'unit = "s"', ""]
+    unit, why = _unit(column, _plain(column), TIME), "as its name says"
+    if not sample.height:
+        unit, why = unit or "s", why if unit else "not known: no rows to guess from"
+    elif not sample[column].dtype.is_numeric():
+        unit, why = "iso", "dates and times as text"
+    elif not unit:
+        step = sample[column].cast(pl.Float64).diff().abs().median()
+        fast = isinstance(step, float) and step >= 50
+        unit, why = ("ms", "guessed: steps of 50 and more") if fast else ("s", "guessed")
+    return ["[time]", f"column = {_quoted(column)}", f'unit = "{unit}"    # {why}', ""]
+
+
+def _origin_lines(key: str, column: str | None, otherwise: str) -> list[str]:
+    if column is None:
+        return [f"[{key}]", f'from = "file"    # {otherwise}', ""]
+    return [f"[{key}]", f"column = {_quoted(column)}", ""]
+
+
+def _channel_lines(channel: str, guess: _Guess, sample: pl.DataFrame) -> list[str]:
+    why = "as its name says" if guess.stated else "guessed: one of " + ", ".join(UNITS[channel])
+    lines = [f"[channels.{channel}]", f"column = {_quoted(guess.column)}"]
+    lines += [f'unit = "{guess.unit}"    # {why}']
+    if channel in ("current_a", "power_w", "energy_step_wh"):
+        lines += [_sign_line(sample[guess.column].cast(pl.Float64, strict=False))]
+    return [*lines, ""]
+
+
+def _sign_line(values: pl.Series) -> str:
+    """The sign of discharge: a pack gives more than it takes, so that of the mean."""
+    mean = values.fill_nan(None).mean()
+    if not isinstance(mean, float):
+        return 'discharge = "positive"    # not known: no readings to guess from'
+    if mean == 0:
+        return 'discharge = "positive"    # not known: its mean in the first rows is 0'
+    sign = "negative" if mean < 0 else "positive"
+    return f'discharge = "{sign}"    # guessed: its mean in the first rows is {sign}'
+
+
+def _free_lines(taken: Container[str]) -> list[str]:
+    """The channels that no column was given to, as comments: name, meaning, units."""
+    free = [name for name in UNITS if name not in taken]
+    if not free:
+        return []
+    lines = ["# Channels still free, each with the units it may have:"]
+    for name in free:
+        lines.append(f"# [channels.{name}]    {CHANNELS[name].meaning}; {', '.join(UNITS[name])}")
+    return lines
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\t", "\\t")
+    return f'"{escaped}"'

@@ -1,0 +1,150 @@
+"""Import as a stream: read every file once, then clean one vehicle at a time.
+
+A reader (`ved`, `plain`) says how its files become rows in schema units and which vehicles are
+asked for; everything after that is shared.
+"""
+
+import shutil
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any, Protocol
+
+from fedwatt.data.cleaning.account import Account
+from fedwatt.data.cleaning.clean import clean_vehicle
+from fedwatt.data.cleaning.cleaning import Cleaning
+from fedwatt.data.cleaning.records import CleanVehicle, RawTrip
+from fedwatt.data.cleaning.refusal import nothing_left
+from fedwatt.data.cleaning.trips import split_trips
+from fedwatt.data.readers.spill import Spill
+from fedwatt.errors import DataError
+
+Progress = Callable[[int, int, str], None]
+
+
+def silent(done: int, total: int, what: str) -> None:
+    """Progress for nobody."""
+
+
+def always(trip: RawTrip) -> str:
+    """A filter that leaves no trip out."""
+    return ""
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A vehicle to clean: where its rows are and what is known about it.
+
+    `reject(trip)` gives the reason a trip is not asked for, or "". `electric` says that nothing but
+    the pack moves the vehicle in the trips asked for.
+    """
+
+    key: str
+    name: str
+    kind: str = "passenger"
+    labels: str = "measured"
+    electric: bool = True
+    facts: dict[str, Any] = field(default_factory=dict)
+    trip_name: Callable[[int], str] = str
+    reject: Callable[[RawTrip], str] = always
+
+
+class Reader(Protocol):
+    """What a format has to provide."""
+
+    columns: tuple[str, ...]
+    # Files found in a folder that are not for this reader, and why.
+    passed_over: tuple[str, ...]
+
+    def read(self, spill: Spill, progress: Progress) -> Account:
+        """Put the rows of all vehicles that may be asked for into the spill."""
+
+    def candidates(self) -> tuple[list[Candidate], Account]:
+        """The vehicles asked for, in order, and an account of the others. Called after `read`."""
+
+
+@contextmanager
+def _temporary_folder() -> Iterator[Path]:
+    # Not TemporaryDirectory: it warns when an import is left half-way, a fair thing to do.
+    folder = Path(mkdtemp(prefix="fedwatt-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class CleanVehicles(Iterator[CleanVehicle]):
+    """Cleaned vehicles, one at a time; nothing is read before the first is asked for.
+
+    `account` covers everything met so far, vehicles that were left out included: it is complete
+    when the iterator is exhausted. `passed_over` names files of a folder that were not read.
+    """
+
+    def __init__(self, reader: Reader, cleaning: Cleaning, progress: Progress | None) -> None:
+        self.account = Account()
+        self._reader = reader
+        self._cleaning = cleaning
+        self._progress = progress or silent
+        self._vehicles = self._clean()
+
+    @property
+    def passed_over(self) -> tuple[str, ...]:
+        """Files found in a folder that are not for this reader."""
+        return self._reader.passed_over
+
+    def __iter__(self) -> "CleanVehicles":
+        return self
+
+    def __next__(self) -> CleanVehicle:
+        return next(self._vehicles)
+
+    def close(self) -> None:
+        """Stop early and remove temporary files."""
+        self._vehicles.close()
+
+    def _clean(self) -> Generator[CleanVehicle]:
+        with _temporary_folder() as folder:
+            spill = Spill(folder, self._reader.columns)
+            self.account += self._reader.read(spill, self._progress)
+            candidates, left_out = self._reader.candidates()
+            self.account += left_out
+            rows = spill.rows
+            total, done = sum(rows[candidate.key] for candidate in candidates), 0
+            for candidate in candidates:
+                self._progress(done, total, f"cleaning {candidate.name}")
+                vehicle, account = self._one(spill, candidate)
+                self.account += account
+                done += rows[candidate.key]
+                if vehicle is not None:
+                    yield vehicle
+            self._progress(total, total, "cleaned")
+        if not self.account.count("kept", "vehicles"):
+            raise DataError(f"No vehicle is left to use. {nothing_left(self.account)}")
+
+    def _one(self, spill: Spill, candidate: Candidate) -> tuple[CleanVehicle | None, Account]:
+        trips, account = split_trips(
+            spill.take(candidate.key), self._reader.columns, candidate.trip_name
+        )
+        # Copies are dropped before cleaning counts what it reads.
+        account += Account.of("read", "rows", account.count("dropped", "rows"))
+        account += Account.of("read", "vehicles", 1)
+        asked = []
+        for trip in trips:
+            if reason := candidate.reject(trip):
+                account += Account.passed_over("trips", 1, reason)
+                account += Account.passed_over("rows", trip.rows, reason)
+            else:
+                asked.append(trip)
+        vehicle, cleaned = clean_vehicle(
+            candidate.name,
+            asked,
+            self._cleaning,
+            kind=candidate.kind,
+            labels=candidate.labels,
+            electric=candidate.electric,
+            facts=candidate.facts,
+            already=account,
+        )
+        return vehicle, cleaned

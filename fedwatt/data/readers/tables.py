@@ -1,0 +1,281 @@
+"""Read tables block by block: CSV text fed as bytes (a file or a member of an archive), Parquet.
+
+Numbers are parsed by polars; a block it refuses is read again as text, and what is not a number
+becomes "no reading", counted. A column that is mostly text is refused: it is the wrong column.
+Quoted line breaks are not supported: telemetry has one row a line.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+
+import polars as pl
+
+from fedwatt.data.cleaning.account import Account
+from fedwatt.errors import DataError
+
+BLOCK_BYTES = 16 << 20
+BLOCK_ROWS = 400_000
+NO_VALUE = ["NO DATA", "NA", "N/A", "null", "NULL", "None", "#N/A"]
+MOSTLY = 0.5
+# A file may be one's own export or a download.
+AGAIN = "Export or download it again"
+
+Sink = Callable[[pl.DataFrame, Account], None]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A column a reader asks for; `aliases` are other spellings of its name."""
+
+    aliases: tuple[str, ...] = ()
+    text: bool = False
+    required: bool = True
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a CSV file is written, and which of its columns are wanted.
+
+    A file none of whose columns is in `any_of` is not meant for this reader: it is passed over.
+    """
+
+    wanted: Mapping[str, Wanted]
+    separator: str = ","
+    decimal_comma: bool = False
+    skip_rows: int = 0
+    units_row: bool = False
+    any_of: tuple[str, ...] = ()
+    hint: str = ""
+
+
+def tidy(name: str) -> str:
+    """Column name as compared: quotes, a stray `;`, case and doubled spaces do not count.
+
+    >>> tidy(' "Focus  Points;" ')
+    'focus points'
+    """
+    return " ".join(name.strip().strip('"').rstrip("; ").split()).casefold()
+
+
+def resolve(header: Sequence[str], layout: Layout, where: str) -> dict[str, int] | None:
+    """Position of every wanted column in the header; None when the file is to be passed over."""
+    positions: dict[str, int] = {}
+    for number, name in enumerate(header):
+        positions.setdefault(tidy(name), number)
+    if layout.any_of and not any(tidy(name) in positions for name in layout.any_of):
+        return None
+    found: dict[str, int] = {}
+    for name, wanted in layout.wanted.items():
+        spellings = [tidy(spelling) for spelling in (name, *wanted.aliases)]
+        position = next((positions[s] for s in spellings if s in positions), None)
+        # A file may have both `t`, its time, and `T`, a temperature.
+        if name in header:
+            position = header.index(name)
+        if position is not None:
+            found[name] = position
+        elif wanted.required:
+            near = get_close_matches(tidy(name), list(positions), n=1, cutoff=0.75)
+            guess = f" Did you mean '{header[positions[near[0]]].strip()}'?" if near else ""
+            raise DataError(f"{where} has no column '{name}'.{guess} {layout.hint}".rstrip())
+    return found
+
+
+@dataclass
+class CsvFeed:
+    """Takes a CSV file as bytes, in pieces of any size, and hands frames of its rows to `sink`.
+
+    Frames have the wanted columns under the reader's names: Float64, or String for text.
+    """
+
+    where: str
+    layout: Layout
+    sink: Sink
+    passed_over: bool = False
+    _pieces: list[bytes] = field(default_factory=list)
+    _size: int = 0
+    _row: int = 0
+    _columns: dict[str, int] | None = None
+    _width: int = 0
+
+    def feed(self, piece: bytes) -> None:
+        """Take the next bytes of the file."""
+        if self.passed_over:
+            return
+        self._pieces.append(piece)
+        self._size += len(piece)
+        if self._size >= BLOCK_BYTES:
+            block = b"".join(self._pieces)
+            border = block.rfind(b"\n") + 1
+            self._pieces, self._size = [block[border:]], len(block) - border
+            self._parse(block[:border])
+
+    def finish(self) -> None:
+        """Take the end of the file."""
+        block = b"".join(self._pieces)
+        self._pieces, self._size = [], 0
+        if self._columns is None and not self.passed_over and not block.strip():
+            raise DataError(
+                f"{self.where} is empty ({len(block)} bytes). {AGAIN}, or leave it out."
+            )
+        self._parse(block)
+
+    def _parse(self, block: bytes) -> None:
+        if self._columns is None and not self.passed_over:
+            block = self._read_header(block)
+        if self.passed_over or self._columns is None or not block.strip():
+            return
+        try:
+            frame = self._scan(block, text=False)
+            account = Account()
+        except pl.exceptions.PolarsError:
+            frame, account = self._scan_text(block)
+        self._row += frame.height
+        self.sink(frame, account)
+
+    def _read_header(self, block: bytes) -> bytes:
+        for _ in range(self.layout.skip_rows):
+            block = block.partition(b"\n")[2]
+            self._row += 1
+        line, _, block = block.partition(b"\n")
+        if b"\x00" in line:
+            raise DataError(
+                f"{self.where}, row 1: the header is not UTF-8 text. Save the file as UTF-8 CSV."
+            )
+        header = line.decode("utf-8-sig", errors="replace").rstrip("\r")
+        names = header.split(self.layout.separator)
+        self._columns = resolve(names, self.layout, self.where)
+        self.passed_over = self._columns is None
+        self._width = len(names)
+        self._row += 2
+        if self.layout.units_row:
+            block = block.partition(b"\n")[2]
+            self._row += 1
+        return block
+
+    def _scan(self, block: bytes, *, text: bool) -> pl.DataFrame:
+        assert self._columns is not None
+        numbers = {
+            position
+            for name, position in self._columns.items()
+            if not text and not self.layout.wanted[name].text
+        }
+        # Own names: real headers may be doubled, and every block must have the same width.
+        names = [f"c{position}" for position in range(self._width)]
+        header = self.layout.separator.join(names).encode() + b"\n"
+        schema = {
+            name: pl.Float64 if position in numbers else pl.String
+            for position, name in enumerate(names)
+        }
+        frame = pl.scan_csv(
+            header + block,
+            separator=self.layout.separator,
+            decimal_comma=self.layout.decimal_comma and not text,
+            schema=schema,
+            null_values=NO_VALUE,
+            encoding="utf8-lossy" if text else "utf8",
+            truncate_ragged_lines=True,
+        )
+        chosen = [pl.col(f"c{at}").alias(name) for name, at in self._columns.items()]
+        return frame.select(chosen).collect()
+
+    def _scan_text(self, block: bytes) -> tuple[pl.DataFrame, Account]:
+        try:
+            frame = self._scan(block, text=True)
+        except pl.exceptions.PolarsError as error:
+            raise DataError(
+                f"{self.where}, from row {self._row}: not a table with {self._width} columns "
+                f"separated by '{self.layout.separator}' ({str(error).splitlines()[0]})."
+            ) from error
+        if self.layout.decimal_comma:
+            texts = [name for name in frame.columns if not self.layout.wanted[name].text]
+            frame = frame.with_columns(pl.col(texts).str.replace(",", ".", literal=True))
+        frame, account = as_numbers(frame, self.layout, self.where, self._row)
+        broken = block.decode("utf-8", errors="replace").count("\ufffd")
+        return frame, account + Account.of("repaired", "values", broken, "bytes that are not UTF-8")
+
+
+def as_numbers(
+    frame: pl.DataFrame, layout: Layout, where: str, first_row: int
+) -> tuple[pl.DataFrame, Account]:
+    """The frame with every number column as Float64; text in it becomes null and is counted."""
+    accounts = []
+    columns = []
+    for name in frame.columns:
+        column = frame[name]
+        if layout.wanted[name].text:
+            columns.append(column.cast(pl.String))
+            continue
+        if column.dtype == pl.String:
+            column = column.str.strip_chars()
+            filled = column.is_not_null() & (column != "")
+            numbers = column.cast(pl.Float64, strict=False)
+            bad = (filled & numbers.is_null()).fill_null(False)
+            count = int(bad.sum())
+            if count:
+                row = int(bad.arg_max() or 0)
+                if count > MOSTLY * int(filled.sum()):
+                    raise DataError(
+                        f"{where}, row {first_row + row}, column '{name}': {column[row]!r} is not "
+                        f"a number, nor are {count - 1} others in this column. Is it the right "
+                        "column, separator and decimal sign?"
+                    )
+                accounts.append(Account.of("repaired", "values", count, f"text in column '{name}'"))
+            columns.append(numbers)
+        elif column.dtype.is_temporal():
+            raise DataError(
+                f"{where}, column '{name}' holds dates or times ({column.dtype}) where a number "
+                'belongs. For a time column set unit = "iso".'
+            )
+        else:
+            columns.append(column.cast(pl.Float64))
+    return pl.DataFrame(columns), Account.total(accounts)
+
+
+def read_csv(path: Path, feed: CsvFeed, seen: Callable[[int], None]) -> None:
+    """Feed a CSV file block by block; `seen` is told the bytes of each."""
+    with path.open("rb") as file:
+        while piece := file.read(BLOCK_BYTES):
+            feed.feed(piece)
+            seen(len(piece))
+    feed.finish()
+
+
+def read_parquet(
+    path: Path, layout: Layout, sink: Sink, seen: Callable[[int], None], where: str
+) -> bool:
+    """Hand the rows of a Parquet file to `sink`, block by block; False if it was passed over."""
+    size = path.stat().st_size
+    if not size:
+        raise DataError(f"{where} is empty (0 bytes). {AGAIN}, or leave it out.")
+    try:
+        table = pl.scan_parquet(path)
+        header = table.collect_schema().names()
+        rows = int(table.select(pl.len()).collect().item())
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise DataError(
+            f"{where} is not a readable Parquet file ({str(error).splitlines()[0]}). {AGAIN}."
+        ) from error
+    columns = resolve(header, layout, where)
+    if columns is None:
+        seen(size)
+        return False
+    chosen = [pl.col(header[position]).alias(name) for name, position in columns.items()]
+    for start, count in _blocks(rows):
+        try:
+            frame = table.slice(start, count).select(chosen).collect()
+        except pl.exceptions.PolarsError as error:
+            raise DataError(
+                f"{where}, from row {start + 1}: the file is damaged "
+                f"({str(error).splitlines()[0]}). {AGAIN}."
+            ) from error
+        frame, account = as_numbers(frame, layout, where, start + 1)
+        sink(frame, account)
+        seen(size * count // rows)
+    return True
+
+
+def _blocks(rows: int) -> Iterator[tuple[int, int]]:
+    for start in range(0, rows, BLOCK_ROWS):
+        yield start, min(BLOCK_ROWS, rows - start)

@@ -1,0 +1,222 @@
+"""Read the Vehicle Energy Dataset: weekly CSV files, loose or in .7z archives, and Parquet.
+
+Oh, LeBlanc and Peng, "Vehicle Energy Dataset (VED)", IEEE T-ITS 2022. Rows are events; every
+channel repeats its last value until it is read again. A negative current discharges the pack, so it
+is turned round here. Air conditioning is in kW for some cars and in W for others. A state of charge
+of exactly 0 means that a hybrid did not report it. Only three vehicles are battery-electric.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from fedwatt.data.cleaning.account import Account
+from fedwatt.data.cleaning.trips import KEYS
+from fedwatt.data.readers.files import Found, as_paths, find_static, find_tables
+from fedwatt.data.readers.powertrain import (
+    asked_types,
+    electric_trips_only,
+    engine_reason,
+    inferred_type,
+)
+from fedwatt.data.readers.reading import read_tables
+from fedwatt.data.readers.spill import Spill
+from fedwatt.data.readers.static import Static, read_static
+from fedwatt.data.readers.stream import Candidate, Progress, always
+from fedwatt.data.readers.tables import CsvFeed, Layout, Wanted
+from fedwatt.errors import DataError
+
+KMH_PER_MPS = 3.6
+PACK = ("HV Battery Current[A]", "HV Battery Voltage[V]")
+
+RAW_COLUMNS: dict[str, Wanted] = {
+    "DayNum": Wanted(required=False),
+    "VehId": Wanted(),
+    "Trip": Wanted(),
+    "Timestamp(ms)": Wanted(),
+    "Latitude[deg]": Wanted(),
+    "Longitude[deg]": Wanted(),
+    "Vehicle Speed[km/h]": Wanted(),
+    "Engine RPM[RPM]": Wanted(),
+    "OAT[DegC]": Wanted(),
+    "Air Conditioning Power[kW]": Wanted(),
+    "Air Conditioning Power[Watts]": Wanted(),
+    "Heater Power[Watts]": Wanted(),
+    "HV Battery Current[A]": Wanted(),
+    "HV Battery SOC[%]": Wanted(),
+    "HV Battery Voltage[V]": Wanted(),
+    # Not in the published files; a table that brings the type with it needs no static file.
+    "EngineType": Wanted(text=True, required=False),
+}
+# What driving without pack signals needs.
+DRIVING = ("VehId", "Trip", "Timestamp(ms)", "Vehicle Speed[km/h]")
+
+_soc = pl.col("HV Battery SOC[%]")
+CHANNELS: dict[str, pl.Expr] = {
+    "speed_mps": pl.col("Vehicle Speed[km/h]") / KMH_PER_MPS,
+    "ambient_c": pl.col("OAT[DegC]"),
+    "ac_w": pl.coalesce(
+        pl.col("Air Conditioning Power[Watts]"), pl.col("Air Conditioning Power[kW]") * 1000
+    ),
+    "heater_w": pl.col("Heater Power[Watts]"),
+    "voltage_v": pl.col("HV Battery Voltage[V]"),
+    "current_a": -pl.col("HV Battery Current[A]"),
+    "soc": pl.when(_soc != 0).then(_soc / 100),
+    "latitude_deg": pl.col("Latitude[deg]"),
+    "longitude_deg": pl.col("Longitude[deg]"),
+    "engine_rpm": pl.col("Engine RPM[RPM]"),
+}
+
+
+@dataclass(frozen=True)
+class Format:
+    """Columns of the files and how they become channels: VED's own, or with eVED's added."""
+
+    source: str
+    raw: dict[str, Wanted]
+    channels: dict[str, pl.Expr]
+    hint: str
+
+
+VED = Format("VED", RAW_COLUMNS, CHANNELS, "Is it one of VED's weekly files (VED_*_week.csv)?")
+
+
+class VedReader:
+    """Reads VED files into a spill and knows which vehicles were asked for."""
+
+    def __init__(
+        self,
+        paths: Iterable[str | Path],
+        powertrain: Sequence[str],
+        *,
+        unlabelled: bool,
+        form: Format = VED,
+    ) -> None:
+        self._types = asked_types(powertrain, unlabelled=unlabelled)
+        self._electric_only = electric_trips_only(powertrain)
+        self._unlabelled = unlabelled
+        self._form = form
+        files = as_paths(paths)
+        self._tables = find_tables(files)
+        self._static: dict[int, Static] = read_static(find_static(files))
+        self.columns = (*KEYS, *form.channels)
+        self.passed_over: tuple[str, ...] = ()
+        self._rows: Counter[int] = Counter()
+        self._pack_rows: Counter[int] = Counter()
+        self._engine_rows: Counter[int] = Counter()
+        self._stated: dict[int, str] = {}
+        self._kinds: dict[int, set[str]] = {}
+        self._spilled: set[int] = set()
+
+    def read(self, spill: Spill, progress: Progress) -> Account:
+        """Stream every file into the spill."""
+        accounts: list[Account] = []
+
+        def feed_for(table: Found, path: Path, where: str, number: int) -> CsvFeed:
+            def sink(frame: pl.DataFrame, account: Account) -> None:
+                accounts.append(account + self._add(frame, number, spill, table.kind))
+
+            return CsvFeed(where, self._layout(table), sink)
+
+        passed_over = read_tables(self._tables, feed_for, progress)
+        self.passed_over = tuple(f"{where} has no pack signals" for where in passed_over)
+        if not self._rows:
+            raise DataError(
+                f"Nothing to import: {'; '.join(self.passed_over) or 'the files hold no rows'}. "
+                + self._form.hint
+            )
+        return Account.total(accounts)
+
+    def candidates(self) -> tuple[list[Candidate], Account]:
+        """Vehicles of the types asked for, by number."""
+        chosen, left_out = [], []
+        for number in sorted(self._rows):
+            kind, how = self._type(number)
+            if kind in self._types and number in self._spilled:
+                chosen.append(self._candidate(number, kind, how))
+                continue
+            reason = f"{kind}, not asked for" if kind not in self._types else "no pack signals"
+            left_out.append(Account.passed_over("vehicles", 1, reason))
+            left_out.append(Account.passed_over("rows", self._rows[number], reason))
+        return chosen, Account.total(left_out)
+
+    def _candidate(self, number: int, kind: str, how: str) -> Candidate:
+        electric_only = kind == "phev" and self._electric_only
+        facts = {
+            "powertrain": "phev-electric" if electric_only else kind,
+            "powertrain_from": how,
+            "source": self._form.source,
+            "file_kind": "+".join(sorted(self._kinds[number])),
+            **self._static.get(number, Static()).facts,
+        }
+        return Candidate(
+            key=str(number),
+            name=f"ved-{number}",
+            electric=kind == "ev" or electric_only,
+            facts=facts,
+            reject=engine_reason if electric_only else always,
+        )
+
+    def _type(self, number: int) -> tuple[str, str]:
+        static = self._static.get(number, Static()).powertrain
+        if static:
+            return static, "static file"
+        if number in self._stated:
+            return self._stated[number], "column EngineType"
+        inferred = inferred_type(
+            pack_rows=self._pack_rows[number], engine_rows=self._engine_rows[number]
+        )
+        return inferred, "inferred from its signals"
+
+    def _layout(self, table: Found) -> Layout:
+        wanted = self._form.raw
+        if self._unlabelled:
+            wanted = {
+                name: Wanted(column.aliases, column.text, required=name in DRIVING)
+                for name, column in wanted.items()
+            }
+        met_in_folder = not table.named and not self._unlabelled
+        return Layout(wanted, any_of=PACK if met_in_folder else (), hint=self._form.hint)
+
+    def _add(self, frame: pl.DataFrame, source: int, spill: Spill, kind: str) -> Account:
+        """Spill the rows of vehicles that may be asked for; count what else was there."""
+        frame = frame.with_columns(
+            pl.lit(None, dtype=pl.String if wanted.text else pl.Float64).alias(name)
+            for name, wanted in self._form.raw.items()
+            if name not in frame.columns
+        )
+        keyed = frame.filter(
+            pl.all_horizontal(pl.col("VehId", "Trip", "Timestamp(ms)").is_finite().fill_null(False))
+        )
+        unkeyed = frame.height - keyed.height
+        tidy = keyed.select(
+            pl.col("VehId").cast(pl.Int64).alias("vehicle"),
+            pl.col("EngineType").str.to_lowercase().alias("type"),
+            pl.lit(float(source)).alias("source"),
+            pl.col("DayNum").alias("day"),
+            pl.col("Trip").alias("trip"),
+            (pl.col("Timestamp(ms)") / 1000).alias("time_s"),
+            *(
+                channel.cast(pl.Float64).alias(name)
+                for name, channel in self._form.channels.items()
+            ),
+        )
+        for part in tidy.partition_by("vehicle", maintain_order=True):
+            number = int(part["vehicle"][0])
+            pack = part.height - max(part["voltage_v"].null_count(), part["current_a"].null_count())
+            self._rows[number] += part.height
+            self._pack_rows[number] += pack
+            self._engine_rows[number] += part.height - part["engine_rpm"].null_count()
+            if part["type"][0] is not None:
+                self._stated[number] = part["type"][0]
+            self._kinds.setdefault(number, set()).add(kind)
+            known = self._static.get(number, Static()).powertrain
+            asked = known in self._types if known else bool(pack) or self._unlabelled
+            # A block in which the pack is silent still belongs to a vehicle spilled before.
+            if asked or number in self._spilled:
+                self._spilled.add(number)
+                spill.add(str(number), part.select(self.columns).to_numpy())
+        return Account.passed_over("rows", unkeyed, "no vehicle, trip or time")

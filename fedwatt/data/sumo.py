@@ -1,0 +1,57 @@
+"""Vehicles driven by Eclipse SUMO, with weather and cabin climate added."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from fedwatt.data.imported import imported_vehicle
+from fedwatt.data.readers.sumo import import_sumo
+from fedwatt.data.trip import Trip, Vehicle
+from fedwatt.physics.cabin import climate_power_w
+from fedwatt.physics.classes import draw_vehicle
+from fedwatt.physics.climate import daily_mean_c, trip_days, trip_temperature_c
+from fedwatt.physics.sumo import SumoTown, drive_in_sumo
+from fedwatt.physics.town import degrees
+from fedwatt.randomness import generator
+
+
+def sumo_vehicles(town: SumoTown) -> Iterator[Vehicle]:
+    """Drive the town in SUMO and give its electric vehicles, one at a time.
+
+    SUMO knows no weather: heater and air conditioning follow from the town's climate and are added
+    to the energy that SUMO's battery device counted.
+    """
+    with TemporaryDirectory(prefix="fedwatt-sumo-") as folder:
+        fcd, battery = drive_in_sumo(town, Path(folder))
+        for clean in import_sumo(fcd, battery, position=degrees):
+            yield _with_climate(imported_vehicle(clean), town)
+
+
+def _with_climate(vehicle: Vehicle, town: SumoTown) -> Vehicle:
+    model, parameters = draw_vehicle(town.kind, generator(town.seed, "vehicle", vehicle.name))
+    days, hours = trip_days(vehicle.name, town.seed, len(vehicle.trips))
+    outside_c = trip_temperature_c(daily_mean_c(town.seed), days, hours)
+    trips = []
+    for trip, ambient in zip(vehicle.trips, outside_c, strict=True):
+        ambient_c = np.full(trip.seconds, ambient)
+        heater_w, ac_w = climate_power_w(
+            parameters, ambient_c, np.arange(trip.seconds, dtype=float)
+        )
+        channels = {
+            **trip.channels,
+            "ambient_c": ambient_c,
+            "heater_w": heater_w,
+            "ac_w": ac_w,
+            "energy_wh": trip.channels["energy_wh"] + (heater_w + ac_w) / 3600,
+        }
+        trips.append(Trip(trip.name, channels))
+    facts = {
+        "source": f"SUMO, seed {town.seed}",
+        "model": model,
+        "powertrain": "ev",
+        "mass_kg": round(parameters.mass_kg, 1),
+        "pack_capacity_wh": round(parameters.pack.capacity_wh, 1),
+    }
+    return Vehicle(vehicle.name, tuple(trips), town.kind, "simulated", facts)

@@ -1,0 +1,1 @@
+"""How a stack of vehicles trains: one job, one function, several engines."""

@@ -1,0 +1,52 @@
+"""What vehicles draw when their rules probe the loss: windows of their own, common directions."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from fedwatt.data import Fleet
+from fedwatt.engine.call import Call
+from fedwatt.engine.pool import Pool
+from fedwatt.methods.rule import Batch
+from fedwatt.models import Model
+from fedwatt.randomness import generator
+
+
+@dataclass(frozen=True)
+class Probes:
+    """The draws of a stack in one round; a vehicle is named by its row, its place in `calls`."""
+
+    pool: Pool
+    fleet: Fleet
+    seeds: tuple[int, ...]
+    round: int
+    calls: Sequence[Call]
+    model: Model
+
+    def batch(self, row: int, size: int, purpose: str) -> Batch:
+        """At most `size` of the vehicle's training windows, drawn for `purpose`."""
+        call, windows = self.calls[row], self.pool.train
+        count = windows.count(call.vehicle)
+        name = self.fleet.clients[call.vehicle].name
+        rng = generator(self.seeds[call.run], purpose, self.round, name)
+        chosen = rng.choice(count, size=min(size, count), replace=False)
+        index = torch.from_numpy(chosen + windows.offsets[call.vehicle]).to(windows.starts.device)
+        return Batch(self.pool.gather(windows.starts[index]), windows.labels[index])
+
+    def directions(self, row: int, count: int) -> Tensor:
+        """`count` directions [count, D], the same for all vehicles of a run."""
+        seed, device = self.seeds[self.calls[row].run], self.pool.series.device
+        return drawn_directions(seed, self.round, count, self.model.layout.size, device)
+
+
+@lru_cache(maxsize=8)
+def drawn_directions(seed: int, round: int, count: int, size: int, device: torch.device) -> Tensor:
+    """Standard normal directions [count, size] of a round, float64; not to be written to.
+
+    They are common to all vehicles and methods, so those that train side by side share the draw.
+    """
+    normal = generator(seed, "probe directions", round).standard_normal((count, size))
+    return torch.from_numpy(normal).to(device)
