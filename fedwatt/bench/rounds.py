@@ -27,9 +27,9 @@ from fedwatt.bench.recipe import (
 from fedwatt.bench.reference import Recurrent
 from fedwatt.cores import threads
 from fedwatt.engine.batches import Batches, Draw
+from fedwatt.engine.cpu import cut
 from fedwatt.errors import RunError
 from fedwatt.federation import Federation
-from fedwatt.federation.blocks import cut
 from fedwatt.methods import get
 from fedwatt.models import GRU, LSTM
 

@@ -76,8 +76,8 @@ class Contrastive(LocalRule):
         """μ times the contrast, 0 for a vehicle that trains for the first time."""
         seen = plan["seen"]
         with torch.no_grad():
-            z_global = model.represent(model.layout.split(anchor), windows)
-            z_previous = model.represent(model.layout.split(plan["last_model"]), windows)
+            z_global = model.representation(model.layout.split(anchor), windows)
+            z_previous = model.representation(model.layout.split(plan["last_model"]), windows)
         values = contrast(representation, z_global, z_previous, self.temperature)
         return torch.where(seen[:, None], self.contrast_weight * values, 0.0)
 

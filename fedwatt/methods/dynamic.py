@@ -20,7 +20,7 @@ from torch import Tensor
 
 from fedwatt.errors import check
 from fedwatt.methods.proximal import pull
-from fedwatt.methods.rule import InC, LocalRule, Rows, Start
+from fedwatt.methods.rule import LocalRule, Rows, Start
 from fedwatt.methods.scaffold import WEIGHTINGS
 from fedwatt.methods.server import Replies, ServerRule, moved
 from fedwatt.models import Model
@@ -54,14 +54,6 @@ class Dynamic(LocalRule):
     def gradient(self, gradient: Tensor, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
         """g + α_k (w - w_t) + α_k h_k."""
         return pull(gradient, weights, anchor, plan["pull"][:, None]) + plan["linear"]
-
-    def in_c(self, plan: Rows) -> InC:
-        """The same."""
-        return InC(
-            gradient="g += pull * (w - anchor) + linear;",
-            numbers={"pull": plan["pull"]},
-            tensors={"linear": plan["linear"]},
-        )
 
     def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
         """h_k ← h_k + Δ_k; nothing more goes up than Δ_k."""

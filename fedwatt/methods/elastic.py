@@ -34,7 +34,7 @@ from fedwatt.errors import check
 from fedwatt.methods.elastic_model import ElasticModel
 from fedwatt.methods.elastic_profile import tensor_work, training_work, whole_work
 from fedwatt.methods.elastic_selection import next_window, select
-from fedwatt.methods.rule import Batch, InC, LocalRule, Rows, Start
+from fedwatt.methods.rule import Batch, LocalRule, Rows, Start
 from fedwatt.methods.scaffold import WEIGHTINGS
 from fedwatt.methods.server import Replies, ServerRule, moved
 from fedwatt.models import Model
@@ -53,7 +53,7 @@ class Elastic(LocalRule):
     importance_batch: int = 128
     """Windows of the probe batch; a vehicle with fewer uses all it has."""
 
-    begin_cost: ClassVar[str] = "probe"
+    begin_timed_as: ClassVar[str] = "probe"
     shapes_loss: ClassVar[bool] = True
     chooses_prediction: ClassVar[bool] = True
     hands_up: ClassVar[tuple[str, ...]] = ("trained",)
@@ -166,10 +166,6 @@ class Elastic(LocalRule):
     ) -> Tensor:
         """Nothing moves but the tensors that were chosen."""
         return torch.where(plan["mask"], gradient, 0.0)
-
-    def in_c(self, plan: Rows) -> InC:
-        """The same."""
-        return InC(direction="g = chosen > 0.0f ? g : 0.0f;", tensors={"chosen": plan["mask"]})
 
     def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
         """The server is told which tensors were trained."""

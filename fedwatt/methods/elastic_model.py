@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fedwatt.errors import SettingError
 from fedwatt.models import GRU, LSTM, MLP, Layout, Loss, Model
-from fedwatt.models.model import GRADIENT_HOOKS, ModelInC, Parts, speaks_c, uniform
+from fedwatt.models.model import Parts, uniform
 
 OUTPUT = ("output.weight", "output.bias")
 
@@ -79,7 +79,7 @@ class ElasticModel(Model):
 
     def represent(self, parts: Parts, windows: Tensor) -> Tensor:
         """The model's own."""
-        return self.base.represent(parts, windows)
+        return self.base.representation(parts, windows)
 
     def head(self, parts: Parts, representation: Tensor) -> Tensor:
         """The model's own."""
@@ -94,12 +94,6 @@ class ElasticModel(Model):
         own = weights[..., :size].contiguous()
         gradient[..., :size] = self.base.gradient(own, windows, labels, share, loss)
         return gradient
-
-    def in_c(self, batch: int, window: int) -> ModelInC | None:
-        """The model's own; its exits come last and are left alone."""
-        if not speaks_c(self.base, *GRADIENT_HOOKS):
-            return None
-        return self.base.in_c(batch, window)
 
     def along(
         self, weights: Tensor, directions: Tensor, offsets: Tensor, windows: Tensor
@@ -119,4 +113,4 @@ class ElasticModel(Model):
             shorter = MLP(self.base.window, self.base.features, self.base.hidden[: block + 1])
         weight, bias = self.exit(block)
         last = {OUTPUT[0]: parts[weight], OUTPUT[1]: parts[bias]}
-        return shorter.head(last, shorter.represent(parts, windows))
+        return shorter.head(last, shorter.representation(parts, windows))

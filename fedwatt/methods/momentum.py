@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fedwatt.errors import check
-from fedwatt.methods.rule import InC, LocalRule, Rows, Start
+from fedwatt.methods.rule import LocalRule, Rows, Start
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,13 +39,6 @@ class Momentum(LocalRule):
             return gradient
         rate = plan["momentum_rate"][:, None].to(weights)
         return gradient + self.rho * (previous - weights) / rate
-
-    def in_c(self, plan: Rows) -> InC:
-        """The same."""
-        return InC(
-            direction="g += rho * (before - w) / rate;",
-            numbers={"rho": self.rho, "rate": plan["momentum_rate"]},
-        )
 
     def accumulation(self, start: Start, plan: Rows) -> Tensor:
         """The gradients of a round, each counted as often as momentum repeats it."""

@@ -11,17 +11,12 @@ import torch
 from torch import Tensor
 
 from fedwatt.errors import check
-from fedwatt.methods.rule import InC, LocalRule, Rows, Start
+from fedwatt.methods.rule import LocalRule, Rows, Start
 
 
 def pull(gradient: Tensor, weights: Tensor, anchor: Tensor, strength: float | Tensor) -> Tensor:
     """g + μ (w - w_t), all [..., D]; `strength` is a number or [..., 1]."""
     return gradient + strength * (weights - anchor)
-
-
-def pull_in_c(strength: float | Tensor) -> InC:
-    """`pull` in C; `strength` is a number, [P] or [P, 1]."""
-    return InC(gradient="g += strength * (w - anchor);", numbers={"strength": strength})
 
 
 def pull_accumulation(steps: Tensor, rate: float, mu: Tensor) -> Tensor:
@@ -47,10 +42,6 @@ class Proximal(LocalRule):
     def gradient(self, gradient: Tensor, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
         """g + μ (w - w_t)."""
         return pull(gradient, weights, anchor, self.mu)
-
-    def in_c(self, plan: Rows) -> InC:
-        """The same."""
-        return pull_in_c(self.mu)
 
     def accumulation(self, start: Start, plan: Rows) -> Tensor:
         """Later gradients count in full, earlier ones have been pulled back."""

@@ -24,8 +24,8 @@ from torch import Tensor
 
 from fedwatt.cores import spread
 from fedwatt.errors import check
-from fedwatt.methods.proximal import pull, pull_accumulation, pull_in_c
-from fedwatt.methods.rule import Batch, InC, LocalRule, Rows, Start
+from fedwatt.methods.proximal import pull, pull_accumulation
+from fedwatt.methods.rule import Batch, LocalRule, Rows, Start
 from fedwatt.methods.schedule import SCHEDULES, scheduled
 from fedwatt.models import Loss, Model
 
@@ -98,7 +98,7 @@ class RoughnessProximal(LocalRule):
     epsilon_a: float = 1e-8
     epsilon_t: float = 1e-8
 
-    begin_cost: ClassVar[str] = "probe"
+    begin_timed_as: ClassVar[str] = "probe"
 
     def __post_init__(self) -> None:
         check(self, "lam", 0 <= self.lam < inf, "at least 0 and finite (0 switches the pull off)")
@@ -162,10 +162,6 @@ class RoughnessProximal(LocalRule):
     def gradient(self, gradient: Tensor, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
         """g + λ_t r(I_k) (w - w_t)."""
         return pull(gradient, weights, anchor, plan["pull"][:, None].to(gradient.dtype))
-
-    def in_c(self, plan: Rows) -> InC:
-        """The same."""
-        return pull_in_c(plan["pull"])
 
     def accumulation(self, start: Start, plan: Rows) -> Tensor:
         """As FedProx's, with each vehicle's own pull."""

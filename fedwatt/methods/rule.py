@@ -13,10 +13,13 @@ first axis, P; a vehicle on the road is a stack of one.
 
 The hooks of a step (`prediction`, `penalty`, `gradient`, `direction`) take a number of the rule as
 it is or as a column [P, 1], for a stack whose rows differ in it, and decide nothing by its value.
+They are the only place of a rule's mathematics: C for a processor is generated from `gradient` and
+`direction` (engine/kernels/trace.py), and a GPU replays them. A hook that works on single weights,
+as those of all rules here do, is fast everywhere; one that does not (a norm, say) runs in torch.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import ClassVar, TypeVar
 
 from torch import Tensor
@@ -71,31 +74,13 @@ class Start:
     """‖a_k‖₁ [P], float64: how much gradient the steps added up to; known when they are done."""
 
 
-@dataclass(frozen=True)
-class InC:
-    """What a rule's `gradient` and `direction` do to one weight, as statements of C.
-
-    They change `g` and may read `w`, `anchor`, in `direction` also `before` (the weight a step
-    ago), and their numbers and tensors by name; all are float. federation/fused.c has what else
-    they may use. The `direction` of a rule that looks back is left out in the first step of a
-    round, which has no `before`.
-    """
-
-    gradient: str = ""
-    direction: str = ""
-    numbers: Mapping[str, float | Tensor] = field(default_factory=dict)
-    """Each a number or, where vehicles differ, [P] or [P, 1]."""
-    tensors: Mapping[str, Tensor] = field(default_factory=dict)
-    """Each [P, D]: a number for every weight."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class LocalRule:
     """A rule that changes nothing; mechanisms override what they need."""
 
-    begin_cost: ClassVar[str] = "training"
+    begin_timed_as: ClassVar[str] = "training"
     """What the time of `begin` is booked under."""
-    step_cost: ClassVar[str] = "training"
+    step_timed_as: ClassVar[str] = "training"
     """What the time of `direction` is booked under."""
     looks_back: ClassVar[bool] = False
     """Whether `direction` needs the weights before the last step."""
@@ -153,13 +138,6 @@ class LocalRule:
     ) -> Tensor:
         """The step's direction [P, D]; `previous` is w_{h-1}, None at the first step."""
         return gradient
-
-    def in_c(self, plan: Rows) -> InC:
-        """`gradient` and `direction` in C as well, for speed on a processor.
-
-        What stands here is used only if neither hook is overridden further down.
-        """
-        return InC()
 
     def reply(self, deltas: Tensor, plan: Rows) -> Tensor:
         """What a vehicle hands up as Δ_k [P, D]; by default what it trained."""

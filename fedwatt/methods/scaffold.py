@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from fedwatt.errors import check
-from fedwatt.methods.rule import InC, LocalRule, Rows, Start
+from fedwatt.methods.rule import LocalRule, Rows, Start
 from fedwatt.methods.server import Replies, ServerRule, moved, weighted_sum
 from fedwatt.models import Model
 
@@ -67,10 +67,6 @@ class ControlVariates(LocalRule):
     def gradient(self, gradient: Tensor, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
         """g + (c - c_k)."""
         return gradient + plan["correction"]
-
-    def in_c(self, plan: Rows) -> InC:
-        """The same."""
-        return InC(gradient="g += correction;", tensors={"correction": plan["correction"]})
 
     def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
         """c_k⁺, and its change for the server."""
