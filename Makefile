@@ -65,4 +65,4 @@ docs: $(READY_DOCS) ## Build the documentation into build/site.
 
 clean: ## Remove .venv, caches and build output; runs and fleets stay.
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist
-	find fedwatt tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find fedwatt reproduction benchmarks tests -name __pycache__ -type d -prune -exec rm -rf {} +

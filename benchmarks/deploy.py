@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from flwr.app import Message
 
-from fedwatt.bench.machine import machine
+from benchmarks.machine import machine
 from fedwatt.data import synthetic_vehicles
 from fedwatt.data.store import load_fleet, write_fleet
 from fedwatt.deploy import node

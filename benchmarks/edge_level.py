@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from edge_agreement import physical, torch_predictions
 
-from fedwatt.bench.latency import Subject
+from benchmarks.edge_agreement import physical, torch_predictions
+from benchmarks.latency import Subject
 from fedwatt.data import Fleet, Vehicle
 from fedwatt.edge.export import TrainedModel, export
 from fedwatt.edge.graph import build

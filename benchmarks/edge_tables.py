@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from marked import write_blocks
 
-from fedwatt.bench.latency import Latency, spread
+from benchmarks.latency import Latency, spread
+from benchmarks.marked import write_blocks
 from fedwatt.report.style import name_of
 
 PAGE = Path(__file__).parents[1] / "docs" / "edge.md"

@@ -25,13 +25,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from edge_agreement import agreement
-from edge_day import day_of_driving
-from edge_level import both_agree, subjects
-from edge_stream import stream
-from edge_tables import write_tables
 
-from fedwatt.bench.latency import backbone_subjects, measure, method_subjects
+from benchmarks.edge_agreement import agreement
+from benchmarks.edge_day import day_of_driving
+from benchmarks.edge_level import both_agree, subjects
+from benchmarks.edge_stream import stream
+from benchmarks.edge_tables import write_tables
+from benchmarks.latency import backbone_subjects, measure, method_subjects
 from fedwatt.data import Client, DataSettings, Fleet, Vehicle, build_fleet, synthetic_vehicles
 from fedwatt.data.client import split_of_trips
 from fedwatt.data.imported import imported_vehicles

@@ -14,11 +14,12 @@ import json
 import sys
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from fedwatt.bench.recipe import (
+from benchmarks.recipe import (
     FEATURES,
     WINDOW,
     Loop,
@@ -27,7 +28,7 @@ from fedwatt.bench.recipe import (
     perceptron,
     rounds_of,
 )
-from fedwatt.bench.reference import Recurrent
+from benchmarks.reference import Recurrent
 from fedwatt.federation import Federation, Training
 from fedwatt.methods import get
 from fedwatt.models import GRU, LSTM, MLP, Model
@@ -131,7 +132,7 @@ def main() -> None:
     begin = perf_counter()
     recipe = Recipe()
     fleet = recipe.fleet()
-    found = {
+    found: dict[str, Any] = {
         "device": torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "cuda": torch.version.cuda,

@@ -12,8 +12,8 @@ import resource
 from dataclasses import replace
 from pathlib import Path
 
+from benchmarks.machine import machine
 from fedwatt import Federation, Training, load_fleet
-from fedwatt.bench.machine import machine
 
 
 def main() -> None:

@@ -13,11 +13,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from marked import write_blocks
-
-from fedwatt.bench.machine import machine
-from fedwatt.bench.probe import ProbingRound
-from fedwatt.bench.recipe import FEATURES, WINDOW, Recipe, interleaved, rounds_of
+from benchmarks.machine import machine
+from benchmarks.marked import write_blocks
+from benchmarks.probe import ProbingRound
+from benchmarks.recipe import FEATURES, WINDOW, Recipe, interleaved, rounds_of
 from fedwatt.cores import threads
 from fedwatt.federation import Availability, Federation
 from fedwatt.files import write_text

@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from gpu import SHORT
-from marked import write_blocks
-
+from benchmarks.gpu import SHORT
+from benchmarks.marked import write_blocks
 from fedwatt.report.style import name_of
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -20,20 +20,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from marked import write_blocks
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from fedwatt.bench.machine import machine
-from fedwatt.bench.scale import as_rows, bench_scale
-from fedwatt.bench.server import method_loads
+from benchmarks.fleet_sizes import as_rows, bench_scale
+from benchmarks.machine import machine
+from benchmarks.marked import write_blocks
+from benchmarks.server import method_loads
+from benchmarks.traffic import LargeFleet, Traffic, churn, simulate_methods
 from fedwatt.data.store import load_fleet
 from fedwatt.files import write_atomically, write_text
 from fedwatt.methods import get
 from fedwatt.methods.costs import costs
 from fedwatt.models import get_model
 from fedwatt.report.style import LOOKS, MUTED, WIDTH_IN, name_of, styled
-from fedwatt.studies.traffic import LargeFleet, Traffic, churn, simulate_methods
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results" / "scale.json"

@@ -12,8 +12,8 @@ from time import process_time
 from typing import Any
 
 import numpy as np
-from marked import write_blocks
 
+from benchmarks.marked import write_blocks
 from fedwatt.methods import get
 from fedwatt.models import get_model
 from fedwatt.privacy.secure import (

@@ -22,7 +22,8 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from terrain_cells import (
+
+from benchmarks.terrain_cells import (
     NAMES,
     TRAINING,
     Record,
@@ -35,7 +36,6 @@ from terrain_cells import (
     run,
     vehicles_of,
 )
-
 from fedwatt.data import DataSettings, Fleet, Trip, Vehicle, build_fleet
 from fedwatt.data.client import split_of_trips
 from fedwatt.federation import Federation

@@ -15,7 +15,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from terrain_cells import (
+from torch import Tensor
+
+from benchmarks.terrain_cells import (
     TRAINING,
     Record,
     Rows,
@@ -26,8 +28,6 @@ from terrain_cells import (
     run,
     vehicles_of,
 )
-from torch import Tensor
-
 from fedwatt.data import Client, Vehicle, build_fleet
 from fedwatt.engine.batches import Draw
 from fedwatt.federation.participation import participants

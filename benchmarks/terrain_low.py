@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from terrain_cells import (
+
+from benchmarks.terrain_cells import (
     TRAINING,
     Columns,
     Record,
@@ -30,7 +31,6 @@ from terrain_cells import (
     run,
     vehicles_of,
 )
-
 from fedwatt.data import Trip, Vehicle, build_fleet
 from fedwatt.federation import Training
 from fedwatt.terrain import TerrainSettings, give_terrain, learn

@@ -17,8 +17,8 @@ from time import process_time
 from typing import Any
 
 import numpy as np
-from marked import write_blocks
 
+from benchmarks.marked import write_blocks
 from fedwatt.data import DataSettings
 from fedwatt.data.store import read_fleet
 from fedwatt.privacy.secure import Layout, SecureSettings, rehearse, to_plain

@@ -25,7 +25,8 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from terrain_cells import (
+
+from benchmarks.terrain_cells import (
     NAMES,
     TRAINING,
     Record,
@@ -40,7 +41,6 @@ from terrain_cells import (
     run,
     vehicles_of,
 )
-
 from fedwatt.data import Trip, Vehicle, build_fleet
 from fedwatt.federation import Federation, State
 from fedwatt.federation.evaluate import predict

@@ -9,14 +9,13 @@ from rich.text import Text
 
 from fedwatt import __version__
 from fedwatt.cli import (
-    bench,
     data,
     deploy,
     export,
     methods,
     predict,
     report,
-    reproduce,
+    repository,
     run,
     terrain,
     tune,
@@ -33,7 +32,6 @@ app = typer.Typer(
 )
 app.command("run")(run.run)
 app.command("tune")(tune.tune)
-app.command("reproduce")(reproduce.reproduce)
 app.command("methods")(methods.methods)
 app.command("report")(report.report)
 app.command("export")(export.export)
@@ -41,7 +39,8 @@ app.command("predict")(predict.predict)
 app.add_typer(data.app, name="data")
 app.add_typer(terrain.app, name="terrain")
 app.add_typer(deploy.app, name="deploy")
-app.add_typer(bench.app, name="bench")
+for command, package in repository.PACKAGES.items():
+    repository.mount(app, command, package)
 
 
 def say_version(asked: bool) -> None:

@@ -35,7 +35,15 @@ def loaded(folder: Path, *arguments: str, status: int = 0) -> list[str]:
 
 @pytest.mark.parametrize(
     "command",
-    ["--help", "run --help", "terrain learn --help", "deploy keys --help", "data import --help"],
+    [
+        "--help",
+        "run --help",
+        "terrain learn --help",
+        "deploy keys --help",
+        "data import --help",
+        "bench --help",
+        "reproduce --help",
+    ],
 )
 def test_help_loads_nothing(command: str, tmp_path: Path) -> None:
     assert loaded(tmp_path, *command.split()) == []

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from fedwatt.bench.reference import _gather, flat_weights, torch_module
+from benchmarks.reference import _gather, flat_weights, torch_module
 from fedwatt.data import Client, Fleet
 from fedwatt.engine.batches import Draw
 from fedwatt.federation import Training

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import torch
 
-from fedwatt.bench import reference
-from fedwatt.bench.reference import train_plainly
+from benchmarks import reference
+from benchmarks.reference import train_plainly
 from fedwatt.errors import SettingError
 from fedwatt.federation import Federation, Training
 from fedwatt.methods import Method, get

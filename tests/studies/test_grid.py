@@ -4,7 +4,6 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,11 @@ import pytest
 from fedwatt.errors import DataError, RunError, SettingError
 from fedwatt.runs import execute, from_toml
 from fedwatt.runs.tables import read_table
-from fedwatt.studies.grid import connected, run_cells
-from fedwatt.studies.reproduction import Lab
-from fedwatt.studies.reproduction.cell import Cell
+from fedwatt.studies.grid import run_cells
 from fedwatt.studies.spread import train_in_tasks
 from fedwatt.studies.tune import Tuned, tune
+from tests.cluster import on_ray
 from tests.runs.test_execute import CONFIG, Silent, results
-from tests.studies.test_reproduction import TINY, Counting, cells_of_a_run
 from tests.studies.test_tune import CONFIG as STUDY
 
 CELLS = {f"cell-{number}": number for number in range(5)}
@@ -99,28 +96,6 @@ def test_seeds_trained_apart_are_put_together(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------- on Ray
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
-    """Two machines with one core each, both of them processes here."""
-    pytest.importorskip("ray", reason="Ray is not installed: pip install 'fedwatt[cluster]'")
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    from ray.cluster_utils import Cluster
-
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
-    made.add_node(num_cpus=1)
-    made.wait_for_nodes()
-    with connected(made.address):
-        yield made
-    made.shutdown()
-
-
-on_ray = pytest.mark.filterwarnings(
-    # Ray leaves pipes of its own processes to be closed by the collector.
-    "ignore::ResourceWarning",
-    "ignore::pytest.PytestUnraisableExceptionWarning",
-)
-
-
 @on_ray
 def test_a_run_on_ray_is_the_run_of_one_process(cluster, tmp_path: Path) -> None:
     config = from_toml(CONFIG)
@@ -149,21 +124,6 @@ def test_a_study_on_ray_is_the_study_of_one_process(cluster, tmp_path: Path) -> 
     assert there == here
     for file in ("best.toml", "tuning.json"):
         assert (tmp_path / "there" / file).read_bytes() == (tmp_path / "here" / file).read_bytes()
-
-
-@on_ray
-def test_cells_of_the_paper_on_ray_are_those_of_one_process(cluster, tmp_path: Path) -> None:
-    cells = [*cells_of_a_run()[:2], Cell(dataset="synthetic", method="fedavg", purpose="time")]
-    there, observer = Lab(TINY, tmp_path / "there", device="cpu", ray=cluster.address), Counting()
-    there.run(cells, observer)
-    assert [cell.purpose for cell in observer.trained] == ["time"]  # timed here, the others there
-    here = Lab(TINY, tmp_path / "here", device="cpu")
-    here.run(cells, Counting())
-    keys = sorted(path.name for path in here.cells.iterdir())
-    assert len(keys) == 3 and keys == sorted(path.name for path in there.cells.iterdir())
-    for key in keys:
-        for file in ("cell.json", "rounds.parquet"):
-            assert (here.cells / key / file).read_bytes() == (there.cells / key / file).read_bytes()
 
 
 def waits(cell: int, shared: str, folder: Path) -> None:

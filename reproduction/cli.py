@@ -1,0 +1,107 @@
+"""`fedwatt reproduce`: the paper's tables and figures, each beside the printed numbers."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from fedwatt.cli.configure import Ray
+from fedwatt.cli.console import console, errors
+
+
+def reproduce(
+    studies: Annotated[
+        list[str] | None,
+        typer.Argument(help="Studies by name, or 'all'. --list shows them.", metavar="[STUDY]..."),
+    ] = None,
+    scale: Annotated[str, typer.Option(help="smoke, small or paper.")] = "smoke",
+    data: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Folder with files of VED or eVED, or a fleet made by 'fedwatt data'; repeat for "
+            "several. By default $FEDWATT_DATA."
+        ),
+    ] = None,
+    dataset: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="ved, ved-electrified, eved, synthetic or synthetic-enriched; repeat for several. "
+            "By default those that are there."
+        ),
+    ] = None,
+    method: Annotated[
+        list[str] | None, typer.Option(help="Only these methods; repeat for several.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    out: Annotated[Path, typer.Option(help="Folder for cells and report.")] = Path(
+        "runs/reproduction"
+    ),
+    records: Annotated[
+        Path | None,
+        typer.Option(help="Folder of compact records: taken up at the start, written at the end."),
+    ] = None,
+    ray: Ray = None,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Show cells and local steps; train nothing.")
+    ] = False,
+    list_: Annotated[bool, typer.Option("--list", help="Show the studies.")] = False,
+) -> None:
+    """Regenerate the paper's tables and figures beside the printed numbers, in one page.
+
+    What has run is kept in --out: the same command continues where it was stopped.
+    """
+    from reproduction.catalogue import select
+    from reproduction.data import find_sources, usual_folder
+    from reproduction.lab import Lab
+    from reproduction.page import write_page
+    from reproduction.plan import plan_table
+    from reproduction.progress import progress_for
+    from reproduction.recorded_setting import guessed
+    from reproduction.scale import scale_of
+    from reproduction.study import METHODS, setting_for
+
+    if list_:
+        console.print(_listed())
+        return
+    chosen = select(studies or ["all"])
+    usual = usual_folder()
+    folders = data or ([usual] if usual is not None else [])
+    sources = find_sources(folders)
+    size = scale_of(scale)
+    setting = setting_for(size, sources, dataset or (), method or METHODS)
+    lab = Lab(size, out / size.name, sources, device, records, ray)
+    if lab.count and not lab.setting:
+        lab.setting = guessed(lab).table  # what is added now does not take the place of the rest
+    if plan:
+        console.print(plan_table(lab, setting, chosen))
+        return
+    cells = [cell for study in chosen for cell in study.cells(setting)]
+    try:
+        with progress_for(console, cells, lab) as view:
+            lab.run(cells, view)
+    except KeyboardInterrupt:
+        errors.print("Stopped. Finished cells are kept: the same command continues.")
+        raise typer.Exit(130) from None
+    finally:
+        lab.save(setting)
+    page = write_page(lab, setting, chosen, lab.out / "report.html")
+    console.print(f"Report: {page}")
+
+
+def add_to(app: typer.Typer) -> None:
+    """Make this a command of `fedwatt`."""
+    app.command("reproduce")(reproduce)
+
+
+def _listed() -> Table:
+    from reproduction.catalogue import STUDIES
+    from reproduction.paper import printed
+
+    table = Table(title="Studies, in the order of the paper")
+    for name in ("Study", "What it shows", "Beside", "Claims"):
+        table.add_column(name, overflow="fold")
+    for name, study in STUDIES.items():
+        beside = ", ".join(printed(table).label for table in study.printed)
+        table.add_row(name, study.title, beside or "–", ", ".join(study.claims))
+    return table

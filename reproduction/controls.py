@@ -1,0 +1,136 @@
+"""What the paper leaves out: the controls that its claims need, the stress tests of claim C5."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from reproduction.cell import Cell
+from reproduction.main_results import plain, tuned
+from reproduction.settle import RATE, mean_pull, step_length
+from reproduction.show import Line, comparison
+from reproduction.study import Setting, Shown, Study, View
+
+NOISY = 0.3
+"""Share of vehicles with noisy training labels."""
+GATE = {"beta_kappa": 0.5}
+
+
+def control_cells_of(dataset: str) -> dict[str, Cell]:
+    """Name → cell, FedAvg first."""
+    return {
+        "FedAvg": plain(dataset, "fedavg"),
+        "FO-FedAvg": plain(dataset, "fo-fedavg"),
+        "FedAvg at FO's mean step": replace(plain(dataset, "fedavg"), follow="matched rate"),
+        "RI-FedAvg": plain(dataset, "ri-fedavg"),
+        "FedProx at RI's mean pull": replace(plain(dataset, "fedprox"), follow="matched pull"),
+        "FO-RI-FedAvg": plain(dataset, "fo-ri-fedavg"),
+        "every vehicle alone": replace(plain(dataset, "fedavg"), work="local"),
+        "all data in one place": replace(plain(dataset, "fedavg"), work="pooled"),
+    }
+
+
+def control_cells(setting: Setting) -> list[Cell]:
+    """The controls on every dataset."""
+    return [cell for _, d in setting.places for cell in control_cells_of(d).values()]
+
+
+def show_controls(view: View) -> Shown:
+    """FO beside FedAvg with equally long steps, RI beside an equally strong constant pull."""
+    blocks, remarks = [], []
+    for _, dataset in view.setting.places:
+        cells = control_cells_of(dataset)
+        lines = [Line(name, "", view.get(cell)) for name, cell in cells.items()]
+        blocks.append(
+            comparison(
+                f"controls-{dataset}",
+                f"Controls on {dataset}",
+                lines,
+                "test_rmse",
+                first="Training",
+                note="The paper's settings throughout. Alone, a vehicle trains as many rounds as "
+                "the federation asks it for; in one place, the model takes as many steps as all "
+                "participants together, on windows scaled by each vehicle.",
+            )
+        )
+        fractional, rough = (view.get(cells[name]) for name in ("FO-FedAvg", "RI-FedAvg"))
+        if fractional is not None and (scale := fractional.facts.get("step_scale")):
+            length = step_length(fractional)
+            remarks.append(
+                f"On {dataset}, FO-FedAvg's steps after the first are {length:.3f} times as long "
+                f"as plain ones (mean scale of a coordinate {scale['coordinate']:.3f}): FedAvg's "
+                f"rate {RATE:g} becomes {RATE * length:.4f}."
+            )
+        elif fractional is not None and fractional.final("test_rmse"):
+            remarks.append(
+                f"On {dataset}, no vehicle was measured in a second step of a round, and a first "
+                f"step is a plain one: FedAvg keeps its rate {RATE:g} in the control."
+            )
+        if rough is not None:
+            remarks.append(
+                f"On {dataset}, RI-FedAvg's mean pull λ·r(I_k) is {mean_pull(rough):.5f}, which is "
+                "FedProx's μ in the control."
+            )
+    return Shown(tuple(blocks), remarks=tuple(remarks))
+
+
+def stress_cells_of(setting: Setting, dataset: str) -> Mapping[str, dict[str, Cell]]:
+    """Regime → name → cell: gate off and on, and FedAvg."""
+    make = tuned if setting.scale.trials > 1 else plain
+    methods = {
+        "FO-RI-FedAvg, gate off": plain(dataset, "fo-ri-fedavg"),
+        "FO-RI-FedAvg, gate on": plain(dataset, "fo-ri-fedavg").with_settings(GATE),
+        "FedAvg": plain(dataset, "fedavg"),
+        "FedAvg, tuned": make(dataset, "fedavg"),
+    }
+    changes: dict[str, dict[str, float]] = {
+        "low participation, C = 0.1": {"participation": 0.1},
+        "noisy clients": {"noisy": NOISY},
+        "noisy clients, C = 0.1": {"noisy": NOISY, "participation": 0.1},
+    }
+    return {
+        regime: {name: replace(cell, **change) for name, cell in methods.items()}  # type: ignore[arg-type]
+        for regime, change in changes.items()
+    }
+
+
+def stress_cells(setting: Setting) -> list[Cell]:
+    """All regimes on the first dataset."""
+    regimes = stress_cells_of(setting, setting.ved[0])
+    return [cell for cells in regimes.values() for cell in cells.values()]
+
+
+def show_stress(view: View) -> Shown:
+    """The gate in the regimes where it should help."""
+    dataset = view.setting.ved[0]
+    blocks = [
+        comparison(
+            f"stress-{place}-{dataset}",
+            f"Stress test, {regime}, on {dataset}",
+            [Line(name, "", view.get(cell)) for name, cell in cells.items()],
+            "test_rmse",
+            first="Training",
+            note=f"Noisy: {NOISY:.0%} of vehicles, whose training labels are off by one standard "
+            "deviation of a minute's energy, minute by minute; test labels are sound."
+            if "noisy" in regime
+            else "",
+        )
+        for place, (regime, cells) in enumerate(
+            stress_cells_of(view.setting, dataset).items(), start=1
+        )
+    ]
+    return Shown(tuple(blocks))
+
+
+CONTROLS = Study(
+    "controls",
+    "Controls: equal step, equal pull, local-only, pooled",
+    control_cells,
+    show_controls,
+    claims=("C1", "C2", "C6"),
+)
+STRESS = Study(
+    "stress",
+    "Stress tests: low participation, noisy clients, gate on and off",
+    stress_cells,
+    show_stress,
+    claims=("C5",),
+)

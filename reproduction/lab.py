@@ -1,0 +1,244 @@
+"""Where cells are carried out: fleets opened once, records cached, what is missing run."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from fedwatt.data import Fleet
+from fedwatt.engine.device import resolve_device
+from fedwatt.errors import RunError
+from fedwatt.federation.participation import participant_count, participants
+from fedwatt.files import exclusively
+from reproduction.cell import Cell, data_settings, key_of, run_config, trips_of
+from reproduction.data import Sources, Wanted, open_dataset
+from reproduction.order import all_cells, grouped
+from reproduction.record import (
+    Record,
+    all_keys,
+    read_record,
+    read_records,
+    same_training,
+    scale_of_records,
+    setting_of_records,
+    write_record,
+    write_records,
+)
+from reproduction.scale import Scale
+from reproduction.settle import prerequisites, settled
+from reproduction.study import Setting
+from reproduction.tasks import stays_here, train_group_here, train_on_ray
+
+
+class Observer(Protocol):
+    """Whoever wants to follow a reproduction."""
+
+    def say(self, text: str) -> None:
+        """Something that happens once."""
+
+    def cell_begins(self, cell: Cell) -> None:
+        """A cell is about to be trained."""
+
+    def round_done(self, done: int, rounds: int) -> None:
+        """A round of it is over."""
+
+    def cell_ends(self, cell: Cell, record: Record) -> None:
+        """It has its record."""
+
+
+@dataclass
+class Lab:
+    """The cache of a reproduction at one scale, and the means to fill it."""
+
+    scale: Scale
+    out: Path
+    sources: Sources = field(default_factory=Sources)
+    device: str = "auto"
+    records: Path | None = None
+    """Folder of compact records: read at the start and written at the end."""
+    ray: str | None = None
+    """Address of a Ray cluster to train on; None: this process."""
+    setting: dict[str, Any] = field(default_factory=dict)
+    """Datasets and methods the records were made for; empty where they do not say."""
+    _fleets: dict[Wanted, Fleet] = field(default_factory=dict)
+    _hashes: dict[int, str] = field(default_factory=dict)
+    _known: dict[str, Record] = field(default_factory=dict)
+    _own: set[str] = field(default_factory=set)
+    """Keys of records that are newer than those of the folder: trained here, or found in `out`."""
+    _steps: dict[tuple[float, ...], int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.records is not None:
+            self._refuse_other_scale(self.records)
+            self._known |= read_records(self.records)
+            self.setting = setting_of_records(self.records)
+        for key in all_keys(self.cells):
+            record = read_record(self.cells, key)
+            if record is not None:
+                before = self._known.get(key)
+                if before is None or not same_training(before, record):
+                    self._own.add(key)
+                self._known[key] = record
+
+    @property
+    def cells(self) -> Path:
+        """The cache of records."""
+        return self.out / "cells"
+
+    def get(self, cell: Cell) -> Record | None:
+        """The record of a cell if it, and all it follows, has run."""
+        concrete = self._settled(cell)
+        return None if concrete is None else self._known.get(key_of(concrete, self.scale))
+
+    def run(self, cells: Iterable[Cell], observer: Observer) -> None:
+        """Train what is missing, wave by wave: first what others follow, then these.
+
+        On a GPU cells of one composition share a stack, which makes them nearly free. On a CPU
+        each trains alone, so that its records do not depend on what else was asked for.
+        """
+        waiting = all_cells(cells, self.scale)
+        while waiting:
+            known = [(cell, self._settled(cell, observer)) for cell in waiting]
+            ready = [concrete for _, concrete in known if concrete is not None]
+            groups = grouped(ready) if self.on_gpu else [[cell] for cell in ready]
+            missing = [[cell for cell in own if not self._has(cell, observer)] for own in groups]
+            self._train_all([group for group in missing if group], observer)
+            waiting = [cell for cell, concrete in known if concrete is None]
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether cells train on a GPU."""
+        return resolve_device(self.device).type == "cuda"
+
+    def save(self, setting: Setting | None = None) -> None:
+        """Write the compact records, with all that they were made for so far.
+
+        Others may have written to the same folder since it was read: what they added or trained
+        anew stays, but for cells that were trained here as well.
+        """
+        if setting is not None:
+            self.setting = _united(self.setting, setting.table)
+        if self.records is None or not self._known:
+            return
+        with exclusively(self.records):
+            self._refuse_other_scale(self.records)
+            own = {key: self._known[key] for key in self._own}
+            self._known |= read_records(self.records) | own
+            self.setting = _united(setting_of_records(self.records), self.setting)
+            write_records(self.records, self.scale.name, self._known, self.setting)
+
+    def _refuse_other_scale(self, records: Path) -> None:
+        other = scale_of_records(records)
+        if other not in ("", self.scale.name):
+            raise RunError(
+                f"{records} holds records of the scale '{other}', not of '{self.scale.name}'. "
+                "Choose another --records."
+            )
+
+    @property
+    def count(self) -> int:
+        """How many cells have a record."""
+        return len(self._known)
+
+    @property
+    def results(self) -> list[Cell]:
+        """Cells of all results that are there, neither trials nor times."""
+        return [r.cell for r in self._known.values() if r.cell.purpose == "result"]
+
+    def fleet(self, cell: Cell, say: Callable[[str], None] = lambda text: None) -> Fleet:
+        """The vehicles of a cell."""
+        trips = trips_of(cell, self.scale)
+        wanted = Wanted(cell.dataset, cell.vehicles, cell.kind, cell.noisy, trips)
+        if wanted not in self._fleets:
+            settings = data_settings(cell, self.scale)
+            self._fleets[wanted] = open_dataset(
+                wanted, settings, self.sources, self.out / "data", say
+            )
+        return self._fleets[wanted]
+
+    def steps(self, cell: Cell) -> int:
+        """Sequential local steps of a cell: in each round, those of its longest participant."""
+        if cell.work == "latency":
+            return 0
+        config, fleet = run_config(cell, self.scale), self.fleet(cell)
+        batch = config.training.batch
+        needed = [-(-len(client.ends["train"]) // batch) for client in fleet.clients]
+        if cell.work == "local":
+            return round(config.training.rounds * cell.participation) * sum(needed)
+        asked = participant_count(len(needed), cell.participation)
+        if cell.work == "pooled":
+            return round(config.training.rounds * asked * sum(needed) / len(needed))
+        drawn = (*needed, cell.participation, *config.seeds, config.training.rounds)
+        if drawn not in self._steps:
+            everyone = np.ones(len(needed), dtype=bool)
+            self._steps[drawn] = sum(
+                max(
+                    needed[k]
+                    for seed in config.seeds
+                    for k in participants(seed, t, everyone, cell.participation)
+                )
+                for t in range(config.training.rounds)
+            )
+        return self._steps[drawn]
+
+    def _settled(self, cell: Cell, observer: Observer | None = None) -> Cell | None:
+        """The cell with its settings; None while cells that it follows have not run.
+
+        With an observer, a record of other telemetry does not count.
+        """
+        before = []
+        for one in prerequisites(cell, self.scale):
+            record = self.get(one)
+            if record is None or (observer is not None and not self._has(one, observer)):
+                return None
+            before.append(record)
+        return settled(cell, before)
+
+    def _has(self, cell: Cell, observer: Observer) -> bool:
+        """Whether a cell has a record, made on the telemetry that is there."""
+        known = self._known.get(key_of(cell, self.scale))
+        fleet = self.fleet(cell, observer.say)
+        return known is not None and known.facts["fleet"]["hash"] == self._hash(fleet)
+
+    def _train_all(self, groups: Sequence[Sequence[Cell]], observer: Observer) -> None:
+        """Train groups of cells, each on one fleet, and keep their records."""
+
+        def keep(cell: Cell, record: Record) -> None:
+            key = key_of(cell, self.scale)
+            write_record(self.cells, key, record)
+            self._known[key] = record
+            self._own.add(key)
+            observer.cell_ends(cell, record)
+
+        away: dict[int, list[Sequence[Cell]]] = {}
+        for group in groups:
+            fleet = self.fleet(group[0], observer.say)
+            if self.ray is not None and not stays_here(group[0]):
+                away.setdefault(id(fleet), []).append(group)
+                continue
+            for cell in group:
+                observer.cell_begins(cell)
+            shared = (self.scale, fleet, self.device)
+            records = train_group_here(group, shared, observer.round_done)
+            for cell, record in zip(group, records, strict=True):
+                keep(cell, record)
+        for own in away.values():
+            assert self.ray is not None
+            shared = (self.scale, self.fleet(own[0][0]), self.device)
+            train_on_ray(own, shared, self.out / "tasks", self.ray, keep)
+
+    def _hash(self, fleet: Fleet) -> str:
+        """Of the fleet's telemetry, computed once."""
+        if id(fleet) not in self._hashes:
+            self._hashes[id(fleet)] = fleet.data_hash()
+        return self._hashes[id(fleet)]
+
+
+def _united(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+    """What two settings name together; the later one's fleet, and its datasets at the end."""
+    return {
+        name: list(dict.fromkeys((*before.get(name, ()), *own))) if name != "fleet" else own
+        for name, own in (before | now).items()
+    }

@@ -1,0 +1,296 @@
+"""Does roughness go with drift? The paper's mechanistic evidence, with enough vehicles to tell.
+
+A round of the main setting has three participants, over which a correlation is meaningless. Here
+all vehicles of the dataset take part in every round. FedAvg and FO-FedAvg carry the probe along
+with λ = 0: it measures and changes nothing, bit for bit.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedwatt.metrics import pearson, spearman
+from fedwatt.report.style import name_of
+from fedwatt.report.table import Cell as Entry
+from fedwatt.report.table import Column, Table
+from reproduction.cell import Cell
+from reproduction.draw import cloud
+from reproduction.paper import printed
+from reproduction.record import Record
+from reproduction.show import facts_line, gap, printed_text, value
+from reproduction.study import OURS, Block, Picture, Setting, Shown, Study, View
+
+CARRIERS = {
+    "fedavg": ("fedavg+roughness", {"lam": 0.0}),
+    "ri-fedavg": ("ri-fedavg", {}),
+    "fo-fedavg": ("fo-fedavg+roughness", {"lam": 0.0}),
+    "fo-ri-fedavg": ("fo-ri-fedavg", {}),
+}
+WIDE = 1.0
+"""A probe radius at which slices are no longer monotone: a hundred times the paper's."""
+FLAT = 1e-3
+"""Monotone slices have roughness 0 but for the guard ε_A, which leaves values below this."""
+
+PROBE_NOTE = (
+    "At the paper's radius nearly all slices are monotone, so that I_k is next to 0 or the "
+    "accident of one direction; at radius 1 it is not."
+)
+
+
+def carrier(dataset: str, method: str, radius: float = 0.01) -> Cell:
+    """A method with its roughness measured, on all vehicles in every round."""
+    name, settings = CARRIERS[method]
+    cell = Cell(dataset=dataset, method=name, vehicles=0, participation=1.0)
+    return cell.with_settings(settings | ({"radius": radius} if radius != 0.01 else {}))
+
+
+def coupling_cells(setting: Setting) -> list[Cell]:
+    """FedAvg, RI, FO and FO-RI with their roughness; FedAvg at the wide radius, too."""
+    made = []
+    for _, dataset in setting.few_places:
+        made += [carrier(dataset, method) for method in setting.among(OURS)]
+        made += [carrier(dataset, m, WIDE) for m in setting.among(("fedavg", "fo-ri-fedavg"))]
+    return made
+
+
+Cloud = tuple[NDArray[np.float64], NDArray[np.float64]]
+
+
+def by_vehicle(
+    record: Record, seed: int, rounds: tuple[int, int]
+) -> dict[str, tuple[float, float]]:
+    """Vehicle → (roughness, drift) in a seed, means over its replies in `rounds`."""
+    own = record.vehicles
+    chosen = (own["seed"] == seed) & (own["round"] >= rounds[0]) & (own["round"] <= rounds[1])
+    found = {}
+    for vehicle in sorted(set(own["vehicle"][chosen].tolist())):
+        rows = chosen & (own["vehicle"] == vehicle)
+        found[vehicle] = (float(own["roughness"][rows].mean()), float(own["drift"][rows].mean()))
+    return found
+
+
+def points(record: Record, seed: int, rounds: tuple[int, int]) -> Cloud:
+    """(roughness, drift) of each vehicle of a seed, as two columns."""
+    pairs = list(by_vehicle(record, seed, rounds).values())
+    return np.array([rough for rough, _ in pairs]), np.array([drift for _, drift in pairs])
+
+
+def coupling_values(record: Record, rounds: tuple[int, int]) -> dict[str, dict[int, float]]:
+    """Correlations within each seed that has one, and the share of vehicles without roughness."""
+    found: dict[str, dict[int, float]] = {"pearson": {}, "spearman": {}, "flat": {}}
+    for seed in record.seeds:
+        x, y = points(record, seed, rounds)
+        for name, correlate in (("pearson", pearson), ("spearman", spearman)):
+            own = correlate(x, y)
+            if np.isfinite(own):
+                found[name][seed] = own
+        if x.size:
+            found["flat"][seed] = float((x < FLAT).mean())
+    return found
+
+
+def show_coupling(view: View) -> Shown:
+    """Correlation of roughness and drift at t = 100, and the scatter."""
+    at = min(view.setting.scale.at(100) + 1, view.setting.scale.rounds)
+    blocks, pictures = [], []
+    for place, dataset in view.setting.few_places:
+        rows: list[tuple[Entry, ...]] = []
+        records = []
+        for method, radius in _coupled(view.setting):
+            record = view.get(carrier(dataset, method, radius))
+            records.append(record)
+            found = coupling_values(record, (at, at)) if record else {}
+            row: list[Entry] = [f"{name_of(method)}, ℓ = {radius:g}"]
+            for name, column in (("pearson", "Pearson"), ("spearman", "Spearman")):
+                ours = value(record, found.get(name, {}))
+                theirs = printed("coupling").entry(place, column)
+                row += [ours, printed_text(theirs), gap(ours, theirs)]
+            row.append(value(record, found.get("flat", {})))
+            rows.append(tuple(row))
+        columns = [Column("Method and radius")]
+        for name in ("Pearson r", "Spearman ρ"):
+            columns += [Column(name, "", 2), Column("printed"), Column("difference", "", 2)]
+        columns.append(Column("Share with I ≈ 0", "", 2))
+        facts = facts_line(records)
+        blocks.append(
+            Block(
+                Table(
+                    f"coupling-{dataset}",
+                    f"Roughness–drift coupling at t = 100 on {dataset}",
+                    tuple(columns),
+                    tuple(rows),
+                    "Within each seed over all vehicles, then mean ± standard deviation over the "
+                    "seeds in which it exists; a dash where roughness is constant. " + PROBE_NOTE,
+                ),
+                facts,
+            )
+        )
+        pictures.append(_scatter(view, place, dataset, at, facts))
+    return Shown(tuple(blocks), tuple(pictures))
+
+
+def _coupled(setting: Setting) -> list[tuple[str, float]]:
+    wide = [(method, WIDE) for method in setting.among(("fedavg", "fo-ri-fedavg"))]
+    return [(method, 0.01) for method in setting.among(OURS)] + wide
+
+
+def _scatter(view: View, place: str, dataset: str, at: int, facts: str) -> Picture:
+    drawn: dict[str, Cloud] = {}
+    for method, radius in _coupled(view.setting):
+        record = view.get(carrier(dataset, method, radius))
+        if record is None or method not in ("fedavg", "fo-ri-fedavg"):
+            continue
+        pairs = [points(record, seed, (at, at)) for seed in record.seeds]
+        standard = [(_standard(x), _standard(y)) for x, y in pairs if x.size]
+        label = method if radius == 0.01 else f"{method} (ℓ = {radius:g})"
+        drawn[label] = (
+            np.concatenate([x for x, _ in standard]) if standard else np.array([]),
+            np.concatenate([y for _, y in standard]) if standard else np.array([]),
+        )
+    table = printed(f"scatter-{place.lower()}")
+    theirs = np.array([[e.mean for e in row] for row in table.rows.values()])
+    drawn["printed"] = (_standard(theirs[:, 0]), _standard(theirs[:, 1]))
+    return Picture(
+        f"coupling-{dataset}",
+        f"Roughness against drift at t = 100, {dataset}",
+        cloud(drawn, "Standardised within each seed", ("roughness I_k", "drift ‖Δ‖₂")),
+        "Each point is one vehicle of one seed, with the least-squares line; the paper's twelve "
+        "printed pairs stand beside them.",
+        facts,
+    )
+
+
+def _standard(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    spread = values.std()
+    return (values - values.mean()) / spread if spread > 0 else np.zeros_like(values)
+
+
+def tertile_drift(record: Record, rounds: tuple[int, int]) -> Mapping[str, dict[int, float]]:
+    """Mean drift of the vehicles with low, middle and high roughness, for each seed."""
+    found: dict[str, dict[int, float]] = {"Low": {}, "Med": {}, "High": {}}
+    for seed in record.seeds:
+        x, y = points(record, seed, rounds)
+        if x.size < 3:
+            continue
+        for name, part in zip(found, np.array_split(np.argsort(x, kind="stable"), 3), strict=True):
+            found[name][seed] = float(y[part].mean())
+    return found
+
+
+def show_tertiles(view: View) -> Shown:
+    """Mean drift by roughness tertile around t = 200."""
+    scale = view.setting.scale
+    rounds = (max(1, scale.at(200) - 10), scale.at(200) + 10)
+    blocks = []
+    for place, dataset in view.setting.few_places:
+        table = f"tertiles-{place.lower()}"
+        columns, rows, records = [Column("Method")], [], []
+        for name in ("Low", "Med", "High"):
+            columns += [Column(name, "", 3), Column("printed"), Column("difference", "", 3)]
+        for method in view.setting.among(OURS):
+            record = view.get(carrier(dataset, method))
+            records.append(record)
+            found = tertile_drift(record, rounds) if record else {}
+            row: list[Entry] = [name_of(method)]
+            for name in ("Low", "Med", "High"):
+                ours = value(record, found.get(name, {}))
+                theirs = printed(table).entry(method, name)
+                row += [ours, printed_text(theirs), gap(ours, theirs)]
+            rows.append(tuple(row))
+        blocks.append(
+            Block(
+                Table(
+                    f"tertiles-{dataset}",
+                    f"Mean drift by roughness tertile at t = 200 on {dataset}",
+                    tuple(columns),
+                    tuple(rows),
+                    "Roughness and drift of each vehicle are means over the rounds around t = 200. "
+                    "Where many vehicles have next to none, who is low and who is middle is "
+                    "arbitrary. " + PROBE_NOTE,
+                ),
+                facts_line(records),
+            )
+        )
+    return Shown(tuple(blocks))
+
+
+def early_values(record: Record, early: int, later: tuple[int, int]) -> dict[int, float]:
+    """Correlation, within each seed, of roughness at round `early` with mean drift in `later`."""
+    found = {}
+    for seed in record.seeds:
+        before, after = by_vehicle(record, seed, (early, early)), by_vehicle(record, seed, later)
+        both = sorted(before.keys() & after.keys())
+        rough = np.array([before[name][0] for name in both])
+        own = pearson(rough, np.array([after[name][1] for name in both]))
+        if np.isfinite(own):
+            found[seed] = float(own)
+    return found
+
+
+def show_early(view: View) -> Shown:
+    """Roughness at t = 20 against drift in rounds 50 to 100."""
+    scale = view.setting.scale
+    # Rows count rounds from 1: the model of round t is probed in the row of t + 1.
+    early, later = scale.at(20) + 1, (scale.at(50) + 1, min(scale.at(100) + 1, scale.rounds))
+    blocks = []
+    for place, dataset in view.setting.few_places:
+        rows: list[tuple[Entry, ...]] = []
+        records = []
+        for method, radius in _coupled(view.setting):
+            record = view.get(carrier(dataset, method, radius))
+            records.append(record)
+            ours = value(record, early_values(record, early, later) if record else {})
+            theirs = printed("early-roughness").entry(place, "Pearson")
+            rows.append(
+                (
+                    f"{name_of(method)}, ℓ = {radius:g}",
+                    ours,
+                    printed_text(theirs),
+                    gap(ours, theirs),
+                )
+            )
+        blocks.append(
+            Block(
+                Table(
+                    f"early-roughness-{dataset}",
+                    f"Roughness at t = 20 against drift in rounds 50 to 100 on {dataset}",
+                    (
+                        Column("Method and radius"),
+                        Column("Pearson r", "", 2),
+                        Column("Printed"),
+                        Column("Ours − printed", "", 2),
+                    ),
+                    tuple(rows),
+                    "Over all vehicles, within each seed. A dash where roughness is constant.",
+                ),
+                facts_line(records),
+            )
+        )
+    return Shown(tuple(blocks))
+
+
+COUPLING = Study(
+    "coupling",
+    "Roughness–drift coupling: correlations and scatter",
+    coupling_cells,
+    show_coupling,
+    printed=("coupling", "scatter-ved", "scatter-eved"),
+    claims=("C1",),
+)
+TERTILES = Study(
+    "tertiles",
+    "Stratified drift by roughness tertile",
+    coupling_cells,
+    show_tertiles,
+    printed=("tertiles-ved", "tertiles-eved"),
+    claims=("C1",),
+)
+EARLY = Study(
+    "early-roughness",
+    "Early roughness against later drift",
+    coupling_cells,
+    show_early,
+    printed=("early-roughness",),
+    claims=("C1",),
+)

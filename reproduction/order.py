@@ -1,0 +1,48 @@
+"""In which order cells run, and which of them share a stack."""
+
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Final
+
+from fedwatt.methods import get
+from reproduction.cell import Cell, key_of
+from reproduction.scale import MANY, Scale
+from reproduction.settle import prerequisites
+
+TOGETHER: Final = 12
+"""Cells in one stack at most: with five seeds and three participants, 180 models."""
+
+
+def all_cells(cells: Iterable[Cell], scale: Scale) -> list[Cell]:
+    """The cells and all that they follow, each once, in the order in which they run."""
+    found: dict[str | Cell, Cell] = {}
+    for cell in cells:
+        for own in (*all_cells(prerequisites(cell, scale), scale), cell):
+            found.setdefault(identity(own, scale), own)
+    return list(found.values())
+
+
+def identity(cell: Cell, scale: Scale) -> str | Cell:
+    """The same for cells that differ in how their settings are written alone."""
+    return cell if cell.follow else key_of(cell, scale)
+
+
+def grouped(cells: Sequence[Cell]) -> list[list[Cell]]:
+    """Cells that can train in one stack: same fleet, network and composition, for as many rounds.
+
+    What is run for its time, a large fleet, and what is no federation stays alone.
+    """
+    found: dict[Hashable, list[list[Cell]]] = {}
+    for cell in cells:
+        groups = found.setdefault(_kind(cell), [[]])
+        if len(groups[-1]) == TOGETHER:
+            groups.append([])
+        groups[-1].append(cell)
+    return [group for groups in found.values() for group in groups]
+
+
+def _kind(cell: Cell) -> Hashable:
+    if cell.purpose == "time" or cell.work != "federated" or cell.vehicles > MANY:
+        return cell
+    rules = tuple(type(rule).__name__ for rule in get(cell.method).local)
+    fleet = (cell.dataset, cell.vehicles, cell.kind, cell.noisy)
+    return (fleet, cell.model, cell.rounds, rules)

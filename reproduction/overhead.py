@@ -1,0 +1,263 @@
+"""What the mechanisms cost: time of a round, of its parts, of the probe, and of a prediction.
+
+Seconds are those of this simulator, which trains all participants in one stack: shares and ratios
+can be set beside the paper's, seconds cannot. They do not reproduce bit for bit.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from fedwatt.report.style import PARTS as LOOKS
+from fedwatt.report.style import name_of
+from fedwatt.report.table import Cell as Entry
+from fedwatt.report.table import Column, Table
+from reproduction.ablations import variant
+from reproduction.cell import Cell
+from reproduction.draw import bars, sweep
+from reproduction.main_results import plain
+from reproduction.paper import printed
+from reproduction.record import Record
+from reproduction.show import facts_line, printed_text
+from reproduction.study import Block, Picture, Setting, Shown, Study, View
+
+CLIENT_SIDE = ("training", "preconditioner", "probe", "spectral")
+SECONDS_NOTE = (
+    "Ours is one seed with all participants in one stack, a few rounds, the first left out; only "
+    "ratios compare with the paper's seconds."
+)
+PARTICIPANTS = (10, 25, 50, 75, 100)
+GATED = "fo-ri-fedavg, gated"
+
+
+def seconds(record: Record | None) -> dict[str, float]:
+    """Mean seconds a round and seed, by part; the first round, which warms up, left out."""
+    if record is None or not record.timing or not len(record.timing["round"]):
+        return {}
+    rounds = record.timing["round"]
+    later = rounds > 1 if len(rounds) > 1 else rounds > 0
+    count = max(len(record.seeds), 1)
+    return {
+        part: float(record.timing[part][later].mean()) / count
+        for part in (*CLIENT_SIDE, "aggregation")
+    }
+
+
+def client_side(record: Record | None) -> float:
+    """Seconds that a round takes in the vehicles; NaN if it has not run."""
+    own = seconds(record)
+    return sum(own[part] for part in CLIENT_SIDE) if own else np.nan
+
+
+def round_seconds(record: Record | None) -> float:
+    """Seconds of a whole round without its evaluation; NaN if it has not run."""
+    own = seconds(record)
+    return sum(own.values()) if own else np.nan
+
+
+def timed(cell: Cell, rounds: int) -> Cell:
+    """A cell for its time alone: one seed, few rounds, in a stack of its own."""
+    return replace(cell, purpose="time", rounds=rounds, seeds=(1,))
+
+
+def timed_method(setting: Setting, dataset: str, method: str) -> Cell:
+    """A method at the paper's settings, for its time; "gated" is FO-RI-FedAvg with its gate."""
+    own = variant(dataset, {"beta_kappa": 0.5}) if method == GATED else plain(dataset, method)
+    return timed(own, setting.scale.timing_rounds)
+
+
+def _ratio(value: float, base: float) -> Entry:
+    return value / base if np.isfinite(value) and np.isfinite(base) and base > 0 else "–"
+
+
+def show_round_time(view: View) -> Shown:
+    """Time per round, and over FedAvg's."""
+    blocks = []
+    for place, dataset in view.setting.places:
+        records = {
+            m: view.get(timed_method(view.setting, dataset, m)) for m in view.setting.methods
+        }
+        base = round_seconds(records.get("fedavg"))
+        printed_base = printed("round-time").entry("fedavg", place)
+        rows: list[tuple[Entry, ...]] = []
+        for method, record in records.items():
+            theirs = printed("round-time").entry(method, place)
+            ours = round_seconds(record)
+            relative = theirs.mean / printed_base.mean if theirs and printed_base else np.nan
+            row: list[Entry] = [name_of(method), 1000 * ours, _ratio(ours, base)]
+            rows.append((*row, printed_text(theirs), float(relative)))
+        blocks.append(
+            Block(
+                Table(
+                    f"round-time-{dataset}",
+                    f"Time per round on {dataset}",
+                    (
+                        Column("Method"),
+                        Column("Ours", "ms", 1),
+                        Column("Over FedAvg", "", 2),
+                        Column("Printed", "s"),
+                        Column("Over FedAvg, printed", "", 2),
+                    ),
+                    tuple(rows),
+                    SECONDS_NOTE,
+                ),
+                facts_line(list(records.values())),
+            )
+        )
+    return Shown(tuple(blocks))
+
+
+def show_components(view: View) -> Shown:
+    """Where FO-RI-FedAvg's time goes."""
+    blocks, pictures = [], []
+    for place, dataset in view.setting.places:
+        kinds = {
+            name: view.get(timed_method(view.setting, dataset, name))
+            for name in ("fedavg", "fo-ri-fedavg", GATED)
+        }
+        parts = {name: seconds(record) for name, record in kinds.items()}
+        own, total = parts["fo-ri-fedavg"], client_side(kinds["fo-ri-fedavg"])
+        rows: list[tuple[Entry, ...]] = []
+        whole = printed("components").entry("total", place)
+        for part in CLIENT_SIDE:
+            theirs = printed("components").entry(part, place)
+            time = parts[GATED].get(part, np.nan) if part == "spectral" else own.get(part, np.nan)
+            share = 100 * theirs.mean / whole.mean if theirs and whole else np.nan
+            rows.append(
+                (part, 1000 * time, _ratio(100 * time, total), printed_text(theirs), float(share))
+            )
+        facts = facts_line(list(kinds.values()))
+        blocks.append(
+            Block(
+                Table(
+                    f"components-{dataset}",
+                    f"Client-side time of FO-RI-FedAvg by component on {dataset}",
+                    (
+                        Column("Component"),
+                        Column("Ours", "ms", 2),
+                        Column("Share", "%", 1),
+                        Column("Printed", "s"),
+                        Column("Share, printed", "%", 1),
+                    ),
+                    tuple(rows),
+                    "The spectral ratio is measured with the gate on (β_κ = 0.5). " + SECONDS_NOTE,
+                ),
+                facts,
+            )
+        )
+        colours = {part: LOOKS[part].colour for part in (*CLIENT_SIDE, "aggregation")}
+        milliseconds: Mapping[str, Mapping[str, float]] = {
+            name_of(name.partition(",")[0]) + name.partition(",")[1] + name.partition(",")[2]: {
+                part: 1000 * time for part, time in own.items()
+            }
+            for name, own in parts.items()
+        }
+        pictures.append(
+            Picture(
+                f"components-{dataset}",
+                f"Where the time of a round goes, {dataset}",
+                bars(milliseconds, colours, "Milliseconds a round and seed"),
+                "Probe and spectral ratio are diagnostics.",
+                facts,
+            )
+        )
+    return Shown(tuple(blocks), tuple(pictures))
+
+
+def scalability_cell(setting: Setting, method: str, participants: int) -> Cell:
+    """A hundred vehicles, of which `participants` train in a round."""
+    cell = Cell(
+        dataset=setting.fleet, method=method, vehicles=100, participation=participants / 100
+    )
+    return timed(cell, setting.scale.timing_rounds)
+
+
+def scalability_cells(setting: Setting) -> list[Cell]:
+    """FedAvg and FO-RI-FedAvg at every number of participants."""
+    return [
+        scalability_cell(setting, method, participants)
+        for participants in PARTICIPANTS
+        for method in setting.among(("fedavg", "fo-ri-fedavg"))
+    ]
+
+
+def show_scalability(view: View) -> Shown:
+    """Time per round by the number of participants."""
+    setting, methods = view.setting, view.setting.among(("fedavg", "fo-ri-fedavg"))
+    found = {m: [view.get(scalability_cell(setting, m, p)) for p in PARTICIPANTS] for m in methods}
+    columns = [Column("|S_t|")]
+    for method in methods:
+        columns += [Column(name_of(method), "ms", 1), Column("printed", "s")]
+    rows: list[tuple[Entry, ...]] = []
+    for place, participants in enumerate(PARTICIPANTS):
+        row: list[Entry] = [str(participants)]
+        for method in methods:
+            theirs = printed("scalability").entry(str(participants), method)
+            row += [1000 * round_seconds(found[method][place]), printed_text(theirs)]
+        rows.append(tuple(row))
+    facts = facts_line([record for records in found.values() for record in records])
+    values = {
+        m: [{1: 1000 * t} if np.isfinite(t := round_seconds(r)) else {} for r in records]
+        for m, records in found.items()
+    }
+    return Shown(
+        (
+            Block(
+                Table(
+                    "scalability",
+                    "Time per round by participants",
+                    tuple(columns),
+                    tuple(rows),
+                    SECONDS_NOTE,
+                ),
+                facts,
+            ),
+        ),
+        (
+            Picture(
+                "scalability",
+                "Time per round by participants",
+                sweep([str(p) for p in PARTICIPANTS], values, "Milliseconds a round", "|S_t|"),
+                "A hundred vehicles, one seed.",
+                facts,
+            ),
+        ),
+    )
+
+
+def round_time_cells(setting: Setting) -> list[Cell]:
+    """All methods, a few rounds each."""
+    return [timed_method(setting, d, m) for _, d in setting.places for m in setting.methods]
+
+
+def component_cells(setting: Setting) -> list[Cell]:
+    """FedAvg, RI, FO-RI, and FO-RI with its gate."""
+    methods = (*setting.among(("fedavg", "ri-fedavg", "fo-ri-fedavg")), GATED)
+    return [timed_method(setting, d, m) for _, d in setting.places for m in methods]
+
+
+ROUND_TIME = Study(
+    "round-time",
+    "Time per round",
+    round_time_cells,
+    show_round_time,
+    printed=("round-time",),
+    claims=("C3",),
+)
+COMPONENTS = Study(
+    "components",
+    "Component-wise breakdown of client-side time",
+    component_cells,
+    show_components,
+    printed=("components",),
+    claims=("C3",),
+)
+SCALABILITY = Study(
+    "scalability",
+    "Scalability with the number of participants",
+    scalability_cells,
+    show_scalability,
+    printed=("scalability",),
+    claims=("C3",),
+)

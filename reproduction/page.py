@@ -1,0 +1,92 @@
+"""One page with every table and figure of a reproduction; figures and tables as files beside it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+
+from fedwatt.files import write_text
+from fedwatt.report.style import LOOKS, PARTS, looks, name_of
+from fedwatt.report.svg import inline, to_svg
+from fedwatt.report.write import VARIABLES
+from reproduction.cell import Cell
+from reproduction.claims import verdicts
+from reproduction.lab import Lab
+from reproduction.paper import printed
+from reproduction.record import Record
+from reproduction.study import Setting, Study
+
+
+@dataclass(frozen=True)
+class LabView:
+    """A lab as studies see it: records of what has run, and nothing to run with."""
+
+    setting: Setting
+    lab: Lab
+
+    def get(self, cell: Cell) -> Record | None:
+        """The record, if the cell has run."""
+        return self.lab.get(cell)
+
+
+def write_page(lab: Lab, setting: Setting, studies: Sequence[Study], path: Path) -> Path:
+    """The page of `studies`, with the tables as CSV and the figures as SVG in folders beside it."""
+    view = LabView(setting, lab)
+    shown = [_rendered(study, view, path.parent) for study in studies]
+    pages = Environment(
+        loader=ChoiceLoader([PackageLoader("reproduction"), PackageLoader("fedwatt.report")]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    appearance = looks(setting.methods)
+    every = (*LOOKS.values(), *PARTS.values())
+    text = pages.get_template("reproduction.html.jinja").render(
+        scale=setting.scale,
+        verdicts=verdicts(view),
+        studies=shown,
+        methods=[
+            {"label": m, "name": name_of(m), "colour": VARIABLES[appearance[m].colour]}
+            for m in setting.methods
+        ],
+        labels={name_of(method): method for method in setting.methods},
+        name_of=name_of,
+        cells=lab.count,
+        light={VARIABLES[look.colour]: look.colour for look in every},
+        dark={VARIABLES[look.colour]: look.dark for look in every},
+    )
+    write_text(path, text)
+    return path
+
+
+def _rendered(study: Study, view: LabView, folder: Path) -> dict[str, Any]:
+    """A study as the template needs it; its tables and figures are written to files as well."""
+    made = study.show(view)
+    pictures = []
+    for picture in made.pictures:
+        svg = to_svg(picture.figure)
+        write_text(folder / "figures" / f"{study.name}-{picture.name}.svg", svg.decode())
+        name = f"{study.name}-{picture.name}"
+        pictures.append(
+            {
+                "name": picture.name,
+                "title": picture.title,
+                "svg": inline(svg, name, picture.title, VARIABLES),
+                "caption": picture.caption,
+                "facts": picture.facts,
+            }
+        )
+    for block in made.blocks:
+        write_text(folder / "tables" / f"{study.name}-{block.table.name}.csv", block.table.csv())
+    return {
+        "name": study.name,
+        "title": study.title,
+        "claims": study.claims,
+        "remarks": (*study.remarks, *made.remarks),
+        "pictures": pictures,
+        "blocks": made.blocks,
+        "printed": [printed(name) for name in study.printed],
+    }

@@ -1,0 +1,278 @@
+"""What a cell leaves behind: what it was, what it ran on, and its rounds as columns.
+
+    FOLDER/<key>/cell.json         the cell, the fleet and the device in words, its measurements
+    FOLDER/<key>/rounds.parquet    a row for each seed and round
+    FOLDER/<key>/vehicles.parquet  a row for each reply, of methods that measure roughness
+    FOLDER/<key>/timing.parquet    seconds of each round: the only file that does not reproduce
+
+Committed records hold the same for many cells in four files, at single precision.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from fedwatt.errors import RunError
+from fedwatt.files import write_atomically, write_text
+from reproduction.cell import Cell
+
+Columns = Mapping[str, NDArray[Any]]
+
+COUNTS: Final = ("seed", "round", "participants", "steps", "best_round")
+NUMBERS: Final = (
+    "drift_mean",
+    "drift_cv",
+    "roughness_mean",
+    "pearson",
+    "spearman",
+    "validation_rmse",
+    "test_rmse",
+    "test_mae",
+    "test_mape",
+    "test_wmape",
+    "test_rmse_macro",
+    "best_test_rmse",
+)
+ROUNDS: Final = pa.schema(
+    [(n, pa.int32()) for n in COUNTS]
+    + [(n, pa.float64()) for n in NUMBERS]
+    + [("diverged", pa.bool_())]
+)
+VEHICLES: Final = pa.schema(
+    [("seed", pa.int32()), ("round", pa.int32()), ("vehicle", pa.string())]
+    + [(n, pa.float64()) for n in ("drift", "roughness", "pull")]
+)
+PARTS: Final = ("training", "preconditioner", "probe", "spectral", "aggregation", "evaluation")
+TIMING: Final = pa.schema([("round", pa.int32())] + [(n, pa.float64()) for n in PARTS])
+TABLES: Final = {"rounds": ROUNDS, "vehicles": VEHICLES, "timing": TIMING}
+
+
+@dataclass(frozen=True)
+class Record:
+    """A finished cell."""
+
+    cell: Cell
+    facts: Mapping[str, Any]
+    """The fleet: source, vehicles, windows, labels, hash; the device; what else was measured."""
+    rounds: Columns
+    vehicles: Columns
+    timing: Columns = field(default_factory=dict)
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """All seeds, diverged ones included."""
+        return tuple(dict.fromkeys(self.rounds["seed"].tolist()))
+
+    @property
+    def diverged(self) -> dict[int, int]:
+        """Diverged seed → the round in which it did."""
+        bad = np.flatnonzero(self.rounds["diverged"])
+        found: dict[int, int] = {}
+        for row in bad.tolist():
+            found.setdefault(int(self.rounds["seed"][row]), int(self.rounds["round"][row]))
+        return found
+
+    def curve(self, column: str, seed: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """(rounds, values) of a seed where the column was recorded."""
+        own = self.rounds["seed"] == seed
+        values = self.rounds[column][own].astype(np.float64)
+        known = np.isfinite(values)
+        return self.rounds["round"][own][known].astype(np.int64), values[known]
+
+    def final(self, column: str) -> dict[int, float]:
+        """Last recorded value of a column for every seed that stayed finite.
+
+        Diverged seeds are missing: whoever compares must ask for `diverged` as well.
+        """
+        return self.at(column, None)
+
+    def at(self, column: str, upto: int | None) -> dict[int, float]:
+        """Last value recorded up to a round, for every seed that stayed finite."""
+        found = {}
+        for seed in self.seeds:
+            if seed in self.diverged:
+                continue
+            rounds, values = self.curve(column, seed)
+            early = values if upto is None else values[rounds <= upto]
+            if early.size:
+                found[seed] = float(early[-1])
+        return found
+
+    def around(self, column: str, round: int, reach: int) -> dict[int, float]:
+        """Mean of a column over the rounds within `reach` of one, for every finite seed."""
+        found = {}
+        for seed in self.seeds:
+            rounds, values = self.curve(column, seed)
+            near = values[np.abs(rounds - round) <= reach]
+            if near.size and seed not in self.diverged:
+                found[seed] = float(near.mean())
+        return found
+
+
+def columns_of(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> Columns:
+    """Rows as columns of a table."""
+    return _columns(pa.Table.from_pylist([_only(row, schema) for row in rows], schema=schema))
+
+
+def write_record(folder: Path, key: str, record: Record) -> None:
+    """Store a record; its cell.json comes last and makes it count."""
+    own = folder / key
+    for name, schema in TABLES.items():
+        table = pa.table(dict(getattr(record, name)) or _empty(schema), schema=schema)
+
+        def write(path: Path, table: pa.Table = table) -> None:
+            pq.write_table(table, path)
+
+        write_atomically(own / f"{name}.parquet", write)
+    about = {"cell": asdict(record.cell), "facts": record.facts}
+    write_text(own / "cell.json", json.dumps(about, indent=1, ensure_ascii=False) + "\n")
+
+
+def read_record(folder: Path, key: str) -> Record | None:
+    """The stored record; None if there is no complete one."""
+    own = folder / key
+    if not (own / "cell.json").is_file():
+        return None
+    about = json.loads((own / "cell.json").read_text(encoding="utf-8"))
+    tables = {name: _columns(pq.read_table(own / f"{name}.parquet")) for name in TABLES}
+    return Record(cell_from(about["cell"]), about["facts"], **tables)
+
+
+def write_records(
+    folder: Path, scale: str, records: Mapping[str, Record], setting: Mapping[str, Any]
+) -> None:
+    """Many records of one scale in four files, compact enough to be committed.
+
+    `setting` says which datasets and methods they were made for; empty if that is not known.
+    """
+    ordered = dict(sorted(records.items()))
+    about = {
+        "scale": scale,
+        **({"setting": dict(setting)} if setting else {}),
+        "cells": {
+            key: {"cell": asdict(record.cell), "facts": record.facts}
+            for key, record in ordered.items()
+        },
+    }
+    for name, schema in TABLES.items():
+        merged = pa.concat_tables(
+            _keyed(key, pa.table(dict(getattr(r, name)) or _empty(schema), schema=schema))
+            for key, r in ordered.items()
+        )
+
+        def write(path: Path, table: pa.Table = merged) -> None:
+            _write_small(path, table)
+
+        write_atomically(folder / f"{name}.parquet", write)
+    write_text(folder / "cells.json", json.dumps(about, indent=1, ensure_ascii=False) + "\n")
+
+
+def scale_of_records(folder: Path) -> str:
+    """The scale of committed records; empty where there are none."""
+    file = folder / "cells.json"
+    return str(json.loads(file.read_text(encoding="utf-8"))["scale"]) if file.is_file() else ""
+
+
+def setting_of_records(folder: Path) -> dict[str, Any]:
+    """Datasets and methods that committed records were made for; empty where they do not say."""
+    file = folder / "cells.json"
+    about = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    return dict(about.get("setting", {}))
+
+
+def read_records(folder: Path) -> dict[str, Record]:
+    """Key → record of committed records; empty where there are none."""
+    if not (folder / "cells.json").is_file():
+        return {}
+    about = json.loads((folder / "cells.json").read_text(encoding="utf-8"))["cells"]
+    parts: dict[str, dict[str, Columns]] = {key: {} for key in about}
+    for name, schema in TABLES.items():
+        try:
+            # In one go: another process may put a new file in its place meanwhile.
+            table = pq.read_table(pa.BufferReader((folder / f"{name}.parquet").read_bytes()))
+        except (OSError, pa.ArrowInvalid) as error:
+            raise RunError(f"{folder / f'{name}.parquet'} cannot be read: {error}") from error
+        columns, rows = _columns(table), _rows_by_key(table)
+        for key in about:
+            own = rows.get(key, np.zeros(0, dtype=np.int64))
+            parts[key][name] = {column: columns[column][own] for column in schema.names}
+    return {
+        key: Record(cell_from(told["cell"]), told["facts"], **parts[key])
+        for key, told in about.items()
+    }
+
+
+def same_training(one: Record, other: Record) -> bool:
+    """Whether two records tell of one training, also where one of them is compact."""
+
+    def columns(record: Record) -> list[NDArray[np.float32]]:
+        return [
+            np.asarray(getattr(record, table).get(name, ()), dtype=np.float32)
+            for table in ("rounds", "timing")
+            for name in TABLES[table].names
+        ]
+
+    pairs = zip(columns(one), columns(other), strict=True)
+    return one.facts == other.facts and all(np.array_equal(*p, equal_nan=True) for p in pairs)
+
+
+def cell_from(table: Mapping[str, Any]) -> Cell:
+    """The cell that `asdict` took apart."""
+    settings = tuple((name, value) for name, value in table["settings"])
+    return Cell(**{**table, "settings": settings, "seeds": tuple(table["seeds"])})
+
+
+def _only(row: Mapping[str, Any], schema: pa.Schema) -> dict[str, Any]:
+    return {name: row.get(name) for name in schema.names}
+
+
+def _empty(schema: pa.Schema) -> dict[str, list[Any]]:
+    return {name: [] for name in schema.names}
+
+
+def _columns(table: pa.Table) -> Columns:
+    return {name: table[name].to_numpy(zero_copy_only=False) for name in table.column_names}
+
+
+def _rows_by_key(table: pa.Table) -> dict[str, NDArray[np.int64]]:
+    """Key → its rows, in their order."""
+    keys = table["key"].combine_chunks().dictionary_encode()
+    codes = keys.indices.to_numpy()
+    counts = np.bincount(codes, minlength=len(keys.dictionary))
+    # One piece more than there are keys, an empty one.
+    *own, _ = np.split(np.argsort(codes, kind="stable"), np.cumsum(counts))
+    return dict(zip(keys.dictionary.to_pylist(), own, strict=True))
+
+
+def _keyed(key: str, table: pa.Table) -> pa.Table:
+    """The table at single precision, with the cell's key as a column."""
+    small = [
+        pa.field(f.name, pa.float32() if f.type == pa.float64() else f.type) for f in table.schema
+    ]
+    keys = pa.array([key] * len(table), pa.string()).dictionary_encode()
+    return table.cast(pa.schema(small)).append_column("key", keys)
+
+
+def _write_small(path: Path, table: pa.Table) -> None:
+    """Numbers split into their bytes, whose exponents then compress; a third less than without."""
+    numbers = [f.name for f in table.schema if f.type == pa.float32()]
+    pq.write_table(
+        table,
+        path,
+        compression="zstd",
+        compression_level=19,
+        use_dictionary=[name for name in table.column_names if name not in numbers],
+        column_encoding=dict.fromkeys(numbers, "BYTE_STREAM_SPLIT"),
+    )
+
+
+def all_keys(folder: Path) -> Iterable[str]:
+    """Keys of the complete records in a cache."""
+    return sorted(path.parent.name for path in folder.glob("*/cell.json"))

@@ -1,0 +1,218 @@
+"""Tables of a reproduction: ours, printed, the difference, and what is more than noise."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+
+from fedwatt.report.facts import labels
+from fedwatt.report.statistics import Estimate, estimate
+from fedwatt.report.style import name_of
+from fedwatt.report.table import Cell as Entry
+from fedwatt.report.table import Column, Table, shown
+from reproduction.data import PURE_EVS, RECORDED
+from reproduction.paired import Paired, holm, paired
+from reproduction.paper import Entry as PrintedEntry
+from reproduction.paper import printed
+from reproduction.record import Record
+from reproduction.study import Block
+
+MISSING = "not run"
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row: its name, the printed row it stands beside, and its record."""
+
+    name: str
+    printed_row: str
+    record: Record | None
+
+
+def facts_line(records: Sequence[Record | None]) -> str:
+    """Datasets, vehicles, windows, seeds and kind of labels of what a table or figure shows."""
+    told: dict[str, list[str]] = {}
+    for record in records:
+        if record is None:
+            continue
+        fleet, windows = record.facts["fleet"], record.facts["fleet"]["windows"]
+        seeds = ", ".join(map(str, record.seeds)) or "none"
+        line = (
+            f"{record.cell.dataset} ({fleet['source']}): K = {fleet['vehicles']}, "
+            f"{windows['train']:,} training and {windows['test']:,} test windows, energy "
+            f"{labels(fleet['labels'])}; seeds {seeds}"
+        )
+        own, device = told.setdefault(line, []), str(record.facts.get("device", "cpu"))
+        if device not in own:
+            own.append(device)
+    lines = [f"{line}; {' and '.join(devices)}" for line, devices in told.items()]
+    if any(record is not None and record.cell.dataset in RECORDED for record in records):
+        lines[-1] += f". {PURE_EVS}"
+    return " | ".join(lines) or "Nothing has run."
+
+
+def value(record: Record | None, values: Mapping[int, float]) -> Entry:
+    """Mean over seeds, with a word on seeds that diverged."""
+    if record is None:
+        return MISSING
+    lost = record.diverged
+    if not values:
+        return f"diverged (all {len(lost)} seeds)" if lost else "–"
+    found = estimate(list(values.values()))
+    if not lost:
+        return found
+    cases = ", ".join(f"seed {seed} diverged at round {at}" for seed, at in lost.items())
+    return f"{shown(found)}; {cases}"
+
+
+def gap(ours: Entry, theirs: PrintedEntry | None) -> Entry:
+    """Ours minus printed."""
+    if not isinstance(ours, Estimate) or theirs is None or not isfinite(theirs.mean):
+        return "–"
+    return ours.mean - theirs.mean
+
+
+def printed_text(theirs: PrintedEntry | None) -> str:
+    """The printed entry, or a dash."""
+    return "–" if theirs is None else str(theirs)
+
+
+def comparison(
+    name: str,
+    title: str,
+    lines: Sequence[Line],
+    column: str,
+    *,
+    heading: str = "RMSE",
+    unit: str = "Wh",
+    digits: int = 2,
+    beside: tuple[str, str] | None = None,
+    reference: int = 0,
+    first: str = "Method",
+    note: str = "",
+    values: Sequence[Mapping[int, float]] | None = None,
+) -> Block:
+    """A row for each line: ours, printed, difference; and at equal seeds, against one of them.
+
+    `beside` names a printed table and its column; `values` replaces final values of `column`.
+    """
+    found = values or [line.record.final(column) if line.record else {} for line in lines]
+    lost = [line.record.diverged if line.record else {} for line in lines]
+    against = [
+        paired(own, found[reference], lost[i], lost[reference]) if i != reference else None
+        for i, own in enumerate(found)
+    ]
+    corrected = iter(holm([one.p for one in against if one is not None]))
+    rows: list[tuple[Entry, ...]] = []
+    for line, own, test in zip(lines, found, against, strict=True):
+        ours = value(line.record, own)
+        row: list[Entry] = [line.name, ours]
+        if beside is not None:
+            theirs = printed(beside[0]).entry(line.printed_row, beside[1])
+            row += [printed_text(theirs), gap(ours, theirs)]
+        if test is None:
+            row += ["reference", "–"]
+        else:
+            row += _tested(test, next(corrected), line, lines[reference].name)
+        rows.append(tuple(row))
+    base = lines[reference].name
+    columns = [Column(first), Column(heading, unit, digits)]
+    if beside is not None:
+        columns += [Column("Printed", unit, digits), Column("Ours − printed", unit, digits)]
+    columns += [Column(f"Against {base}, same seeds", unit, digits), Column("p, Holm")]
+    said = "Mean ± standard deviation over seeds [95 % interval]. " + note
+    return Block(
+        Table(name, title, tuple(columns), tuple(rows), said.strip()),
+        facts_line([line.record for line in lines]),
+    )
+
+
+def matrix(
+    name: str,
+    title: str,
+    regimes: Sequence[str],
+    lines: Mapping[str, Sequence[Record | None]],
+    values: Mapping[str, Sequence[Mapping[int, float]]],
+    *,
+    unit: str,
+    digits: int = 2,
+    beside: Sequence[tuple[str, str] | None] | None = None,
+    note: str = "",
+) -> Block:
+    """A row a method, and for each regime ours, printed and the difference."""
+    beside = beside or [None] * len(regimes)
+    columns = [Column("Method")]
+    for regime, place in zip(regimes, beside, strict=True):
+        columns.append(Column(regime, unit, digits))
+        if place is not None:
+            columns += [Column("printed", unit, digits), Column("difference", unit, digits)]
+    rows: list[tuple[Entry, ...]] = []
+    for method, records in lines.items():
+        row: list[Entry] = [name_of(method)]
+        for record, own, place in zip(records, values[method], beside, strict=True):
+            ours = value(record, own)
+            row.append(ours)
+            if place is not None:
+                theirs = printed(place[0]).entry(method, place[1])
+                row += [printed_text(theirs), gap(ours, theirs)]
+        rows.append(tuple(row))
+    said = "Mean ± standard deviation over seeds [95 % interval]. " + note
+    return Block(
+        Table(name, title, tuple(columns), tuple(rows), said.strip()),
+        facts_line([record for records in lines.values() for record in records]),
+    )
+
+
+def against(
+    name: str,
+    title: str,
+    regimes: Sequence[str],
+    values: Mapping[str, Sequence[Mapping[int, float]]],
+    records: Mapping[str, Sequence[Record | None]],
+    *,
+    unit: str = "Wh",
+    own: str = "fo-ri-fedavg",
+) -> Block:
+    """The paper's method against every other one in each regime, at equal seeds."""
+    others = [method for method in values if method != own]
+    if own not in values:
+        return Block(Table(name, title, (Column("Method"),), (), f"{name_of(own)} {MISSING}."), "")
+    lost = {m: [r.diverged if r else {} for r in found] for m, found in records.items()}
+    tests = [
+        [paired(values[own][i], values[m][i], lost[own][i], lost[m][i]) for m in others]
+        for i in range(len(regimes))
+    ]
+    corrected = iter(holm([test.p for row in tests for test in row]))
+    ps = [[next(corrected) for _ in row] for row in tests]
+    columns = [Column("Against")]
+    for regime in regimes:
+        columns += [Column(regime, unit, 2), Column("p, Holm")]
+    rows = []
+    for place, method in enumerate(others):
+        row: list[Entry] = [name_of(method)]
+        for i in range(len(regimes)):
+            if records[own][i] is None or records[method][i] is None:
+                row += [MISSING, "–"]
+            else:
+                row += _outcome(tests[i][place], ps[i][place], name_of(own), name_of(method))
+        rows.append(tuple(row))
+    note = (
+        f"{name_of(own)} minus the other, seed by seed [95 % interval]: below zero is better. "
+        "p of the paired t-test, Holm-corrected over all comparisons that ran."
+    )
+    facts = facts_line([record for found in records.values() for record in found])
+    return Block(Table(name, title, tuple(columns), tuple(rows), note), facts)
+
+
+def _tested(test: Paired, p: float, line: Line, base: str) -> list[Entry]:
+    return ["–", "–"] if line.record is None else _outcome(test, p, line.name, base)
+
+
+def _outcome(test: Paired, p: float, own: str, other: str) -> list[Entry]:
+    """Difference and p; or who lost by diverging."""
+    return [test.losses(own, other), "–"] if test.decided else [test.difference, _p(p)]
+
+
+def _p(p: float) -> str:
+    if p != p:
+        return "–"
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"

@@ -1,0 +1,158 @@
+"""What a study is: a table or figure of the paper, the cells it needs, what it makes of them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from matplotlib.figure import Figure
+
+from fedwatt.errors import SettingError, unknown
+from fedwatt.report.table import Table
+from reproduction.cell import Cell
+from reproduction.data import DATASETS, PLAIN, RICH, Sources
+from reproduction.record import Record
+from reproduction.scale import Scale
+
+METHODS: Final = (
+    "fedavg",
+    "fedprox",
+    "scaffold",
+    "fednova",
+    "fedadam",
+    "moon",
+    "feddyn",
+    "fedel",
+    "ri-fedavg",
+    "fo-fedavg",
+    "fo-ri-fedavg",
+)
+"""In the order of the paper's tables."""
+
+OURS: Final = ("fedavg", "ri-fedavg", "fo-fedavg", "fo-ri-fedavg")
+"""FedAvg and the paper's three."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """At which scale, on which datasets and with which methods studies are carried out."""
+
+    scale: Scale
+    ved: tuple[str, ...]
+    """Datasets that take the place of the paper's VED."""
+    eved: tuple[str, ...]
+    """Datasets that take the place of its eVED."""
+    fleet: str
+    """Where fleets of trucks, buses or more than ten vehicles come from."""
+    methods: tuple[str, ...] = METHODS
+
+    @property
+    def places(self) -> list[tuple[str, str]]:
+        """(dataset of the paper, ours) pairs of studies with few cells."""
+        return [("VED", own) for own in self.ved] + [("eVED", own) for own in self.eved]
+
+    @property
+    def few_places(self) -> list[tuple[str, str]]:
+        """The same for studies with many cells: one dataset in each place, perhaps VED's alone."""
+        second = [("eVED", own) for own in self.eved[:1] if self.scale.second_dataset]
+        return [("VED", own) for own in self.ved[:1]] + second
+
+    @property
+    def table(self) -> dict[str, Any]:
+        """What records keep of it; the scale stands beside them already."""
+        return {
+            "ved": list(self.ved),
+            "eved": list(self.eved),
+            "fleet": self.fleet,
+            "methods": list(self.methods),
+        }
+
+    def among(self, methods: Sequence[str]) -> list[str]:
+        """Those of `methods` that were asked for."""
+        return [method for method in methods if method in self.methods]
+
+
+def setting_for(
+    scale: Scale,
+    sources: Sources,
+    datasets: Sequence[str] = (),
+    methods: Sequence[str] = METHODS,
+) -> Setting:
+    """The datasets that are there, or those asked for, in the places of the paper's two."""
+    for kind, names, known in (("dataset", datasets, DATASETS), ("method", methods, METHODS)):
+        for name in names:
+            if name not in known:
+                raise SettingError(unknown(kind, name, known))
+    asked = tuple(dict.fromkeys(datasets))
+    plain = tuple(d for d in asked if d in PLAIN)
+    rich = tuple(d for d in asked if d in RICH)
+    if asked and not plain:
+        raise SettingError(
+            f"{' and '.join(asked)} can only take the place of the paper's eVED. Name one in the "
+            f"place of its VED as well: {', '.join(PLAIN)}."
+        )
+    if not asked:
+        recorded = sources.has("ved")
+        if scale.name == "smoke":
+            plain = ("synthetic", "ved") if recorded else ("synthetic",)
+            rich = ("synthetic-enriched",)
+        else:
+            plain = ("ved",) if recorded else ("synthetic",)
+            rich = ("eved",) if sources.has("eved") else ("synthetic-enriched",)
+    driven = scale.name != "smoke" and sources.has("ved-electrified")
+    fleet = "ved-electrified" if driven or plain == ("ved-electrified",) else "synthetic"
+    return Setting(scale, plain, rich, fleet, tuple(m for m in METHODS if m in methods))
+
+
+class View(Protocol):
+    """Where a study looks its cells' records up."""
+
+    @property
+    def setting(self) -> Setting:
+        """Scale, datasets and methods."""
+
+    def get(self, cell: Cell) -> Record | None:
+        """The record, if the cell has run."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure, and how to read it."""
+
+    name: str
+    title: str
+    figure: Figure
+    caption: str
+    facts: str
+
+
+@dataclass(frozen=True)
+class Block:
+    """A table, and what its numbers were measured on."""
+
+    table: Table
+    facts: str
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a study makes of its records."""
+
+    blocks: tuple[Block, ...] = ()
+    pictures: tuple[Picture, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Study:
+    """A table or figure of the paper."""
+
+    name: str
+    title: str
+    """As the paper puts it."""
+    cells: Callable[[Setting], Sequence[Cell]]
+    show: Callable[[View], Shown]
+    printed: tuple[str, ...] = ()
+    """Names of the printed tables it stands beside."""
+    claims: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = field(default=())
+    """What to know before reading it."""

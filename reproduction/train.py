@@ -1,0 +1,233 @@
+"""Carry out a cell: a federation, every vehicle alone, or all data in one place."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import nan
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedwatt.data import SPLITS, Client, Fleet
+from fedwatt.federation import Federation, History, RoundRecord, State
+from fedwatt.federation.participation import participant_count
+from fedwatt.federation.records import Evaluation
+from fedwatt.federation.together import train_side_by_side
+from fedwatt.methods import Fractional, Method, RoughnessProximal, get
+from fedwatt.metrics import micro
+from fedwatt.runs.environment import describe_fleet
+from fedwatt.runs.execute import federation_for
+from reproduction.cell import Cell, run_config
+from reproduction.latency import latencies
+from reproduction.record import ROUNDS, TIMING, VEHICLES, Record, columns_of
+from reproduction.scale import Scale
+from reproduction.stepscale import step_scale
+
+OnRound = Callable[[int, int], None]
+"""Called with (rounds done, all rounds)."""
+
+Rows = list[dict[str, Any]]
+
+Lost = dict[int, int]
+"""Place of a diverged seed → the round in which it did."""
+
+
+def train_cell(cell: Cell, scale: Scale, fleet: Fleet, device: str, on_round: OnRound) -> Record:
+    """The record of a cell whose settings are known."""
+    if cell.work == "federated":
+        return train_cells([cell], scale, fleet, device, on_round)[0]
+    facts: dict[str, Any] = {"fleet": _facts(fleet)}
+    if cell.work == "latency":
+        found = latencies(len(fleet.features), fleet.window, scale.latency_windows)
+        nothing = columns_of([], ROUNDS), columns_of([], VEHICLES)
+        return Record(cell, facts | {"latency": found, "device": "cpu"}, *nothing)
+    federation = federation_for(run_config(cell, scale, device), cell.choice(scale), fleet)
+    facts |= _about(federation)
+    rows = (_alone if cell.work == "local" else _pooled)(federation, on_round)
+    return Record(cell, facts, columns_of(rows, ROUNDS), columns_of([], VEHICLES), {})
+
+
+def train_cells(
+    cells: Sequence[Cell], scale: Scale, fleet: Fleet, device: str, on_round: OnRound
+) -> list[Record]:
+    """The records of federated cells on one fleet; several of them train side by side."""
+    methods = [cell.choice(scale).method for cell in cells]
+    federations = [
+        federation_for(run_config(cell, scale, device), cell.choice(scale), fleet) for cell in cells
+    ]
+    seen: list[dict[int, Tensor]] = [{} for _ in cells]
+    due = [_milestones(*one) for one in zip(cells, methods, federations, strict=True)]
+
+    def follow(place: int, state: State, record: RoundRecord) -> None:
+        if state.round in due[place]:
+            seen[place][state.round] = state.weights
+        if place == 0:
+            on_round(state.round, federations[0].training.rounds)
+
+    def follow_one(state: State, record: RoundRecord) -> None:
+        follow(0, state, record)
+
+    if len(cells) == 1:
+        trained = [federations[0].train(methods[0], on_round=follow_one)]
+    else:
+        pairs = list(zip(federations, methods, strict=True))
+        trained = train_side_by_side(pairs, on_round=follow)
+    told = _facts(fleet)
+    records = []
+    for place, cell in enumerate(cells):
+        facts = {"fleet": told} | _about(federations[place])
+        if seen[place]:
+            facts["step_scale"] = step_scale(federations[place], methods[place], seen[place])
+        records.append(_record(cell, methods[place], facts, trained[place].history))
+    return records
+
+
+def _milestones(cell: Cell, method: Method, federation: Federation) -> set[int]:
+    """Rounds whose models the scale of fractional steps is measured from."""
+    fractional = any(isinstance(rule, Fractional) and rule.alpha < 1 for rule in method.local)
+    rounds = federation.training.rounds
+    return {1, rounds // 3, 2 * rounds // 3} if fractional and cell.purpose == "result" else set()
+
+
+def _record(cell: Cell, method: Method, facts: dict[str, Any], history: History) -> Record:
+    rough = any(isinstance(rule, RoughnessProximal) for rule in method.local)
+    replies = [row for row in history.clients if rough and row["replied"]]
+    return Record(
+        cell,
+        facts,
+        columns_of(history.rounds, ROUNDS),
+        columns_of(replies, VEHICLES),
+        columns_of(history.timing[1:], TIMING) if cell.purpose == "time" else {},
+    )
+
+
+def _alone(federation: Federation, on_round: OnRound) -> Rows:
+    """Every vehicle trains by itself, as many rounds as a federation would ask it for."""
+    training = federation.training
+    rounds = max(1, round(training.rounds * training.participation))
+    every = max(1, round(training.evaluate_every * training.participation))
+    due = {r for r in range(rounds + 1) if r % every == 0} | {rounds}
+    found: dict[int, list[list[Evaluation]]] = {r: [] for r in sorted(due)}
+    lost: Lost = {}
+    for place, client in enumerate(federation.fleet.clients):
+        own = Federation(
+            replace(federation.fleet, clients=(client,)),
+            federation.model,
+            training=replace(training, rounds=rounds, participation=1.0, evaluate_every=rounds),
+            seeds=federation.seeds,
+            device=str(federation.device.type),
+        )
+
+        def follow(state: State, record: RoundRecord, own: Federation = own) -> None:
+            if state.round in due:
+                found[state.round].append(own.evaluate(state.weights))
+
+        trained = own.train("fedavg", on_round=follow)
+        state, _ = own.start(get("fedavg"))
+        found[0].append(own.evaluate(state.weights))
+        for run, at in _lost(trained.state).items():
+            lost[run] = min(at, lost.get(run, at))
+        for r in due:  # all runs of this vehicle have diverged: a place that is never read
+            if len(found[r]) == place:
+                found[r].append(own.evaluate(trained.state.weights))
+        on_round(place + 1, len(federation.fleet.clients))
+    merged = {
+        r: [_together([one[run] for one in per_vehicle]) for run in range(len(federation.seeds))]
+        for r, per_vehicle in found.items()
+    }
+    return _rows(federation.seeds, merged, lost)
+
+
+def _pooled(federation: Federation, on_round: OnRound) -> Rows:
+    """One model on all windows in one place: as many steps as all participants together."""
+    training = federation.training
+    asked = participant_count(len(federation.population), training.participation)
+    per_vehicle = federation.population_windows / len(federation.population) / training.batch
+    own = Federation(
+        replace(federation.fleet, clients=(pooled_client(federation.fleet.clients),)),
+        federation.model,
+        training=replace(
+            training,
+            participation=1.0,
+            steps=max(1, round(asked * per_vehicle)),
+            evaluate_every=training.rounds,
+        ),
+        seeds=federation.seeds,
+        device=str(federation.device.type),
+    )
+    start, _ = own.start(get("fedavg"))
+    found = {0: federation.evaluate(start.weights)}
+
+    def follow(state: State, record: RoundRecord) -> None:
+        if state.round % training.evaluate_every == 0 or state.round == training.rounds:
+            found[state.round] = federation.evaluate(state.weights)
+        on_round(state.round, training.rounds)
+
+    trained = own.train("fedavg", on_round=follow)
+    lost = _lost(trained.state)
+    found.setdefault(training.rounds, federation.evaluate(trained.state.weights))
+    return _rows(federation.seeds, found, lost)
+
+
+def pooled_client(clients: Sequence[Client]) -> Client:
+    """All vehicles' windows as one client's; each was scaled by its own vehicle before."""
+    starts = np.cumsum([0, *(len(client.series) for client in clients)])
+    return replace(
+        clients[0],
+        name="pooled",
+        series=np.concatenate([client.series for client in clients]),
+        ends={
+            split: np.concatenate(
+                [client.ends[split] + at for client, at in zip(clients, starts[:-1], strict=True)]
+            )
+            for split in SPLITS
+        },
+        labels={split: np.concatenate([c.labels[split] for c in clients]) for split in SPLITS},
+        strata={},
+    )
+
+
+def _lost(state: State) -> Lost:
+    """Runs that diverged."""
+    return {run: int(at) for run, at in enumerate(state.diverged.tolist()) if at}
+
+
+def _rows(seeds: Sequence[int], found: dict[int, list[Evaluation]], lost: Lost) -> Rows:
+    rows: Rows = []
+    for at, evaluations in found.items():
+        for run, (seed, one) in enumerate(zip(seeds, evaluations, strict=True)):
+            test = micro(one.test)
+            scores = {
+                "validation_rmse": micro(one.validation).rmse,
+                "test_rmse": test.rmse,
+                "test_mae": test.mae,
+                "test_mape": test.mape,
+                "test_wmape": test.wmape,
+            }
+            diverged = run in lost and at >= lost[run]
+            rows.append(
+                {"seed": seed, "round": at, "participants": 0, "steps": 0, "best_round": 0}
+                | (dict.fromkeys(scores, nan) if diverged else scores)
+                | {"diverged": diverged}
+            )
+    return rows
+
+
+def _together(parts: Sequence[Evaluation]) -> Evaluation:
+    return Evaluation(
+        [sums for part in parts for sums in part.validation],
+        [sums for part in parts for sums in part.test],
+    )
+
+
+def _facts(fleet: Fleet) -> dict[str, Any]:
+    told = describe_fleet(fleet) | {"hash": fleet.data_hash()}
+    del told["held_out"]
+    return told
+
+
+def _about(federation: Federation) -> dict[str, Any]:
+    on_gpu = federation.device.type == "cuda"
+    device = torch.cuda.get_device_name() if on_gpu else "cpu"
+    return {"device": device, "weights": federation.model.layout.size}

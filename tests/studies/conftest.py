@@ -1,0 +1,3 @@
+"""The cluster that some of these tests share."""
+
+from tests.cluster import cluster as cluster
