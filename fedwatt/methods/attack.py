@@ -12,6 +12,7 @@ in every round, whoever else takes part. With σ = `fault_scale`:
 Only Δ_k is falsified. What a method hands up besides it (SCAFFOLD's controls) stays honest.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
 from typing import ClassVar
@@ -42,6 +43,11 @@ class Fault(LocalRule):
     """Of the draw of faulty vehicles."""
     fault_scale: float = 1.0
     """σ"""
+
+    fixed: ClassVar[Mapping[str, str]] = {
+        "fault_share": "part of the experiment",
+        "fault_scale": "part of the experiment",
+    }
 
     def __post_init__(self) -> None:
         check(self, "fault_share", 0 <= self.fault_share <= 1, "in [0, 1]")

@@ -21,7 +21,7 @@ fast as the fastest trains biases and exits alone, one a quarter as fast overrun
 forward pass: on the networks used here FedEL is a weak method. It is meant for deep ones.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from math import prod
@@ -34,6 +34,7 @@ from fedwatt.errors import check
 from fedwatt.methods.elastic_model import ElasticModel
 from fedwatt.methods.elastic_profile import tensor_work, training_work, whole_work
 from fedwatt.methods.elastic_selection import next_window, select
+from fedwatt.methods.ranges import Range
 from fedwatt.methods.rule import Batch, InC, LocalRule, Rows, Start
 from fedwatt.methods.scaffold import WEIGHTINGS
 from fedwatt.methods.server import Replies, ServerRule, moved
@@ -57,6 +58,8 @@ class Elastic(LocalRule):
     shapes_loss: ClassVar[bool] = True
     chooses_prediction: ClassVar[bool] = True
     hands_up: ClassVar[tuple[str, ...]] = ("trained",)
+    ranges: ClassVar[Mapping[str, Range]] = {"beta": Range(0.2, 0.8, log=False)}
+    fixed: ClassVar[Mapping[str, str]] = {"budget": "how long a step may take"}
 
     def __post_init__(self) -> None:
         check(self, "beta", 0 <= self.beta <= 1, "in [0, 1]")

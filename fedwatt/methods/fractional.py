@@ -12,6 +12,7 @@ displacement of 0.65, so on real models the rule is a coordinate-wise reduction 
 Compare it with FedAvg at a reduced rate.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import gamma, inf
@@ -21,6 +22,7 @@ import torch
 from torch import Tensor
 
 from fedwatt.errors import SettingError, check
+from fedwatt.methods.ranges import Range
 from fedwatt.methods.rule import InC, LocalRule, Rows, Start
 from fedwatt.methods.spectral import spectral_ratio
 
@@ -49,6 +51,14 @@ class Fractional(LocalRule):
     looks_back: ClassVar[bool] = True
     linear: ClassVar[bool] = False
     derived: ClassVar[tuple[str, ...]] = ("normaliser",)
+    ranges: ClassVar[Mapping[str, Range]] = {"alpha": Range(0.3, 1.0, log=False)}
+    fixed: ClassVar[Mapping[str, str]] = {
+        "delta": "a safeguard",
+        "p_min": "a safeguard",
+        "p_max": "a safeguard",
+        "beta_kappa": "switches on the spectral gate: a choice of form",
+        "epsilon_f": "a safeguard",
+    }
 
     def __post_init__(self) -> None:
         check(self, "alpha", 0 < self.alpha <= 1, "in (0, 1]. Use 1 to switch the scaling off")

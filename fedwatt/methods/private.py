@@ -18,6 +18,7 @@ clipped), so that c *rises* when too many are clipped:
     z_Δ = (z⁻² - (2σ_b)⁻²)^(-1/2)      noise on the sum that leaves z for both releases together
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import exp, inf
 from typing import ClassVar
@@ -59,6 +60,14 @@ class PrivateAverage(ServerRule):
 
     only_deltas: ClassVar[bool] = True
     acts_alone: ClassVar[bool] = True
+    fixed: ClassVar[Mapping[str, str]] = {
+        "noise_multiplier": "chosen with ε",
+        "clip_norm": "chosen with ε: c bounds what one vehicle may say",
+        "clip_quantile": "the authors' median",
+        "clip_rate": "the authors' value",
+        "count_noise": "derived where it is 0",
+        "privacy_delta": "what the guarantee is stated at",
+    }
 
     def __post_init__(self) -> None:
         check(self, "noise_multiplier", 0 <= self.noise_multiplier < inf, "at least 0 and finite")

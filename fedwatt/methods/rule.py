@@ -21,6 +21,7 @@ from typing import ClassVar, TypeVar
 
 from torch import Tensor
 
+from fedwatt.methods.ranges import Tunable
 from fedwatt.models import Loss, Model
 from fedwatt.models.model import Parts
 
@@ -90,7 +91,7 @@ class InC:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalRule:
+class LocalRule(Tunable):
     """A rule that changes nothing; mechanisms override what they need."""
 
     begin_cost: ClassVar[str] = "training"

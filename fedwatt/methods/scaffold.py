@@ -13,6 +13,7 @@ c = Σ_k q_k c_k over all vehicles after every round. Where momentum or a pull w
 of a round unequally, ‖a_k‖₁ stands for H_k, so that option II stays a mean of gradients.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
 from typing import ClassVar
@@ -90,6 +91,8 @@ class Scaffold(ServerRule):
     server_rate: float = 1.0
     """η_g"""
     weighting: str = "windows"
+
+    fixed: ClassVar[Mapping[str, str]] = {"server_rate": "1, as the authors recommend"}
 
     def __post_init__(self) -> None:
         check(self, "server_rate", 0 < self.server_rate < inf, "above 0 and finite")

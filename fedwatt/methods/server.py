@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedwatt.methods.ranges import Tunable
 from fedwatt.methods.rule import Rows
 from fedwatt.models import Model
 
@@ -41,7 +42,7 @@ class Replies:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServerRule(ABC):
+class ServerRule(Tunable, ABC):
     """Turns replies into the next model; what it keeps between rounds goes in and comes out."""
 
     normalises: ClassVar[bool] = False
