@@ -57,7 +57,6 @@ class Elastic(LocalRule):
     begin_cost: ClassVar[str] = "probe"
     shapes_loss: ClassVar[bool] = True
     chooses_prediction: ClassVar[bool] = True
-    hands_up: ClassVar[tuple[str, ...]] = ("trained",)
     ranges: ClassVar[Mapping[str, Range]] = {"beta": Range(0.2, 0.8, log=False)}
     fixed: ClassVar[Mapping[str, str]] = {"budget": "how long a step may take"}
 
@@ -76,6 +75,10 @@ class Elastic(LocalRule):
             "window": torch.tensor([-1, -1]),
             "trained": torch.zeros(len(model.layout.shapes), dtype=torch.bool),
         }
+
+    def uploads(self, model: Model) -> Rows:
+        """Which tensors were trained."""
+        return {"trained": torch.zeros(len(model.layout.shapes), dtype=torch.bool)}
 
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
         """Each vehicle's window and the tensors it will train; `runtime` is in budgets."""

@@ -1,7 +1,9 @@
 """A method is a list of local rules, perhaps a defence, and one server rule that go together."""
 
 from dataclasses import dataclass, fields
+from typing import Final
 
+import torch
 from torch import Tensor
 
 from fedwatt.errors import SettingError
@@ -16,6 +18,7 @@ from fedwatt.methods.private import OUTSIDE
 from fedwatt.methods.rule import LocalRule, Rows
 from fedwatt.methods.scaffold import ControlVariates, Scaffold
 from fedwatt.methods.server import Average, Replies, ServerRule
+from fedwatt.models import MLP, Model
 
 TOGETHER: tuple[tuple[type[LocalRule], type[ServerRule]], ...] = (
     (ControlVariates, Scaffold),
@@ -23,6 +26,9 @@ TOGETHER: tuple[tuple[type[LocalRule], type[ServerRule]], ...] = (
     (Elastic, ElasticServer),
 )
 """Halves of one mechanism: neither means anything without the other."""
+
+SMALLEST: Final = MLP(1, 1, (1,))
+"""A model to ask rules for the names of their uploads, which no model changes."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +70,29 @@ class Method:
         """A round with fewer replies makes no model."""
         return 1 if self.defence is None else self.defence.replies_needed
 
+    def adapted(self, model: Model) -> Model:
+        """`model` as the rules need it, perhaps with tensors added at the end of its layout."""
+        for rule in self.local:
+            model = rule.adapt(model)
+        return model
+
+    def uploads(self, model: Model) -> Rows:
+        """A template of what a vehicle hands up besides Δ_k, without the vehicle axis.
+
+        `model` is adapted. Numbers of float32 have the precision of training.
+        """
+        rows: Rows = {}
+        for rule in self.local:
+            rows |= rule.uploads(model)
+        if self.server.normalises:
+            rows["accumulation"] = torch.zeros((), dtype=torch.float64)
+        return rows
+
+    @property
+    def upload_names(self) -> list[str]:
+        """Names of what a vehicle hands up besides Δ_k."""
+        return list(self.uploads(SMALLEST))
+
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
         """(server state, w_{t+1} [D]) from w_t [D] and `replies_needed` replies or more."""
         screened = replies if self.defence is None else self.defence.screen(replies)
@@ -76,10 +105,10 @@ class Method:
             if kinds.count(kind) > 1:
                 return f"{kind.__name__} is there twice; give each rule once."
         if self.server.only_deltas:
-            for kind in kinds:
-                if kind.hands_up:
-                    more = " and ".join(kind.hands_up)
-                    return f"{kind.__name__} hands up {more} besides Δ_k, but {OUTSIDE}."
+            for rule in self.local:
+                more = " and ".join(rule.uploads(SMALLEST))
+                if more:
+                    return f"{type(rule).__name__} hands up {more} besides Δ_k, but {OUTSIDE}."
         for local, server in TOGETHER:
             if (local in kinds) != isinstance(self.server, server):
                 return (

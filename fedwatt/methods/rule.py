@@ -108,8 +108,6 @@ class LocalRule(Tunable):
     """Whether steps stay linear in the gradients, as FedNova's normalisation needs."""
     derived: ClassVar[tuple[str, ...]] = ()
     """Names of cached properties that hold numbers worked out from the hyperparameters."""
-    hands_up: ClassVar[tuple[str, ...]] = ()
-    """Names of what `finish` hands up besides Δ_k."""
 
     def adapt(self, model: Model) -> Model:
         """The model as this rule needs it; it may gain tensors at the end of its layout."""
@@ -117,6 +115,13 @@ class LocalRule(Tunable):
 
     def memory(self, model: Model) -> Rows:
         """What a vehicle remembers before its first round, without the vehicle axis."""
+        return {}
+
+    def uploads(self, model: Model) -> Rows:
+        """A template of what `finish` hands up besides Δ_k, without the vehicle axis.
+
+        The names do not depend on the model. Numbers of float32 have the precision of training.
+        """
         return {}
 
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:

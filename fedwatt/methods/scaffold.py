@@ -38,8 +38,6 @@ class ControlVariates(LocalRule):
     control_batch: int = 1024
     """Windows of option 1's gradient; a vehicle with fewer uses all it has."""
 
-    hands_up: ClassVar[tuple[str, ...]] = ("control_change",)
-
     def __post_init__(self) -> None:
         check(self, "option", self.option in (1, 2), "1 or 2")
         check(self, "control_batch", self.control_batch >= 1, "at least 1 window")
@@ -47,6 +45,10 @@ class ControlVariates(LocalRule):
     def memory(self, model: Model) -> Rows:
         """c_k = 0."""
         return {"control": torch.zeros(model.layout.size)}
+
+    def uploads(self, model: Model) -> Rows:
+        """c_k⁺ - c_k."""
+        return {"control_change": torch.zeros(model.layout.size)}
 
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
         """b_k = c - c_k, the same in every step of the round."""

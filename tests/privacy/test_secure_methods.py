@@ -50,11 +50,11 @@ def replies_to(method: Method, model: Model, round: int, windows: Sequence[int])
     count, size = len(windows), model.layout.size
     deltas = torch.from_numpy(0.1 * rng.standard_normal((count, size))).float()
     uploads = {}
-    if "control_change" in {name for rule in method.local for name in rule.hands_up}:
+    if "control_change" in method.upload_names:
         uploads["control_change"] = torch.from_numpy(rng.standard_normal((count, size))).float()
     if method.server.normalises:
         uploads["accumulation"] = torch.from_numpy(rng.uniform(1, 40, count))
-    if "trained" in {name for rule in method.local for name in rule.hands_up}:
+    if "trained" in method.upload_names:
         sizes = torch.tensor([np.prod(shape) for shape in model.layout.shapes.values()])
         trained = torch.from_numpy(rng.random((count, len(sizes))) < 0.4)
         trained[:, 0] = False  # a tensor that nobody trained
