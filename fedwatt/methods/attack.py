@@ -53,6 +53,12 @@ class Fault(LocalRule):
         check(self, "fault_share", 0 <= self.fault_share <= 1, "in [0, 1]")
         check(self, "fault_scale", isfinite(self.fault_scale), "finite")
 
+    def conflict(self, other: LocalRule) -> str:
+        """Another fault would spoil what this one made."""
+        if not isinstance(other, Fault):
+            return ""
+        return "a vehicle has one fault at a time; give one of them."
+
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
         """Who is faulty, [P, 1]."""
         drawn = [

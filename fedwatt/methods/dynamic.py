@@ -47,6 +47,10 @@ class Dynamic(LocalRule):
         """h_k = 0."""
         return {"h": torch.zeros(model.layout.size)}
 
+    def server_half(self) -> type[object]:
+        """FedDyn's server, which keeps the mean of all h_k."""
+        return DynamicServer
+
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
         """α_k [P] and α_k h_k [P, D]."""
         alpha = torch.full_like(start.relative_size, self.alpha_dyn)
@@ -79,6 +83,8 @@ class DynamicServer(ServerRule):
 
     correction: bool = True
     """Whether Hs is added to the mean; without it and with α = 0 this is uniform FedAvg."""
+
+    local_half: ClassVar[type[LocalRule]] = Dynamic
 
     def state(self, model: Model) -> Rows:
         """Hs = 0."""

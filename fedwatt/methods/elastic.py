@@ -31,6 +31,7 @@ import torch
 from torch import Tensor
 
 from fedwatt.errors import check
+from fedwatt.methods.contrastive import Contrastive
 from fedwatt.methods.elastic_model import ElasticModel
 from fedwatt.methods.elastic_profile import tensor_work, training_work, whole_work
 from fedwatt.methods.elastic_selection import next_window, select
@@ -79,6 +80,19 @@ class Elastic(LocalRule):
     def uploads(self, model: Model) -> Rows:
         """Which tensors were trained."""
         return {"trained": torch.zeros(len(model.layout.shapes), dtype=torch.bool)}
+
+    def server_half(self) -> type[object]:
+        """FedEL's server, which averages tensor by tensor."""
+        return ElasticServer
+
+    def conflict(self, other: LocalRule) -> str:
+        """MOON needs the whole model in every vehicle."""
+        if not isinstance(other, Contrastive):
+            return ""
+        return (
+            "Contrastive compares representations of the whole model, and Elastic trains a part "
+            "that ends before them; use one of the two."
+        )
 
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
         """Each vehicle's window and the tensors it will train; `runtime` is in budgets."""
@@ -195,6 +209,7 @@ class ElasticServer(ServerRule):
 
     weighting: str = "windows"
 
+    local_half: ClassVar[type[LocalRule]] = Elastic
     def __post_init__(self) -> None:
         check(self, "weighting", self.weighting in WEIGHTINGS, "'windows' or 'uniform'")
 

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from fedwatt.errors import SettingError, check
+from fedwatt.methods.momentum import Momentum
 from fedwatt.methods.ranges import Range
 from fedwatt.methods.rule import InC, LocalRule, Rows, Start
 from fedwatt.methods.spectral import spectral_ratio
@@ -72,6 +73,12 @@ class Fractional(LocalRule):
         check(self, "epsilon_f", 0 < self.epsilon_f < inf, "above 0 and finite")
         known = self.order in ("gate-then-clip", "clip-then-gate")
         check(self, "order", known, "'gate-then-clip' or 'clip-then-gate'")
+
+    def conflict(self, other: LocalRule) -> str:
+        """The displacement that sets p would be that of a mixture of steps."""
+        if not isinstance(other, Momentum):
+            return ""
+        return "Fractional scales single steps and Momentum mixes them; use one of the two."
 
     @cached_property
     def normaliser(self) -> float:

@@ -124,6 +124,19 @@ class LocalRule(Tunable):
         """
         return {}
 
+    def server_half(self) -> type[object] | None:
+        """The server rule without which this rule means nothing; None if there is no such rule."""
+        return None
+
+    def conflict(self, other: "LocalRule") -> str:
+        """Why this rule cannot work beside `other`; empty if it can."""
+        return ""
+
+    @property
+    def divides_by_accumulation(self) -> str:
+        """What of the rule divides by ‖a_k‖₁ and so needs a closed form of it; empty: nothing."""
+        return ""
+
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
         """Once a round: (memory afterwards, what this round's steps need).
 

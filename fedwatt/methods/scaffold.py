@@ -50,6 +50,15 @@ class ControlVariates(LocalRule):
         """c_k⁺ - c_k."""
         return {"control_change": torch.zeros(model.layout.size)}
 
+    def server_half(self) -> type[object]:
+        """SCAFFOLD's server, which keeps c."""
+        return Scaffold
+
+    @property
+    def divides_by_accumulation(self) -> str:
+        """Option 2, which takes the mean of the gradients from the displacement."""
+        return "SCAFFOLD's option 2" if self.option == 2 else ""
+
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
         """b_k = c - c_k, the same in every step of the round."""
         own = memory["control"].to(start.anchor.dtype)
@@ -94,6 +103,7 @@ class Scaffold(ServerRule):
     """η_g"""
     weighting: str = "windows"
 
+    local_half: ClassVar[type[LocalRule]] = ControlVariates
     fixed: ClassVar[Mapping[str, str]] = {"server_rate": "1, as the authors recommend"}
 
     def __post_init__(self) -> None:

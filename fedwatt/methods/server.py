@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fedwatt.methods.ranges import Tunable
-from fedwatt.methods.rule import Rows
+from fedwatt.methods.rule import LocalRule, Rows
 from fedwatt.models import Model
 
 
@@ -51,6 +51,8 @@ class ServerRule(Tunable, ABC):
     """Whether nothing but Δ_k may go up, as differential privacy needs."""
     acts_alone: ClassVar[bool] = False
     """Whether a round without any reply still changes the model."""
+    local_half: ClassVar[type[LocalRule] | None] = None
+    """The local rule without which this server means nothing."""
 
     def sampling_fault(self, sampling: str, participation: float) -> str:
         """Why vehicles cannot be called in this way (`Training.sampling`); empty if they can."""
