@@ -44,6 +44,7 @@ class Fault(LocalRule):
     fault_scale: float = 1.0
     """σ"""
 
+    simulated_only: ClassVar[str] = "faulty vehicles"
     fixed: ClassVar[Mapping[str, str]] = {
         "fault_share": "part of the experiment",
         "fault_scale": "part of the experiment",

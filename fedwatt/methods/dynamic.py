@@ -86,6 +86,19 @@ class DynamicServer(ServerRule):
 
     local_half: ClassVar[type[LocalRule]] = Dynamic
 
+    @property
+    def counts_alike(self) -> bool:
+        """Always: windows count through α_k."""
+        return True
+
+    def stale_fault(self) -> str:
+        """Vehicles add Δ_k to h_k in the round in which the server adds it to Hs."""
+        return "its Hs is the mean of what every vehicle added up against one common model"
+
+    def sum_fault(self) -> str:
+        """Only the sum of the displacements enters."""
+        return ""
+
     def state(self, model: Model) -> Rows:
         """Hs = 0."""
         return {"mean_h": torch.zeros(model.layout.size, dtype=torch.float64)}

@@ -210,8 +210,32 @@ class ElasticServer(ServerRule):
     weighting: str = "windows"
 
     local_half: ClassVar[type[LocalRule]] = Elastic
+    sum_limits: ClassVar[Mapping[str, float]] = {"trained": 1.0}
+
     def __post_init__(self) -> None:
         check(self, "weighting", self.weighting in WEIGHTINGS, "'windows' or 'uniform'")
+
+    @property
+    def counts_alike(self) -> bool:
+        """Where every vehicle that trained a tensor has the same say in it."""
+        return self.weighting == "uniform"
+
+    def sum_fault(self) -> str:
+        """Vehicles add up A_k Δ_k and A_k, A_k being 1 for trained tensors and 0 for others."""
+        return ""
+
+    def summand(self, model: Model, delta: Tensor, uploads: Rows) -> Tensor:
+        """A_k Δ_k."""
+        return delta * uploads["trained"].repeat_interleave(_sizes(model))
+
+    def mean_of_sums(
+        self, model: Model, delta: Tensor, weight: float, uploads: Rows
+    ) -> tuple[Tensor, Rows]:
+        """Each tensor's mean over the vehicles that trained it, 0 where nobody did."""
+        trained = uploads["trained"]
+        share = torch.where(trained > 0, weight / trained, 0.0)
+        mean = delta / weight * share.repeat_interleave(_sizes(model))
+        return mean, {"trained": trained > 0}
 
     def state(self, model: Model) -> Rows:
         """‖w_t - w_{t-1}‖² of each tensor, 0 at first, and the tensors' sizes."""

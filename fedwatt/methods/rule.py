@@ -108,6 +108,8 @@ class LocalRule(Tunable):
     """Whether steps stay linear in the gradients, as FedNova's normalisation needs."""
     derived: ClassVar[tuple[str, ...]] = ()
     """Names of cached properties that hold numbers worked out from the hyperparameters."""
+    simulated_only: ClassVar[str] = ""
+    """What the rule simulates, if it has no place on a real fleet."""
 
     def adapt(self, model: Model) -> Model:
         """The model as this rule needs it; it may gain tensors at the end of its layout."""

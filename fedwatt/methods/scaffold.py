@@ -110,6 +110,19 @@ class Scaffold(ServerRule):
         check(self, "server_rate", 0 < self.server_rate < inf, "above 0 and finite")
         check(self, "weighting", self.weighting in WEIGHTINGS, "'windows' or 'uniform'")
 
+    @property
+    def counts_alike(self) -> bool:
+        """In the authors' form."""
+        return self.weighting == "uniform"
+
+    def stale_fault(self) -> str:
+        """c_k⁺ - c_k is the change from the c that a vehicle was sent."""
+        return "buffered control variates would be stale"
+
+    def sum_fault(self) -> str:
+        """Both the model and c move by weighted sums of the replies."""
+        return ""
+
     def state(self, model: Model) -> Rows:
         """c = 0."""
         return {"control": torch.zeros(model.layout.size, dtype=torch.float64)}

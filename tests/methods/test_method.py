@@ -69,3 +69,9 @@ def test_half_a_mechanism_is_refused(
 def test_what_would_go_up_outside_the_clipped_vector_is_named() -> None:
     with pytest.raises(SettingError, match="Freezing hands up frozen besides Δ_k"):
         Method("own", (Freezing(),), get("fedavg@private").server)
+
+
+def test_only_noise_makes_a_server_private() -> None:
+    assert get("fedavg@private", noise_multiplier=0.5).server.private
+    assert not get("fedavg@private", noise_multiplier=0.0).server.private
+    assert not get("scaffold").server.private
