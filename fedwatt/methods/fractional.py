@@ -12,6 +12,7 @@ displacement of 0.65, so on real models the rule is a coordinate-wise reduction 
 Compare it with FedAvg at a reduced rate.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import gamma, inf
@@ -20,6 +21,8 @@ from typing import ClassVar
 from torch import Tensor
 
 from fedwatt.errors import SettingError, check
+from fedwatt.methods.momentum import Momentum
+from fedwatt.methods.ranges import Range
 from fedwatt.methods.rule import LocalRule, Rows, Start
 from fedwatt.methods.spectral import spectral_ratio
 
@@ -48,6 +51,14 @@ class Fractional(LocalRule):
     looks_back: ClassVar[bool] = True
     linear: ClassVar[bool] = False
     derived: ClassVar[tuple[str, ...]] = ("normaliser",)
+    ranges: ClassVar[Mapping[str, Range]] = {"alpha": Range(0.3, 1.0, log=False)}
+    fixed: ClassVar[Mapping[str, str]] = {
+        "delta": "a safeguard",
+        "p_min": "a safeguard",
+        "p_max": "a safeguard",
+        "beta_kappa": "switches on the spectral gate: a choice of form",
+        "epsilon_f": "a safeguard",
+    }
 
     def __post_init__(self) -> None:
         check(self, "alpha", 0 < self.alpha <= 1, "in (0, 1]. Use 1 to switch the scaling off")
@@ -61,6 +72,12 @@ class Fractional(LocalRule):
         check(self, "epsilon_f", 0 < self.epsilon_f < inf, "above 0 and finite")
         known = self.order in ("gate-then-clip", "clip-then-gate")
         check(self, "order", known, "'gate-then-clip' or 'clip-then-gate'")
+
+    def conflict(self, other: LocalRule) -> str:
+        """The displacement that sets p would be that of a mixture of steps."""
+        if not isinstance(other, Momentum):
+            return ""
+        return "Fractional scales single steps and Momentum mixes them; use one of the two."
 
     @cached_property
     def normaliser(self) -> float:

@@ -4,13 +4,16 @@ Li et al., MLSys 2020: each vehicle minimises F_k(w) + (μ/2)‖w - w_t‖². Th
 gradient rather than to the loss: the same mathematics, cheaper, and exactly nothing at μ = 0.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from fedwatt.errors import check
+from fedwatt.methods.ranges import Range
 from fedwatt.methods.rule import LocalRule, Rows, Start
 
 
@@ -35,6 +38,8 @@ class Proximal(LocalRule):
     """FedProx's local rule with the same μ for every vehicle."""
 
     mu: float = 0.01
+
+    ranges: ClassVar[Mapping[str, Range]] = {"mu": Range(1e-3, 1.0)}
 
     def __post_init__(self) -> None:
         check(self, "mu", 0 <= self.mu < inf, "at least 0 and finite (0 is FedAvg)")

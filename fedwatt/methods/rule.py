@@ -24,6 +24,7 @@ from typing import ClassVar, TypeVar
 
 from torch import Tensor
 
+from fedwatt.methods.ranges import Tunable
 from fedwatt.models import Loss, Model
 from fedwatt.models.model import Parts
 
@@ -75,7 +76,7 @@ class Start:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalRule:
+class LocalRule(Tunable):
     """A rule that changes nothing; mechanisms override what they need."""
 
     begin_timed_as: ClassVar[str] = "training"
@@ -92,8 +93,8 @@ class LocalRule:
     """Whether steps stay linear in the gradients, as FedNova's normalisation needs."""
     derived: ClassVar[tuple[str, ...]] = ()
     """Names of cached properties that hold numbers worked out from the hyperparameters."""
-    hands_up: ClassVar[tuple[str, ...]] = ()
-    """Names of what `finish` hands up besides Δ_k."""
+    simulated_only: ClassVar[str] = ""
+    """What the rule simulates, if it has no place on a real fleet."""
 
     def adapt(self, model: Model) -> Model:
         """The model as this rule needs it; it may gain tensors at the end of its layout."""
@@ -102,6 +103,26 @@ class LocalRule:
     def memory(self, model: Model) -> Rows:
         """What a vehicle remembers before its first round, without the vehicle axis."""
         return {}
+
+    def uploads(self, model: Model) -> Rows:
+        """A template of what `finish` hands up besides Δ_k, without the vehicle axis.
+
+        The names do not depend on the model. Numbers of float32 have the precision of training.
+        """
+        return {}
+
+    def server_half(self) -> type[object] | None:
+        """The server rule without which this rule means nothing; None if there is no such rule."""
+        return None
+
+    def conflict(self, other: "LocalRule") -> str:
+        """Why this rule cannot work beside `other`; empty if it can."""
+        return ""
+
+    @property
+    def divides_by_accumulation(self) -> str:
+        """What of the rule divides by ‖a_k‖₁ and so needs a closed form of it; empty: nothing."""
+        return ""
 
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
         """Once a round: (memory afterwards, what this round's steps need).

@@ -3,7 +3,7 @@
 Two hidden layers with ReLU, as in the paper's section on models; 64 and 32 units by default.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -45,6 +45,10 @@ class MLP(Model):
         if (self.window, self.features) == (window, features):
             return ""
         return f"it was made for windows of {self.window} samples by {self.features} features"
+
+    def prefixes(self) -> tuple[Model, ...]:
+        """The first hidden layer, the first two, and so on, each with an output layer."""
+        return tuple(replace(self, hidden=self.hidden[: n + 1]) for n in range(len(self.hidden)))
 
     @property
     def layers(self) -> list[str]:

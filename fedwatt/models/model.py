@@ -65,6 +65,14 @@ class Model(ABC):
         found = kernel_for(self).represent(self, parts, windows)
         return self.represent(parts, windows) if found is None else found
 
+    def prefixes(self) -> "tuple[Model, ...]":
+        """For each block from input to output, the model that ends after it; the last is this one.
+
+        Each begins with the tensors of the one before it and ends with an output layer of its own,
+        "output.weight" [width, 1] and "output.bias" [1]. Empty: the model does not tell its blocks.
+        """
+        return ()
+
     def predict(self, weights: Tensor, windows: Tensor) -> Tensor:
         """Predictions [..., batch] of `weights` [..., D], scaled as the labels are."""
         parts = self.layout.split(weights)

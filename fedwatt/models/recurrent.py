@@ -31,6 +31,10 @@ class Recurrent(Model):
         check(self, "features", self.features >= 1, "at least 1")
         check(self, "hidden", self.hidden >= 1, "at least 1")
 
+    def prefixes(self) -> tuple[Model, ...]:
+        """One block."""
+        return (self,)
+
     @cached_property
     def layout(self) -> Layout:
         """Input, recurrent and output tensors."""
