@@ -147,6 +147,18 @@ def test_a_non_finite_reply_is_rejected_and_the_others_count_in_full() -> None:
     torch.testing.assert_close(trained.state.weights, expected.state.weights, rtol=0, atol=1e-12)
 
 
+def test_a_vehicle_forgets_a_round_whose_reply_was_not_finite() -> None:
+    fed = federation(broken_vehicle(random_fleet(), 2), participation=1.0, rounds=3, seeds=(1,))
+    clients = fed.train(get("ri-fedavg", probe_every=2, **QUICK_PROBE)).history.clients
+
+    def probed(vehicle: str) -> list[bool]:
+        return [row["probed"] for row in clients if row["vehicle"] == vehicle]
+
+    # Whoever remembers the probe of round 1 probes again in round 3, the other one every time.
+    assert probed("car-001") == [True, False, True]
+    assert probed("car-002") == [True, True, True]
+
+
 def test_a_method_that_explodes_is_reported_as_diverged() -> None:
     trained = federation(rate=1e6, rounds=6).train("fedavg")
     ended = dict(zip((1, 2), trained.state.diverged.tolist(), strict=True))
