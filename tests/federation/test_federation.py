@@ -11,7 +11,7 @@ from fedwatt.errors import DataError, SettingError
 from fedwatt.federation import Availability, Federation, State, Training
 from fedwatt.methods import get
 from fedwatt.models import MLP, ModuleModel
-from tests.federation.toys import random_fleet
+from tests.federation.toys import line_client, line_federation, random_fleet
 
 QUICK_PROBE = {"directions": 2, "points": 4, "probe_batch": 16}
 
@@ -82,6 +82,19 @@ def test_held_out_vehicles_are_judged_but_never_train() -> None:
     history = federation(random_fleet(held_out=(1,)), participation=1.0).train("fedavg").history
     assert {row["vehicle"] for row in history.clients} == {"car-000", "car-002", "car-003"}
     assert all(row["held_out_rmse"] > 0 for row in history.rounds)
+
+
+@pytest.mark.parametrize("method", ["fedavg", "scaffold", "feddyn"])
+def test_a_held_out_vehicle_changes_nothing_about_training(method: str) -> None:
+    # n and K are those of the vehicles that train: SCAFFOLD and FedDyn divide by them.
+    still = {"validation": [(0.0, 0.0)], "test": [(0.0, 0.0)]}
+    those = [line_client("a", train=[(1, 2)], **still), line_client("b", train=[(2, -1)], **still)]
+    other = line_client("c", held_out=True, train=[(1, 5)] * 9, **still)
+    alone, beside = (
+        line_federation(clients, training={"rounds": 3}).train(method).state.weights
+        for clients in (those, [*those, other])
+    )
+    assert torch.equal(alone, beside)
 
 
 def test_evaluation_keeps_its_cadence_and_never_misses_the_end() -> None:
