@@ -5,10 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from reproduction import SCALES, STUDIES
+from reproduction.catalogue import STUDIES
 from reproduction.cell import Cell
 from reproduction.judges import JUDGES
 from reproduction.record import Record
+from reproduction.scale import SCALES
 from reproduction.study import Setting
 
 VEHICLES = 8
