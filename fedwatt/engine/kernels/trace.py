@@ -105,6 +105,45 @@ TERNARY: Final = {
 }
 
 
+Term = Callable[[Any], str]
+
+
+def _sum(term: Term, args: Sequence[Any], kwargs: Mapping[str, Any], sign: str) -> str:
+    """a ± alpha · b."""
+    alpha = kwargs.get("alpha", args[2] if len(args) > 2 else 1)
+    scaled = term(args[1]) if alpha == 1 else f"{term(alpha)} * {term(args[1])}"
+    return f"{term(args[0])} {sign} {scaled}"
+
+
+def _clamp(term: Term, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """Between two bounds, either of which may be missing; NaN stays."""
+    low, high = (*args[1:], None, None)[:2]
+    low, high = kwargs.get("min", low), kwargs.get("max", high)
+    found = term(args[0])
+    found = found if low is None else f"at_least({found}, {term(low)})"
+    return found if high is None else f"at_most({found}, {term(high)})"
+
+
+OTHERS: Final[dict[str, Callable[[Term, Sequence[Any], Mapping[str, Any]], str]]] = {
+    "add": lambda term, args, kwargs: _sum(term, args, kwargs, "+"),
+    "sub": lambda term, args, kwargs: _sum(term, args, kwargs, "-"),
+    "rsub": lambda term, args, kwargs: _sum(term, (args[1], args[0], *args[2:]), kwargs, "-"),
+    "addcmul": lambda term, args, kwargs: (
+        f"{term(args[0])} + {term(kwargs.get('value', 1))} * {term(args[1])} * {term(args[2])}"
+    ),
+    "addcdiv": lambda term, args, kwargs: (
+        f"{term(args[0])} + {term(kwargs.get('value', 1))} * {term(args[1])} / {term(args[2])}"
+    ),
+    "clamp": _clamp,
+    "zeros_like": lambda term, args, kwargs: term(0.0),
+    "ones_like": lambda term, args, kwargs: term(1.0),
+    "full_like": lambda term, args, kwargs: term(args[1]),
+    "full": lambda term, args, kwargs: term(args[1]),
+    "scalar_tensor": lambda term, args, kwargs: term(args[0]),
+}
+"""Operations with options, or none of whose arguments count."""
+
+
 def statements(
     function: Callable[..., Tensor], inputs: Mapping[str, Tensor], *, prefix: str = "t"
 ) -> Statements:
@@ -113,7 +152,7 @@ def statements(
     >>> weights = {"w": torch.zeros(ROWS, COLUMNS), "rate": torch.zeros(ROWS, 1)}
     >>> found = statements(lambda of: of["w"] - (1 - of["rate"]) * of["w"], weights)
     >>> found.numbers, found.weights
-    (('const double t0 = 1 - rate;',),
+    (('const double t0 = 1.0 - rate;',),
      ('const float t1 = (float)t0 * w;', 'const float t2 = w - t1;'))
     """
     recorder = _Recorder(inputs, prefix)
@@ -159,7 +198,9 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         bare = name.rstrip("_") if in_place else name
         terms = [*args, *(kwargs or {}).values()]
         # Taken before the operation runs, which may write over what it reads.
-        before = {_key(term): self.known.get(_key(term)) for term in terms if _tensor(term)}
+        before = {
+            _key(term): self.known.get(_key(term)) for term in terms if isinstance(term, Tensor)
+        }
         out = func(*args, **(kwargs or {}))
         if not isinstance(out, Tensor):
             raise Untraceable(f"torch's '{bare}' makes no tensor of one entry for each weight")
@@ -190,51 +231,34 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         before: Mapping[Any, Value | None],
         weight: bool,
     ) -> str:
-        """The operation as C."""
+        """The operation as C; `before` has the values of its tensors, `weight` is its result's."""
 
         def term(of: Any) -> str:
-            if not _tensor(of):
+            if not isinstance(of, Tensor):
                 return literal(of, weight)
             value = before[_key(of)]
             if value is None:
                 raise Untraceable(f"torch's '{name}' reads a tensor that no step is given")
             return f"(float){value}" if weight and not value.is_weight else value.name
 
-        if name in ("add", "sub", "rsub"):
-            a, b = term(args[0]), term(args[1])
-            alpha = args[2] if len(args) > 2 else kwargs.get("alpha", 1)
-            scaled = b if alpha == 1 else f"{literal(alpha, weight)} * {b}"
-            if name == "rsub":
-                return f"{b} - {a if alpha == 1 else f'{literal(alpha, weight)} * {a}'}"
-            return f"{a} {'+' if name == 'add' else '-'} {scaled}"
-        if name in ("addcmul", "addcdiv"):
-            factor = literal(kwargs.get("value", 1), weight)
-            sign = "*" if name == "addcmul" else "/"
-            return f"{term(args[0])} + {factor} * {term(args[1])} {sign} {term(args[2])}"
-        if name == "clamp":
-            low, high = (*args[1:], *kwargs.values(), None, None)[:2]
-            if "min" in kwargs or "max" in kwargs:
-                low, high = kwargs.get("min", low), kwargs.get("max")
-            found = term(args[0])
-            found = found if low is None else f"at_least({found}, {term(low)})"
-            return found if high is None else f"at_most({found}, {term(high)})"
-        if name in ("zeros_like", "ones_like", "full_like", "scalar_tensor", "full"):
-            fixed = {"zeros_like": 0.0, "ones_like": 1.0}
-            given = args[0] if name == "scalar_tensor" else args[-1]
-            return literal(fixed.get(name, given), weight)
-        if name == "exp" and term(args[0]) in self.scaled:
-            x, y = self.scaled[term(args[0])]
-            self.exponents.append(y)
-            ends = [self._declare(f"exp({y} * {end})", False) for end in ("-INFINITY", "INFINITY")]
-            return f"log_power({x}, (float){y}, (float){ends[0]}, (float){ends[1]})"
         divisor = before.get(_key(args[1])) if name == "div" else None
         if weight and divisor is not None and not divisor.is_weight:
             # Once a row in place of once a weight, for at most one more rounding.
             return f"{term(args[0])} * (float)(1 / {divisor})"
+        if name == "exp" and term(args[0]) in self.scaled:
+            return self._power(*self.scaled[term(args[0])])
+        if name in OTHERS:
+            return OTHERS[name](term, args, kwargs)
         for count, table in enumerate((UNARY, BINARY, TERNARY), start=1):
             if name in table and not kwargs and len(args) == count:
                 return table[name].format(*(term(of) for of in args))
         raise Untraceable(f"torch's '{name}' is not one of the operations that are known in C")
+
+    def _power(self, x: str, y: str) -> str:
+        """e^(y log x) for a weight x and a number y, which fixes what it is at 0 and infinity."""
+        self.exponents.append(y)
+        ends = [self._declare(f"exp({y} * {end})", False) for end in ("-INFINITY", "INFINITY")]
+        return f"log_power({x}, (float){y}, (float){ends[0]}, (float){ends[1]})"
 
     def _note_logarithms(
         self, name: str, args: Sequence[Any], before: Mapping[Any, Value | None], value: Value
@@ -286,10 +310,6 @@ def literal(value: Any, weight: bool) -> str:
     if abs(value) == inf:
         return "INFINITY" if value > 0 else "-INFINITY"
     return f"{float(value)!r}f" if weight else repr(float(value))
-
-
-def _tensor(term: Any) -> bool:
-    return isinstance(term, Tensor)
 
 
 def _key(tensor: Any) -> tuple[Any, ...]:
