@@ -37,6 +37,10 @@ Assignments = Annotated[
         help="Any other setting, such as training.rate=0.01 or fo-ri-fedavg.alpha=0.7.",
     ),
 ]
+Personalise = Annotated[
+    bool,
+    typer.Option("--personalise", help="Each vehicle fine-tunes the model for itself at last."),
+]
 Resume = Annotated[
     bool, typer.Option("--resume", help="Continue what was interrupted in the folder --out.")
 ]
