@@ -17,15 +17,15 @@ from fedwatt import __version__
 from fedwatt.data import FEATURES, INTERVAL_S, Client, Vehicle, build_client, feature_names
 from fedwatt.data.client import split_of_trips
 from fedwatt.data.features import needs_climb
+from fedwatt.edge.calibration import FloatArray, Outcome, calibrate
 from fedwatt.edge.card import ModelCard
+from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.hills import KEY as FIELD_KEY
 from fedwatt.edge.hills import field_to_text
-from fedwatt.edge.interval import FloatArray, Outcome, calibrate
 from fedwatt.edge.network import Network
-from fedwatt.edge.session import EnergyModel
 from fedwatt.edge.trips import outcome
 from fedwatt.errors import RunError, SettingError, unknown
-from fedwatt.files import write_atomically
+from fedwatt.files import write_bytes
 from fedwatt.runs.config import RunConfig
 from fedwatt.runs.execute import run_hash
 from fedwatt.runs.level import LEVEL, level_config
@@ -132,7 +132,7 @@ def export(
     both = [trained] if trained.level is None else [trained, trained.level]
     if vehicle is None:
         card = replace(_card(trained, form), level=_level_of_any(trained))
-        _write(out, _bytes(card, [_network(one) for one in both]))
+        write_bytes(Path(out), _bytes(card, [_network(one) for one in both]))
         return card
     vehicle, terrain, notes = _on_the_ground(trained, vehicle, field)
     clients = [build_client(vehicle, one.config.data) for one in both]
@@ -170,7 +170,7 @@ def export(
             whole = _opened(file, _bytes(replace(card, form="float32"), networks, notes))
             loss_wh = _rmse(seen(model, "test")) - _rmse(seen(whole, "test"))
     card = replace(card, loss_wh=loss_wh, calibration=calibration)
-    _write(out, _bytes(card, networks, notes))
+    write_bytes(Path(out), _bytes(card, networks, notes))
     return card
 
 
@@ -267,10 +267,3 @@ def _opened(file: Path, content: bytes) -> EnergyModel:
 def _rmse(outcomes: list[Outcome]) -> float:
     errors = np.concatenate([found.windows_wh - found.measured_wh for found in outcomes])
     return math.sqrt(float((errors**2).mean()))
-
-
-def _write(out: Path, content: bytes) -> None:
-    def write(file: Path) -> None:
-        file.write_bytes(content)
-
-    write_atomically(Path(out), write)

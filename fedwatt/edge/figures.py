@@ -9,7 +9,7 @@ from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from fedwatt.data.features import CLIMB
 from fedwatt.data.windows import window_ends, window_energy
-from fedwatt.edge.interval import FloatArray
+from fedwatt.edge.calibration import FloatArray
 from fedwatt.edge.trips import SECONDS_PER_HOUR, TripPrediction, energy_by_second
 from fedwatt.report.style import LOOKS, MUTED, WIDTH_IN, styled
 

@@ -13,10 +13,10 @@ from fedwatt.data.windows import (
     window_energy,
     window_means,
 )
-from fedwatt.edge.bars import ErrorBars
+from fedwatt.edge.calibration import FloatArray, Outcome
+from fedwatt.edge.energy_model import EnergyModel
+from fedwatt.edge.error_bars import ErrorBars
 from fedwatt.edge.hills import with_climb
-from fedwatt.edge.interval import FloatArray, Outcome
-from fedwatt.edge.session import EnergyModel
 from fedwatt.errors import DataError
 
 SECONDS_PER_HOUR = 3600.0

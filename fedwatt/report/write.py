@@ -7,7 +7,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from fedwatt.errors import RunError
-from fedwatt.files import write_atomically, write_text
+from fedwatt.files import write_bytes, write_text
 from fedwatt.report.answer import answer
 from fedwatt.report.facts import fleet_facts, machine_facts, run_facts
 from fedwatt.report.figures import FIGURES
@@ -51,8 +51,8 @@ def write_report(*runs: str | Path, out: str | Path | None = None) -> Path:
     for kind in FIGURES:
         figure = kind.draw(run)
         svg, pdf = to_svg(figure), to_pdf(figure)
-        _write_bytes(out / "figures" / f"{kind.name}.svg", svg)
-        _write_bytes(out / "figures" / f"{kind.name}.pdf", pdf)
+        write_bytes(out / "figures" / f"{kind.name}.svg", svg)
+        write_bytes(out / "figures" / f"{kind.name}.pdf", pdf)
         markup = inline(svg, kind.name, kind.title, VARIABLES)
         figures.append(
             {"name": kind.name, "title": kind.title, "svg": markup, "caption": kind.caption}
@@ -101,10 +101,3 @@ def render(run: Run, figures: Sequence[dict[str, str | Markup]], made: Sequence[
         dark={VARIABLES[look.colour]: look.dark for look in (*LOOKS.values(), *PARTS.values())},
         shown=shown,
     )
-
-
-def _write_bytes(path: Path, data: bytes) -> None:
-    def write(file: Path) -> None:
-        file.write_bytes(data)
-
-    write_atomically(path, write)

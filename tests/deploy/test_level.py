@@ -19,10 +19,10 @@ from safetensors.torch import load_file
 from fedwatt.deploy import board, node
 from fedwatt.deploy.board import Vehicle
 from fedwatt.deploy.execute import refuse_undeployable
-from fedwatt.deploy.state_folder import StateFolder
 from fedwatt.deploy.memory import KEPT_RUNS, forget_old_runs, level_run, memory_folder, remember
 from fedwatt.deploy.messages import MESSAGE_TYPES, REPLIES, Content, from_records, to_records
 from fedwatt.deploy.progress import LogLines, describe_run
+from fedwatt.deploy.state_folder import StateFolder
 from fedwatt.deploy.sums import from_array
 from fedwatt.errors import DataError, RunError, SettingError
 from fedwatt.runs import execute, from_toml

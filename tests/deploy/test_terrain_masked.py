@@ -21,7 +21,7 @@ from fedwatt.deploy.roster import Roster
 from fedwatt.deploy.state import RunState
 from fedwatt.deploy.terrain_remote import learn_hills
 from fedwatt.edge.export import read_trained
-from fedwatt.edge.ground import field_for
+from fedwatt.edge.export_run import field_for
 from fedwatt.errors import DataError, RunError, SettingError
 from fedwatt.privacy.accounting import terrain_budget
 from fedwatt.privacy.fixed_point import Layout

@@ -6,11 +6,11 @@ import subprocess
 
 import pytest
 
+from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.export import export
 from fedwatt.edge.forecast import Forecast
 from fedwatt.edge.page import render
 from fedwatt.edge.range import estimate_range
-from fedwatt.edge.session import EnergyModel
 from fedwatt.edge.trips import charge_over_time, predict_trip
 
 from .test_hills import hilly_field, located_vehicle

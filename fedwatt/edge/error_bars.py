@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwatt.data.windows import BoolArray
+from fedwatt.edge.calibration import Calibration, FloatArray
 from fedwatt.edge.card import ModelCard
-from fedwatt.edge.interval import Calibration, FloatArray
 
 Interval = tuple[FloatArray, FloatArray]
 
