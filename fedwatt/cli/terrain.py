@@ -64,7 +64,7 @@ def map_(
     ] = None,
 ) -> None:
     """Draw a field as shaded relief with contours; .html pans and zooms without a network."""
-    from fedwatt.report.terrain import write_map
+    from fedwatt.report.field_map import write_map
     from fedwatt.terrain.store import driven_nodes, read_field
 
     file = field_file(field, method)

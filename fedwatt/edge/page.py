@@ -2,13 +2,12 @@
 
 import re
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from fedwatt.edge.card import ModelCard
 from fedwatt.edge.figures import MEASURED, PREDICTED, trip_figures
 from fedwatt.edge.forecast import Forecast
 from fedwatt.edge.range import RangeEstimate
 from fedwatt.edge.trips import TripPrediction
+from fedwatt.report.page import fill
 from fedwatt.report.style import GRID, INK, MUTED, PAPER, name_of
 from fedwatt.report.svg import inline, to_svg
 
@@ -25,13 +24,6 @@ VARIABLES = {
 def render(forecast: Forecast) -> str:
     """The page as text."""
     found, card, reach = forecast.prediction, forecast.card, forecast.reach
-    pages = Environment(
-        loader=PackageLoader("fedwatt.edge"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     figures = [
         {
             "title": own.title,
@@ -40,7 +32,9 @@ def render(forecast: Forecast) -> str:
         }
         for own in trip_figures(found, forecast.charge)
     ]
-    return pages.get_template("trip.html.jinja").render(
+    return fill(
+        "fedwatt.edge",
+        "trip.html.jinja",
         headline=headline(found, reach),
         scores=scores(found, reach, card.role_of(found.trip.name, forecast.vehicle)),
         trip=f"{forecast.kind} {found.trip.name}",
