@@ -37,19 +37,20 @@ def export(
     ] = None,
 ) -> None:
     """Write an ONNX model with all a vehicle has to know about it."""
-    from fedwatt.edge.export_run import Chosen, export_run
+    from fedwatt.edge.export_run import export_run
 
-    chosen = Chosen(
-        method=method,
-        seed=seed,
-        model=model,
-        form=form,
-        vehicle=vehicle,
-        terrain=terrain,
-        state=state,
-    )
     with console.status("Exporting ..."):
-        trained, card = export_run(run, out, chosen)
+        trained, card = export_run(
+            run,
+            out,
+            method=method,
+            seed=seed,
+            model=model,
+            form=form,
+            vehicle=vehicle,
+            terrain=terrain,
+            state=state,
+        )
     size = out.stat().st_size / 1000
     console.print(
         f"{out}: {card.backbone.upper()} trained by {card.method} (seed {trained.seed}, {model}), "

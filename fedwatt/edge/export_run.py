@@ -1,6 +1,5 @@
 """The model file of a run folder, as `fedwatt export` asks for it."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from fedwatt.data import Vehicle
@@ -16,9 +15,19 @@ from fedwatt.terrain.field import Field
 from fedwatt.terrain.store import read_field
 
 
-@dataclass(frozen=True, kw_only=True)
-class Chosen:
-    """Which of a run's models to write, and for whom.
+def export_run(
+    run: Path,
+    out: Path,
+    *,
+    method: str | None = None,
+    seed: int | None = None,
+    model: str = "best",
+    form: str = "float32",
+    vehicle: Path | None = None,
+    terrain: Path | None = None,
+    state: Path | None = None,
+) -> tuple[TrainedModel, ModelCard]:
+    """Write the model file `out`; the model that is in it, and its card.
 
     method, seed  the run's first where None
     model         "best" by validation, "last", or "personal": the vehicle's own
@@ -27,30 +36,16 @@ class Chosen:
     terrain       file of an elevation field; None: that of the run
     state         the vehicle's state folder, for a run of a real fleet; None otherwise
     """
-
-    method: str | None = None
-    seed: int | None = None
-    model: str = "best"
-    form: str = "float32"
-    vehicle: Path | None = None
-    terrain: Path | None = None
-    state: Path | None = None
-
-
-def export_run(run: Path, out: Path, chosen: Chosen) -> tuple[TrainedModel, ModelCard]:
-    """Write the model file `out`; the model that is in it, and its card."""
-    which = "best" if chosen.model == "personal" else chosen.model
-    trained = read_trained(run, method=chosen.method, seed=chosen.seed, which=which)
-    vehicle = None if chosen.vehicle is None else _vehicle(chosen.vehicle)
-    kept = None if chosen.state is None else StateFolder.of(chosen.state, run)
-    if chosen.model == "personal":
-        trained = _personal(trained, run, vehicle, kept)
-    terrain = chosen.terrain
+    which = "best" if model == "personal" else model
+    trained = read_trained(run, method=method, seed=seed, which=which)
+    own = None if vehicle is None else _vehicle(vehicle)
+    kept = None if state is None else StateFolder.of(state, run)
+    if model == "personal":
+        trained = _personal(trained, run, own, kept)
     if kept is not None and terrain is None and learns_hills(trained.config):
         terrain = kept.hills()
-    field = None if vehicle is None else field_for(trained, run, vehicle.name, terrain)
-    card = export(trained, out, vehicle=vehicle, form=chosen.form, field=field)
-    return trained, card
+    field = None if own is None else field_for(trained, run, own.name, terrain)
+    return trained, export(trained, out, vehicle=own, form=form, field=field)
 
 
 def _vehicle(folder: Path) -> Vehicle:
