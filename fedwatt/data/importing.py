@@ -72,6 +72,10 @@ class Maps:
     osm: Path | None = None
     only_enriched: bool = False
 
+    def __post_init__(self) -> None:
+        if self.only_enriched and not self.files:
+            raise SettingError("--only-enriched needs --dem or --osm, which do the enriching.")
+
     @property
     def files(self) -> list[Path]:
         """Those that were given."""
@@ -93,8 +97,6 @@ def import_fleet(
     out: Path, recordings: Recordings, maps: Maps, progress: Progress = silent
 ) -> list[str]:
     """Write the fleet of `recordings` to `out`; what was kept, dropped and added, in sentences."""
-    if maps.only_enriched and not maps.files:
-        raise SettingError("--only-enriched needs --dem or --osm, which do the enriching.")
     vehicles = recordings.vehicles(progress)
     enriched = maps.enriched(vehicles)
     named = ", ".join(path.name for path in (*recordings.paths, *maps.files))
