@@ -77,7 +77,7 @@ class ModelCard:
             ) from problem
 
     def role_of(self, trip: str, vehicle: str) -> str:
-        """What the card says of a trip: "training", "validation", or "", as it does of new ones."""
+        """What a trip was used for when the model was made: "training", "validation", or ""."""
         if vehicle != self.vehicle:
             return ""
         return next((role for role, names in self.trips.items() if trip in names), "")

@@ -41,7 +41,7 @@ WHICH = ("best", "last")
 class TrainedModel:
     """One model of a run: its tensors by name, and the run's configuration.
 
-    `level` is its level model, of the run folder in the run's.
+    `level` is the level model that belongs to it, from the folder RUN/level.
     """
 
     weights: dict[str, np.ndarray[Any, Any]]
@@ -130,10 +130,10 @@ def export(
     """
     both = [trained] if trained.level is None else [trained, trained.level]
     if vehicle is None:
-        card = replace(_card(trained, form), level=_level_of_any(trained))
+        card = replace(_card(trained, form), level=_unjudged_level(trained))
         write_bytes(Path(out), _bytes(card, [_network(one) for one in both]))
         return card
-    vehicle, terrain, notes = _on_the_ground(trained, vehicle, field)
+    vehicle, terrain, notes = _with_terrain(trained, vehicle, field)
     clients = [build_client(vehicle, one.config.data) for one in both]
     networks = [_network(one, client) for one, client in zip(both, clients, strict=True)]
     draft = _Draft(vehicle, split_of_trips(vehicle, trained.config.data), networks, notes)
@@ -145,7 +145,7 @@ def export(
         trips={role: [trip.name for trip in own] for role, own in trips.items()},
     )
     if trained.level is not None:
-        card = replace(card, level=_level(both, clients))
+        card = replace(card, level=_judged_level(both, clients))
     calibration = draft.calibration(card)
     if card.level:
         level_alone = replace(card, level=card.level | {"borne_out": False})
@@ -195,8 +195,8 @@ class _Draft:
         return math.sqrt(float((errors**2).mean()))
 
 
-def _level_of_any(trained: TrainedModel) -> dict[str, Any]:
-    """The level model in the card of a file without a vehicle, where nobody judged the hills."""
+def _unjudged_level(trained: TrainedModel) -> dict[str, Any]:
+    """The card's entry on the level model without a vehicle: nobody has judged the hills."""
     if trained.level is None:
         return {}
     data = trained.level.config.data
@@ -209,8 +209,8 @@ def _level_of_any(trained: TrainedModel) -> dict[str, Any]:
     return {"features": list(data.columns), "borne_out": None, "windows": 0}
 
 
-def _level(both: Sequence[TrainedModel], clients: Sequence[Client]) -> dict[str, Any]:
-    """The level model in a vehicle's card, after both predicted its validation windows.
+def _judged_level(both: Sequence[TrainedModel], clients: Sequence[Client]) -> dict[str, Any]:
+    """The card's entry on the level model, after both networks predicted the validation windows.
 
     They do so as in the run that trained them, in float32 whatever the form of the file.
     """
@@ -233,7 +233,7 @@ def _network(trained: TrainedModel, client: Client | None = None) -> Network:
     return Network(trained.weights, client.scaler, client.label_center_wh, client.label_scale_wh)
 
 
-def _on_the_ground(
+def _with_terrain(
     trained: TrainedModel, vehicle: Vehicle, field: Field | None
 ) -> tuple[Vehicle, dict[str, Any], dict[str, str]]:
     """The vehicle with climb where the model needs it, and the terrain of the card and the file."""

@@ -1,4 +1,4 @@
-"""A recorded or planned trip through a model: energy by second, in all, and its interval."""
+"""Predict a recorded or planned trip: energy of each second and of the whole, with intervals."""
 
 from dataclasses import dataclass
 
@@ -152,7 +152,7 @@ def charge_over_time(
 
 
 def outcome(model: EnergyModel, trip: Trip, vehicle: str) -> Outcome:
-    """What the model made of a recorded trip, for calibration and for judging it."""
+    """Predicted and measured energies of a recorded trip, for calibration and for judging it."""
     window = model.card.window
     found = predict_trip(model, trip, vehicle)
     ends = window_ends(trip.seconds, length=window)
