@@ -18,7 +18,6 @@ from fedwatt.cli.configure import (
     configuration,
     how_to_go_on,
     refuse_folder,
-    stored_or,
 )
 from fedwatt.cli.console import console, errors
 from fedwatt.cli.deploy_shared import (
@@ -162,14 +161,14 @@ def submit(
 
     refuse_folder(out, resume, BEFORE)
     chosen = configuration(
-        stored_or(config, out, resume),
+        config,
+        out,
+        resume=resume,
         methods=method,
         options={
             ("training", "rounds"): rounds,
             ("personal", "enabled"): True if personalise else None,
         },
-        seeds=None,
-        device=None,
         assignments=assignments,
     )
     refuse_undeployable(chosen)

@@ -20,7 +20,6 @@ from fedwatt.cli.configure import (
     configuration,
     folder_for,
     how_to_go_on,
-    stored_or,
 )
 from fedwatt.cli.console import console, errors
 from fedwatt.cli.progress import describe_hills, observer_for, results_table
@@ -59,7 +58,9 @@ def run(
 
     out = folder_for(out, resume)
     chosen = configuration(
-        stored_or(config, out, resume),
+        config,
+        out,
+        resume=resume,
         methods=method,
         options={
             ("training", "rounds"): rounds,

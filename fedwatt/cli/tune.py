@@ -29,7 +29,6 @@ from fedwatt.cli.configure import (
     configuration,
     folder_for,
     how_to_go_on,
-    stored_or,
 )
 from fedwatt.cli.console import console, errors
 
@@ -56,7 +55,9 @@ def tune(
 
     out = folder_for(out, resume)
     chosen = configuration(
-        stored_or(config, out, resume),
+        config,
+        out,
+        resume=resume,
         methods=method,
         options={
             ("training", "rounds"): rounds,
