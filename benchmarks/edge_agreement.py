@@ -9,10 +9,10 @@ import torch
 from fedwatt.data import Client, Fleet, Vehicle
 from fedwatt.data.features import trip_features
 from fedwatt.edge.card import ModelCard
+from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.export import TrainedModel, export
 from fedwatt.edge.graph import build
 from fedwatt.edge.network import Network
-from fedwatt.edge.session import EnergyModel
 from fedwatt.models import Model, get_model
 
 

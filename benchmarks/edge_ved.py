@@ -36,9 +36,9 @@ from fedwatt.data import Client, DataSettings, Fleet, Vehicle, build_fleet, synt
 from fedwatt.data.client import split_of_trips
 from fedwatt.data.imported import imported_vehicles
 from fedwatt.data.readers import import_ved
-from fedwatt.edge.bars import ErrorBars
+from fedwatt.edge.energy_model import EnergyModel
+from fedwatt.edge.error_bars import ErrorBars
 from fedwatt.edge.export import TrainedModel, export
-from fedwatt.edge.session import EnergyModel
 from fedwatt.edge.trips import outcome, predict_trip
 from fedwatt.federation import Federation, Training
 from fedwatt.files import write_text

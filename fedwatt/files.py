@@ -37,9 +37,14 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """`text` into `path`, atomically."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """`content` into `path`, atomically."""
 
     def write(file: Path) -> None:
-        file.write_text(text, encoding="utf-8")
+        file.write_bytes(content)
 
     write_atomically(path, write)
 

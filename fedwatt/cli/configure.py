@@ -37,6 +37,10 @@ Assignments = Annotated[
         help="Any other setting, such as training.rate=0.01 or fo-ri-fedavg.alpha=0.7.",
     ),
 ]
+Personalise = Annotated[
+    bool,
+    typer.Option("--personalise", help="Each vehicle fine-tunes the model for itself at last."),
+]
 Resume = Annotated[
     bool, typer.Option("--resume", help="Continue what was interrupted in the folder --out.")
 ]
@@ -92,24 +96,26 @@ def how_to_go_on(out: Path, kept: str, command: str) -> str:
     return f"Stopped. {kept} are kept; continue with: {command} --out {out}"
 
 
-def stored_or(config: Path | None, out: Path, resume: bool) -> Path | None:
-    """The file to read: the one given, or what an interrupted command left in `out`."""
-    stored = out / "config.toml"
-    return stored if config is None and resume and stored.exists() else config
-
-
 def configuration(
     path: Path | None,
+    out: Path,
     *,
+    resume: bool,
     methods: Sequence[str] | None,
     options: Mapping[tuple[str, str], object],
-    seeds: str | None,
-    device: str | None,
     assignments: Sequence[str] | None,
+    seeds: str | None = None,
+    device: str | None = None,
 ) -> "RunConfig":
-    """The file's settings, replaced by options that were given ((section, setting) → value)."""
+    """The settings of the file `path`, replaced by options that were given.
+
+    Without a file, a command that resumes reads what the interrupted one left in `out`. `options`
+    are (section, setting) → value.
+    """
     from fedwatt.runs.config import from_tables, override, read_config
 
+    if path is None and resume and holds_run(out):
+        path = out / "config.toml"
     tables = read_config(path) if path is not None else {}
     for (section, setting), value in options.items():
         if value is not None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fedwatt.terrain import Learned, TerrainSettings
 
 LARGE_FLEET = 500
-"""Vehicles from which on building them takes long enough to be told how far it is."""
+"""Fleets of this many vehicles take long enough to build that their progress is shown."""
 
 
 def observer_for(console: Console, methods: int) -> "LiveView | PlainLines":
@@ -44,13 +44,13 @@ def progress_bar(console: Console, what: str) -> Iterator[Callable[[int, int], N
             task = bar.add_task(what, total=None)
             yield lambda done, of: bar.update(task, completed=done, total=of)
         return
-    said = 0
+    shown = 0
 
     def line(done: int, of: int) -> None:
-        nonlocal said
+        nonlocal shown
         quarter = 4 * done // of
-        if quarter > said:
-            said = quarter
+        if quarter > shown:
+            shown = quarter
             console.print(f"{what}: {25 * quarter} %", highlight=False)
 
     yield line

@@ -11,6 +11,7 @@ from fedwatt.cli.configure import (
     Device,
     Methods,
     Out,
+    Personalise,
     Ray,
     Resume,
     Rounds,
@@ -19,12 +20,12 @@ from fedwatt.cli.configure import (
     configuration,
     folder_for,
     how_to_go_on,
-    stored_or,
 )
 from fedwatt.cli.console import console, errors
 from fedwatt.cli.progress import describe_hills, observer_for, results_table
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from fedwatt.data import Fleet
@@ -43,10 +44,7 @@ def run(
     seeds: Seeds = None,
     device: Device = None,
     assignments: Assignments = None,
-    personalise: Annotated[
-        bool,
-        typer.Option("--personalise", help="Each vehicle fine-tunes the model for itself at last."),
-    ] = False,
+    personalise: Personalise = False,
     ray: Ray = None,
     seeds_per_task: Annotated[
         int, typer.Option(help="With --ray, seeds trained in one task; 0: all of a method.", min=0)
@@ -57,11 +55,12 @@ def run(
     """Train one or several methods on a fleet and write a run folder with a report."""
     from fedwatt.report import write_report
     from fedwatt.runs import execute
-    from fedwatt.runs.execute import OfLevel
 
     out = folder_for(out, resume)
     chosen = configuration(
-        stored_or(config, out, resume),
+        config,
+        out,
+        resume=resume,
         methods=method,
         options={
             ("training", "rounds"): rounds,
@@ -75,25 +74,7 @@ def run(
         assignments=assignments,
     )
     observer = observer_for(console, len(chosen.methods))
-    if ray is not None:
-        from fedwatt.studies.spread import refuse_refreshes
-
-        refuse_refreshes(chosen)
-
-    def elsewhere(config: "RunConfig", folder: "Path", fleet: "Fleet") -> None:
-        from fedwatt.studies.spread import train_in_tasks
-
-        train_in_tasks(
-            config,
-            folder,
-            fleet,
-            ray=str(ray),
-            seeds_per_task=seeds_per_task,
-            on_done=lambda name, done, of: observer.say(
-                f"{name if folder == out else OfLevel.named(name)}: trained ({done} of {of} tasks)"
-            ),
-        )
-
+    elsewhere = None if ray is None else _on_cluster(chosen, ray, seeds_per_task, out, observer.say)
     try:
         with observer:
             execute(
@@ -103,10 +84,29 @@ def run(
                 resume=resume,
                 on_vehicle=observer.vehicle_built,
                 on_hills=lambda learned: observer.say(describe_hills(learned, chosen.terrain)),
-                elsewhere=elsewhere if ray is not None else None,
+                elsewhere=elsewhere,
             )
     except KeyboardInterrupt:
         errors.print(how_to_go_on(out, "Completed rounds", "fedwatt run --resume"))
         raise typer.Exit(130) from None
     console.print(results_table(out))
     console.print(f"Report: {write_report(out)}")
+
+
+def _on_cluster(
+    chosen: "RunConfig", ray: str, seeds_per_task: int, out: "Path", say: "Callable[[str], None]"
+) -> "Callable[[RunConfig, Path, Fleet], None]":
+    """A function that trains a run's methods on a Ray cluster, a line for each finished task."""
+    from fedwatt.runs.execute import OfLevel
+    from fedwatt.studies.spread import refuse_refreshes, train_in_tasks
+
+    refuse_refreshes(chosen)
+
+    def train(config: "RunConfig", folder: "Path", fleet: "Fleet") -> None:
+        def done(name: str, finished: int, of: int) -> None:
+            label = name if folder == out else OfLevel.named(name)
+            say(f"{label}: trained ({finished} of {of} tasks)")
+
+        train_in_tasks(config, folder, fleet, ray=ray, seeds_per_task=seeds_per_task, on_done=done)
+
+    return train

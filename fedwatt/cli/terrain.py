@@ -1,8 +1,7 @@
 """`fedwatt terrain`: learn a fleet's hills from its energy, draw them, hold them against others."""
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.table import Table
@@ -11,9 +10,6 @@ from fedwatt.cli.console import console
 from fedwatt.data import DataSettings
 from fedwatt.errors import DataError
 from fedwatt.terrain.settings import TerrainSettings
-
-if TYPE_CHECKING:
-    from fedwatt.data import Vehicle
 
 app = typer.Typer(help="Learn a fleet's hills and look at them.", no_args_is_help=True)
 DEFAULTS = TerrainSettings()
@@ -46,27 +42,12 @@ def learn_(
 
     The split must be that of the runs that will use it (data.split, split_seed, window, held_out).
     """
-    from fedwatt.data.split import held_out_vehicles
-    from fedwatt.data.store import read_fleet
-    from fedwatt.terrain.learn import learn_shared
-    from fedwatt.terrain.store import write_field
-    from fedwatt.terrain.taught import Taught
+    from fedwatt.terrain.publish import publish_field
 
     settings = TerrainSettings(minimum_vehicles=minimum_vehicles, cell_m=cell)
     data = DataSettings(split_seed=split_seed, split=split, window=window, held_out=held_out)
     with console.status("Surveying ..."):
-        names = [vehicle.name for vehicle in read_fleet(fleet)] if held_out else []
-        never = held_out_vehicles(names, held_out, split_seed)
-        used: list[str] = []
-
-        def contributing() -> Iterator["Vehicle"]:
-            for vehicle in read_fleet(fleet):
-                if vehicle.name not in never:
-                    used.append(vehicle.name)
-                    yield vehicle
-
-        field, driven = learn_shared(contributing(), settings, data)
-    write_field(out, field, driven=driven, taught=Taught.by(used, data))
+        field, driven = publish_field(fleet, out, settings, data)
     console.print(
         f"{field.nodes:,} of {driven:,} nodes were driven by {minimum_vehicles} or more vehicles "
         f"and are in {out}; the others stay on board.",
@@ -83,7 +64,7 @@ def map_(
     ] = None,
 ) -> None:
     """Draw a field as shaded relief with contours; .html pans and zooms without a network."""
-    from fedwatt.report.terrain import write_map
+    from fedwatt.report.field_map import write_map
     from fedwatt.terrain.store import driven_nodes, read_field
 
     file = field_file(field, method)

@@ -29,7 +29,6 @@ from fedwatt.cli.configure import (
     configuration,
     folder_for,
     how_to_go_on,
-    stored_or,
 )
 from fedwatt.cli.console import console, errors
 
@@ -56,7 +55,9 @@ def tune(
 
     out = folder_for(out, resume)
     chosen = configuration(
-        stored_or(config, out, resume),
+        config,
+        out,
+        resume=resume,
         methods=method,
         options={
             ("training", "rounds"): rounds,
@@ -67,7 +68,7 @@ def tune(
         device=device,
         assignments=assignments,
     )
-    view = _View()
+    view = _TrialView()
     try:
         with view.progress:
             found = tune_methods(
@@ -77,11 +78,11 @@ def tune(
         command = f"fedwatt tune --resume --trials {trials}"
         errors.print(how_to_go_on(out, "Finished trials", command))
         raise typer.Exit(130) from None
-    console.print(_shown(found))
+    console.print(_summary(found))
     console.print(f"Train with the chosen values: fedwatt run {out / 'best.toml'}")
 
 
-class _View:
+class _TrialView:
     """A bar for each method where there is a terminal, a line for each trial elsewhere."""
 
     def __init__(self) -> None:
@@ -113,7 +114,7 @@ def _wh(score: float) -> str:
     return f"{score:.2f} Wh" if isfinite(score) else "diverged"
 
 
-def _shown(found: "list[Tuned]") -> Table:
+def _summary(found: "list[Tuned]") -> Table:
     """The table of tuning.md in the width of a terminal."""
     from fedwatt.studies.tune import tuning_table
 

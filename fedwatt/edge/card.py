@@ -26,7 +26,7 @@ class ModelCard:
     output             "Wh", or "scaled" for a model of scaled features
     backbone, form     the network, and how its weights are kept: float32, float16 or int8
     loss_wh            RMSE in Wh that `form` adds on the vehicle's test windows, None if not known
-    calibration        error bars of the vehicle (`interval.Calibration`), or empty
+    calibration        error bars of the vehicle (`calibration.Calibration`), or empty
     terrain            where climb comes from: "source" is "field" (in the file: its nodes, cell_m
                        and hash) or "elevation"; empty where no feature needs climb
     personal           whether the vehicle fine-tuned the model on its own trips
@@ -77,7 +77,7 @@ class ModelCard:
             ) from problem
 
     def role_of(self, trip: str, vehicle: str) -> str:
-        """What the card says of a trip: "training", "validation", or "", as it does of new ones."""
+        """What a trip was used for when the model was made: "training", "validation", or ""."""
         if vehicle != self.vehicle:
             return ""
         return next((role for role, names in self.trips.items() if trip in names), "")

@@ -8,24 +8,23 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
 from fedwatt import __version__
-from fedwatt.data import FEATURES, INTERVAL_S, Client, Vehicle, build_client, feature_names
+from fedwatt.data import FEATURES, INTERVAL_S, Client, Trip, Vehicle, build_client, feature_names
 from fedwatt.data.client import split_of_trips
 from fedwatt.data.features import needs_climb
+from fedwatt.edge.calibration import FloatArray, Outcome, calibrate
 from fedwatt.edge.card import ModelCard
+from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.hills import KEY as FIELD_KEY
 from fedwatt.edge.hills import field_to_text
-from fedwatt.edge.interval import FloatArray, Outcome, calibrate
 from fedwatt.edge.network import Network
-from fedwatt.edge.session import EnergyModel
 from fedwatt.edge.trips import outcome
 from fedwatt.errors import RunError, SettingError, unknown
-from fedwatt.files import write_atomically
+from fedwatt.files import write_bytes
 from fedwatt.runs.config import RunConfig
 from fedwatt.runs.execute import run_hash
 from fedwatt.runs.level import LEVEL, level_config
@@ -42,7 +41,7 @@ WHICH = ("best", "last")
 class TrainedModel:
     """One model of a run: its tensors by name, and the run's configuration.
 
-    `level` is its level model, of the run folder in the run's.
+    `level` is the level model that belongs to it, from the folder RUN/level.
     """
 
     weights: dict[str, np.ndarray[Any, Any]]
@@ -131,51 +130,73 @@ def export(
     """
     both = [trained] if trained.level is None else [trained, trained.level]
     if vehicle is None:
-        card = replace(_card(trained, form), level=_level_of_any(trained))
-        _write(out, _bytes(card, [_network(one) for one in both]))
+        card = replace(_card(trained, form), level=_unjudged_level(trained))
+        write_bytes(Path(out), _bytes(card, [_network(one) for one in both]))
         return card
-    vehicle, terrain, notes = _on_the_ground(trained, vehicle, field)
+    vehicle, terrain, notes = _with_terrain(trained, vehicle, field)
     clients = [build_client(vehicle, one.config.data) for one in both]
     networks = [_network(one, client) for one, client in zip(both, clients, strict=True)]
-    splits = split_of_trips(vehicle, trained.config.data)
-    trips = {
-        role: [name for name, own in splits.items() if own == split]
-        for role, split in (("training", "train"), ("validation", "validation"))
-    }
-    card = replace(_card(trained, form, vehicle), loss_wh=0.0, terrain=terrain, trips=trips)
-    with TemporaryDirectory(prefix="fedwatt-") as folder:
-        file = Path(folder) / "model.onnx"
-        if trained.level is not None:
-            card = replace(card, level=_level(both, clients, file))
-
-        def seen(model: EnergyModel, split: str) -> list[Outcome]:
-            own = (trip for trip in vehicle.trips if splits.get(trip.name) == split)
-            return [outcome(model, trip, vehicle.name) for trip in own]
-
-        model = _opened(file, _bytes(card, networks, notes))
-        speed = card.features.index("speed") if "speed" in card.features else -1
-
-        def calibrated(model: EnergyModel) -> dict[str, Any]:
-            """Error bars from the vehicle's own trips."""
-            trips = seen(model, "train"), seen(model, "validation")
-            return calibrate(*trips, speed_column=speed).to_json()
-
-        calibration = calibrated(model)
-        if card.level:
-            level = replace(card, level=card.level | {"borne_out": False})
-            bars = calibrated(_opened(file, _bytes(level, networks, notes)))
-            card = replace(card, level=card.level | {"calibration": bars})
-        loss_wh = 0.0
-        if form != "float32":
-            whole = _opened(file, _bytes(replace(card, form="float32"), networks, notes))
-            loss_wh = _rmse(seen(model, "test")) - _rmse(seen(whole, "test"))
+    draft = _Draft(vehicle, split_of_trips(vehicle, trained.config.data), networks, notes)
+    trips = {"training": draft.trips("train"), "validation": draft.trips("validation")}
+    card = replace(
+        _card(trained, form, vehicle),
+        loss_wh=0.0,
+        terrain=terrain,
+        trips={role: [trip.name for trip in own] for role, own in trips.items()},
+    )
+    if trained.level is not None:
+        card = replace(card, level=_judged_level(both, clients))
+    calibration = draft.calibration(card)
+    if card.level:
+        level_alone = replace(card, level=card.level | {"borne_out": False})
+        bars = draft.calibration(level_alone)
+        card = replace(card, level=card.level | {"calibration": bars})
+    loss_wh = 0.0
+    if form != "float32":
+        loss_wh = draft.test_rmse(card) - draft.test_rmse(replace(card, form="float32"))
     card = replace(card, loss_wh=loss_wh, calibration=calibration)
-    _write(out, _bytes(card, networks, notes))
+    write_bytes(Path(out), draft.content(card))
     return card
 
 
-def _level_of_any(trained: TrainedModel) -> dict[str, Any]:
-    """The level model in the card of a file without a vehicle, where nobody judged the hills."""
+@dataclass(frozen=True, eq=False)
+class _Draft:
+    """The file of a vehicle while its card is not complete, and the trips that complete it."""
+
+    vehicle: Vehicle
+    splits: Mapping[str, str]
+    """Trip → split"""
+    networks: Sequence[Network]
+    notes: Mapping[str, str]
+
+    def content(self, card: ModelCard) -> bytes:
+        """The file with this card."""
+        return _bytes(card, self.networks, self.notes)
+
+    def trips(self, split: str) -> list[Trip]:
+        """The vehicle's trips of a split."""
+        return [trip for trip in self.vehicle.trips if self.splits.get(trip.name) == split]
+
+    def outcomes(self, card: ModelCard, split: str) -> list[Outcome]:
+        """What the file with this card makes of the trips of a split."""
+        model = _opened(self.content(card))
+        return [outcome(model, trip, self.vehicle.name) for trip in self.trips(split)]
+
+    def calibration(self, card: ModelCard) -> dict[str, Any]:
+        """Error bars of the file with this card, from the vehicle's own trips."""
+        speed = card.features.index("speed") if "speed" in card.features else -1
+        seen = (self.outcomes(card, split) for split in ("train", "validation"))
+        return calibrate(*seen, speed_column=speed).to_json()
+
+    def test_rmse(self, card: ModelCard) -> float:
+        """RMSE of the file with this card on the vehicle's test windows, Wh."""
+        found = self.outcomes(card, "test")
+        errors = np.concatenate([one.windows_wh - one.measured_wh for one in found])
+        return math.sqrt(float((errors**2).mean()))
+
+
+def _unjudged_level(trained: TrainedModel) -> dict[str, Any]:
+    """The card's entry on the level model without a vehicle: nobody has judged the hills."""
     if trained.level is None:
         return {}
     data = trained.level.config.data
@@ -188,14 +209,14 @@ def _level_of_any(trained: TrainedModel) -> dict[str, Any]:
     return {"features": list(data.columns), "borne_out": None, "windows": 0}
 
 
-def _level(both: Sequence[TrainedModel], clients: Sequence[Client], file: Path) -> dict[str, Any]:
-    """The level model in a vehicle's card, after both predicted its validation windows.
+def _judged_level(both: Sequence[TrainedModel], clients: Sequence[Client]) -> dict[str, Any]:
+    """The card's entry on the level model, after both networks predicted the validation windows.
 
     They do so as in the run that trained them, in float32 whatever the form of the file.
     """
 
     def predicted(one: TrainedModel, client: Client) -> FloatArray:
-        alone = _opened(file, _bytes(_card(one, "float32"), [_network(one)]))
+        alone = _opened(_bytes(_card(one, "float32"), [_network(one)]))
         return alone.energies(client.series, client.ends["validation"])
 
     hilly, level = (predicted(*pair) for pair in zip(both, clients, strict=True))
@@ -212,7 +233,7 @@ def _network(trained: TrainedModel, client: Client | None = None) -> Network:
     return Network(trained.weights, client.scaler, client.label_center_wh, client.label_scale_wh)
 
 
-def _on_the_ground(
+def _with_terrain(
     trained: TrainedModel, vehicle: Vehicle, field: Field | None
 ) -> tuple[Vehicle, dict[str, Any], dict[str, str]]:
     """The vehicle with climb where the model needs it, and the terrain of the card and the file."""
@@ -259,18 +280,5 @@ def _bytes(
     return text
 
 
-def _opened(file: Path, content: bytes) -> EnergyModel:
-    file.write_bytes(content)
-    return EnergyModel(file)
-
-
-def _rmse(outcomes: list[Outcome]) -> float:
-    errors = np.concatenate([found.windows_wh - found.measured_wh for found in outcomes])
-    return math.sqrt(float((errors**2).mean()))
-
-
-def _write(out: Path, content: bytes) -> None:
-    def write(file: Path) -> None:
-        file.write_bytes(content)
-
-    write_atomically(Path(out), write)
+def _opened(content: bytes) -> EnergyModel:
+    return EnergyModel("the model to export", content=content)

@@ -33,7 +33,7 @@ MEMORY_S = 600
 
 
 def field_to_text(field: Field) -> tuple[str, dict[str, Any]]:
-    """The field as text, and what a model's card says about it."""
+    """The field as text for a file's metadata, and the entry about it for the model's card."""
     content = b"".join(
         np.ascontiguousarray(part, dtype=kind).tobytes()
         for part, kind in (
@@ -72,7 +72,7 @@ def field_from_text(text: str, about: Mapping[str, Any], where: str) -> Field:
 
 
 def climb_from(trip: Trip, source: str) -> str:
-    """What the trip's climb is read from: its positions, or whatever else it says, or nothing.
+    """Where the trip's climb comes from: "positions", "climb", "elevation_m", "grade" or "nothing".
 
     >>> climb_from(Trip("7", {"speed_mps": np.ones(2), "grade": np.zeros(2)}), "field")
     'grade'
@@ -88,7 +88,7 @@ def climb_from(trip: Trip, source: str) -> str:
 
 
 def with_climb(trip: Trip, source: str, field: Field | None) -> Trip:
-    """The trip with climb and descent; a level road, and not known, where nothing tells them."""
+    """The trip with climb and descent, which are 0 and marked unknown where it does not say."""
     origin = climb_from(trip, source)
     if origin == "climb":
         return _as_given(trip)

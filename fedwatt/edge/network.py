@@ -1,4 +1,4 @@
-"""A trained network and the scales of its vehicle: what a graph is made of."""
+"""A trained network with the scaling of its vehicle: the input of `graph.build`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -23,11 +23,11 @@ from fedwatt.data.cleaning.resample import GRADE_SMOOTHING_S, centred_mean
 from fedwatt.data.features import CLIMB, FEATURES, MEMORY_S, STREAMING_DELAY_S, feature_columns
 from fedwatt.data.trip import Trip
 from fedwatt.data.windows import known_windows
-from fedwatt.edge.bars import ErrorBars
 from fedwatt.edge.clock import FloatArray, SecondClock, Timing
+from fedwatt.edge.energy_model import EnergyModel
+from fedwatt.edge.error_bars import ErrorBars
 from fedwatt.edge.hills import LOOK_AHEAD_S, SOURCES, with_climb
 from fedwatt.edge.hills import MEMORY_S as GROUND_MEMORY_S
-from fedwatt.edge.session import EnergyModel
 from fedwatt.errors import DataError
 
 # As an import has it: climate devices that never report are taken as off.

@@ -1,4 +1,4 @@
-"""How far a charge reaches: energy of a planned drive, charge on arrival, range that is left."""
+"""How far a charge reaches: charge on arrival of a planned drive, and the range that is left."""
 
 from dataclasses import dataclass
 

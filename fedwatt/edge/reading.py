@@ -14,7 +14,7 @@ from fedwatt.data.cleaning.resample import resample
 from fedwatt.data.cleaning.schema import FALLBACKS
 from fedwatt.data.features import CLIMB
 from fedwatt.data.trip import CHANNELS, INTERVAL_S, Trip
-from fedwatt.edge.interval import FloatArray
+from fedwatt.edge.calibration import FloatArray
 from fedwatt.edge.route import route_trip
 from fedwatt.errors import DataError, unknown
 

@@ -1,4 +1,4 @@
-"""A recorded or planned trip through a model: energy by second, in all, and its interval."""
+"""Predict a recorded or planned trip: energy of each second and of the whole, with intervals."""
 
 from dataclasses import dataclass
 
@@ -13,10 +13,10 @@ from fedwatt.data.windows import (
     window_energy,
     window_means,
 )
-from fedwatt.edge.bars import ErrorBars
+from fedwatt.edge.calibration import FloatArray, Outcome
+from fedwatt.edge.energy_model import EnergyModel
+from fedwatt.edge.error_bars import ErrorBars
 from fedwatt.edge.hills import with_climb
-from fedwatt.edge.interval import FloatArray, Outcome
-from fedwatt.edge.session import EnergyModel
 from fedwatt.errors import DataError
 
 SECONDS_PER_HOUR = 3600.0
@@ -55,6 +55,18 @@ class TripPrediction:
     def measured_total_wh(self) -> float | None:
         """Measured energy of the trip."""
         return None if self.measured_wh is None else float(self.measured_wh.sum())
+
+    @property
+    def interval_wh(self) -> tuple[float, float] | None:
+        """Lower and upper end for the energy of the whole trip; None without error bars."""
+        low, high = float(self.low_wh[-1]), float(self.high_wh[-1])
+        return (low, high) if np.isfinite(high) else None
+
+    @property
+    def relative_error(self) -> float | None:
+        """Predicted less measured energy, as a share of the measured; None where that is 0."""
+        measured = self.measured_total_wh
+        return (self.total_wh - measured) / abs(measured) if measured else None
 
     @property
     def kilometres(self) -> float:
@@ -140,7 +152,7 @@ def charge_over_time(
 
 
 def outcome(model: EnergyModel, trip: Trip, vehicle: str) -> Outcome:
-    """What the model made of a recorded trip, for calibration and for judging it."""
+    """Predicted and measured energies of a recorded trip, for calibration and for judging it."""
     window = model.card.window
     found = predict_trip(model, trip, vehicle)
     ends = window_ends(trip.seconds, length=window)

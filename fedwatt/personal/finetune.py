@@ -44,7 +44,7 @@ class PersonalModel:
 
 @dataclass(frozen=True, eq=False)
 class Personalised:
-    """What fine-tuning led to, [R, K] unless said otherwise.
+    """The result of fine-tuning, [R, K] where no other shape is given.
 
     predictions   scaled predictions of each vehicle's own model on the test windows, [R, W]
     validation    the same on the validation windows, [R, V]

@@ -171,46 +171,6 @@ def supply(pack: Pack, power_w: FloatArray, drives: Drives, interval_s: float = 
     )
 
 
-@dataclass(frozen=True, eq=False)
-class EnergyAccount:
-    """Where the energy of each step went, Wh [steps]: released = drawn + heat + transient.
-
-    `released` left the chemistry, `drawn` left the terminals, `heat` warmed the resistances,
-    `transient` is what the step added to the capacitors, of the size they had in that step.
-    """
-
-    released_wh: FloatArray
-    drawn_wh: FloatArray
-    heat_wh: FloatArray
-    transient_wh: FloatArray
-
-
-def energy_account(pack: Pack, trace: PackTrace, drives: Drives) -> EnergyAccount:
-    """Each term integrated by itself over the exact solution of every step."""
-    cell_a = trace.current_a / pack.in_parallel
-    start, end = coulomb_count(cell_a, pack.cell.capacity_ah, drives, trace.interval_s)
-    circuit = pack.cell.at((start + end) / 2)
-    before_v = _before(trace.transient_v, drives)
-    decay, _ = _relaxation(circuit, trace.interval_s)
-    # V_1 = settled + fading · exp(-t / τ), squared and integrated.
-    tau_s = circuit.transient_ohm * circuit.transient_f
-    settled_v = circuit.transient_ohm * cell_a
-    fading_v = before_v - settled_v
-    squared = (
-        settled_v**2 * trace.interval_s
-        + 2 * settled_v * fading_v * tau_s * (1 - decay)
-        + fading_v**2 * tau_s * (1 - decay**2) / 2
-    )
-    to_wh = pack.cells / SECONDS_PER_HOUR
-    heat_j = circuit.series_ohm * cell_a**2 * trace.interval_s + squared / circuit.transient_ohm
-    return EnergyAccount(
-        released_wh=circuit.open_v * cell_a * trace.interval_s * to_wh,
-        drawn_wh=trace.energy_wh,
-        heat_wh=heat_j * to_wh,
-        transient_wh=circuit.transient_f * (trace.transient_v**2 - before_v**2) / 2 * to_wh,
-    )
-
-
 def _relaxation(circuit: Circuit, interval_s: float) -> tuple[FloatArray, FloatArray]:
     """What is left of V_1 at the end of each step, and on average over it, without current."""
     steps = interval_s / (circuit.transient_ohm * circuit.transient_f)

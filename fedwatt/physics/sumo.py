@@ -89,7 +89,7 @@ def drive_in_sumo(town: SumoTown, folder: Path) -> tuple[Path, Path]:
 
 
 def write_town(town: SumoTown, folder: Path) -> tuple[Path, Path, Path]:
-    """Node, edge and trip files."""
+    """Write the files from which SUMO builds its network and traffic: nodes, edges and trips."""
     folder.mkdir(parents=True, exist_ok=True)
     roots = _nodes(town), _edges(town), _trips(town)
     files = folder / "town.nod.xml", folder / "town.edg.xml", folder / "town.rou.xml"

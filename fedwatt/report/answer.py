@@ -66,7 +66,7 @@ def answer(run: Run) -> Answer:
 
 
 def _best(comparisons: list[Comparison]) -> tuple[Comparison, tuple[str, ...]]:
-    """The comparison that the headline is about, and what is to be said of those passed over."""
+    """The comparison that the headline is about, and a sentence on methods with fewer seeds."""
     # The lowest of a few seeds is more often luck: methods with the most seeds come first.
     most = max(one.difference.seeds for one in comparisons)
     fewer = [one for one in comparisons if one.difference.seeds < most]

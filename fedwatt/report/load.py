@@ -84,7 +84,7 @@ def load_run(folder: Path) -> Run:
     return Run((Origin(folder.name, config, environment, methods, level),), **tables)
 
 
-def together(folders: Sequence[Path]) -> Run:
+def load_runs(folders: Sequence[Path]) -> Run:
     """Several run folders as one; a method that occurs in more than one is named after its run."""
     runs = [load_run(folder) for folder in folders]
     names = [folder.name for folder in folders]

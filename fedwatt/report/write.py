@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from fedwatt.errors import RunError
-from fedwatt.files import write_atomically, write_text
+from fedwatt.files import write_bytes, write_text
 from fedwatt.report.answer import answer
 from fedwatt.report.facts import fleet_facts, machine_facts, run_facts
 from fedwatt.report.figures import FIGURES
-from fedwatt.report.load import Run, load_run, together
+from fedwatt.report.load import Run, load_run, load_runs
+from fedwatt.report.page import fill
 from fedwatt.report.statistics import estimate, final
 from fedwatt.report.style import GRID, INK, LOOKS, MUTED, PAPER, PARTS, looks, name_of
 from fedwatt.report.svg import inline, to_pdf, to_svg
@@ -41,7 +41,7 @@ def write_report(*runs: str | Path, out: str | Path | None = None) -> Path:
         raise RunError("A report on several runs needs a folder of its own: give it with --out.")
     folders = [Path(run) for run in runs]
     out = folders[0] if out is None else Path(out)
-    run = load_run(folders[0]) if len(folders) == 1 else together(folders)
+    run = load_run(folders[0]) if len(folders) == 1 else load_runs(folders)
     made = tables(run)
     for table in made:
         write_text(out / "tables" / f"{table.name}.md", table.markdown())
@@ -51,8 +51,8 @@ def write_report(*runs: str | Path, out: str | Path | None = None) -> Path:
     for kind in FIGURES:
         figure = kind.draw(run)
         svg, pdf = to_svg(figure), to_pdf(figure)
-        _write_bytes(out / "figures" / f"{kind.name}.svg", svg)
-        _write_bytes(out / "figures" / f"{kind.name}.pdf", pdf)
+        write_bytes(out / "figures" / f"{kind.name}.svg", svg)
+        write_bytes(out / "figures" / f"{kind.name}.pdf", pdf)
         markup = inline(svg, kind.name, kind.title, VARIABLES)
         figures.append(
             {"name": kind.name, "title": kind.title, "svg": markup, "caption": kind.caption}
@@ -64,15 +64,10 @@ def write_report(*runs: str | Path, out: str | Path | None = None) -> Path:
 
 def render(run: Run, figures: Sequence[dict[str, str | Markup]], made: Sequence[Table]) -> str:
     """The page as text."""
-    pages = Environment(
-        loader=PackageLoader("fedwatt.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     appearance = looks(run.methods)
-    return pages.get_template("report.html.jinja").render(
+    return fill(
+        "fedwatt.report",
+        "report.html.jinja",
         title=" and ".join(origin.name for origin in run.origins),
         answer=answer(run),
         methods=[
@@ -101,10 +96,3 @@ def render(run: Run, figures: Sequence[dict[str, str | Markup]], made: Sequence[
         dark={VARIABLES[look.colour]: look.dark for look in (*LOOKS.values(), *PARTS.values())},
         shown=shown,
     )
-
-
-def _write_bytes(path: Path, data: bytes) -> None:
-    def write(file: Path) -> None:
-        file.write_bytes(data)
-
-    write_atomically(path, write)

@@ -22,7 +22,7 @@ from fedwatt.data.store import read_vehicle
 from fedwatt.deploy.board import Vehicle
 from fedwatt.deploy.memory import KEPT_RUNS
 from fedwatt.deploy.messages import from_records, to_records
-from fedwatt.edge.session import EnergyModel
+from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.trips import outcome
 from fedwatt.errors import RunError
 from fedwatt.metrics import ErrorSums

@@ -21,11 +21,11 @@ from fedwatt.deploy.roster import Roster
 from fedwatt.deploy.state import RunState
 from fedwatt.deploy.terrain_remote import learn_hills
 from fedwatt.edge.export import read_trained
-from fedwatt.edge.ground import field_for
+from fedwatt.edge.export_run import field_for
 from fedwatt.errors import DataError, RunError, SettingError
 from fedwatt.privacy.accounting import terrain_budget
 from fedwatt.privacy.fixed_point import Layout
-from fedwatt.report.terrain import write_map
+from fedwatt.report.field_map import write_map
 from fedwatt.runs import execute, from_toml
 from fedwatt.runs.hills import shared_under_masks
 from fedwatt.runs.tables import read_table

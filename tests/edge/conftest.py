@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
+from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.export import export
-from fedwatt.edge.session import EnergyModel
 from tests.real_data import real_file
 
 from .toys import a_vehicle, trained

@@ -10,10 +10,10 @@ import torch
 from fedwatt.data import DataSettings, build_fleet, synthetic_fleet, synthetic_vehicles
 from fedwatt.data.client import split_of_trips
 from fedwatt.data.features import trip_features
+from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.export import export
 from fedwatt.edge.graph import build
 from fedwatt.edge.network import Network
-from fedwatt.edge.session import EnergyModel
 from fedwatt.edge.trips import predict_trip
 from fedwatt.federation import Federation, Training
 from fedwatt.models import get_model

@@ -15,10 +15,10 @@ from fedwatt.data import Trip
 from fedwatt.data.cleaning.records import RawTrip
 from fedwatt.data.cleaning.resample import resample, updates, usual_hold_s
 from fedwatt.edge.clock import Timing
+from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.export import export
 from fedwatt.edge.hills import CLIMB, LOOK_AHEAD_S, climb_from, field_from_text, field_to_text
 from fedwatt.edge.predictor import EnergyPredictor
-from fedwatt.edge.session import EnergyModel
 from fedwatt.edge.trips import predict_trip
 from fedwatt.errors import DataError, SettingError
 from fedwatt.terrain.climb import with_terrain

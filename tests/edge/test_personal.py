@@ -8,9 +8,9 @@ import pytest
 from fedwatt.data.client import split_of_trips
 from fedwatt.data.store import read_vehicle, write_fleet
 from fedwatt.data.synthetic import synthetic_vehicles
+from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.export import export, personal, read_trained
-from fedwatt.edge.ground import field_for
-from fedwatt.edge.session import EnergyModel
+from fedwatt.edge.export_run import field_for
 from fedwatt.edge.trips import outcome
 from fedwatt.errors import RunError, SettingError
 from fedwatt.runs import execute, from_toml

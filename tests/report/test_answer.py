@@ -1,7 +1,7 @@
 import pytest
 
 from fedwatt.report.answer import answer
-from fedwatt.report.load import load_run, together
+from fedwatt.report.load import load_run, load_runs
 from tests.report import conftest
 from tests.report.conftest import add_level, make_run
 
@@ -71,13 +71,13 @@ def test_single_method(tmp_path):
 def test_different_data_are_not_ranked(tmp_path):
     first = make_run(tmp_path / "day", methods=("fedavg",))
     second = make_run(tmp_path / "night", methods=("fedprox",), data_hash="ffff")
-    assert "different data" in answer(together([first, second])).headline
+    assert "different data" in answer(load_runs([first, second])).headline
 
 
 def test_different_numbers_of_rounds_are_told(tmp_path):
     long = make_run(tmp_path / "long", methods=("fedavg",))
     short = make_run(tmp_path / "short", methods=("fedprox",), last_round=12)
-    found = answer(together([long, short]))
+    found = answer(load_runs([long, short]))
     # FedProx has 52 + 48 / e² ≈ 58.5 Wh after 12 rounds, FedAvg about 53.3 Wh after 30.
     assert found.headline.endswith(
         "% higher error than FedAvg after 30 on this fleet"
@@ -96,7 +96,7 @@ def test_fewer_seeds_do_not_take_the_headline(tmp_path, monkeypatch):
     monkeypatch.setitem(conftest.FINAL_WH, "fo-fedavg", 40.0)
     first = make_run(tmp_path / "three")
     second = make_run(tmp_path / "one", methods=("fo-fedavg",), seeds=(1,))
-    found = answer(together([first, second]))
+    found = answer(load_runs([first, second]))
     assert found.comparison.method == "fo-ri-fedavg"
     assert "with fewer than 3 paired seeds: FO-FedAvg (1)." in " ".join(found.sentences)
 
@@ -104,14 +104,14 @@ def test_fewer_seeds_do_not_take_the_headline(tmp_path, monkeypatch):
 def test_numbers_of_seeds_are_told_where_they_differ(tmp_path):
     first = make_run(tmp_path / "three", methods=("fedavg",))
     second = make_run(tmp_path / "one", methods=("fedprox",), seeds=(1,))
-    text = answer(together([first, second])).sentences[0]
+    text = answer(load_runs([first, second])).sentences[0]
     assert "Wh per window (one seed), FedAvg" in text and "Wh (3 seeds)." in text
 
 
 def test_no_seed_in_common(tmp_path):
     first = make_run(tmp_path / "a", methods=("fedavg",), seeds=(1, 2))
     second = make_run(tmp_path / "b", methods=("fedprox",), seeds=(3,))
-    headline = answer(together([first, second])).headline
+    headline = answer(load_runs([first, second])).headline
     assert headline == "No other method finished a seed that FedAvg finished"
 
 

@@ -11,8 +11,8 @@ from fedwatt.report.figures import (
     time_figure,
     vehicles_figure,
 )
-from fedwatt.report.figures.lines import draw_curves
-from fedwatt.report.load import load_run, together
+from fedwatt.report.figures.draw_curves import draw_curves
+from fedwatt.report.load import load_run, load_runs
 from fedwatt.report.style import LOOKS, PARTS, looks, spread
 from fedwatt.report.svg import inline, to_pdf, to_svg
 from tests.report.conftest import VEHICLES, make_run, test_rmse_wh
@@ -79,7 +79,7 @@ def test_different_data_have_no_difference(tmp_path):
     second = make_run(
         tmp_path / "night", methods=("fedprox",), data_hash="ffff", vehicles_are="van"
     )
-    run = together([first, second])
+    run = load_runs([first, second])
     assert len(convergence_figure(run).axes) == 1
     # 20 vehicles each, none in both: the reference's come first, and every method has its marks.
     axes = vehicles_figure(run).axes[0]

@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fedwatt.errors import RunError
-from fedwatt.report import load_run, together, write_report
+from fedwatt.report import load_run, load_runs, write_report
 from tests.report.conftest import make_run
 
 
@@ -90,7 +90,7 @@ def test_broken_run_leaves_no_report(copy):
 def test_runs_together_name_what_they_share(tmp_path):
     first = make_run(tmp_path / "day", methods=("fedavg", "fedprox"))
     second = make_run(tmp_path / "night", methods=("fedavg", "fo-fedavg"))
-    run = together([first, second])
+    run = load_runs([first, second])
     assert run.methods == ("fedavg (day)", "fedprox", "fedavg (night)", "fo-fedavg")
     assert [origin.name for origin in run.origins] == ["day", "night"]
     assert run.same_data
@@ -101,15 +101,15 @@ def test_runs_together_name_what_they_share(tmp_path):
 def test_runs_on_other_data_are_recognised(tmp_path):
     first = make_run(tmp_path / "day", methods=("fedavg",))
     second = make_run(tmp_path / "night", methods=("fedprox",), data_hash="ffff")
-    assert not together([first, second]).same_data
+    assert not load_runs([first, second]).same_data
 
 
 def test_folders_of_one_name_are_told_apart(tmp_path):
     first = make_run(tmp_path / "a" / "run", methods=("fedavg",))
     second = make_run(tmp_path / "b" / "run", methods=("fedavg",))
-    assert together([first, second]).methods == (f"fedavg ({first})", f"fedavg ({second})")
+    assert load_runs([first, second]).methods == (f"fedavg ({first})", f"fedavg ({second})")
     with pytest.raises(RunError, match="given twice"):
-        together([first, first])
+        load_runs([first, first])
 
 
 def test_environment_is_kept(run_folder):

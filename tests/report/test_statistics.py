@@ -6,7 +6,7 @@ from pytest import approx
 from scipy import stats
 
 from fedwatt.report.curves import curves, difference, diverged, rounds_of
-from fedwatt.report.load import Run, load_run, together
+from fedwatt.report.load import Run, load_run, load_runs
 from fedwatt.report.statistics import (
     compare,
     estimate,
@@ -95,7 +95,7 @@ def test_comparison_by_hand(run):
 def test_final_is_each_methods_own_last_round(tmp_path):
     long = make_run(tmp_path / "long", methods=("fedavg",))
     short = make_run(tmp_path / "short", methods=("fedprox",), seeds=(1,), last_round=12)
-    run = together([long, short])
+    run = load_runs([long, short])
     (one,) = compare(run)
     # Within a wobble of 1.6 Wh, FedProx ends at 52 + 48 / e² ≈ 58.5 Wh, FedAvg at 53.3 Wh. In
     # round 12, the last that both have, FedProx is below FedAvg.
@@ -110,7 +110,7 @@ def test_final_is_each_methods_own_last_round(tmp_path):
 def test_runs_on_different_data_are_not_compared(tmp_path):
     first = make_run(tmp_path / "day", methods=("fedavg",))
     second = make_run(tmp_path / "night", methods=("fedprox",), data_hash="ffff")
-    assert compare(together([first, second])) == []
+    assert compare(load_runs([first, second])) == []
 
 
 def test_vehicles_that_use_hills_differ_from_the_level_model(tmp_path):
@@ -121,7 +121,7 @@ def test_vehicles_that_use_hills_differ_from_the_level_model(tmp_path):
     # Hills that were borne out may still cost a vehicle something: car-02 in seed 1.
     assert hilly_vehicles(load_run(folder), "fedavg") == ([2, 1], 20)
     other = make_run(tmp_path / "other", methods=("fedavg",))
-    both = together([folder, other])
+    both = load_runs([folder, other])
     assert hilly_vehicles(both, "fedavg (run)") == ([2, 1], 20)
     assert hilly_vehicles(both, "fedavg (other)") == ([], 0)
 

@@ -7,7 +7,7 @@ import pytest
 from markupsafe import escape
 
 from fedwatt.errors import RunError
-from fedwatt.report import load_run, together, write_report
+from fedwatt.report import load_run, load_runs, write_report
 from fedwatt.report.facts import run_facts
 from fedwatt.report.figures import FIGURES
 from tests.report.conftest import CONFIG, make_run
@@ -155,7 +155,7 @@ def test_runs_that_cannot_be_ranked_have_no_comparison(tmp_path):
 def test_rounds_and_seeds_are_listed_where_runs_differ(tmp_path):
     long = make_run(tmp_path / "long", methods=("fedavg",))
     short = make_run(tmp_path / "short", methods=("fedprox",), seeds=(1,), last_round=12)
-    facts = dict(run_facts(together([long, short])))
+    facts = dict(run_facts(load_runs([long, short])))
     assert facts["Rounds"] == "long: 30; short: 12"
     assert facts["Seeds"] == "long: 1, 2, 3; short: 1"
     assert dict(run_facts(load_run(long)))["Rounds"] == "30"

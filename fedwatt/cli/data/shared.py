@@ -1,4 +1,4 @@
-"""What several data commands need."""
+"""Options, refusals and progress that the data commands share."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

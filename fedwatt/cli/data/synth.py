@@ -20,7 +20,7 @@ from fedwatt.data import readers
 
 
 class Engine(StrEnum):
-    """Who drives."""
+    """What moves the vehicles: our own town, or SUMO's traffic."""
 
     TOWN = "town"
     SUMO = "sumo"

@@ -1,9 +1,9 @@
 """Secure aggregation: the server learns the sum of vehicles' vectors, and no single vector.
 
-Summed in secret are the replies to a round, and counts and sums from which hills are learned. In
-our deployment n_k (told when a vehicle enrols) and the error sums of every vehicle (told when a
-model is judged) go to the server in the clear; the records of a run and the choice of its best
-model rest on them. All vehicles of a sum are told each other's names.
+Summed in secret are the replies to a round, and the counts and sums from which hills are learned.
+Two things still reach the server in the clear: n_k, when a vehicle enrols, and every vehicle's
+error sums, when a model is judged; the records of a run and the choice of its best model rest on
+them. All vehicles of a sum learn each other's names.
 
 Pairwise and own masks, with drop-outs made good by Shamir shares (Bonawitz et al., CCS 2017), over
 X25519, HKDF-SHA256 and ChaCha20 of the `cryptography` package. The protocol is ours, has been

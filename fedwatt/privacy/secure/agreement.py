@@ -51,11 +51,11 @@ def agreed_key(secret: bytes, other: bytes, exchange: bytes, purpose: str, *name
 
 def derived(material: bytes, exchange: bytes, purpose: str, *names: str) -> bytes:
     """32 bytes for one purpose from secret `material`."""
-    info = told(purpose.encode(), *(name.encode() for name in names))
+    info = framed(purpose.encode(), *(name.encode() for name in names))
     return HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=exchange, info=info).derive(material)
 
 
-def told(*parts: bytes) -> bytes:
+def framed(*parts: bytes) -> bytes:
     """The parts one after the other, each behind its length, so that no two lists look alike."""
     return b"".join(len(part).to_bytes(4, "little") + part for part in parts)
 
@@ -65,14 +65,14 @@ def seal(
 ) -> bytes:
     """`text` so that only the holder of `key` can read it, and nobody can alter or redirect it."""
     nonce = entropy(NONCE_BYTES)
-    beside = told(exchange, sender.encode(), receiver.encode())
+    beside = framed(exchange, sender.encode(), receiver.encode())
     return nonce + ChaCha20Poly1305(key).encrypt(nonce, text, beside)
 
 
 def unseal(key: bytes, sealed: bytes, exchange: bytes, sender: str, receiver: str) -> bytes:
     """The text; refuses a message that was altered, or meant for another receiver or exchange."""
     nonce, rest = sealed[:NONCE_BYTES], sealed[NONCE_BYTES:]
-    beside = told(exchange, sender.encode(), receiver.encode())
+    beside = framed(exchange, sender.encode(), receiver.encode())
     try:
         return ChaCha20Poly1305(key).decrypt(nonce, rest, beside)
     except (InvalidTag, ValueError) as error:

@@ -53,8 +53,8 @@ def rehearse(
             masked[name] = vector
     summed, survivors, _ = server.collect(routed, masked)
     for name in survivors.vehicles:
-        sent[name], told = vehicle.reveal(sent[name], survivors)
-        if heard(name, "everything", told):
-            revealed[name] = told
+        sent[name], answer = vehicle.reveal(sent[name], survivors)
+        if heard(name, "everything", answer):
+            revealed[name] = answer
     total, _ = server.unmask(summed, revealed)
     return total, survivors.vehicles

@@ -15,7 +15,7 @@ from fedwatt.report.load import Run
 
 
 @dataclass(frozen=True)
-class Kind:
+class ReportFigure:
     """A figure of the report: its file name, heading, drawing and how to read it."""
 
     name: str
@@ -25,7 +25,7 @@ class Kind:
 
 
 FIGURES = (
-    Kind(
+    ReportFigure(
         "convergence",
         "Error by round",
         convergence_figure,
@@ -35,7 +35,7 @@ FIGURES = (
         "seeds disagree. A thin line that ends in a cross is a seed that diverged. The error "
         "before training may lie above the axes.",
     ),
-    Kind(
+    ReportFigure(
         "vehicles",
         "Error of each vehicle",
         vehicles_figure,
@@ -43,14 +43,14 @@ FIGURES = (
         "reference. On the same data, marks of one vehicle close together mean that the choice of "
         "method matters less to it than who drives it, and where.",
     ),
-    Kind(
+    ReportFigure(
         "strata",
         "Error by driving regime",
         strata_figure,
         "Final test error of the windows of all vehicles in each class of mean speed and outside "
         "temperature. Marks are means over seeds, lines their range.",
     ),
-    Kind(
+    ReportFigure(
         "best-so-far",
         "Best model so far",
         best_so_far_figure,
@@ -58,21 +58,21 @@ FIGURES = (
         "stopping would have delivered. A step up is possible, because validation chooses and "
         "test reports.",
     ),
-    Kind(
+    ReportFigure(
         "drift",
         "Drift and its dispersion",
         drift_figure,
         "How far a vehicle's model moves from the broadcast one in a round, and how unequal the "
         "vehicles are. Smaller drift alone is no merit: a smaller step does the same.",
     ),
-    Kind(
+    ReportFigure(
         "roughness",
         "Roughness against drift",
         roughness_figure,
         "Each point is one vehicle in one round. If roughness foretold drift, points would rise "
         "to the right; correlations are taken within a round, over at least 8 vehicles.",
     ),
-    Kind(
+    ReportFigure(
         "time",
         "Where the time goes",
         time_figure,
@@ -83,7 +83,7 @@ FIGURES = (
 
 __all__ = [
     "FIGURES",
-    "Kind",
+    "ReportFigure",
     "best_so_far_figure",
     "convergence_figure",
     "drift_figure",

@@ -5,7 +5,7 @@ from functools import partial
 from matplotlib.figure import Figure
 
 from fedwatt.report.curves import curves, difference
-from fedwatt.report.figures.lines import draw_curves
+from fedwatt.report.figures.draw_curves import draw_curves
 from fedwatt.report.load import Run
 from fedwatt.report.style import MUTED, WIDTH_IN, name_of, styled
 

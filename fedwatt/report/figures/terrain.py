@@ -62,7 +62,7 @@ class Relief:
         return Normalize(low - 0.35 * span, high + 0.15 * span)
 
     def draw(self, axes: Axes) -> None:
-        """Shade and contours."""
+        """Draw shaded relief with contours into `axes`."""
         pixel_m = 1000 * (self.extent[1] - self.extent[0]) / self.height_m.shape[1]
         # The light needs heights everywhere; blank ground is made transparent afterwards.
         blank = np.isnan(self.height_m)

@@ -33,7 +33,7 @@ FLOOR = 0.2
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What a model made of one recorded trip, and what was measured.
+    """Predicted and measured energies of one recorded trip.
 
     windows_wh, measured_wh    energy of every window, [windows]
     speed_mps                  mean speed of every window, [windows]
@@ -69,14 +69,15 @@ class Calibration:
     speed_column: int = -1
 
     def to_json(self) -> dict[str, Any]:
-        """JSON-able, for a model's card."""
+        """The calibration as plain values for a model's card; empty without error bars."""
         return asdict(self) if self.trips else {}
 
     @staticmethod
-    def from_json(kept: Mapping[str, Any]) -> "Calibration":
+    def from_json(entry: Mapping[str, Any]) -> "Calibration":
         """The calibration in a model's card."""
         values: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in kept.items()
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in entry.items()
         }
         return Calibration(**values)
 

@@ -13,15 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwatt.data.windows import BoolArray
+from fedwatt.edge.calibration import Calibration, FloatArray
 from fedwatt.edge.card import ModelCard
-from fedwatt.edge.interval import Calibration, FloatArray
 
 Interval = tuple[FloatArray, FloatArray]
 
 
 @dataclass(frozen=True)
 class ErrorBars:
-    """Of a file with one network `usual` is all there is."""
+    """The calibration of what the file usually predicts, and that of its level model alone.
+
+    In a file with one network both are the same.
+    """
 
     usual: Calibration
     level: Calibration
@@ -30,8 +33,8 @@ class ErrorBars:
     def of(card: ModelCard) -> "ErrorBars":
         """The error bars of a model."""
         usual = Calibration.from_json(card.calibration)
-        kept = card.level.get("calibration")
-        return ErrorBars(usual, Calibration.from_json(kept) if kept else usual)
+        level = card.level.get("calibration")
+        return ErrorBars(usual, Calibration.from_json(level) if level else usual)
 
     def windows(
         self, energy_wh: FloatArray, windows: NDArray[np.floating], hills: BoolArray | None = None
@@ -46,12 +49,15 @@ class ErrorBars:
     def around(
         self, energy_wh: FloatArray, speed_mps: FloatArray, hills: BoolArray | None = None
     ) -> Interval:
-        """The same for window energies at these mean speeds, [windows] each."""
+        """Lower and upper end for window energies at these mean speeds, [windows] each."""
         usual = self.usual.around(energy_wh, speed_mps)
         return _chosen(usual, self.level.around(energy_wh, speed_mps), hills)
 
     def trip(self, energy_wh: FloatArray, level_share: FloatArray) -> Interval:
-        """Ends for the energy since a trip began, all [seconds], by the level model's share."""
+        """Lower and upper end for the energy since a trip began, all [seconds].
+
+        `level_share` is the share of the time so far that the level model predicted.
+        """
         since_s = np.arange(1, len(energy_wh) + 1, dtype=np.float64)
         ends = zip(
             self.usual.trip(energy_wh, since_s), self.level.trip(energy_wh, since_s), strict=True

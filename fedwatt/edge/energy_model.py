@@ -25,15 +25,26 @@ FloatArray = NDArray[np.float64]
 class EnergyModel:
     """A model file: its card, energies [batch] of windows [batch, window, features], its hills.
 
-    A model with hills and a level model is also told of each window whether its climb is known.
+    A model with hills and a level model also has to know whether each window's climb is known.
     """
 
-    def __init__(self, path: str | Path, *, features: Sequence[str] | None = None) -> None:
-        """Open `path`; with `features`, refuse a model that was trained on others."""
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        features: Sequence[str] | None = None,
+        content: bytes | None = None,
+    ) -> None:
+        """Open `path`; with `features`, refuse a model that was trained on others.
+
+        With `content`, the bytes of a model that is no file yet, `path` is only its name.
+        """
         self.path = Path(path)
-        if not self.path.is_file():
-            raise DataError(f"There is no model file '{path}'. 'fedwatt export' makes one.")
-        self._session = _open(self.path)
+        if content is None:
+            if not self.path.is_file():
+                raise DataError(f"There is no model file '{path}'. 'fedwatt export' makes one.")
+            content = self.path.read_bytes()
+        self._session = _open(content, self.path)
         notes = self._session.get_modelmeta().custom_metadata_map
         text = notes.get(KEY)
         if text is None:
@@ -103,7 +114,7 @@ class EnergyModel:
         return found
 
 
-def _open(path: Path) -> "ort.InferenceSession":
+def _open(content: bytes, path: Path) -> "ort.InferenceSession":
     options = ort.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     # A few kilobytes of activations need no arena of their own.
@@ -112,7 +123,7 @@ def _open(path: Path) -> "ort.InferenceSession":
     options.add_session_config_entry("session.disable_quant_qdq", "1")
     options.log_severity_level = 4
     try:
-        return ort.InferenceSession(path.read_bytes(), options, providers=["CPUExecutionProvider"])
+        return ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     except Exception as problem:  # onnxruntime has no common base class for a file it cannot read
         raise DataError(
             f"{path} is not a whole ONNX model: it is damaged, cut off or another kind of file. "

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from fedwatt.errors import DataError
+from fedwatt.report.field_map import map_page
 from fedwatt.report.figures.terrain import hidden_words, relief_of
-from fedwatt.report.terrain import map_page
 from fedwatt.terrain import Field, Grid, empty_field
 
 GRID = Grid()

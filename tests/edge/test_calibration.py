@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from fedwatt.edge.interval import (
+from fedwatt.edge.calibration import (
     Calibration,
     Outcome,
     calibrate,

@@ -5,9 +5,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.export import export, read_trained
 from fedwatt.edge.predictor import EnergyPredictor
-from fedwatt.edge.session import EnergyModel
 from fedwatt.errors import DataError, RunError, SettingError
 
 from .toys import run_folder, trained
