@@ -33,10 +33,10 @@ from benchmarks.recipe import (
 )
 from benchmarks.reference import Recurrent
 from fedwatt.cores import threads
-from fedwatt.engine.batches import Draw, StackedBatches
+from fedwatt.engine.batches import Batches, Draw
+from fedwatt.engine.cpu import cut
 from fedwatt.errors import RunError
 from fedwatt.federation import Federation
-from fedwatt.federation.blocks import cut
 from fedwatt.methods import get
 from fedwatt.models import GRU, LSTM
 
@@ -139,7 +139,7 @@ def gathering(federation: Federation, recipe: Recipe) -> Callable[[], None]:
         Draw(1, 0, name, windows=recipe.windows, end=recipe.steps, batch=recipe.batch)
         for name in federation.fleet.names[: recipe.participants]
     ]
-    starts = StackedBatches(pool, pool.train, vehicles, draws).starts
+    starts = Batches(pool, vehicles, draws).tensors[0]
     blocks = [starts[:, rows].flatten(1) for rows in cut(recipe.participants, 8)]
     buffers = [pool.rows.index_select(0, block[0]) for block in blocks]
 

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from fedwatt import native
+from fedwatt.engine.kernels import c_compiler as native
 
 
 @contextmanager

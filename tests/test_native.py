@@ -5,7 +5,7 @@ from threading import Barrier
 
 import pytest
 
-from fedwatt import native
+from fedwatt.engine.kernels import c_compiler as native
 from tests.compilers import compiling_with
 
 

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from fedwatt import nvrtc
-from fedwatt.native import compiled
-from fedwatt.nvrtc import as_c, cuda_kernels
+from fedwatt.engine.kernels import cuda_compiler as nvrtc
+from fedwatt.engine.kernels.c_compiler import compiled
+from fedwatt.engine.kernels.cuda_compiler import as_c, cuda_kernels
 
 on_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no GPU")
 

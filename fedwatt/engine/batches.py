@@ -22,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedwatt.engine.pool import Pool, Windows
+from fedwatt.engine.pool import Pool
 from fedwatt.errors import DataError
 from fedwatt.randomness import key_of
 
@@ -82,15 +82,15 @@ def mixed(key: int, windows: int) -> NDArray[np.int64]:
 
 
 @dataclass(frozen=True, eq=False)
-class StackedBatches:
+class Batches:
     """The batches of P vehicles, sorted so that those with more steps come first.
 
-    They are looked up when first asked for: a round in C looks up its own.
+    They are looked up when first asked for: a whole round in C looks up its own.
     """
 
     pool: Pool
-    windows: Windows
     vehicles: Sequence[int]
+    """Their numbers in the fleet."""
     draws: Sequence[Draw]
 
     @property
@@ -102,37 +102,28 @@ class StackedBatches:
     def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
         """(starts, labels, shares), each [steps, P, batch], drawn where the pool is.
 
-        Step by step, so that what the vehicles at work need in a step lies side by side.
+        `starts` are the first seconds of the windows in the pooled series, `shares` their weights
+        in a batch's mean: 0 on padding, which repeats a window. Step by step, so that what the
+        vehicles at work need in a step lies side by side.
         """
-        device, dtype = self.pool.series.device, self.pool.series.dtype
+        device, dtype, windows = self.pool.series.device, self.pool.series.dtype, self.pool.train
         on_gpu = device.type == "cuda"
         chosen = orders_on(device, self.draws) if on_gpu else stacked_orders(self.draws)
         valid = chosen >= 0
-        first = torch.from_numpy(self.windows.offsets[list(self.vehicles)]).to(device)[:, None]
+        first = torch.from_numpy(windows.offsets[list(self.vehicles)]).to(device)[:, None]
         chosen = torch.where(valid, chosen + first, 0)
         size = valid.sum(dim=-1, keepdim=True).clamp(min=1)
         share = valid.to(dtype) / size.to(dtype)
-        return self.windows.starts[chosen], self.windows.labels[chosen], share
-
-    @property
-    def starts(self) -> Tensor:
-        """First second of each window in the pooled series; padding repeats one."""
-        return self.tensors[0]
-
-    @property
-    def labels(self) -> Tensor:
-        """Of each window."""
-        return self.tensors[1]
-
-    @property
-    def share(self) -> Tensor:
-        """Weight of each window in its batch's mean; 0 on padding."""
-        return self.tensors[2]
+        return windows.starts[chosen], windows.labels[chosen], share
 
     def at(self, step: int, active: int) -> tuple[Tensor, Tensor, Tensor]:
         """(windows [A, batch, window, features], labels, shares) of the first `active` vehicles."""
         starts, labels, share = (values[step, :active] for values in self.tensors)
         return self.pool.gather(starts), labels, share
+
+    def part(self, rows: slice) -> "Batches":
+        """Those of some of the vehicles."""
+        return Batches(self.pool, self.vehicles[rows], self.draws[rows])
 
 
 def stacked_orders(draws: Sequence[Draw]) -> Tensor:

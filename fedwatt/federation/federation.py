@@ -19,11 +19,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedwatt.data import Fleet
-from fedwatt.engine.batches import Draw
+from fedwatt.engine.batches import Batches, Draw
 from fedwatt.engine.call import Call
 from fedwatt.engine.device import resolve_device
+from fedwatt.engine.job import Job
 from fedwatt.engine.pool import Pool, Windows, pool_fleet
 from fedwatt.engine.probing import Probes
+from fedwatt.engine.together import train
 from fedwatt.errors import SettingError
 from fedwatt.federation.best import judged
 from fedwatt.federation.evaluate import (
@@ -44,6 +46,7 @@ from fedwatt.federation.participation import (
     participant_count,
     participants,
 )
+from fedwatt.federation.prepared import Prepared
 from fedwatt.federation.records import (
     UNTRAINED,
     Evaluation,
@@ -54,7 +57,6 @@ from fedwatt.federation.records import (
     training_columns,
 )
 from fedwatt.federation.settings import Availability, Training
-from fedwatt.federation.stack import Stack, train_together
 from fedwatt.federation.state import State
 from fedwatt.federation.work import Work, enough, no_work, outcome_columns
 from fedwatt.methods import Method, get
@@ -424,13 +426,12 @@ class Federation:
         """Local work of all `calls` in one stack."""
         if not calls:
             return no_work(state.weights)
-        stack = self.prepare(method, state, calls, watch)
-        (deltas,) = train_together(self.pool, [stack], watch)
-        return self.collect(method, stack, deltas)
+        prepared = self.prepare(method, state, calls, watch)
+        return self.collect(method, prepared, train(prepared.job, watch))
 
     def prepare(
         self, method: Method, state: State, calls: Sequence[Call], watch: Stopwatch
-    ) -> Stack:
+    ) -> Prepared:
         """All `calls` as one stack, up to its first step."""
         calls = sorted(calls, key=lambda call: (-call.steps, call.run, call.vehicle))
         runs, vehicles = [c.run for c in calls], [c.vehicle for c in calls]
@@ -448,14 +449,23 @@ class Federation:
             )
             for call in calls
         )
-        tf32 = self.training.tf32
-        return Stack(tuple(calls), method.local, start, memory, tuple(plans), draws, tf32)
+        job = Job(
+            method.local,
+            tuple(plans),
+            start.model,
+            start.loss,
+            start.anchor,
+            start.rate,
+            Batches(self.pool, vehicles, draws),
+            self.training.tf32,
+        )
+        return Prepared(tuple(calls), start, memory, job)
 
-    def collect(self, method: Method, stack: Stack, deltas: Tensor) -> Work:
+    def collect(self, method: Method, prepared: Prepared, deltas: Tensor) -> Work:
         """What the vehicles of a stack hand in after their last step, with Δ_k [P, D]."""
-        start, plans = stack.start, stack.plans
+        start, plans = prepared.start, prepared.job.plans
         self.pool.release()
-        memory, uploads = finish_round(method.local, stack.memory, plans, start, deltas)
+        memory, uploads = finish_round(method.local, prepared.memory, plans, start, deltas)
         for rule, plan in zip(method.local, plans, strict=True):
             deltas = rule.reply(deltas, plan)
         if method.server.normalises:
@@ -467,7 +477,7 @@ class Federation:
         columns["drift"] = drift.tolist()
         # A norm in float64 is finite where all numbers are, and reading them again takes longer.
         finite = drift.isfinite().cpu().numpy()
-        return Work(stack.calls, deltas, finite, finite, memory, uploads, columns)
+        return Work(prepared.calls, deltas, finite, finite, memory, uploads, columns)
 
     def _start(self, method: Method, state: State, calls: Sequence[Call]) -> Start:
         """The round as the stacked vehicles see it, with their own random draws for probing."""

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from fedwatt.engine.call import Call
-from fedwatt.engine.pool import Pool
+from fedwatt.engine.job import Job
+from fedwatt.engine.together import train_together
 from fedwatt.errors import SettingError
 from fedwatt.federation.federation import Federation, Trained
+from fedwatt.federation.prepared import Prepared
 from fedwatt.federation.records import History, RoundRecord
-from fedwatt.federation.stack import Stack, train_together
 from fedwatt.federation.state import State
 from fedwatt.federation.work import no_work
 from fedwatt.methods import Method
@@ -57,34 +58,33 @@ def train_side_by_side(
 def _advance(members: Sequence[_Member]) -> list[RoundRecord]:
     """One round of every member."""
     watches = [member.federation.stopwatch() for member in members]
-    prepared: list[tuple[list[Call], Stack | None]] = []
+    prepared: list[tuple[list[Call], Prepared | None]] = []
     for member, watch in zip(members, watches, strict=True):
         with watch.section("training"):
             calls = member.federation.calls(member.state)
             working = [call for call in calls if call.steps]
-            stack = None
+            own = None
             if working:
-                stack = member.federation.prepare(member.method, member.state, working, watch)
-            prepared.append((calls, stack))
-    kinds: dict[tuple[Hashable, Pool], dict[int, Stack]] = {}
-    for place, (_, stack) in enumerate(prepared):
-        if stack is not None:
-            same = kinds.setdefault((stack.kind, members[place].federation.pool), {})
-            same[place] = stack
+                own = member.federation.prepare(member.method, member.state, working, watch)
+            prepared.append((calls, own))
+    kinds: dict[Hashable, dict[int, Job]] = {}
+    for place, (_, own) in enumerate(prepared):
+        if own is not None:
+            kinds.setdefault(own.job.kind, {})[place] = own.job
     deltas: dict[int, Tensor] = {}
-    for (_, pool), stacks in kinds.items():
+    for jobs in kinds.values():
         # The time of the whole stack is booked once, under the first of its trainings.
-        watch = watches[min(stacks)]
+        watch = watches[min(jobs)]
         with watch.section("training"):
-            found = train_together(pool, list(stacks.values()), watch)
-        deltas |= zip(stacks, found, strict=True)
+            found = train_together(list(jobs.values()), watch)
+        deltas |= zip(jobs, found, strict=True)
     records = []
-    for place, (member, (calls, stack)) in enumerate(zip(members, prepared, strict=True)):
+    for place, (member, (calls, own)) in enumerate(zip(members, prepared, strict=True)):
         federation, method = member.federation, member.method
-        if stack is None:
+        if own is None:
             work = no_work(member.state.weights)
         else:
-            work = federation.collect(method, stack, deltas[place])
+            work = federation.collect(method, own, deltas[place])
         state, record = federation.conclude(method, member.state, calls, work, watches[place])
         member.state = state
         member.history.add(state.round, len(federation.seeds), record)

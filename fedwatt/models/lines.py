@@ -17,9 +17,9 @@ from typing import ClassVar, Final
 import torch
 from torch import Tensor
 
+from fedwatt.engine.kernels.c_compiler import compiled
 from fedwatt.models.layout import Layout
 from fedwatt.models.model import Parts
-from fedwatt.native import compiled
 
 SOURCE: Final = Path(__file__).with_suffix(".c")
 BLOCK: Final = 2**19

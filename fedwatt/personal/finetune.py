@@ -11,17 +11,15 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedwatt.engine.batches import Draw, StackedBatches
+from fedwatt.engine.batches import Batches, Draw
+from fedwatt.engine.job import Job
 from fedwatt.engine.pool import Windows
+from fedwatt.engine.together import train
 from fedwatt.federation import Federation
 from fedwatt.federation.evaluate import predict
-from fedwatt.federation.stack import train
-from fedwatt.methods.rule import Batch, Start
-from fedwatt.metrics import Stopwatch
 from fedwatt.personal.settings import Personal
 
 STACK = 128
@@ -147,39 +145,10 @@ def _trained(
     here = anchor
     for done, steps in pairwise((0, *settings.steps)):
         part = [replace(draw, begin=done, end=steps) for draw in draws]
-        start = _start(federation, here, rate, stack, steps - done)
-        batches = StackedBatches(pool, pool.train, stack, part)
-        work = [steps - done] * len(stack)
-        here = here + train((), (), start, rate, batches, work, Stopwatch())
+        batches = Batches(pool, stack, part)
+        job = Job((), (), federation.model, federation.loss, here, rate, batches)
+        here = here + train(job)
         yield steps, here
-
-
-def _start(
-    federation: Federation, anchor: Tensor, rate: float, stack: Sequence[int], steps: int
-) -> Start:
-    """A round of no method: no rule will ask for any of what is empty here."""
-
-    def nothing(row: int, size: int, purpose: str) -> Batch:
-        raise AssertionError("fine-tuning has no rule that probes")
-
-    def nowhere(row: int, count: int) -> Tensor:
-        raise AssertionError("fine-tuning has no rule that probes")
-
-    ones = torch.ones(len(stack), dtype=torch.float64, device=anchor.device)
-    return Start(
-        round=AFTER_THE_ROUNDS,
-        vehicles=tuple(federation.fleet.clients[vehicle].name for vehicle in stack),
-        rate=rate,
-        anchor=anchor,
-        broadcast={},
-        steps=torch.full((len(stack),), steps, device=anchor.device),
-        relative_size=ones,
-        speed=ones,
-        model=federation.model,
-        loss=federation.loss,
-        probe_batch=nothing,
-        probe_directions=nowhere,
-    )
 
 
 def _validation(

@@ -7,7 +7,7 @@ import torch
 
 from fedwatt.errors import SettingError
 from fedwatt.federation import Federation, Training
-from fedwatt.federation.stack import train_together
+from fedwatt.engine.together import train_together
 from fedwatt.federation.together import train_side_by_side
 from fedwatt.methods import get
 from tests.federation.toys import random_fleet
@@ -57,9 +57,9 @@ def test_side_by_side_is_one_after_the_other(grid: str) -> None:
 def test_rows_of_one_kind_share_their_steps(monkeypatch) -> None:
     sizes = []
 
-    def counted(pool, stacks, watch):
-        sizes.append(len(stacks))
-        return train_together(pool, stacks, watch)
+    def counted(jobs, watch):
+        sizes.append(len(jobs))
+        return train_together(jobs, watch)
 
     monkeypatch.setattr("fedwatt.federation.together.train_together", counted)
     fleet = random_fleet([20, 20])

@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from fedwatt.data import Client, DataSettings, Fleet
-from fedwatt.engine.batches import Draw, StackedBatches
+from fedwatt.engine.batches import Batches, Draw
+from fedwatt.engine.job import Job
 from fedwatt.engine.pool import pool_fleet
+from fedwatt.engine.together import train
 from fedwatt.federation.local import accumulation, begin_round, finish_round
-from fedwatt.federation.stack import train
 from fedwatt.methods import Method
 from fedwatt.methods.rule import Start
 from fedwatt.methods.server import Replies
@@ -134,9 +135,16 @@ def toy_rounds(
             method.local, {n: v[rows] for n, v in table.items()}, start, Stopwatch()
         )
         draws = [Draw(0, t, f"car-{k}", windows=2 * k + 1, end=STEPS[k], batch=3) for k in rows]
-        batches = StackedBatches(pool, pool.train, rows, draws)
-        steps = [STEPS[k] for k in rows]
-        deltas = train(method.local, plans, start, start.rate, batches, steps, Stopwatch())
+        job = Job(
+            method.local,
+            tuple(plans),
+            start.model,
+            start.loss,
+            start.anchor,
+            start.rate,
+            Batches(pool, rows, draws),
+        )
+        deltas = train(job)
         own, uploads = finish_round(method.local, own, plans, start, deltas)
         if method.server.normalises:
             uploads["accumulation"] = accumulation(method.local, plans, start)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedwatt import native
+from fedwatt.engine.kernels import c_compiler as native
 from fedwatt.models import MLP, lines
 from tests.compilers import compiling_with
 

@@ -13,11 +13,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedwatt.engine.kernels.c_compiler import compiled
+from fedwatt.engine.kernels.cuda_compiler import as_c
 from fedwatt.models import GRU, LSTM, recurrent
 from fedwatt.models.loss import huber, squared
 from fedwatt.models.recurrent_gpu import TILE, Cell, WholeWindow, fits, whole_window
-from fedwatt.native import compiled
-from fedwatt.nvrtc import as_c
 
 HERE = Path(__file__).parent
 BEFORE, AFTER = (

@@ -15,9 +15,10 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from fedwatt.engine.job import Job
+from fedwatt.engine.kernels.c_compiler import compiled
 from fedwatt.methods.rule import InC, LocalRule, Rows
 from fedwatt.models.model import speaks_c
-from fedwatt.native import compiled
 
 PRELUDE: Final = Path(__file__).with_suffix(".c")
 
@@ -72,22 +73,21 @@ class Fused:
         step(*(tensor.data_ptr() for tensor in own), self.pointers, rows, columns)
 
 
-def fused_step(
-    rules: Sequence[LocalRule], plans: Sequence[Rows], rate: float | Tensor, anchor: Tensor
-) -> Fused | None:
-    """The step of these rules at `anchor` [A, D], or None if it has to be left to torch."""
-    spoken = in_c(rules, plans, anchor)
+def fused_step(job: Job) -> Fused | None:
+    """The step of a job in one pass, or None if it has to be left to torch."""
+    spoken = in_c(job.rules, job.plans, job.anchor)
     if spoken is None or not any(said.gradient or said.direction for said in spoken):
         return None
-    library = compiled(step_source(rules, spoken))
+    library = compiled(step_source(job.rules, spoken))
     if library is None:
         return None
     functions = (library.first, library.later)
     for function in functions:
         function.argtypes = [ctypes.c_void_p] * 6 + [ctypes.c_int64] * 2
         function.restype = None
-    numbers = columns_of(spoken, rate, anchor)
-    return Fused(functions, numbers, tensors_of(spoken, anchor), anchor, cost_of(rules))
+    numbers = columns_of(spoken, job.rate, job.anchor)
+    tensors = tensors_of(spoken, job.anchor)
+    return Fused(functions, numbers, tensors, job.anchor, cost_of(job.rules))
 
 
 def tensors_of(spoken: Sequence[InC], anchor: Tensor) -> list[Tensor]:

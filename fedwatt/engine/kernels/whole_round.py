@@ -19,13 +19,11 @@ from typing import Any, ClassVar, Final
 import torch
 from torch import Tensor
 
-from fedwatt.engine.batches import StackedBatches
-from fedwatt.federation import fused
-from fedwatt.federation.local import is_shaped
-from fedwatt.methods.rule import LocalRule, Rows
-from fedwatt.models import Loss, Model
+from fedwatt.engine.batches import Batches
+from fedwatt.engine.job import Job
+from fedwatt.engine.kernels import fused_step
+from fedwatt.engine.kernels.c_compiler import compiled
 from fedwatt.models.model import GRADIENT_HOOKS, ModelInC, speaks_c
-from fedwatt.native import compiled
 
 SOURCE: Final = Path(__file__).with_suffix(".c")
 
@@ -56,17 +54,17 @@ class Compiled:
         anchor: Tensor,
         numbers: Tensor,
         tensors: Sequence[Tensor],
-        batches: StackedBatches,
+        batches: Batches,
         *,
         cost: str,
     ) -> None:
         self.function, self.batches, self.cost = function, batches, cost
         self.deltas = torch.empty_like(anchor)
         """Δ_k [P, D] of the vehicles that have been trained."""
-        pool, windows, (_, columns) = batches.pool, batches.windows, anchor.shape
+        pool, windows, (_, columns) = batches.pool, batches.pool.train, anchor.shape
         kept = (pool.series, windows.starts, windows.labels, anchor, numbers)
         self.kept = [*(tensor.contiguous() for tensor in kept), *tensors]
-        self.sizes, self.tensors = torch.tensor(said.sizes), fused.pointers(tensors)
+        self.sizes, self.tensors = torch.tensor(said.sizes), fused_step.pointers(tensors)
         self.round = Round(
             *(tensor.data_ptr() for tensor in self.kept[: len(kept)]),
             ctypes.addressof(self.tensors),
@@ -87,7 +85,7 @@ class Compiled:
         if not hasattr(self.own, "memory"):
             self.own.memory = self.deltas.new_empty(self.floats)
         order = self.batches.draws[row].order()
-        base = self.batches.windows.offsets[self.batches.vehicles[row]]
+        base = self.batches.pool.train.offsets[self.batches.vehicles[row]]
         delta = self.deltas[row]
         seconds: float = self.function(
             ctypes.byref(self.round),
@@ -101,26 +99,19 @@ class Compiled:
         return delta, seconds
 
 
-def compiled_round(
-    rules: Sequence[LocalRule],
-    plans: Sequence[Rows],
-    task: tuple[Model, Loss],
-    anchor: Tensor,
-    rate: float | Tensor,
-    batches: StackedBatches,
-) -> Compiled | None:
-    """The round of a stack at `anchor` [P, D] in C, or None if it has to be left to torch."""
-    model, loss = task
-    spoken = fused.in_c(rules, plans, anchor)
-    said = model.in_c(batches.size, batches.pool.window)
-    if spoken is None or said is None or not loss.slope_in_c or is_shaped(rules, plans):
+def whole_round(job: Job) -> Compiled | None:
+    """The round of a job in C, or None if it has to be left to torch."""
+    anchor, batches = job.anchor, job.batches
+    spoken = fused_step.in_c(job.rules, job.plans, anchor)
+    said = job.model.in_c(batches.size, batches.pool.window)
+    if spoken is None or said is None or not job.loss.slope_in_c or job.shapes_loss:
         return None
-    if not speaks_c(model, *GRADIENT_HOOKS) or (said.multiplies and not _sgemm()):
+    if not speaks_c(job.model, *GRADIENT_HOOKS) or (said.multiplies and not _sgemm()):
         return None
     if said.reads != batches.pool.window * batches.pool.series.shape[1]:
         return None  # made for other windows: torch says so, where C would read on
-    slope = SLOPE.format(slope=loss.slope_in_c)
-    parts = (fused.step_source(rules, spoken), slope, SOURCE.read_text(), said.source)
+    slope = SLOPE.format(slope=job.loss.slope_in_c)
+    parts = (fused_step.step_source(job.rules, spoken), slope, SOURCE.read_text(), said.source)
     library = compiled("\n".join(parts))
     if library is None:
         return None
@@ -131,10 +122,10 @@ def compiled_round(
         function,
         said,
         anchor.contiguous(),
-        fused.columns_of(spoken, rate, anchor),
-        fused.tensors_of(spoken, anchor),
+        fused_step.columns_of(spoken, job.rate, anchor),
+        fused_step.tensors_of(spoken, anchor),
         batches,
-        cost=fused.cost_of(rules),
+        cost=fused_step.cost_of(job.rules),
     )
 
 

@@ -1,0 +1,201 @@
+"""Local steps on a GPU, recorded once and replayed: no Python and no waiting between steps.
+
+A step of small models is some twenty short kernels, and telling a GPU of each takes longer than
+running it. A CUDA graph tells it of all of them at once, but repeats the same work on the same
+memory. So a stack's weights, plans and batches lie in buffers that stay where they are and are
+filled anew in each round, and the number of the step is itself a number on the GPU.
+
+One graph is recorded for each number of vehicles still at work. The first step of a kind is taken
+plainly, which lets libraries and compilers prepare, and recorded when it comes again.
+"""
+
+import weakref
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+from functools import partial
+from importlib.util import find_spec
+from shutil import which
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from fedwatt.engine.batches import Batches
+from fedwatt.engine.job import Job
+from fedwatt.engine.pool import Pool
+from fedwatt.engine.step import final, first_rows, move, present_and_previous, shaped_gradient
+from fedwatt.methods.rule import LocalRule, Rows, composition, lifted, numbers
+
+KEPT: Final = 12
+"""Recordings kept for a pool, the last used; all eleven methods of a run fit."""
+
+_recordings: weakref.WeakKeyDictionary[Pool, OrderedDict[Hashable, "Recording"]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def train(job: Job) -> Tensor:
+    """Δ_k [P, D] of a stack on a GPU."""
+    kept = _recordings.setdefault(job.batches.pool, OrderedDict())
+    key = recording_key(job)
+    recording = kept.pop(key, None)
+    if recording is None or not recording.holds(job):
+        recording = Recording(job)
+    kept[key] = recording
+    while len(kept) > KEPT:
+        kept.popitem(last=False)
+    return recording.train(job)
+
+
+def recording_key(job: Job) -> Hashable:
+    """What jobs must share to be replayed by one recording: all but rows, steps and numbers."""
+    return (
+        composition(job.rules),
+        # A number may decide what is planned, as the strength of the spectral gate does.
+        tuple(tuple((name, rows.shape[1:]) for name, rows in plan.items()) for plan in job.plans),
+        job.model,
+        job.loss,
+        job.batches.size,
+        torch.get_float32_matmul_precision(),
+    )
+
+
+class Recording:
+    """The buffers of a stack and the graphs that work on them."""
+
+    def __init__(self, job: Job) -> None:
+        starts, labels, share = job.batches.tensors
+        rows, steps = len(job.anchor), 1 << (len(starts) - 1).bit_length()
+        columns = [
+            {name: job.anchor.new_empty((rows, 1)) for name in numbers(rule)} for rule in job.rules
+        ]
+        self.columns = columns
+        self.rules = tuple(lifted(rule, own) for rule, own in zip(job.rules, columns, strict=True))
+        self.plans = tuple(
+            {name: torch.empty_like(values) for name, values in plan.items() if values.is_cuda}
+            for plan in job.plans
+        )
+        self.model, self.loss = job.model, job.loss
+        self.anchor, self.rate = torch.empty_like(job.anchor), job.anchor.new_empty((rows, 1))
+        self.weights = torch.empty_like(job.anchor)
+        self.previous = torch.empty_like(job.anchor) if job.looks_back else None
+        self.step = torch.zeros(1, dtype=torch.int64, device=job.anchor.device)
+        self.batches = [
+            values.new_zeros((steps, *values.shape[1:])) for values in (starts, labels, share)
+        ]
+        self.graphs: dict[tuple[int, int, bool], torch.cuda.CUDAGraph | None] = {}
+        self.memory = torch.cuda.graph_pool_handle()
+        self.move = _compiled() if can_compile() and _has_work(job.rules) else move
+
+    def holds(self, job: Job) -> bool:
+        """Whether a round of as many rows and steps fits into the buffers."""
+        return len(job.steps) <= len(self.weights) and job.steps[0] <= len(self.batches[0])
+
+    def train(self, job: Job) -> Tensor:
+        """Fill the buffers and take the steps."""
+        self._fill(job)
+        rows = len(job.steps)
+        # What decides on the kind of a step is read once, before the GPU has work to wait for.
+        shaping = [
+            (rule, {name: values.cpu() for name, values in plan.items() if values.numel() == rows})
+            for rule, plan in zip(job.rules, job.plans, strict=True)
+            if rule.shapes_loss
+        ]
+        active, shaped = rows, _shaped(shaping, rows)
+        for step in range(job.steps[0]):
+            if job.steps[active - 1] <= step:
+                while job.steps[active - 1] <= step:
+                    active -= 1
+                shaped = _shaped(shaping, active)
+            kind = step if self.previous is not None else 2
+            self._take(job.batches.pool, active, kind, shaped)
+        previous = self.previous[:rows] if self.previous is not None else None
+        return final(self.weights[:rows], previous, job.steps) - self.anchor[:rows]
+
+    def _fill(self, job: Job) -> None:
+        rows, steps = len(job.steps), job.steps[0]
+        self.step.zero_()
+        self.anchor[:rows] = job.anchor
+        self.weights[:rows] = job.anchor
+        self.rate[:rows] = job.rate
+        for rule, columns in zip(job.rules, self.columns, strict=True):
+            for name, value in numbers(rule).items():
+                columns[name][:rows] = value
+        for buffers, plan in zip(self.plans, job.plans, strict=True):
+            for name, buffer in buffers.items():
+                buffer[:rows] = plan[name]
+        for buffer, values in zip(self.batches, job.batches.tensors, strict=True):
+            buffer[:steps, :rows] = values
+
+    def _take(self, pool: Pool, active: int, step: int, shaped: bool) -> None:
+        """One step; beyond the first two only whether it is even makes a difference."""
+        kind = (active, step if step < 2 else 2 + step % 2, shaped)
+        if kind not in self.graphs:
+            self.graphs[kind] = None
+            self._work(pool, *kind)
+            return
+        graph = self.graphs[kind]
+        if graph is None:
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=self.memory):
+                self._work(pool, *kind)
+            self.graphs[kind] = graph
+        graph.replay()
+
+    def _work(self, pool: Pool, active: int, step: int, shaped: bool) -> None:
+        """The work of a step of the first `active` rows.
+
+        The pool is not kept: recordings live as long as it does, and no longer.
+        """
+        starts, labels, share = (
+            values.index_select(0, self.step)[0, :active] for values in self.batches
+        )
+        whole = (self.rules, self.plans, self.model, self.loss, self.anchor, self.rate)
+        job = Job(*whole, Batches(pool, (), ())).part(slice(0, active))
+        here, before = present_and_previous(self.weights, self.previous, step)
+        here, before = here[:active], before[:active] if before is not None else None
+        windows = pool.gather(starts)
+        if shaped:
+            gradient = shaped_gradient(job, here, (windows, labels, share))
+        else:
+            gradient = job.model.gradient(here, windows, labels, share, job.loss)
+        terms = (job.rules, job.plans, gradient, here, before, job.anchor, job.rate)
+        self.move(*terms, first=step == 0)
+        self.step.add_(1)
+
+
+def _shaped(shaping: Sequence[tuple[LocalRule, Rows]], active: int) -> bool:
+    """Whether any of the rules has a say in the loss of the first `active` vehicles."""
+    return any(rule.shapes(first_rows(plan, active)) for rule, plan in shaping)
+
+
+def _has_work(rules: Sequence[LocalRule]) -> bool:
+    """Whether there is anything to fuse: some rule changes the step."""
+    return any(
+        type(rule).gradient is not LocalRule.gradient
+        or type(rule).direction is not LocalRule.direction
+        for rule in rules
+    )
+
+
+def can_compile() -> bool:
+    """Whether element-wise work can be made into one kernel: that takes Triton and a C compiler."""
+    return find_spec("triton") is not None and which("cc") is not None
+
+
+def _compiled() -> Any:
+    """`move` as one kernel over [A, D], whatever A is."""
+    # All compositions of rules share the code of `move`, and each is a compilation of its own.
+    patched = torch._dynamo.config.patch(recompile_limit=1000)
+    compiled = patched(torch.compile(partial(move), dynamic=True, fullgraph=True))
+
+    def fused(
+        rules: Sequence[LocalRule], plans: Sequence[Rows], *tensors: Tensor, first: bool
+    ) -> None:
+        # D is the same in every call; a kernel that knows it need not divide to find its row.
+        for tensor in (*tensors, *(values for plan in plans for values in plan.values())):
+            if tensor is not None and tensor.dim() == 2:
+                torch._dynamo.mark_static(tensor, 1)
+        compiled(rules, plans, *tensors, first=first)
+
+    return fused

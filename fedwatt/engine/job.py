@@ -1,0 +1,69 @@
+"""What a stack of vehicles needs to train: one value, which every engine takes."""
+
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from torch import Tensor
+
+from fedwatt.engine.batches import Batches
+from fedwatt.methods.rule import LocalRule, Rows, composition, lifted
+from fedwatt.models import Loss, Model
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """P vehicles before their first step, those with the most steps first."""
+
+    rules: tuple[LocalRule, ...]
+    """A rule's numbers may be columns [P, 1] where vehicles differ in them."""
+    plans: tuple[Rows, ...]
+    """What each rule worked out in its `begin`, each [P, ...]."""
+    model: Model
+    loss: Loss
+    anchor: Tensor
+    """The broadcast model w_t of each vehicle, [P, D]."""
+    rate: float | Tensor
+    """η_t, or [P, 1] where it is not the same for all."""
+    batches: Batches
+    tf32: bool = False
+    """Whether float32 products may use TF32 on a GPU that has it."""
+
+    @cached_property
+    def steps(self) -> tuple[int, ...]:
+        """H_k, in descending order."""
+        return tuple(draw.end - draw.begin for draw in self.batches.draws)
+
+    @property
+    def looks_back(self) -> bool:
+        """Whether any rule needs the weights before the last step."""
+        return any(rule.looks_back for rule in self.rules)
+
+    @property
+    def shapes_loss(self) -> bool:
+        """Whether any rule has a say in the loss of any of these vehicles."""
+        return any(rule.shapes(plan) for rule, plan in zip(self.rules, self.plans, strict=True))
+
+    @property
+    def kind(self) -> tuple[Hashable, ...]:
+        """What jobs that can train as one stack have in common: all but rows and numbers."""
+        names = tuple(tuple(plan) for plan in self.plans)
+        task = (self.model, self.loss, self.tf32)
+        return composition(self.rules), task, self.batches.size, self.batches.pool, names
+
+    def part(self, rows: slice) -> "Job":
+        """Some of the vehicles."""
+        return replace(
+            self,
+            rules=tuple(_part(rule, rows) for rule in self.rules),
+            plans=tuple({n: values[rows] for n, values in plan.items()} for plan in self.plans),
+            anchor=self.anchor[rows],
+            rate=self.rate[rows] if isinstance(self.rate, Tensor) else self.rate,
+            batches=self.batches.part(rows),
+        )
+
+
+def _part(rule: LocalRule, rows: slice) -> LocalRule:
+    """The rule for some rows, where any of its numbers are columns [P, 1]."""
+    columns = {name: value for name, value in vars(rule).items() if isinstance(value, Tensor)}
+    return lifted(rule, {n: values[rows] for n, values in columns.items()}) if columns else rule

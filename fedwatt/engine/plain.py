@@ -1,0 +1,34 @@
+"""The plain engine: one vehicle after the other, one step after the other, by ordinary autograd.
+
+    loss_h  = Σ_b share_b · (loss(prediction, label) + Σ_rules penalty)       `shaped_gradient`
+    v_h     = ∇ loss_h, changed by each rule's `gradient`
+    u_h     = v_h, changed by each rule's `direction`
+    w_{h+1} = w_h - η_t · u_h
+
+It is slow and meant to be read. The other engines must do what this one does, to rounding.
+"""
+
+import torch
+from torch import Tensor
+
+from fedwatt.engine.job import Job
+from fedwatt.engine.step import shaped_gradient
+
+
+def train(job: Job) -> Tensor:
+    """Δ_k = w_k - w_t of every vehicle, [P, D]."""
+    rows = (job.part(slice(row, row + 1)) for row in range(len(job.steps)))
+    return torch.cat([_train_one(own) for own in rows])
+
+
+def _train_one(job: Job) -> Tensor:
+    """Δ_k [1, D] of a job of one vehicle."""
+    weights, previous = job.anchor, None
+    for step in range(job.steps[0]):
+        direction = shaped_gradient(job, weights, job.batches.at(step, 1))
+        for rule, plan in zip(job.rules, job.plans, strict=True):
+            direction = rule.gradient(direction, weights, job.anchor, plan)
+        for rule, plan in zip(job.rules, job.plans, strict=True):
+            direction = rule.direction(direction, weights, previous, plan)
+        weights, previous = weights - job.rate * direction, weights
+    return weights - job.anchor

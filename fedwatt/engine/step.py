@@ -1,0 +1,91 @@
+"""One step of a stack of vehicles, as the fast engines share it.
+
+Vehicles are sorted by their number of steps, so those still at work are always the first rows of
+the stack: a finished vehicle drops out, and nobody does work that is not its own.
+"""
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+
+import torch
+from torch import Tensor
+
+from fedwatt.engine.job import Job
+from fedwatt.methods.rule import LocalRule, Rows
+from fedwatt.metrics import Stopwatch
+from fedwatt.models.model import Parts
+
+Batch = tuple[Tensor, Tensor, Tensor]
+"""(windows [A, batch, window, features], labels [A, batch], shares [A, batch])."""
+
+
+def present_and_previous(
+    weights: Tensor, previous: Tensor | None, step: int
+) -> tuple[Tensor, Tensor | None]:
+    """(w_h, w_{h-1}): each step writes over the older of the two, so they change places."""
+    if previous is None or step % 2 == 0:
+        return weights, previous
+    return previous, weights
+
+
+def final(weights: Tensor, previous: Tensor | None, steps: Sequence[int]) -> Tensor:
+    """Each vehicle's weights after its last step, from wherever that step has put them."""
+    if previous is None:
+        return weights
+    odd = torch.tensor([count % 2 == 1 for count in steps], device=weights.device)
+    return torch.where(odd[:, None], previous, weights)
+
+
+def first_rows(rows: Rows, active: int) -> Rows:
+    """Views of the first `active` rows of all entries."""
+    return {name: values[:active] for name, values in rows.items()}
+
+
+def move(
+    rules: Sequence[LocalRule],
+    plans: Sequence[Rows],
+    gradient: Tensor,
+    weights: Tensor,
+    previous: Tensor | None,
+    anchor: Tensor,
+    rate: float | Tensor,
+    *,
+    first: bool,
+    watch: Stopwatch | None = None,
+) -> None:
+    """w_{h+1} = w_h - η u_h in place of w_{h-1}, or of w_h where no rule looks back.
+
+    `weights`, `previous` and `anchor` are [A, D]; `rate` is η or [A, 1].
+    """
+    direction = gradient
+    for rule, plan in zip(rules, plans, strict=True):
+        direction = rule.gradient(direction, weights, anchor, plan)
+    before = None if first else previous
+    for rule, plan in zip(rules, plans, strict=True):
+        with watch.section(rule.step_cost) if watch is not None else nullcontext():
+            direction = rule.direction(direction, weights, before, plan)
+    if isinstance(rate, Tensor):
+        if previous is None:
+            weights.addcmul_(direction, rate, value=-1)
+        else:
+            previous.copy_(torch.addcmul(weights, direction, rate, value=-1))
+    else:
+        torch.sub(weights, direction, alpha=rate, out=weights if previous is None else previous)
+
+
+def shaped_gradient(job: Job, weights: Tensor, batch: Batch) -> Tensor:
+    """Gradient [A, D] of a loss that rules have a say in, by plain autograd."""
+    windows, labels, share = batch
+    rules = list(zip(job.rules, job.plans, strict=True))
+
+    def total(parts: Parts) -> Tensor:
+        representation = job.model.represent(parts, windows)
+        prediction = job.model.head(parts, representation)
+        for rule, plan in sorted(rules, key=lambda pair: not pair[0].chooses_prediction):
+            prediction = rule.prediction(prediction, job.model, parts, windows, plan)
+        value = job.loss(prediction, labels)
+        for rule, plan in rules:
+            value = value + rule.penalty(representation, job.model, windows, job.anchor, plan)
+        return (share * value).sum()
+
+    return job.model.gradient_of(total, weights)
