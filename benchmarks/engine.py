@@ -123,7 +123,7 @@ def bench_recurrent(recipe: Recipe | None = None, *, repeats: int = 5) -> dict[s
 
 
 def limited(way: Callable[[], None], count: int) -> Callable[[], None]:
-    """The same with `count` threads."""
+    """`way` with `count` threads."""
 
     def once() -> None:
         with threads(count):

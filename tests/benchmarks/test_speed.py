@@ -103,6 +103,6 @@ def test_the_parts_of_a_round() -> None:
 def test_the_probe_is_shown() -> None:
     result = CliRunner().invoke(app, ["bench", "probe", "--repeats", "1", "--windows", "64"])
     assert result.exit_code == 0, result.output
-    said = " ".join(result.output.split())
-    assert "1,010 forward passes" in said and "times faster" in said
-    assert "64 windows a vehicle" in said and "preconditioner" in said
+    shown = " ".join(result.output.split())
+    assert "1,010 forward passes" in shown and "times faster" in shown
+    assert "64 windows a vehicle" in shown and "preconditioner" in shown

@@ -33,9 +33,9 @@ def test_unknown_datasets_and_methods_are_refused(tmp_path) -> None:
         setting_for(SCALE, Sources(), ["vedd"])
     with pytest.raises(SettingError, match="Did you mean 'fedprox'"):
         setting_for(SCALE, Sources(), ["synthetic"], ["fedporx"])
-    told = CliRunner().invoke(
+    refused = CliRunner().invoke(
         app, ["reproduce", "main", "--dataset", "synthetic-enriched", "--out", str(tmp_path)]
     )
-    assert isinstance(told.exception, SettingError)
-    assert "place of the paper's eVED" in str(told.exception)
+    assert isinstance(refused.exception, SettingError)
+    assert "place of the paper's eVED" in str(refused.exception)
     assert setting_for(SCALE, Sources(), ["synthetic", "synthetic-enriched"]).eved
