@@ -85,7 +85,7 @@ def table(names: Sequence[str], times: dict[str, float]) -> str:
     ]
     for name in names:
         method = get(name)
-        own = costs(method, model, window=WINDOW, features=FEATURES)
+        own = costs(method, model)
         sent = " / ".join(multiple(n, own.weights) for n in (own.up, own.down))
         kept = " / ".join(multiple(n, own.weights) for n in (own.vehicle, own.server))
         time = f"{times[name]:.1f}"

@@ -101,7 +101,7 @@ def on_paper() -> dict[str, Any]:
     methods = {}
     for name, own in traffic.items():
         base = get_model("mlp", window=60, features=8)
-        kept = costs(get(name), base, window=60, features=8)
+        kept = costs(get(name), base)
         methods[name] = (
             asdict(loads[name])
             | {"vehicle_bytes": 4 * kept.vehicle, "server_bytes": 4 * kept.server}

@@ -12,7 +12,7 @@ from safetensors.torch import load, save
 
 from benchmarks.traffic import Load
 from fedwatt.methods import get
-from fedwatt.methods.costs import costs, handed_up
+from fedwatt.methods.costs import costs
 from fedwatt.methods.rule import Rows
 from fedwatt.methods.server import Replies
 from fedwatt.models import get_model
@@ -44,7 +44,7 @@ def method_loads(methods: Sequence[str], *, model: str = "mlp") -> dict[str, Loa
     loads = {}
     for name in methods:
         base = get_model(model, window=WINDOW, features=FEATURES)
-        own = costs(get(name), base, window=WINDOW, features=FEATURES)
+        own = costs(get(name), base)
         loads[name] = Load(4 * own.down, 4 * own.up, seconds[name])
     return loads
 
@@ -52,13 +52,10 @@ def method_loads(methods: Sequence[str], *, model: str = "mlp") -> dict[str, Loa
 def _job(name: str, model_name: str, replies: int) -> tuple[list[bytes], Update]:
     """Messages of `replies` vehicles, and what turns them into a model."""
     method = get(name)
-    base = get_model(model_name, window=WINDOW, features=FEATURES)
-    model = base
-    for rule in method.local:
-        model = rule.adapt(model)
+    model = method.adapted(get_model(model_name, window=WINDOW, features=FEATURES))
     rng = generator(0, "server bench", name)
     up = {"delta": torch.zeros(1, model.layout.size)}
-    up |= handed_up(method, base, window=WINDOW, features=FEATURES)
+    up |= {part: row[None] for part, row in method.uploads(model).items()}
 
     def message() -> bytes:
         noise = {part: 1e-3 * rng.standard_normal(tuple(value.shape)) for part, value in up.items()}

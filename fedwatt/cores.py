@@ -38,7 +38,7 @@ def spread(
 
     if count <= 1:
         return [limited(piece) for piece in pieces]
-    return list(_executor(count).map(limited, pieces))
+    return list(_executor(count, os.getpid()).map(limited, pieces))
 
 
 @contextmanager
@@ -53,9 +53,6 @@ def threads(count: int) -> Iterator[None]:
 
 
 @cache
-def _executor(count: int) -> ThreadPoolExecutor:
+def _executor(count: int, process: int) -> ThreadPoolExecutor:
+    """Threads of a `process`: those of a parent do not live on in its children."""
     return ThreadPoolExecutor(count, thread_name_prefix="fedwatt")
-
-
-# The threads of a process are not those of its children.
-os.register_at_fork(after_in_child=_executor.cache_clear)

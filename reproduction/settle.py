@@ -8,8 +8,9 @@ import numpy as np
 
 from fedwatt.federation import Training
 from fedwatt.methods import get
+from fedwatt.methods.ranges import Range
 from fedwatt.randomness import generator
-from fedwatt.studies.ranges import Range, ranges_of
+from fedwatt.studies.ranges import ranges_of
 from reproduction.cell import Cell
 from reproduction.record import Record
 from reproduction.scale import Scale

@@ -56,7 +56,7 @@ def _table(name: str) -> Table:
 
     method = get(name)
     model = get_model("mlp", window=60, features=8)
-    cost = costs(method, model, window=60, features=8)
+    cost = costs(method, model)
 
     def models(numbers: int) -> str:
         return f"{numbers / cost.weights:.2f} models" if numbers > 99 else f"{numbers} numbers"

@@ -4,10 +4,11 @@ from typing import Any
 
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from fedwatt.data import Fleet
 from fedwatt.data.client import Client
-from fedwatt.deploy.messages import Sizes
+from fedwatt.deploy.messages import ArrayField, Sizes
 from fedwatt.engine.call import Call
 from fedwatt.federation import Federation, State
 from fedwatt.methods import Method
@@ -76,11 +77,19 @@ class OnBoard(Federation):
 
 def sizes_of(federation: Federation, method: Method) -> Sizes:
     """Lengths of what a method's messages hold."""
-    layout = federation.model_for(method).layout
-    return Sizes(layout.size, len(layout.shapes), federation.training.precision)
+    model = federation.model_for(method)
+    why = f"what vehicles hand up besides Δ_k for {type(method.server).__name__}"
+    uploads = {
+        name: ArrayField(tuple(row.shape), _dtype(row), why, optional=True)
+        for name, row in method.uploads(model).items()
+    }
+    return Sizes(model.layout.size, federation.training.precision, uploads)
+
+
+def _dtype(template: Tensor) -> str:
+    return "model" if template.dtype == torch.float32 else str(template.dtype).split(".")[-1]
 
 
 def uploads_of(method: Method) -> list[str]:
     """Names of what a method's vehicles hand up besides Δ_k."""
-    names = [name for rule in method.local for name in rule.hands_up]
-    return [*names, "accumulation"] if method.server.normalises else names
+    return method.upload_names

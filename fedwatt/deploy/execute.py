@@ -79,12 +79,12 @@ def refuse_undeployable(config: RunConfig) -> None:
                 f"availability.{name} simulates what a real fleet does by itself. Leave it out."
             )
     for choice in config.methods:
-        faults = [r for r in choice.method.local if hasattr(r, "fault_share")]
-        if faults:
-            raise SettingError(
-                f"Method '{choice.label}': {type(faults[0]).__name__} simulates faulty vehicles "
-                "and has no place on a real fleet."
-            )
+        for rule in choice.method.local:
+            if rule.simulated_only:
+                raise SettingError(
+                    f"Method '{choice.label}': {type(rule).__name__} simulates "
+                    f"{rule.simulated_only} and has no place on a real fleet."
+                )
 
 
 def execute(

@@ -1,9 +1,10 @@
 """All that goes over the air, declared in one place and enforced where a vehicle sends.
 
 A message is named arrays and named values. `REPLIES` lists every field that may leave a vehicle:
-its type, its shape and why it is needed. `sealed` is the one way out of a vehicle and refuses any
-field that is not declared, has another type or shape, or was not asked for; `opened` is the
-server's way in and checks the same. Neither reads or writes a pickle.
+its type, its shape and why it is needed; what a method's vehicles hand up besides Δ_k is declared
+by its rules (`LocalRule.uploads`) and comes with `Sizes`. `sealed` is the one way out of a vehicle
+and refuses any field that is not declared, has another type or shape, or was not asked for;
+`opened` is the server's way in and checks the same. Neither reads or writes a pickle.
 """
 
 from collections.abc import Iterable, Mapping
@@ -34,32 +35,32 @@ class Content:
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """Lengths that shapes refer to."""
-
-    parameters: int
-    """D, of the model as the method trains it."""
-    tensors: int
-    """T, its tensors."""
-    dtype: str
-    """Of the model: "float32" or "float64"."""
-
-
-NO_MODEL: Final = Sizes(0, 0, "float32")
-"""Of messages that hold nothing of a model."""
-
-
-@dataclass(frozen=True)
 class ArrayField:
     """An array that may leave a vehicle."""
 
     shape: tuple[str | int, ...]
-    """"D", "T" or a number; "*" is any length up to `MOST_STRATA`."""
+    """"D" or a number; "*" is any length up to `MOST_STRATA`."""
     dtype: str
     """"model" is the model's own."""
     why: str
     optional: bool = False
     """Sent only by methods, or on the terms, that ask for it by name."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What the fields of a method's messages have to be like."""
+
+    parameters: int
+    """D, of the model as the method trains it."""
+    dtype: str
+    """Of the model: "float32" or "float64"."""
+    uploads: Mapping[str, ArrayField] = field(default_factory=dict)
+    """More fields of the reply to "train"."""
+
+
+NO_MODEL: Final = Sizes(0, "float32")
+"""Of messages that hold nothing of a model."""
 
 
 @dataclass(frozen=True)
@@ -94,9 +95,6 @@ REPLIES: Final[dict[str, dict[str, ArrayField | ValueField]]] = {
         "round": ValueField(int, "which round this answers"),
         "windows": ValueField(int, "n_k, the weight of this reply"),
         "delta": ArrayField(("D",), "model", "Δ_k, what training moved"),
-        "control_change": ArrayField(("D",), "model", "SCAFFOLD's c_k⁺ - c_k", optional=True),
-        "accumulation": ArrayField((), "float64", "FedNova's ‖a_k‖₁", optional=True),
-        "trained": ArrayField(("T",), "bool", "FedEL's trained tensors", optional=True),
         "roughness": ValueField(float, "I_k, where diagnostics are asked for", optional=True),
         "pull": ValueField(float, "μ_k, where diagnostics are asked for", optional=True),
         "kappa": ValueField(float, "κ_k, where diagnostics are asked for", optional=True),
@@ -190,7 +188,7 @@ def sealed(kind: str, content: Content, sizes: Sizes, asked: Iterable[str] = ())
 
 def opened(kind: str, records: RecordDict, sizes: Sizes, asked: Iterable[str] = ()) -> Content:
     """What a reply says; DataError if it is not what `kind` declares, before any array is read."""
-    declared, asked = REPLIES[kind], frozenset(asked)
+    declared, asked = _declared(kind, sizes), frozenset(asked)
     arrays = _only(records.array_records, "arrays")
     for name, array in arrays.items():
         known = declared.get(name)
@@ -259,7 +257,7 @@ def _only(records: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _refuse_undeclared(kind: str, content: Content, sizes: Sizes, asked: frozenset[str]) -> None:
-    declared = REPLIES[kind]
+    declared = _declared(kind, sizes)
     both = set(content.values) & set(content.arrays)
     names = {*content.values, *content.arrays}
     missing = {n for n, f in declared.items() if not f.optional} - names
@@ -289,16 +287,20 @@ def _refuse_undeclared(kind: str, content: Content, sizes: Sizes, asked: frozens
             )
 
 
+def _declared(kind: str, sizes: Sizes) -> Mapping[str, ArrayField | ValueField]:
+    return {**REPLIES[kind], **sizes.uploads} if kind == "train" else REPLIES[kind]
+
+
 def _dtype(known: ArrayField, sizes: Sizes) -> str:
     return sizes.dtype if known.dtype == "model" else known.dtype
 
 
 def _fits(shape: tuple[int, ...], known: ArrayField, sizes: Sizes) -> bool:
     """Whether `shape` is the declared one."""
-    lengths = {"D": sizes.parameters, "T": sizes.tensors}
-    if len(shape) != len(known.shape):
+    wanted = [sizes.parameters if length == "D" else length for length in known.shape]
+    if len(shape) != len(wanted):
         return False
     return all(
-        0 <= have <= MOST_STRATA if want == "*" else have == lengths.get(str(want), want)
-        for have, want in zip(shape, known.shape, strict=True)
+        0 <= have <= MOST_STRATA if want == "*" else have == want
+        for have, want in zip(shape, wanted, strict=True)
     )

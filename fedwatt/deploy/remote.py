@@ -150,7 +150,7 @@ class RemoteFederation(Federation):
     @property
     def private(self) -> bool:
         """Whether the method adds noise for privacy."""
-        return getattr(self.choice.method.server, "noise_multiplier", 0.0) > 0
+        return self.choice.method.server.private
 
     def _new_memory(self, method: Method, weights: Tensor) -> dict[str, Table]:
         return {}

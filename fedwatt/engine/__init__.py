@@ -1,1 +1,9 @@
-"""How a stack of vehicles trains: one job, one function, several engines."""
+"""How a stack of vehicles trains: one `Job`, one `train(job)`, several engines.
+
+`plain` is the engine to read; `cpu` and `gpu` must do what it does, to rounding.
+"""
+
+from fedwatt.engine.job import Job
+from fedwatt.engine.together import train
+
+__all__ = ["Job", "train"]

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fedwatt.cores import spread
 from fedwatt.engine.job import Job
-from fedwatt.engine.kernels.fused_step import fused_step
+from fedwatt.engine.kernels.fused_step import fused_step, step_timed_as
 from fedwatt.engine.kernels.whole_round import whole_round
 from fedwatt.engine.step import final, move, present_and_previous, shaped_gradient
 from fedwatt.metrics import Stopwatch
@@ -28,17 +28,17 @@ CACHE_BYTES: Final = 3 * 2**20
 
 def train(job: Job, watch: Stopwatch) -> Tensor:
     """Δ_k = w_k - w_t of every vehicle, [P, D]."""
-    in_c = whole_round(job)
-    if in_c is not None:
+    compiled = whole_round(job)
+    if compiled is not None:
 
         def one(row: int) -> dict[str, float]:
             begin = perf_counter()
-            _, moving = in_c(row, job.steps[row])
-            return {"training": perf_counter() - begin - moving, in_c.cost: moving}
+            _, moving = compiled(row, job.steps[row])
+            return {"training": perf_counter() - begin - moving, compiled.cost: moving}
 
         with watch.divided() as spent:
             spent += spread(one, range(len(job.steps)))
-        return in_c.deltas
+        return compiled.deltas
     deltas = torch.empty_like(job.anchor)
     numbers = job.model.step_numbers(job.batches.size)
     limit = CACHE_BYTES // (numbers * job.anchor.element_size())
@@ -113,7 +113,7 @@ def _take(
         present_and_previous(weights, previous, step)
         for step in range(1 if previous is None else 2)
     ]
-    fills = [job.model.prepared(here, windows, gradient, job.loss) for here, _ in places]
+    fills = [job.model.fill(here, windows, gradient, job.loss) for here, _ in places]
     advance = fused_step(job)
     values = (all_starts.flatten(1), all_labels, shares)
     for step, (starts, labels, share) in enumerate(
@@ -130,4 +130,5 @@ def _take(
                 advance(gradient, here, before, first=step == 0)
         else:
             terms = (job.rules, job.plans, gradient, here, before, job.anchor, job.rate)
-            move(*terms, first=step == 0, watch=watch)
+            with watch.section(step_timed_as(job.rules)):
+                move(*terms, first=step == 0)

@@ -5,14 +5,12 @@ the stack: a finished vehicle drops out, and nobody does work that is not its ow
 """
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 
 import torch
 from torch import Tensor
 
 from fedwatt.engine.job import Job
 from fedwatt.methods.rule import LocalRule, Rows
-from fedwatt.metrics import Stopwatch
 from fedwatt.models.model import Parts
 
 Batch = tuple[Tensor, Tensor, Tensor]
@@ -41,6 +39,26 @@ def first_rows(rows: Rows, active: int) -> Rows:
     return {name: values[:active] for name, values in rows.items()}
 
 
+def direction(
+    rules: Sequence[LocalRule],
+    plans: Sequence[Rows],
+    gradient: Tensor,
+    weights: Tensor,
+    previous: Tensor | None,
+    anchor: Tensor,
+) -> Tensor:
+    """u_h [A, D] from the gradient of the loss at w_h, `weights`; all [A, D].
+
+    `previous` is w_{h-1}, None at the first step. This is all that a method's rules do to the
+    weights in a step: C is generated from it, and a GPU replays it.
+    """
+    for rule, plan in zip(rules, plans, strict=True):
+        gradient = rule.gradient(gradient, weights, anchor, plan)
+    for rule, plan in zip(rules, plans, strict=True):
+        gradient = rule.direction(gradient, weights, previous, plan)
+    return gradient
+
+
 def move(
     rules: Sequence[LocalRule],
     plans: Sequence[Rows],
@@ -51,26 +69,19 @@ def move(
     rate: float | Tensor,
     *,
     first: bool,
-    watch: Stopwatch | None = None,
 ) -> None:
     """w_{h+1} = w_h - η u_h in place of w_{h-1}, or of w_h where no rule looks back.
 
-    `weights`, `previous` and `anchor` are [A, D]; `rate` is η or [A, 1].
+    `rate` is η or [A, 1].
     """
-    direction = gradient
-    for rule, plan in zip(rules, plans, strict=True):
-        direction = rule.gradient(direction, weights, anchor, plan)
     before = None if first else previous
-    for rule, plan in zip(rules, plans, strict=True):
-        with watch.section(rule.step_cost) if watch is not None else nullcontext():
-            direction = rule.direction(direction, weights, before, plan)
-    if isinstance(rate, Tensor):
-        if previous is None:
-            weights.addcmul_(direction, rate, value=-1)
-        else:
-            previous.copy_(torch.addcmul(weights, direction, rate, value=-1))
+    step = direction(rules, plans, gradient, weights, before, anchor)
+    if not isinstance(rate, Tensor):
+        torch.sub(weights, step, alpha=rate, out=weights if previous is None else previous)
+    elif previous is None:
+        weights.addcmul_(step, rate, value=-1)
     else:
-        torch.sub(weights, direction, alpha=rate, out=weights if previous is None else previous)
+        previous.copy_(torch.addcmul(weights, step, rate, value=-1))
 
 
 def shaped_gradient(job: Job, weights: Tensor, batch: Batch) -> Tensor:
@@ -79,7 +90,7 @@ def shaped_gradient(job: Job, weights: Tensor, batch: Batch) -> Tensor:
     rules = list(zip(job.rules, job.plans, strict=True))
 
     def total(parts: Parts) -> Tensor:
-        representation = job.model.represent(parts, windows)
+        representation = job.model.representation(parts, windows)
         prediction = job.model.head(parts, representation)
         for rule, plan in sorted(rules, key=lambda pair: not pair[0].chooses_prediction):
             prediction = rule.prediction(prediction, job.model, parts, windows, plan)

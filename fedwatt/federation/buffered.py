@@ -26,7 +26,7 @@ server makes do with the replies that it has.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import exp
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import torch
@@ -42,19 +42,10 @@ from fedwatt.federation.settings import Asynchronous
 from fedwatt.federation.state import State
 from fedwatt.federation.work import Work
 from fedwatt.methods import Method
-from fedwatt.methods.dynamic import DynamicServer
 from fedwatt.methods.rule import Rows
-from fedwatt.methods.scaffold import Scaffold
-from fedwatt.methods.server import ServerRule
 from fedwatt.metrics import Stopwatch
 from fedwatt.models import Model
 from fedwatt.randomness import generator
-
-STALE: Final[dict[type[ServerRule], str]] = {
-    Scaffold: "buffered control variates would be stale",
-    DynamicServer: "its Hs is the mean of what every vehicle added up against one common model",
-}
-"""Why some servers cannot take in replies to older models."""
 
 
 @dataclass(frozen=True, order=True)
@@ -99,10 +90,8 @@ class Buffered(Federation):
 
     def check(self, method: Method) -> None:
         """Refuse a method that would be wrong with replies to older models, or in a buffer."""
-        server = method.server
-        if not (server.averages or server.normalises):
-            otherwise = f"{type(server).__name__} is defined by rounds that all start alike"
-            reason = STALE.get(type(server), otherwise)
+        reason = method.server.stale_fault()
+        if reason:
             raise SettingError(f"FedBuff cannot carry '{method.name}': {reason}.")
         if method.defence is not None:
             method.defence.refuse_fewer(self.asynchronous.buffer, "a full buffer")

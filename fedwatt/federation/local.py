@@ -37,7 +37,7 @@ def begin_round(
     plans = []
     for rule in rules:
         own = {name: memory[name] for name in rule.memory(start.model)}
-        with watch.section(rule.begin_cost), torch.no_grad():
+        with watch.section(rule.begin_timed_as), torch.no_grad():
             own, plan = rule.begin(own, start)
         memory = memory | own
         plans.append(plan)

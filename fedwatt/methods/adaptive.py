@@ -13,6 +13,7 @@ because Δ̄ already points downhill. Keras, optax and Flower differ in one or m
 """
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
 from typing import ClassVar
@@ -21,6 +22,7 @@ import torch
 from torch import Tensor
 
 from fedwatt.errors import check
+from fedwatt.methods.ranges import Range
 from fedwatt.methods.rule import Rows
 from fedwatt.methods.server import Replies, ServerRule, mean_delta, moved
 from fedwatt.models import Model
@@ -34,6 +36,8 @@ class ServerSgd(ServerRule):
     server_momentum: float = 0.0
 
     averages: ClassVar[bool] = True
+    ranges: ClassVar[Mapping[str, Range]] = {"server_momentum": Range(0.0, 0.9, log=False)}
+    fixed: ClassVar[Mapping[str, str]] = {"server_rate": "the local rate is tuned in its place"}
 
     def __post_init__(self) -> None:
         check(self, "server_rate", 0 < self.server_rate < inf, "above 0 and finite")
@@ -58,6 +62,11 @@ class _Adaptive(ServerRule):
     """τ, the degree of adaptivity; also the start of √v."""
 
     averages: ClassVar[bool] = True
+    ranges: ClassVar[Mapping[str, Range]] = {
+        "server_rate": Range(1e-3, 1e-1),
+        "tau": Range(1e-4, 1e-2),
+    }
+    fixed: ClassVar[Mapping[str, str]] = {"beta1": "the authors' value"}
 
     def __post_init__(self) -> None:
         check(self, "server_rate", 0 < self.server_rate < inf, "above 0 and finite")
@@ -97,6 +106,8 @@ class Adam(_Adaptive):
     """v is a moving average of squared displacements."""
 
     beta2: float = 0.99
+
+    fixed: ClassVar[Mapping[str, str]] = {**_Adaptive.fixed, "beta2": "the authors' value"}
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -12,6 +12,7 @@ in every round, whoever else takes part. With σ = `fault_scale`:
 Only Δ_k is falsified. What a method hands up besides it (SCAFFOLD's controls) stays honest.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
 from typing import ClassVar
@@ -43,9 +44,21 @@ class Fault(LocalRule):
     fault_scale: float = 1.0
     """σ"""
 
+    simulated_only: ClassVar[str] = "faulty vehicles"
+    fixed: ClassVar[Mapping[str, str]] = {
+        "fault_share": "part of the experiment",
+        "fault_scale": "part of the experiment",
+    }
+
     def __post_init__(self) -> None:
         check(self, "fault_share", 0 <= self.fault_share <= 1, "in [0, 1]")
         check(self, "fault_scale", isfinite(self.fault_scale), "finite")
+
+    def conflict(self, other: LocalRule) -> str:
+        """Another fault would spoil what this one made."""
+        if not isinstance(other, Fault):
+            return ""
+        return "a vehicle has one fault at a time; give one of them."
 
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
         """Who is faulty, [P, 1]."""

@@ -5,8 +5,10 @@ wrong reply can push in one round, not the direction in which it pushes; by itse
 vehicles that flip their sign at a normal length.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import inf
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -36,6 +38,8 @@ class NormBound(Defence):
 
     bound: float = 1.0
     """c; inf is no bound. The `drift` that clean rounds record says what is usual."""
+
+    fixed: ClassVar[Mapping[str, str]] = {"bound": "set by what clean rounds record"}
 
     def __post_init__(self) -> None:
         check(self, "bound", 0 < self.bound <= inf, "above 0 (inf switches it off)")

@@ -11,6 +11,7 @@ never trained has no last model and skips the term, which equals the common choi
 rounding; a step in which nobody has one is FedAvg's bit for bit.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
 from typing import ClassVar
@@ -20,6 +21,7 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity, softplus
 
 from fedwatt.errors import SettingError, check
+from fedwatt.methods.ranges import Range
 from fedwatt.methods.rule import LocalRule, Rows, Start
 from fedwatt.models import Model
 
@@ -41,6 +43,10 @@ class Contrastive(LocalRule):
     """T"""
 
     shapes_loss: ClassVar[bool] = True
+    ranges: ClassVar[Mapping[str, Range]] = {
+        "contrast_weight": Range(1e-3, 10.0),
+        "temperature": Range(0.1, 1.0, log=False),
+    }
 
     def __post_init__(self) -> None:
         finite = 0 <= self.contrast_weight < inf
@@ -76,8 +82,8 @@ class Contrastive(LocalRule):
         """μ times the contrast, 0 for a vehicle that trains for the first time."""
         seen = plan["seen"]
         with torch.no_grad():
-            z_global = model.represent(model.layout.split(anchor), windows)
-            z_previous = model.represent(model.layout.split(plan["last_model"]), windows)
+            z_global = model.representation(model.layout.split(anchor), windows)
+            z_previous = model.representation(model.layout.split(plan["last_model"]), windows)
         values = contrast(representation, z_global, z_previous, self.temperature)
         return torch.where(seen[:, None], self.contrast_weight * values, 0.0)
 

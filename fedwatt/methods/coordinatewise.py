@@ -10,8 +10,10 @@ A coordinate is safe as long as fewer than half of the replies (median) or at mo
 wrong.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import floor
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -59,6 +61,8 @@ class TrimmedMean(Defence):
 
     trim: float = 0.2
     """β, the share of replies dropped at *either* end."""
+
+    fixed: ClassVar[Mapping[str, str]] = {"trim": "how many vehicles are assumed to be wrong"}
 
     def __post_init__(self) -> None:
         check(self, "trim", 0 <= self.trim < 0.5, "in [0, 0.5): something must be left")

@@ -14,11 +14,12 @@ import torch
 from torch import Tensor
 
 from fedwatt.errors import SettingError
+from fedwatt.methods.ranges import Tunable
 from fedwatt.methods.server import Replies
 
 
 @dataclass(frozen=True, kw_only=True)
-class Defence(ABC):
+class Defence(Tunable, ABC):
     """Screens the replies of one round; keeps nothing between rounds."""
 
     @property

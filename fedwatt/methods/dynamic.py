@@ -12,15 +12,18 @@ windows, α_k = α/ω_k while the averages stay uniform; ω_k is kept in [0.1, 1
 would otherwise be pulled so hard that its steps diverge. α → 0 is *not* FedAvg: Hs keeps adding up.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from fedwatt.errors import check
 from fedwatt.methods.proximal import pull
-from fedwatt.methods.rule import InC, LocalRule, Rows, Start
+from fedwatt.methods.ranges import Range
+from fedwatt.methods.rule import LocalRule, Rows, Start
 from fedwatt.methods.scaffold import WEIGHTINGS
 from fedwatt.methods.server import Replies, ServerRule, moved
 from fedwatt.models import Model
@@ -34,6 +37,8 @@ class Dynamic(LocalRule):
     """α, the strength of the regulariser."""
     weighting: str = "windows"
 
+    ranges: ClassVar[Mapping[str, Range]] = {"alpha_dyn": Range(1e-3, 1e-1)}
+
     def __post_init__(self) -> None:
         check(self, "alpha_dyn", 0 <= self.alpha_dyn < inf, "at least 0 and finite")
         check(self, "weighting", self.weighting in WEIGHTINGS, "'windows' or 'uniform'")
@@ -41,6 +46,10 @@ class Dynamic(LocalRule):
     def memory(self, model: Model) -> Rows:
         """h_k = 0."""
         return {"h": torch.zeros(model.layout.size)}
+
+    def server_half(self) -> type[object]:
+        """FedDyn's server, which keeps the mean of all h_k."""
+        return DynamicServer
 
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
         """α_k [P] and α_k h_k [P, D]."""
@@ -55,14 +64,6 @@ class Dynamic(LocalRule):
         """g + α_k (w - w_t) + α_k h_k."""
         return pull(gradient, weights, anchor, plan["pull"][:, None]) + plan["linear"]
 
-    def in_c(self, plan: Rows) -> InC:
-        """The same."""
-        return InC(
-            gradient="g += pull * (w - anchor) + linear;",
-            numbers={"pull": plan["pull"]},
-            tensors={"linear": plan["linear"]},
-        )
-
     def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
         """h_k ← h_k + Δ_k; nothing more goes up than Δ_k."""
         return {"h": memory["h"] + deltas}, {}
@@ -74,6 +75,21 @@ class DynamicServer(ServerRule):
 
     correction: bool = True
     """Whether Hs is added to the mean; without it and with α = 0 this is uniform FedAvg."""
+
+    local_half: ClassVar[type[LocalRule]] = Dynamic
+
+    @property
+    def counts_alike(self) -> bool:
+        """Always: windows count through α_k."""
+        return True
+
+    def stale_fault(self) -> str:
+        """Vehicles add Δ_k to h_k in the round in which the server adds it to Hs."""
+        return "its Hs is the mean of what every vehicle added up against one common model"
+
+    def sum_fault(self) -> str:
+        """Only the sum of the displacements enters."""
+        return ""
 
     def state(self, model: Model) -> Rows:
         """Hs = 0."""

@@ -21,7 +21,7 @@ fast as the fastest trains biases and exits alone, one a quarter as fast overrun
 forward pass: on the networks used here FedEL is a weak method. It is meant for deep ones.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from math import prod
@@ -31,10 +31,12 @@ import torch
 from torch import Tensor
 
 from fedwatt.errors import check
+from fedwatt.methods.contrastive import Contrastive
 from fedwatt.methods.elastic_model import ElasticModel
 from fedwatt.methods.elastic_profile import tensor_work, training_work, whole_work
 from fedwatt.methods.elastic_selection import next_window, select
-from fedwatt.methods.rule import Batch, InC, LocalRule, Rows, Start
+from fedwatt.methods.ranges import Range
+from fedwatt.methods.rule import Batch, LocalRule, Rows, Start
 from fedwatt.methods.scaffold import WEIGHTINGS
 from fedwatt.methods.server import Replies, ServerRule, moved
 from fedwatt.models import Model
@@ -53,10 +55,11 @@ class Elastic(LocalRule):
     importance_batch: int = 128
     """Windows of the probe batch; a vehicle with fewer uses all it has."""
 
-    begin_cost: ClassVar[str] = "probe"
+    begin_timed_as: ClassVar[str] = "probe"
     shapes_loss: ClassVar[bool] = True
     chooses_prediction: ClassVar[bool] = True
-    hands_up: ClassVar[tuple[str, ...]] = ("trained",)
+    ranges: ClassVar[Mapping[str, Range]] = {"beta": Range(0.2, 0.8, log=False)}
+    fixed: ClassVar[Mapping[str, str]] = {"budget": "how long a step may take"}
 
     def __post_init__(self) -> None:
         check(self, "beta", 0 <= self.beta <= 1, "in [0, 1]")
@@ -73,6 +76,23 @@ class Elastic(LocalRule):
             "window": torch.tensor([-1, -1]),
             "trained": torch.zeros(len(model.layout.shapes), dtype=torch.bool),
         }
+
+    def uploads(self, model: Model) -> Rows:
+        """Which tensors were trained."""
+        return {"trained": torch.zeros(len(model.layout.shapes), dtype=torch.bool)}
+
+    def server_half(self) -> type[object]:
+        """FedEL's server, which averages tensor by tensor."""
+        return ElasticServer
+
+    def conflict(self, other: LocalRule) -> str:
+        """MOON needs the whole model in every vehicle."""
+        if not isinstance(other, Contrastive):
+            return ""
+        return (
+            "Contrastive compares representations of the whole model, and Elastic trains a part "
+            "that ends before them; use one of the two."
+        )
 
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
         """Each vehicle's window and the tensors it will train; `runtime` is in budgets."""
@@ -167,10 +187,6 @@ class Elastic(LocalRule):
         """Nothing moves but the tensors that were chosen."""
         return torch.where(plan["mask"], gradient, 0.0)
 
-    def in_c(self, plan: Rows) -> InC:
-        """The same."""
-        return InC(direction="g = chosen > 0.0f ? g : 0.0f;", tensors={"chosen": plan["mask"]})
-
     def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
         """The server is told which tensors were trained."""
         return memory, {"trained": plan["trained"]}
@@ -189,8 +205,33 @@ class ElasticServer(ServerRule):
 
     weighting: str = "windows"
 
+    local_half: ClassVar[type[LocalRule]] = Elastic
+    sum_limits: ClassVar[Mapping[str, float]] = {"trained": 1.0}
+
     def __post_init__(self) -> None:
         check(self, "weighting", self.weighting in WEIGHTINGS, "'windows' or 'uniform'")
+
+    @property
+    def counts_alike(self) -> bool:
+        """Where every vehicle that trained a tensor has the same say in it."""
+        return self.weighting == "uniform"
+
+    def sum_fault(self) -> str:
+        """Vehicles add up A_k Δ_k and A_k, A_k being 1 for trained tensors and 0 for others."""
+        return ""
+
+    def summand(self, model: Model, delta: Tensor, uploads: Rows) -> Tensor:
+        """A_k Δ_k."""
+        return delta * uploads["trained"].repeat_interleave(_sizes(model))
+
+    def mean_of_sums(
+        self, model: Model, delta: Tensor, weight: float, uploads: Rows
+    ) -> tuple[Tensor, Rows]:
+        """Each tensor's mean over the vehicles that trained it, 0 where nobody did."""
+        trained = uploads["trained"]
+        share = torch.where(trained > 0, weight / trained, 0.0)
+        mean = delta / weight * share.repeat_interleave(_sizes(model))
+        return mean, {"trained": trained > 0}
 
     def state(self, model: Model) -> Rows:
         """‖w_t - w_{t-1}‖² of each tensor, 0 at first, and the tensors' sizes."""

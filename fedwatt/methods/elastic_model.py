@@ -10,14 +10,15 @@ model are the model, and a vehicle that only predicts never sees the rest.
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedwatt.errors import SettingError
-from fedwatt.models import GRU, LSTM, MLP, Layout, Loss, Model
-from fedwatt.models.model import GRADIENT_HOOKS, ModelInC, Parts, speaks_c, uniform
+from fedwatt.models import Layout, Loss, Model
+from fedwatt.models.model import uniform
 
 OUTPUT = ("output.weight", "output.bias")
 
@@ -29,7 +30,7 @@ class ElasticModel(Model):
     base: Model
 
     def __post_init__(self) -> None:
-        if not isinstance(self.base, MLP | GRU | LSTM):
+        if not self.base.prefixes():
             raise SettingError(
                 f"FedEL must know a model's blocks, and {type(self.base).__name__} does not tell. "
                 "Use an MLP, a GRU or an LSTM, or another method."
@@ -39,13 +40,12 @@ class ElasticModel(Model):
     def blocks(self) -> tuple[tuple[str, ...], ...]:
         """Names of the tensors of each block, from input to output; exits belong to none.
 
+        >>> from fedwatt.models import MLP
         >>> ElasticModel(MLP(2, 3, (5, 4))).blocks
         (('hidden1.weight', 'hidden1.bias'), ('hidden2.weight', 'hidden2.bias'))
         """
-        trunk = [name for name in self.base.layout.shapes if name not in OUTPUT]
-        if isinstance(self.base, MLP):
-            return tuple(zip(trunk[::2], trunk[1::2], strict=True))
-        return (tuple(trunk),)
+        ends = [[n for n in p.layout.shapes if n not in OUTPUT] for p in self.base.prefixes()]
+        return tuple(tuple(end[len(begin) :]) for begin, end in pairwise([[], *ends]))
 
     def exit(self, block: int) -> tuple[str, str]:
         """Names of the weight and bias with which the network leaves after `block`."""
@@ -79,7 +79,7 @@ class ElasticModel(Model):
 
     def represent(self, parts: Parts, windows: Tensor) -> Tensor:
         """The model's own."""
-        return self.base.represent(parts, windows)
+        return self.base.representation(parts, windows)
 
     def head(self, parts: Parts, representation: Tensor) -> Tensor:
         """The model's own."""
@@ -95,12 +95,6 @@ class ElasticModel(Model):
         gradient[..., :size] = self.base.gradient(own, windows, labels, share, loss)
         return gradient
 
-    def in_c(self, batch: int, window: int) -> ModelInC | None:
-        """The model's own; its exits come last and are left alone."""
-        if not speaks_c(self.base, *GRADIENT_HOOKS):
-            return None
-        return self.base.in_c(batch, window)
-
     def along(
         self, weights: Tensor, directions: Tensor, offsets: Tensor, windows: Tensor
     ) -> Tensor:
@@ -114,9 +108,7 @@ class ElasticModel(Model):
 
     def leave(self, block: int, parts: Parts, windows: Tensor) -> Tensor:
         """Predictions [..., batch] of a network that ends with the exit after `block`."""
-        shorter = self.base
-        if isinstance(self.base, MLP):
-            shorter = MLP(self.base.window, self.base.features, self.base.hidden[: block + 1])
+        shorter = self.base.prefixes()[block]
         weight, bias = self.exit(block)
         last = {OUTPUT[0]: parts[weight], OUTPUT[1]: parts[bias]}
-        return shorter.head(last, shorter.represent(parts, windows))
+        return shorter.head(last, shorter.representation(parts, windows))

@@ -12,16 +12,18 @@ displacement of 0.65, so on real models the rule is a coordinate-wise reduction 
 Compare it with FedAvg at a reduced rate.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import gamma, inf
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from fedwatt.errors import SettingError, check
-from fedwatt.methods.rule import InC, LocalRule, Rows, Start
+from fedwatt.methods.momentum import Momentum
+from fedwatt.methods.ranges import Range
+from fedwatt.methods.rule import LocalRule, Rows, Start
 from fedwatt.methods.spectral import spectral_ratio
 
 
@@ -44,11 +46,19 @@ class Fractional(LocalRule):
     order: str = "gate-then-clip"
     """The paper's algorithm; "clip-then-gate" is the order of its text."""
 
-    begin_cost: ClassVar[str] = "spectral"
-    step_cost: ClassVar[str] = "preconditioner"
+    begin_timed_as: ClassVar[str] = "spectral"
+    step_timed_as: ClassVar[str] = "preconditioner"
     looks_back: ClassVar[bool] = True
     linear: ClassVar[bool] = False
     derived: ClassVar[tuple[str, ...]] = ("normaliser",)
+    ranges: ClassVar[Mapping[str, Range]] = {"alpha": Range(0.3, 1.0, log=False)}
+    fixed: ClassVar[Mapping[str, str]] = {
+        "delta": "a safeguard",
+        "p_min": "a safeguard",
+        "p_max": "a safeguard",
+        "beta_kappa": "switches on the spectral gate: a choice of form",
+        "epsilon_f": "a safeguard",
+    }
 
     def __post_init__(self) -> None:
         check(self, "alpha", 0 < self.alpha <= 1, "in (0, 1]. Use 1 to switch the scaling off")
@@ -62,6 +72,12 @@ class Fractional(LocalRule):
         check(self, "epsilon_f", 0 < self.epsilon_f < inf, "above 0 and finite")
         known = self.order in ("gate-then-clip", "clip-then-gate")
         check(self, "order", known, "'gate-then-clip' or 'clip-then-gate'")
+
+    def conflict(self, other: LocalRule) -> str:
+        """The displacement that sets p would be that of a mixture of steps."""
+        if not isinstance(other, Momentum):
+            return ""
+        return "Fractional scales single steps and Momentum mixes them; use one of the two."
 
     @cached_property
     def normaliser(self) -> float:
@@ -99,29 +115,5 @@ class Fractional(LocalRule):
         """g ⊙ p; the first step of a round is plain."""
         if previous is None:
             return gradient
-        kappa = plan["kappa"][:, None] if "kappa" in plan else 0.0
+        kappa = plan["kappa"][:, None].to(gradient.dtype) if "kappa" in plan else 0.0
         return gradient * self.scale(weights - previous, kappa)
-
-    def in_c(self, plan: Rows) -> InC:
-        """The same in powers of two: one less of everything if the clip comes before 2^x."""
-        gate = 1 + self.beta_kappa * plan["kappa"][:, None] if "kappa" in plan else 1.0
-        gate_first = self.order == "gate-then-clip"
-        inside = gate if gate_first else 1.0
-        power = "clipped_power(fabsf(w - before) + delta, exponent, offset, low, high)"
-        return InC(
-            direction=f"g *= {power};" if gate_first else f"g *= after * {power};",
-            numbers={
-                # Of the smallest normal number on, which is what the logarithm is made for.
-                "delta": torch.as_tensor(self.delta, dtype=torch.float64).clamp(min=2.0**-126),
-                "exponent": 1 - self.alpha,
-                "offset": -_binary_log(self.normaliser * inside),
-                "low": _binary_log(self.p_min),
-                "high": _binary_log(self.p_max),
-                "after": inside / gate,
-            },
-        )
-
-
-def _binary_log(x: float | Tensor) -> Tensor:
-    """log2 of a number or column, for x between 2^-126 and 2^127 or else the nearer of them."""
-    return torch.as_tensor(x, dtype=torch.float64).clamp(2.0**-126, 2.0**127).log2()

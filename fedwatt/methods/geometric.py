@@ -9,8 +9,10 @@ is one weighted mean, so it could run under secure aggregation. Wrong replies do
 they hold less than half of the *windows*; how many a vehicle has is its own word.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -60,6 +62,8 @@ class GeometricMedian(Defence):
     """ν, the distance below which a reply draws no harder."""
     tolerance: float = 1e-6
     """Relative change of the total distance that ends the iteration."""
+
+    fixed: ClassVar[Mapping[str, str]] = {"smoothing": "a safeguard", "tolerance": "a safeguard"}
 
     def __post_init__(self) -> None:
         check(self, "iterations", self.iterations >= 0, "at least 0 (0 is the mean)")

@@ -1,28 +1,22 @@
 """A method is a list of local rules, perhaps a defence, and one server rule that go together."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from itertools import permutations
+from typing import Final
 
+import torch
 from torch import Tensor
 
 from fedwatt.errors import SettingError
-from fedwatt.methods.attack import Fault
-from fedwatt.methods.contrastive import Contrastive
 from fedwatt.methods.defence import Defence
-from fedwatt.methods.dynamic import Dynamic, DynamicServer
-from fedwatt.methods.elastic import Elastic, ElasticServer
-from fedwatt.methods.fractional import Fractional
-from fedwatt.methods.momentum import Momentum
 from fedwatt.methods.private import OUTSIDE
 from fedwatt.methods.rule import LocalRule, Rows
-from fedwatt.methods.scaffold import ControlVariates, Scaffold
 from fedwatt.methods.server import Average, Replies, ServerRule
+from fedwatt.models import MLP, Model
 
-TOGETHER: tuple[tuple[type[LocalRule], type[ServerRule]], ...] = (
-    (ControlVariates, Scaffold),
-    (Dynamic, DynamicServer),
-    (Elastic, ElasticServer),
-)
-"""Halves of one mechanism: neither means anything without the other."""
+SMALLEST: Final = MLP(1, 1, (1,))
+"""A model to ask rules for the names of their uploads, which no model changes."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +29,7 @@ class Method:
     defence: Defence | None = None
 
     def __post_init__(self) -> None:
-        reason = self._why_not()
+        reason = next(self._faults(), "")
         if reason:
             raise SettingError(f"Method '{self.name}': {reason}")
 
@@ -64,57 +58,90 @@ class Method:
         """A round with fewer replies makes no model."""
         return 1 if self.defence is None else self.defence.replies_needed
 
+    def adapted(self, model: Model) -> Model:
+        """`model` as the rules need it, perhaps with tensors added at the end of its layout."""
+        for rule in self.local:
+            model = rule.adapt(model)
+        return model
+
+    def uploads(self, model: Model) -> Rows:
+        """A template of what a vehicle hands up besides Δ_k, without the vehicle axis.
+
+        `model` is adapted. Numbers of float32 have the precision of training.
+        """
+        rows: Rows = {}
+        for rule in self.local:
+            rows |= rule.uploads(model)
+        if self.server.normalises:
+            rows["accumulation"] = torch.zeros((), dtype=torch.float64)
+        return rows
+
+    @property
+    def upload_names(self) -> list[str]:
+        """Names of what a vehicle hands up besides Δ_k."""
+        return list(self.uploads(SMALLEST))
+
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
         """(server state, w_{t+1} [D]) from w_t [D] and `replies_needed` replies or more."""
         screened = replies if self.defence is None else self.defence.screen(replies)
         return self.server.update(state, weights, screened)
 
-    def _why_not(self) -> str:
-        """Why these rules cannot work together; empty if they can."""
+    def _faults(self) -> Iterator[str]:
+        """Why these rules cannot work together, one reason after the other."""
         kinds = [type(rule) for rule in self.local]
         for kind in kinds:
             if kinds.count(kind) > 1:
-                return f"{kind.__name__} is there twice; give each rule once."
+                yield f"{kind.__name__} is there twice; give each rule once."
         if self.server.only_deltas:
-            for kind in kinds:
-                if kind.hands_up:
-                    more = " and ".join(kind.hands_up)
-                    return f"{kind.__name__} hands up {more} besides Δ_k, but {OUTSIDE}."
-        for local, server in TOGETHER:
-            if (local in kinds) != isinstance(self.server, server):
-                return (
-                    f"{local.__name__} in the vehicles and {server.__name__} on the server are "
-                    "halves of one mechanism; use both or neither."
-                )
-        if self.server.normalises:
             for rule in self.local:
-                if not rule.linear:
-                    return (
-                        f"FedNova divides by how much gradient the local steps add up to, and "
-                        f"{type(rule).__name__} is not linear in the gradients. Use another server."
-                    )
-        two = [r for r in self.local if isinstance(r, ControlVariates) and r.option == 2]
-        if self.server.normalises or two:
-            telling = [k.__name__ for k in kinds if k.accumulation is not LocalRule.accumulation]
-            if len(telling) > 1:
-                whose = "FedNova" if self.server.normalises else "SCAFFOLD's option 2"
-                return (
-                    f"{whose} divides by how much gradient the local steps add up to, which has no "
-                    f"closed form for {' and '.join(telling)} together. Use one of them."
-                )
-        if Momentum in kinds and Fractional in kinds:
-            return "Fractional scales single steps and Momentum mixes them; use one of the two."
-        if Elastic in kinds and Contrastive in kinds:
-            return (
-                "Contrastive compares representations of the whole model, and Elastic trains a "
-                "part that ends before them; use one of the two."
-            )
-        if sum(issubclass(kind, Fault) for kind in kinds) > 1:
-            return "a vehicle has one fault at a time; give one of them."
+                more = " and ".join(rule.uploads(SMALLEST))
+                if more:
+                    yield f"{type(rule).__name__} hands up {more} besides Δ_k, but {OUTSIDE}."
+        yield from self._missing_halves()
+        yield from self._accumulation_faults()
+        for one, other in permutations(self.local, 2):
+            if reason := one.conflict(other):
+                yield reason
         if self.defence is not None and not self.server.averages:
-            return (
+            yield (
                 f"{type(self.defence).__name__} screens displacements, and "
                 f"{type(self.server).__name__} takes in more than their mean, which would reach it "
                 "unscreened. Use an averaging server such as 'average' or 'adam'."
             )
-        return ""
+
+    def _missing_halves(self) -> Iterator[str]:
+        """Rules that mean nothing without another one at the other end."""
+        own = self.server.local_half
+        if own is not None and not any(isinstance(rule, own) for rule in self.local):
+            yield _one_half(own, type(self.server))
+        for rule in self.local:
+            other = rule.server_half()
+            if other is not None and not isinstance(self.server, other):
+                yield _one_half(type(rule), other)
+
+    def _accumulation_faults(self) -> Iterator[str]:
+        """Whoever divides by ‖a_k‖₁ needs linear steps and a closed form of it."""
+        if self.server.normalises:
+            for rule in self.local:
+                if not rule.linear:
+                    yield (
+                        f"FedNova divides by how much gradient the local steps add up to, and "
+                        f"{type(rule).__name__} is not linear in the gradients. Use another server."
+                    )
+        dividing = ["FedNova"] if self.server.normalises else []
+        dividing += [rule.divides_by_accumulation for rule in self.local]
+        kinds = [type(rule) for rule in self.local]
+        telling = [k.__name__ for k in kinds if k.accumulation is not LocalRule.accumulation]
+        for whose in filter(None, dividing):
+            if len(telling) > 1:
+                yield (
+                    f"{whose} divides by how much gradient the local steps add up to, which has no "
+                    f"closed form for {' and '.join(telling)} together. Use one of them."
+                )
+
+
+def _one_half(local: type, server: type) -> str:
+    return (
+        f"{local.__name__} in the vehicles and {server.__name__} on the server are halves of one "
+        "mechanism; use both or neither."
+    )

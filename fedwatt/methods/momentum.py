@@ -5,6 +5,7 @@
 The buffer is never stored: the last step was -η_t buffer, so buffer = (w_{h-1} - w_h) / η_t.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,7 +13,8 @@ import torch
 from torch import Tensor
 
 from fedwatt.errors import check
-from fedwatt.methods.rule import InC, LocalRule, Rows, Start
+from fedwatt.methods.ranges import Range
+from fedwatt.methods.rule import LocalRule, Rows, Start
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +24,7 @@ class Momentum(LocalRule):
     rho: float = 0.9
 
     looks_back: ClassVar[bool] = True
+    ranges: ClassVar[Mapping[str, Range]] = {"rho": Range(0.0, 0.95, log=False)}
 
     def __post_init__(self) -> None:
         check(self, "rho", 0 <= self.rho < 1, "in [0, 1)")
@@ -39,13 +42,6 @@ class Momentum(LocalRule):
             return gradient
         rate = plan["momentum_rate"][:, None].to(weights)
         return gradient + self.rho * (previous - weights) / rate
-
-    def in_c(self, plan: Rows) -> InC:
-        """The same."""
-        return InC(
-            direction="g += rho * (before - w) / rate;",
-            numbers={"rho": self.rho, "rate": plan["momentum_rate"]},
-        )
 
     def accumulation(self, start: Start, plan: Rows) -> Tensor:
         """The gradients of a round, each counted as often as momentum repeats it."""

@@ -13,6 +13,7 @@ The local rules tell their a_k; a rule whose steps are not linear in the gradien
 fractional one, has none and cannot be combined with FedNova.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -21,6 +22,7 @@ from torch import Tensor
 
 from fedwatt.methods.rule import Rows
 from fedwatt.methods.server import Replies, ServerRule, moved, weighted_sum
+from fedwatt.models import Model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +30,23 @@ class Nova(ServerRule):
     """Normalised averaging."""
 
     normalises: ClassVar[bool] = True
+    sum_limits: ClassVar[Mapping[str, float]] = {"accumulation": 2.0**20}
+    """‖a_k‖₁ is of the order of the local steps of a round."""
+
+    def sum_fault(self) -> str:
+        """Vehicles divide by a_k before they add up, and add up a_k as well."""
+        return ""
+
+    def summand(self, model: Model, delta: Tensor, uploads: Rows) -> Tensor:
+        """Δ_k / a_k."""
+        return delta / uploads["accumulation"]
+
+    def mean_of_sums(
+        self, model: Model, delta: Tensor, weight: float, uploads: Rows
+    ) -> tuple[Tensor, Rows]:
+        """Σ p_k (τ/a_k) Δ_k with τ = Σ p_k a_k; `update` finds all a_k equal and leaves it so."""
+        delta, uploads = super().mean_of_sums(model, delta, weight, uploads)
+        return delta * uploads["accumulation"], uploads
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
         """w_t + Σ p_k (τ/a_k) Δ_k."""

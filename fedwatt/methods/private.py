@@ -18,6 +18,7 @@ clipped), so that c *rises* when too many are clipped:
     z_Δ = (z⁻² - (2σ_b)⁻²)^(-1/2)      noise on the sum that leaves z for both releases together
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import exp, inf
 from typing import ClassVar
@@ -26,8 +27,9 @@ import torch
 from torch import Tensor
 
 from fedwatt.errors import SettingError, check
+from fedwatt.methods.bounding import bounded
 from fedwatt.methods.rule import Rows
-from fedwatt.methods.server import Replies, ServerRule, moved, weighted_sum
+from fedwatt.methods.server import GaussianMechanism, Replies, ServerRule, moved, weighted_sum
 from fedwatt.models import Model
 
 OUTSIDE = (
@@ -59,12 +61,20 @@ class PrivateAverage(ServerRule):
 
     only_deltas: ClassVar[bool] = True
     acts_alone: ClassVar[bool] = True
+    fixed: ClassVar[Mapping[str, str]] = {
+        "noise_multiplier": "chosen with ε",
+        "clip_norm": "chosen with ε: c bounds what one vehicle may say",
+        "clip_quantile": "the authors' median",
+        "clip_rate": "the authors' value",
+        "count_noise": "derived where it is 0",
+        "privacy_delta": "what the guarantee is stated at",
+    }
 
     def __post_init__(self) -> None:
         check(self, "noise_multiplier", 0 <= self.noise_multiplier < inf, "at least 0 and finite")
         check(self, "clip_norm", self.clip_norm > 0, "above 0")
-        bounded = self.clip_norm < inf or (self.noise_multiplier == 0 and self.clipping == "fixed")
-        check(self, "clip_norm", bounded, "finite where there is noise or adaptive clipping")
+        clips = self.clip_norm < inf or (self.noise_multiplier == 0 and self.clipping == "fixed")
+        check(self, "clip_norm", clips, "finite where there is noise or adaptive clipping")
         check(self, "clipping", self.clipping in ("fixed", "adaptive"), "'fixed' or 'adaptive'")
         check(self, "clip_quantile", 0 < self.clip_quantile < 1, "in (0, 1)")
         check(self, "clip_rate", 0 < self.clip_rate < inf, "above 0 and finite")
@@ -82,6 +92,29 @@ class PrivateAverage(ServerRule):
                 "training.sampling = 'poisson', or amplified = false to account with q = 1."
             )
         return ""
+
+    @property
+    def mechanism(self) -> GaussianMechanism:
+        """One Poisson-sampled Gaussian mechanism a round, also where z = 0 and ε is infinite."""
+        return GaussianMechanism(self.noise_multiplier, self.amplified, self.privacy_delta)
+
+    @property
+    def counts_alike(self) -> bool:
+        """Always: one vehicle moves the sum by at most c."""
+        return True
+
+    def sum_fault(self) -> str:
+        """Vehicles clip themselves, and the server adds its noise to the sum."""
+        if self.clipping == "fixed":
+            return ""
+        return (
+            "adaptive clipping counts on the server whose Δ_k is longer than c, and a secure sum "
+            "hides them. Use clipping = 'fixed'."
+        )
+
+    def summand(self, model: Model, delta: Tensor, uploads: Rows) -> Tensor:
+        """Δ̃_k, clipped on board."""
+        return bounded(delta[None], self.clip_norm)[0]
 
     def state(self, model: Model) -> Rows:
         """c, where it moves."""

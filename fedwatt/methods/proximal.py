@@ -4,24 +4,22 @@ Li et al., MLSys 2020: each vehicle minimises F_k(w) + (μ/2)‖w - w_t‖². Th
 gradient rather than to the loss: the same mathematics, cheaper, and exactly nothing at μ = 0.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from fedwatt.errors import check
-from fedwatt.methods.rule import InC, LocalRule, Rows, Start
+from fedwatt.methods.ranges import Range
+from fedwatt.methods.rule import LocalRule, Rows, Start
 
 
 def pull(gradient: Tensor, weights: Tensor, anchor: Tensor, strength: float | Tensor) -> Tensor:
     """g + μ (w - w_t), all [..., D]; `strength` is a number or [..., 1]."""
     return gradient + strength * (weights - anchor)
-
-
-def pull_in_c(strength: float | Tensor) -> InC:
-    """`pull` in C; `strength` is a number, [P] or [P, 1]."""
-    return InC(gradient="g += strength * (w - anchor);", numbers={"strength": strength})
 
 
 def pull_accumulation(steps: Tensor, rate: float, mu: Tensor) -> Tensor:
@@ -41,16 +39,14 @@ class Proximal(LocalRule):
 
     mu: float = 0.01
 
+    ranges: ClassVar[Mapping[str, Range]] = {"mu": Range(1e-3, 1.0)}
+
     def __post_init__(self) -> None:
         check(self, "mu", 0 <= self.mu < inf, "at least 0 and finite (0 is FedAvg)")
 
     def gradient(self, gradient: Tensor, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
         """g + μ (w - w_t)."""
         return pull(gradient, weights, anchor, self.mu)
-
-    def in_c(self, plan: Rows) -> InC:
-        """The same."""
-        return pull_in_c(self.mu)
 
     def accumulation(self, start: Start, plan: Rows) -> Tensor:
         """Later gradients count in full, earlier ones have been pulled back."""

@@ -14,7 +14,7 @@ over 2ℓ for all of them, which differs only where an A is not far above ε_A. 
 at the paper's radius ℓ = 0.01: see docs/methods.md before reading much into it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import ClassVar
@@ -24,8 +24,9 @@ from torch import Tensor
 
 from fedwatt.cores import spread
 from fedwatt.errors import check
-from fedwatt.methods.proximal import pull, pull_accumulation, pull_in_c
-from fedwatt.methods.rule import Batch, InC, LocalRule, Rows, Start
+from fedwatt.methods.proximal import pull, pull_accumulation
+from fedwatt.methods.ranges import Range
+from fedwatt.methods.rule import Batch, LocalRule, Rows, Start
 from fedwatt.methods.schedule import SCHEDULES, scheduled
 from fedwatt.models import Loss, Model
 
@@ -98,7 +99,15 @@ class RoughnessProximal(LocalRule):
     epsilon_a: float = 1e-8
     epsilon_t: float = 1e-8
 
-    begin_cost: ClassVar[str] = "probe"
+    begin_timed_as: ClassVar[str] = "probe"
+    ranges: ClassVar[Mapping[str, Range]] = {"lam": Range(1e-4, 1.0), "tau_i": Range(0.01, 0.3)}
+    fixed: ClassVar[Mapping[str, str]] = {
+        "radius": "what roughness is measured at",
+        "i_min": "a safeguard",
+        "i_max": "a safeguard",
+        "epsilon_a": "a safeguard",
+        "epsilon_t": "a safeguard",
+    }
 
     def __post_init__(self) -> None:
         check(self, "lam", 0 <= self.lam < inf, "at least 0 and finite (0 switches the pull off)")
@@ -162,10 +171,6 @@ class RoughnessProximal(LocalRule):
     def gradient(self, gradient: Tensor, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
         """g + λ_t r(I_k) (w - w_t)."""
         return pull(gradient, weights, anchor, plan["pull"][:, None].to(gradient.dtype))
-
-    def in_c(self, plan: Rows) -> InC:
-        """The same."""
-        return pull_in_c(plan["pull"])
 
     def accumulation(self, start: Start, plan: Rows) -> Tensor:
         """As FedProx's, with each vehicle's own pull."""

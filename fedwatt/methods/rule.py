@@ -13,14 +13,18 @@ first axis, P; a vehicle on the road is a stack of one.
 
 The hooks of a step (`prediction`, `penalty`, `gradient`, `direction`) take a number of the rule as
 it is or as a column [P, 1], for a stack whose rows differ in it, and decide nothing by its value.
+They are the only place of a rule's mathematics: C for a processor is generated from `gradient` and
+`direction` (engine/kernels/trace.py), and a GPU replays them. A hook that works on single weights,
+as those of all rules here do, is fast everywhere; one that does not (a norm, say) runs in torch.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import ClassVar, TypeVar
 
 from torch import Tensor
 
+from fedwatt.methods.ranges import Tunable
 from fedwatt.models import Loss, Model
 from fedwatt.models.model import Parts
 
@@ -71,31 +75,13 @@ class Start:
     """‖a_k‖₁ [P], float64: how much gradient the steps added up to; known when they are done."""
 
 
-@dataclass(frozen=True)
-class InC:
-    """What a rule's `gradient` and `direction` do to one weight, as statements of C.
-
-    They change `g` and may read `w`, `anchor`, in `direction` also `before` (the weight a step
-    ago), and their numbers and tensors by name; all are float. federation/fused.c has what else
-    they may use. The `direction` of a rule that looks back is left out in the first step of a
-    round, which has no `before`.
-    """
-
-    gradient: str = ""
-    direction: str = ""
-    numbers: Mapping[str, float | Tensor] = field(default_factory=dict)
-    """Each a number or, where vehicles differ, [P] or [P, 1]."""
-    tensors: Mapping[str, Tensor] = field(default_factory=dict)
-    """Each [P, D]: a number for every weight."""
-
-
 @dataclass(frozen=True, kw_only=True)
-class LocalRule:
+class LocalRule(Tunable):
     """A rule that changes nothing; mechanisms override what they need."""
 
-    begin_cost: ClassVar[str] = "training"
+    begin_timed_as: ClassVar[str] = "training"
     """What the time of `begin` is booked under."""
-    step_cost: ClassVar[str] = "training"
+    step_timed_as: ClassVar[str] = "training"
     """What the time of `direction` is booked under."""
     looks_back: ClassVar[bool] = False
     """Whether `direction` needs the weights before the last step."""
@@ -107,8 +93,8 @@ class LocalRule:
     """Whether steps stay linear in the gradients, as FedNova's normalisation needs."""
     derived: ClassVar[tuple[str, ...]] = ()
     """Names of cached properties that hold numbers worked out from the hyperparameters."""
-    hands_up: ClassVar[tuple[str, ...]] = ()
-    """Names of what `finish` hands up besides Δ_k."""
+    simulated_only: ClassVar[str] = ""
+    """What the rule simulates, if it has no place on a real fleet."""
 
     def adapt(self, model: Model) -> Model:
         """The model as this rule needs it; it may gain tensors at the end of its layout."""
@@ -117,6 +103,26 @@ class LocalRule:
     def memory(self, model: Model) -> Rows:
         """What a vehicle remembers before its first round, without the vehicle axis."""
         return {}
+
+    def uploads(self, model: Model) -> Rows:
+        """A template of what `finish` hands up besides Δ_k, without the vehicle axis.
+
+        The names do not depend on the model. Numbers of float32 have the precision of training.
+        """
+        return {}
+
+    def server_half(self) -> type[object] | None:
+        """The server rule without which this rule means nothing; None if there is no such rule."""
+        return None
+
+    def conflict(self, other: "LocalRule") -> str:
+        """Why this rule cannot work beside `other`; empty if it can."""
+        return ""
+
+    @property
+    def divides_by_accumulation(self) -> str:
+        """What of the rule divides by ‖a_k‖₁ and so needs a closed form of it; empty: nothing."""
+        return ""
 
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
         """Once a round: (memory afterwards, what this round's steps need).
@@ -153,13 +159,6 @@ class LocalRule:
     ) -> Tensor:
         """The step's direction [P, D]; `previous` is w_{h-1}, None at the first step."""
         return gradient
-
-    def in_c(self, plan: Rows) -> InC:
-        """`gradient` and `direction` in C as well, for speed on a processor.
-
-        What stands here is used only if neither hook is overridden further down.
-        """
-        return InC()
 
     def reply(self, deltas: Tensor, plan: Rows) -> Tensor:
         """What a vehicle hands up as Δ_k [P, D]; by default what it trained."""

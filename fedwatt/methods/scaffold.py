@@ -13,6 +13,7 @@ c = Σ_k q_k c_k over all vehicles after every round. Where momentum or a pull w
 of a round unequally, ‖a_k‖₁ stands for H_k, so that option II stays a mean of gradients.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
 from typing import ClassVar
@@ -21,7 +22,7 @@ import torch
 from torch import Tensor
 
 from fedwatt.errors import check
-from fedwatt.methods.rule import InC, LocalRule, Rows, Start
+from fedwatt.methods.rule import LocalRule, Rows, Start
 from fedwatt.methods.server import Replies, ServerRule, moved, weighted_sum
 from fedwatt.models import Model
 
@@ -37,8 +38,6 @@ class ControlVariates(LocalRule):
     control_batch: int = 1024
     """Windows of option 1's gradient; a vehicle with fewer uses all it has."""
 
-    hands_up: ClassVar[tuple[str, ...]] = ("control_change",)
-
     def __post_init__(self) -> None:
         check(self, "option", self.option in (1, 2), "1 or 2")
         check(self, "control_batch", self.control_batch >= 1, "at least 1 window")
@@ -46,6 +45,19 @@ class ControlVariates(LocalRule):
     def memory(self, model: Model) -> Rows:
         """c_k = 0."""
         return {"control": torch.zeros(model.layout.size)}
+
+    def uploads(self, model: Model) -> Rows:
+        """c_k⁺ - c_k."""
+        return {"control_change": torch.zeros(model.layout.size)}
+
+    def server_half(self) -> type[object]:
+        """SCAFFOLD's server, which keeps c."""
+        return Scaffold
+
+    @property
+    def divides_by_accumulation(self) -> str:
+        """Option 2, which takes the mean of the gradients from the displacement."""
+        return "SCAFFOLD's option 2" if self.option == 2 else ""
 
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
         """b_k = c - c_k, the same in every step of the round."""
@@ -68,10 +80,6 @@ class ControlVariates(LocalRule):
         """g + (c - c_k)."""
         return gradient + plan["correction"]
 
-    def in_c(self, plan: Rows) -> InC:
-        """The same."""
-        return InC(gradient="g += correction;", tensors={"correction": plan["correction"]})
-
     def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
         """c_k⁺, and its change for the server."""
         if self.option == 1:
@@ -91,9 +99,25 @@ class Scaffold(ServerRule):
     """η_g"""
     weighting: str = "windows"
 
+    local_half: ClassVar[type[LocalRule]] = ControlVariates
+    fixed: ClassVar[Mapping[str, str]] = {"server_rate": "1, as the authors recommend"}
+
     def __post_init__(self) -> None:
         check(self, "server_rate", 0 < self.server_rate < inf, "above 0 and finite")
         check(self, "weighting", self.weighting in WEIGHTINGS, "'windows' or 'uniform'")
+
+    @property
+    def counts_alike(self) -> bool:
+        """In the authors' form."""
+        return self.weighting == "uniform"
+
+    def stale_fault(self) -> str:
+        """c_k⁺ - c_k is the change from the c that a vehicle was sent."""
+        return "buffered control variates would be stale"
+
+    def sum_fault(self) -> str:
+        """Both the model and c move by weighted sums of the replies."""
+        return ""
 
     def state(self, model: Model) -> Rows:
         """c = 0."""

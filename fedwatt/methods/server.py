@@ -6,6 +6,7 @@ McMahan et al., AISTATS 2017; paper `eq:fedavg_agg`, written with displacements 
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -13,7 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedwatt.methods.rule import Rows
+from fedwatt.methods.ranges import Tunable
+from fedwatt.methods.rule import LocalRule, Rows
 from fedwatt.models import Model
 
 
@@ -40,8 +42,20 @@ class Replies:
     has no places to leave empty."""
 
 
+@dataclass(frozen=True)
+class GaussianMechanism:
+    """The noise that a round adds for differential privacy, as an accountant needs it."""
+
+    noise_multiplier: float
+    """z, the noise's standard deviation over the most that one vehicle can move the sum."""
+    amplified: bool
+    """Whether ε counts on the sampling of vehicles being secret and Poisson."""
+    delta: float
+    """δ at which ε is stated; 0: K^-1.1."""
+
+
 @dataclass(frozen=True, kw_only=True)
-class ServerRule(ABC):
+class ServerRule(Tunable, ABC):
     """Turns replies into the next model; what it keeps between rounds goes in and comes out."""
 
     normalises: ClassVar[bool] = False
@@ -50,6 +64,10 @@ class ServerRule(ABC):
     """Whether nothing but Δ_k may go up, as differential privacy needs."""
     acts_alone: ClassVar[bool] = False
     """Whether a round without any reply still changes the model."""
+    local_half: ClassVar[type[LocalRule] | None] = None
+    """The local rule without which this server means nothing."""
+    sum_limits: ClassVar[Mapping[str, float]] = {}
+    """Largest |value| of an upload in a sum, where it is known; else `SecureSettings` tells."""
 
     def sampling_fault(self, sampling: str, participation: float) -> str:
         """Why vehicles cannot be called in this way (`Training.sampling`); empty if they can."""
@@ -58,6 +76,54 @@ class ServerRule(ABC):
     averages: ClassVar[bool] = False
     """Whether replies count through the mean of their displacements alone, so that a defence may
     screen them first."""
+
+    @property
+    def mechanism(self) -> GaussianMechanism | None:
+        """The mechanism of differential privacy that a round is; None: it is none."""
+        return None
+
+    @property
+    def private(self) -> bool:
+        """Whether rounds add noise for differential privacy."""
+        return self.mechanism is not None and self.mechanism.noise_multiplier > 0
+
+    def stale_fault(self) -> str:
+        """Why replies to older models cannot be taken in (FedBuff); empty if they can."""
+        if self.averages or self.normalises:
+            return ""
+        return f"{type(self).__name__} is defined by rounds that all start alike"
+
+    def sum_fault(self) -> str:
+        """Why `update` cannot do with sums over the vehicles (secure aggregation); empty if it can.
+
+        It can if it makes the same model of R replies that all equal `mean_of_sums` as of the
+        replies themselves, which a rule that is linear in its replies does.
+        """
+        if self.averages:
+            return ""
+        return (
+            f"it is not known how to make {type(self).__name__} from sums. Servers that need only "
+            "the mean displacement say so by `averages`."
+        )
+
+    @property
+    def counts_alike(self) -> bool:
+        """Whether every vehicle has the weight 1 rather than n_k."""
+        return False
+
+    def summand(self, model: Model, delta: Tensor, uploads: Rows) -> Tensor:
+        """What a vehicle adds up, times its weight, in the place of Δ_k; all [D], float64."""
+        return delta
+
+    def mean_of_sums(
+        self, model: Model, delta: Tensor, weight: float, uploads: Rows
+    ) -> tuple[Tensor, Rows]:
+        """(Δ [D], uploads) that stand for every vehicle's, all float64.
+
+        `delta` and `uploads` are sums over the vehicles of weight times value, and `weight` is the
+        sum of the weights.
+        """
+        return delta / weight, {name: total / weight for name, total in uploads.items()}
 
     def state(self, model: Model) -> Rows:
         """What the server keeps before round 0."""

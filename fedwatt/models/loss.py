@@ -1,7 +1,7 @@
 """Regression losses, element by element; the mean over a batch is taken by the caller."""
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, Final
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -12,22 +12,25 @@ from fedwatt.errors import SettingError, unknown
 class Loss(ABC):
     """A function of prediction and target, and its slope in the prediction."""
 
-    slope_in_c: ClassVar[str] = ""
-    """`slope` as an expression of C in `prediction` and `label`, for speed; empty: none."""
+    def __init_subclass__(cls) -> None:
+        """A loss that is changed without its slope gets the slope of what it was changed to."""
+        if "__call__" in vars(cls) and "slope" not in vars(cls):
+            cls.slope = Loss.slope  # type: ignore[method-assign]
 
     @abstractmethod
     def __call__(self, prediction: Tensor, target: Tensor) -> Tensor:
         """Loss of each element."""
 
-    @abstractmethod
     def slope(self, prediction: Tensor, target: Tensor) -> Tensor:
-        """Its derivative with respect to `prediction`."""
+        """Its derivative with respect to `prediction`: by autograd, unless a loss knows better."""
+        with torch.enable_grad():
+            leaf = prediction.detach().requires_grad_()
+            (slope,) = torch.autograd.grad(self(leaf, target).sum(), leaf)
+        return slope
 
 
 class Squared(Loss):
     """e² with e = prediction - target; its batch mean is the MSE."""
-
-    slope_in_c = "2.0f * (prediction - label)"
 
     def __call__(self, prediction: Tensor, target: Tensor) -> Tensor:
         """e²."""
@@ -40,8 +43,6 @@ class Squared(Loss):
 
 class Huber(Loss):
     """e²/2 for |e| <= 1 and |e| - 1/2 beyond, e in units of the label's scale."""
-
-    slope_in_c = "within(prediction - label, -1.0f, 1.0f)"
 
     def __call__(self, prediction: Tensor, target: Tensor) -> Tensor:
         """Quadratic inside, linear outside."""

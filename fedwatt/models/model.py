@@ -7,41 +7,20 @@ stack of vehicles, and the gradient of the summed losses is each vehicle's own g
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fedwatt.models.kernel import Fill, kernel_for
 from fedwatt.models.layout import Layout
 from fedwatt.models.loss import Loss
 
 Parts = Mapping[str, Tensor]
 
-Fill = Callable[[Tensor, Tensor], None]
-"""(labels [P, batch], shares [P, batch]) → nothing; writes a gradient where it was told to."""
-
-
-@dataclass(frozen=True)
-class ModelInC:
-    """How a model takes a step in C, for one vehicle in float32."""
-
-    source: str
-    """Defines `model_step`, which federation/compiled.c declares; that and fused.c have what it may
-    use."""
-    sizes: tuple[int, ...]
-    """The model's own numbers."""
-    work: int
-    """Floats of memory that it needs."""
-    reads: int
-    """Floats of the series that it reads from where a window begins."""
-    multiplies: bool = False
-    """Whether it needs the matrix product of torch's own linear algebra library."""
-
-
-GRADIENT_HOOKS: Final = ("gradient", "prepared", "represent", "head", "layout")
-"""What `Model.in_c` stands for."""
+POINTS: Final = {"cpu": 8, "cuda": 128}
+"""Points of lines that are evaluated side by side: as many as a core's cache holds, or a GPU."""
 
 
 class Model(ABC):
@@ -81,10 +60,23 @@ class Model(ABC):
     def head(self, parts: Parts, representation: Tensor) -> Tensor:
         """Last layer: [..., batch, width] to [..., batch]."""
 
+    def representation(self, parts: Parts, windows: Tensor) -> Tensor:
+        """`represent`, by a kernel where there is one for this class."""
+        found = kernel_for(self).represent(self, parts, windows)
+        return self.represent(parts, windows) if found is None else found
+
+    def prefixes(self) -> "tuple[Model, ...]":
+        """For each block from input to output, the model that ends after it; the last is this one.
+
+        Each begins with the tensors of the one before it and ends with an output layer of its own,
+        "output.weight" [width, 1] and "output.bias" [1]. Empty: the model does not tell its blocks.
+        """
+        return ()
+
     def predict(self, weights: Tensor, windows: Tensor) -> Tensor:
         """Predictions [..., batch] of `weights` [..., D], scaled as the labels are."""
         parts = self.layout.split(weights)
-        return self.head(parts, self.represent(parts, windows))
+        return self.head(parts, self.representation(parts, windows))
 
     def gradient(
         self, weights: Tensor, windows: Tensor, labels: Tensor, share: Tensor, loss: Loss
@@ -94,39 +86,49 @@ class Model(ABC):
         `labels` and `share` are [..., batch]. A batch mean has share 1/B on every window; a short
         batch has share 0 where it is padded.
         """
+        gradient = torch.empty(weights.shape, dtype=weights.dtype, device=weights.device)
+        size, batch = weights.shape[-1], labels.shape[-1]
+        # One leading axis, as stacked products want it; all of these are views.
+        fill = kernel_for(self).fill(
+            self,
+            weights.reshape(-1, size),
+            windows.reshape(-1, *windows.shape[-3:]),
+            gradient.view(-1, size),
+            loss,
+        )
+        if fill is None:
+            return self.autograd_gradient(weights, windows, labels, share, loss)
+        fill(labels.reshape(-1, batch), share.reshape(-1, batch))
+        return gradient
+
+    def autograd_gradient(
+        self, weights: Tensor, windows: Tensor, labels: Tensor, share: Tensor, loss: Loss
+    ) -> Tensor:
+        """`gradient`, by autograd from the model's definition."""
 
         def total(parts: Parts) -> Tensor:
-            prediction = self.head(parts, self.represent(parts, windows))
+            prediction = self.head(parts, self.representation(parts, windows))
             return (share * loss(prediction, labels)).sum()
 
         return self.gradient_of(total, weights)
 
-    def prepared(self, weights: Tensor, windows: Tensor, gradient: Tensor, loss: Loss) -> Fill:
-        """`gradient` for many steps on the same memory, for stacks with one leading axis.
-
-        The function that is returned reads `weights` [P, D] and `windows` [P, batch, window,
-        features] as they are when it is called and writes to `gradient` [P, D].
-        """
+    def fill(self, weights: Tensor, windows: Tensor, gradient: Tensor, loss: Loss) -> Fill:
+        """`gradient` for many steps on the same memory: see `Kernel.fill`."""
+        found = kernel_for(self).fill(self, weights, windows, gradient, loss)
+        if found is not None:
+            return found
 
         def fill(labels: Tensor, share: Tensor) -> None:
             gradient.copy_(self.gradient(weights, windows, labels, share, loss))
 
         return fill
 
-    def in_c(self, batch: int, window: int) -> ModelInC | None:
-        """`gradient` in C as well, for `batch` windows of `window` seconds; None: there is none.
-
-        What stands here is used only if nothing of what it stands for (`GRADIENT_HOOKS`) is
-        overridden further down.
-        """
-        return None
-
     def step_numbers(self, batch: int) -> int:
-        """About how many numbers a vehicle's step works on: weights, gradient, activations.
+        """About how many numbers a vehicle's step works on.
 
         As many vehicles are trained side by side as keep theirs in a processor core's cache.
         """
-        return 3 * self.layout.size
+        return kernel_for(self).step_numbers(self, batch) or 3 * self.layout.size
 
     def gradient_of(self, total: Callable[[Parts], Tensor], weights: Tensor) -> Tensor:
         """Gradient [..., D] of `total`, the sum of all vehicles' losses, at `weights` [..., D]."""
@@ -149,47 +151,20 @@ class Model(ABC):
     ) -> Tensor:
         """Predictions [..., J, batch] of one vehicle at `weights` + s·direction for J offsets s.
 
-        `weights` are [D], `directions` [..., D], `windows` [batch, window, features]. Eight points
+        `weights` are [D], `directions` [..., D], `windows` [batch, window, features]. Some points
         at a time: all at once would hold J models and their activations in memory.
         """
-        points = [
-            self.predict(weights + some[:, None] * direction, windows.expand(len(some), -1, -1, -1))
-            for direction in directions.reshape(-1, len(weights))
-            for some in torch.split(offsets, 8)
-        ]
-        return torch.cat(points).view(*directions.shape[:-1], len(offsets), -1)
-
-
-def overridden(speaker: object, said: str, *hooks: str) -> bool:
-    """Whether a hook that `said` stands for comes from further down than `said` itself does."""
-    order = type(speaker).__mro__
-
-    def place(name: str) -> int:
-        return next(i for i, kind in enumerate(order) if name in vars(kind))
-
-    return place(said) > min(place(hook) for hook in hooks)
-
-
-def speaks_c(speaker: object, *hooks: str) -> bool:
-    """Whether a rule's or model's `in_c` is that of its hooks, not of a class it departs from."""
-    return not overridden(speaker, "in_c", *hooks)
-
-
-def filled(
-    model: Model, weights: Tensor, windows: Tensor, labels: Tensor, share: Tensor, loss: Loss
-) -> Tensor:
-    """`Model.gradient` by way of `Model.prepared`, with any leading axes."""
-    gradient = torch.empty(weights.shape, dtype=weights.dtype, device=weights.device)
-    size, batch = weights.shape[-1], labels.shape[-1]
-    # One leading axis, as stacked products want it; all of these are views.
-    fill = model.prepared(
-        weights.reshape(-1, size),
-        windows.reshape(-1, *windows.shape[-3:]),
-        gradient.view(-1, size),
-        loss,
-    )
-    fill(labels.reshape(-1, batch), share.reshape(-1, batch))
-    return gradient
+        lines = directions.reshape(-1, len(weights))
+        found = kernel_for(self).along(self, weights, lines, offsets, windows)
+        if found is None:
+            some = POINTS[weights.device.type]
+            points = [
+                self.predict(weights + s[:, None] * line, windows.expand(len(s), -1, -1, -1))
+                for line in lines
+                for s in torch.split(offsets, some)
+            ]
+            found = torch.cat(points)
+        return found.view(*directions.shape[:-1], len(offsets), len(windows))
 
 
 def uniform(rng: np.random.Generator, layout: Layout, bounds: Mapping[str, float]) -> Tensor:

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from fedwatt.errors import SettingError
 from fedwatt.methods import Method
-from fedwatt.methods.private import PrivateAverage
 from fedwatt.terrain import TerrainSettings
 
 ORDERS = tuple(range(2, 256))
@@ -87,13 +86,14 @@ def budget(method: Method, *, participation: float, population: int) -> Budget |
 
     δ must stay below 1/K: at 1/K, publishing one vehicle's data in full would count as private.
     """
-    rule = method.server
-    if not isinstance(rule, PrivateAverage):
+    mechanism = method.server.mechanism
+    if mechanism is None:
         return None
-    delta = rule.privacy_delta or max(population, 2) ** -1.1
+    delta = mechanism.delta or max(population, 2) ** -1.1
     if delta * population >= 1 and population > 1:
         raise SettingError(
             f"Method '{method.name}': privacy_delta must be below 1/K = 1/{population}, got "
             f"{delta:g}. Leave it out for K^-1.1."
         )
-    return Budget(rule.noise_multiplier, participation if rule.amplified else 1.0, delta)
+    probability = participation if mechanism.amplified else 1.0
+    return Budget(mechanism.noise_multiplier, probability, delta)

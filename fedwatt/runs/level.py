@@ -29,7 +29,7 @@ def level_config(config: RunConfig) -> RunConfig | None:
     if not (config.terrain.level_model and level and needs_climb(feature_names(data.features))):
         return None
     for choice in config.methods:
-        if getattr(choice.method.server, "noise_multiplier", 0.0) > 0:
+        if choice.method.server.private:
             raise SettingError(
                 f"Method '{choice.label}' adds noise for privacy, and a run with hills would train "
                 "it twice and spend its budget twice: for the level model, too. Set "

@@ -24,6 +24,7 @@ from fedwatt.errors import RunError, SettingError
 from fedwatt.federation import History
 from fedwatt.federation.together import train_side_by_side
 from fedwatt.files import write_text
+from fedwatt.methods.ranges import Range
 from fedwatt.randomness import generator
 from fedwatt.report.table import Column, Table
 from fedwatt.runs.config import MethodChoice, RunConfig, choose, from_toml, to_toml
@@ -31,7 +32,7 @@ from fedwatt.runs.execute import federation_for, refuse_other_run
 from fedwatt.runs.hills import learned_for
 from fedwatt.runs.source import open_fleet
 from fedwatt.studies.grid import connected, fingerprint, run_cells
-from fedwatt.studies.ranges import Range, ranges_of
+from fedwatt.studies.ranges import ranges_of
 
 STARTUP_TRIALS = 5
 """Trials drawn blindly before the estimator has something to go by, the configured one included."""

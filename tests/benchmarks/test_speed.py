@@ -15,7 +15,7 @@ from fedwatt.federation import Federation
 from fedwatt.methods.roughness import loss_slices, unit
 from fedwatt.models import MLP
 from fedwatt.models.loss import squared
-from tests.compilers import compiling_with
+from tests.engine.kernels.compilers import compiling_with
 
 TINY = Recipe(vehicles=3, participants=2, windows=64)
 

@@ -34,7 +34,7 @@ from fedwatt.methods import METHODS
 from fedwatt.runs.tables import read_table
 from tests.deploy.fleets import config_text, deployed, loopback, make_fleet
 
-SIZES = Sizes(3, 2, "float32")
+SIZES = Sizes(3, "float32")
 REPLY = Content({"round": 1, "windows": 5}, {"delta": np.zeros(3, dtype=np.float32)})
 
 

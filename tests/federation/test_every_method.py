@@ -7,7 +7,7 @@ import torch
 
 from fedwatt.federation import Availability, Federation, State, Training
 from fedwatt.federation.federation import Call, Work
-from fedwatt.methods import METHODS, get
+from fedwatt.methods import METHODS, Method, get
 from fedwatt.metrics import Stopwatch
 from fedwatt.models import MLP
 from tests.federation.toys import random_fleet
@@ -38,6 +38,30 @@ def test_learns(name: str) -> None:
         first, *_, last = [row for row in rows if row["seed"] == seed]
         assert isfinite(last["test_rmse"])
         assert last["test_rmse"] < 0.97 * first["test_rmse"]
+
+
+class Watched(Method):
+    """A method that keeps the replies it is given."""
+
+    def update(self, state, weights, replies):
+        self.__dict__["seen"] = replies
+        return super().update(state, weights, replies)
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@every_method
+def test_vehicles_hand_up_what_the_rules_declare(name: str, precision: str) -> None:
+    own, fed = get(name), federation(precision=precision, participation=1.0)
+    method = Watched(own.name, own.local, own.server)
+    fed.advance(method, fed.start(method)[0])
+    uploads = method.__dict__["seen"].uploads
+    declared = method.uploads(fed.model_for(method))
+    assert list(uploads) == list(declared) == method.upload_names
+    for table, rows in uploads.items():
+        assert rows.shape == (len(SIZES), *declared[table].shape)
+        # Numbers of float32 have the precision of training.
+        kind = declared[table].dtype
+        assert rows.dtype == (getattr(torch, precision) if kind == torch.float32 else kind)
 
 
 @every_method

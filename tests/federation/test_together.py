@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
+from fedwatt.engine.together import train_together
 from fedwatt.errors import SettingError
 from fedwatt.federation import Federation, Training
-from fedwatt.engine.together import train_together
 from fedwatt.federation.together import train_side_by_side
 from fedwatt.methods import get
 from tests.federation.toys import random_fleet

@@ -16,7 +16,7 @@ D = 18 * 5 + 5 + 5 * 4 + 4 + 4 + 1
         ("fedavg", D, D, 0, 0),
         ("fedprox", D, D, 0, 0),
         ("scaffold", 2 * D, 2 * D, D, D),
-        ("fednova", D, D, 0, 0),
+        ("fednova", D, D + 1, 0, 0),
         ("fedadam", D, D, 0, 2 * D),
         ("moon", D, D, D + 1, 0),
         ("feddyn", D, D, D, D),
@@ -24,13 +24,13 @@ D = 18 * 5 + 5 + 5 * 4 + 4 + 4 + 1
     ],
 )
 def test_costs_of_named_methods(name: str, down: int, up: int, vehicle: int, server: int) -> None:
-    cost = costs(get(name), MODEL, window=6, features=3)
+    cost = costs(get(name), MODEL)
     assert (cost.down, cost.up, cost.vehicle, cost.server) == (down, up, vehicle, server)
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_no_method_sends_less_than_a_model(name: str) -> None:
-    cost = costs(get(name), MODEL, window=6, features=3)
+    cost = costs(get(name), MODEL)
     assert cost.weights == D
     assert cost.down >= D
     assert cost.up >= D

@@ -1,11 +1,14 @@
-"""Hyperparameters that would make every model infinite or undefined are refused by name."""
+"""Hyperparameters: which values are refused, and in which ranges they are tuned."""
 
+from dataclasses import fields
 from math import inf, nan
 
 import pytest
 
 from fedwatt.errors import SettingError
-from fedwatt.methods import get
+from fedwatt.methods import METHODS, get
+from fedwatt.methods.catalogue import DEFENCES, LOCAL_RULES, SERVERS
+from fedwatt.methods.ranges import Tunable
 
 FINITE = [
     ("fedprox", "mu"),
@@ -56,3 +59,24 @@ def test_limits_are_named_themselves(method: str, wrong: dict[str, float], messa
 def test_an_upper_limit_may_be_off() -> None:
     assert get("fo-fedavg", p_max=inf).settings["p_max"] == inf
     assert get("ri-fedavg", i_max=inf).settings["i_max"] == inf
+
+
+RULES = {
+    type(rule).__name__: rule
+    for rule in [
+        *LOCAL_RULES.values(),
+        *SERVERS.values(),
+        *DEFENCES.values(),
+        *(rule for recipe in METHODS.values() for rule in (*recipe.local, recipe.server)),
+    ]
+}
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+def test_every_float_is_tuned_or_left_alone_for_a_reason(rule: Tunable) -> None:
+    floats = [field.name for field in fields(rule) if field.type is float]
+    assert sorted(floats) == sorted([*rule.ranges, *rule.fixed])
+    assert all(rule.fixed.values())
+    for name, wanted in rule.ranges.items():
+        assert getattr(rule, name) in wanted
+        assert 0 < wanted.low < wanted.high or not wanted.log

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from benchmarks.networks import flat_weights, torch_module
 from fedwatt.errors import SettingError
 from fedwatt.models import GRU, LSTM, MLP, Model, ModuleModel, get_loss, get_model
+from fedwatt.models.kernel import kernel_for
 from fedwatt.models.loss import huber, squared
-from fedwatt.models.model import GRADIENT_HOOKS, speaks_c
 
 WINDOW, FEATURES = 6, 3
 MODELS = [MLP(WINDOW, FEATURES, (5, 4)), GRU(FEATURES, 4), LSTM(FEATURES, 4)]
@@ -169,7 +169,7 @@ def test_a_prepared_gradient_is_autograds_again_and_again(model: Model, loss) ->
     # The same buffers serve three steps; nothing of one may be left in the next.
     weights = torch.stack([model.initial(np.random.default_rng(i)) for i in range(3)])
     windows, gradient = torch.empty(3, 9, WINDOW, FEATURES).double(), torch.empty_like(weights)
-    fill = model.prepared(weights, windows, gradient, loss)
+    fill = model.fill(weights, windows, gradient, loss)
     for seed in range(3):
         windows.copy_(draw(3, 9, WINDOW, FEATURES, seed=seed))
         weights.mul_(1.1)
@@ -261,11 +261,11 @@ def test_what_is_overridden_counts_everywhere(model: Model) -> None:
     total = (share * squared(model.predict(through, windows), labels)).sum()
     (expected,) = torch.autograd.grad(total, through)
     found = torch.empty_like(weights)
-    model.prepared(weights, windows, found, squared)(labels, share)
+    model.fill(weights, windows, found, squared)(labels, share)
     for own in (found, model.gradient(weights, windows, labels, share, squared)):
         torch.testing.assert_close(own, expected, rtol=1e-12, atol=1e-14)
     direction, offsets = weights[1:] - weights[:1], torch.tensor([0.0, 0.5], dtype=torch.float64)
     line = model.along(weights[0], direction, offsets, windows[0])
     middle = model.predict(weights.mean(dim=0), windows[0])
     torch.testing.assert_close(line[0, 1], middle, rtol=1e-12, atol=1e-14)
-    assert model.in_c(6, 4) is None or not speaks_c(model, *GRADIENT_HOOKS)
+    assert kernel_for(model).step(model, 6, 4) is None

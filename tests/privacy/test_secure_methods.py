@@ -8,7 +8,7 @@ import torch
 
 from fedwatt.errors import DataError, SettingError
 from fedwatt.federation import Federation, Training
-from fedwatt.methods import METHODS, Method, get
+from fedwatt.methods import METHODS, LocalRule, Method, get
 from fedwatt.methods.catalogue import DEFENCES
 from fedwatt.methods.defence import kept
 from fedwatt.methods.server import Replies, ServerRule
@@ -38,10 +38,7 @@ SOUND = [
 
 
 def model_of(method: Method) -> Model:
-    model = get_model("mlp", window=4, features=2, hidden=(5, 3))
-    for rule in method.local:
-        model = rule.adapt(model)
-    return model
+    return method.adapted(get_model("mlp", window=4, features=2, hidden=(5, 3)))
 
 
 def replies_to(method: Method, model: Model, round: int, windows: Sequence[int]) -> Replies:
@@ -50,11 +47,11 @@ def replies_to(method: Method, model: Model, round: int, windows: Sequence[int])
     count, size = len(windows), model.layout.size
     deltas = torch.from_numpy(0.1 * rng.standard_normal((count, size))).float()
     uploads = {}
-    if "control_change" in {name for rule in method.local for name in rule.hands_up}:
+    if "control_change" in method.upload_names:
         uploads["control_change"] = torch.from_numpy(rng.standard_normal((count, size))).float()
-    if method.server.normalises:
+    if "accumulation" in method.upload_names:
         uploads["accumulation"] = torch.from_numpy(rng.uniform(1, 40, count))
-    if "trained" in {name for rule in method.local for name in rule.hands_up}:
+    if "trained" in method.upload_names:
         sizes = torch.tensor([np.prod(shape) for shape in model.layout.shapes.values()])
         trained = torch.from_numpy(rng.random((count, len(sizes))) < 0.4)
         trained[:, 0] = False  # a tensor that nobody trained
@@ -143,6 +140,22 @@ def test_two_vehicles_by_hand() -> None:
     mean = summed(method, model, replies)
     assert mean.deltas.tolist() == [[-2.5] * model.layout.size] * 2
     assert mean.windows.tolist() == [2.0, 2.0]
+
+
+def test_what_a_rule_of_ones_own_hands_up_is_added_up_too() -> None:
+    class Telling(LocalRule):
+        def uploads(self, model):
+            return {"told": torch.zeros(2, 1)}
+
+    method, model = Method("telling", (Telling(),)), get_model("mlp", window=1, features=1)
+    layout = reply_layout(method, model, SecureSettings(windows_limit=10), vehicles=2)
+    assert [(f.name, f.size, f.limit) for f in layout.fields][2:] == [("told", 2, 10 * 256.0)]
+    told = torch.tensor([[[1.0], [4.0]], [[5.0], [-4.0]]])
+    delta = torch.zeros(2, model.layout.size)
+    windows = torch.tensor([1.0, 3.0], dtype=torch.float64)
+    replies = Replies(delta, windows, 2, 4.0, np.random.default_rng(0), {"told": told})
+    # (1·1 + 3·5) / 4 = 4 and (1·4 - 3·4) / 4 = -2, for both survivors.
+    assert summed(method, model, replies).uploads["told"].tolist() == [[[4.0], [-2.0]]] * 2
 
 
 def test_survivors_weights_are_known_together_only() -> None:

@@ -1,19 +1,19 @@
 """Tuning: equal budgets, the configured trial first, kills, what is stored."""
 
 import json
-from dataclasses import fields, replace
+from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 
 import pytest
 
 from fedwatt.errors import RunError, SettingError
-from fedwatt.methods import METHODS, get
-from fedwatt.methods.catalogue import LOCAL_RULES, SERVERS
+from fedwatt.methods import LocalRule, Method, get
+from fedwatt.methods.ranges import Range
 from fedwatt.runs import from_toml
 from fedwatt.runs.source import open_fleet
 from fedwatt.studies import tune as module
-from fedwatt.studies.ranges import RANGES, RATE, ranges_of
+from fedwatt.studies.ranges import RATE, ranges_of
 from fedwatt.studies.tune import Tuned, scores, tune
 
 CONFIG = from_toml("""
@@ -160,20 +160,19 @@ def test_a_configured_value_outside_its_range_is_refused_before_any_work(tmp_pat
     assert not (tmp_path / "study").exists()
 
 
-def test_every_range_belongs_to_a_rule_and_holds_its_default() -> None:
-    recipes = METHODS.values()
-    rules = [*LOCAL_RULES.values(), *SERVERS.values()]
-    rules += [rule for recipe in recipes for rule in (*recipe.local, recipe.server)]
-    known = {type(rule).__name__: rule for rule in rules}
-    for name, own in RANGES.items():
-        assert name in known
-        for setting, wanted in own.items():
-            assert setting in {field.name for field in fields(known[name])}
-            assert getattr(known[name], setting) in wanted
-            assert 0 < wanted.low < wanted.high or not wanted.log
-
-
 def test_a_composition_is_tuned_over_the_ranges_of_its_parts() -> None:
     own = ranges_of(get("fo-ri-fedavg@adam"))
     assert set(own) == {"rate", "lam", "tau_i", "alpha", "server_rate", "tau"}
     assert ranges_of(get("scaffold")) == {"rate": RATE}
+
+
+def test_a_rule_that_does_not_tell_how_to_tune_a_number_is_refused() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Shrinking(LocalRule):
+        shrinkage: float = 0.1
+        every: int = 5
+
+    with pytest.raises(SettingError, match="Shrinking does not tell how to tune shrinkage"):
+        ranges_of(Method("own", (Shrinking(),)))
+    Shrinking.ranges = {"shrinkage": Range(0.01, 1.0)}
+    assert ranges_of(Method("own", (Shrinking(),))) == {"rate": RATE, "shrinkage": Range(0.01, 1)}

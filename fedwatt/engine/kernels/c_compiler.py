@@ -1,13 +1,15 @@
 """C that is compiled when it is first needed, where a compiler is installed.
 
 CC names the compiler, "cc" if unset. A source takes it a fraction of a second, once in a process.
-Whoever has something in C has it in torch as well, for where there is no compiler.
+Whoever has something in C has it in torch as well, for where there is no compiler. C that a
+compiler refuses is a fault of ours: a warning gives the compiler's words, once.
 """
 
 import ctypes
 import os
 import shlex
 import subprocess
+import warnings
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -29,6 +31,10 @@ WIDE: Final = "-mprefer-vector-width=512"
 """Twice as fast where it is known; other processors' compilers refuse it."""
 
 _one_at_a_time: Final = Lock()
+
+
+class SlowerInTorch(UserWarning):
+    """Something correct runs in torch because it has no fast path here."""
 
 
 def compiled(source: str) -> ctypes.CDLL | None:
@@ -55,8 +61,15 @@ def _loaded(source: str, compiler: Sequence[str]) -> ctypes.CDLL | None:
         code.write_text(source, encoding="utf-8")
         for flags in ((*FLAGS, WIDE), FLAGS):
             command = [*compiler, *flags, str(code), "-o", str(library), "-lm"]
-            if subprocess.run(command, capture_output=True, check=False).returncode == 0:
+            done = subprocess.run(command, capture_output=True, check=False, text=True)
+            if done.returncode == 0:
                 break
         else:
+            warnings.warn(
+                f"A kernel is left to torch, which is slower. {compiler[0]} says: "
+                f"{done.stderr.strip() or f'exit status {done.returncode}'}",
+                SlowerInTorch,
+                stacklevel=4,
+            )
             return None
         return ctypes.CDLL(str(library))  # stays loaded when the file is gone

@@ -1,14 +1,17 @@
-"""A step's element-wise work in one pass, where a C compiler is installed.
+"""A step's element-wise work in one pass over the weights, where a C compiler is installed.
 
 The pull, the power and the step itself are some ten passes of torch over the weights; on a
-processor that is most of what a method costs more than FedAvg. Rules may therefore say what they do
-to one weight in C, too (`LocalRule.in_c`). The statements of a method's rules are put into one loop
-and compiled when they are first needed (`native`). Where there is no compiler, in float64, or where
-a rule has no C, torch does the work.
+processor that is most of what a method costs more than FedAvg. The C is generated from the rules'
+own torch hooks (`trace`), when a composition of rules is first needed. The numbers of rules are
+inputs of the C, so that another α or rate compiles nothing. Where there is no compiler, in float64,
+or where a rule cannot be traced, torch does the work; a rule that cannot be traced is named once.
 """
 
 import ctypes
-from collections.abc import Sequence
+import re
+import warnings
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,51 +19,176 @@ import torch
 from torch import Tensor
 
 from fedwatt.engine.job import Job
-from fedwatt.engine.kernels.c_compiler import compiled
-from fedwatt.methods.rule import InC, LocalRule, Rows
-from fedwatt.models.model import speaks_c
+from fedwatt.engine.kernels.c_compiler import SlowerInTorch, compiled
+from fedwatt.engine.kernels.trace import COLUMNS, ROWS, Statements, Untraceable, statements
+from fedwatt.engine.step import direction
+from fedwatt.methods.rule import LocalRule, Rows, composition, lifted, numbers
 
-PRELUDE: Final = Path(__file__).with_suffix(".c")
+PRELUDE: Final = Path(__file__).with_name("trace.c")
 
 STEP: Final = """
-/* Weights `begin` to `end`; `gradient` is that of the first of them and those after it. */
-static void {name}_part(const float *restrict gradient, const float *restrict weights,
+/* Weights `begin` to `end`; `gradients` begins with that of the first of them. */
+static void {name}_part(const float *restrict gradients, const float *restrict weights,
                         float *restrict result, const float *restrict anchors,
-                        const float *restrict number, const float *const *restrict tensors,
+                        const double *restrict number, const float *const *restrict tensors,
                         int64_t begin, int64_t end) {{
-#pragma omp simd
-    for (int64_t i = begin; i < end; i++) {{
-        float g = gradient[i - begin];
-        const float before = result[i], w = {weights}[i], anchor = anchors[i];
-        {statements}
-        result[i] = w - number[0] * g;
-    }}
+    {numbers}
+    {loops}
 }}
 
 void {name}(const float *gradients, const float *weights, float *result, const float *anchors,
-            const float *numbers, const float *const *tensors, int64_t rows, int64_t columns) {{
+            const double *numbers, const float *const *tensors, int64_t rows, int64_t columns) {{
     for (int64_t row = 0, begin = 0; row < rows; row++, begin += columns)
         {name}_part(gradients + begin, weights, result, anchors, numbers + row * NUMBERS, tensors,
                     begin, begin + columns);
 }}
 """
 
+LOOP: Final = """
+#pragma omp simd
+    for (int64_t i = begin; i < end; i++) {{
+        const float gradient = gradients[i - begin], previous = result[i];
+        const float weight = {read}[i], anchor = anchors[i];
+        {weights}
+        result[i] = {result};
+    }}
+"""
 
-class Fused:
+Source = tuple[int, str, str]
+"""Where a step finds an input: which rule, "rule" or "plan", and its name there."""
+
+
+@dataclass(frozen=True)
+class CStep:
+    """The step of a composition of rules as C, and where its inputs come from."""
+
+    source: str
+    numbers: tuple[Source, ...]
+    """Behind the rate, in this order; one a row."""
+    tensors: tuple[Source, ...]
+    """In this order; one entry for each weight."""
+
+    def columns(self, job: Job) -> Tensor:
+        """The rate and all numbers, [P, count], float64."""
+        values = [job.rate, *(_value(job, source) for source in self.numbers)]
+        columns = torch.empty((len(job.anchor), len(values)), dtype=torch.float64)
+        for place, value in enumerate(values):
+            columns[:, place] = value.flatten() if isinstance(value, Tensor) else value
+        return columns
+
+    def weights(self, job: Job) -> list[Tensor]:
+        """The tensors, each [P, D] of the anchor's type."""
+        found = (_value(job, source) for source in self.tensors)
+        return [torch.as_tensor(v).to(job.anchor.dtype).contiguous() for v in found]
+
+
+def c_step(job: Job) -> CStep | None:
+    """The step of a job's rules as C; None where it has to be left to torch."""
+    if job.anchor.dtype != torch.float32 or job.anchor.is_cuda:
+        return None
+    size = job.anchor.shape[-1]
+    entries = tuple(
+        tuple((name, _kind(rows, size), rows.dtype) for name, rows in plan.items())
+        for plan in job.plans
+    )
+    key = (composition(job.rules), entries)
+    if key not in _steps:
+        _steps[key] = _traced(job, size)
+    return _steps[key]
+
+
+_steps: Final[dict[Hashable, CStep | None]] = {}
+"""By composition of rules and kind of plans."""
+
+
+def _traced(job: Job, size: int) -> CStep | None:
+    try:
+        return _generated(job.rules, job.plans, size)
+    except Untraceable as problem:
+        names = " + ".join(type(rule).__name__ for rule in job.rules)
+        warnings.warn(
+            f"The steps of {names} run in torch, which is slower than C: {problem}.",
+            SlowerInTorch,
+            stacklevel=2,
+        )
+        return None
+
+
+def _generated(rules: Sequence[LocalRule], plans: Sequence[Rows], size: int) -> CStep:
+    """C of the first step of a round, which has no previous weights, and of all later ones."""
+    inputs: dict[str, Tensor] = {
+        name: torch.rand(ROWS, COLUMNS) for name in ("gradient", "weight", "previous", "anchor")
+    }
+    inputs["rate"] = torch.rand(ROWS, 1)
+    sources: dict[str, Source] = {}
+    own_rules, own_plans = [], []
+    for place, (rule, plan) in enumerate(zip(rules, plans, strict=True)):
+        columns = {name: torch.rand(ROWS, 1) for name in numbers(rule)}
+        entries = {name: _sample(rows, size) for name, rows in plan.items()}
+        for where, values in (("rule", columns), ("plan", entries)):
+            for name, value in values.items():
+                if value.shape[1:] in ((), (1,), (COLUMNS,)):
+                    sources[f"{where}{place}_{name}"] = (place, where, name)
+                    inputs[f"{where}{place}_{name}"] = value
+        own_rules.append(lifted(rule, columns))
+        own_plans.append(entries)
+
+    def step(first: bool) -> Statements:
+        def function(of: dict[str, Tensor]) -> Tensor:
+            previous = None if first else of["previous"]
+            terms = (of["gradient"], of["weight"], previous, of["anchor"])
+            return of["weight"] - of["rate"] * direction(own_rules, own_plans, *terms)
+
+        return statements(function, inputs)
+
+    found = {"first": step(True), "later": step(False)}
+    text = " ".join(line for own in found.values() for line in (*own.numbers, *own.weights))
+    used = {name: source for name, source in sources.items() if _mentions(text, name)}
+    by_row = [name for name in used if inputs[name].shape[1:] != (COLUMNS,)]
+    by_weight = [name for name in used if name not in by_row]
+    looks_back = any(rule.looks_back for rule in rules)
+    facts = (
+        f"enum {{ NUMBERS = {1 + len(by_row)}, TENSORS = {len(by_weight)}, "
+        f"LOOKS_BACK = {int(looks_back)} }};\n"
+    )
+    given = ["const double rate = number[0];"]
+    given += [f"const double {name} = number[{i}];" for i, name in enumerate(by_row, start=1)]
+    entry_lines = [f"const float {name} = tensors[{i}][i];" for i, name in enumerate(by_weight)]
+    # Where nobody looks back the weights are changed in place and read from there.
+    read = "weights" if looks_back else "result"
+    parts = [
+        STEP.format(
+            name=name,
+            numbers="\n    ".join((*given, *own.numbers)),
+            loops=_loops(own, entry_lines, read),
+        )
+        for name, own in found.items()
+    ]
+    return CStep(
+        "".join((PRELUDE.read_text("utf-8"), facts, *parts)),
+        tuple(used[name] for name in by_row),
+        tuple(used[name] for name in by_weight),
+    )
+
+
+def _loops(own: Statements, entries: Sequence[str], read: str) -> str:
+    """The loop over weights; a quicker one, too, for where all exponents turn out small."""
+    lines = "\n        ".join((*entries, *own.weights))
+    loop = LOOP.format(weights=lines, result=own.result, read=read)
+    if not own.exponents:
+        return loop
+    small = " && ".join(f"fabs({y}) < 0.98" for y in own.exponents)
+    quick = loop.replace("= log_power(", "= small_log_power(")
+    return f"if ({small}) {{{quick}    }} else {{{loop}    }}"
+
+
+class FusedStep:
     """w_{h+1} of a stack of A vehicles in one pass."""
 
-    def __init__(
-        self,
-        functions: tuple[Any, Any],
-        numbers: Tensor,
-        tensors: Sequence[Tensor],
-        anchor: Tensor,
-        cost: str,
-    ) -> None:
-        self.functions, self.numbers, self.anchor = functions, numbers, anchor
-        self.tensors, self.pointers = tensors, pointers(tensors)
-        self.cost = cost
-        """What its time is booked under."""
+    def __init__(self, job: Job, step: CStep, functions: tuple[Any, Any]) -> None:
+        self.functions, self.anchor = functions, job.anchor.contiguous()
+        self.numbers, self.tensors = step.columns(job), step.weights(job)
+        self.pointers, self.cost = pointers(self.tensors), step_timed_as(job.rules)
 
     def __call__(
         self, gradient: Tensor, weights: Tensor, previous: Tensor | None, *, first: bool
@@ -73,27 +201,17 @@ class Fused:
         step(*(tensor.data_ptr() for tensor in own), self.pointers, rows, columns)
 
 
-def fused_step(job: Job) -> Fused | None:
+def fused_step(job: Job) -> FusedStep | None:
     """The step of a job in one pass, or None if it has to be left to torch."""
-    spoken = in_c(job.rules, job.plans, job.anchor)
-    if spoken is None or not any(said.gradient or said.direction for said in spoken):
-        return None
-    library = compiled(step_source(job.rules, spoken))
-    if library is None:
+    step = c_step(job) if job.rules else None
+    library = compiled(step.source) if step is not None else None
+    if step is None or library is None:
         return None
     functions = (library.first, library.later)
     for function in functions:
         function.argtypes = [ctypes.c_void_p] * 6 + [ctypes.c_int64] * 2
         function.restype = None
-    numbers = columns_of(spoken, job.rate, job.anchor)
-    tensors = tensors_of(spoken, job.anchor)
-    return Fused(functions, numbers, tensors, job.anchor, cost_of(job.rules))
-
-
-def tensors_of(spoken: Sequence[InC], anchor: Tensor) -> list[Tensor]:
-    """All tensors of the rules, each [A, D] of `anchor`'s type."""
-    tensors = (values for said in spoken for values in said.tensors.values())
-    return [values.to(anchor.dtype).expand_as(anchor).contiguous() for values in tensors]
+    return FusedStep(job, step, functions)
 
 
 def pointers(tensors: Sequence[Tensor]) -> Any:
@@ -101,49 +219,34 @@ def pointers(tensors: Sequence[Tensor]) -> Any:
     return (ctypes.c_void_p * max(1, len(tensors)))(*(tensor.data_ptr() for tensor in tensors))
 
 
-def in_c(rules: Sequence[LocalRule], plans: Sequence[Rows], anchor: Tensor) -> list[InC] | None:
-    """What the rules do to one weight, or None where one of them, or the stack, has no C."""
-    if anchor.dtype != torch.float32 or anchor.is_cuda:
-        return None
-    if not all(speaks_c(rule, "gradient", "direction") for rule in rules):
-        return None
-    return [rule.in_c(plan) for rule, plan in zip(rules, plans, strict=True)]
-
-
-def columns_of(spoken: Sequence[InC], rate: float | Tensor, anchor: Tensor) -> Tensor:
-    """The rate and all numbers of the rules, one row for each of `anchor` [A, D]."""
-    columns = [rate, *(value for said in spoken for value in said.numbers.values())]
-    numbers = anchor.new_empty((len(anchor), len(columns)))
-    for place, value in enumerate(columns):
-        numbers[:, place] = value.flatten() if isinstance(value, Tensor) else value
-    return numbers
-
-
-def cost_of(rules: Sequence[LocalRule]) -> str:
+def step_timed_as(rules: Sequence[LocalRule]) -> str:
     """What the time of a step of these rules is booked under."""
-    costs = (rule.step_cost for rule in rules if rule.step_cost != LocalRule.step_cost)
-    return next(costs, LocalRule.step_cost)
+    costs = (rule.step_timed_as for rule in rules if rule.step_timed_as != LocalRule.step_timed_as)
+    return next(costs, LocalRule.step_timed_as)
 
 
-def step_source(rules: Sequence[LocalRule], spoken: Sequence[InC]) -> str:
-    """The first step of a round and all later ones in C."""
-    gradients, directions, at_once = [], [], []
-    count, place = 1, 0
-    for rule, said in zip(rules, spoken, strict=True):
-        names = [f"{name} = number[{count + i}]" for i, name in enumerate(said.numbers)]
-        names += [f"{name} = tensors[{place + i}][i]" for i, name in enumerate(said.tensors)]
-        count, place = count + len(said.numbers), place + len(said.tensors)
-        known = "".join(f"const float {name}; " for name in names)
-        gradients += [f"{{ {known}{said.gradient} }}"] * bool(said.gradient)
-        own = [f"{{ {known}{said.direction} }}"] * bool(said.direction)
-        directions += own
-        at_once += [] if rule.looks_back else own
-    # Where nobody looks back the weights are changed in place and read from there.
-    looks_back = any(rule.looks_back for rule in rules)
-    read = "weights" if looks_back else "result"
-    facts = f"enum {{ NUMBERS = {count}, TENSORS = {place}, LOOKS_BACK = {int(looks_back)} }};\n"
-    steps = (
-        STEP.format(name=name, statements="\n        ".join(statements), weights=read)
-        for name, statements in (("first", gradients + at_once), ("later", gradients + directions))
-    )
-    return "".join((PRELUDE.read_text(), facts, *steps))
+def _value(job: Job, source: Source) -> float | Tensor:
+    place, where, name = source
+    if where == "plan":
+        return job.plans[place][name]
+    value: float | Tensor = numbers(job.rules[place])[name]
+    return value
+
+
+def _kind(rows: Tensor, size: int) -> str:
+    """What an entry of a plan is to a step: one number a row, one a weight, or something else."""
+    if rows.shape[1:] in ((), (1,)):
+        return f"number{rows.dim()}"
+    return "weight" if rows.shape[1:] == (size,) else "other"
+
+
+def _sample(rows: Tensor, size: int) -> Tensor:
+    """A plan's entry for two rows of three weights."""
+    kind = _kind(rows, size)
+    shape = (ROWS, COLUMNS) if kind == "weight" else (ROWS, *rows.shape[1:])
+    return torch.ones(shape, dtype=rows.dtype)
+
+
+def _mentions(text: str, name: str) -> bool:
+    """Whether a name stands in C as a word of its own."""
+    return re.search(rf"\b{name}\b", text) is not None

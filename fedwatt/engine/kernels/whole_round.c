@@ -1,6 +1,6 @@
 /* A vehicle's whole round.
 
-   compiled.py puts the source together: fused.c, the rules' steps `first_part` and `later_part`,
+   whole_round.py puts the source together: trace.c, the rules' steps `first_part` and `later_part`,
    the slope of the loss, this file, and the model's own C, which defines `model_step`. */
 #include <time.h>
 
@@ -8,14 +8,14 @@ typedef void sgemm_t(const char *, const char *, const int64_t *, const int64_t 
                      const float *, const float *, const int64_t *, const float *, const int64_t *,
                      const float *, float *, const int64_t *);
 
-/* What the vehicles of a round share; `Round` in compiled.py is the same. There are P vehicles with
+/* What the vehicles of a round share; `RoundArguments` in whole_round.py is the same. There are P vehicles with
    D weights each, W training windows in the fleet, and batches of at most B windows. */
 typedef struct {
     const float *series;         /* [seconds, features] */
     const int64_t *starts;       /* [W] where in the series a window begins */
     const float *labels;         /* [W] */
     const float *anchors;        /* [P, D] the weights that a vehicle starts from */
-    const float *numbers;        /* [P, NUMBERS] the rate and the rules' own numbers */
+    const double *numbers;       /* [P, NUMBERS] the rate and the rules' own numbers */
     const float *const *tensors; /* TENSORS of them, each [P, D] */
     const int64_t *sizes;        /* the model's own */
     sgemm_t *sgemm;
@@ -24,7 +24,8 @@ typedef struct {
 
 /* A vehicle's step: what the rules read and where they write. */
 typedef struct {
-    const float *weights, *anchor, *numbers, **tensors;
+    const float *weights, *anchor, **tensors;
+    const double *numbers;
     float *result;
     int is_first;
     double seconds; /* spent so far */

@@ -1,16 +1,16 @@
 """A vehicle's whole round in one call of C, where a compiler is installed.
 
-Between two products of a small model Python and torch take about as long as the product. A model
-may therefore say how it takes a step in C, too (`Model.in_c`). Put together with the rules' own C
-(`fused`) and a loop over steps, a vehicle trains with everything it needs in one core's cache, and
-Python has the time to keep all cores at it. Where anything has no C (another model or rule, a loss
-that rules have a say in, float64, no compiler), blocks of vehicles are trained with torch: see
-`blocks`.
+Between two products of a small model Python and torch take about as long as the product. Where a
+model has a step in C (`Kernel.step`), it is put together with the step that is traced from the
+rules (`fused_step`), the traced slope of the loss and a loop over steps: a vehicle then trains with
+everything it needs in one core's cache, and Python has the time to keep all cores at it. Where
+anything has no C (another model, a rule that cannot be traced, a loss that rules have a say in,
+float64, no compiler), blocks of vehicles are trained with torch: see `engine.cpu`.
 """
 
 import ctypes
 import threading
-from collections.abc import Sequence
+import warnings
 from functools import cache
 from pathlib import Path
 from sys import byteorder
@@ -19,23 +19,27 @@ from typing import Any, ClassVar, Final
 import torch
 from torch import Tensor
 
-from fedwatt.engine.batches import Batches
 from fedwatt.engine.job import Job
-from fedwatt.engine.kernels import fused_step
-from fedwatt.engine.kernels.c_compiler import compiled
-from fedwatt.models.model import GRADIENT_HOOKS, ModelInC, speaks_c
+from fedwatt.engine.kernels.c_compiler import SlowerInTorch, compiled
+from fedwatt.engine.kernels.fused_step import CStep, c_step, pointers, step_timed_as
+from fedwatt.engine.kernels.trace import COLUMNS, ROWS, Untraceable, statements
+from fedwatt.models import Loss
+from fedwatt.models.kernel import ModelStep, kernel_for
 
 SOURCE: Final = Path(__file__).with_suffix(".c")
 
 SLOPE: Final = """
-static inline float loss_slope(float prediction, float label) {{ return {slope}; }}
+static inline float loss_slope(float prediction, float label) {{
+    {statements}
+    return {result};
+}}
 """
 
 POINTERS: Final = ("series", "starts", "labels", "anchors", "numbers", "tensors", "sizes", "sgemm")
 NUMBERS: Final = ("features", "batch", "columns")
 
 
-class Round(ctypes.Structure):
+class RoundArguments(ctypes.Structure):
     """What the vehicles of a round share: `round_t` in compiled.c."""
 
     _fields_: ClassVar = [
@@ -44,28 +48,20 @@ class Round(ctypes.Structure):
     ]
 
 
-class Compiled:
+class WholeRound:
     """Vehicles of a stack, each trained by one call."""
 
-    def __init__(
-        self,
-        function: Any,
-        said: ModelInC,
-        anchor: Tensor,
-        numbers: Tensor,
-        tensors: Sequence[Tensor],
-        batches: Batches,
-        *,
-        cost: str,
-    ) -> None:
-        self.function, self.batches, self.cost = function, batches, cost
+    def __init__(self, job: Job, step: CStep, model: ModelStep, function: Any) -> None:
+        anchor, batches = job.anchor.contiguous(), job.batches
+        self.function, self.batches, self.cost = function, batches, step_timed_as(job.rules)
         self.deltas = torch.empty_like(anchor)
         """Δ_k [P, D] of the vehicles that have been trained."""
         pool, windows, (_, columns) = batches.pool, batches.pool.train, anchor.shape
-        kept = (pool.series, windows.starts, windows.labels, anchor, numbers)
+        kept = (pool.series, windows.starts, windows.labels, anchor, step.columns(job))
+        tensors = step.weights(job)
         self.kept = [*(tensor.contiguous() for tensor in kept), *tensors]
-        self.sizes, self.tensors = torch.tensor(said.sizes), fused_step.pointers(tensors)
-        self.round = Round(
+        self.sizes, self.tensors = torch.tensor(model.sizes), pointers(tensors)
+        self.round = RoundArguments(
             *(tensor.data_ptr() for tensor in self.kept[: len(kept)]),
             ctypes.addressof(self.tensors),
             self.sizes.data_ptr(),
@@ -76,7 +72,7 @@ class Compiled:
         )
         # Weights, weights a step ago, gradient; labels and lines of a batch; what the model needs.
         # Each begins where a line of the cache does, 16 numbers apart at most.
-        self.floats = 3 * (columns + 16) + 3 * (batches.size + 16) + said.work
+        self.floats = 3 * (columns + 16) + 3 * (batches.size + 16) + model.work
         self.own = threading.local()
 
     def __call__(self, row: int, steps: int) -> tuple[Tensor, float]:
@@ -99,34 +95,41 @@ class Compiled:
         return delta, seconds
 
 
-def whole_round(job: Job) -> Compiled | None:
+def whole_round(job: Job) -> WholeRound | None:
     """The round of a job in C, or None if it has to be left to torch."""
-    anchor, batches = job.anchor, job.batches
-    spoken = fused_step.in_c(job.rules, job.plans, anchor)
-    said = job.model.in_c(batches.size, batches.pool.window)
-    if spoken is None or said is None or not job.loss.slope_in_c or job.shapes_loss:
+    model = kernel_for(job.model).step(job.model, job.batches.size, job.batches.pool.window)
+    if model is None or job.shapes_loss or (model.multiplies and not _sgemm()):
         return None
-    if not speaks_c(job.model, *GRADIENT_HOOKS) or (said.multiplies and not _sgemm()):
-        return None
-    if said.reads != batches.pool.window * batches.pool.series.shape[1]:
+    if model.reads != job.batches.pool.window * job.batches.pool.series.shape[1]:
         return None  # made for other windows: torch says so, where C would read on
-    slope = SLOPE.format(slope=job.loss.slope_in_c)
-    parts = (fused_step.step_source(job.rules, spoken), slope, SOURCE.read_text(), said.source)
-    library = compiled("\n".join(parts))
+    step, slope = c_step(job), c_slope(job.loss)
+    if step is None or slope is None:
+        return None
+    library = compiled("\n".join((step.source, slope, SOURCE.read_text(), model.source)))
     if library is None:
         return None
     function, pointer, number = library.train, ctypes.c_void_p, ctypes.c_int64
     function.argtypes = [pointer, number, number, pointer, number, pointer, pointer]
     function.restype = ctypes.c_double
-    return Compiled(
-        function,
-        said,
-        anchor.contiguous(),
-        fused_step.columns_of(spoken, job.rate, anchor),
-        fused_step.tensors_of(spoken, anchor),
-        batches,
-        cost=fused_step.cost_of(job.rules),
-    )
+    return WholeRound(job, step, model, function)
+
+
+@cache
+def c_slope(loss: Loss) -> str | None:
+    """`loss_slope` in C, traced from the loss; None, with a warning, where it cannot be."""
+    inputs = {name: torch.rand(ROWS, COLUMNS) for name in ("prediction", "label")}
+    try:
+        found = statements(lambda of: loss.slope(of["prediction"], of["label"]), inputs)
+    except Untraceable as problem:
+        name = type(loss).__name__
+        warnings.warn(
+            f"Steps on the loss {name} run in torch, which is slower than C: {problem}.",
+            SlowerInTorch,
+            stacklevel=2,
+        )
+        return None
+    lines = "\n    ".join((*found.numbers, *found.weights))
+    return SLOPE.format(statements=lines, result=found.result)
 
 
 @cache

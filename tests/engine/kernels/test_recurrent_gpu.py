@@ -1,6 +1,6 @@
-"""recurrent.cu, compiled for a processor with a thread for each of a GPU's, beside through_time.
+"""recurrent.cu, compiled for a processor with a thread for each of a GPU's, beside autograd.
 
-Whole trainings on a GPU: tests/federation/test_recorded.py.
+Whole trainings on a GPU: tests/engine/test_gpu.py.
 """
 
 import ctypes
@@ -13,11 +13,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedwatt.engine.kernels import recurrent
 from fedwatt.engine.kernels.c_compiler import compiled
 from fedwatt.engine.kernels.cuda_compiler import as_c
-from fedwatt.models import GRU, LSTM, recurrent
+from fedwatt.engine.kernels.recurrent_gpu import TILE, CellShape, WholeWindow, fits, whole_window
+from fedwatt.models import GRU, LSTM
 from fedwatt.models.loss import huber, squared
-from fedwatt.models.recurrent_gpu import TILE, Cell, WholeWindow, fits, whole_window
 
 HERE = Path(__file__).parent
 BEFORE, AFTER = (
@@ -40,7 +41,11 @@ class Launch:
         assert self.function(*map(as_c, arguments), *blocks) == blocks[0] * blocks[1]
 
 
-def on_threads(cell: Cell, dtype: torch.dtype) -> WholeWindow:
+def cell_of(model: GRU | LSTM) -> CellShape:
+    return CellShape(type(model).__name__, model.features, model.hidden)
+
+
+def on_threads(cell: CellShape, dtype: torch.dtype) -> WholeWindow:
     library = compiled(BEFORE + cell.source(dtype) + AFTER)
     if library is None:
         pytest.skip("no C compiler that knows threads")
@@ -55,7 +60,7 @@ def on_threads(cell: Cell, dtype: torch.dtype) -> WholeWindow:
 def pretending(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Models take this processor for a GPU."""
 
-    def whole_window(cell: Cell, weights: Tensor, windows: Tensor) -> WholeWindow | None:
+    def whole_window(cell: CellShape, weights: Tensor, windows: Tensor) -> WholeWindow | None:
         return on_threads(cell, weights.dtype) if fits(cell, weights, windows) else None
 
     monkeypatch.setattr(recurrent, "whole_window", whole_window)
@@ -79,7 +84,7 @@ def filled(model: GRU | LSTM, given: tuple[Tensor, ...], loss=huber) -> Tensor:
     """The gradient by the kernels."""
     weights, windows, labels, share = given
     found = torch.full(weights.shape, torch.nan, dtype=weights.dtype)
-    on_threads(model.cell, weights.dtype).fill(
+    on_threads(cell_of(model), weights.dtype).fill(
         labels,
         share,
         layout=model.layout,
@@ -97,7 +102,7 @@ def close(found: Tensor, expected: Tensor) -> None:
 
 @pytest.mark.parametrize("batch", [1, TILE, TILE + 3])  # a part of a tile, a tile, one and a part
 @pytest.mark.parametrize("model", MODELS, ids=str)
-def test_gradient_is_that_of_through_time(model: GRU | LSTM, batch: int) -> None:
+def test_gradient_is_that_of_autograd(model: GRU | LSTM, batch: int) -> None:
     given = drawn(model, 2, batch, 4)
     close(filled(model, given), model.gradient(*given, huber))
 
@@ -119,10 +124,10 @@ def test_float32_is_as_close_as_rounding_allows(model: GRU | LSTM) -> None:
 @pytest.mark.parametrize("model", [GRU(3, 5), LSTM(3, 5)], ids=str)
 def test_state_with_any_leading_axes_and_its_slope(model: GRU | LSTM) -> None:
     weights, windows, _, _ = drawn(model, 6, 3, 4)
-    own = weights[:, : model.cell.size].view(2, 3, -1).requires_grad_()
+    own = weights[:, : cell_of(model).size].view(2, 3, -1).requires_grad_()
     shared = windows[0]  # all six read the same windows, which lie in one place
-    found = on_threads(model.cell, torch.float64).last_state(own, shared)
-    whole = torch.cat([own, weights[:, model.cell.size :].view(2, 3, -1)], dim=-1)
+    found = on_threads(cell_of(model), torch.float64).last_state(own, shared)
+    whole = torch.cat([own, weights[:, cell_of(model).size :].view(2, 3, -1)], dim=-1)
     expected = model.represent(model.layout.split(whole), shared.expand(2, 3, -1, -1, -1))
     close(found, expected)
     # A slope of all ones is a single number that is read again and again.
@@ -155,7 +160,7 @@ def test_all_that_a_model_is_asked_for(model: GRU | LSTM, request: pytest.Fixtur
 
     def asked() -> list[Tensor]:
         def total(parts):
-            return (model.represent(parts, windows) ** 2).sum()
+            return (model.representation(parts, windows) ** 2).sum()
 
         return [
             model.predict(weights, windows),
@@ -175,15 +180,15 @@ def test_all_that_a_model_is_asked_for(model: GRU | LSTM, request: pytest.Fixtur
 def test_what_the_kernels_cannot_do_is_left_to_torch() -> None:
     model = GRU(3, 5)
     weights, windows, _, _ = drawn(model, 2, 3, 4)
-    assert fits(model.cell, weights, windows)
-    assert not fits(model.cell, weights, windows.float())
-    assert not fits(model.cell, weights.half(), windows.half())
-    assert not fits(model.cell, weights, windows[..., :2])
-    assert not fits(model.cell, weights, windows[:, :, :0])
-    assert not fits(model.cell, weights, windows.clone().requires_grad_())
-    assert not fits(model.cell, weights, windows.to("meta"))
-    assert not fits(replace(model, hidden=65).cell, weights, windows)
-    assert whole_window(model.cell, weights, windows) is None  # no GPU's tensors
+    assert fits(cell_of(model), weights, windows)
+    assert not fits(cell_of(model), weights, windows.float())
+    assert not fits(cell_of(model), weights.half(), windows.half())
+    assert not fits(cell_of(model), weights, windows[..., :2])
+    assert not fits(cell_of(model), weights, windows[:, :, :0])
+    assert not fits(cell_of(model), weights, windows.clone().requires_grad_())
+    assert not fits(cell_of(model), weights, windows.to("meta"))
+    assert not fits(cell_of(replace(model, hidden=65)), weights, windows)
+    assert whole_window(cell_of(model), weights, windows) is None  # no GPU's tensors
 
 
 @pytest.mark.usefixtures("pretending")
@@ -204,7 +209,7 @@ def test_second_derivatives_are_refused() -> None:
 def test_a_gpu_takes_the_kernels(model: GRU | LSTM, dtype: torch.dtype) -> None:
     given = drawn(model, 2, TILE + 3, 4, dtype)
     there = [values.cuda() for values in given]
-    assert whole_window(model.cell, *there[:2]) is not None
+    assert whole_window(cell_of(model), *there[:2]) is not None
     bound = 1e-12 if dtype == torch.float64 else 1e-5
     found, expected = model.gradient(*there, huber).cpu(), model.gradient(*given, huber)
     torch.testing.assert_close(found, expected, rtol=bound, atol=bound)

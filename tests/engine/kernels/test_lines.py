@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedwatt.engine.kernels import c_compiler as native
-from fedwatt.models import MLP, lines
-from tests.compilers import compiling_with
+from fedwatt.engine.kernels import c_compiler, lines
+from fedwatt.models import MLP
+from tests.engine.kernels.compilers import compiling_with
 
-LIBRARY = native.compiled(lines.SOURCE.read_text("utf-8"))
+LIBRARY = c_compiler.compiled(lines.SOURCE.read_text("utf-8"))
 compiler_needed = pytest.mark.skipif(LIBRARY is None, reason="no C compiler")
 WAYS = [pytest.param("c", marks=compiler_needed), "torch"]
 both_ways = pytest.mark.parametrize("way", WAYS)
@@ -23,9 +23,9 @@ def followed(
 ) -> Tensor:
     given = (model.layout, weights, directions, offsets, windows.flatten(-2))
     if way == "torch":
-        return lines.in_torch(*given)
+        return lines.by_torch(*given)
     assert LIBRARY is not None
-    return lines.in_c(LIBRARY, *given)
+    return lines.by_compiler(LIBRARY, *given)
 
 
 def naive(
@@ -109,7 +109,7 @@ def test_a_line_in_c_is_the_same_alone_and_among_others() -> None:
 @compiler_needed
 def test_c_is_used_where_it_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
     used: list[str] = []
-    for name in ("in_c", "in_torch"):
+    for name in ("by_compiler", "by_torch"):
         way = getattr(lines, name)
         monkeypatch.setattr(lines, name, lambda *given, n=name, w=way: used.append(n) or w(*given))
     model = MLP(7, 3, (5, 4))
@@ -119,13 +119,13 @@ def test_c_is_used_where_it_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
     wide = torch.cat([directions, directions], dim=-1)[:, : model.layout.size]
     first = model.along(weights, directions, offsets, windows)
     assert torch.equal(first, model.along(weights, wide, offsets, windows))
-    assert used == ["in_c", "in_c"]
+    assert used == ["by_compiler", "by_compiler"]
     single = (each.float() for each in (weights, directions, offsets, windows))
     assert model.along(*single).dtype == torch.float32
     assert model.along(weights.requires_grad_(), directions, offsets, windows).requires_grad
     with torch.no_grad():
         model.along(weights, directions, offsets, windows)
-    assert used[2:] == ["in_torch", "in_torch", "in_c"]
+    assert used[2:] == ["by_torch", "by_torch", "by_compiler"]
     with pytest.raises(RuntimeError):  # C would read beyond the windows
         model.along(weights, directions, offsets, windows[:, :5])
 

@@ -2,7 +2,7 @@
 
 Step by step, torch tells a GPU of some fifteen short kernels for every second of a window, forward
 and back. recurrent.cu goes through the whole window in one, with the weights in the registers of
-one multiprocessor, and once more to come back. What it computes is what `through_time` does.
+one multiprocessor, and once more to come back. What it computes is what the models say.
 """
 
 from collections.abc import Mapping
@@ -42,7 +42,7 @@ GATES: Final = {"GRU": 3, "LSTM": 4}
 
 
 @dataclass(frozen=True)
-class Cell:
+class CellShape:
     """What the kernels are compiled for; `kind` is "GRU" or "LSTM"."""
 
     kind: str
@@ -70,7 +70,7 @@ class Cell:
 class WholeWindow:
     """The two kernels and how they are called; P vehicles, `weights` [P, at least `cell.size`]."""
 
-    cell: Cell
+    cell: CellShape
     launch: Mapping[str, Launch]
 
     def forward(
@@ -118,7 +118,7 @@ class WholeWindow:
         gradient: Tensor,
         loss: Loss,
     ) -> None:
-        """`through_time.Unrolled.fill`: write the gradient [P, D] at `weights` [P, D]."""
+        """Write the gradient [P, D] of the loss at `weights` [P, D]."""
         here, there = layout.split(weights), layout.split(gradient)
         last, kept = self.forward(weights, windows, keep=True)
         assert kept is not None
@@ -159,14 +159,14 @@ class _Followed(torch.autograd.Function):
         return ctx.whole.backward(weights, windows, kept, slopes[0]).sum(dim=1), None, None
 
 
-def whole_window(cell: Cell, weights: Tensor, windows: Tensor) -> WholeWindow | None:
+def whole_window(cell: CellShape, weights: Tensor, windows: Tensor) -> WholeWindow | None:
     """The kernels for a model's weights and windows, or None where torch has to do it."""
     if not (weights.is_cuda and fits(cell, weights, windows)):
         return None
     return _whole_window(cell, weights.dtype, weights.device.index)
 
 
-def fits(cell: Cell, weights: Tensor, windows: Tensor) -> bool:
+def fits(cell: CellShape, weights: Tensor, windows: Tensor) -> bool:
     """Whether the kernels can do it. Where something is wrong torch says so; they would read on."""
     alike = weights.device == windows.device and weights.dtype == windows.dtype
     shaped = windows.shape[-1] == cell.features and windows.shape[-2] > 0
@@ -176,6 +176,6 @@ def fits(cell: Cell, weights: Tensor, windows: Tensor) -> bool:
 
 
 @cache
-def _whole_window(cell: Cell, dtype: torch.dtype, device: int) -> WholeWindow | None:
+def _whole_window(cell: CellShape, dtype: torch.dtype, device: int) -> WholeWindow | None:
     launch = cuda_kernels(cell.source(dtype), ("forward", "backward"), device)
     return None if launch is None else WholeWindow(cell, launch)

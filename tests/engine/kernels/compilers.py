@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from fedwatt.engine.kernels import c_compiler as native
+from fedwatt.engine.kernels import c_compiler
 
 
 @contextmanager
@@ -13,8 +13,8 @@ def compiling_with(compiler: str) -> Iterator[None]:
     """With `compiler` as CC, and nothing compiled before."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CC", compiler)
-        native._compiled.cache_clear()
+        c_compiler._compiled.cache_clear()
         try:
             yield
         finally:
-            native._compiled.cache_clear()
+            c_compiler._compiled.cache_clear()

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from fedwatt.engine.kernels.c_compiler import compiled
-from fedwatt.models.layout import Layout
+from fedwatt.models import Layout
 from fedwatt.models.model import Parts
 
 SOURCE: Final = Path(__file__).with_suffix(".c")
@@ -41,8 +41,8 @@ def followed(
     recorded = torch.is_grad_enabled() and any(each.requires_grad for each in given)
     library = compiled(SOURCE.read_text("utf-8")) if plain and fits and not recorded else None
     if library is None:
-        return in_torch(layout, *given)
-    return in_c(library, layout, *(each.contiguous() for each in given))
+        return by_torch(layout, *given)
+    return by_compiler(library, layout, *(each.contiguous() for each in given))
 
 
 def widths_of(layout: Layout) -> list[int]:
@@ -65,7 +65,7 @@ class Task(ctypes.Structure):
     ]
 
 
-def in_c(
+def by_compiler(
     library: ctypes.CDLL,
     layout: Layout,
     weights: Tensor,
@@ -95,7 +95,7 @@ def in_c(
     return predictions
 
 
-def in_torch(
+def by_torch(
     layout: Layout, weights: Tensor, lines: Tensor, offsets: Tensor, windows: Tensor
 ) -> Tensor:
     """`followed`, by torch."""

@@ -1,11 +1,17 @@
-/* One step of a GRU or LSTM, with the gradient of through_time.py; the names are the same there.
+/* One step of a GRU or LSTM, backward through time.
+
+   All that goes into a second is one matrix z_t = (h_t; x_t; 1) of shape [rows, batch], so that one
+   product with a matrix of all weights gives all gate sums, and one product of their slopes with
+   z_t transposed the gradient of all weights. There are four blocks of gate sums: of a GRU the reset gate, the
+   update gate and the new gate's sums from the state and from the input; of an LSTM the input,
+   forget and output gates and the cell's.
 
    sizes: features, hidden units, seconds. Weights and gradient lie as the model's layout has them:
    input.weight [features, gates·hidden], input.bias, recurrent.weight, recurrent.bias, output. */
 #define BLOCKS 4
 
 typedef struct {
-    int gate, state, input; /* see Unrolled.blocks */
+    int gate, state, input; /* gate of the layout; whether state and input have a part in it */
 } block_t;
 
 #ifdef LSTM

@@ -1,4 +1,4 @@
-/* One step of an MLP, with the gradient that MLP.prepared in mlp.py has.
+/* One step of an MLP, with the gradient that mlp.py beside it has.
 
    A matrix is given by its lines: windows are read where they lie in the series, and no batch is
    ever put together. Products are computed in tiles that the processor keeps in its registers. */

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pytest import approx
 
 from fedwatt.data import Fleet
-from fedwatt.engine.batches import Draw, StackedBatches, mixed, orders_on, stacked_orders
+from fedwatt.engine.batches import Batches, Draw, mixed, orders_on, stacked_orders
 from fedwatt.engine.pool import pool_fleet
 from fedwatt.errors import DataError
 from fedwatt.federation import Federation, Training
@@ -92,7 +92,7 @@ def test_a_stack_gathers_each_vehicle_its_own_windows() -> None:
         Draw(1, 0, client.name, windows=n, end=steps, batch=4)
         for client, n, steps in zip(fleet.clients, (20, 7), (5, 2), strict=True)
     ]
-    batches = StackedBatches(pool, pool.train, [0, 1], draws)
+    batches = Batches(pool, [0, 1], draws)
     orders = [draw.order() for draw in draws]
     for step, active in [(0, 2), (1, 2), (4, 1)]:
         windows, labels, share = batches.at(step, active)

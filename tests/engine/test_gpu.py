@@ -3,9 +3,8 @@
 import pytest
 import torch
 
-from fedwatt.engine.batches import StackedBatches
+from fedwatt.engine.gpu import recording_key
 from fedwatt.federation import Availability, Federation, Training
-from fedwatt.federation.recorded import recording_key
 from fedwatt.federation.together import train_side_by_side
 from fedwatt.methods import METHODS, get
 from fedwatt.metrics import Stopwatch
@@ -20,10 +19,8 @@ def test_one_recording_serves_other_numbers_but_no_other_plan() -> None:
         federation = Federation(random_fleet([40, 9]), training=Training(batch=8), device="cpu")
         method = get("fo-ri-fedavg", **settings)
         state, _ = federation.start(method)
-        stack = federation.prepare(method, state, federation.calls(state), Stopwatch())
-        vehicles = [call.vehicle for call in stack.calls]
-        batches = StackedBatches(federation.pool, federation.pool.train, vehicles, stack.draws)
-        return recording_key(stack.rules, stack.plans, stack.start, batches)
+        calls = federation.calls(state)
+        return recording_key(federation.prepare(method, state, calls, Stopwatch()).job)
 
     assert key() == key(alpha=0.7, lam=0.3, p_max=2.0)
     assert key() != key(beta_kappa=0.5)  # the gate plans with κ

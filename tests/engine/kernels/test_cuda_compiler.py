@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from fedwatt.engine.kernels import cuda_compiler as nvrtc
+from fedwatt.engine.kernels import cuda_compiler
 from fedwatt.engine.kernels.c_compiler import compiled
 from fedwatt.engine.kernels.cuda_compiler import as_c, cuda_kernels
 
@@ -31,8 +31,8 @@ def a_driver(monkeypatch: pytest.MonkeyPatch, code: bytes = b"code") -> None:
     if driver is None:
         pytest.skip("no C compiler")
     stream = SimpleNamespace(cuda_stream=77, synchronize=lambda: None)
-    monkeypatch.setattr(nvrtc.ctypes, "CDLL", lambda name: driver)
-    monkeypatch.setattr(nvrtc, "machine_code", lambda *_: code)
+    monkeypatch.setattr(cuda_compiler.ctypes, "CDLL", lambda name: driver)
+    monkeypatch.setattr(cuda_compiler, "machine_code", lambda *_: code)
     monkeypatch.setattr(torch.cuda, "device", nullcontext)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: stream)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))

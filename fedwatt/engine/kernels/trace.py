@@ -1,0 +1,309 @@
+"""Turn torch functions that treat every weight alike into C.
+
+The function runs once on tensors of two rows and three columns while torch reports each operation
+that it performs. Each becomes one statement of C. A value is a *number* where it has one entry a
+row (computed once a row, in double) and a *weight* where it has one entry for each weight (computed
+in the loop over weights, in float). So whatever torch computes, C computes: there is no second copy
+of a formula that could fall behind.
+
+What cannot be told of one weight at a time (a norm, a decision by a value) raises `Untraceable`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf, isnan
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+ROWS, COLUMNS = 2, 3
+"""Different from each other and from 1, so that a shape tells what a value is."""
+
+
+class Untraceable(Exception):
+    """Says which operation cannot be told of one weight at a time."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """A variable of the generated C."""
+
+    name: str
+    is_weight: bool
+
+    def __str__(self) -> str:
+        """As it stands in a statement."""
+        return self.name
+
+
+@dataclass(frozen=True)
+class Statements:
+    """C that computes `result` from its inputs."""
+
+    numbers: tuple[str, ...]
+    """Once a row, in double."""
+    weights: tuple[str, ...]
+    """For every weight, in float."""
+    result: str
+    exponents: tuple[str, ...] = ()
+    """The numbers y of all `log_power(x, y)`: where they are small, `small_log_power` will do."""
+
+
+SAME: Final = frozenset(
+    (
+        *("_to_copy", "_unsafe_view", "alias", "clone", "detach", "expand", "lift_fresh"),
+        *("select", "slice", "squeeze", "unsqueeze", "view"),
+    )
+)
+"""Operations that leave every value as it is."""
+
+UNARY: Final = {
+    "abs": "magnitude({0})",
+    "exp": "exponential({0})",
+    "exp2": "binary_exponential({0})",
+    "log": "logarithm({0})",
+    "log2": "binary_logarithm({0})",
+    "logical_not": "!({0})",
+    "bitwise_not": "!({0})",
+    "neg": "-({0})",
+    "reciprocal": "1 / {0}",
+    "relu": "({0} < 0 ? 0 : {0})",
+    "rsqrt": "1 / square_root({0})",
+    "sgn": "signum({0})",
+    "sign": "signum({0})",
+    "sigmoid": "1 / (1 + exponential(-{0}))",
+    "sqrt": "square_root({0})",
+    "square": "{0} * {0}",
+    "tanh": "(1 - 2 / (exponential(2 * {0}) + 1))",
+}
+
+BINARY: Final = {
+    "bitwise_and": "({0} && {1})",
+    "bitwise_or": "({0} || {1})",
+    "clamp_max": "at_most({0}, {1})",
+    "clamp_min": "at_least({0}, {1})",
+    "div": "{0} / {1}",
+    "eq": "({0} == {1})",
+    "ge": "({0} >= {1})",
+    "gt": "({0} > {1})",
+    "le": "({0} <= {1})",
+    "logical_and": "({0} && {1})",
+    "logical_or": "({0} || {1})",
+    "lt": "({0} < {1})",
+    "maximum": "larger({0}, {1})",
+    "minimum": "smaller({0}, {1})",
+    "mul": "{0} * {1}",
+    "ne": "({0} != {1})",
+    "pow": "power({0}, {1})",
+}
+
+TERNARY: Final = {
+    "lerp": "{0} + {2} * ({1} - {0})",
+    "where": "({0} ? {1} : {2})",
+}
+
+
+def statements(
+    function: Callable[..., Tensor], inputs: Mapping[str, Tensor], *, prefix: str = "t"
+) -> Statements:
+    """C for `function(inputs)`; inputs are named in C as in `inputs`, of two rows each.
+
+    >>> weights = {"w": torch.zeros(ROWS, COLUMNS), "rate": torch.zeros(ROWS, 1)}
+    >>> found = statements(lambda of: of["w"] - (1 - of["rate"]) * of["w"], weights)
+    >>> found.numbers, found.weights
+    (('const double t0 = 1 - rate;',),
+     ('const float t1 = (float)t0 * w;', 'const float t2 = w - t1;'))
+    """
+    recorder = _Recorder(inputs, prefix)
+    try:
+        with recorder:
+            result = function(inputs)
+    except Untraceable:
+        raise
+    except Exception as problem:  # whatever a hook raises here, it raises in torch, too
+        raise Untraceable(str(problem).split("\n", 1)[0]) from problem
+    value = recorder.value(result, weight=True)
+    lines = tuple(recorder.numbers), tuple(recorder.weights)
+    return Statements(*lines, value, tuple(recorder.exponents))
+
+
+class _Recorder(TorchDispatchMode):
+    def __init__(self, inputs: Mapping[str, Tensor], prefix: str) -> None:
+        super().__init__()
+        self.prefix, self.count = prefix, 0
+        self.numbers: list[str] = []
+        self.weights: list[str] = []
+        self.known: dict[tuple[Any, ...], Value] = {}
+        self.logarithms: dict[str, str] = {}
+        """x of each weight that is log x."""
+        self.scaled: dict[str, tuple[str, str]] = {}
+        """(x, y) of each weight that is y · log x for a number y."""
+        self.exponents: list[str] = []
+        self.alive: list[Tensor] = []
+        """Kept, so that no other tensor gets the memory of one that is known."""
+        for name, tensor in inputs.items():
+            self._learn(tensor, Value(name, _is_weight(tensor)))
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """No: skipping it would import all of torch's compiler, which takes seconds."""
+        return False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        name = func.overloadpacket.__name__
+        in_place = name.endswith("_") and name not in SAME
+        bare = name.rstrip("_") if in_place else name
+        terms = [*args, *(kwargs or {}).values()]
+        # Taken before the operation runs, which may write over what it reads.
+        before = {_key(term): self.known.get(_key(term)) for term in terms if _tensor(term)}
+        out = func(*args, **(kwargs or {}))
+        if not isinstance(out, Tensor):
+            raise Untraceable(f"torch's '{bare}' makes no tensor of one entry for each weight")
+        if bare in SAME:
+            source = before[_key(args[0])]
+            if source is None:
+                raise Untraceable(f"torch's '{bare}' reads a tensor that no step is given")
+            if out.numel() != args[0].numel() and bare != "expand":
+                raise Untraceable(f"torch's '{bare}' takes a part of a tensor")
+            self._learn(out, source)
+            return out
+        weight = _is_weight(out)
+        if weight and out.dtype == torch.float64:
+            raise Untraceable(f"torch's '{bare}' is in float64")
+        expression = self._expression(bare, args, kwargs or {}, before, weight)
+        value = self._declare(expression, weight, out.dtype == torch.bool)
+        self._note_logarithms(bare, args, before, value)
+        if in_place:
+            self._forget_views(out)
+        self._learn(out, value)
+        return out
+
+    def _expression(
+        self,
+        name: str,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        before: Mapping[Any, Value | None],
+        weight: bool,
+    ) -> str:
+        """The operation as C."""
+
+        def term(of: Any) -> str:
+            if not _tensor(of):
+                return literal(of, weight)
+            value = before[_key(of)]
+            if value is None:
+                raise Untraceable(f"torch's '{name}' reads a tensor that no step is given")
+            return f"(float){value}" if weight and not value.is_weight else value.name
+
+        if name in ("add", "sub", "rsub"):
+            a, b = term(args[0]), term(args[1])
+            alpha = args[2] if len(args) > 2 else kwargs.get("alpha", 1)
+            scaled = b if alpha == 1 else f"{literal(alpha, weight)} * {b}"
+            if name == "rsub":
+                return f"{b} - {a if alpha == 1 else f'{literal(alpha, weight)} * {a}'}"
+            return f"{a} {'+' if name == 'add' else '-'} {scaled}"
+        if name in ("addcmul", "addcdiv"):
+            factor = literal(kwargs.get("value", 1), weight)
+            sign = "*" if name == "addcmul" else "/"
+            return f"{term(args[0])} + {factor} * {term(args[1])} {sign} {term(args[2])}"
+        if name == "clamp":
+            low, high = (*args[1:], *kwargs.values(), None, None)[:2]
+            if "min" in kwargs or "max" in kwargs:
+                low, high = kwargs.get("min", low), kwargs.get("max")
+            found = term(args[0])
+            found = found if low is None else f"at_least({found}, {term(low)})"
+            return found if high is None else f"at_most({found}, {term(high)})"
+        if name in ("zeros_like", "ones_like", "full_like", "scalar_tensor", "full"):
+            fixed = {"zeros_like": 0.0, "ones_like": 1.0}
+            given = args[0] if name == "scalar_tensor" else args[-1]
+            return literal(fixed.get(name, given), weight)
+        if name == "exp" and term(args[0]) in self.scaled:
+            x, y = self.scaled[term(args[0])]
+            self.exponents.append(y)
+            ends = [self._declare(f"exp({y} * {end})", False) for end in ("-INFINITY", "INFINITY")]
+            return f"log_power({x}, (float){y}, (float){ends[0]}, (float){ends[1]})"
+        if name == "div" and weight and _tensor(args[1]) and not before[_key(args[1])].is_weight:
+            # Once a row in place of once a weight, for at most one more rounding.
+            return f"{term(args[0])} * (float)(1 / {before[_key(args[1])]})"
+        for count, table in enumerate((UNARY, BINARY, TERNARY), start=1):
+            if name in table and not kwargs and len(args) == count:
+                return table[name].format(*(term(of) for of in args))
+        raise Untraceable(f"torch's '{name}' is not one of the operations that are known in C")
+
+    def _note_logarithms(
+        self, name: str, args: Sequence[Any], before: Mapping[Any, Value | None], value: Value
+    ) -> None:
+        """Remember y · log x, since e to that is a power, which is quicker than both."""
+        values = [before.get(_key(of)) for of in args]
+        if name == "log" and value.is_weight and values[0] is not None:
+            self.logarithms[value.name] = values[0].name
+        if name == "mul" and values[0] is not None and values[1] is not None:
+            for a, b in (values, values[::-1]):
+                if a.name in self.logarithms and not b.is_weight:
+                    self.scaled[value.name] = (self.logarithms[a.name], b.name)
+
+    def _declare(self, expression: str, weight: bool, is_bool: bool = False) -> Value:
+        name = f"{self.prefix}{self.count}"
+        self.count += 1
+        kind = "int" if is_bool else "float" if weight else "double"
+        (self.weights if weight else self.numbers).append(f"const {kind} {name} = {expression};")
+        return Value(name, weight)
+
+    def _learn(self, tensor: Tensor, value: Value) -> None:
+        self.alive.append(tensor)
+        self.known[_key(tensor)] = value
+
+    def _forget_views(self, changed: Tensor) -> None:
+        """What else lies in the memory of a tensor that was changed in place has changed, too."""
+        memory = _key(changed)[0]
+        self.known = {key: value for key, value in self.known.items() if key[0] != memory}
+
+    def value(self, tensor: Tensor, *, weight: bool) -> str:
+        """The name of a result."""
+        found = self.known.get(_key(tensor))
+        if found is None:
+            raise Untraceable("the result is not computed from what a step is given")
+        return f"(float){found}" if weight and not found.is_weight else found.name
+
+
+def literal(value: Any, weight: bool) -> str:
+    """A Python number as C writes it.
+
+    >>> literal(0.1, True), literal(2, False), literal(-inf, False)
+    ('0.1f', '2.0', '-INFINITY')
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise Untraceable(f"{value!r} is not a number")
+    if isnan(value):
+        return "NAN"
+    if abs(value) == inf:
+        return "INFINITY" if value > 0 else "-INFINITY"
+    return f"{float(value)!r}f" if weight else repr(float(value))
+
+
+def _tensor(term: Any) -> bool:
+    return isinstance(term, Tensor)
+
+
+def _key(tensor: Any) -> tuple[Any, ...]:
+    """What tells a tensor from others while it lives, however many objects stand for it."""
+    if not isinstance(tensor, Tensor):
+        return (None,)
+    storage = tensor.untyped_storage()
+    return storage.data_ptr(), tensor.storage_offset(), tuple(tensor.shape), tensor.stride()
+
+
+def _is_weight(tensor: Tensor) -> bool:
+    """Whether a tensor has an entry for each weight; Untraceable if it has neither that shape."""
+    if tensor.shape == (ROWS, COLUMNS):
+        return True
+    if tensor.shape in ((), (1,), (ROWS,), (1, 1), (ROWS, 1)):
+        return False
+    raise Untraceable(
+        f"a tensor of shape {list(tensor.shape)} has neither one entry a row nor one a weight"
+    )

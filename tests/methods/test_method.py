@@ -1,0 +1,77 @@
+"""Rules declare what they need and what they cannot bear; a method asks nothing else of them."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+import torch
+
+from fedwatt.errors import SettingError
+from fedwatt.methods import Average, LocalRule, Method, Proximal, get
+from fedwatt.methods.dynamic import Dynamic, DynamicServer
+from fedwatt.methods.rule import Rows
+from fedwatt.methods.scaffold import ControlVariates, Scaffold
+from fedwatt.methods.server import ServerRule
+from fedwatt.models import MLP, Model
+
+
+@dataclass(frozen=True, kw_only=True)
+class Freezing(LocalRule):
+    """Hands up two numbers a vehicle, and cannot work beside a pull."""
+
+    def uploads(self, model: Model) -> Rows:
+        return {"frozen": torch.zeros(2)}
+
+    def conflict(self, other: LocalRule) -> str:
+        return "what is frozen cannot be pulled." if isinstance(other, Proximal) else ""
+
+    def server_half(self) -> type[object]:
+        return Thawing
+
+
+@dataclass(frozen=True, kw_only=True)
+class Thawing(Average):
+    local_half: ClassVar[type[LocalRule]] = Freezing
+
+
+def test_a_rule_of_ones_own_declares_what_it_hands_up() -> None:
+    method, model = Method("own", (Freezing(),), Thawing()), MLP(2, 3, (4,))
+    assert method.upload_names == ["frozen"]
+    assert method.uploads(model)["frozen"].tolist() == [0.0, 0.0]
+    assert get("fednova").upload_names == ["accumulation"]
+    assert get("scaffold").uploads(model)["control_change"].shape == (6 * 4 + 4 + 4 + 1,)
+
+
+@pytest.mark.parametrize("local", [(Freezing(), Proximal()), (Proximal(), Freezing())])
+def test_a_rule_of_ones_own_declares_its_conflicts(local: tuple[LocalRule, ...]) -> None:
+    with pytest.raises(SettingError, match="Method 'own': what is frozen cannot be pulled"):
+        Method("own", local, Thawing())
+
+
+@pytest.mark.parametrize(
+    ("local", "server", "halves"),
+    [
+        ((Freezing(),), Average(), "Freezing in the vehicles and Thawing on the server"),
+        ((), Thawing(), "Freezing in the vehicles and Thawing on the server"),
+        ((ControlVariates(),), Average(), "ControlVariates in the vehicles and Scaffold on"),
+        ((), Scaffold(), "ControlVariates in the vehicles and Scaffold on"),
+        ((Dynamic(),), Average(), "Dynamic in the vehicles and DynamicServer on"),
+        ((), DynamicServer(), "Dynamic in the vehicles and DynamicServer on"),
+    ],
+)
+def test_half_a_mechanism_is_refused(
+    local: tuple[LocalRule, ...], server: ServerRule, halves: str
+) -> None:
+    with pytest.raises(SettingError, match=halves):
+        Method("half", local, server)
+
+
+def test_what_would_go_up_outside_the_clipped_vector_is_named() -> None:
+    with pytest.raises(SettingError, match="Freezing hands up frozen besides Δ_k"):
+        Method("own", (Freezing(),), get("fedavg@private").server)
+
+
+def test_only_noise_makes_a_server_private() -> None:
+    assert get("fedavg@private", noise_multiplier=0.5).server.private
+    assert not get("fedavg@private", noise_multiplier=0.0).server.private
+    assert not get("scaffold").server.private
