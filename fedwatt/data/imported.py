@@ -21,7 +21,11 @@ def imported_vehicle(clean: CleanVehicle) -> Vehicle:
                 f"s; a fleet has one every {INTERVAL_S} s. Import it with that interval."
             )
     trips = tuple(
-        Trip(trip.name, {c: values for c, values in trip.channels.items() if c in CHANNELS})
+        Trip(
+            trip.name,
+            {c: values for c, values in trip.channels.items() if c in CHANNELS},
+            trip.recording,
+        )
         for trip in clean.trips
     )
     return Vehicle(clean.name, trips, clean.kind, clean.labels, clean.facts)

@@ -61,12 +61,16 @@ class Trip:
     """One drive. `channels` maps names of `CHANNELS` to float64 [seconds], one sample a second.
 
     `energy_wh[i]` is the energy that left the pack during sample interval i (+ = discharge).
+    `recording` names the first part of the recorded trip that this one was cut from at a gap; a
+    trip that was not cut is its own.
     """
 
     name: str
     channels: Mapping[str, FloatArray]
+    recording: str = ""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "recording", self.recording or self.name)
         arrays = {name: np.asarray(values, float) for name, values in self.channels.items()}
         object.__setattr__(self, "channels", arrays)
 

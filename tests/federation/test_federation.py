@@ -11,7 +11,7 @@ from fedwatt.errors import DataError, SettingError
 from fedwatt.federation import Availability, Federation, State, Training
 from fedwatt.methods import get
 from fedwatt.models import MLP, ModuleModel
-from tests.federation.toys import random_fleet
+from tests.federation.toys import line_client, line_federation, random_fleet
 
 QUICK_PROBE = {"directions": 2, "points": 4, "probe_batch": 16}
 
@@ -84,6 +84,19 @@ def test_held_out_vehicles_are_judged_but_never_train() -> None:
     assert all(row["held_out_rmse"] > 0 for row in history.rounds)
 
 
+@pytest.mark.parametrize("method", ["fedavg", "scaffold", "feddyn"])
+def test_a_held_out_vehicle_changes_nothing_about_training(method: str) -> None:
+    # n and K are those of the vehicles that train: SCAFFOLD and FedDyn divide by them.
+    still = {"validation": [(0.0, 0.0)], "test": [(0.0, 0.0)]}
+    those = [line_client("a", train=[(1, 2)], **still), line_client("b", train=[(2, -1)], **still)]
+    other = line_client("c", held_out=True, train=[(1, 5)] * 9, **still)
+    alone, beside = (
+        line_federation(clients, training={"rounds": 3}).train(method).state.weights
+        for clients in (those, [*those, other])
+    )
+    assert torch.equal(alone, beside)
+
+
 def test_evaluation_keeps_its_cadence_and_never_misses_the_end() -> None:
     history = federation(rounds=5, evaluate_every=2, seeds=(1,)).train("fedavg").history
     assert [r["round"] for r in history.rounds if r["evaluated"]] == [0, 2, 4, 5]
@@ -145,6 +158,18 @@ def test_a_non_finite_reply_is_rejected_and_the_others_count_in_full() -> None:
     without = Fleet((*fleet.clients[:2], fleet.clients[3]), fleet.settings, fleet.source)
     expected = federation(without, participation=1.0, precision="float64").train("fedavg")
     torch.testing.assert_close(trained.state.weights, expected.state.weights, rtol=0, atol=1e-12)
+
+
+def test_a_vehicle_forgets_a_round_whose_reply_was_not_finite() -> None:
+    fed = federation(broken_vehicle(random_fleet(), 2), participation=1.0, rounds=3, seeds=(1,))
+    clients = fed.train(get("ri-fedavg", probe_every=2, **QUICK_PROBE)).history.clients
+
+    def probed(vehicle: str) -> list[bool]:
+        return [row["probed"] for row in clients if row["vehicle"] == vehicle]
+
+    # Whoever remembers the probe of round 1 probes again in round 3, the other one every time.
+    assert probed("car-001") == [True, False, True]
+    assert probed("car-002") == [True, True, True]
 
 
 def test_a_method_that_explodes_is_reported_as_diverged() -> None:

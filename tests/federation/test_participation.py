@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedwatt.errors import SettingError
-from fedwatt.federation import Availability, Training
+from fedwatt.federation import Availability, History, Training
 from fedwatt.federation.participation import (
     device_speed,
     first_available,
@@ -13,6 +13,7 @@ from fedwatt.federation.participation import (
     next_available,
     participants,
 )
+from tests.federation.toys import line_client, line_federation
 
 
 @pytest.mark.parametrize(
@@ -63,6 +64,40 @@ def test_churn_settles_where_joining_and_leaving_balance() -> None:
     assert there.mean() == pytest.approx(0.75, abs=0.03)
 
 
+def test_every_round_of_churn_is_a_draw_of_its_own() -> None:
+    # Drawn again with the numbers u of the first round, everybody would go and nobody come: whoever
+    # is there has u < 0.5 and leaves, whoever is not has u ≥ 0.5 and stays away.
+    history = churning(Availability(initially=0.5, p_leave=0.5, p_join=0.5))
+    there = [row["available"] for row in history.rounds]
+    assert there[0] == there[1]  # round 1 is that of A_0
+    assert there == pytest.approx([50] * 6, abs=20)  # four deviations
+    assert len(set(there[1:])) > 1
+
+
+def test_churn_and_lost_replies_are_independent() -> None:
+    # With one draw for both, whoever is there would lose its reply.
+    history = churning(Availability(initially=0.5, reply_loss=0.5))
+    for row in history.rounds[1:]:
+        assert row["lost"] / row["participants"] == pytest.approx(0.5, abs=0.3)
+
+
+def test_each_round_loses_other_replies() -> None:
+    clients = churning(Availability(reply_loss=0.5)).clients
+    arrived: dict[str, set[bool]] = {}
+    for row in clients:
+        arrived.setdefault(row["vehicle"], set()).add(row["replied"])
+    # A vehicle has the same luck in all five rounds with probability 1/16.
+    assert sum(len(luck) == 2 for luck in arrived.values()) == pytest.approx(94, abs=6)
+
+
+def churning(availability: Availability) -> History:
+    """Five rounds of a hundred vehicles, all of which are called."""
+    still = {split: [(0.0, 0.0)] for split in ("train", "validation", "test")}
+    clients = [line_client(f"car-{k}", **still) for k in range(100)]
+    federation = line_federation(clients, availability=availability, training={"rounds": 5})
+    return federation.train("fedavg").history
+
+
 def test_a_fleet_can_start_half_empty() -> None:
     there = first_available(3, 4000, Availability(initially=0.5))
     assert there.mean() == pytest.approx(0.5, abs=0.04)
@@ -97,6 +132,7 @@ def test_a_vehicle_keeps_its_device() -> None:
     drawn = {name: device_speed(1, name, classes) for name in map(str, range(60))}
     assert set(drawn.values()) == {1.0, 0.5, 0.25}
     assert drawn["7"] == device_speed(1, "7", classes)
+    assert drawn != {name: device_speed(2, name, classes) for name in drawn}
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from fedwatt.engine.batches import Batches, Draw
 from fedwatt.engine.job import Job
 from fedwatt.engine.pool import pool_fleet
 from fedwatt.engine.together import train
+from fedwatt.federation import Federation, Training
 from fedwatt.federation.local import accumulation, begin_round, finish_round
 from fedwatt.methods import Method
 from fedwatt.methods.rule import Start
@@ -94,6 +95,40 @@ def scalar_toy() -> Fleet:
             )
         )
     return Fleet(tuple(clients), DataSettings(window=1), "scalar toy")
+
+
+def line_client(
+    name: str, *, held_out: bool = False, **points: list[tuple[float, float]]
+) -> Client:
+    """A vehicle of windows of one sample x with energy y, in Wh: split -> (x, y) pairs."""
+    splits = ("train", "validation", "test")
+    bounds = np.cumsum([0, *(len(points[split]) for split in splits)])
+    return Client(
+        name=name,
+        features=("speed",),
+        window=1,
+        series=np.array([[x] for split in splits for x, _ in points[split]]),
+        ends={s: np.arange(bounds[k], bounds[k + 1]) for k, s in enumerate(splits)},
+        labels={split: np.array([y for _, y in points[split]]) for split in splits},
+        label_center_wh=0.0,
+        label_scale_wh=1.0,
+        strata={},
+        trips={},
+        held_out=held_out,
+    )
+
+
+def line_federation(clients: Sequence[Client], **terms: Any) -> Federation:
+    """Vehicles that fit y = w·x from w = 0.5 in float64, one full step of 0.25 a round."""
+    training = {"rate": 0.25, "schedule": "constant", "steps": 1, "participation": 1.0}
+    training |= terms.pop("training", {})
+    return Federation(
+        Fleet(tuple(clients), DataSettings(window=1), "lines"),
+        Line(),
+        training=Training(precision="float64", **training),
+        device="cpu",
+        **terms,
+    )
 
 
 STEPS = (2, 3)

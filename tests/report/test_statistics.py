@@ -13,6 +13,7 @@ from fedwatt.report.statistics import (
     final,
     hilly_vehicles,
     personal_rmse,
+    pooled_rmse,
     stratum_rmse,
     vehicle_rmse,
 )
@@ -165,3 +166,20 @@ def test_personal_models_are_pooled_like_the_global_one():
     # √((1·4² + 3·2²) / 4)
     assert personal_rmse(run, "fedavg") == [7**0.5]
     assert personal_rmse(run, "fo-fedavg") == []
+
+
+def test_held_out_vehicles_are_in_no_headline_number():
+    vehicles = {
+        "method": np.array(["fedavg"] * 3),
+        "model": np.array(["last"] * 3),
+        "held_out": np.array([False, False, True]),
+        "seed": np.array([1] * 3),
+        "vehicle": np.array(["a", "b", "c"]),
+        "stratum": np.array(["all"] * 3),
+        "windows": np.array([1, 3, 100]),
+        "rmse": np.array([4.0, 2.0, 90.0]),
+    }
+    rounds = {name: np.array([]) for name in ("method", "seed", "round", "diverged")}
+    run = Run((), rounds, {}, vehicles, {})
+    assert vehicle_rmse(run, "fedavg") == {"a": 4.0, "b": 2.0}
+    assert pooled_rmse(run, "fedavg") == {"all": [7**0.5]}  # √((1·4² + 3·2²) / 4)

@@ -43,8 +43,11 @@ def clean_vehicle(
     for raw in trips:
         cleaned, account = clean_trip(raw, cleaning)
         accounts.append(account)
+        # A number used again on another day continues the letters but is a recording of its own.
+        recording = part_name(raw.name, seen[raw.name])
         for part in cleaned:
-            parts.append(replace(part, name=part_name(raw.name, seen[raw.name])))
+            numbered = part_name(raw.name, seen[raw.name])
+            parts.append(replace(part, name=numbered, recording=recording))
             seen[raw.name] += 1
     parts, filled = _with_fallbacks(parts)
     account = Account.total([already or Account(), *accounts, filled])

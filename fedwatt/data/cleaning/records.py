@@ -51,11 +51,13 @@ class CleanTrip:
     """One drive without gaps: each channel float64 [seconds], one sample every interval.
 
     `energy_wh[r]` is the energy that left the pack during the interval that ends at sample r.
+    `recording` names the first usable part of the recorded trip that this one is a part of.
     """
 
     name: str
     channels: Mapping[str, FloatArray]
     interval_s: float = 1.0
+    recording: str = ""
 
     @property
     def samples(self) -> int:

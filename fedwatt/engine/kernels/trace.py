@@ -129,9 +129,9 @@ def statements(
     return Statements(*lines, value, tuple(recorder.exponents))
 
 
-class _Recorder(TorchDispatchMode):
+class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, inputs: Mapping[str, Tensor], prefix: str) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.prefix, self.count = prefix, 0
         self.numbers: list[str] = []
         self.weights: list[str] = []
@@ -227,9 +227,10 @@ class _Recorder(TorchDispatchMode):
             self.exponents.append(y)
             ends = [self._declare(f"exp({y} * {end})", False) for end in ("-INFINITY", "INFINITY")]
             return f"log_power({x}, (float){y}, (float){ends[0]}, (float){ends[1]})"
-        if name == "div" and weight and _tensor(args[1]) and not before[_key(args[1])].is_weight:
+        divisor = before.get(_key(args[1])) if name == "div" else None
+        if weight and divisor is not None and not divisor.is_weight:
             # Once a row in place of once a weight, for at most one more rounding.
-            return f"{term(args[0])} * (float)(1 / {before[_key(args[1])]})"
+            return f"{term(args[0])} * (float)(1 / {divisor})"
         for count, table in enumerate((UNARY, BINARY, TERNARY), start=1):
             if name in table and not kwargs and len(args) == count:
                 return table[name].format(*(term(of) for of in args))
@@ -240,10 +241,11 @@ class _Recorder(TorchDispatchMode):
     ) -> None:
         """Remember y · log x, since e to that is a power, which is quicker than both."""
         values = [before.get(_key(of)) for of in args]
-        if name == "log" and value.is_weight and values[0] is not None:
-            self.logarithms[value.name] = values[0].name
-        if name == "mul" and values[0] is not None and values[1] is not None:
-            for a, b in (values, values[::-1]):
+        known = [own for own in values if own is not None]
+        if name == "log" and value.is_weight and known:
+            self.logarithms[value.name] = known[0].name
+        if name == "mul" and len(known) == 2:
+            for a, b in (known, known[::-1]):
                 if a.name in self.logarithms and not b.is_weight:
                     self.scaled[value.name] = (self.logarithms[a.name], b.name)
 
