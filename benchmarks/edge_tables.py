@@ -111,8 +111,8 @@ def trips(judged: dict[str, dict[str, Any]]) -> str:
     level = [kind for kind in ("federated", "local-only", "pooled") if kind in medians]
     order = sorted(level, key=medians.__getitem__)
     best = min(medians, key=medians.__getitem__)
-    said = f"Without hills and fine-tuning the order by median trip error is {', '.join(order)}"
-    return f"{made}\n\n{said}; of all models {best} has the smallest."
+    ranking = f"Without hills and fine-tuning the order by median trip error is {', '.join(order)}"
+    return f"{made}\n\n{ranking}; of all models {best} has the smallest."
 
 
 def lowest(by: dict[str, dict[str, float]]) -> float:

@@ -206,7 +206,7 @@ def judged(bench: Bench) -> dict[str, Any]:
             lambda: fine_tuned(hilly, bench.federated_hills),
         ),
     }
-    found = {}
+    found: dict[str, dict[str, Any]] = {}
     for kind, (features, make) in kinds.items():
         weights = make()
         level = bench.tuned if "fine-tuned" in kind else federated

@@ -10,6 +10,7 @@ import argparse
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -27,12 +28,12 @@ def main() -> None:
     arguments = parser.parse_args()
     began = time.perf_counter()
     recordings = list(import_ved([arguments.traces], powertrain=("hev", "ice"), unlabelled=True))
-    results: dict = {
+    results: dict[str, Any] = {
         "data": "VED, hybrid and petrol cars with at least 10 usable trips",
         "import_seconds": round(time.perf_counter() - began, 1),
     }
     settings = DataSettings()
-    splits: dict[str, list] = {}
+    splits: dict[str, list[Any]] = {}
     for kind in DUTIES:
         began = time.perf_counter()
         vehicles = [electrified_vehicle(recording, kind=kind) for recording in recordings]

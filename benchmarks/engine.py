@@ -20,25 +20,24 @@ from statistics import median
 from typing import Any
 
 import torch
-from torch import nn
 
 from benchmarks.machine import GEMM_FLOPS, gemm, machine
+from benchmarks.networks import network
 from benchmarks.recipe import (
     FEATURES,
+    WINDOW,
     Loop,
     Recipe,
     interleaved,
-    perceptron,
     rounds_of,
 )
-from benchmarks.reference import Recurrent
 from fedwatt.cores import threads
 from fedwatt.engine.batches import Batches, Draw
 from fedwatt.engine.cpu import cut
 from fedwatt.errors import RunError
 from fedwatt.federation import Federation
 from fedwatt.methods import get
-from fedwatt.models import GRU, LSTM
+from fedwatt.models import GRU, LSTM, MLP
 
 METHODS = ("fedavg", "fedprox", "ri-fedavg", "fo-fedavg", "fo-ri-fedavg")
 
@@ -61,7 +60,9 @@ def bench_rounds(
         flower = flower_seconds(rounds=repeats + 1)
     fleet = recipe.fleet()
     federation = Federation(fleet, training=recipe.training, device="cpu")
-    loop = Loop(fleet, recipe, perceptron(), "cpu").run(range(recipe.participants))
+    loop = Loop(fleet, recipe, network(MLP(WINDOW, FEATURES)), "cpu").run(
+        range(recipe.participants)
+    )
     ways = {
         "floor": gemm(),
         "plain loop": limited(loop, 1),
@@ -108,8 +109,7 @@ def bench_recurrent(recipe: Recipe | None = None, *, repeats: int = 5) -> dict[s
     found = {}
     for model in (GRU(FEATURES), LSTM(FEATURES)):
         federation = Federation(fleet, model, training=recipe.training, device="cpu")
-        network: nn.Module = Recurrent(model)
-        loop = Loop(fleet, recipe, network, "cpu").run(range(recipe.participants))
+        loop = Loop(fleet, recipe, network(model), "cpu").run(range(recipe.participants))
         ways = {
             "plain loop": limited(loop, 1),
             "fedavg": rounds_of(federation, get("fedavg")),
@@ -123,7 +123,7 @@ def bench_recurrent(recipe: Recipe | None = None, *, repeats: int = 5) -> dict[s
 
 
 def limited(way: Callable[[], None], count: int) -> Callable[[], None]:
-    """The same with `count` threads."""
+    """`way` with `count` threads."""
 
     def once() -> None:
         with threads(count):

@@ -15,8 +15,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.recipe import Loop, Recipe, perceptron
+from benchmarks.networks import network
+from benchmarks.recipe import FEATURES, WINDOW, Loop, Recipe
 from fedwatt.errors import RunError
+from fedwatt.models import MLP
 
 
 @cache
@@ -24,7 +26,7 @@ def loop() -> Loop:
     """The data and the network of this worker."""
     torch.set_num_threads(1)
     recipe = Recipe()
-    return Loop(recipe.fleet(), recipe, perceptron(), "cpu")
+    return Loop(recipe.fleet(), recipe, network(MLP(WINDOW, FEATURES)), "cpu")
 
 
 def client_app() -> Any:
@@ -68,7 +70,7 @@ def server_app(rounds: int, seconds: list[float]) -> Any:
             return result
 
     def build(context: Context) -> Any:
-        start = [p.detach().numpy() for p in perceptron().parameters()]
+        start = [p.detach().numpy() for p in network(MLP(WINDOW, FEATURES)).parameters()]
         strategy = Timed(
             fraction_fit=recipe.participants / recipe.vehicles,
             fraction_evaluate=0.0,

@@ -19,16 +19,16 @@ from typing import Any
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from benchmarks.networks import network
 from benchmarks.recipe import (
     FEATURES,
     WINDOW,
     Loop,
     Recipe,
     interleaved,
-    perceptron,
     rounds_of,
 )
-from benchmarks.reference import Recurrent
+from fedwatt.data import Fleet
 from fedwatt.federation import Federation, Training
 from fedwatt.methods import get
 from fedwatt.models import GRU, LSTM, MLP, Model
@@ -47,16 +47,15 @@ def settle() -> None:
     torch.cuda.synchronize()
 
 
-def loop(recipe: Recipe, fleet, model: Model, repeats: int) -> float:
+def loop(recipe: Recipe, fleet: Fleet, model: Model, repeats: int) -> float:
     """Seconds of one client-step of the plain loop with torch.nn's network of the same shape."""
-    network = perceptron() if isinstance(model, MLP) else Recurrent(model)
-    once = Loop(fleet, recipe, network, "cuda").run(range(3))
+    once = Loop(fleet, recipe, network(model), "cuda").run(range(3))
     return interleaved({"loop": once}, repeats=repeats, settle=settle)["loop"] / (3 * recipe.steps)
 
 
 def stack(
-    fleet, model: Model, participants: int, seeds: int, repeats: int, tf32: bool
-) -> list[dict]:
+    fleet: Fleet, model: Model, participants: int, seeds: int, repeats: int, tf32: bool
+) -> list[dict[str, Any]]:
     """Times of one stack for each method."""
     ways = {}
     for method in METHODS:
@@ -92,12 +91,12 @@ def stack(
 
 def beside_loop(
     recipe: Recipe,
-    fleet,
+    fleet: Fleet,
     model: Model,
     stacks: dict[int, tuple[int, int]],
     repeats: int,
     tf32: bool = False,
-) -> dict:
+) -> dict[str, Any]:
     """The plain loop and all stacks, with what they print."""
     torch.set_float32_matmul_precision("high" if tf32 else "highest")
     plain = loop(recipe, fleet, model, repeats)

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedwatt import __version__
+from fedwatt.cores import threads
 from fedwatt.data import synthetic_fleet
 from fedwatt.data.features import FEATURE_SETS
 from fedwatt.edge.card import ModelCard
@@ -139,7 +140,7 @@ def measure(
     )
     turns = [(own.label, name, f) for own in subjects for name, f in own.engines.items()]
     found: dict[tuple[str, str, int], Latency] = {}
-    with one_thread(), torch.inference_mode(), no_collection():
+    with threads(1), torch.inference_mode(), no_collection():
         for at, batch in enumerate(BATCHES):
             starts = np.arange(0, windows, batch) % (len(inputs) - batch + 1)
             batches = [inputs[start : start + batch] for start in starts.tolist()]
@@ -193,17 +194,6 @@ def spread(found: Sequence[Latency], engine: str, batch: int) -> tuple[float, fl
     medians = np.array([one.median_us for one in own])
     noise = float(np.mean([one.noise_us for one in own]))
     return float(medians.std() / medians.mean()), noise / float(medians.mean())
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """PyTorch on one thread, as onnxruntime is opened."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ import json
 from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -51,9 +52,10 @@ ERROR_PERCENT = np.arange(0, 61, 1.0)
 TRIP_BINS_WH = np.array([0, 250, 500, 750, 1000, 1500, 2500, 6000])
 
 
-def leaf_check(cars: list[Vehicle]) -> dict:
+def leaf_check(cars: list[Vehicle]) -> dict[str, Any]:
     """Errors of the Leaf model on test trips, unfitted and fitted, pooled over cars and splits."""
-    by_car, seeds = {}, []
+    by_car: dict[str, dict[str, Any]] = {}
+    seeds: list[dict[str, float]] = []
     ratios: dict[str, list[np.ndarray]] = {"unfitted": [], "fitted": []}
     true: list[np.ndarray] = []
     all_trips = [(predicted([t]) / measured([t]))[0] for car in cars for t in car.trips]
@@ -76,8 +78,6 @@ def leaf_check(cars: list[Vehicle]) -> dict:
         for what, found in of_seed.items():
             ratios[what] += found
     pooled = {what: np.concatenate(found) for what, found in ratios.items()}
-    true_wh = np.concatenate(true)
-    bins = np.digitize(true_wh, TRIP_BINS_WH) - 1
     return {
         "data": "VED, electric cars, trips of at least 120 s and 500 m",
         "cars": len(cars),
@@ -90,35 +90,46 @@ def leaf_check(cars: list[Vehicle]) -> dict:
         },
         "test_trips_median_error_percent_by_split": seeds,
         "test_trips_median_error_percent_by_car": {
-            name: {
-                "trips": entry["trips"],
-                "unfitted": round(float(np.mean(entry["unfitted"])), 1),
-                "fitted": round(float(np.mean(entry["fitted"])), 1),
-                "factors": np.mean(entry["factors"], axis=0).round(2).tolist(),
-            }
-            for name, entry in by_car.items()
+            name: of_car(entry) for name, entry in by_car.items()
         },
-        "share_of_test_trips_within_percent": {
-            "percent": ERROR_PERCENT.tolist(),
-            **{
-                what: [
-                    round(float((100 * np.abs(r - 1) <= percent).mean()), 4)
-                    for percent in ERROR_PERCENT
-                ]
-                for what, r in pooled.items()
-            },
-        },
-        "predicted_over_measured_by_trip_energy": {
-            "bounds_wh": TRIP_BINS_WH.tolist(),
-            "trips": [int((bins == b).sum()) for b in range(len(TRIP_BINS_WH) - 1)],
-            **{
-                what: [
-                    np.quantile(r[bins == b], (0.25, 0.5, 0.75)).round(3).tolist()
-                    for b in range(len(TRIP_BINS_WH) - 1)
-                ]
-                for what, r in pooled.items()
-            },
-        },
+        "share_of_test_trips_within_percent": shares_within(pooled),
+        "predicted_over_measured_by_trip_energy": ratios_by_energy(pooled, np.concatenate(true)),
+    }
+
+
+def of_car(entry: dict[str, Any]) -> dict[str, Any]:
+    """Means over the splits of one car."""
+    return {
+        "trips": entry["trips"],
+        "unfitted": round(float(np.mean(entry["unfitted"])), 1),
+        "fitted": round(float(np.mean(entry["fitted"])), 1),
+        "factors": np.mean(entry["factors"], axis=0).round(2).tolist(),
+    }
+
+
+def shares_within(pooled: dict[str, np.ndarray]) -> dict[str, list[float]]:
+    """Share of trips whose error is at most each of `ERROR_PERCENT`."""
+    shares = {
+        what: [
+            round(float((100 * np.abs(r - 1) <= percent).mean()), 4) for percent in ERROR_PERCENT
+        ]
+        for what, r in pooled.items()
+    }
+    return {"percent": ERROR_PERCENT.tolist(), **shares}
+
+
+def ratios_by_energy(pooled: dict[str, np.ndarray], true_wh: np.ndarray) -> dict[str, list[Any]]:
+    """Quartiles of predicted over measured, by the measured energy of a trip."""
+    bins = np.digitize(true_wh, TRIP_BINS_WH) - 1
+    numbers = range(len(TRIP_BINS_WH) - 1)
+    quartiles = {
+        what: [np.quantile(r[bins == b], (0.25, 0.5, 0.75)).round(3).tolist() for b in numbers]
+        for what, r in pooled.items()
+    }
+    return {
+        "bounds_wh": TRIP_BINS_WH.tolist(),
+        "trips": [int((bins == b).sum()) for b in numbers],
+        **quartiles,
     }
 
 
@@ -142,7 +153,7 @@ def factors(vehicle: VehicleParameters) -> list[float]:
     ]
 
 
-def distributions(vehicles: Iterable[Vehicle]) -> dict:
+def distributions(vehicles: Iterable[Vehicle]) -> dict[str, Any]:
     """Histogram (share of samples a bin) and quantiles of each of `DISTRIBUTIONS`."""
     found: dict[str, list[np.ndarray]] = {name: [] for name in DISTRIBUTIONS}
     count = trips = seconds = standing = 0
@@ -160,7 +171,7 @@ def distributions(vehicles: Iterable[Vehicle]) -> dict:
             found["consumption"].append(np.array([energy.sum() / km]))
             ends = window_ends(len(speed), stride=10)
             found["energy of 60 s"].append(window_energy(energy, ends))
-    result: dict = {"vehicles": count, "trips": trips}
+    result: dict[str, Any] = {"vehicles": count, "trips": trips}
     result["standing"] = round(standing / seconds, 3)
     for name, (unit, edges) in DISTRIBUTIONS.items():
         values = np.concatenate(found[name])
@@ -175,7 +186,7 @@ def distributions(vehicles: Iterable[Vehicle]) -> dict:
 
 
 @styled
-def leaf_figure(check: dict) -> Figure:
+def leaf_figure(check: dict[str, Any]) -> Figure:
     figure = Figure(figsize=(WIDTH_IN, 4.6))
     within, by_energy = figure.subplots(2, 1)
     curves = check["share_of_test_trips_within_percent"]
@@ -208,7 +219,7 @@ def leaf_figure(check: dict) -> Figure:
 
 
 @styled
-def distributions_figure(found: dict) -> Figure:
+def distributions_figure(found: dict[str, Any]) -> Figure:
     figure = Figure(figsize=(WIDTH_IN, 5.6))
     axes = figure.subplots(3, 2).ravel()
     for axis, (name, (unit, edges)) in zip(axes, DISTRIBUTIONS.items(), strict=False):

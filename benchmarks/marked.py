@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from fedwatt.files import write_text
@@ -18,10 +18,15 @@ def filled(text: str, blocks: Mapping[str, str]) -> str:
         begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
         whole = f"{begin}\n\n{block}\n\n{end}"
         place = f"{re.escape(begin)}.*?{re.escape(end)}"
-        text, times = re.subn(place, lambda _, whole=whole: whole, text, flags=re.DOTALL)
+        text, times = re.subn(place, _as_it_is(whole), text, flags=re.DOTALL)
         if times != 1:
             sys.exit(f"There are {times} places between '{begin}' and '{end}'; one is needed.")
     return text
+
+
+def _as_it_is(text: str) -> Callable[[re.Match[str]], str]:
+    """A replacement in which a backslash is a backslash."""
+    return lambda _: text
 
 
 def write_blocks(page: Path, blocks: Mapping[str, str]) -> None:

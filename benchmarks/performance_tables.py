@@ -186,8 +186,8 @@ def agreement(found: Found) -> dict[str, str]:
         ),
     )
     worst = {p: max(rows, key=lambda row: row[p]) for p in ("float64", "float32")}
-    said = ", ".join(f"{row[p]:.0e} in {p} ({name_of(row['method'])})" for p, row in worst.items())
-    return {"agreement": f"{made}\n\nAt most {said}. {on_gpu(found)}."}
+    most = ", ".join(f"{row[p]:.0e} in {p} ({name_of(row['method'])})" for p, row in worst.items())
+    return {"agreement": f"{made}\n\nAt most {most}. {on_gpu(found)}."}
 
 
 def memory(found: Found) -> dict[str, str]:

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from benchmarks.machine import machine
 from benchmarks.recipe import FEATURES, WINDOW, Recipe, interleaved, probed, rounds_of
@@ -58,19 +57,15 @@ def drawn(model: Model, *, directions: int, batch: int) -> tuple[Tensor, Tensor,
 
 
 def naive_slices(
-    model: MLP, weights: Tensor, directions: Tensor, s: Tensor, batch: Batch
+    model: Model, weights: Tensor, directions: Tensor, s: Tensor, batch: Batch
 ) -> Tensor:
     """φ [M, m+1] point by point: put the weights together, go forward, take the mean loss."""
-    weights, x = weights.double(), batch.windows.double().flatten(1)
-    labels = batch.labels.double()
+    weights, windows, labels = weights.double(), batch.windows.double(), batch.labels.double()
     slices = torch.empty(len(directions), len(s), dtype=torch.float64)
-    for i, direction in enumerate(directions):
-        unit = direction / direction.norm()
+    for i, direction in enumerate(unit(directions)):
         for j, offset in enumerate(s.tolist()):
-            parts = list(model.layout.split(weights + offset * unit).values())
-            y = functional.relu(x @ parts[0] + parts[1])
-            y = functional.relu(y @ parts[2] + parts[3])
-            slices[i, j] = ((y @ parts[4] + parts[5]).squeeze(-1) - labels).square().mean()
+            predicted = model.predict(weights + offset * direction, windows)
+            slices[i, j] = squared(predicted, labels).mean()
     return slices
 
 

@@ -121,7 +121,7 @@ class Loop:
             optimiser = torch.optim.SGD(parameters, lr=self.recipe.rate)
             for windows, labels in self.batches(vehicle):
                 optimiser.zero_grad()
-                self.loss(self.network(windows).squeeze(-1), labels).backward()
+                self.loss(self.network(windows), labels).backward()
                 optimiser.step()
             with torch.no_grad():
                 for mean, parameter in zip(total, parameters, strict=True):
@@ -137,18 +137,6 @@ class Loop:
             weights = self.round(weights, vehicles)
 
         return once
-
-
-def perceptron() -> nn.Module:
-    """The recipe's network as torch.nn has it: 480-64-32-1."""
-    return nn.Sequential(
-        nn.Flatten(),
-        nn.Linear(WINDOW * FEATURES, 64),
-        nn.ReLU(),
-        nn.Linear(64, 32),
-        nn.ReLU(),
-        nn.Linear(32, 1),
-    )
 
 
 def rounds_of(federation: Federation, method: Method) -> Callable[[], None]:

@@ -8,15 +8,16 @@ engine, so that both train on the same participants and batches.
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from math import gamma, nan
 from statistics import median
 from typing import Final
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from numpy.typing import NDArray
+from torch import Tensor
 
+from benchmarks.networks import flat_weights, load, torch_module
 from fedwatt.data import Client, Fleet
 from fedwatt.engine.batches import Draw
 from fedwatt.errors import SettingError
@@ -26,68 +27,11 @@ from fedwatt.methods import Fractional, Method, Proximal, RoughnessProximal, get
 from fedwatt.methods.rule import LocalRule
 from fedwatt.methods.schedule import scheduled
 from fedwatt.methods.server import Average
-from fedwatt.models import GRU, LSTM, MLP, Model, get_model
+from fedwatt.models import Model, get_model
 from fedwatt.randomness import generator
 
 KNOWN: Final[tuple[type[LocalRule], ...]] = (Proximal, RoughnessProximal, Fractional)
 """The local rules written out here."""
-
-
-class Recurrent(nn.Module):
-    """torch.nn.GRU or LSTM with a linear head on its last output."""
-
-    def __init__(self, model: GRU | LSTM) -> None:
-        super().__init__()
-        kind = nn.GRU if isinstance(model, GRU) else nn.LSTM
-        self.layer = kind(model.features, model.hidden, batch_first=True)
-        self.out = nn.Linear(model.hidden, 1)
-
-    def forward(self, windows: Tensor) -> Tensor:
-        """[batch, window, features] to [batch]."""
-        out: Tensor = self.out(self.layer(windows)[0][:, -1])
-        return out.squeeze(-1)
-
-
-def torch_module(model: Model, weights: Tensor) -> nn.Module:
-    """The same network from torch.nn with the same weights [D]."""
-    module: nn.Module
-    if isinstance(model, MLP):
-        widths = (model.window * model.features, *model.hidden)
-        layers: list[nn.Module] = [nn.Flatten()]
-        for fan_in, fan_out in pairwise(widths):
-            layers += [nn.Linear(fan_in, fan_out), nn.ReLU()]
-        module = nn.Sequential(*layers, nn.Linear(widths[-1], 1), nn.Flatten(0))
-    elif isinstance(model, GRU | LSTM):
-        module = Recurrent(model)
-    else:
-        raise SettingError(f"The reference knows MLP, GRU and LSTM, not {type(model).__name__}.")
-    module = module.to(weights.dtype)
-    _load(module, model, weights)
-    return module
-
-
-def _load(module: nn.Module, model: Model, weights: Tensor) -> None:
-    """Put `weights` [D] into the parameters of `module`."""
-    parts = model.layout.split(weights)
-    with torch.no_grad():
-        for name, parameter in zip(_torch_order(model), module.parameters(), strict=True):
-            parameter.copy_(parts[name].mT if parameter.dim() == 2 else parts[name])
-
-
-def flat_weights(model: Model, tensors: Sequence[Tensor]) -> Tensor:
-    """Tensors in torch.nn's order and orientation as the model's flat vector [D]."""
-    named = dict(zip(_torch_order(model), tensors, strict=True))
-    parts = [
-        named[name].mT if named[name].dim() == 2 else named[name] for name in model.layout.shapes
-    ]
-    return torch.cat([part.detach().flatten() for part in parts])
-
-
-def _torch_order(model: Model) -> list[str]:
-    if isinstance(model, MLP):
-        return list(model.layout.shapes)
-    first = ["input.weight", "recurrent.weight", "input.bias", "recurrent.bias"]
-    return [*first, "output.weight", "output.bias"]
 
 
 def refuse_unknown(fleet: Fleet, method: Method, training: Training) -> None:
@@ -116,95 +60,110 @@ def train_plainly(
 ) -> Iterator[Tensor]:
     """Global model [D] after each round. Full availability, MSE, averaging by windows."""
     refuse_unknown(fleet, method, training)
-    dtype = getattr(torch, training.precision)
-    weights = model.initial(generator(seed, "initial model")).to(dtype)
-    remembered: dict[str, tuple[int, float]] = {}
-    everyone = np.ones(len(fleet.clients), dtype=bool)
+    run = PlainRun(fleet, model, method, training, seed)
     for t in range(training.rounds):
-        total = torch.zeros(len(weights), dtype=torch.float64)
-        called = participants(seed, t, everyone, training.participation)
-        n_t = sum(len(fleet.clients[k].ends["train"]) for k in called)
-        for k in called:
-            client = fleet.clients[k]
-            local = _train_vehicle(client, model, method, training, seed, t, weights, remembered)
-            total += len(client.ends["train"]) / n_t * (local.double() - weights.double())
-        weights = (weights.double() + total).to(dtype)
-        yield weights
+        yield run.advance(t)
 
 
-def _train_vehicle(
-    client: Client,
-    model: Model,
-    method: Method,
-    training: Training,
-    seed: int,
-    t: int,
-    broadcast: Tensor,
-    remembered: dict[str, tuple[int, float]],
-) -> Tensor:
-    rules = {type(rule): rule for rule in method.local}
-    mu = 0.0
-    if Proximal in rules:
-        mu = rules[Proximal].mu  # type: ignore[attr-defined]
-    if RoughnessProximal in rules:
-        rule = rules[RoughnessProximal]
-        assert isinstance(rule, RoughnessProximal)
-        probed_in, index = remembered.get(client.name, (-1, nan))
+class PlainRun:
+    """One seed of a training: the global model and what each vehicle remembers of its probe."""
+
+    def __init__(
+        self, fleet: Fleet, model: Model, method: Method, training: Training, seed: int
+    ) -> None:
+        self.fleet, self.model, self.training, self.seed = fleet, model, training, seed
+        self.rules = {type(rule): rule for rule in method.local}
+        self.dtype = getattr(torch, training.precision)
+        self.weights = model.initial(generator(seed, "initial model")).to(self.dtype)
+        self.probes: dict[str, tuple[int, float]] = {}
+        """Vehicle → (round of its last probe, the roughness index found)."""
+
+    def advance(self, t: int) -> Tensor:
+        """The global model [D] after round t: w + Σ_k n_k / n_t · (w_k - w)."""
+        everyone = np.ones(len(self.fleet.clients), dtype=bool)
+        called = participants(self.seed, t, everyone, self.training.participation)
+        clients = [self.fleet.clients[k] for k in called]
+        n_t = sum(len(client.ends["train"]) for client in clients)
+        total = torch.zeros(len(self.weights), dtype=torch.float64)
+        for client in clients:
+            moved = self.train_vehicle(client, t).double() - self.weights.double()
+            total += len(client.ends["train"]) / n_t * moved
+        self.weights = (self.weights.double() + total).to(self.dtype)
+        return self.weights
+
+    def train_vehicle(self, client: Client, t: int) -> Tensor:
+        """w_k [D]: p ⊙ (∇loss + μ (w - w_t)) in every step, with p = 1 in the first."""
+        mu, gate = self.pull(client, t), self.gate()
+        fractional = self.rules.get(Fractional)
+        eta = scheduled(self.training.rate, self.training.schedule, t)
+        module = torch_module(self.model, self.weights)
+        anchor = [p.detach().clone() for p in module.parameters()]
+        previous = [p.detach().clone() for p in module.parameters()]
+        for step, (windows, labels) in enumerate(self.batches(client, t)):
+            loss = ((module(windows) - labels) ** 2).mean()
+            module.zero_grad()
+            loss.backward()
+            with torch.no_grad():
+                for p, w_t, before in zip(module.parameters(), anchor, previous, strict=True):
+                    assert p.grad is not None
+                    direction = p.grad + mu * (p - w_t)
+                    if isinstance(fractional, Fractional) and step > 0:
+                        direction = direction * _scale(fractional, p - before, gate)
+                    before.copy_(p)
+                    p.sub_(eta * direction)
+        return flat_weights(self.model, list(module.parameters()))
+
+    def pull(self, client: Client, t: int) -> float:
+        """μ: that of FedProx, and λ_t · r(index) of a vehicle's roughness."""
+        mu, fixed = 0.0, self.rules.get(Proximal)
+        if isinstance(fixed, Proximal):
+            mu = fixed.mu
+        rule = self.rules.get(RoughnessProximal)
+        if not isinstance(rule, RoughnessProximal):
+            return mu
+        probed_in, index = self.probes.get(client.name, (-1, nan))
         if probed_in < 0 or t - probed_in >= rule.probe_every:
-            index = _probe(client, model, rule, seed, t, broadcast)
-            remembered[client.name] = (t, index)
+            index = _probe(client, self.model, rule, self.seed, t, self.weights)
+            self.probes[client.name] = (t, index)
         r = index / (index + rule.tau_i)
         if rule.response == "clipped":
             r = min(max(index, rule.i_min), rule.i_max)
-        mu += scheduled(rule.lam, rule.lam_schedule, t) * r
-    fractional = rules.get(Fractional)
-    gate = 1.0
-    if isinstance(fractional, Fractional) and fractional.beta_kappa > 0:
-        matrix = model.layout.split(broadcast)[fractional.matrix or model.spectral_matrix]
+        return mu + scheduled(rule.lam, rule.lam_schedule, t) * r
+
+    def gate(self) -> float:
+        """1 + β_κ κ of the broadcast model, κ = σ_max / ‖W‖_F by a whole decomposition."""
+        rule = self.rules.get(Fractional)
+        if not isinstance(rule, Fractional) or rule.beta_kappa == 0:
+            return 1.0
+        matrix = self.model.layout.split(self.weights)[rule.matrix or self.model.spectral_matrix]
         values = torch.linalg.svdvals(matrix.double())
-        gate = 1 + fractional.beta_kappa * float(values[0] / values.norm())
+        return 1 + rule.beta_kappa * float(values[0] / values.norm())
 
-    eta = scheduled(training.rate, training.schedule, t)
-    module = torch_module(model, broadcast)
-    anchor = [p.detach().clone() for p in module.parameters()]
-    previous = [p.detach().clone() for p in module.parameters()]
-    for step, (windows, labels) in enumerate(_batches(client, training, seed, t)):
-        loss = ((module(windows) - labels) ** 2).mean()
-        module.zero_grad()
-        loss.backward()
-        with torch.no_grad():
-            for p, w_t, before in zip(module.parameters(), anchor, previous, strict=True):
-                assert p.grad is not None
-                direction = p.grad + mu * (p - w_t)
-                if isinstance(fractional, Fractional) and step > 0:
-                    scale = (p - before).abs() + fractional.delta
-                    scale = scale ** (1 - fractional.alpha) / gamma(2 - fractional.alpha)
-                    if fractional.order == "gate-then-clip":
-                        scale = (scale / gate).clamp(fractional.p_min, fractional.p_max)
-                    else:
-                        scale = scale.clamp(fractional.p_min, fractional.p_max) / gate
-                    direction = direction * scale
-                before.copy_(p)
-                p.sub_(eta * direction)
-    return flat_weights(model, list(module.parameters()))
+    def batches(self, client: Client, t: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """(windows, labels) of each step of a vehicle's round."""
+        count = len(client.ends["train"])
+        steps = self.training.steps or self.training.epochs * -(-count // self.training.batch)
+        size = self.training.batch
+        for row in Draw(self.seed, t, client.name, windows=count, end=steps, batch=size).order():
+            yield gathered(client, row[row >= 0], self.dtype)
 
 
-def _batches(
-    client: Client, training: Training, seed: int, t: int
-) -> Iterator[tuple[Tensor, Tensor]]:
-    count = len(client.ends["train"])
-    steps = training.steps or training.epochs * -(-count // training.batch)
-    draw = Draw(seed, t, client.name, windows=count, end=steps, batch=training.batch)
-    for row in draw.order():
-        yield _gather(client, row[row >= 0], getattr(torch, training.precision))
+def _scale(rule: Fractional, moved: Tensor, gate: float) -> Tensor:
+    """p for a displacement: (|moved| + δ)^(1-α) / Γ(2-α), gated and clipped."""
+    p = (moved.abs() + rule.delta) ** (1 - rule.alpha) / gamma(2 - rule.alpha)
+    if rule.order == "gate-then-clip":
+        return (p / gate).clamp(rule.p_min, rule.p_max)
+    return p.clamp(rule.p_min, rule.p_max) / gate
 
 
-def _gather(client: Client, index: np.ndarray, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def gathered(
+    client: Client, index: NDArray[np.integer], dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """(windows [batch, window, features], labels [batch]) of a vehicle's training windows."""
     ends = client.ends["train"][index]
     windows = np.stack([client.series[end - client.window + 1 : end + 1] for end in ends])
-    return torch.from_numpy(windows).to(dtype), torch.from_numpy(client.labels["train"][index]).to(
-        dtype
-    )
+    labels = client.labels["train"][index]
+    return torch.from_numpy(windows).to(dtype), torch.from_numpy(labels).to(dtype)
 
 
 def _probe(
@@ -213,7 +172,7 @@ def _probe(
     count = len(client.ends["train"])
     rng = generator(seed, "probe batch", t, client.name)
     chosen = rng.choice(count, size=min(rule.probe_batch, count), replace=False)
-    windows, labels = _gather(client, chosen, torch.float64)
+    windows, labels = gathered(client, chosen, torch.float64)
     normal = generator(seed, "probe directions", t).standard_normal(
         (rule.directions, len(broadcast))
     )
@@ -224,7 +183,7 @@ def _probe(
         slice_ = []
         for j in range(rule.points + 1):
             s = -rule.radius + 2 * rule.radius * j / rule.points
-            _load(module, model, broadcast.double() + s * unit)
+            load(module, model, broadcast.double() + s * unit)
             with torch.no_grad():
                 slice_.append(float(((module(windows) - labels) ** 2).mean()))
         amplitude = max(slice_) - min(slice_) + rule.epsilon_a

@@ -90,7 +90,7 @@ def measure() -> dict[str, Any]:
         "stride": STRIDE,
         "rounds": ROUNDS,
         "seeds": list(SEEDS),
-        "faulty": faulty_names(fleet, drawn["fault_seed"]),
+        "faulty": faulty_names(fleet, int(drawn["fault_seed"])),
         "fault_scale": {
             fault: get(f"fedavg{fault}").settings.get("fault_scale", 0.0) for fault in FAULTS
         },

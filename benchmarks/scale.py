@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -152,53 +153,8 @@ def ved_memory(fleet: Path) -> dict[str, Any]:
 def tables(found: dict[str, Any]) -> dict[str, str]:
     """Markdown by the name of its place on the page."""
     rounds, paper = found["rounds"], found["traffic"]
-    lines = [
-        "| method | vehicles | on disk | a round | ratio | memory of rounds | ratio | "
-        "memory of the fleet |",
-        "|---|--:|--:|--:|--:|--:|--:|--:|",
-    ]
-    for row in rounds["rows"]:
-        lines.append(
-            f"| {name_of(row['method'])} | {row['vehicles']:,} | {row['disk_mb']:,.0f} MB | "
-            f"{row['seconds']:.2f} s | {row['time_ratio']:.2f} | {row['rounds_mb']:.0f} MB | "
-            f"{row['memory_ratio']:.2f} | +{row['fleet_mb']:.0f} MB |"
-        )
-    made = {"rounds": "\n".join(lines)}
-    lines = [
-        "| method | to a vehicle | from a vehicle | kept on it | server, ms a reply | a round | "
-        "Gbit/s | server cores | MB a vehicle in all rounds, mean |",
-        "|---|--:|--:|--:|--:|--:|--:|--:|--:|",
-    ]
-    for name, own in paper["methods"].items():
-        lines.append(
-            f"| {name_of(name)} | {own['down_bytes'] / 1000:.0f} kB | "
-            f"{own['up_bytes'] / 1000:.0f} kB | {own['vehicle_bytes'] / 1000:.0f} kB | "
-            f"{1000 * own['server_s']:.2f} | {own['round_s']:.1f} s | "
-            f"{own['gigabit_per_s']:.2f} | {own['server_cores']:.3f} | "
-            f"{own['megabytes_per_vehicle']:.2f} |"
-        )
-    made["traffic"] = "\n".join(lines)
-    first = next(iter(paper["methods"].values()))
-    fleet = paper["fleet"]
-    most_mb = first["most_times"] * (first["down_bytes"] + first["up_bytes"]) / 1e6
-    made["rounds of a million"] = (
-        f"Of {fleet['vehicles']:,} vehicles {first['available']:,.0f} can be reached at a time and "
-        f"{first['asked']:,.0f} are asked in a round; {first['replied']:,.0f} replies count, "
-        f"{first['late']:,.0f} are late, {first['lost']:,.0f} get lost. {first['rounds']} rounds "
-        f"last {first['hours']:.1f} hours with {name_of(next(iter(paper['methods'])))}; by then "
-        f"{first['reached']:.0%} of the vehicles have been asked at least once, none more than "
-        f"{first['most_times']} times, which is {most_mb:.1f} MB."
-    )
-    megabits = {way: 8e-6 * first[f"{way}_bytes"] for way in ("down", "up")}
-    median_s = 2 * fleet["latency_s"] + fleet["steps"] / fleet["steps_per_s"]
-    median_s += sum(megabits[way] / fleet[f"{way}_mbps"] for way in megabits)
-    made["waiting"] = (
-        "Computers and links decide how long a round lasts, and the spread between vehicles more "
-        "than either: a vehicle that has the median of everything is done in "
-        f"{median_s:.1f} s, and the server waits {first['round_s']:.1f} s until "
-        f"{fleet['enough']:.0%} of those asked have replied. Its own work takes "
-        f"{max(own['server_cores'] for own in paper['methods'].values()):.2f} of a core at most."
-    )
+    made = {"rounds": rounds_table(rounds), "traffic": traffic_table(paper)}
+    made |= about_traffic(paper)
     ved = found.get("ved")
     if ved:
         peaks = ", ".join(f"{name}: {peak:.0f} MB" for name, peak in ved["peak_mb"].items())
@@ -215,6 +171,66 @@ def tables(found: dict[str, Any]) -> dict[str, str]:
         "fleets in turns."
     )
     return made
+
+
+def rounds_table(rounds: dict[str, Any]) -> str:
+    """Time and memory of a round for each method and size."""
+    lines = [
+        "| method | vehicles | on disk | a round | ratio | memory of rounds | ratio | "
+        "memory of the fleet |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    for row in rounds["rows"]:
+        lines.append(
+            f"| {name_of(row['method'])} | {row['vehicles']:,} | {row['disk_mb']:,.0f} MB | "
+            f"{row['seconds']:.2f} s | {row['time_ratio']:.2f} | {row['rounds_mb']:.0f} MB | "
+            f"{row['memory_ratio']:.2f} | +{row['fleet_mb']:.0f} MB |"
+        )
+    return "\n".join(lines)
+
+
+def traffic_table(paper: dict[str, Any]) -> str:
+    """What a round of a million vehicles takes with each method."""
+    lines = [
+        "| method | to a vehicle | from a vehicle | kept on it | server, ms a reply | a round | "
+        "Gbit/s | server cores | MB a vehicle in all rounds, mean |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    for name, own in paper["methods"].items():
+        lines.append(
+            f"| {name_of(name)} | {own['down_bytes'] / 1000:.0f} kB | "
+            f"{own['up_bytes'] / 1000:.0f} kB | {own['vehicle_bytes'] / 1000:.0f} kB | "
+            f"{1000 * own['server_s']:.2f} | {own['round_s']:.1f} s | "
+            f"{own['gigabit_per_s']:.2f} | {own['server_cores']:.3f} | "
+            f"{own['megabytes_per_vehicle']:.2f} |"
+        )
+    return "\n".join(lines)
+
+
+def about_traffic(paper: dict[str, Any]) -> dict[str, str]:
+    """Sentences on who is reached, and on what a round waits for."""
+    first = next(iter(paper["methods"].values()))
+    fleet = paper["fleet"]
+    most_mb = first["most_times"] * (first["down_bytes"] + first["up_bytes"]) / 1e6
+    reached = (
+        f"Of {fleet['vehicles']:,} vehicles {first['available']:,.0f} can be reached at a time and "
+        f"{first['asked']:,.0f} are asked in a round; {first['replied']:,.0f} replies count, "
+        f"{first['late']:,.0f} are late, {first['lost']:,.0f} get lost. {first['rounds']} rounds "
+        f"last {first['hours']:.1f} hours with {name_of(next(iter(paper['methods'])))}; by then "
+        f"{first['reached']:.0%} of the vehicles have been asked at least once, none more than "
+        f"{first['most_times']} times, which is {most_mb:.1f} MB."
+    )
+    megabits = {way: 8e-6 * first[f"{way}_bytes"] for way in ("down", "up")}
+    median_s = 2 * fleet["latency_s"] + fleet["steps"] / fleet["steps_per_s"]
+    median_s += sum(megabits[way] / fleet[f"{way}_mbps"] for way in megabits)
+    waiting = (
+        "Computers and links decide how long a round lasts, and the spread between vehicles more "
+        "than either: a vehicle that has the median of everything is done in "
+        f"{median_s:.1f} s, and the server waits {first['round_s']:.1f} s until "
+        f"{fleet['enough']:.0%} of those asked have replied. Its own work takes "
+        f"{max(own['server_cores'] for own in paper['methods'].values()):.2f} of a core at most."
+    )
+    return {"rounds of a million": reached, "waiting": waiting}
 
 
 @styled
@@ -274,10 +290,8 @@ def draw(found: dict[str, Any]) -> None:
         ("scale", scale_figure(found["rounds"])),
         ("traffic", traffic_figure(found["traffic"])),
     ):
-        write_atomically(
-            FIGURES / f"{name}.svg",
-            lambda path, figure=figure: figure.savefig(path, format="svg", metadata={"Date": None}),
-        )
+        save = partial(figure.savefig, format="svg", metadata={"Date": None})
+        write_atomically(FIGURES / f"{name}.svg", save)
 
 
 def main() -> None:

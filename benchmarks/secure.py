@@ -84,11 +84,11 @@ def measure(vehicles: int) -> dict[str, Any]:
     up += size(sent[one])
     summed, survivors, _ = timed(server.collect, routed, sent)
     down += size(survivors)
-    told = {}
+    revealed = {}
     for name in survivors.vehicles:
-        states[name], told[name] = timed(reveal, states[name], survivors, mine=name == one)
-    up += size(told[one])
-    total, _ = timed(server.unmask, summed, told)
+        states[name], revealed[name] = timed(reveal, states[name], survivors, mine=name == one)
+    up += size(revealed[one])
+    total, _ = timed(server.unmask, summed, revealed)
     assert (total == sum(words[name] for name in names if name not in dropped)).all()
     return {
         "vehicles": vehicles,

@@ -14,6 +14,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -88,7 +89,8 @@ def balanced(fleet: Fleet, seed: int, held_out: str = "") -> Fleet:
         chosen = balanced_choice(seed, client.name, len(client.ends["test"]))
         ends, labels = dict(client.ends), dict(client.labels)
         known = dict(client.known)
-        for part in (ends, labels, *([known] if known else [])):
+        parts: list[dict[str, Any]] = [ends, labels, *([known] if known else [])]
+        for part in parts:
             part["test"], part["validation"] = part["test"][chosen], part["validation"][::10]
         fewer = replace(client, ends=ends, labels=labels, known=known, strata={})
         clients.append(replace(fewer, held_out=client.name == held_out))
@@ -114,8 +116,8 @@ def ridge_errors(
     """
     data = data_settings(seed)
     split_of, names = split_of_trips(vehicle, data), physics_features(list(vehicle.trips))
-    means: dict[str, list] = {"train": [], "validation": [], "test": []}
-    energy: dict[str, list] = {"train": [], "validation": [], "test": []}
+    means: dict[str, list[np.ndarray]] = {"train": [], "validation": [], "test": []}
+    energy: dict[str, list[np.ndarray]] = {"train": [], "validation": [], "test": []}
     length = data.window // parts
     for trip in vehicle.trips:
         split = split_of.get(trip.name)

@@ -90,7 +90,7 @@ def jumps(positions: Positions, rng: np.random.Generator) -> Positions:
 
 def offset(positions: Positions, rng: np.random.Generator) -> Positions:
     """All trips shifted by the same 3 km to the north."""
-    return positions + np.array([[3000 / DEGREE_M], [0.0]])
+    return np.asarray(positions + np.array([[3000 / DEGREE_M], [0.0]]))
 
 
 def tunnels(positions: Positions, rng: np.random.Generator) -> Positions:
@@ -174,8 +174,8 @@ def hilly_rows(
     chosen = [federation.fleet.names.index(name) for name in judged]
     found = {"global": [predictions_of(*one) for one in both], "personal": []}
     for one in both:
-        own = personalise(*one, Personal(), vehicles=chosen)
-        found["personal"].append(Predictions(own.validation, own.predictions))
+        tuned = personalise(*one, Personal(), vehicles=chosen)
+        found["personal"].append(Predictions(tuned.validation, tuned.predictions))
     rows = {}
     for which, (own, other) in found.items():
         rows[f"{fault}, {which}"] = with_level(federation, own, other)
@@ -216,7 +216,7 @@ def tasks(
     """What the others are held against first, then every fault of every vehicle."""
     for seed in seeds:
         for name in ("no terrain", "no terrain, another initial model"):
-            rows = (f"{name}, global", f"{name}, personal")
+            rows: tuple[str, ...] = (f"{name}, global", f"{name}, personal")
             yield Task(rows, seed, level_rows, (folder, seed, device, method, name))
         rows = tuple(f"no fault, {which}" for which in WHICH)
         yield Task(rows, seed, sound_rows, (folder, seed, device, method))

@@ -73,6 +73,7 @@ class Driven:
         self.joined = torch.from_numpy(np.concatenate(joined))
         self.client = client
         self.plain = torch.from_numpy(client.series[:, :-2].copy())
+        assert client.scaler is not None  # it was built from trips
         self.scale = torch.from_numpy(client.scaler.scale[-2:].copy()).float()
         self.center = torch.from_numpy(client.scaler.center[-2:].copy()).float()
         self.touched = torch.zeros(field.nodes)
@@ -106,7 +107,14 @@ def initial(inputs: int, seed: int) -> list[Tensor]:
     ]
 
 
-def local(one: Driven, weights: list[Tensor], heights: Tensor, seed: int, round: int, rates):
+def local(
+    one: Driven,
+    weights: list[Tensor],
+    heights: Tensor,
+    seed: int,
+    round: int,
+    rates: tuple[float, float],
+) -> tuple[list[Tensor], Tensor]:
     """A vehicle's weights and heights after one pass over its training windows."""
     ends = torch.from_numpy(one.client.ends["train"])
     labels = torch.from_numpy(one.client.labels["train"])
@@ -125,13 +133,15 @@ def local(one: Driven, weights: list[Tensor], heights: Tensor, seed: int, round:
     return [w.detach() for w in own], ground.detach()
 
 
-def errors(fleet: Sequence[Driven], weights: list[Tensor], heights: Tensor, split: str) -> dict:
+def errors(
+    fleet: Sequence[Driven], weights: list[Tensor], heights: Tensor, split: str
+) -> dict[str, float]:
     found = {}
     with torch.no_grad():
         for one in fleet:
             ends = torch.from_numpy(one.client.ends[split])
             predicted = torch.cat(
-                [forward(weights, one.inputs(part, heights)) for part in ends.split(2000)]
+                [forward(weights, one.inputs(part, heights)) for part in torch.split(ends, 2000)]
             ).numpy()
             error = one.client.energy_wh(predicted) - one.client.energy_wh(one.client.labels[split])
             found[one.client.name] = float(np.sqrt(np.mean(error**2)))

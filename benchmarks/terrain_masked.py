@@ -111,13 +111,13 @@ def main() -> None:
     parser.add_argument("--fleet", type=Path, required=True)
     found = measure(parser.parse_args().fleet)
     (ROOT / "results" / "terrain_masked.json").write_text(json.dumps(found, indent=2) + "\n")
-    told = (
+    sentence = (
         f"{found['vehicles']} vehicles of VED in Ann Arbor: {found['area_nodes']:,} nodes in the "
         f"area, {found['driven']:,} driven, {found['nodes']:,} published. They are the nodes of an "
         f"open exchange, and elevations differ from its by at most {found['difference_m']:.0e} m."
     )
-    write_blocks(ROOT / "docs" / "deploy.md", {"hills": f"{told}\n\n{table(found)}"})
-    print(told, table(found), sep="\n\n")
+    write_blocks(ROOT / "docs" / "deploy.md", {"hills": f"{sentence}\n\n{table(found)}"})
+    print(sentence, table(found), sep="\n\n")
 
 
 if __name__ == "__main__":

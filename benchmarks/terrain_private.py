@@ -10,6 +10,7 @@ results/terrain_private.json (what is there is kept); about five minutes of one 
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +24,7 @@ SIDE_M = 4000.0
 FLEETS = (300, 1000, 3000)
 NOISE = (0.0, 0.5, 1.0, 2.0, 4.0)
 AREA = (LATITUDE - 0.002, LATITUDE + 0.04, LONGITUDE - 0.002, LONGITUDE + 0.056)
-COMMON = {"refreshes": 1, "clip": 2.0, "most_nodes": 2000, "area": AREA}
+COMMON: dict[str, Any] = {"refreshes": 1, "clip": 2.0, "most_nodes": 2000, "area": AREA}
 
 
 def correlation(field: Field) -> float | None:

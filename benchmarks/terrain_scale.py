@@ -12,6 +12,7 @@ import resource
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -34,7 +35,8 @@ WH_PER_M = 4.4
 
 
 def hills_m(east_m: np.ndarray, north_m: np.ndarray) -> np.ndarray:
-    return 40 * np.sin(east_m / 900) * np.cos(north_m / 1300) + 150 * np.sin(north_m / 9000)
+    near = np.sin(east_m / 900) * np.cos(north_m / 1300)
+    return np.asarray(40 * near + 150 * np.sin(north_m / 9000))
 
 
 def degrees(east_m: np.ndarray, north_m: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -61,7 +63,7 @@ def driven(number: int, side_m: float = SIDE_M) -> tuple[Survey, Residual]:
     return one, Residual(energy, np.full(len(climb), WH_PER_M), NOISE_WH)
 
 
-def million_nodes() -> dict:
+def million_nodes() -> dict[str, Any]:
     """Unpacking, adding and solving, without the vehicles' own work."""
     driving = 0.0
 
@@ -96,7 +98,7 @@ def million_nodes() -> dict:
     }
 
 
-def a_year() -> dict:
+def a_year() -> dict[str, Any]:
     """Surveying and summing 15,000 km: 700 trips of 30 minutes among 40 routes."""
     rng = generator(0, "a year")
     routes = []

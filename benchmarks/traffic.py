@@ -207,13 +207,13 @@ def simulate_methods(
     found: dict[tuple[int, int], Traffic] = {}
     for place, (down, up) in enumerate(sizes):
 
-        def told(done: int, before: int = place * rounds) -> None:
+        def report(done: int, before: int = place * rounds) -> None:
             if progress is not None:
                 progress(before + done, len(sizes) * rounds)
 
         load = Load(down, up, 0.0)
         found[down, up] = simulate(
-            fleet, load, availability, rounds=rounds, seed=seed, on_round=told
+            fleet, load, availability, rounds=rounds, seed=seed, on_round=report
         )
     result = {}
     for name, load in loads.items():

@@ -7,7 +7,7 @@ from reproduction.cell import Cell
 from reproduction.draw import sweep
 from reproduction.main_results import REACH, plain
 from reproduction.show import Line, comparison, facts_line
-from reproduction.study import Picture, Setting, Shown, Study, View
+from reproduction.study import Findings, Picture, Setting, Study, View
 
 OWN = "fo-ri-fedavg"
 ALPHAS = (1.0, 0.9, 0.8, 0.7, 0.6)
@@ -44,9 +44,9 @@ def _cells(changes: Sequence[Mapping[str, Any]]) -> Callable[[Setting], list[Cel
     return made
 
 
-def show_key(view: View) -> Shown:
+def show_key(view: View) -> Findings:
     """The paper's five variants, and both components off at once."""
-    return Shown(
+    return Findings(
         tuple(
             comparison(
                 f"ablations-{dataset}",
@@ -73,8 +73,8 @@ def _sweep_study(
     reference: int,
     beside: Callable[[str], tuple[str, str] | None] = lambda place: None,
     note: str = "",
-) -> Callable[[View], Shown]:
-    def show(view: View) -> Shown:
+) -> Callable[[View], Findings]:
+    def show(view: View) -> Findings:
         blocks, pictures = [], []
         for place, dataset in view.setting.places:
             records = [view.get(variant(dataset, settings)) for settings in places.values()]
@@ -101,7 +101,7 @@ def _sweep_study(
                     facts_line(records),
                 )
             )
-        return Shown(tuple(blocks), tuple(pictures))
+        return Findings(tuple(blocks), tuple(pictures))
 
     return show
 
@@ -111,7 +111,7 @@ BETAS = {beta: {"beta_kappa": float(beta)} for beta in ("0", "0.25", "0.5", "1.0
 """Named as the paper prints them."""
 
 
-def show_gate(view: View) -> Shown:
+def show_gate(view: View) -> Findings:
     """RMSE and dispersion of drift with the gate off and on."""
     shown = _sweep_study(
         "gate",
@@ -140,7 +140,7 @@ def show_gate(view: View) -> Shown:
                 values=[r.around("drift_cv", at, REACH) if r else {} for r in records],
             )
         )
-    return Shown(tuple(blocks), shown.pictures)
+    return Findings(tuple(blocks), shown.pictures)
 
 
 KEY = Study(

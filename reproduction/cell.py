@@ -113,9 +113,9 @@ def key_of(cell: Cell, scale: Scale) -> str:
     assert not cell.follow, "a cell that follows others has no settings yet"
     config = run_config(cell, scale)
     (choice,) = config.methods
-    told = {
+    content = {
         "format": FORMAT,
-        # Settings are told in full below: a default that is written out is the same cell.
+        # Settings stand in full below: a default that is written out is the same cell.
         "cell": asdict(cell) | {"rounds": 0, "seeds": (), "settings": ()},
         "seeds": config.seeds,
         "data": asdict(config.data),
@@ -125,4 +125,4 @@ def key_of(cell: Cell, scale: Scale) -> str:
         "trips": trips_of(cell, scale),
         "windows": scale.latency_windows if cell.work == "latency" else 0,
     }
-    return sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+    return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]

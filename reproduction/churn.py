@@ -6,7 +6,7 @@ from dataclasses import replace
 from reproduction.conditions import Grid, best, few, flat, merged, tables
 from reproduction.main_results import REACH
 from reproduction.show import matrix
-from reproduction.study import Setting, Shown, Study, View
+from reproduction.study import Findings, Setting, Study, View
 
 CHURN = (0.0, 0.05, 0.10, 0.20)
 LEAVING = ((0.05, 0.02), (0.10, 0.02), (0.20, 0.02))
@@ -35,7 +35,7 @@ def _asymmetric(pairs: Sequence[tuple[float, float]]) -> Callable[[Setting, str]
 net_loss, net_gain = _asymmetric(LEAVING), _asymmetric(JOINING)
 
 
-def show_churn(view: View) -> Shown:
+def show_churn(view: View) -> Findings:
     """RMSE and D_cv by churn, symmetric."""
     return merged(
         [
@@ -54,7 +54,7 @@ def show_churn(view: View) -> Shown:
     )
 
 
-def show_asymmetric(view: View) -> Shown:
+def show_asymmetric(view: View) -> Findings:
     """RMSE under net loss and net gain."""
     parts = []
     for place, dataset in view.setting.few_places:
@@ -90,7 +90,7 @@ def drift_regimes(setting: Setting, dataset: str) -> dict[str, Grid]:
     }
 
 
-def show_churn_drift(view: View) -> Shown:
+def show_churn_drift(view: View) -> Findings:
     """D_cv(200) without churn and under severe churn."""
     blocks = []
     at = view.setting.scale.at(200)
@@ -122,7 +122,7 @@ def show_churn_drift(view: View) -> Shown:
                 "a round has two participants.",
             )
         )
-    return Shown(tuple(blocks))
+    return Findings(tuple(blocks))
 
 
 CHURN_STUDY = Study("churn", "Client churn, symmetric", few(churn_grid), show_churn, claims=("C1",))

@@ -62,8 +62,8 @@ def verdicts(view: View) -> list[Verdict]:
                 outcome, sentences = NOT_TESTABLE, (_missing(missing.cell),)
             if view.setting.scale.name == "smoke" and outcome != NOT_TESTABLE:
                 word = f"By these numbers it would read: {outcome}."
-                told = "Six rounds and two seeds only show that everything runs."
-                outcome, sentences = NOT_TESTABLE, (told, word, *sentences)
+                reason = "Six rounds and two seeds only show that everything runs."
+                outcome, sentences = NOT_TESTABLE, (reason, word, *sentences)
             found.append(
                 Verdict(
                     claim,
@@ -80,10 +80,10 @@ def verdicts(view: View) -> list[Verdict]:
 def _missing(cell: Cell | None) -> str:
     if cell is None:
         return "A method that it needs was not asked for."
-    told = [f"{name} = {value:g}" for name, value in cell.settings]
-    told += [cell.follow] if cell.follow else []
-    told += ["for its time"] if cell.purpose == "time" else []
-    told += [f"K = {cell.vehicles}"] if cell.vehicles != 10 else []
-    told += [f"C = {cell.participation:g}"] if cell.participation != 0.3 else []
-    how = f" ({', '.join(told)})" if told else ""
+    parts = [f"{name} = {value:g}" for name, value in cell.settings]
+    parts += [cell.follow] if cell.follow else []
+    parts += ["for its time"] if cell.purpose == "time" else []
+    parts += [f"K = {cell.vehicles}"] if cell.vehicles != 10 else []
+    parts += [f"C = {cell.participation:g}"] if cell.participation != 0.3 else []
+    how = f" ({', '.join(parts)})" if parts else ""
     return f"Cells that it needs have not run, {name_of(cell.method)}{how} first of all."

@@ -1,13 +1,18 @@
 """`fedwatt reproduce`: the paper's tables and figures, each beside the printed numbers."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
 from fedwatt.cli.configure import Ray
 from fedwatt.cli.console import console, errors
+
+if TYPE_CHECKING:
+    from reproduction.lab import Lab
+    from reproduction.study import Setting, Study
 
 
 def reproduce(
@@ -52,30 +57,52 @@ def reproduce(
     What has run is kept in --out: the same command continues where it was stopped.
     """
     from reproduction.catalogue import select
-    from reproduction.data import find_sources, usual_folder
-    from reproduction.lab import Lab
-    from reproduction.page import write_page
     from reproduction.plan import plan_table
-    from reproduction.progress import progress_for
-    from reproduction.recorded_setting import guessed
-    from reproduction.scale import scale_of
-    from reproduction.study import METHODS, setting_for
 
     if list_:
         console.print(_listed())
         return
     chosen = select(studies or ["all"])
+    lab, setting = _opened(scale, data, dataset or (), method, (device, out, records, ray))
+    if plan:
+        console.print(plan_table(lab, setting, chosen))
+    else:
+        _run(lab, setting, chosen)
+
+
+def _opened(
+    scale: str,
+    data: list[Path] | None,
+    datasets: Sequence[str],
+    methods: list[str] | None,
+    place: tuple[str, Path, Path | None, str | None],
+) -> "tuple[Lab, Setting]":
+    """The cells that are there, and what to make of the data that is there.
+
+    `place` is where cells are trained and kept: device, folder, folder of records, Ray cluster.
+    """
+    from reproduction.data import find_sources, usual_folder
+    from reproduction.lab import Lab
+    from reproduction.recorded_setting import guessed
+    from reproduction.scale import scale_of
+    from reproduction.study import METHODS, setting_for
+
     usual = usual_folder()
-    folders = data or ([usual] if usual is not None else [])
-    sources = find_sources(folders)
+    sources = find_sources(data or ([usual] if usual is not None else []))
     size = scale_of(scale)
-    setting = setting_for(size, sources, dataset or (), method or METHODS)
+    setting = setting_for(size, sources, datasets, methods or METHODS)
+    device, out, records, ray = place
     lab = Lab(size, out / size.name, sources, device, records, ray)
     if lab.count and not lab.setting:
         lab.setting = guessed(lab).table  # what is added now does not take the place of the rest
-    if plan:
-        console.print(plan_table(lab, setting, chosen))
-        return
+    return lab, setting
+
+
+def _run(lab: "Lab", setting: "Setting", chosen: "Sequence[Study]") -> None:
+    """Train what is missing, keep it, and write the page."""
+    from reproduction.page import write_page
+    from reproduction.progress import progress_for
+
     cells = [cell for study in chosen for cell in study.cells(setting)]
     try:
         with progress_for(console, cells, lab) as view:

@@ -12,7 +12,7 @@ from reproduction.draw import sweep
 from reproduction.main_results import REACH, plain, tuned
 from reproduction.record import Record
 from reproduction.show import against, facts_line, matrix
-from reproduction.study import Block, Picture, Setting, Shown, Study, View
+from reproduction.study import Block, Findings, Picture, Setting, Study, View
 
 SHARES = (0.1, 0.2, 0.3, 0.5)
 KINDS = ("passenger", "truck", "bus")
@@ -95,7 +95,7 @@ def tables(
     drift: Sequence[tuple[str, str] | None] | None = None,
     label: str,
     note: str = "",
-) -> Shown:
+) -> Findings:
     """RMSE and D_cv(200) of a grid beside the printed ones, and the paper's method against all."""
     records = records_of(view, grid)
     at = view.setting.scale.at(200)
@@ -135,17 +135,17 @@ def tables(
             facts,
         ),
     ]
-    return Shown(tuple(blocks), tuple(pictures))
+    return Findings(tuple(blocks), tuple(pictures))
 
 
-def merged(parts: Sequence[Shown]) -> Shown:
+def merged(parts: Sequence[Findings]) -> Findings:
     """What several datasets show, as one."""
     blocks: list[Block] = [block for part in parts for block in part.blocks]
     pictures = [picture for part in parts for picture in part.pictures]
-    return Shown(tuple(blocks), tuple(pictures))
+    return Findings(tuple(blocks), tuple(pictures))
 
 
-def show_participation(view: View) -> Shown:
+def show_participation(view: View) -> Findings:
     """RMSE and D_cv by C, on the first dataset in the place of VED and wherever it was run."""
     return merged(
         [
@@ -164,7 +164,7 @@ def show_participation(view: View) -> Shown:
     )
 
 
-def show_kinds(view: View) -> Shown:
+def show_kinds(view: View) -> Findings:
     """RMSE and D_cv by kind of vehicle, on the setting's fleet and wherever else it was run."""
     names = [kind.capitalize() for kind in KINDS]
     return merged(
@@ -185,7 +185,7 @@ def show_kinds(view: View) -> Shown:
     )
 
 
-def show_networks(view: View) -> Shown:
+def show_networks(view: View) -> Findings:
     """RMSE and MAE of the three networks."""
     blocks, pictures = [], []
     names = [network.upper() for network in NETWORKS]
@@ -225,10 +225,10 @@ def show_networks(view: View) -> Shown:
                         records,
                     )
                 )
-    return Shown(tuple(blocks), tuple(pictures))
+    return Findings(tuple(blocks), tuple(pictures))
 
 
-def show_sizes(view: View) -> Shown:
+def show_sizes(view: View) -> Findings:
     """RMSE by the number of vehicles."""
     dataset = view.setting.fleet
     return tables(

@@ -7,7 +7,7 @@ from reproduction.cell import Cell
 from reproduction.main_results import plain, tuned
 from reproduction.settle import RATE, mean_pull, step_length
 from reproduction.show import Line, comparison
-from reproduction.study import Setting, Shown, Study, View
+from reproduction.study import Findings, Setting, Study, View
 
 NOISY = 0.3
 """Share of vehicles with noisy training labels."""
@@ -33,7 +33,7 @@ def control_cells(setting: Setting) -> list[Cell]:
     return [cell for _, d in setting.places for cell in control_cells_of(d).values()]
 
 
-def show_controls(view: View) -> Shown:
+def show_controls(view: View) -> Findings:
     """FO beside FedAvg with equally long steps, RI beside an equally strong constant pull."""
     blocks, remarks = [], []
     for _, dataset in view.setting.places:
@@ -69,7 +69,7 @@ def show_controls(view: View) -> Shown:
                 f"On {dataset}, RI-FedAvg's mean pull λ·r(I_k) is {mean_pull(rough):.5f}, which is "
                 "FedProx's μ in the control."
             )
-    return Shown(tuple(blocks), remarks=tuple(remarks))
+    return Findings(tuple(blocks), remarks=tuple(remarks))
 
 
 def stress_cells_of(setting: Setting, dataset: str) -> Mapping[str, dict[str, Cell]]:
@@ -98,7 +98,7 @@ def stress_cells(setting: Setting) -> list[Cell]:
     return [cell for cells in regimes.values() for cell in cells.values()]
 
 
-def show_stress(view: View) -> Shown:
+def show_stress(view: View) -> Findings:
     """The gate in the regimes where it should help."""
     dataset = view.setting.ved[0]
     blocks = [
@@ -117,7 +117,7 @@ def show_stress(view: View) -> Shown:
             stress_cells_of(view.setting, dataset).items(), start=1
         )
     ]
-    return Shown(tuple(blocks))
+    return Findings(tuple(blocks))
 
 
 CONTROLS = Study(

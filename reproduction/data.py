@@ -73,9 +73,9 @@ def find_sources(folders: Iterable[Path]) -> Sources:
 
 def usual_folder() -> Path | None:
     """$FEDWATT_DATA, where it is set and holds files of VED or eVED."""
-    if not (told := os.environ.get("FEDWATT_DATA")):
+    if not (named := os.environ.get("FEDWATT_DATA")):
         return None
-    folder = Path(told)
+    folder = Path(named)
     return folder if _raw_files(folder / "ved") or _raw_files(folder) else None
 
 
@@ -88,11 +88,11 @@ def _stored_name(folder: Path) -> str:
 
 
 def _raw_files(folder: Path) -> dict[str, tuple[Path, ...]]:
-    """Files by what they are, told by their names."""
+    """Files by kind of data, which their names tell."""
     if not folder.is_dir():
         return {}
     files = sorted(path for path in folder.iterdir() if path.is_file())
-    told = {
+    kinds = {
         "eved": [f for f in files if f.name.startswith("eVED") and f.suffix in (".csv", ".7z")],
         "traces": [f for f in files if f.name.startswith("HEV_ICE")],
         "ved": [
@@ -102,10 +102,10 @@ def _raw_files(folder: Path) -> dict[str, tuple[Path, ...]]:
             or (f.name.startswith("VED_") and f.suffix == ".csv")
         ],
     }
-    weekly = tuple(f for f in told["ved"] if f.suffix != ".parquet")
-    if weekly and not told["traces"]:  # the published files hold vehicles of all powertrains
-        told["traces"] = list(weekly)
-    return {name: tuple(found) for name, found in told.items() if found}
+    weekly = tuple(f for f in kinds["ved"] if f.suffix != ".parquet")
+    if weekly and not kinds["traces"]:  # the published files hold vehicles of all powertrains
+        kinds["traces"] = list(weekly)
+    return {name: tuple(found) for name, found in kinds.items() if found}
 
 
 @dataclass(frozen=True)

@@ -160,8 +160,8 @@ def _fractional(view: View, dataset: str, get: Get) -> Judged:
         sentences.append(f"Its steps are {step_length(fo):.2f} times as long as plain ones.")
     if matched is None:
         word = f"By the other comparisons it would read: {_verdict(holds)}."
-        told = "The control that tells a shape from a smaller rate has not run (study 'controls')."
-        return NOT_TESTABLE, (told, word, *sentences)
+        lack = "The control that tells a shape from a smaller rate has not run (study 'controls')."
+        return NOT_TESTABLE, (lack, word, *sentences)
     return _verdict(holds), tuple(sentences)
 
 
@@ -251,18 +251,18 @@ def _accuracy(view: View, dataset: str, get: Get) -> Judged:
     worse = [name for name, holds in higher_ones(tests).items() if holds]
     sound = {name: level(r) for name, r in records.items() if not r.diverged}
     how = "tuned with equal budgets" if make is tuned else "at the paper's settings"
-    told = [
+    parts = [
         f"{name} ends at {_level(records[name])} (printed {entry.mean:g})"
         for name, method in (("FO-RI-FedAvg", "fo-ri-fedavg"), ("FedAvg", "fedavg"))
         if name in records and (entry := printed("main").entry(method, "VED RMSE")) is not None
     ]
     if sound:
         best = min(sound, key=lambda name: sound[name])
-        told.append(f"the lowest is {best} with {shown(sound[best], 2)} Wh")
+        parts.append(f"the lowest is {best} with {shown(sound[best], 2)} Wh")
     else:
-        told.append("no method stayed finite in all seeds")
+        parts.append("no method stayed finite in all seeds")
     sentences = [
-        f"{how.capitalize()}, {'; '.join(told)}.",
+        f"{how.capitalize()}, {'; '.join(parts)}.",
         f"Significantly lower error than {len(better)} of {len(others)} methods"
         + (f" ({', '.join(better)})" if better else "")
         + f", significantly higher than {len(worse)}"
@@ -279,12 +279,12 @@ def _scaling(view: View, dataset: str, get: Get) -> Judged:
         raise MissingCell(None)
     own = [get(cell) for cell in grid["fo-ri-fedavg"]]
     growth = [level(record) / level(own[0]) - 1 for record in own]
-    told = [
+    parts = [
         f"{_level(record)} at K = {record.facts['fleet']['vehicles']}"
         + (f" ({100 * more:+.0f} %)" if place and isfinite(more) else "")
         for place, (record, more) in enumerate(zip(own, growth, strict=True))
     ]
-    sentences = [f"FO-RI-FedAvg: {', '.join(told)}."]
+    sentences = [f"FO-RI-FedAvg: {', '.join(parts)}."]
     if "fedavg" in grid:
         base = [get(cell) for cell in grid["fedavg"]]
         tests = {f"K = {k}": _against(a, b) for k, a, b in zip(SIZES, own, base, strict=True)}

@@ -8,9 +8,12 @@ import time
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
+from fedwatt.cores import threads
 from fedwatt.methods import METHODS
-from fedwatt.models import get_model
+from fedwatt.models import Model, get_model
 from fedwatt.randomness import generator
 
 BATCHES = (1, 32)
@@ -23,30 +26,29 @@ def latencies(features: int, window: int, windows: int) -> list[dict[str, float 
     draws = generator(0, "latency", "windows").standard_normal((32, window, features))
     inputs = torch.from_numpy(draws).float()
     found: list[dict[str, float | int | str]] = []
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with torch.inference_mode():
-            for method in METHODS:
-                weights = model.initial(generator(0, "latency", method)).float()
-                for batch in BATCHES:
-                    some, repeats = inputs[:batch], max(windows // batch, 10)
-                    seconds = np.empty(repeats)
-                    for turn in range(-WARM_UP, repeats):
-                        begin = time.perf_counter()
-                        model.predict(weights, some)
-                        if turn >= 0:
-                            seconds[turn] = time.perf_counter() - begin
-                    median, p95 = np.quantile(seconds / batch, (0.5, 0.95))
-                    found.append(
-                        {
-                            "method": method,
-                            "batch": batch,
-                            "median_ms": float(median * 1e3),
-                            "p95_ms": float(p95 * 1e3),
-                            "throughput": float(1 / median),
-                        }
-                    )
-    finally:
-        torch.set_num_threads(threads)
+    with threads(1), torch.inference_mode():
+        for method in METHODS:
+            weights = model.initial(generator(0, "latency", method)).float()
+            for batch in BATCHES:
+                seconds = _seconds(model, weights, inputs[:batch], max(windows // batch, 10))
+                median, p95 = np.quantile(seconds / batch, (0.5, 0.95))
+                found.append(
+                    {
+                        "method": method,
+                        "batch": batch,
+                        "median_ms": float(median * 1e3),
+                        "p95_ms": float(p95 * 1e3),
+                        "throughput": float(1 / median),
+                    }
+                )
     return found
+
+
+def _seconds(model: Model, weights: Tensor, batch: Tensor, repeats: int) -> NDArray[np.float64]:
+    """Time of each forward pass, [repeats], after those to warm up."""
+    seconds = np.empty(WARM_UP + repeats)
+    for repeat in range(len(seconds)):
+        begin = time.perf_counter()
+        model.predict(weights, batch)
+        seconds[repeat] = time.perf_counter() - begin
+    return seconds[WARM_UP:]

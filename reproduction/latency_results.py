@@ -6,7 +6,7 @@ from fedwatt.report.table import Column, Table
 from reproduction.cell import Cell
 from reproduction.paper import printed
 from reproduction.show import facts_line, printed_text
-from reproduction.study import Block, Setting, Shown, Study, View
+from reproduction.study import Block, Findings, Setting, Study, View
 
 
 def latency_cells(setting: Setting) -> list[Cell]:
@@ -14,7 +14,7 @@ def latency_cells(setting: Setting) -> list[Cell]:
     return [Cell(dataset=d, method="fedavg", work="latency") for _, d in setting.places]
 
 
-def show_latency(view: View) -> Shown:
+def show_latency(view: View) -> Findings:
     """Latency and throughput of a forward pass."""
     blocks = []
     for place, dataset in view.setting.places:
@@ -56,7 +56,7 @@ def show_latency(view: View) -> Shown:
                     facts_line([record]),
                 )
             )
-    return Shown(tuple(blocks))
+    return Findings(tuple(blocks))
 
 
 LATENCY = Study(

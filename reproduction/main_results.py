@@ -23,9 +23,9 @@ from reproduction.show import (
 )
 from reproduction.study import (
     Block,
+    Findings,
     Picture,
     Setting,
-    Shown,
     Study,
     View,
 )
@@ -60,7 +60,7 @@ def plain_cells(setting: Setting) -> list[Cell]:
     return [plain(dataset, m) for _, dataset in setting.places for m in setting.methods]
 
 
-def show_main(view: View) -> Shown:
+def show_main(view: View) -> Findings:
     """Errors of all methods, twice: with the paper's settings and tuned."""
     blocks = []
     for place, dataset in view.setting.places:
@@ -82,7 +82,7 @@ def show_main(view: View) -> Shown:
                     )
                 )
             blocks.append(_percentages(dataset, place, slug, how, lines))
-    return Shown(tuple(blocks), remarks=tuple(_chosen(view)))
+    return Findings(tuple(blocks), remarks=tuple(_chosen(view)))
 
 
 def _percentages(dataset: str, place: str, slug: str, how: str, lines: list[Line]) -> Block:
@@ -117,8 +117,8 @@ def _chosen(view: View) -> list[str]:
             record = view.get(tuned(dataset, method))
             if record is not None:
                 settings = dict(record.cell.settings) or {"rate": 0.05}
-                told = ", ".join(f"{name} {number:.3g}" for name, number in settings.items())
-                parts.append(f"{name_of(method)}: {told}")
+                listed = ", ".join(f"{name} {number:.3g}" for name, number in settings.items())
+                parts.append(f"{name_of(method)}: {listed}")
         if parts:
             trials = view.setting.scale.trials
             found.append(
@@ -133,8 +133,8 @@ def _by_method(view: View, dataset: str) -> dict[str, Record | None]:
     return {method: view.get(plain(dataset, method)) for method in view.setting.methods}
 
 
-def _curve_study(column: str, title: str, caption: str) -> Callable[[View], Shown]:
-    def show(view: View) -> Shown:
+def _curve_study(column: str, title: str, caption: str) -> Callable[[View], Findings]:
+    def show(view: View) -> Findings:
         pictures = []
         for _, dataset in view.setting.places:
             records = _by_method(view, dataset)
@@ -147,12 +147,12 @@ def _curve_study(column: str, title: str, caption: str) -> Callable[[View], Show
                     facts_line(list(records.values())),
                 )
             )
-        return Shown(pictures=tuple(pictures))
+        return Findings(pictures=tuple(pictures))
 
     return show
 
 
-def show_thresholds(view: View) -> Shown:
+def show_thresholds(view: View) -> Findings:
     """First round at or below the paper's thresholds, and below ours."""
     blocks = []
     for place, dataset in view.setting.places:
@@ -198,7 +198,7 @@ def show_thresholds(view: View) -> Shown:
                 facts_line(list(records.values())),
             )
         )
-    return Shown(tuple(blocks))
+    return Findings(tuple(blocks))
 
 
 OWN = ("best + 10 %", "best + 2 %")
@@ -223,7 +223,7 @@ def _reached(record: Record | None, target: float) -> Entry:
     return "NR" if not np.isfinite(middle) else float(middle)
 
 
-def show_drift(view: View) -> Shown:
+def show_drift(view: View) -> Findings:
     """Drift and its dispersion, by round and at t = 200."""
     pictures, blocks = [], []
     for _, dataset in view.setting.places:
@@ -264,10 +264,10 @@ def show_drift(view: View) -> Shown:
                     "has three participants. The paper prints no table of these.",
                 )
             )
-    return Shown(tuple(blocks), tuple(pictures))
+    return Findings(tuple(blocks), tuple(pictures))
 
 
-def show_seeds(view: View) -> Shown:
+def show_seeds(view: View) -> Findings:
     """Final RMSE of each seed."""
     blocks, pictures = [], []
     for _, dataset in view.setting.places:
@@ -302,7 +302,7 @@ def show_seeds(view: View) -> Shown:
                 facts,
             )
         )
-    return Shown(tuple(blocks), tuple(pictures))
+    return Findings(tuple(blocks), tuple(pictures))
 
 
 CONVERGENCE = "Mean over seeds, band from the lowest to the highest seed. Lower is better."

@@ -40,7 +40,7 @@ from reproduction.scale import scale_of
 from reproduction.settle import mean_pull
 from reproduction.study import Block, View
 
-TOLD: Final = {
+TABLES: Final = {
     "main": ("-rmse", "-mae"),
     "ablations": ("",),
     "alpha": ("",),
@@ -56,7 +56,7 @@ TOLD: Final = {
     "controls": ("",),
 }
 """Study → parts of the names of its tables that the page shows; the report has all of them."""
-DRAWN: Final = {"convergence": "test-rmse", "drift": "drift-mean"}
+FIGURES: Final = {"convergence": "test-rmse", "drift": "drift-mean"}
 """Study → beginning of the name of the figure that the page shows."""
 
 
@@ -157,7 +157,7 @@ def _studies(view: View, folder: Path) -> list[str]:
     parts = []
     state = done(STUDIES.values(), view)
     for name, study in STUDIES.items():
-        if name not in {**TOLD, **DRAWN} or not state[name].begun:
+        if name not in {**TABLES, **FIGURES} or not state[name].begun:
             continue
         made = study.show(view)
         text = [f"## {study.title}", ""]
@@ -168,7 +168,7 @@ def _studies(view: View, folder: Path) -> list[str]:
                 "",
             ]
         for picture in made.pictures:
-            if name in DRAWN and picture.name.startswith(DRAWN[name]):
+            if name in FIGURES and picture.name.startswith(FIGURES[name]):
                 file = f"figures/reproduction_{picture.name}.svg"
                 write_text(folder / file, to_svg(picture.figure).decode())
                 text += [
@@ -179,7 +179,7 @@ def _studies(view: View, folder: Path) -> list[str]:
                 ]
         text += [f"{remark}\n" for remark in made.remarks]
         for block in made.blocks:
-            if any(part in block.table.name for part in TOLD.get(name, ())):
+            if any(part in block.table.name for part in TABLES.get(name, ())):
                 text += _table(block)
         parts.append("\n".join(text))
     return [*parts, _not_run(view, state)]
@@ -205,7 +205,7 @@ def _not_run(view: View, state: Mapping[str, Done]) -> str:
     elsewhere = [
         f"`{name}`" + ("" if own.complete else f" ({own.ran} of {own.cells} cells)")
         for name, own in state.items()
-        if own.begun and name not in {**TOLD, **DRAWN}
+        if own.begun and name not in {**TABLES, **FIGURES}
     ]
     text = []
     if nothing:
@@ -293,30 +293,30 @@ def _practice(view: View) -> str:
         if not finals:
             continue
         best = min(finals, key=lambda method: finals[method])
-        told = [
+        sentence = [
             f"On {dataset}, {how}, the lowest error is {name_of(best)}'s with "
             f"{shown(finals[best], 2)} Wh"
         ]
         if "fedavg" in finals and best != "fedavg":
             base = finals["fedavg"]
-            told.append(
+            sentence.append(
                 f", {100 * (1 - finals[best] / base):.1f} % below FedAvg's {shown(base, 2)} Wh"
             )
-        told.append(".")
-        told += [f" {divergence(name_of(m), r)}." for m, r in records.items() if r.diverged]
+        sentence.append(".")
+        sentence += [f" {divergence(name_of(m), r)}." for m, r in records.items() if r.diverged]
         controls = control_cells_of(dataset)
         alone, one = (
             view.get(controls[name]) for name in ("every vehicle alone", "all data in one place")
         )
         for record, word in ((alone, "every vehicle alone"), (one, "all data in one place")):
             if record is not None and not record.diverged:
-                told.append(f" Training {word} ends at {shown(level(record), 2)} Wh.")
+                sentence.append(f" Training {word} ends at {shown(level(record), 2)} Wh.")
         gate = view.get(variant(dataset, {"beta_kappa": 0.5}))
         own = view.get(plain(dataset, "fo-ri-fedavg"))
         if gate is not None and own is not None and not (gate.diverged or own.diverged):
             moved = level(gate) - level(own)
-            told.append(f" The spectral gate moves FO-RI-FedAvg by {moved:+.2f} Wh.")
-        lines += ["- " + "".join(told)]
+            sentence.append(f" The spectral gate moves FO-RI-FedAvg by {moved:+.2f} Wh.")
+        lines += ["- " + "".join(sentence)]
     lines += [
         "- Tune the rate of whatever you use before you choose among methods: compare at each "
         "method's own best rate (`fedwatt tune`), never at one rate for all.",

@@ -19,7 +19,7 @@ from reproduction.draw import cloud
 from reproduction.paper import printed
 from reproduction.record import Record
 from reproduction.show import facts_line, gap, printed_text, value
-from reproduction.study import OURS, Block, Picture, Setting, Shown, Study, View
+from reproduction.study import OURS, Block, Findings, Picture, Setting, Study, View
 
 CARRIERS = {
     "fedavg": ("fedavg+roughness", {"lam": 0.0}),
@@ -90,7 +90,7 @@ def coupling_values(record: Record, rounds: tuple[int, int]) -> dict[str, dict[i
     return found
 
 
-def show_coupling(view: View) -> Shown:
+def show_coupling(view: View) -> Findings:
     """Correlation of roughness and drift at t = 100, and the scatter."""
     at = min(view.setting.scale.at(100) + 1, view.setting.scale.rounds)
     blocks, pictures = [], []
@@ -127,7 +127,7 @@ def show_coupling(view: View) -> Shown:
             )
         )
         pictures.append(_scatter(view, place, dataset, at, facts))
-    return Shown(tuple(blocks), tuple(pictures))
+    return Findings(tuple(blocks), tuple(pictures))
 
 
 def _coupled(setting: Setting) -> list[tuple[str, float]]:
@@ -178,7 +178,7 @@ def tertile_drift(record: Record, rounds: tuple[int, int]) -> Mapping[str, dict[
     return found
 
 
-def show_tertiles(view: View) -> Shown:
+def show_tertiles(view: View) -> Findings:
     """Mean drift by roughness tertile around t = 200."""
     scale = view.setting.scale
     rounds = (max(1, scale.at(200) - 10), scale.at(200) + 10)
@@ -212,7 +212,7 @@ def show_tertiles(view: View) -> Shown:
                 facts_line(records),
             )
         )
-    return Shown(tuple(blocks))
+    return Findings(tuple(blocks))
 
 
 def early_values(record: Record, early: int, later: tuple[int, int]) -> dict[int, float]:
@@ -228,7 +228,7 @@ def early_values(record: Record, early: int, later: tuple[int, int]) -> dict[int
     return found
 
 
-def show_early(view: View) -> Shown:
+def show_early(view: View) -> Findings:
     """Roughness at t = 20 against drift in rounds 50 to 100."""
     scale = view.setting.scale
     # Rows count rounds from 1: the model of round t is probed in the row of t + 1.
@@ -267,7 +267,7 @@ def show_early(view: View) -> Shown:
                 facts_line(records),
             )
         )
-    return Shown(tuple(blocks))
+    return Findings(tuple(blocks))
 
 
 COUPLING = Study(

@@ -22,7 +22,7 @@ def all_cells(cells: Iterable[Cell], scale: Scale) -> list[Cell]:
 
 
 def identity(cell: Cell, scale: Scale) -> str | Cell:
-    """The same for cells that differ in how their settings are written alone."""
+    """A key under which cells that differ only in how their settings are written are one."""
     return cell if cell.follow else key_of(cell, scale)
 
 

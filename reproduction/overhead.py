@@ -20,7 +20,7 @@ from reproduction.main_results import plain
 from reproduction.paper import printed
 from reproduction.record import Record
 from reproduction.show import facts_line, printed_text
-from reproduction.study import Block, Picture, Setting, Shown, Study, View
+from reproduction.study import Block, Findings, Picture, Setting, Study, View
 
 CLIENT_SIDE = ("training", "preconditioner", "probe", "spectral")
 SECONDS_NOTE = (
@@ -71,7 +71,7 @@ def _ratio(value: float, base: float) -> Entry:
     return value / base if np.isfinite(value) and np.isfinite(base) and base > 0 else "–"
 
 
-def show_round_time(view: View) -> Shown:
+def show_round_time(view: View) -> Findings:
     """Time per round, and over FedAvg's."""
     blocks = []
     for place, dataset in view.setting.places:
@@ -105,10 +105,10 @@ def show_round_time(view: View) -> Shown:
                 facts_line(list(records.values())),
             )
         )
-    return Shown(tuple(blocks))
+    return Findings(tuple(blocks))
 
 
-def show_components(view: View) -> Shown:
+def show_components(view: View) -> Findings:
     """Where FO-RI-FedAvg's time goes."""
     blocks, pictures = [], []
     for place, dataset in view.setting.places:
@@ -162,7 +162,7 @@ def show_components(view: View) -> Shown:
                 facts,
             )
         )
-    return Shown(tuple(blocks), tuple(pictures))
+    return Findings(tuple(blocks), tuple(pictures))
 
 
 def scalability_cell(setting: Setting, method: str, participants: int) -> Cell:
@@ -182,7 +182,7 @@ def scalability_cells(setting: Setting) -> list[Cell]:
     ]
 
 
-def show_scalability(view: View) -> Shown:
+def show_scalability(view: View) -> Findings:
     """Time per round by the number of participants."""
     setting, methods = view.setting, view.setting.among(("fedavg", "fo-ri-fedavg"))
     found = {m: [view.get(scalability_cell(setting, m, p)) for p in PARTICIPANTS] for m in methods}
@@ -201,7 +201,7 @@ def show_scalability(view: View) -> Shown:
         m: [{1: 1000 * t} if np.isfinite(t := round_seconds(r)) else {} for r in records]
         for m, records in found.items()
     }
-    return Shown(
+    return Findings(
         (
             Block(
                 Table(

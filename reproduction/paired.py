@@ -47,13 +47,13 @@ class Paired:
 
     def losses(self, own: str, other: str) -> str:
         """Who diverged in which seeds, in words; empty if nobody did."""
-        told = [
+        parts = [
             f"{name} diverged in {'seed' if len(lost) == 1 else 'seeds'} "
             + ", ".join(map(str, lost))
             for name, lost in ((own, self.own_lost), (other, self.other_lost))
             if lost
         ]
-        return " and ".join(told)
+        return " and ".join(parts)
 
 
 def paired(

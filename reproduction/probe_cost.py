@@ -24,13 +24,13 @@ from reproduction.overhead import (
 from reproduction.paper import printed
 from reproduction.record import Record
 from reproduction.show import MISSING, facts_line, printed_text
-from reproduction.study import Block, Setting, Shown, Study, View
+from reproduction.study import Block, Findings, Setting, Study, View
 
 SMALL: dict[str, Any] = {"vehicles": 3, "participation": 1.0}
 """Three vehicles that take part in every round, so that a probe comes every R_probe rounds."""
 
 
-def show_probe_overhead(view: View) -> Shown:
+def show_probe_overhead(view: View) -> Findings:
     """Client-side time relative to FedAvg."""
     blocks = []
     for place, dataset in view.setting.places:
@@ -73,7 +73,7 @@ def show_probe_overhead(view: View) -> Shown:
                 facts_line(list(records.values())),
             )
         )
-    return Shown(tuple(blocks))
+    return Findings(tuple(blocks))
 
 
 def probes_per_participation(record: Record, every: int) -> float:
@@ -135,7 +135,7 @@ def sensitivity_cells(setting: Setting) -> list[Cell]:
     return made
 
 
-def show_sensitivity(view: View) -> Shown:
+def show_sensitivity(view: View) -> Findings:
     """Overhead of each probe."""
     blocks = []
     for place, dataset in view.setting.few_places:
@@ -163,7 +163,7 @@ def show_sensitivity(view: View) -> Shown:
                 facts_line([reference, *records]),
             )
         )
-    return Shown(tuple(blocks))
+    return Findings(tuple(blocks))
 
 
 PROBE_OVERHEAD = Study(

@@ -63,7 +63,7 @@ class CellProgress:
         self.progress.update(self.task, now=describe(cell))
 
     def round_done(self, done: int, rounds: int) -> None:
-        """Its rounds."""
+        """Let the bar follow the rounds of the cell."""
         share = self.done + done / max(rounds, 1)
         self.progress.update(self.task, completed=min(share, self.total))
 

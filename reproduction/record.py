@@ -204,8 +204,8 @@ def read_records(folder: Path) -> dict[str, Record]:
             own = rows.get(key, np.zeros(0, dtype=np.int64))
             parts[key][name] = {column: columns[column][own] for column in schema.names}
     return {
-        key: Record(cell_from(told["cell"]), told["facts"], **parts[key])
-        for key, told in about.items()
+        key: Record(cell_from(entry["cell"]), entry["facts"], **parts[key])
+        for key, entry in about.items()
     }
 
 

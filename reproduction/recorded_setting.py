@@ -1,4 +1,4 @@
-"""The setting that records were made in: kept beside them, or told from what was trained.
+"""The setting that records were made in: kept beside them, or inferred from what was trained.
 
 Studies of fleets, kinds and sizes train on a dataset of their own. Their passenger cells at K = 10
 are the tuned cells that the main results would have there, so a dataset does not count as one of

@@ -25,7 +25,7 @@ class Scale:
     synthetic_trips: int
     """Trips of a synthetic vehicle."""
     many_trips: int
-    """The same in fleets of more than `MANY` vehicles."""
+    """Trips of a synthetic vehicle in fleets of more than `MANY`."""
     recurrent_rounds: int
     """Rounds of GRU and LSTM, which take far longer than the MLP."""
     synthetic_stride: int

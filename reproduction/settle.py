@@ -49,7 +49,7 @@ def step_length(record: Record) -> float:
 
 
 def four_digits(value: float) -> float:
-    """What is told is what is trained, and compact records lead to the same cell."""
+    """Rounded to four digits, so that what pages print is exactly what was trained."""
     return float(f"{value:.4g}")
 
 

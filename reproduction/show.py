@@ -30,7 +30,7 @@ class Line:
 
 def facts_line(records: Sequence[Record | None]) -> str:
     """Datasets, vehicles, windows, seeds and kind of labels of what a table or figure shows."""
-    told: dict[str, list[str]] = {}
+    devices_of: dict[str, list[str]] = {}
     for record in records:
         if record is None:
             continue
@@ -41,10 +41,10 @@ def facts_line(records: Sequence[Record | None]) -> str:
             f"{windows['train']:,} training and {windows['test']:,} test windows, energy "
             f"{labels(fleet['labels'])}; seeds {seeds}"
         )
-        own, device = told.setdefault(line, []), str(record.facts.get("device", "cpu"))
+        own, device = devices_of.setdefault(line, []), str(record.facts.get("device", "cpu"))
         if device not in own:
             own.append(device)
-    lines = [f"{line}; {' and '.join(devices)}" for line, devices in told.items()]
+    lines = [f"{line}; {' and '.join(devices)}" for line, devices in devices_of.items()]
     if any(record is not None and record.cell.dataset in RECORDED for record in records):
         lines[-1] += f". {PURE_EVS}"
     return " | ".join(lines) or "Nothing has run."
@@ -119,9 +119,9 @@ def comparison(
     if beside is not None:
         columns += [Column("Printed", unit, digits), Column("Ours − printed", unit, digits)]
     columns += [Column(f"Against {base}, same seeds", unit, digits), Column("p, Holm")]
-    said = "Mean ± standard deviation over seeds [95 % interval]. " + note
+    caption = "Mean ± standard deviation over seeds [95 % interval]. " + note
     return Block(
-        Table(name, title, tuple(columns), tuple(rows), said.strip()),
+        Table(name, title, tuple(columns), tuple(rows), caption.strip()),
         facts_line([line.record for line in lines]),
     )
 
@@ -155,9 +155,9 @@ def matrix(
                 theirs = printed(place[0]).entry(method, place[1])
                 row += [printed_text(theirs), gap(ours, theirs)]
         rows.append(tuple(row))
-    said = "Mean ± standard deviation over seeds [95 % interval]. " + note
+    caption = "Mean ± standard deviation over seeds [95 % interval]. " + note
     return Block(
-        Table(name, title, tuple(columns), tuple(rows), said.strip()),
+        Table(name, title, tuple(columns), tuple(rows), caption.strip()),
         facts_line([record for records in lines.values() for record in records]),
     )
 

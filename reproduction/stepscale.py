@@ -5,22 +5,46 @@ and each step's length ‖p ⊙ g‖ is put beside ‖g‖. FedAvg at the rate t
 of the same mean length: what FO gains beyond it is due to its shape, not to its size.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from fedwatt.data import Client
-from fedwatt.engine.batches import Draw
+from fedwatt.engine import plain
+from fedwatt.engine.batches import Batches, Draw
+from fedwatt.engine.job import Job
 from fedwatt.federation import Federation
 from fedwatt.federation.participation import participants
 from fedwatt.methods import Fractional, Method
+from fedwatt.methods.rule import LocalRule, Rows
 from fedwatt.methods.schedule import scheduled
 
 STEPS = 60
 """Steps of a round that are measured: the scale settles within a few."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured(LocalRule):
+    """Takes the steps of a fractional rule, without its gate, and notes how long they are."""
+
+    rule: Fractional
+    steps: list[tuple[float, float, float]] = field(default_factory=list)
+    """(‖g‖, ‖p ⊙ g‖, mean of p) of each step after the first of a round."""
+
+    looks_back: ClassVar[bool] = True
+
+    def direction(
+        self, gradient: Tensor, weights: Tensor, previous: Tensor | None, plan: Rows
+    ) -> Tensor:
+        """g ⊙ p, noted; the first step of a round is plain."""
+        if previous is None:
+            return gradient
+        p = self.rule.scale(weights - previous)
+        scaled = gradient * p
+        self.steps.append((float(gradient.norm()), float(scaled.norm()), float(p.mean())))
+        return scaled
 
 
 def step_scale(
@@ -32,43 +56,28 @@ def step_scale(
     Only the fractional rule is applied: a pull is far weaker than the gradient.
     """
     (rule,) = (r for r in method.local if isinstance(r, Fractional))
-    plain, scaled, coordinate, count = 0.0, 0.0, 0.0, 0
+    measured = Measured(rule=rule)
     for at, weights in models.items():
-        for p, g in _round(federation, rule, at, weights[0]):
-            plain += float(g.norm())
-            scaled += float((p * g).norm())
-            coordinate += float(p.mean())
-            count += 1
-    return {"length": scaled / plain, "coordinate": coordinate / count} if count else {}
+        _train(federation, measured, at, weights[:1, : federation.model.layout.size])
+    if not measured.steps:
+        return {}
+    plain_length, length, coordinate = np.array(measured.steps).T
+    return {
+        "length": float(length.sum() / plain_length.sum()),
+        "coordinate": float(coordinate.mean()),
+    }
 
 
-def _round(
-    federation: Federation, rule: Fractional, at: int, broadcast: Tensor
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """(p [D], g [D]) of each step after the first, vehicle by vehicle."""
-    training, seed, model = federation.training, federation.seeds[0], federation.model
+def _train(federation: Federation, rule: Measured, at: int, broadcast: Tensor) -> None:
+    """The first steps of round `at`, vehicle by vehicle, from the model [1, D]."""
+    training, seed = federation.training, federation.seeds[0]
     everyone = np.ones(len(federation.population), dtype=bool)
     rate = scheduled(training.rate, training.schedule, at)
-    broadcast = broadcast[: model.layout.size]
     for position in participants(seed, at, everyone, training.participation).tolist():
-        client = federation.fleet.clients[int(federation.population[position])]
-        windows = len(client.ends["train"])
+        vehicle = int(federation.population[position])
+        name, windows = federation.fleet.names[vehicle], federation.pool.train.count(vehicle)
         steps = min(STEPS, training.epochs * -(-windows // training.batch))
-        draw = Draw(seed, at, client.name, windows=windows, end=steps, batch=training.batch)
-        here, before = broadcast[None].clone(), None
-        for row in draw.order():
-            inputs, labels = _batch(client, row[row >= 0])
-            share = torch.full((1, len(labels)), 1 / len(labels))
-            one = (inputs[None].to(here), labels[None].to(here), share.to(here))
-            g = model.gradient(here, *one, federation.loss)
-            p = torch.ones_like(g) if before is None else rule.scale(here - before)
-            if before is not None:
-                yield p[0], g[0]
-            before, here = here, here - rate * p * g
-
-
-def _batch(client: Client, index: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-    """(windows [batch, window, features], labels [batch]) of a vehicle's training windows."""
-    ends = client.ends["train"][index]
-    rows = ends[:, None] + np.arange(1 - client.window, 1)
-    return torch.from_numpy(client.series[rows]), torch.from_numpy(client.labels["train"][index])
+        draw = Draw(seed, at, name, windows=windows, end=steps, batch=training.batch)
+        batches = Batches(federation.pool, [vehicle], [draw])
+        task = (federation.model, federation.loss)
+        plain.train(Job((rule,), ({},), *task, broadcast, rate, batches))

@@ -134,7 +134,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Shown:
+class Findings:
     """What a study makes of its records."""
 
     blocks: tuple[Block, ...] = ()
@@ -150,7 +150,7 @@ class Study:
     title: str
     """As the paper puts it."""
     cells: Callable[[Setting], Sequence[Cell]]
-    show: Callable[[View], Shown]
+    show: Callable[[View], Findings]
     printed: tuple[str, ...] = ()
     """Names of the printed tables it stands beside."""
     claims: tuple[str, ...] = ()

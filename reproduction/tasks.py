@@ -32,7 +32,10 @@ def train_on_ray(
     ray: str,
     on_record: Callable[[Cell, Record], None],
 ) -> None:
-    """Train groups of cells on one fleet, each group a task; records are told as they come in."""
+    """Train groups of cells on one fleet, each group a task.
+
+    `on_record` is called with each record as it comes in.
+    """
     scale, fleet, device = shared
     named = {fingerprint((tuple(group), fleet.data_hash())): tuple(group) for group in groups}
 

@@ -73,10 +73,10 @@ def train_cells(
     else:
         pairs = list(zip(federations, methods, strict=True))
         trained = train_side_by_side(pairs, on_round=follow)
-    told = _facts(fleet)
+    described = _facts(fleet)
     records = []
     for place, cell in enumerate(cells):
-        facts = {"fleet": told} | _about(federations[place])
+        facts = {"fleet": described} | _about(federations[place])
         if seen[place]:
             facts["step_scale"] = step_scale(federations[place], methods[place], seen[place])
         records.append(_record(cell, methods[place], facts, trained[place].history))
@@ -222,9 +222,9 @@ def _together(parts: Sequence[Evaluation]) -> Evaluation:
 
 
 def _facts(fleet: Fleet) -> dict[str, Any]:
-    told = describe_fleet(fleet) | {"hash": fleet.data_hash()}
-    del told["held_out"]
-    return told
+    described = describe_fleet(fleet) | {"hash": fleet.data_hash()}
+    del described["held_out"]
+    return described
 
 
 def _about(federation: Federation) -> dict[str, Any]:

@@ -1,12 +1,16 @@
 """`fedwatt bench scale` and `fedwatt bench traffic`: large fleets, trained and on paper."""
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
 from fedwatt.cli.console import console
 from fedwatt.cli.progress import progress_bar
+
+if TYPE_CHECKING:
+    from benchmarks.traffic import Traffic
 
 PAPER_METHODS = ["fedavg", "scaffold", "fedadam", "fo-ri-fedavg"]
 
@@ -89,7 +93,6 @@ def traffic(
     """
     from benchmarks.server import method_loads
     from benchmarks.traffic import LargeFleet, churn, simulate_methods
-    from fedwatt.report.style import name_of
 
     fleet = LargeFleet(
         vehicles=vehicles,
@@ -105,6 +108,13 @@ def traffic(
     with progress_bar(console, "Rounds") as progress:
         loads = method_loads(method or PAPER_METHODS)
         found = simulate_methods(fleet, loads, terms, rounds=rounds, progress=progress)
+    console.print(traffic_table(found, vehicles, rounds))
+
+
+def traffic_table(found: "Mapping[str, Traffic]", vehicles: int, rounds: int) -> Table:
+    """What a round takes with each method, means over the rounds."""
+    from fedwatt.report.style import name_of
+
     first = next(iter(found.values())).summary()
     table = Table(
         title=f"{vehicles:,} vehicles, {first['asked']:,.0f} asked a round, {rounds} rounds",
@@ -125,4 +135,4 @@ def traffic(
             f"{figures['server_cores']:.3f}",
             f"{figures['megabytes_per_vehicle']:.2f}",
         )
-    console.print(table)
+    return table

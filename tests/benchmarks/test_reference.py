@@ -44,5 +44,5 @@ def test_a_method_without_a_plain_form_is_one_sentence(monkeypatch: pytest.Monke
     monkeypatch.setattr("fedwatt.data.synthetic_fleet", lambda **_: random_fleet())
     result = CliRunner().invoke(app, ["bench", "reference", "--method", "scaffold"])
     assert result.exit_code != 0
-    said = " ".join(f"{result.output} {result.exception}".split())
-    assert "would leave out ControlVariates and Scaffold" in said
+    shown = " ".join(f"{result.output} {result.exception}".split())
+    assert "would leave out ControlVariates and Scaffold" in shown

@@ -6,9 +6,9 @@ from typer.testing import CliRunner
 
 from benchmarks import recipe as recipes
 from benchmarks.engine import METHODS, bench_recurrent, bench_rounds
+from benchmarks.networks import flat_weights, network
 from benchmarks.probe import ProbingRound, bench_components, drawn, naive_slices
-from benchmarks.recipe import Loop, Recipe, interleaved, perceptron
-from benchmarks.reference import flat_weights
+from benchmarks.recipe import Loop, Recipe, interleaved
 from fedwatt.cli import app
 from fedwatt.engine.probing import drawn_directions
 from fedwatt.federation import Federation
@@ -29,9 +29,9 @@ def test_operations_of_a_round() -> None:
 
 def test_the_plain_loop_is_fedavg() -> None:
     # All windows of a vehicle are one batch, so their order does not matter.
-    fleet, network = TINY.fleet(), perceptron()
-    loop, model = Loop(fleet, TINY, network, "cpu"), MLP(60, 8)
-    start = [p.detach().clone() for p in network.parameters()]
+    fleet, model = TINY.fleet(), MLP(60, 8)
+    loop = Loop(fleet, TINY, network(model), "cpu")
+    start = [p.detach().clone() for p in loop.network.parameters()]
     found = flat_weights(model, loop.round(start, [0, 2]))
     weights = flat_weights(model, start)
     steps = []
@@ -103,6 +103,6 @@ def test_the_parts_of_a_round() -> None:
 def test_the_probe_is_shown() -> None:
     result = CliRunner().invoke(app, ["bench", "probe", "--repeats", "1", "--windows", "64"])
     assert result.exit_code == 0, result.output
-    said = " ".join(result.output.split())
-    assert "1,010 forward passes" in said and "times faster" in said
-    assert "64 windows a vehicle" in said and "preconditioner" in said
+    shown = " ".join(result.output.split())
+    assert "1,010 forward passes" in shown and "times faster" in shown
+    assert "64 windows a vehicle" in shown and "preconditioner" in shown

@@ -102,8 +102,8 @@ def test_methods_that_send_as_much_share_their_rounds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("share", "leave", "said"), [(0.0, 0.1, r"in \(0, 1\]"), (0.9, 0.5, "faster than at once")]
+    ("share", "leave", "message"), [(0.0, 0.1, r"in \(0, 1\]"), (0.9, 0.5, "faster than at once")]
 )
-def test_churn_that_cannot_be_is_refused(share: float, leave: float, said: str) -> None:
-    with pytest.raises(SettingError, match=said):
+def test_churn_that_cannot_be_is_refused(share: float, leave: float, message: str) -> None:
+    with pytest.raises(SettingError, match=message):
         churn(share, leave)

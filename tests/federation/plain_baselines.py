@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from benchmarks.reference import _gather, flat_weights, torch_module
+from benchmarks.networks import flat_weights, torch_module
+from benchmarks.reference import gathered
 from fedwatt.data import Client, Fleet
 from fedwatt.engine.batches import Draw
 from fedwatt.federation import Training
@@ -98,7 +99,7 @@ class Plain:
             batch=self.training.batch,
         )
         for row in draw.order():
-            yield _gather(client, row[row >= 0], self.dtype)
+            yield gathered(client, row[row >= 0], self.dtype)
 
     def probe(
         self, client: Client, size: int, dtype: torch.dtype, purpose: str
@@ -106,7 +107,7 @@ class Plain:
         """A batch of the vehicle's own besides those it trains on."""
         rng = generator(self.seed, purpose, self.t, client.name)
         count = self.windows(client)
-        return _gather(client, rng.choice(count, size=min(size, count), replace=False), dtype)
+        return gathered(client, rng.choice(count, size=min(size, count), replace=False), dtype)
 
     def gradient(self, w: Tensor, x: Tensor, y: Tensor) -> Tensor:
         """Of the mean squared error of a batch, [D]."""

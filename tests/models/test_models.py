@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from benchmarks.reference import flat_weights, torch_module
+from benchmarks.networks import flat_weights, torch_module
 from fedwatt.errors import SettingError
 from fedwatt.models import GRU, LSTM, MLP, Model, ModuleModel, get_loss, get_model
 from fedwatt.models.kernel import kernel_for

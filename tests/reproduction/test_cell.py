@@ -1,9 +1,74 @@
-"""A cell as the configuration of a run."""
+"""Cells: what tells them apart, what they take from others, how they are trained."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
-from reproduction.cell import Cell, run_config
+from fedwatt.methods import get
+from fedwatt.studies.ranges import ranges_of
+from reproduction.catalogue import STUDIES
+from reproduction.cell import Cell, key_of, run_config
+from reproduction.data import Sources
+from reproduction.order import all_cells
 from reproduction.scale import SCALES
+from reproduction.settle import latin, mean_pull, prerequisites, settled
+from reproduction.study import METHODS, setting_for
+from tests.reproduction.small import TINY, cells_of_a_run
+
+
+@pytest.mark.parametrize("scale", SCALES.values(), ids=lambda scale: scale.name)
+def test_every_cell_of_every_study_can_be_configured(scale) -> None:
+    setting = setting_for(scale, Sources())
+    cells = all_cells([c for s in STUDIES.values() for c in s.cells(setting)], scale)
+    assert len(cells) > 300
+    keys = {key_of(cell, scale) for cell in cells if not cell.follow}
+    assert len(keys) == sum(not cell.follow for cell in cells)
+    for cell in cells:
+        run_config(replace(cell, follow=""), scale)
+
+
+def test_a_default_that_is_written_out_is_the_same_cell() -> None:
+    plain = Cell(dataset="synthetic", method="fo-ri-fedavg")
+    scale = SCALES["paper"]
+    assert key_of(plain.with_settings({"alpha": 0.8, "rate": 0.05}), scale) == key_of(plain, scale)
+    for other in (
+        plain.with_settings({"alpha": 0.7}),
+        replace(plain, p_leave=0.1, p_join=0.1),
+        replace(plain, vehicles=50),
+        replace(plain, noisy=0.3),
+    ):
+        assert key_of(other, scale) != key_of(plain, scale)
+    assert key_of(plain, SCALES["small"]) != key_of(plain, scale)
+
+
+def test_tuning_gives_every_method_as_many_trials_at_the_same_rates() -> None:
+    scale = SCALES["paper"]
+    rates = set()
+    for method in METHODS:
+        found = prerequisites(Cell(dataset="ved", method=method, follow="tuned"), scale)
+        assert len(found) == scale.trials
+        assert found[0].settings == ()
+        rates.add(tuple(dict(cell.settings)["rate"] for cell in found[1:]))
+    assert len(rates) == 1
+    ranges = ranges_of(get("fo-ri-fedavg"))
+    for values in latin("fo-ri-fedavg", ranges, 5):
+        assert all(value in ranges[name] for name, value in values.items())
+
+
+def test_controls_take_their_settings_from_what_they_match(lab) -> None:
+    fo, rate, pull, ri, *_ = cells_of_a_run()
+    length = lab.get(fo).facts["step_scale"]["length"]
+    assert dict(lab.get(rate).cell.settings)["rate"] == float(f"{0.05 * length:.4g}")
+    assert dict(lab.get(pull).cell.settings)["mu"] == float(f"{mean_pull(lab.get(ri)):.4g}")
+
+
+def test_the_best_trial_is_the_one_with_the_lowest_validation_error(lab) -> None:
+    tuned = cells_of_a_run()[4]
+    trials = [lab.get(cell) for cell in prerequisites(tuned, TINY)]
+    scores = [np.mean(list(t.final("validation_rmse").values())) for t in trials]
+    best = trials[int(np.argmin(scores))]
+    assert settled(tuned, trials).settings == best.cell.settings
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,149 @@
-"""What counts as lower or higher where a claim makes several comparisons at once."""
+"""Verdicts on the paper's claims, from records made up by hand."""
 
+from dataclasses import replace
 from math import nan
 
+import numpy as np
 import pytest
 
 from fedwatt.report.statistics import estimate
-from reproduction.judges import higher_ones, lower_ones
+from reproduction.ablations import variant
+from reproduction.catalogue import STUDIES
+from reproduction.cell import key_of
+from reproduction.conditions import (
+    SIZES,
+)
+from reproduction.controls import control_cells_of, show_controls
+from reproduction.judges import (
+    NOT_SUPPORTED,
+    NOT_TESTABLE,
+    SUPPORTED,
+    convergence,
+    higher_ones,
+    jitter,
+    lower_ones,
+    steadiness,
+)
+from reproduction.main_results import main_cells, plain, tuned
+from reproduction.markdown import write_markdown
+from reproduction.page import LabView
 from reproduction.paired import Paired
+from reproduction.settle import settled
+from reproduction.study import METHODS
+from tests.reproduction.records import SCALE, VED, lab_of, made, verdict
+
+
+def test_a_method_that_diverged_is_not_the_best_and_loses(tmp_path) -> None:
+    levels = {"fo-ri-fedavg": 45.0, "scaffold": 40.0}
+    lab = lab_of(tmp_path, main_cells(VED), levels, {"scaffold": {2: 200}})
+    found = verdict(lab, "C6")
+    text = " ".join(found.sentences)
+    assert found.outcome == SUPPORTED and "the lowest is FO-RI-FedAvg with 45.09 Wh" in text
+    assert "lower error than 10 of 10" in text
+    assert "SCAFFOLD diverged (seed 2 at round 200)" in text
+    page = write_markdown(lab, tmp_path / "page.md").read_text(encoding="utf-8")
+    assert "tuned with equal budgets, the lowest error is FO-RI-FedAvg's with 45.09 Wh" in page
+    own = lab_of(tmp_path / "own", main_cells(VED), levels, {"fo-ri-fedavg": {1: 300}})
+    lost = verdict(own, "C6")
+    assert lost.outcome == NOT_SUPPORTED and "higher than 10" in " ".join(lost.sentences)
+
+
+def test_nothing_is_called_tuned_that_was_not(tmp_path) -> None:
+    cells = [plain("ved", m) for m in METHODS] + [tuned("ved", "fedavg")]
+    text = write_markdown(lab_of(tmp_path, cells), tmp_path / "page.md").read_text(encoding="utf-8")
+    practice = text.partition("## What to use")[2]
+    assert "at the paper's settings, the lowest error" in practice
+    assert "equal budgets" not in practice
+
+
+def test_accuracy_is_judged_without_fedavg(tmp_path) -> None:
+    setting = replace(VED, methods=("fedprox", "fo-ri-fedavg"))
+    lab = lab_of(tmp_path, main_cells(setting), {"fo-ri-fedavg": 45.0})
+    found = verdict(lab, "C6", setting)
+    assert found.outcome == SUPPORTED and "FedAvg ends" not in found.sentences[0].replace(
+        "FO-RI-FedAvg ends", ""
+    )
+    assert verdict(lab, "C7", setting).outcome == NOT_TESTABLE
+    alone = replace(VED, methods=("fedprox",))
+    assert verdict(lab, "C7", alone).sentences == ("A method that it needs was not asked for.",)
+
+
+def test_convergence_is_speed_steadiness_and_error() -> None:
+    cell = plain("ved", "fedavg")
+    slow = made(cell)  # 100, 75, 50 Wh: below 55.11 in round 300
+    assert steadiness(slow) == pytest.approx({1: 0.0, 2: 0.0, 3: 0.0})  # round 300 alone
+    fast = replace(slow, rounds={**slow.rounds, "test_rmse": slow.rounds["test_rmse"] * 0 + 50.0})
+    found = convergence(fast, slow, 300)
+    assert found["rounds"].difference.mean == -200.0
+    assert found["error"].difference.mean == pytest.approx(-0.1)
+    high = made(cell, 90.0)  # never below 55: counts as round 301
+    assert convergence(high, fast, 300)["rounds"].difference.mean == 201.0
+
+
+def test_fractional_steps_need_the_control_of_their_length(tmp_path) -> None:
+    cells = control_cells_of("ved")
+    ran = [*main_cells(VED)]
+    lab = lab_of(tmp_path, ran, step_scale={"length": 0.2, "coordinate": 0.2})
+    found = verdict(lab, "C2")
+    assert found.outcome == NOT_TESTABLE and "study 'controls'" in found.sentences[0]
+    matched = settled(cells["FedAvg at FO's mean step"], [lab.get(cells["FO-FedAvg"])])
+    assert dict(matched.settings) == {"rate": 0.01}
+    lab._known[key_of(matched, SCALE)] = made(matched)
+    judged = verdict(lab, "C2")
+    assert judged.outcome == NOT_SUPPORTED and "Its steps are 0.20 times" in judged.sentences[-1]
+
+
+def test_a_step_scale_that_was_not_measured_leaves_the_rate(tmp_path) -> None:
+    cells = control_cells_of("ved")
+    lab = lab_of(tmp_path, [cells["FO-FedAvg"], cells["FedAvg"]], step_scale={})
+    matched = settled(cells["FedAvg at FO's mean step"], [lab.get(cells["FO-FedAvg"])])
+    assert dict(matched.settings) == {"rate": 0.05}
+    assert "keeps its rate 0.05" in show_controls(LabView(VED, lab)).remarks[0]
+    write_markdown(lab, tmp_path / "page.md")
+
+
+def test_reductions_are_checked_down_to_fedavg(tmp_path) -> None:
+    off = variant("ved", {"alpha": 1.0, "lam": 0.0})
+    assert off in STUDIES["ablations"].cells(VED)
+    cells = [*main_cells(VED), variant("ved", {"alpha": 1.0}), variant("ved", {"lam": 0.0})]
+    assert verdict(lab_of(tmp_path / "a", cells), "C4").outcome == NOT_TESTABLE
+    assert verdict(lab_of(tmp_path / "b", [*cells, off]), "C4").outcome == SUPPORTED
+    other = verdict(lab_of(tmp_path / "c", [*cells, off], {"fedavg": 51.0}), "C4")
+    assert other.outcome == NOT_SUPPORTED
+    assert "α = 1 and λ = 0 is FedAvg: largest" in " ".join(other.sentences)
+
+
+def test_jitter_is_not_trend() -> None:
+    assert jitter(np.array([9.0, 7.0, 5.0, 3.0])) == 0.0
+    # Differences 2, -2, 2: mean 2/3, deviations 4/3, -8/3, 4/3, variance 96/27
+    assert jitter(np.array([1.0, 3.0, 1.0, 3.0])) == pytest.approx(np.sqrt(96 / 27 / 2))
+
+
+def test_on_a_gpu_a_reduction_may_end_within_one_percent(tmp_path) -> None:
+    settings = ({"alpha": 1.0}, {"lam": 0.0}, {"alpha": 1.0, "lam": 0.0})
+    cells = [*main_cells(VED), *(variant("ved", own) for own in settings)]
+
+    def judged(folder: str, device: str, fedavg: float) -> str:
+        lab = lab_of(tmp_path / folder, cells, {"fedavg": fedavg}, device=device)
+        return verdict(lab, "C4").outcome
+
+    assert judged("a", "NVIDIA H200", 50.4) == SUPPORTED  # 0.4 of 50 Wh in every seed
+    assert judged("b", "NVIDIA H200", 50.6) == NOT_SUPPORTED
+    assert judged("c", "cpu", 50.4) == NOT_SUPPORTED
+
+
+def test_graceful_degradation_is_that_of_its_own_error(tmp_path) -> None:
+    fleet = "ved-electrified"
+    setting = replace(VED, methods=("fo-ri-fedavg",))
+    sizes = [replace(tuned(fleet, "fo-ri-fedavg"), vehicles=size) for size in SIZES]
+    for name, growth, outcome in (("flat", 1.2, SUPPORTED), ("steep", 1.3, NOT_SUPPORTED)):
+        lab = lab_of(tmp_path / name, sizes)
+        last = lab.get(sizes[-1])
+        assert last is not None
+        lab._known[key_of(last.cell, SCALE)] = made(last.cell, 50.0 * growth)
+        found = verdict(lab, "C7", setting)
+        assert found.outcome == outcome
+        assert "declared estimated" in found.sentences[-1]
 
 
 def comparisons(sign: int, *ps: float) -> dict[str, Paired]:

@@ -1,113 +1,54 @@
-"""What the reproduction says of records: partly run studies, diverged seeds, claims, settings."""
+"""What the page says of records: partly run studies, settings, rows and notes."""
 
 import json
 from dataclasses import replace
-from math import isnan
-from pathlib import Path
 
-import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from fedwatt.cli import app
-from fedwatt.errors import SettingError
 from fedwatt.report.table import Column, Table
-from reproduction.ablations import variant
-from reproduction.catalogue import STUDIES
-from reproduction.cell import Cell, key_of
+from reproduction.catalogue import STUDIES, select
+from reproduction.cell import Cell
 from reproduction.claims import verdicts
 from reproduction.conditions import (
     KINDS,
-    SIZES,
     best,
     kind_grid,
     participation_grid,
 )
-from reproduction.controls import control_cells_of, show_controls
-from reproduction.data import Sources, usual_folder
+from reproduction.data import Sources
 from reproduction.judges import (
-    NOT_SUPPORTED,
     NOT_TESTABLE,
-    SUPPORTED,
-    convergence,
-    jitter,
-    steadiness,
 )
 from reproduction.lab import Lab
-from reproduction.main_results import main_cells, plain, tuned
+from reproduction.main_results import main_cells, plain
 from reproduction.markdown import write_markdown
 from reproduction.mechanism import early_values
-from reproduction.page import LabView
-from reproduction.paired import paired
+from reproduction.page import LabView, write_page
 from reproduction.paper import Printed, names, printed
 from reproduction.partial import done, only_run
 from reproduction.probe_cost import probes_per_participation
-from reproduction.record import ROUNDS, VEHICLES, Record, columns_of
+from reproduction.record import VEHICLES, Record, columns_of
 from reproduction.recorded_setting import setting_of
-from reproduction.scale import SCALES
-from reproduction.settle import prerequisites, settled
 from reproduction.show import Line, comparison
-from reproduction.study import METHODS, Setting, setting_for
-
-SCALE = replace(SCALES["paper"], seeds=(1, 2, 3))
-VED = Setting(SCALE, ("ved",), (), "ved-electrified")
-PATH = {100: 2.0, 200: 1.5, 300: 1.0}
-"""Round → multiple of the final error"""
+from reproduction.study import METHODS, setting_for
+from tests.reproduction.records import SCALE, VED, lab_of, made
+from tests.reproduction.small import TINY
 
 
-def made(cell: Cell, level: float = 50.0, diverged: dict[int, int] | None = None, **more) -> Record:
-    """A record whose seeds 1, 2, 3 end 0, 0.2 and 0.4 % above `level`, by way of 2 × and 1.5 ×."""
-    rows = []
-    for seed in (1, 2, 3):
-        for at, factor in PATH.items():
-            error = level * factor * (1 + (seed - 1) / 500)
-            lost = bool(diverged) and seed in diverged and at >= diverged[seed]
-            row = {"seed": seed, "round": at, "participants": 3, "diverged": lost}
-            row |= {"steps": 1, "best_round": at}
-            scores = ("test_rmse", "test_mae", "validation_rmse", "drift_mean", "drift_cv")
-            rows.append(row | {name: np.nan if lost else error for name in scores})
-    fleet = {
-        "source": "made up",
-        "vehicles": cell.vehicles,
-        "windows": {"train": 1000, "test": 100},
-        "labels": {"measured": cell.vehicles, "simulated": 0},
-        "hash": "0",
-    }
-    reply = {"seed": 1, "round": 1, "vehicle": "a", "drift": 1.0, "roughness": 0.0, "pull": 0.01}
-    facts = {"fleet": fleet, "device": "cpu"} | more
-    return Record(cell, facts, columns_of(rows, ROUNDS), columns_of([reply], VEHICLES))
+def test_studies_that_have_not_run_say_so(lab, tmp_path) -> None:
+    view = LabView(setting_for(TINY, Sources()), lab)
+    assert {verdict.outcome for verdict in verdicts(view)} == {NOT_TESTABLE}
+    assert {v.claim for v in verdicts(view)} == {f"C{number}" for number in range(1, 8)}
+    page = write_page(lab, view.setting, select(["main", "scaling"]), tmp_path / "report.html")
+    assert page.read_text(encoding="utf-8").count("not run") > 50
 
 
-def trials_of(cells: list[Cell]) -> list[Record]:
-    """Trials of which the second one is the best, so that tuned cells are not the plain ones."""
-    found = {
-        key_of(trial, SCALE): made(trial, 40.0 if place == 1 else 60.0)
-        for cell in cells
-        if cell.follow == "tuned"
-        for place, trial in enumerate(prerequisites(cell, SCALE))
-    }
-    return list(found.values())
-
-
-def lab_of(folder: Path, cells: list[Cell], levels=None, diverged=None, **more) -> Lab:
-    """A lab in which cells have run; `levels` and `diverged` by method."""
-    lab = Lab(SCALE, folder, device="cpu")
-    for record in trials_of(cells):
-        lab._known[key_of(record.cell, SCALE)] = record
-    for cell in cells:
-        before = [
-            made(t, 40.0 if i == 1 else 60.0) for i, t in enumerate(prerequisites(cell, SCALE))
-        ]
-        concrete = settled(cell, before) if cell.follow == "tuned" else cell
-        level = (levels or {}).get(cell.method, 50.0)
-        record = made(concrete, level, (diverged or {}).get(cell.method), **more)
-        lab._known[key_of(concrete, SCALE)] = record
-    return lab
-
-
-def verdict(lab: Lab, claim: str, setting: Setting = VED):
-    (found,) = (v for v in verdicts(LabView(setting, lab)) if v.claim == claim)
-    return found
+def test_the_page_for_the_documentation_is_written_from_records(lab, tmp_path) -> None:
+    assert setting_of(lab).ved == ("synthetic",)
+    text = write_markdown(lab, tmp_path / "reproduction.md").read_text(encoding="utf-8")
+    assert "Smoke scale" in text and "three pure EVs" not in text  # none is on the page
+    assert "0.653" in text  # Γ(1.2)^5, where the preconditioner is 1
+    assert "0.354" in text  # 1/(2√2)
 
 
 def test_records_keep_the_setting_they_were_made_in(tmp_path) -> None:
@@ -166,111 +107,12 @@ def test_rows_without_a_number_of_ours_are_left_out() -> None:
     assert ([row[0] for row in table.rows], empty, single) == (["a"], ["b"], ["c"])
 
 
-def test_a_comparison_is_lost_by_the_side_that_diverged() -> None:
-    low, high = {1: 1.0, 2: 1.1, 3: 1.2}, {1: 2.0, 2: 2.1, 3: 2.25}
-    plain_test = paired(low, high)
-    assert plain_test.below(plain_test.p, 0.05) and not plain_test.above(plain_test.p, 0.05)
-    lost = paired({1: 1.0, 2: 1.1}, high, own_lost=[3])
-    assert isnan(lost.p) and not lost.below(lost.p, 0.05) and lost.above(lost.p, 0.05)
-    won = paired(high, {1: 1.0, 2: 1.1}, other_lost=[3])
-    assert won.below(won.p, 0.05) and not won.above(won.p, 0.05)
-    both = paired({1: 1.0}, {2: 1.0}, [2, 3], [1])
-    assert not both.below(both.p, 0.05) and not both.above(both.p, 0.05)
-    assert both.losses("A", "B") == "A diverged in seeds 2, 3 and B diverged in seed 1"
-
-
 def test_diverged_seeds_are_named_in_tables() -> None:
     cell = plain("ved", "fedavg")
     lines = [Line("A", "", made(cell)), Line("B", "", made(cell, 40.0, {2: 200}))]
     row = comparison("t", "T", lines, "test_rmse").table.rows[1]
     assert "seed 2 diverged at round 200" in str(row[1])
     assert row[2:] == ("B diverged in seed 2", "–")
-
-
-def test_a_method_that_diverged_is_not_the_best_and_loses(tmp_path) -> None:
-    levels = {"fo-ri-fedavg": 45.0, "scaffold": 40.0}
-    lab = lab_of(tmp_path, main_cells(VED), levels, {"scaffold": {2: 200}})
-    found = verdict(lab, "C6")
-    text = " ".join(found.sentences)
-    assert found.outcome == SUPPORTED and "the lowest is FO-RI-FedAvg with 45.09 Wh" in text
-    assert "lower error than 10 of 10" in text
-    assert "SCAFFOLD diverged (seed 2 at round 200)" in text
-    page = write_markdown(lab, tmp_path / "page.md").read_text(encoding="utf-8")
-    assert "tuned with equal budgets, the lowest error is FO-RI-FedAvg's with 45.09 Wh" in page
-    own = lab_of(tmp_path / "own", main_cells(VED), levels, {"fo-ri-fedavg": {1: 300}})
-    lost = verdict(own, "C6")
-    assert lost.outcome == NOT_SUPPORTED and "higher than 10" in " ".join(lost.sentences)
-
-
-def test_nothing_is_called_tuned_that_was_not(tmp_path) -> None:
-    cells = [plain("ved", m) for m in METHODS] + [tuned("ved", "fedavg")]
-    text = write_markdown(lab_of(tmp_path, cells), tmp_path / "page.md").read_text(encoding="utf-8")
-    practice = text.partition("## What to use")[2]
-    assert "at the paper's settings, the lowest error" in practice
-    assert "equal budgets" not in practice
-
-
-def test_accuracy_is_judged_without_fedavg(tmp_path) -> None:
-    setting = replace(VED, methods=("fedprox", "fo-ri-fedavg"))
-    lab = lab_of(tmp_path, main_cells(setting), {"fo-ri-fedavg": 45.0})
-    found = verdict(lab, "C6", setting)
-    assert found.outcome == SUPPORTED and "FedAvg ends" not in found.sentences[0].replace(
-        "FO-RI-FedAvg ends", ""
-    )
-    assert verdict(lab, "C7", setting).outcome == NOT_TESTABLE
-    alone = replace(VED, methods=("fedprox",))
-    assert verdict(lab, "C7", alone).sentences == ("A method that it needs was not asked for.",)
-
-
-def test_convergence_is_speed_steadiness_and_error() -> None:
-    cell = plain("ved", "fedavg")
-    slow = made(cell)  # 100, 75, 50 Wh: below 55.11 in round 300
-    assert steadiness(slow) == pytest.approx({1: 0.0, 2: 0.0, 3: 0.0})  # round 300 alone
-    fast = replace(slow, rounds={**slow.rounds, "test_rmse": slow.rounds["test_rmse"] * 0 + 50.0})
-    found = convergence(fast, slow, 300)
-    assert found["rounds"].difference.mean == -200.0
-    assert found["error"].difference.mean == pytest.approx(-0.1)
-    high = made(cell, 90.0)  # never below 55: counts as round 301
-    assert convergence(high, fast, 300)["rounds"].difference.mean == 201.0
-
-
-def test_fractional_steps_need_the_control_of_their_length(tmp_path) -> None:
-    cells = control_cells_of("ved")
-    ran = [*main_cells(VED)]
-    lab = lab_of(tmp_path, ran, step_scale={"length": 0.2, "coordinate": 0.2})
-    found = verdict(lab, "C2")
-    assert found.outcome == NOT_TESTABLE and "study 'controls'" in found.sentences[0]
-    matched = settled(cells["FedAvg at FO's mean step"], [lab.get(cells["FO-FedAvg"])])
-    assert dict(matched.settings) == {"rate": 0.01}
-    lab._known[key_of(matched, SCALE)] = made(matched)
-    judged = verdict(lab, "C2")
-    assert judged.outcome == NOT_SUPPORTED and "Its steps are 0.20 times" in judged.sentences[-1]
-
-
-def test_a_step_scale_that_was_not_measured_leaves_the_rate(tmp_path) -> None:
-    cells = control_cells_of("ved")
-    lab = lab_of(tmp_path, [cells["FO-FedAvg"], cells["FedAvg"]], step_scale={})
-    matched = settled(cells["FedAvg at FO's mean step"], [lab.get(cells["FO-FedAvg"])])
-    assert dict(matched.settings) == {"rate": 0.05}
-    assert "keeps its rate 0.05" in show_controls(LabView(VED, lab)).remarks[0]
-    write_markdown(lab, tmp_path / "page.md")
-
-
-def test_reductions_are_checked_down_to_fedavg(tmp_path) -> None:
-    off = variant("ved", {"alpha": 1.0, "lam": 0.0})
-    assert off in STUDIES["ablations"].cells(VED)
-    cells = [*main_cells(VED), variant("ved", {"alpha": 1.0}), variant("ved", {"lam": 0.0})]
-    assert verdict(lab_of(tmp_path / "a", cells), "C4").outcome == NOT_TESTABLE
-    assert verdict(lab_of(tmp_path / "b", [*cells, off]), "C4").outcome == SUPPORTED
-    other = verdict(lab_of(tmp_path / "c", [*cells, off], {"fedavg": 51.0}), "C4")
-    assert other.outcome == NOT_SUPPORTED
-    assert "α = 1 and λ = 0 is FedAvg: largest" in " ".join(other.sentences)
-
-
-def test_jitter_is_not_trend() -> None:
-    assert jitter(np.array([9.0, 7.0, 5.0, 3.0])) == 0.0
-    # Differences 2, -2, 2: mean 2/3, deviations 4/3, -8/3, 4/3, variance 96/27
-    assert jitter(np.array([1.0, 3.0, 1.0, 3.0])) == pytest.approx(np.sqrt(96 / 27 / 2))
 
 
 def test_early_roughness_is_that_of_the_round_named() -> None:
@@ -284,33 +126,6 @@ def test_early_roughness_is_that_of_the_round_named() -> None:
     record = made(plain("ved", "fedavg"))
     record = replace(record, vehicles=columns_of(rows, VEHICLES))
     assert early_values(record, 21, (51, 101)) == {1: pytest.approx(1.0)}
-
-
-def test_on_a_gpu_a_reduction_may_end_within_one_percent(tmp_path) -> None:
-    settings = ({"alpha": 1.0}, {"lam": 0.0}, {"alpha": 1.0, "lam": 0.0})
-    cells = [*main_cells(VED), *(variant("ved", own) for own in settings)]
-
-    def judged(folder: str, device: str, fedavg: float) -> str:
-        lab = lab_of(tmp_path / folder, cells, {"fedavg": fedavg}, device=device)
-        return verdict(lab, "C4").outcome
-
-    assert judged("a", "NVIDIA H200", 50.4) == SUPPORTED  # 0.4 of 50 Wh in every seed
-    assert judged("b", "NVIDIA H200", 50.6) == NOT_SUPPORTED
-    assert judged("c", "cpu", 50.4) == NOT_SUPPORTED
-
-
-def test_graceful_degradation_is_that_of_its_own_error(tmp_path) -> None:
-    fleet = "ved-electrified"
-    setting = replace(VED, methods=("fo-ri-fedavg",))
-    sizes = [replace(tuned(fleet, "fo-ri-fedavg"), vehicles=size) for size in SIZES]
-    for name, growth, outcome in (("flat", 1.2, SUPPORTED), ("steep", 1.3, NOT_SUPPORTED)):
-        lab = lab_of(tmp_path / name, sizes)
-        last = lab.get(sizes[-1])
-        assert last is not None
-        lab._known[key_of(last.cell, SCALE)] = made(last.cell, 50.0 * growth)
-        found = verdict(lab, "C7", setting)
-        assert found.outcome == outcome
-        assert "declared estimated" in found.sentences[-1]
 
 
 def test_every_printed_row_is_looked_up(monkeypatch) -> None:
@@ -356,29 +171,6 @@ def test_probes_are_counted_per_participation() -> None:
     record = replace(made(plain("ved", "fedavg")), vehicles=columns_of(rows, VEHICLES))
     assert probes_per_participation(record, 5) == 5 / 7  # a: 1, 6, 20; b: 3, 13
     assert probes_per_participation(record, 1) == 1.0
-
-
-def test_unknown_datasets_and_methods_are_refused(tmp_path) -> None:
-    with pytest.raises(SettingError, match=r"Unknown dataset 'vedd'\. Did you mean 'ved'"):
-        setting_for(SCALE, Sources(), ["vedd"])
-    with pytest.raises(SettingError, match="Did you mean 'fedprox'"):
-        setting_for(SCALE, Sources(), ["synthetic"], ["fedporx"])
-    told = CliRunner().invoke(
-        app, ["reproduce", "main", "--dataset", "synthetic-enriched", "--out", str(tmp_path)]
-    )
-    assert isinstance(told.exception, SettingError)
-    assert "place of the paper's eVED" in str(told.exception)
-    assert setting_for(SCALE, Sources(), ["synthetic", "synthetic-enriched"]).eved
-
-
-def test_data_is_looked_for_where_the_variable_says_only(tmp_path, monkeypatch) -> None:
-    monkeypatch.delenv("FEDWATT_DATA", raising=False)
-    assert usual_folder() is None
-    monkeypatch.setenv("FEDWATT_DATA", str(tmp_path))
-    assert usual_folder() is None
-    (tmp_path / "ved").mkdir()
-    (tmp_path / "ved" / "EV_PHEV.parquet").touch()
-    assert usual_folder() == tmp_path
 
 
 def test_the_note_on_kinds_is_about_the_fleet_that_drove(tmp_path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from reproduction.cell import Cell
 from reproduction.lab import Lab
 from tests.cluster import on_ray
-from tests.reproduction.test_reproduction import TINY, Counting, cells_of_a_run
+from tests.reproduction.small import TINY, Counting, cells_of_a_run
 
 
 @on_ray

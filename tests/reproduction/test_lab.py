@@ -1,0 +1,136 @@
+"""The lab: cells run once, and compact records go from folder to folder."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from shutil import copytree
+from threading import Event, Thread
+
+import numpy as np
+import pytest
+
+from fedwatt.errors import RunError
+from fedwatt.files import exclusively
+from reproduction.cell import key_of
+from reproduction.lab import Lab
+from reproduction.record import read_records, same_training
+from reproduction.scale import SCALES
+from tests.reproduction.small import TINY, Counting, cells_of_a_run
+
+
+def test_running_again_gives_the_same_bytes(lab, tmp_path) -> None:
+    again = Lab(TINY, tmp_path, device="cpu")
+    again.run(cells_of_a_run(), Counting())
+    keys = sorted(path.name for path in lab.cells.iterdir())
+    assert keys == sorted(path.name for path in again.cells.iterdir())
+    for key in keys:
+        for file in ("cell.json", "rounds.parquet", "vehicles.parquet"):
+            assert (lab.cells / key / file).read_bytes() == (again.cells / key / file).read_bytes()
+
+
+def test_what_has_run_is_not_run_again(lab) -> None:
+    observer = Counting()
+    Lab(TINY, lab.out, device="cpu").run(cells_of_a_run(), observer)
+    assert observer.trained == []
+
+
+def test_compact_records_are_taken_up_elsewhere(lab, tmp_path) -> None:
+    lab.records = tmp_path / "records"
+    lab.save()
+    found = read_records(lab.records)
+    fo = cells_of_a_run()[0]
+    own, kept = lab.get(fo), found[key_of(fo, TINY)]
+    assert kept.cell == own.cell and kept.facts == own.facts
+    assert np.allclose(kept.rounds["test_rmse"], own.rounds["test_rmse"], rtol=1e-6)  # float32
+    observer = Counting()
+    elsewhere = Lab(TINY, tmp_path / "elsewhere", device="cpu", records=lab.records)
+    elsewhere.run(cells_of_a_run(), observer)
+    assert observer.trained == []
+    with pytest.raises(RunError, match="of the scale 'smoke'"):
+        Lab(SCALES["paper"], tmp_path, records=lab.records)
+
+
+def holding(lab: Lab, out: Path, key: str, records: Path, **facts: str) -> Lab:
+    """A lab in `out` that has one cell of another, perhaps with other facts."""
+    own = copytree(lab.cells / key, out / "cells" / key) / "cell.json"
+    about = json.loads(own.read_text())
+    own.write_text(json.dumps(about | {"facts": about["facts"] | facts}))
+    return Lab(lab.scale, out, device="cpu", records=records)
+
+
+def test_labs_that_share_records_keep_what_the_other_added(lab, tmp_path) -> None:
+    records, keys = tmp_path / "records", sorted(lab._known)
+    both = [holding(lab, tmp_path / key, key, records) for key in keys[:2]]
+    # Both opened the folder when it was empty; whoever saves last must not be alone in it.
+    for own, method in zip(both, ("fedavg", "moon"), strict=True):
+        own.setting = {"methods": [method]}
+        own.save()
+    assert sorted(read_records(records)) == keys[:2]
+    third = holding(lab, tmp_path / "three", keys[2], records)
+    assert third.setting == {"methods": ["fedavg", "moon"]}
+    third.setting = {}
+    third.save()
+    assert Lab(TINY, tmp_path / "four", records=records).setting == {"methods": ["fedavg", "moon"]}
+
+
+def test_the_newest_record_of_a_cell_stays(lab, tmp_path) -> None:
+    records, (one, two, *_) = tmp_path / "records", sorted(lab._known)
+
+    def made_by(key: str) -> str:
+        return read_records(records)[key].facts["device"]
+
+    holding(lab, tmp_path / "a", one, records, device="first").save()
+    waiting = holding(lab, tmp_path / "b", two, records, device="first")
+    again = holding(lab, tmp_path / "c", one, records, device="second")
+    again.save()
+    assert made_by(one) == "second"  # what is in a lab's own folder is newer than the records
+    waiting.save()
+    assert made_by(one) == "second"  # what it only read from the records is not
+    assert made_by(two) == "first"
+
+
+def test_a_training_is_known_again_in_its_compact_record(lab, tmp_path) -> None:
+    lab = Lab(TINY, lab.out, device="cpu", records=tmp_path / "records")
+    lab.save()
+    compact = read_records(lab.records)
+    for key, record in lab._known.items():
+        assert same_training(record, compact[key])
+        later = replace(record, timing=record.timing | {"training": record.timing["training"] + 1})
+        assert same_training(later, compact[key]) == (not len(record.timing["training"]))
+        assert not same_training(replace(record, facts={}), compact[key])
+    assert Lab(TINY, lab.out, device="cpu", records=lab.records)._own == set()
+
+
+def test_a_folder_of_records_that_took_another_scale_meanwhile_is_refused(lab, tmp_path) -> None:
+    records, key = tmp_path / "records", min(lab._known)
+    small = Lab(SCALES["small"], tmp_path / "small", records=records)
+    small._known[key] = lab._known[key]
+    holding(lab, tmp_path / "a", key, records).save()
+    with pytest.raises(RunError, match="of the scale 'smoke'"):
+        small.save()
+    assert list(read_records(records)) == [key]
+
+
+def test_records_are_written_by_one_at_a_time(lab, tmp_path) -> None:
+    records, key = tmp_path / "records", min(lab._known)
+    own, done = holding(lab, tmp_path / "a", key, records), Event()
+    thread = Thread(target=lambda: (own.save(), done.set()))
+    with exclusively(records):
+        thread.start()
+        assert not done.wait(0.3)
+        assert not (records / "cells.json").exists()
+    assert done.wait(30)
+    thread.join()
+    assert list(read_records(records)) == [key]
+
+
+def test_other_telemetry_is_trained_on_anew(lab) -> None:
+    fo = cells_of_a_run()[0]
+    file = lab.cells / key_of(fo, TINY) / "cell.json"
+    text = file.read_text(encoding="utf-8")
+    about = json.loads(text)
+    about["facts"]["fleet"]["hash"] = "of another fleet"
+    file.write_text(json.dumps(about), encoding="utf-8")
+    observer = Counting()
+    Lab(TINY, lab.out, device="cpu").run([fo], observer)
+    assert observer.trained == [fo]

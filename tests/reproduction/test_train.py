@@ -1,0 +1,75 @@
+"""What is trained for a cell: federations, controls, the length of fractional steps."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedwatt.data import DataSettings, synthetic_fleet
+from fedwatt.federation import Federation, Training
+from fedwatt.methods import get
+from reproduction.cell import Cell
+from reproduction.lab import Lab
+from reproduction.order import grouped
+from reproduction.stepscale import step_scale
+from reproduction.train import pooled_client, train_cells
+from tests.reproduction.small import TINY, Counting, cells_of_a_run
+
+
+@pytest.fixture(scope="module")
+def small_fleet():
+    return synthetic_fleet(3, trips=4, settings=DataSettings(stride=20, evaluation_stride=60))
+
+
+def test_step_scale_of_a_constant_preconditioner_is_that_constant(small_fleet) -> None:
+    federation = Federation(small_fleet, training=Training(rounds=1, participation=1.0, batch=16))
+    start, _ = federation.start(get("fedavg"))
+    half = get("fo-fedavg", p_min=0.5, p_max=0.5)
+    found = step_scale(federation, half, {0: start.weights})
+    assert found == pytest.approx({"length": 0.5, "coordinate": 0.5}, rel=1e-5)  # float32
+    fractional = step_scale(federation, get("fo-fedavg"), {0: start.weights})
+    assert 0.2 <= fractional["coordinate"] <= fractional["length"] < 0.7
+
+
+def test_pooling_keeps_every_window_and_label(small_fleet) -> None:
+    pooled = pooled_client(small_fleet.clients)
+    assert len(pooled.ends["train"]) == small_fleet.windows("train")
+    last = small_fleet.clients[-1]
+    end = pooled.ends["train"][-1]
+    assert np.array_equal(pooled.series[end], last.series[last.ends["train"][-1]])
+    assert pooled.labels["test"][-1] == last.labels["test"][-1]
+
+
+def test_one_vehicle_alone_is_a_federation_of_one(tmp_path) -> None:
+    alone = Cell(dataset="synthetic", method="fedavg", vehicles=1, participation=1.0, work="local")
+    lab = Lab(TINY, tmp_path, device="cpu")
+    lab.run([alone, replace(alone, work="federated")], Counting())
+    own, federated = lab.get(alone), lab.get(replace(alone, work="federated"))
+    assert own.final("test_rmse") == federated.final("test_rmse")
+
+
+@pytest.mark.parametrize("work", ["local", "pooled", "federated"])
+def test_a_control_that_diverges_is_told_as_diverged(tmp_path, work: str) -> None:
+    wild = Cell(dataset="synthetic", method="fedavg", vehicles=2, participation=1.0, work=work)
+    wild = wild.with_settings({"rate": 1e4})
+    lab = Lab(TINY, tmp_path, device="cpu")
+    lab.run([wild], Counting())
+    assert set(lab.get(wild).diverged) == set(TINY.seeds)
+    assert lab.get(wild).final("test_rmse") == {}
+
+
+def test_cells_in_one_stack_reach_what_each_reaches_alone(lab) -> None:
+    fo = cells_of_a_run()[0]
+    slow = fo.with_settings({"rate": 0.01})
+    small = replace(fo, method="fedavg")
+    assert grouped([fo, small, slow, replace(fo, purpose="time")]) == [
+        [fo, slow],
+        [small],
+        [replace(fo, purpose="time")],
+    ]
+    fleet = lab.fleet(fo)
+    both = train_cells([fo, slow], TINY, fleet, "cpu", lambda done, rounds: None)
+    alone = lab.get(fo)
+    assert both[0].rounds["test_rmse"] == pytest.approx(alone.rounds["test_rmse"], rel=1e-4)
+    assert both[1].final("test_rmse") != both[0].final("test_rmse")
+    assert both[0].facts["step_scale"] == pytest.approx(alone.facts["step_scale"], rel=1e-3)
