@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 
-class _Choice(NamedTuple):
+class _Selection(NamedTuple):
     """What a set of tensors is worth; the larger tuple is the better one.
 
     Exact fractions: rounding may not decide between two sets of equal worth.
@@ -44,16 +44,19 @@ def select(
     >>> select([3, 1, 2], [4, 1, 4], [4, 0, 4, 1], budget=9)
     [True, False, False]
     """
-    best = _Choice(Fraction(0), 0, 0)
+    best = _Selection(Fraction(0), 0, 0)
     for shallowest in range(len(importance)):
         cost = sum(through[shallowest + 1 :]) + apply[shallowest]
         if cost > budget:
             continue
-        sets = [(cost, _Choice(Fraction(importance[shallowest]), 1, 1 << shallowest))]
+        sets = [(cost, _Selection(Fraction(importance[shallowest]), 1, 1 << shallowest))]
         for k in range(shallowest + 1, len(importance)):
             worth = Fraction(importance[k])
             sets += [
-                (cost + apply[k], _Choice(of.importance + worth, of.size + 1, of.tensors | 1 << k))
+                (
+                    cost + apply[k],
+                    _Selection(of.importance + worth, of.size + 1, of.tensors | 1 << k),
+                )
                 for cost, of in sets
                 if cost + apply[k] <= budget
             ]
@@ -62,11 +65,11 @@ def select(
     return [bool(best.tensors >> k & 1) for k in range(len(importance))]
 
 
-def _undominated(sets: list[tuple[float, _Choice]]) -> list[tuple[float, _Choice]]:
+def _undominated(sets: list[tuple[float, _Selection]]) -> list[tuple[float, _Selection]]:
     """Those no cheaper or equally cheap set is better than, by rising cost and worth."""
     sets.sort(key=lambda one: one[1], reverse=True)
     sets.sort(key=lambda one: one[0])
-    kept: list[tuple[float, _Choice]] = []
+    kept: list[tuple[float, _Selection]] = []
     for one in sets:
         if not kept or one[1] > kept[-1][1]:
             kept.append(one)
