@@ -25,6 +25,10 @@ class _Selection(NamedTuple):
     tensors: int
     """Bit k is tensor k, so that of two sets of equal worth and size the deeper is larger."""
 
+    def with_tensor(self, k: int, worth: Fraction) -> "_Selection":
+        """The set with one more tensor."""
+        return _Selection(self.importance + worth, self.size + 1, self.tensors | 1 << k)
+
 
 def select(
     importance: Sequence[float],
