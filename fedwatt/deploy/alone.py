@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from fedwatt.data import Fleet
 from fedwatt.data.client import Client
-from fedwatt.deploy.messages import Sizes
+from fedwatt.deploy.messages import UPLOADS, ReplyField, Sizes, diagnostic_fields
 from fedwatt.engine.call import Call
 from fedwatt.federation import Federation, State
 from fedwatt.methods import Method
@@ -84,3 +84,9 @@ def uploads_of(method: Method) -> list[str]:
     """Names of what a method's vehicles hand up besides Δ_k."""
     names = [name for rule in method.local for name in rule.hands_up]
     return [*names, "accumulation"] if method.server.normalises else names
+
+
+def asked_of(method: Method, *, diagnostics: bool) -> dict[str, ReplyField]:
+    """The further fields that vehicles are asked for when they train by a method."""
+    uploads = {name: UPLOADS[name] for name in uploads_of(method)}
+    return diagnostic_fields(method.records) | uploads if diagnostics else uploads

@@ -1,9 +1,10 @@
 """All that goes over the air, declared in one place and enforced where a vehicle sends.
 
-A message is named arrays and named values. `REPLIES` lists every field that may leave a vehicle:
-its type, its shape and why it is needed. `sealed` is the one way out of a vehicle and refuses any
-field that is not declared, has another type or shape, or was not asked for; `opened` is the
-server's way in and checks the same. Neither reads or writes a pickle.
+A message is named arrays and named values. `REPLIES` lists every field of a vehicle's replies: its
+type, its shape and why it is needed. `UPLOADS` lists those that only some methods ask for, and what
+a method's rules record leaves a vehicle where diagnostics are asked for. `sealed` is the one way
+out of a vehicle and refuses any field that is not declared, has another type or shape, or was not
+asked for; `opened` is the server's way in and checks the same. Neither reads or writes a pickle.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,6 +19,8 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from fedwatt.errors import DataError
+from fedwatt.metrics import SUMS
+from fedwatt.tables import Column
 
 Value = bool | int | float | str | bytes | list[str] | list[float] | list[bytes]
 
@@ -58,8 +61,6 @@ class ArrayField:
     dtype: str
     """"model" is the model's own."""
     why: str
-    optional: bool = False
-    """Sent only by methods, or on the terms, that ask for it by name."""
 
 
 @dataclass(frozen=True)
@@ -68,13 +69,12 @@ class ValueField:
 
     kind: type
     why: str
-    optional: bool = False
     most: int = MOST_STRATA
     """Longest list."""
 
 
-SUMS: Final = ("windows", "squared_wh2", "absolute_wh", "percentage", "label_wh", "near_zero")
-"""Error sums over the windows of a split, in the order in which an array holds them."""
+ReplyField = ArrayField | ValueField
+
 MOST_SUM: Final = 10_000
 """Vehicles of a secure sum."""
 LONGEST_TEXT: Final = 4096
@@ -82,7 +82,7 @@ NUMBERS: Final = ("bool", "int32", "int64", "float32", "float64")
 """Types of the numbers in a message."""
 MOST_AXES: Final = 4
 
-REPLIES: Final[dict[str, dict[str, ArrayField | ValueField]]] = {
+REPLIES: Final[dict[str, dict[str, ReplyField]]] = {
     "enrol": {
         "vehicle": ValueField(str, "its name, which keys its random draws"),
         "windows": ArrayField((3,), "int64", "n_k: training, validation and test windows"),
@@ -94,14 +94,6 @@ REPLIES: Final[dict[str, dict[str, ArrayField | ValueField]]] = {
         "round": ValueField(int, "which round this answers"),
         "windows": ValueField(int, "n_k, the weight of this reply"),
         "delta": ArrayField(("D",), "model", "Δ_k, what training moved"),
-        "control_change": ArrayField(("D",), "model", "SCAFFOLD's c_k⁺ - c_k", optional=True),
-        "accumulation": ArrayField((), "float64", "FedNova's ‖a_k‖₁", optional=True),
-        "trained": ArrayField(("T",), "bool", "FedEL's trained tensors", optional=True),
-        "roughness": ValueField(float, "I_k, where diagnostics are asked for", optional=True),
-        "pull": ValueField(float, "μ_k, where diagnostics are asked for", optional=True),
-        "kappa": ValueField(float, "κ_k, where diagnostics are asked for", optional=True),
-        "runtime": ValueField(float, "FedEL's runtime, where asked for", optional=True),
-        "probed": ValueField(float, "whether it probed, where asked for", optional=True),
     },
     "evaluate": {
         "validation": ArrayField((len(SUMS),), "float64", "error sums of its validation windows"),
@@ -112,7 +104,14 @@ REPLIES: Final[dict[str, dict[str, ArrayField | ValueField]]] = {
         "sums": ArrayField(("*", len(SUMS)), "float64", "error sums of its test windows in each"),
     },
 }
-"""What may leave a vehicle, by what it was asked."""
+"""What leaves a vehicle, by what it was asked."""
+
+UPLOADS: Final[dict[str, ReplyField]] = {
+    "control_change": ArrayField(("D",), "model", "SCAFFOLD's c_k⁺ - c_k"),
+    "accumulation": ArrayField((), "float64", "FedNova's ‖a_k‖₁"),
+    "trained": ArrayField(("T",), "bool", "FedEL's trained tensors"),
+}
+"""Further fields of "train", for methods that need them."""
 
 _EXCHANGE = ValueField(bytes, "which secure sum this belongs to")
 _VEHICLE = ValueField(str, "its name")
@@ -176,25 +175,35 @@ MESSAGE_TYPES: Final = {
 }
 """How Flower calls a question."""
 
-DIAGNOSTICS: Final = ("roughness", "pull", "kappa", "runtime", "probed")
+
+NOTHING: Final[Mapping[str, ReplyField]] = {}
 
 
-def sealed(kind: str, content: Content, sizes: Sizes, asked: Iterable[str] = ()) -> RecordDict:
+def diagnostic_fields(records: Iterable[Column]) -> dict[str, ReplyField]:
+    """The fields in which vehicles report what the rules of a method record."""
+    return {column.name: ValueField(float, column.meaning) for column in records}
+
+
+def sealed(
+    kind: str, content: Content, sizes: Sizes, asked: Mapping[str, ReplyField] = NOTHING
+) -> RecordDict:
     """A vehicle's reply as it is sent; DataError if anything in it is not declared.
 
-    `asked` are the optional fields that this question asks for; they may be left out.
+    `asked` are the further fields that this question asks for; they may be left out.
     """
-    _refuse_undeclared(kind, content, sizes, frozenset(asked))
+    _refuse_undeclared(kind, content, sizes, asked)
     return to_records(content)
 
 
-def opened(kind: str, records: RecordDict, sizes: Sizes, asked: Iterable[str] = ()) -> Content:
+def opened(
+    kind: str, records: RecordDict, sizes: Sizes, asked: Mapping[str, ReplyField] = NOTHING
+) -> Content:
     """What a reply says; DataError if it is not what `kind` declares, before any array is read."""
-    declared, asked = REPLIES[kind], frozenset(asked)
+    declared = {**asked, **REPLIES[kind]}
     arrays = _only(records.array_records, "arrays")
     for name, array in arrays.items():
         known = declared.get(name)
-        if not isinstance(known, ArrayField) or (known.optional and name not in asked):
+        if not isinstance(known, ArrayField):
             raise DataError(f"array '{name[:40]}' was not asked for")
         shape, dtype = tuple(array.shape), np.dtype(_dtype(known, sizes))
         if not _fits(shape, known, sizes):
@@ -258,12 +267,14 @@ def _only(records: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return found
 
 
-def _refuse_undeclared(kind: str, content: Content, sizes: Sizes, asked: frozenset[str]) -> None:
-    declared = REPLIES[kind]
+def _refuse_undeclared(
+    kind: str, content: Content, sizes: Sizes, asked: Mapping[str, ReplyField]
+) -> None:
+    required = REPLIES[kind]
+    declared = {**asked, **required}
     both = set(content.values) & set(content.arrays)
     names = {*content.values, *content.arrays}
-    missing = {n for n, f in declared.items() if not f.optional} - names
-    unknown = names - {n for n, f in declared.items() if not f.optional or n in asked}
+    missing, unknown = required.keys() - names, names - declared.keys()
     if both or missing or unknown:
         wrong = sorted(both | missing | unknown)[0][:40]
         trouble = "missing" if missing else "not declared for this question"

@@ -14,6 +14,7 @@ would otherwise be pulled so hard that its steps diverge. α → 0 is *not* FedA
 
 from dataclasses import dataclass
 from math import inf
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -24,6 +25,7 @@ from fedwatt.methods.rule import InC, LocalRule, Rows, Start
 from fedwatt.methods.scaffold import WEIGHTINGS
 from fedwatt.methods.server import Replies, ServerRule, moved
 from fedwatt.models import Model
+from fedwatt.tables import PULL, Column
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +35,8 @@ class Dynamic(LocalRule):
     alpha_dyn: float = 0.1
     """α, the strength of the regulariser."""
     weighting: str = "windows"
+
+    records: ClassVar[tuple[Column, ...]] = (PULL,)
 
     def __post_init__(self) -> None:
         check(self, "alpha_dyn", 0 <= self.alpha_dyn < inf, "at least 0 and finite")

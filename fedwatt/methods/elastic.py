@@ -39,6 +39,7 @@ from fedwatt.methods.scaffold import WEIGHTINGS
 from fedwatt.methods.server import Replies, ServerRule, moved
 from fedwatt.models import Model
 from fedwatt.models.model import Parts
+from fedwatt.tables import RUNTIME, Column
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +55,7 @@ class Elastic(LocalRule):
     """Windows of the probe batch; a vehicle with fewer uses all it has."""
 
     begin_cost: ClassVar[str] = "probe"
+    records: ClassVar[tuple[Column, ...]] = (RUNTIME,)
     shapes_loss: ClassVar[bool] = True
     chooses_prediction: ClassVar[bool] = True
     hands_up: ClassVar[tuple[str, ...]] = ("trained",)

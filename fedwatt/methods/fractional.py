@@ -23,6 +23,7 @@ from torch import Tensor
 from fedwatt.errors import SettingError, check
 from fedwatt.methods.rule import InC, LocalRule, Rows, Start
 from fedwatt.methods.spectral import spectral_ratio
+from fedwatt.tables import KAPPA, Column
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +47,7 @@ class Fractional(LocalRule):
 
     begin_cost: ClassVar[str] = "spectral"
     step_cost: ClassVar[str] = "preconditioner"
+    records: ClassVar[tuple[Column, ...]] = (KAPPA,)
     looks_back: ClassVar[bool] = True
     linear: ClassVar[bool] = False
     derived: ClassVar[tuple[str, ...]] = ("normaliser",)

@@ -28,6 +28,7 @@ from fedwatt.methods.proximal import pull, pull_accumulation, pull_in_c
 from fedwatt.methods.rule import Batch, InC, LocalRule, Rows, Start
 from fedwatt.methods.schedule import SCHEDULES, scheduled
 from fedwatt.models import Loss, Model
+from fedwatt.tables import PROBED, PULL, ROUGHNESS, Column
 
 
 def loss_slices(
@@ -99,6 +100,7 @@ class RoughnessProximal(LocalRule):
     epsilon_t: float = 1e-8
 
     begin_cost: ClassVar[str] = "probe"
+    records: ClassVar[tuple[Column, ...]] = (ROUGHNESS, PULL, PROBED)
 
     def __post_init__(self) -> None:
         check(self, "lam", 0 <= self.lam < inf, "at least 0 and finite (0 switches the pull off)")

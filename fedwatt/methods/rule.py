@@ -23,6 +23,7 @@ from torch import Tensor
 
 from fedwatt.models import Loss, Model
 from fedwatt.models.model import Parts
+from fedwatt.tables import Column
 
 Rows = dict[str, Tensor]
 """Named tensors whose first axis is the stack of vehicles."""
@@ -109,6 +110,8 @@ class LocalRule:
     """Names of cached properties that hold numbers worked out from the hyperparameters."""
     hands_up: ClassVar[tuple[str, ...]] = ()
     """Names of what `finish` hands up besides Δ_k."""
+    records: ClassVar[tuple[Column, ...]] = ()
+    """Entries of the plan, of shape [P], that become columns of the table of clients."""
 
     def adapt(self, model: Model) -> Model:
         """The model as this rule needs it; it may gain tensors at the end of its layout."""
@@ -121,7 +124,7 @@ class LocalRule:
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
         """Once a round: (memory afterwards, what this round's steps need).
 
-        The second part is the rule's plan; its entries of shape [P] are recorded by their names.
+        The second part is the rule's plan; what is in `records` goes into the table of clients.
         """
         return memory, {}
 

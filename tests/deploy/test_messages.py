@@ -19,11 +19,11 @@ from fedwatt.data.store import read_vehicle, vehicle_folders
 from fedwatt.deploy import node
 from fedwatt.deploy.board import Vehicle
 from fedwatt.deploy.messages import (
-    DIAGNOSTICS,
     MESSAGE_TYPES,
     REPLIES,
     Content,
     Sizes,
+    diagnostic_fields,
     from_records,
     opened,
     sealed,
@@ -32,6 +32,7 @@ from fedwatt.deploy.messages import (
 from fedwatt.errors import DataError
 from fedwatt.methods import METHODS
 from fedwatt.runs.tables import read_table
+from fedwatt.tables import ROUGHNESS
 from tests.deploy.fleets import config_text, deployed, loopback, make_fleet
 
 SIZES = Sizes(3, 2, "float32")
@@ -72,7 +73,9 @@ def test_what_is_not_declared_neither_leaves_nor_enters(content: Content) -> Non
 
 def test_roughness_leaves_only_if_asked_for() -> None:
     told = Content({**REPLY.values, "roughness": 0.2}, REPLY.arrays)
-    assert opened("train", sealed("train", told, SIZES, ["roughness"]), SIZES, ["roughness"])
+    asked = diagnostic_fields([ROUGHNESS])
+    content = opened("train", sealed("train", told, SIZES, asked), SIZES, asked)
+    assert content.values["roughness"] == 0.2
 
 
 def test_a_name_is_not_too_long() -> None:
@@ -221,8 +224,7 @@ def test_all_bytes_that_leave_a_vehicle(fleet: Path, tmp_path: Path) -> None:
     for kind, reply in [(k, r) for n, k, r in grid.sent if n == 1]:
         content = from_records(reply)
         fields = {*content.values, *content.arrays}
-        assert fields == {name for name, f in REPLIES[kind].items() if not f.optional}
-        assert not fields & set(DIAGNOSTICS)
+        assert fields == REPLIES[kind].keys()
 
     # Nothing of the telemetry: no raw value (8 bytes), no two neighbours of the scaled series.
     client = vehicle.client(DataSettings(window=10, stride=20))
@@ -256,9 +258,8 @@ def test_each_method_sends_what_it_needs(method: str, fleet: Path, tmp_path: Pat
     more = {"scaffold": {"control_change"}, "fednova": {"accumulation"}, "fedel": {"trained"}}
     for _, kind, reply in grid.sent:
         content = from_records(reply)
-        required = {name for name, f in REPLIES[kind].items() if not f.optional}
-        wanted = required | (more.get(method, set()) if kind == "train" else set())
-        assert {*content.values, *content.arrays} == wanted
+        further = more.get(method, set()) if kind == "train" else set()
+        assert {*content.values, *content.arrays} == REPLIES[kind].keys() | further
     assert method in METHODS
 
 
