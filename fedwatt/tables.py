@@ -139,7 +139,9 @@ def rounds() -> Table:
         training("replies", int, "replies that the server took in"),
         training("lost", int, "replies that never came"),
         training(
-            "rejected", int, "replies that were not finite, or too few for the method's defence"
+            "rejected",
+            int,
+            "replies that were not finite, or too few of them for the method's defence",
         ),
         training("steps", int, "local steps of all replies"),
         Column("best_round", int, "round of the best-validated model so far", filled_by=BEST),
@@ -193,7 +195,11 @@ def rounds() -> Table:
         Column("evaluated", bool, "whether the model was evaluated", filled_by=EVALUATION),
         Column("diverged", bool, "whether the run has diverged", filled_by=BEST),
     )
-    return Table("A row for each method, seed and round; round 0 is the initial model.", columns)
+    return Table(
+        "A row for each method, seed and round; round 0 is the initial model. Errors pool the test "
+        "windows of all vehicles that train, unless their column says otherwise.",
+        columns,
+    )
 
 
 def clients() -> Table:
@@ -250,8 +256,9 @@ def vehicles() -> Table:
 
 def timing() -> Table:
     """The table of times."""
+    meanings = PARTS | {"evaluation": "errors on validation and test windows"}
     parts = tuple(
-        Column(name, float, f"spent on {name}", "s", "stopwatch") for name in (*PARTS, "evaluation")
+        Column(name, float, meaning, "s", "stopwatch") for name, meaning in meanings.items()
     )
     columns = (
         METHOD,

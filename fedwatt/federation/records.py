@@ -114,7 +114,7 @@ def evaluation_columns(
     return {
         "evaluated": True,
         "validation_rmse": micro([evaluation.validation[k] for k in trained]).rmse,
-        **{f"test_{name}": metric.of(pooled) for name, metric in METRICS.items()},
+        **{f"test_{name}": metric.value(pooled) for name, metric in METRICS.items()},
         "test_rmse_macro": macro_mean([sums.rmse for sums in test]),
         "test_rmse_weighted": weighted_mean(
             [sums.rmse for sums in test], [windows[k] for k in trained]
@@ -125,5 +125,5 @@ def evaluation_columns(
 
 def error_columns(sums: ErrorSums) -> Row:
     """Columns of vehicles.parquet for one vehicle, or one stratum of it."""
-    errors = {name: metric.of(sums) for name, metric in METRICS.items()}
+    errors = {name: metric.value(sums) for name, metric in METRICS.items()}
     return {"windows": sums.windows, **errors}

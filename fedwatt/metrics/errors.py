@@ -134,6 +134,13 @@ class Metric:
     headline: bool = False
     """Whether it is among the few that a terminal has room for."""
 
+    def value(self, sums: ErrorSums) -> float:
+        """The figure; NaN where it would divide by zero, as it does without windows."""
+        try:
+            return self.of(sums)
+        except ZeroDivisionError:
+            return nan
+
 
 METRICS: Final[dict[str, Metric]] = {
     "rmse": Metric(

@@ -31,9 +31,11 @@ from fedwatt.deploy.messages import (
 )
 from fedwatt.errors import DataError
 from fedwatt.methods import METHODS
+from fedwatt.methods.catalogue import Recipe
 from fedwatt.runs.tables import read_table
 from fedwatt.tables import ROUGHNESS
 from tests.deploy.fleets import config_text, deployed, loopback, make_fleet
+from tests.federation.test_work import Weighed
 
 SIZES = Sizes(3, 2, "float32")
 REPLY = Content({"round": 1, "windows": 5}, {"delta": np.zeros(3, dtype=np.float32)})
@@ -270,6 +272,22 @@ def test_diagnostics_are_recorded_if_asked_for(fleet: Path, tmp_path: Path) -> N
     told = deployed(text, loopback(fleet, tmp_path / "y"), tmp_path / "told")
     assert all(np.isnan(read_table(silent, "clients").column("roughness").to_pylist()))
     assert all(np.isfinite(read_table(told, "clients").column("roughness").to_pylist()))
+
+
+def test_what_a_rule_of_ones_own_records_leaves_only_if_asked_for(
+    fleet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(METHODS, "weighed", Recipe("Records sizes.", (Weighed(),)))
+    text = config_text(fleet, "weighed", rounds=1)
+    quiet = loopback(fleet, tmp_path / "x")
+    silent = read_table(deployed(text, quiet, tmp_path / "silent"), "clients")
+    text = text.replace("poll_seconds", "diagnostics = true\npoll_seconds")
+    told = read_table(deployed(text, loopback(fleet, tmp_path / "y"), tmp_path / "told"), "clients")
+    assert all("size" not in from_records(reply).values for _, _, reply in quiet.sent)
+    assert all(np.isnan(silent["size"].to_pylist())) and not any(silent["large"].to_pylist())
+    sizes, planned, large = (told[name].to_pylist() for name in ("size", "planned", "large"))
+    assert all(size > 0 for size in sizes) and planned == told["steps"].to_pylist()
+    assert large == [size > 1 for size in sizes]
 
 
 def test_a_failure_on_board_tells_nothing(fleet: Path, tmp_path: Path) -> None:
