@@ -28,7 +28,7 @@ class Column:
     meaning: str
     unit: str = ""
     filled_by: str = "rules"
-    """The function or part of a run that does; "rules": local rules with it in their `records`."""
+    """A function, or the part of a run; "rules" are those with the column in their `records`."""
     title: str = ""
     """Its label in tables and figures of a report."""
     digits: int = 1
@@ -59,7 +59,7 @@ class Table:
     columns: tuple[Column, ...]
 
     def __getitem__(self, name: str) -> Column:
-        return next(column for column in self.columns if column.name == name)
+        return {column.name: column for column in self.columns}[name]
 
     def filled_by(self, function: str) -> tuple[Column, ...]:
         """The columns that one function fills."""
@@ -80,8 +80,12 @@ EVALUATION: Final = "evaluation_columns"
 BEST: Final = "judged"
 OUTCOME: Final = "outcome_columns"
 ERRORS: Final = "error_columns"
-LOOP: Final = "loop"
-"""Who fills a column."""
+LOOP: Final = "the loop over rounds"
+BUFFERED: Final = "buffered rounds"
+ACCOUNTANT: Final = "the account of privacy"
+RUN_FOLDER: Final = "the run folder"
+STOPWATCH: Final = "the stopwatch"
+"""Who fills a column: a function's name, or the part of a run that does."""
 
 METHOD: Final = Column("method", str, "label of the method", filled_by=LOOP)
 
@@ -105,7 +109,7 @@ STALENESS: Final = Column(
     "staleness",
     float,
     "models made between the one the vehicle trained and the one its reply entered",
-    filled_by="buffered rounds",
+    filled_by=BUFFERED,
 )
 PROBED: Final = Column("probed", bool, "whether the vehicle probed its roughness in this round")
 RECORDED: Final = (DRIFT, ROUGHNESS, PULL, KAPPA, RUNTIME, STALENESS, PROBED)
@@ -117,83 +121,97 @@ def recorded(own: Iterable[Column]) -> tuple[Column, ...]:
     return tuple(dict.fromkeys((*RECORDED, *own)))
 
 
-def rounds() -> Table:
-    """The table of rounds."""
+def _about(name: str, kind: type, meaning: str, filled_by: str = LOOP) -> Column:
+    return Column(name, kind, meaning, filled_by=filled_by)
 
-    def training(name: str, kind: type, meaning: str, unit: str = "", title: str = "") -> Column:
-        return Column(name, kind, meaning, unit, TRAINING, title)
 
-    def rmse(name: str, meaning: str, title: str, by: str = EVALUATION) -> Column:
-        return Column(name, float, meaning, "Wh", by, title)
+def _training(name: str, kind: type, meaning: str, title: str = "") -> Column:
+    return Column(name, kind, meaning, filled_by=TRAINING, title=title)
 
-    tested = tuple(
-        Column(f"test_{name}", float, one.meaning, one.unit, EVALUATION, one.title, one.digits)
+
+def _rmse(name: str, meaning: str, title: str, filled_by: str = EVALUATION) -> Column:
+    return Column(name, float, meaning, "Wh", filled_by, title)
+
+
+def _errors(prefix: str, filled_by: str) -> tuple[Column, ...]:
+    """A column for every metric."""
+    return tuple(
+        Column(prefix + name, float, one.meaning, one.unit, filled_by, one.title, one.digits)
         for name, one in METRICS.items()
     )
+
+
+PARTICIPATION: Final = (
+    METHOD,
+    _about("seed", int, "seed of the run", BEST),
+    _about("round", int, "completed rounds; 0 is the initial model", BEST),
+    _training("available", int, "vehicles that could be asked"),
+    _training("participants", int, "vehicles that were asked"),
+    _training("replies", int, "replies that the server took in"),
+    _training("lost", int, "replies that never came"),
+    _training("rejected", int, "replies not finite, or too few of them for the method's defence"),
+    _training("steps", int, "local steps of all replies"),
+    _about("best_round", int, "round of the best-validated model so far", BEST),
+)
+"""Of a round: which one it is, and who took part."""
+LOCAL_WORK: Final = (
+    _training("rate", float, "η_t, the local step size"),
+    _training(
+        "drift_mean", float, "mean of ‖Δ_k‖₂ over the replies", "Mean drift of a vehicle, ‖Δ‖₂"
+    ),
+    _training(
+        "drift_cv",
+        float,
+        "standard deviation of ‖Δ_k‖₂ over its mean",
+        "Dispersion: standard deviation over mean",
+    ),
+    _training("roughness_mean", float, "mean of I_k over the replies that have one"),
+    _training(
+        "pearson",
+        float,
+        "correlation of roughness and drift over the replies; unknown with fewer than 8 of them or "
+        "where one side is constant",
+    ),
+    _training("spearman", float, "the same correlation of ranks"),
+)
+"""Of a round: what the vehicles did."""
+SUMMARIES: Final = (
+    _rmse("test_rmse_macro", "mean of the vehicles' RMSE", "RMSE, vehicle mean"),
+    _rmse(
+        "test_rmse_weighted",
+        "mean of the vehicles' RMSE, weighted by training windows",
+        "RMSE, weighted mean",
+    ),
+    _rmse("held_out_rmse", "RMSE of vehicles that never train", "RMSE, held-out vehicles"),
+    _rmse(
+        "best_validation_rmse",
+        "`validation_rmse` of the best-validated model so far",
+        "Validation RMSE, best validated",
+        BEST,
+    ),
+    _rmse(
+        "best_test_rmse",
+        "`test_rmse` of the best-validated model so far",
+        "RMSE, best validated",
+        BEST,
+    ),
+)
+"""Of a round: errors beside the metrics of all test windows."""
+
+
+def rounds() -> Table:
+    """The table of rounds."""
     columns = (
-        METHOD,
-        Column("seed", int, "seed of the run", filled_by=BEST),
-        Column("round", int, "completed rounds; 0 is the initial model", filled_by=BEST),
-        training("available", int, "vehicles that could be asked"),
-        training("participants", int, "vehicles that were asked"),
-        training("replies", int, "replies that the server took in"),
-        training("lost", int, "replies that never came"),
-        training(
-            "rejected",
-            int,
-            "replies that were not finite, or too few of them for the method's defence",
-        ),
-        training("steps", int, "local steps of all replies"),
-        Column("best_round", int, "round of the best-validated model so far", filled_by=BEST),
-        training("rate", float, "η_t, the local step size"),
-        training(
-            "drift_mean",
-            float,
-            "mean of ‖Δ_k‖₂ over the replies",
-            title="Mean drift of a vehicle, ‖Δ‖₂",
-        ),
-        training(
-            "drift_cv",
-            float,
-            "standard deviation of ‖Δ_k‖₂ over its mean",
-            title="Dispersion: standard deviation over mean",
-        ),
-        training("roughness_mean", float, "mean of I_k over the replies that have one"),
-        training(
-            "pearson",
-            float,
-            "correlation of roughness and drift over the replies; unknown with fewer than 8 or "
-            "where one side is constant",
-        ),
-        training("spearman", float, "the same correlation of ranks"),
-        rmse("validation_rmse", "RMSE of all validation windows", "Validation RMSE"),
-        *tested,
-        rmse("test_rmse_macro", "mean of the vehicles' RMSE", "RMSE, vehicle mean"),
-        rmse(
-            "test_rmse_weighted",
-            "mean of the vehicles' RMSE, weighted by training windows",
-            "RMSE, weighted mean",
-        ),
-        rmse("held_out_rmse", "RMSE of vehicles that never train", "RMSE, held-out vehicles"),
-        rmse(
-            "best_validation_rmse",
-            "`validation_rmse` of the best-validated model so far",
-            "Validation RMSE, best validated",
-            BEST,
-        ),
-        rmse(
-            "best_test_rmse",
-            "`test_rmse` of the best-validated model so far",
-            "RMSE, best validated",
-            BEST,
-        ),
-        Column(
-            "epsilon", float, "ε that a private method has spent so far", filled_by="accountant"
-        ),
-        training("clock", float, "simulated time of buffered rounds, in steps at speed 1"),
-        training("staleness_mean", float, "mean staleness of the replies in buffered rounds"),
-        Column("evaluated", bool, "whether the model was evaluated", filled_by=EVALUATION),
-        Column("diverged", bool, "whether the run has diverged", filled_by=BEST),
+        *PARTICIPATION,
+        *LOCAL_WORK,
+        _rmse("validation_rmse", "RMSE of all validation windows", "Validation RMSE"),
+        *_errors("test_", EVALUATION),
+        *SUMMARIES,
+        _about("epsilon", float, "ε that a private method has spent so far", ACCOUNTANT),
+        _training("clock", float, "simulated time of buffered rounds, in steps at speed 1"),
+        _training("staleness_mean", float, "mean staleness of the replies in buffered rounds"),
+        _about("evaluated", bool, "whether the model was evaluated", EVALUATION),
+        _about("diverged", bool, "whether the run has diverged", BEST),
     )
     return Table(
         "A row for each method, seed and round; round 0 is the initial model. Errors pool the test "
@@ -204,22 +222,23 @@ def rounds() -> Table:
 
 def clients() -> Table:
     """The table of clients, without what rules record beyond `RECORDED`."""
-
-    def about(name: str, kind: type, meaning: str, by: str = LOOP) -> Column:
-        return Column(name, kind, meaning, filled_by=by)
-
     flags = tuple(column for column in RECORDED if column.kind is bool)
     numbers = tuple(column for column in RECORDED if column.kind is not bool)
     columns = (
         METHOD,
-        about("vehicle", str, "name of the vehicle"),
-        about("seed", int, "seed of the run"),
-        about("round", int, "the round, from 1"),
-        about("windows", int, "n_k, its training windows"),
-        about("steps", int, "H_k, its local steps; 0: its reply was lost", OUTCOME),
+        _about("vehicle", str, "name of the vehicle"),
+        _about("seed", int, "seed of the run"),
+        _about("round", int, "the round, from 1"),
+        _about("windows", int, "n_k, its training windows"),
+        _about(
+            "steps",
+            int,
+            "H_k, its local steps; 0 if it could not finish any or its reply was lost",
+            OUTCOME,
+        ),
         *numbers,
-        about("replied", bool, "whether the server took its reply in", OUTCOME),
-        about("rejected", bool, "whether its reply came and was not taken in", OUTCOME),
+        _about("replied", bool, "whether the server took its reply in", OUTCOME),
+        _about("rejected", bool, "whether its reply came and was not taken in", OUTCOME),
         *flags,
     )
     return Table("A row for each vehicle that was asked in a round.", columns)
@@ -227,23 +246,15 @@ def clients() -> Table:
 
 def vehicles() -> Table:
     """The table of vehicles."""
-
-    def about(name: str, kind: type, meaning: str, by: str = LOOP) -> Column:
-        return Column(name, kind, meaning, filled_by=by)
-
-    errors = tuple(
-        Column(name, float, one.meaning, one.unit, ERRORS, one.title, one.digits)
-        for name, one in METRICS.items()
-    )
     columns = (
         METHOD,
-        about("model", str, '"last", "best" or "personal"', "run folder"),
-        about("vehicle", str, "name of the vehicle"),
-        about("stratum", str, '"all", or windows such as "speed: under 20 km/h"'),
-        about("seed", int, "seed of the run"),
-        about("windows", int, "test windows", ERRORS),
-        *errors,
-        about("held_out", bool, "whether the vehicle never trains"),
+        _about("model", str, '"last", "best" or "personal"', RUN_FOLDER),
+        _about("vehicle", str, "name of the vehicle"),
+        _about("stratum", str, '"all", or windows such as "speed: under 20 km/h"'),
+        _about("seed", int, "seed of the run"),
+        _about("windows", int, "test windows", ERRORS),
+        *_errors("", ERRORS),
+        _about("held_out", bool, "whether the vehicle never trains"),
     )
     return Table(
         'Test errors of the final ("last") and the best-validated ("best") models, and of those '
@@ -258,14 +269,14 @@ def timing() -> Table:
     """The table of times."""
     meanings = PARTS | {"evaluation": "errors on validation and test windows"}
     parts = tuple(
-        Column(name, float, meaning, "s", "stopwatch") for name, meaning in meanings.items()
+        Column(name, float, meaning, "s", STOPWATCH) for name, meaning in meanings.items()
     )
     columns = (
         METHOD,
-        Column("round", int, "completed rounds", filled_by=LOOP),
-        Column("seeds", int, "seeds that share the stack", filled_by=LOOP),
+        _about("round", int, "completed rounds"),
+        _about("seeds", int, "seeds that share the stack"),
         *parts,
-        Column("total", float, "sum of all parts", "s", "stopwatch"),
+        Column("total", float, "sum of all parts", "s", STOPWATCH),
     )
     return Table(
         "Wall-clock time of each round of a whole stack; apart from the rest, because time does "
