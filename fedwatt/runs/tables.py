@@ -23,7 +23,8 @@ def write_table(folder: Path, name: str, rows: Sequence[Mapping[str, Any]]) -> N
     """
     kinds = {column.name: column.kind for column in TABLES[name]().columns}
     for row in rows:
-        kinds |= {column: type(value) for column, value in row.items() if column not in kinds}
+        if not row.keys() <= kinds.keys():
+            kinds |= {column: type(value) for column, value in row.items() if column not in kinds}
     arrays = {
         column: pa.array([row.get(column, UNKNOWN[kind]) for row in rows], TYPES[kind])
         for column, kind in kinds.items()
