@@ -10,6 +10,7 @@ from typer.main import get_command
 
 from fedwatt.cli import app
 from fedwatt.runs.config import SECTIONS, RunConfig, from_tables
+from fedwatt.tables import markdown
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -41,6 +42,12 @@ def test_every_setting_is_documented_with_its_default() -> None:
     for section, kind in SECTIONS.items():
         assert list(shown[section]) == [field.name for field in fields(kind)], section
         assert getattr(from_tables(shown), section) == getattr(RunConfig(), section)
+
+
+def test_every_column_is_documented_as_it_is_declared() -> None:
+    text = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    shown = text.partition("<!-- columns -->\n\n")[2].partition("\n\n<!-- /columns -->")[0]
+    assert shown == markdown(), "put what fedwatt.tables.markdown() returns between the marks"
 
 
 def commands(text: str) -> list[str]:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedwatt.data import Fleet
 from fedwatt.data.client import Client
-from fedwatt.deploy.messages import ArrayField, Sizes
+from fedwatt.deploy.messages import ArrayField, ReplyField, Sizes, diagnostic_fields
 from fedwatt.engine.call import Call
 from fedwatt.federation import Federation, State
 from fedwatt.methods import Method
@@ -77,13 +77,17 @@ class OnBoard(Federation):
 
 def sizes_of(federation: Federation, method: Method) -> Sizes:
     """Lengths of what a method's messages hold."""
-    model = federation.model_for(method)
+    return Sizes(federation.model_for(method).layout.size, federation.training.precision)
+
+
+def asked_of(federation: Federation, method: Method, *, diagnostics: bool) -> dict[str, ReplyField]:
+    """The further fields that vehicles are asked for when they train by a method."""
     why = f"what vehicles hand up besides Δ_k for {type(method.server).__name__}"
-    uploads = {
-        name: ArrayField(tuple(row.shape), _dtype(row), why, optional=True)
-        for name, row in method.uploads(model).items()
+    uploads: dict[str, ReplyField] = {
+        name: ArrayField(tuple(row.shape), _dtype(row), why)
+        for name, row in method.uploads(federation.model_for(method)).items()
     }
-    return Sizes(model.layout.size, federation.training.precision, uploads)
+    return diagnostic_fields(method.records) | uploads if diagnostics else uploads
 
 
 def _dtype(template: Tensor) -> str:

@@ -21,7 +21,7 @@ from fedwatt.data import DataSettings, trip
 from fedwatt.data.client import Client, build_client
 from fedwatt.data.features import feature_names, needs_climb
 from fedwatt.data.store import read_vehicle
-from fedwatt.deploy.alone import BROADCAST, OnBoard, uploads_of
+from fedwatt.deploy.alone import BROADCAST, OnBoard, asked_of
 from fedwatt.deploy.level import own_weights
 from fedwatt.deploy.memory import (
     forget_old_runs,
@@ -33,14 +33,14 @@ from fedwatt.deploy.memory import (
     remember,
 )
 from fedwatt.deploy.messages import (
-    DIAGNOSTICS,
     NO_MODEL,
     Content,
+    ReplyField,
     from_records,
     sealed,
 )
 from fedwatt.deploy.secure_board import Secrets
-from fedwatt.deploy.sums import as_array, sums_by_stratum
+from fedwatt.deploy.sums import sums_by_stratum
 from fedwatt.deploy.terrain_board import HillsOnBoard, hills_of
 from fedwatt.errors import DataError, RunError
 from fedwatt.federation.evaluate import predict
@@ -153,7 +153,7 @@ class Vehicle:
             ),
             "terrain-field": lambda asked: self.hills.take(asked, self._configuration(asked)),
         }
-        answers: dict[str, Callable[[_Task], tuple[Content, list[str]]]] = {
+        answers: dict[str, Callable[[_Task], tuple[Content, dict[str, ReplyField]]]] = {
             "train": self._train,
             "evaluate": self._evaluate,
             "strata": self._strata,
@@ -219,7 +219,7 @@ class Vehicle:
             {"windows": np.array(counts, dtype=np.int64)},
         )
 
-    def _train(self, task: _Task) -> tuple[Content, list[str]]:
+    def _train(self, task: _Task) -> tuple[Content, dict[str, ReplyField]]:
         board, method = task.board, task.method
         round, counted = task.value("round", int), task.value("counted", int)
         run = task.value("run", str)
@@ -245,17 +245,16 @@ class Vehicle:
         if memory:
             forget_old_runs(self.state, run)
             remember(folder, round, memory)
-        values: dict[str, Any] = {"round": round, "windows": board.windows(0)}
-        asked = uploads_of(method)
-        if task.question.values.get("diagnostics") is True:
-            told = [name for name in DIAGNOSTICS if name in recorded]
-            values |= {name: recorded[name] for name in told}
-            asked = [*asked, *told]
+        asked = asked_of(
+            task.board, method, diagnostics=task.question.values.get("diagnostics") is True
+        )
+        values: dict[str, Any] = {name: recorded[name] for name in recorded if name in asked}
+        values |= {"round": round, "windows": board.windows(0)}
         arrays = {name: rows.numpy() for name, rows in uploads.items()}
         log.info("round %d: trained %d windows", round + 1, board.windows(0))
         return Content(values, {"delta": delta, **arrays}), asked
 
-    def _train_in_secret(self, task: _Task) -> tuple[Content, list[str]]:
+    def _train_in_secret(self, task: _Task) -> tuple[Content, dict[str, ReplyField]]:
         method, model = task.method, task.board.model_for(task.method)
         called = self.secrets.terms.called
         reply, _ = self._train(task)
@@ -263,17 +262,20 @@ class Vehicle:
         uploads = {name: torch.from_numpy(array) for name, array in reply.arrays.items()}
         delta, windows = uploads.pop("delta"), task.board.windows(0)
         values = reply_values(method, model, delta, windows, uploads, layout)
-        return self.secrets.masked(task.question, layout, values), []
+        return self.secrets.masked(task.question, layout, values), {}
 
-    def _evaluate(self, task: _Task) -> tuple[Content, list[str]]:
+    def _evaluate(self, task: _Task) -> tuple[Content, dict[str, ReplyField]]:
         weights = torch.from_numpy(task.weights()).to(task.board.dtype)[None]
         errors = task.board.evaluate(weights)[0]
         return Content(
             {},
-            {"validation": as_array(errors.validation[0]), "test": as_array(errors.test[0])},
-        ), []
+            {
+                "validation": errors.validation[0].as_array(),
+                "test": errors.test[0].as_array(),
+            },
+        ), {}
 
-    def _strata(self, task: _Task) -> tuple[Content, list[str]]:
+    def _strata(self, task: _Task) -> tuple[Content, dict[str, ReplyField]]:
         board, pool = task.board, task.board.pool
         weights = torch.from_numpy(task.weights()).to(board.dtype)[None]
         if LEVEL in task.question.arrays:
@@ -281,9 +283,9 @@ class Vehicle:
             test = with_level(board, predictions_of(board, weights), level)
         else:
             test = predict(board.model, weights[:, : board.model.layout.size], pool, pool.test)
-        return sums_by_stratum(board, test[0]), []
+        return sums_by_stratum(board, test[0]), {}
 
-    def _personalise(self, task: _Task) -> tuple[Content, list[str]]:
+    def _personalise(self, task: _Task) -> tuple[Content, dict[str, ReplyField]]:
         weights = torch.from_numpy(task.weights()).to(task.board.dtype)[None]
         run, label = task.value("run", str), task.choice.label
         below = None
@@ -294,7 +296,7 @@ class Vehicle:
         if below is not None:
             folder = memory_folder(self.state, level_run(run), label)
             test = with_level(task.board, own, self._own_level(task, folder, *below))
-        return sums_by_stratum(task.board, test[0]), []
+        return sums_by_stratum(task.board, test[0]), {}
 
     def _level(self, task: _Task) -> tuple[OnBoard, Tensor]:
         """The level model [1, D] that comes with a model with hills, and the board it is for."""

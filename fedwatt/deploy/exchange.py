@@ -6,14 +6,22 @@ a real server the Grid is a `PromptGrid`, whose looks do not wait for what is st
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from fedwatt.deploy.messages import MESSAGE_TYPES, Content, Sizes, opened, to_records
+from fedwatt.deploy.messages import (
+    MESSAGE_TYPES,
+    NOTHING,
+    Content,
+    ReplyField,
+    Sizes,
+    opened,
+    to_records,
+)
 from fedwatt.errors import FedwattError
 
 UNREADABLE: Final = 1000
@@ -49,7 +57,7 @@ class Exchange:
         seconds: float,
         *,
         sizes: Sizes,
-        asked: Iterable[str] = (),
+        asked: Mapping[str, ReplyField] = NOTHING,
     ) -> dict[int, Answer]:
         """Answers by node, of those that came within `seconds`.
 
@@ -77,7 +85,12 @@ class Exchange:
         return {number: node for number, node in zip(numbers, nodes, strict=False) if number}
 
     def receive(
-        self, kind: str, waiting: dict[str, int], *, sizes: Sizes, asked: Iterable[str] = ()
+        self,
+        kind: str,
+        waiting: dict[str, int],
+        *,
+        sizes: Sizes,
+        asked: Mapping[str, ReplyField] = NOTHING,
     ) -> dict[int, Answer]:
         """Answers that have come; their messages are taken out of `waiting`."""
         answers = {}

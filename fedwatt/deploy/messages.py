@@ -1,10 +1,11 @@
 """All that goes over the air, declared in one place and enforced where a vehicle sends.
 
-A message is named arrays and named values. `REPLIES` lists every field that may leave a vehicle:
-its type, its shape and why it is needed; what a method's vehicles hand up besides Δ_k is declared
-by its rules (`LocalRule.uploads`) and comes with `Sizes`. `sealed` is the one way out of a vehicle
-and refuses any field that is not declared, has another type or shape, or was not asked for;
-`opened` is the server's way in and checks the same. Neither reads or writes a pickle.
+A message is named arrays and named values. `REPLIES` lists every field of a vehicle's replies: its
+type, its shape and why it is needed. A method may ask for more: what its rules declare that they
+hand up besides Δ_k (`LocalRule.uploads`) and, where diagnostics are asked for, what they record.
+`sealed` is the one way out of a vehicle and refuses any field that is not declared, has another
+type or shape, or was not asked for; `opened` is the server's way in and checks the same. Neither
+reads or writes a pickle.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,6 +20,8 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from fedwatt.errors import DataError
+from fedwatt.metrics import SUMS
+from fedwatt.tables import Column
 
 Value = bool | int | float | str | bytes | list[str] | list[float] | list[bytes]
 
@@ -35,6 +38,20 @@ class Content:
 
 
 @dataclass(frozen=True)
+class Sizes:
+    """Lengths that shapes refer to."""
+
+    parameters: int
+    """D, of the model as the method trains it."""
+    dtype: str
+    """Of the model: "float32" or "float64"."""
+
+
+NO_MODEL: Final = Sizes(0, "float32")
+"""Of messages that hold nothing of a model."""
+
+
+@dataclass(frozen=True)
 class ArrayField:
     """An array that may leave a vehicle."""
 
@@ -43,24 +60,6 @@ class ArrayField:
     dtype: str
     """"model" is the model's own."""
     why: str
-    optional: bool = False
-    """Sent only by methods, or on the terms, that ask for it by name."""
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """What the fields of a method's messages have to be like."""
-
-    parameters: int
-    """D, of the model as the method trains it."""
-    dtype: str
-    """Of the model: "float32" or "float64"."""
-    uploads: Mapping[str, ArrayField] = field(default_factory=dict)
-    """More fields of the reply to "train"."""
-
-
-NO_MODEL: Final = Sizes(0, "float32")
-"""Of messages that hold nothing of a model."""
 
 
 @dataclass(frozen=True)
@@ -69,13 +68,12 @@ class ValueField:
 
     kind: type
     why: str
-    optional: bool = False
     most: int = MOST_STRATA
     """Longest list."""
 
 
-SUMS: Final = ("windows", "squared_wh2", "absolute_wh", "percentage", "label_wh", "near_zero")
-"""Error sums over the windows of a split, in the order in which an array holds them."""
+ReplyField = ArrayField | ValueField
+
 MOST_SUM: Final = 10_000
 """Vehicles of a secure sum."""
 LONGEST_TEXT: Final = 4096
@@ -83,7 +81,7 @@ NUMBERS: Final = ("bool", "int32", "int64", "float32", "float64")
 """Types of the numbers in a message."""
 MOST_AXES: Final = 4
 
-REPLIES: Final[dict[str, dict[str, ArrayField | ValueField]]] = {
+REPLIES: Final[dict[str, dict[str, ReplyField]]] = {
     "enrol": {
         "vehicle": ValueField(str, "its name, which keys its random draws"),
         "windows": ArrayField((3,), "int64", "n_k: training, validation and test windows"),
@@ -95,11 +93,6 @@ REPLIES: Final[dict[str, dict[str, ArrayField | ValueField]]] = {
         "round": ValueField(int, "which round this answers"),
         "windows": ValueField(int, "n_k, the weight of this reply"),
         "delta": ArrayField(("D",), "model", "Δ_k, what training moved"),
-        "roughness": ValueField(float, "I_k, where diagnostics are asked for", optional=True),
-        "pull": ValueField(float, "μ_k, where diagnostics are asked for", optional=True),
-        "kappa": ValueField(float, "κ_k, where diagnostics are asked for", optional=True),
-        "runtime": ValueField(float, "FedEL's runtime, where asked for", optional=True),
-        "probed": ValueField(float, "whether it probed, where asked for", optional=True),
     },
     "evaluate": {
         "validation": ArrayField((len(SUMS),), "float64", "error sums of its validation windows"),
@@ -110,7 +103,7 @@ REPLIES: Final[dict[str, dict[str, ArrayField | ValueField]]] = {
         "sums": ArrayField(("*", len(SUMS)), "float64", "error sums of its test windows in each"),
     },
 }
-"""What may leave a vehicle, by what it was asked."""
+"""What leaves a vehicle, by what it was asked."""
 
 _EXCHANGE = ValueField(bytes, "which secure sum this belongs to")
 _VEHICLE = ValueField(str, "its name")
@@ -174,25 +167,35 @@ MESSAGE_TYPES: Final = {
 }
 """How Flower calls a question."""
 
-DIAGNOSTICS: Final = ("roughness", "pull", "kappa", "runtime", "probed")
+
+NOTHING: Final[Mapping[str, ReplyField]] = {}
 
 
-def sealed(kind: str, content: Content, sizes: Sizes, asked: Iterable[str] = ()) -> RecordDict:
+def diagnostic_fields(records: Iterable[Column]) -> dict[str, ReplyField]:
+    """The fields in which vehicles report what the rules of a method record."""
+    return {column.name: ValueField(float, column.meaning) for column in records}
+
+
+def sealed(
+    kind: str, content: Content, sizes: Sizes, asked: Mapping[str, ReplyField] = NOTHING
+) -> RecordDict:
     """A vehicle's reply as it is sent; DataError if anything in it is not declared.
 
-    `asked` are the optional fields that this question asks for; they may be left out.
+    `asked` are the further fields that this question asks for; they may be left out.
     """
-    _refuse_undeclared(kind, content, sizes, frozenset(asked))
+    _refuse_undeclared(kind, content, sizes, asked)
     return to_records(content)
 
 
-def opened(kind: str, records: RecordDict, sizes: Sizes, asked: Iterable[str] = ()) -> Content:
+def opened(
+    kind: str, records: RecordDict, sizes: Sizes, asked: Mapping[str, ReplyField] = NOTHING
+) -> Content:
     """What a reply says; DataError if it is not what `kind` declares, before any array is read."""
-    declared, asked = _declared(kind, sizes), frozenset(asked)
+    declared = {**asked, **REPLIES[kind]}
     arrays = _only(records.array_records, "arrays")
     for name, array in arrays.items():
         known = declared.get(name)
-        if not isinstance(known, ArrayField) or (known.optional and name not in asked):
+        if not isinstance(known, ArrayField):
             raise DataError(f"array '{name[:40]}' was not asked for")
         shape, dtype = tuple(array.shape), np.dtype(_dtype(known, sizes))
         if not _fits(shape, known, sizes):
@@ -256,12 +259,14 @@ def _only(records: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return found
 
 
-def _refuse_undeclared(kind: str, content: Content, sizes: Sizes, asked: frozenset[str]) -> None:
-    declared = _declared(kind, sizes)
+def _refuse_undeclared(
+    kind: str, content: Content, sizes: Sizes, asked: Mapping[str, ReplyField]
+) -> None:
+    required = REPLIES[kind]
+    declared = {**asked, **required}
     both = set(content.values) & set(content.arrays)
     names = {*content.values, *content.arrays}
-    missing = {n for n, f in declared.items() if not f.optional} - names
-    unknown = names - {n for n, f in declared.items() if not f.optional or n in asked}
+    missing, unknown = required.keys() - names, names - declared.keys()
     if both or missing or unknown:
         wrong = sorted(both | missing | unknown)[0][:40]
         trouble = "missing" if missing else "not declared for this question"
@@ -287,20 +292,17 @@ def _refuse_undeclared(kind: str, content: Content, sizes: Sizes, asked: frozens
             )
 
 
-def _declared(kind: str, sizes: Sizes) -> Mapping[str, ArrayField | ValueField]:
-    return {**REPLIES[kind], **sizes.uploads} if kind == "train" else REPLIES[kind]
-
-
 def _dtype(known: ArrayField, sizes: Sizes) -> str:
     return sizes.dtype if known.dtype == "model" else known.dtype
 
 
 def _fits(shape: tuple[int, ...], known: ArrayField, sizes: Sizes) -> bool:
     """Whether `shape` is the declared one."""
-    wanted = [sizes.parameters if length == "D" else length for length in known.shape]
-    if len(shape) != len(wanted):
+    if len(shape) != len(known.shape):
         return False
     return all(
-        0 <= have <= MOST_STRATA if want == "*" else have == want
-        for have, want in zip(shape, wanted, strict=True)
+        0 <= have <= MOST_STRATA
+        if want == "*"
+        else have == (sizes.parameters if want == "D" else want)
+        for have, want in zip(shape, known.shape, strict=True)
     )

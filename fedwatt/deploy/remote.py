@@ -18,12 +18,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedwatt.data import Fleet
-from fedwatt.deploy.alone import BROADCAST, sizes_of, uploads_of
+from fedwatt.deploy.alone import BROADCAST, asked_of, sizes_of, uploads_of
 from fedwatt.deploy.exchange import Answer
-from fedwatt.deploy.messages import DIAGNOSTICS, SUMS, Content, Value
+from fedwatt.deploy.messages import Content, Value
 from fedwatt.deploy.roster import Roster
 from fedwatt.deploy.state import RunState
-from fedwatt.deploy.sums import from_array
 from fedwatt.engine.call import Call
 from fedwatt.errors import DataError
 from fedwatt.federation import Federation, History, RoundRecord, State
@@ -165,14 +164,12 @@ class RemoteFederation(Federation):
             node: self._training_question(method, state, name)
             for node, name in self.roster.nodes(names).items()
         }
-        uploads = uploads_of(method)
-        asked = [*uploads, *DIAGNOSTICS] if self.terms.diagnostics else uploads
         answers = self.roster.exchange.ask(
             "train",
             questions,
             self.terms.round_seconds,
             sizes=sizes_of(self, method),
-            asked=asked,
+            asked=asked_of(self, method, diagnostics=self.terms.diagnostics),
         )
         nodes = {member.node: name for name, member in self.roster.members.items()}
         found = {
@@ -235,7 +232,7 @@ class RemoteFederation(Federation):
         deltas = torch.zeros(len(calls), state.weights.shape[1], dtype=state.weights.dtype)
         names = uploads_of(method)
         uploads: dict[str, Tensor] = {}
-        columns = {name: [nan] * len(calls) for name in DIAGNOSTICS}
+        columns = {column.name: [nan] * len(calls) for column in method.records}
         for row, call in enumerate(calls):
             content = found[call]
             if content is None:
@@ -245,7 +242,7 @@ class RemoteFederation(Federation):
                 value = torch.from_numpy(content.arrays[name])
                 table = uploads.setdefault(name, value.new_zeros((len(calls), *value.shape)))
                 table[row] = value
-            for name in DIAGNOSTICS:
+            for name in columns:
                 told = content.values.get(name, nan)
                 columns[name][row] = told if isinstance(told, float) else nan
         finite = deltas.isfinite().all(dim=-1).numpy()
@@ -357,9 +354,10 @@ class RemoteFederation(Federation):
 
     def _sums(self, row: NDArray[np.float64]) -> ErrorSums:
         """Error sums from a vehicle; DataError if they cannot be true."""
-        if row[SUMS.index("windows")] > self.roster.windows_limit:
+        sums = ErrorSums.from_array(row)
+        if sums.windows > self.roster.windows_limit:
             raise DataError("error sums are of more windows than a vehicle can have")
-        return from_array(row)
+        return sums
 
 
 def accumulation_fault(arrays: Mapping[str, NDArray[Any]], steps: int) -> str:

@@ -6,12 +6,11 @@ method as the replies of the survivors, all equal to their mean.
 
 import logging
 from collections.abc import Mapping, Sequence
-from math import nan
 
 import numpy as np
 from torch import Tensor
 
-from fedwatt.deploy.messages import DIAGNOSTICS, Content
+from fedwatt.deploy.messages import Content
 from fedwatt.deploy.remote import RemoteFederation
 from fedwatt.deploy.secure_exchange import SecretSum, SecureExchange
 from fedwatt.engine.call import Call
@@ -105,7 +104,7 @@ class SecureFederation(RemoteFederation):
             usable,
             {},
             {name: rows(values) for name, values in uploads.items()},
-            {name: [nan] * len(calls) for name in (*DIAGNOSTICS, "drift")},
+            {},
         )
 
 

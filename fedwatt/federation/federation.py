@@ -58,12 +58,18 @@ from fedwatt.federation.records import (
 )
 from fedwatt.federation.settings import Availability, Training
 from fedwatt.federation.state import State
-from fedwatt.federation.work import Work, enough, no_work, outcome_columns
+from fedwatt.federation.work import (
+    Work,
+    enough,
+    no_work,
+    outcome_columns,
+    recorded_columns,
+)
 from fedwatt.methods import Method, get
 from fedwatt.methods.rule import Rows, Start
 from fedwatt.methods.schedule import scheduled
 from fedwatt.methods.server import Replies
-from fedwatt.metrics import Stopwatch
+from fedwatt.metrics import PARTS, Stopwatch
 from fedwatt.models import Model, ModuleModel, get_loss, get_model
 from fedwatt.randomness import generator
 
@@ -254,7 +260,9 @@ class Federation:
                 "windows": self.windows(call.vehicle),
                 **outcome,
             }
-            for call, outcome in zip(calls, outcome_columns(calls, work), strict=True)
+            for call, outcome in zip(
+                calls, outcome_columns(calls, work, method.records), strict=True
+            )
         ]
         rate = scheduled(self.training.rate, self.training.schedule, state.round)
         columns = [
@@ -470,9 +478,7 @@ class Federation:
             deltas = rule.reply(deltas, plan)
         if method.server.normalises:
             uploads["accumulation"] = accumulation(method.local, plans, start)
-        columns = {
-            name: rows.tolist() for plan in plans for name, rows in plan.items() if rows.dim() == 1
-        }
+        columns = recorded_columns(method.local, plans)
         drift = torch.linalg.vector_norm(deltas, dim=-1, dtype=torch.float64)
         columns["drift"] = drift.tolist()
         # A norm in float64 is finite where all numbers are, and reading them again takes longer.
@@ -564,6 +570,5 @@ def _like(value: Tensor, weights: Tensor) -> Tensor:
 
 
 def _seconds(watch: Stopwatch) -> dict[str, float]:
-    parts = ("training", "preconditioner", "probe", "spectral", "aggregation", "evaluation")
-    seconds = {part: watch.seconds.get(part, 0.0) for part in parts}
+    seconds = {part: watch.seconds.get(part, 0.0) for part in (*PARTS, "evaluation")}
     return seconds | {"total": sum(seconds.values())}

@@ -7,6 +7,7 @@ from typing import Any
 
 from fedwatt.errors import SettingError, unknown
 from fedwatt.metrics import (
+    METRICS,
     ErrorSums,
     drift_dispersion,
     macro_mean,
@@ -16,6 +17,7 @@ from fedwatt.metrics import (
     spearman,
     weighted_mean,
 )
+from fedwatt.tables import EVALUATION, TRAINING, blank, rounds
 
 Row = dict[str, Any]
 
@@ -90,37 +92,13 @@ def _known_mean(values: Sequence[float]) -> float:
     return sum(known) / len(known) if known else nan
 
 
-UNTRAINED: Row = {
-    "available": 0,
-    "participants": 0,
-    "replies": 0,
-    "lost": 0,
-    "rejected": 0,
-    "steps": 0,
-    "rate": nan,
-    "drift_mean": nan,
-    "drift_cv": nan,
-    "roughness_mean": nan,
-    "pearson": nan,
-    "spearman": nan,
-    "clock": nan,
-    "staleness_mean": nan,
-}
+UNTRAINED: Row = blank(rounds().filled_by(TRAINING))
 """Training columns of round 0, the initial model."""
 
-UNEVALUATED: Row = {
-    "evaluated": False,
-    "validation_rmse": nan,
-    "test_rmse": nan,
-    "test_mae": nan,
-    "test_mape": nan,
-    "test_wmape": nan,
-    "test_near_zero": nan,
-    "test_rmse_macro": nan,
-    "test_rmse_weighted": nan,
-    "held_out_rmse": nan,
-}
-"""Evaluation columns of a round between two evaluations."""
+
+def unevaluated() -> Row:
+    """Evaluation columns of a round between two evaluations."""
+    return blank(rounds().filled_by(EVALUATION))
 
 
 def evaluation_columns(
@@ -136,11 +114,7 @@ def evaluation_columns(
     return {
         "evaluated": True,
         "validation_rmse": micro([evaluation.validation[k] for k in trained]).rmse,
-        "test_rmse": pooled.rmse,
-        "test_mae": pooled.mae,
-        "test_mape": pooled.mape,
-        "test_wmape": pooled.wmape,
-        "test_near_zero": pooled.near_zero_share,
+        **{f"test_{name}": metric.value(pooled) for name, metric in METRICS.items()},
         "test_rmse_macro": macro_mean([sums.rmse for sums in test]),
         "test_rmse_weighted": weighted_mean(
             [sums.rmse for sums in test], [windows[k] for k in trained]
@@ -151,11 +125,5 @@ def evaluation_columns(
 
 def error_columns(sums: ErrorSums) -> Row:
     """Columns of vehicles.parquet for one vehicle, or one stratum of it."""
-    return {
-        "windows": sums.windows,
-        "rmse": sums.rmse,
-        "mae": sums.mae,
-        "mape": sums.mape,
-        "wmape": sums.wmape,
-        "near_zero": sums.near_zero_share,
-    }
+    errors = {name: metric.value(sums) for name, metric in METRICS.items()}
+    return {"windows": sums.windows, **errors}

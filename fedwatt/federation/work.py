@@ -1,16 +1,17 @@
 """Who was asked in a round, and what those who trained brought home."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from math import nan
 
 import numpy as np
 from torch import Tensor
 
 from fedwatt.engine.call import Call
+from fedwatt.errors import SettingError
 from fedwatt.federation.participation import BoolArray
 from fedwatt.federation.records import Row
-from fedwatt.methods.rule import Rows
+from fedwatt.methods.rule import LocalRule, Rows
+from fedwatt.tables import Column, blank, recorded
 
 
 @dataclass(frozen=True)
@@ -54,26 +55,45 @@ def enough(work: Work, needed: int) -> Work:
     return replace(work, counted=counted)
 
 
-def outcome_columns(calls: Sequence[Call], work: Work) -> list[Row]:
-    """What became of each call, whether or not it was answered: columns of its clients row."""
+def recorded_columns(rules: Sequence[LocalRule], plans: Sequence[Rows]) -> dict[str, list[float]]:
+    """What the rules declare to record, out of their plans: a number for each vehicle."""
+    found = {}
+    for rule, plan in zip(rules, plans, strict=True):
+        for name in (column.name for column in rule.records if column.name in plan):
+            if plan[name].dim() != 1:
+                raise SettingError(
+                    f"{type(rule).__name__} records '{name}', which has the shape "
+                    f"{list(plan[name].shape)}. Let `begin` return a number for each vehicle, [P]."
+                )
+            found[name] = plan[name].tolist()
+    return found
+
+
+def outcome_columns(calls: Sequence[Call], work: Work, records: Iterable[Column]) -> list[Row]:
+    """What became of each call, whether or not it was answered: columns of its clients row.
+
+    `records` are the columns that the method's rules fill.
+    """
     done = {call: row for row, call in enumerate(work.calls)}
+    columns = recorded(records)
+    unknown = blank(columns)
 
-    def value(name: str, call: Call, otherwise: float = nan) -> float:
-        known = call in done and name in work.columns
-        return work.columns[name][done[call]] if known else otherwise
-
-    return [
-        {
-            "steps": call.steps,
-            "replied": call in done and bool(work.counted[done[call]]),
-            "rejected": call in done and not work.counted[done[call]],
-            "drift": value("drift", call),
-            "roughness": value("roughness", call),
-            "pull": value("pull", call),
-            "kappa": value("kappa", call),
-            "runtime": value("runtime", call),
-            "staleness": value("staleness", call),
-            "probed": bool(value("probed", call, False)),
+    def outcome(call: Call) -> Row:
+        row = done.get(call)
+        if row is None:
+            return {"steps": call.steps, "replied": False, "rejected": False, **unknown}
+        counted = bool(work.counted[row])
+        known = {
+            column.name: column.value(work.columns[column.name][row])
+            for column in columns
+            if column.name in work.columns
         }
-        for call in calls
-    ]
+        return {
+            "steps": call.steps,
+            "replied": counted,
+            "rejected": not counted,
+            **unknown,
+            **known,
+        }
+
+    return [outcome(call) for call in calls]

@@ -27,6 +27,7 @@ from fedwatt.methods.rule import LocalRule, Rows, Start
 from fedwatt.methods.scaffold import WEIGHTINGS
 from fedwatt.methods.server import Replies, ServerRule, moved
 from fedwatt.models import Model
+from fedwatt.tables import PULL, Column
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +39,7 @@ class Dynamic(LocalRule):
     weighting: str = "windows"
 
     ranges: ClassVar[Mapping[str, Range]] = {"alpha_dyn": Range(1e-3, 1e-1)}
+    records: ClassVar[tuple[Column, ...]] = (PULL,)
 
     def __post_init__(self) -> None:
         check(self, "alpha_dyn", 0 <= self.alpha_dyn < inf, "at least 0 and finite")

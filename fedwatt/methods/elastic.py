@@ -41,6 +41,7 @@ from fedwatt.methods.scaffold import WEIGHTINGS
 from fedwatt.methods.server import Replies, ServerRule, moved
 from fedwatt.models import Model
 from fedwatt.models.model import Parts
+from fedwatt.tables import RUNTIME, Column
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +57,7 @@ class Elastic(LocalRule):
     """Windows of the probe batch; a vehicle with fewer uses all it has."""
 
     begin_timed_as: ClassVar[str] = "probe"
+    records: ClassVar[tuple[Column, ...]] = (RUNTIME,)
     shapes_loss: ClassVar[bool] = True
     chooses_prediction: ClassVar[bool] = True
     ranges: ClassVar[Mapping[str, Range]] = {"beta": Range(0.2, 0.8, log=False)}

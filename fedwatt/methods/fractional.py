@@ -25,6 +25,7 @@ from fedwatt.methods.momentum import Momentum
 from fedwatt.methods.ranges import Range
 from fedwatt.methods.rule import LocalRule, Rows, Start
 from fedwatt.methods.spectral import spectral_ratio
+from fedwatt.tables import KAPPA, Column
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +49,7 @@ class Fractional(LocalRule):
 
     begin_timed_as: ClassVar[str] = "spectral"
     step_timed_as: ClassVar[str] = "preconditioner"
+    records: ClassVar[tuple[Column, ...]] = (KAPPA,)
     looks_back: ClassVar[bool] = True
     linear: ClassVar[bool] = False
     derived: ClassVar[tuple[str, ...]] = ("normaliser",)

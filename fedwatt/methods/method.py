@@ -14,6 +14,7 @@ from fedwatt.methods.private import OUTSIDE
 from fedwatt.methods.rule import LocalRule, Rows
 from fedwatt.methods.server import Average, Replies, ServerRule
 from fedwatt.models import MLP, Model
+from fedwatt.tables import Column, clients
 
 SMALLEST: Final = MLP(1, 1, (1,))
 """A model to ask rules for the names of their uploads, which no model changes."""
@@ -54,6 +55,11 @@ class Method:
         }
 
     @property
+    def records(self) -> tuple[Column, ...]:
+        """What its local rules record of each vehicle and round."""
+        return tuple(dict.fromkeys(column for rule in self.local for column in rule.records))
+
+    @property
     def replies_needed(self) -> int:
         """A round with fewer replies makes no model."""
         return 1 if self.defence is None else self.defence.replies_needed
@@ -92,6 +98,10 @@ class Method:
         for kind in kinds:
             if kinds.count(kind) > 1:
                 yield f"{kind.__name__} is there twice; give each rule once."
+        taken = {column.name: column for column in clients().columns}
+        for column in self.records:
+            if taken.setdefault(column.name, column) != column or column.filled_by != "rules":
+                yield f"the table of clients has another '{column.name}'; choose another name."
         if self.server.only_deltas:
             for rule in self.local:
                 more = " and ".join(rule.uploads(SMALLEST))

@@ -29,6 +29,7 @@ from fedwatt.methods.ranges import Range
 from fedwatt.methods.rule import Batch, LocalRule, Rows, Start
 from fedwatt.methods.schedule import SCHEDULES, scheduled
 from fedwatt.models import Loss, Model
+from fedwatt.tables import PROBED, PULL, ROUGHNESS, Column
 
 
 def loss_slices(
@@ -108,6 +109,7 @@ class RoughnessProximal(LocalRule):
         "epsilon_a": "a safeguard",
         "epsilon_t": "a safeguard",
     }
+    records: ClassVar[tuple[Column, ...]] = (ROUGHNESS, PULL, PROBED)
 
     def __post_init__(self) -> None:
         check(self, "lam", 0 <= self.lam < inf, "at least 0 and finite (0 switches the pull off)")

@@ -27,6 +27,7 @@ from torch import Tensor
 from fedwatt.methods.ranges import Tunable
 from fedwatt.models import Loss, Model
 from fedwatt.models.model import Parts
+from fedwatt.tables import Column
 
 Rows = dict[str, Tensor]
 """Named tensors whose first axis is the stack of vehicles."""
@@ -95,6 +96,8 @@ class LocalRule(Tunable):
     """Names of cached properties that hold numbers worked out from the hyperparameters."""
     simulated_only: ClassVar[str] = ""
     """What the rule simulates, if it has no place on a real fleet."""
+    records: ClassVar[tuple[Column, ...]] = ()
+    """Entries of the plan, of shape [P], that become columns of the table of clients."""
 
     def adapt(self, model: Model) -> Model:
         """The model as this rule needs it; it may gain tensors at the end of its layout."""
@@ -127,7 +130,7 @@ class LocalRule(Tunable):
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
         """Once a round: (memory afterwards, what this round's steps need).
 
-        The second part is the rule's plan; its entries of shape [P] are recorded by their names.
+        The second part is the rule's plan; what is in `records` goes into the table of clients.
         """
         return memory, {}
 

@@ -7,15 +7,20 @@ its trips; a fleet's sums are the sum of its vehicles' sums, in a simulation and
 MAPE divides by |Y| + ε_Y, and windows of idling, coasting or regeneration have labels near zero, so
 it is ruled by ε_Y and by how many such windows there are. The share of near-zero windows is
 therefore kept beside it, and wMAPE = Σ|e| / Σ|Y|, which has no ε, next to both.
+
+An entry of `METRICS` is all that a further metric needs: tables, files, report and documentation
+follow. One that needs another sum gets it as a field of `ErrorSums`, filled in `ErrorSums.of`.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
 from math import nan, sqrt
 from typing import Final
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
+
+from fedwatt.errors import DataError
 
 EPSILON_Y_WH: Final = 1.0
 """ε_Y of MAPE. About a hundredth of a typical minute of driving, which uses 50 to 200 Wh."""
@@ -66,14 +71,22 @@ class ErrorSums:
         )
 
     def __add__(self, other: "ErrorSums") -> "ErrorSums":
-        return ErrorSums(
-            windows=self.windows + other.windows,
-            squared_wh2=self.squared_wh2 + other.squared_wh2,
-            absolute_wh=self.absolute_wh + other.absolute_wh,
-            percentage=self.percentage + other.percentage,
-            label_wh=self.label_wh + other.label_wh,
-            near_zero=self.near_zero + other.near_zero,
-        )
+        return ErrorSums(*(getattr(self, name) + getattr(other, name) for name in SUMS))
+
+    def as_array(self) -> NDArray[np.float64]:
+        """The sums in the order of `SUMS`, as a vehicle reports them."""
+        return np.array([getattr(self, name) for name in SUMS], dtype=np.float64)
+
+    @classmethod
+    def from_array(cls, row: NDArray[np.float64]) -> "ErrorSums":
+        """The sums from a row of numbers in the order of `SUMS`.
+
+        >>> ErrorSums.from_array(np.array([2.0, 10.0, 4.0, 0.5, 90.0, 1.0])).mae
+        2.0
+        """
+        if not np.isfinite(row).all() or (row < 0).any():
+            raise DataError("error sums are finite and not below 0")
+        return cls(*(SUMS[name](value) for name, value in zip(SUMS, row.tolist(), strict=True)))
 
     @property
     def rmse(self) -> float:
@@ -99,6 +112,54 @@ class ErrorSums:
     def near_zero_share(self) -> float:
         """Share of windows with |Y| < 5 Wh, 0 to 1."""
         return self.near_zero / self.windows if self.windows else nan
+
+
+SUMS: Final[dict[str, type]] = {one.name: type(one.default) for one in fields(ErrorSums)}
+"""Names of the sums and their types, in the order in which an array holds them."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A figure of the errors on a set of windows."""
+
+    title: str
+    """Its name in headings."""
+    unit: str
+    meaning: str
+    of: Callable[[ErrorSums], float]
+    digits: int = 1
+    """Decimals that a report shows."""
+    shown: bool = True
+    """Whether it is a column of the report's table of results."""
+    headline: bool = False
+    """Whether it is among the few that a terminal has room for."""
+
+    def value(self, sums: ErrorSums) -> float:
+        """The figure; NaN where it would divide by zero, as it does without windows."""
+        try:
+            return self.of(sums)
+        except ZeroDivisionError:
+            return nan
+
+
+METRICS: Final[dict[str, Metric]] = {
+    "rmse": Metric(
+        "RMSE", "Wh", "root mean squared error of a window", lambda e: e.rmse, headline=True
+    ),
+    "mae": Metric("MAE", "Wh", "mean absolute error of a window", lambda e: e.mae, headline=True),
+    "mape": Metric(
+        "MAPE", "%", "mean absolute percentage error, with ε_Y = 1 Wh", lambda e: e.mape
+    ),
+    "wmape": Metric("wMAPE", "%", "Σ|e| / Σ|Y|, which has no ε", lambda e: e.wmape, headline=True),
+    "near_zero": Metric(
+        "Near zero",
+        "",
+        "share of windows with |Y| < 5 Wh, which rule MAPE",
+        lambda e: e.near_zero_share,
+        shown=False,
+    ),
+}
+"""Metrics by the name that their columns have, in the order of their columns."""
 
 
 def micro(vehicles: Iterable[ErrorSums]) -> ErrorSums:

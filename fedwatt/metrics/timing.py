@@ -11,7 +11,13 @@ from math import nan
 from time import perf_counter
 from typing import Final
 
-PARTS: Final = ("training", "preconditioner", "probe", "spectral", "aggregation")
+PARTS: Final = {
+    "training": "local steps",
+    "preconditioner": "scaling of fractional-order steps",
+    "probe": "probes of roughness and importance",
+    "spectral": "spectral ratio",
+    "aggregation": "making the next model of the replies",
+}
 """What T_round consists of. Evaluation is left out: it serves the report, not the fleet."""
 
 DIAGNOSTICS: Final = ("probe", "spectral")

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from fedwatt.errors import RunError
 from fedwatt.runs.level import LEVEL
-from fedwatt.runs.tables import TABLES, read_table
+from fedwatt.runs.tables import read_table
+from fedwatt.tables import TABLES
 
 Columns = Mapping[str, NDArray[Any]]
 """Column name → values, [rows]. Missing numbers are NaN."""
@@ -153,4 +154,12 @@ def _relabel(columns: Columns, run: str, ambiguous: set[str]) -> Columns:
 
 
 def _stacked(parts: Sequence[Columns]) -> Columns:
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    """Rows of several tables; a column that one of them lacks is NaN in its rows."""
+    names = dict.fromkeys(name for part in parts for name in part)
+    rows = [len(part["method"]) for part in parts]
+    return {
+        name: np.concatenate(
+            [part.get(name, np.full(n, np.nan)) for part, n in zip(parts, rows, strict=True)]
+        )
+        for name in names
+    }

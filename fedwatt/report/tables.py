@@ -7,7 +7,7 @@ from statistics import median
 
 import numpy as np
 
-from fedwatt.metrics import EPSILON_Y_WH, NEAR_ZERO_WH, rounds_to_threshold
+from fedwatt.metrics import EPSILON_Y_WH, METRICS, NEAR_ZERO_WH, rounds_to_threshold
 from fedwatt.report.curves import curves, diverged
 from fedwatt.report.facts import unequal_rounds
 from fedwatt.report.load import Run, load_run
@@ -24,6 +24,7 @@ from fedwatt.report.statistics import (
 from fedwatt.report.style import name_of
 from fedwatt.report.table import Cell, Column, Table, mean_and_spread, shown
 from fedwatt.report.times import PARTS, diagnostics, mean_seconds
+from fedwatt.tables import rounds
 
 LEVEL_COLUMN = "RMSE, with level model"
 FURTHER = {LEVEL_COLUMN: on_board_rmse, "RMSE, personal": personal_rmse}
@@ -34,22 +35,16 @@ LEVEL_NOTE = (
     "climb; personal models are used likewise. All other columns are the networks with hills alone."
 )
 
+FURTHER_COLUMNS = ("test_rmse_macro", "test_rmse_weighted", "best_test_rmse", "held_out_rmse")
+"""What the table of results has beside the metrics."""
+
 MARGINS = (0.25, 0.10, 0.02)
 """Targets of the table of rounds, as shares above the lowest final error of the run."""
 
 
 def results_table(run: Run) -> Table:
     """Final errors of every method."""
-    columns = {
-        "test_rmse": Column("RMSE", "Wh"),
-        "test_mae": Column("MAE", "Wh"),
-        "test_wmape": Column("wMAPE", "%"),
-        "test_mape": Column("MAPE", "%"),
-        "test_rmse_macro": Column("RMSE, vehicle mean", "Wh"),
-        "test_rmse_weighted": Column("RMSE, weighted mean", "Wh"),
-        "best_test_rmse": Column("RMSE, best validated", "Wh"),
-        "held_out_rmse": Column("RMSE, held-out vehicles", "Wh"),
-    }
+    columns = _columns(*_metrics(headline=True), *_metrics(headline=False), *FURTHER_COLUMNS)
     found = {
         method: {column: estimate(final(run, method, column)) for column in columns}
         for method in run.methods
@@ -85,19 +80,17 @@ def results_table(run: Run) -> Table:
 def final_results(folder: Path) -> tuple[list[str], list[list[str]]]:
     """Heading and rows of the few figures that a terminal has room for."""
     run = load_run(folder)
-    columns = {
-        "test_rmse": "RMSE (Wh)",
-        "test_mae": "MAE (Wh)",
-        "test_wmape": "wMAPE (%)",
-        "best_test_rmse": "RMSE, best validated (Wh)",
-    }
+    columns = _columns(*_metrics(headline=True), "best_test_rmse")
     rows = [
         [name_of(method)]
-        + [mean_and_spread(estimate(final(run, method, column))) for column in columns]
+        + [
+            mean_and_spread(estimate(final(run, method, name)), column.digits)
+            for name, column in columns.items()
+        ]
         + [outcome(run, method)]
         for method in run.methods
     ]
-    header = ["Method", *columns.values(), "Seeds"]
+    header = ["Method", *(column.heading for column in columns.values()), "Seeds"]
     for title, rmse in FURTHER.items():
         further = {method: rmse(run, method) for method in run.methods}
         if any(further.values()):
@@ -110,6 +103,18 @@ def final_results(folder: Path) -> tuple[list[str], list[list[str]]]:
         rows = [[*row, spent(run, m)] for row, m in zip(rows, run.methods, strict=True)]
         header.append("ε")
     return header, rows
+
+
+def _metrics(*, headline: bool) -> list[str]:
+    """Columns of the metrics that are shown, either those of the headline or the others."""
+    shown = {name: metric for name, metric in METRICS.items() if metric.shown}
+    return [f"test_{name}" for name, metric in shown.items() if metric.headline == headline]
+
+
+def _columns(*names: str) -> dict[str, Column]:
+    """Columns of the table of rounds by name, as a report heads them."""
+    table = rounds()
+    return {name: Column(table[name].title, table[name].unit, table[name].digits) for name in names}
 
 
 def outcome(run: Run, method: str) -> str:

@@ -1,4 +1,4 @@
-"""The Parquet tables of a run folder and their columns."""
+"""The tables of a run folder as Parquet files."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,73 +9,35 @@ import pyarrow.parquet as pq
 
 from fedwatt.errors import RunError
 from fedwatt.files import write_atomically
+from fedwatt.tables import TABLES, UNKNOWN
 
-KINDS: Final = {
-    "text": pa.string(),
-    "count": pa.int64(),
-    "number": pa.float64(),
-    "flag": pa.bool_(),
-}
-
-
-def _schema(**columns: str) -> pa.Schema:
-    """Schema from "kind" → names, in the order in which they are given."""
-    pairs = [(name, KINDS[kind]) for kind, names in columns.items() for name in names.split()]
-    return pa.schema(pairs)
-
-
-ROUNDS: Final = _schema(
-    text="method",
-    count="seed round available participants replies lost rejected steps best_round",
-    number="rate drift_mean drift_cv roughness_mean pearson spearman validation_rmse test_rmse "
-    "test_mae test_mape test_wmape test_near_zero test_rmse_macro test_rmse_weighted "
-    "held_out_rmse best_validation_rmse best_test_rmse epsilon clock "
-    "staleness_mean",
-    flag="evaluated diverged",
-)
-"""One row for each method, seed and completed round; round 0 is the initial model."""
-
-CLIENTS: Final = _schema(
-    text="method vehicle",
-    count="seed round windows steps",
-    number="drift roughness pull kappa runtime staleness",
-    flag="replied rejected probed",
-)
-"""One row for each vehicle that was asked in a round."""
-
-VEHICLES: Final = _schema(
-    text="method model vehicle stratum",
-    count="seed windows",
-    number="rmse mae mape wmape near_zero",
-    flag="held_out",
-)
-"""Test errors of the final ("last") and the best-validated ("best") models, and of the models that
-vehicles made of the best one for themselves ("personal"). In a run with a level model the latter
-two are what vehicles would use: the level model where climb is not known or not borne out."""
-
-TIMING: Final = _schema(
-    text="method",
-    count="round seeds",
-    number="training preconditioner probe spectral aggregation evaluation total",
-)
-"""Seconds of each round of a whole stack. Apart from the rest: time does not reproduce."""
-
-TABLES: Final[dict[str, pa.Schema]] = {
-    "rounds": ROUNDS,
-    "clients": CLIENTS,
-    "vehicles": VEHICLES,
-    "timing": TIMING,
-}
+TYPES: Final = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
+"""Of a column in a file, by its type in `fedwatt.tables`."""
 
 
 def write_table(folder: Path, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """`rows` as FOLDER/name.parquet."""
-    table = pa.Table.from_pylist(list(rows), schema=TABLES[name])
+    """`rows` as FOLDER/name.parquet.
+
+    The declared columns come first; those that rows have besides, which rules of your own record,
+    follow in the order in which they appear. A row without a value for a column gets the unknown.
+    """
+    kinds = {column.name: column.kind for column in TABLES[name]().columns}
+    for row in rows:
+        if not row.keys() <= kinds.keys():
+            kinds |= {column: type(value) for column, value in row.items() if column not in kinds}
+    arrays = {
+        column: pa.array([row.get(column, UNKNOWN[kind]) for row in rows], TYPES[kind])
+        for column, kind in kinds.items()
+    }
+    table = pa.table(arrays)
     write_atomically(folder / f"{name}.parquet", lambda path: pq.write_table(table, path))
 
 
 def read_table(folder: Path, name: str) -> pa.Table:
-    """FOLDER/name.parquet, refused if it is missing, broken or of another shape."""
+    """FOLDER/name.parquet, refused if it is missing, broken or of another shape.
+
+    A number that was not recorded yet when the file was written is unknown in all of its rows.
+    """
     path = folder / f"{name}.parquet"
     try:
         table = pq.read_table(path)
@@ -83,6 +45,15 @@ def read_table(folder: Path, name: str) -> pa.Table:
         raise RunError(f"{folder} has no {path.name}. Is it a finished run?") from error
     except (OSError, pa.ArrowInvalid) as error:
         raise RunError(f"{path} cannot be read: {error}") from error
-    if not table.schema.equals(TABLES[name]):
-        raise RunError(f"{path} does not have the columns of this version. Repeat the run.")
-    return table
+    declared = {column.name: column for column in TABLES[name]().columns}
+    for column in declared.values():
+        if column.name not in table.column_names and column.kind is float:
+            unknown = pa.array([column.unknown] * len(table), TYPES[float])
+            table = table.append_column(column.name, unknown)
+    types = {field.name: field.type for field in table.schema}
+    wrong = [one.name for one in declared.values() if types.get(one.name) != TYPES[one.kind]]
+    if wrong:
+        raise RunError(
+            f"{path} does not have the columns of this version: '{wrong[0]}'. Repeat the run."
+        )
+    return table.select([*declared, *(one for one in types if one not in declared)])

@@ -23,8 +23,8 @@ from fedwatt.deploy.memory import KEPT_RUNS, forget_old_runs, level_run, memory_
 from fedwatt.deploy.messages import MESSAGE_TYPES, REPLIES, Content, from_records, to_records
 from fedwatt.deploy.progress import LogLines, describe_run
 from fedwatt.deploy.state_folder import StateFolder
-from fedwatt.deploy.sums import from_array
 from fedwatt.errors import DataError, RunError, SettingError
+from fedwatt.metrics import ErrorSums
 from fedwatt.runs import execute, from_toml
 from fedwatt.runs.config import to_toml
 from fedwatt.runs.level import LEVEL, level_config
@@ -160,8 +160,7 @@ def test_two_questions_hold_the_level_model_and_no_answer_says_more(whole: Whole
     assert set.union(*told.values()) == {False}
     for _, kind, reply in whole.grid.sent:
         content = from_records(reply)
-        required = {name for name, f in REPLIES[kind].items() if not f.optional}
-        assert {*content.values, *content.arrays} == required
+        assert {*content.values, *content.arrays} == REPLIES[kind].keys()
 
 
 def last(asked: list[tuple[int, str, RecordDict]], node: int, kind: str) -> Content:
@@ -352,7 +351,7 @@ def test_who_joins_after_the_level_models_rounds_makes_its_own_then(
             "personalise", to_records(Content(values, {"weights": question.arrays[LEVEL]}))
         )
     )
-    sums = from_array(told.arrays["sums"][told.values["strata"].index("all")])
+    sums = ErrorSums.from_array(told.arrays["sums"][told.values["strata"].index("all")])
     assert sums.rmse == overall(run, "personal")[LOST]
     kept = StateFolder.of(grid.vehicles[late].state, run / LEVEL).personal("fedavg")
     # It is kept, and used from then on; one that is damaged is made anew.

@@ -19,11 +19,11 @@ from fedwatt.data.store import read_vehicle, vehicle_folders
 from fedwatt.deploy import node
 from fedwatt.deploy.board import Vehicle
 from fedwatt.deploy.messages import (
-    DIAGNOSTICS,
     MESSAGE_TYPES,
     REPLIES,
     Content,
     Sizes,
+    diagnostic_fields,
     from_records,
     opened,
     sealed,
@@ -31,8 +31,11 @@ from fedwatt.deploy.messages import (
 )
 from fedwatt.errors import DataError
 from fedwatt.methods import METHODS
+from fedwatt.methods.catalogue import Recipe
 from fedwatt.runs.tables import read_table
+from fedwatt.tables import ROUGHNESS
 from tests.deploy.fleets import config_text, deployed, loopback, make_fleet
+from tests.federation.test_work import Weighed
 
 SIZES = Sizes(3, "float32")
 REPLY = Content({"round": 1, "windows": 5}, {"delta": np.zeros(3, dtype=np.float32)})
@@ -72,7 +75,9 @@ def test_what_is_not_declared_neither_leaves_nor_enters(content: Content) -> Non
 
 def test_roughness_leaves_only_if_asked_for() -> None:
     told = Content({**REPLY.values, "roughness": 0.2}, REPLY.arrays)
-    assert opened("train", sealed("train", told, SIZES, ["roughness"]), SIZES, ["roughness"])
+    asked = diagnostic_fields([ROUGHNESS])
+    content = opened("train", sealed("train", told, SIZES, asked), SIZES, asked)
+    assert content.values["roughness"] == 0.2
 
 
 def test_a_name_is_not_too_long() -> None:
@@ -221,8 +226,7 @@ def test_all_bytes_that_leave_a_vehicle(fleet: Path, tmp_path: Path) -> None:
     for kind, reply in [(k, r) for n, k, r in grid.sent if n == 1]:
         content = from_records(reply)
         fields = {*content.values, *content.arrays}
-        assert fields == {name for name, f in REPLIES[kind].items() if not f.optional}
-        assert not fields & set(DIAGNOSTICS)
+        assert fields == REPLIES[kind].keys()
 
     # Nothing of the telemetry: no raw value (8 bytes), no two neighbours of the scaled series.
     client = vehicle.client(DataSettings(window=10, stride=20))
@@ -256,9 +260,8 @@ def test_each_method_sends_what_it_needs(method: str, fleet: Path, tmp_path: Pat
     more = {"scaffold": {"control_change"}, "fednova": {"accumulation"}, "fedel": {"trained"}}
     for _, kind, reply in grid.sent:
         content = from_records(reply)
-        required = {name for name, f in REPLIES[kind].items() if not f.optional}
-        wanted = required | (more.get(method, set()) if kind == "train" else set())
-        assert {*content.values, *content.arrays} == wanted
+        further = more.get(method, set()) if kind == "train" else set()
+        assert {*content.values, *content.arrays} == REPLIES[kind].keys() | further
     assert method in METHODS
 
 
@@ -269,6 +272,22 @@ def test_diagnostics_are_recorded_if_asked_for(fleet: Path, tmp_path: Path) -> N
     told = deployed(text, loopback(fleet, tmp_path / "y"), tmp_path / "told")
     assert all(np.isnan(read_table(silent, "clients").column("roughness").to_pylist()))
     assert all(np.isfinite(read_table(told, "clients").column("roughness").to_pylist()))
+
+
+def test_what_a_rule_of_ones_own_records_leaves_only_if_asked_for(
+    fleet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(METHODS, "weighed", Recipe("Records sizes.", (Weighed(),)))
+    text = config_text(fleet, "weighed", rounds=1)
+    quiet = loopback(fleet, tmp_path / "x")
+    silent = read_table(deployed(text, quiet, tmp_path / "silent"), "clients")
+    text = text.replace("poll_seconds", "diagnostics = true\npoll_seconds")
+    told = read_table(deployed(text, loopback(fleet, tmp_path / "y"), tmp_path / "told"), "clients")
+    assert all("size" not in from_records(reply).values for _, _, reply in quiet.sent)
+    assert all(np.isnan(silent["size"].to_pylist())) and not any(silent["large"].to_pylist())
+    sizes, planned, large = (told[name].to_pylist() for name in ("size", "planned", "large"))
+    assert all(size > 0 for size in sizes) and planned == told["steps"].to_pylist()
+    assert large == [size > 1 for size in sizes]
 
 
 def test_a_failure_on_board_tells_nothing(fleet: Path, tmp_path: Path) -> None:

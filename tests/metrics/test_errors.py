@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pytest import approx
 
-from fedwatt.metrics import ErrorSums, macro_mean, micro, weighted_mean
+from fedwatt.errors import DataError
+from fedwatt.metrics import ErrorSums, Metric, macro_mean, micro, weighted_mean
 
 A = ErrorSums.of([13.0, 2.0, -8.0], [10.0, 4.0, -12.0])
 B = ErrorSums.of([105.0], [100.0])
@@ -39,6 +40,27 @@ def test_errors_of_a_vehicle():
     assert A.mape == approx(100 / 3 * (3 / 11 + 2 / 5 + 4 / 13))
     assert A.wmape == approx(100 * 9 / 26)
     assert A.near_zero_share == approx(1 / 3)
+
+
+def test_sums_travel_as_an_array():
+    row = A.as_array()
+    assert row.tolist() == approx([3, 29, 9, 3 / 11 + 2 / 5 + 4 / 13, 26, 1])
+    back = ErrorSums.from_array(row)
+    assert back == A and type(back.windows) is int and type(back.near_zero) is int
+
+
+@pytest.mark.parametrize("wrong", [-1.0, nan])
+def test_sums_that_cannot_be_are_refused(wrong):
+    row = A.as_array()
+    row[1] = wrong
+    with pytest.raises(DataError, match="finite and not below 0"):
+        ErrorSums.from_array(row)
+
+
+def test_a_metric_that_divides_by_zero_is_unknown():
+    metric = Metric("Ratio", "", "squared over absolute", lambda e: e.squared_wh2 / e.absolute_wh)
+    assert metric.value(A) == approx(29 / 9)
+    assert isnan(metric.value(ErrorSums()))
 
 
 def test_near_zero_is_below_the_threshold_on_both_sides():

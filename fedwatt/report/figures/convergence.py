@@ -8,6 +8,7 @@ from fedwatt.report.curves import curves, difference
 from fedwatt.report.figures.draw_curves import draw_curves
 from fedwatt.report.load import Run
 from fedwatt.report.style import MUTED, WIDTH_IN, name_of, styled
+from fedwatt.tables import rounds
 
 
 @styled
@@ -24,8 +25,9 @@ def convergence_figure(run: Run) -> Figure:
         height_ratios=[1.7, 1] if compared else [1],
     )
     above = panels[0, 0]
-    draw_curves(above, run, partial(curves, run, column="test_rmse"))
-    above.set_title("Test RMSE, Wh per window")
+    error = rounds()["test_rmse"]
+    draw_curves(above, run, partial(curves, run, column=error.name))
+    above.set_title(f"Test {error.title}, {error.unit} per window")
     if compared:
         below = panels[1, 0]
         below.axhline(0, color=MUTED, lw=0.8)

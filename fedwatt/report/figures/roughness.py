@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from fedwatt.report.load import Run, where
 from fedwatt.report.style import WIDTH_IN, looks, name_of, note, series, styled
+from fedwatt.tables import DRIFT, ROUGHNESS
 
 MOST_POINTS = 1200
 """More would make a large file and a blot."""
@@ -41,8 +42,8 @@ def roughness_figure(run: Run) -> Figure:
         )
         facts.append((method, _fact(run, method, roughness)))
     axes.grid(axis="x")
-    axes.set_xlabel("roughness index of the vehicle")
-    axes.set_ylabel("drift in the round, ‖Δ‖₂")
+    axes.set_xlabel(ROUGHNESS.title)
+    axes.set_ylabel(DRIFT.title)
     if all(np.all(roughness < FLAT) for roughness, _ in clouds.values()):
         axes.set_xlim(-0.05, 1)
     lines = [line for method, fact in facts for line in wrap(f"{name_of(method)}: {fact}", 58)]
@@ -52,8 +53,8 @@ def roughness_figure(run: Run) -> Figure:
 
 def _cloud(run: Run, method: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     rows = where(run.clients, method=method, replied=True)
-    roughness = rows["roughness"].astype(np.float64)
-    drift = rows["drift"].astype(np.float64)
+    roughness = rows[ROUGHNESS.name].astype(np.float64)
+    drift = rows[DRIFT.name].astype(np.float64)
     known = np.isfinite(roughness) & np.isfinite(drift)
     return roughness[known], drift[known]
 

@@ -1,0 +1,104 @@
+"""What a rule of one's own records reaches the table of clients and its file."""
+
+from dataclasses import dataclass
+from math import isnan
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+import torch
+from pytest import approx
+
+from fedwatt.errors import SettingError
+from fedwatt.federation import Availability, Federation, Training
+from fedwatt.federation.work import recorded_columns
+from fedwatt.methods import Method
+from fedwatt.methods.rule import LocalRule, Rows, Start
+from fedwatt.report.load import load_run, load_runs
+from fedwatt.runs.tables import read_table, write_table
+from fedwatt.tables import Column
+from tests.federation.toys import random_fleet
+from tests.report.conftest import make_run
+
+SIZES = (70, 33, 128, 5)
+"""Their mean is 59."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weighed(LocalRule):
+    """Changes nothing, and records how large a vehicle is; `scratch` is its own affair."""
+
+    records: ClassVar[tuple[Column, ...]] = (
+        Column("size", float, "ω_k"),
+        Column("planned", int, "H_k"),
+        Column("large", bool, "whether it has more windows than the mean"),
+    )
+
+    def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
+        size = start.relative_size
+        return memory, {"size": size, "planned": start.steps, "large": size > 1, "scratch": size}
+
+
+def trained(method: Method, availability: Availability | None = None) -> list[dict]:
+    federation = Federation(
+        random_fleet(SIZES),
+        training=Training(rounds=2, participation=1.0, batch=32, steps=2),
+        availability=availability,
+        device="cpu",
+    )
+    return federation.train(method).history.clients
+
+
+def test_it_reaches_the_table() -> None:
+    rows = trained(Method("weighed", (Weighed(),)))
+    assert len(rows) == 8
+    for row in rows:
+        assert row["size"] == approx(row["windows"] / 59)
+        assert row["planned"] == 2 and row["large"] is (row["windows"] > 59)
+        assert "scratch" not in row
+
+
+def test_a_lost_reply_leaves_it_unknown() -> None:
+    rows = trained(Method("weighed", (Weighed(),)), Availability(reply_loss=0.5))
+    lost = [row for row in rows if not row["replied"]]
+    assert 0 < len(lost) < len(rows)
+    assert all(isnan(row["size"]) and row["planned"] == 0 and not row["large"] for row in lost)
+
+
+def test_it_reaches_the_file_and_is_unknown_for_other_methods(tmp_path: Path) -> None:
+    rows = [
+        {"method": method.name, **row}
+        for method in (Method("fedavg"), Method("weighed", (Weighed(),)))
+        for row in trained(method)
+    ]
+    folder = make_run(tmp_path / "own", methods=("fedavg",))
+    write_table(folder, "clients", rows)
+    table = read_table(folder, "clients")
+    assert table.column_names[-4:] == ["probed", "size", "planned", "large"]
+    assert [str(field.type) for field in table.schema][-3:] == ["double", "int64", "bool"]
+    plain, weighed = table.to_pylist()[:8], table.to_pylist()[8:]
+    assert all(isnan(row["size"]) and not row["large"] for row in plain)
+    assert [row["size"] for row in weighed] == approx([n / 59 for n in SIZES * 2])
+    # Rows that were read are written as they were: a run goes on after a checkpoint.
+    write_table(tmp_path, "clients", table.to_pylist())
+    written = [(one / "clients.parquet").read_bytes() for one in (folder, tmp_path)]
+    assert written[0] == written[1]
+
+    other = make_run(tmp_path / "other", methods=("fedprox",))
+    both = load_runs([folder, other]).clients["size"]
+    assert len(both) > 16 and sum(both == both) == 8
+    assert load_run(folder).clients["size"][8] == approx(70 / 59)
+
+
+def test_what_is_recorded_is_a_number_for_each_vehicle() -> None:
+    with pytest.raises(SettingError, match=r"Weighed records 'size', which has the shape \[2, 3\]"):
+        recorded_columns([Weighed()], [{"size": torch.zeros(2, 3)}])
+
+
+@pytest.mark.parametrize("name", ["steps", "drift", "roughness"])
+def test_a_name_that_is_taken_is_refused(name: str) -> None:
+    class Clumsy(LocalRule):
+        records: ClassVar[tuple[Column, ...]] = (Column(name, float, "something else"),)
+
+    with pytest.raises(SettingError, match=f"has another '{name}'"):
+        Method("clumsy", (Clumsy(),))

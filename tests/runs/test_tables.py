@@ -1,0 +1,79 @@
+"""Tables of a run folder, and a metric that is declared in one place."""
+
+from math import isnan, sqrt
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from pytest import approx
+
+from fedwatt.errors import RunError
+from fedwatt.metrics import METRICS, Metric
+from fedwatt.report import load_run
+from fedwatt.report.tables import final_results, results_table
+from fedwatt.runs import execute, from_toml
+from fedwatt.runs.tables import read_table
+from fedwatt.tables import markdown
+from tests.report.conftest import make_run
+from tests.runs.test_execute import CONFIG, Silent
+
+PEAKEDNESS = Metric(
+    "Peakedness",
+    "",
+    "RMSE over MAE",
+    lambda sums: sqrt(sums.squared_wh2 * sums.windows) / sums.absolute_wh,
+    digits=3,
+    headline=True,
+)
+
+
+def test_a_metric_is_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(METRICS, "peakedness", PEAKEDNESS)
+    out = tmp_path / "run"
+    config = CONFIG.partition("[[method]]")[0].replace("rounds = 6", "rounds = 2")
+    execute(from_toml(config + '[[method]]\nname = "fedavg"\n'), out, Silent())
+
+    rounds = read_table(out, "rounds").to_pylist()
+    assert [row["test_peakedness"] for row in rounds] == approx(
+        [row["test_rmse"] / row["test_mae"] for row in rounds]
+    )
+    vehicles = [row for row in read_table(out, "vehicles").to_pylist() if row["windows"]]
+    assert [row["peakedness"] for row in vehicles] == approx(
+        [row["rmse"] / row["mae"] for row in vehicles]
+    )
+    table = results_table(load_run(out))
+    place = [column.heading for column in table.columns].index("Peakedness")
+    last = [row["test_peakedness"] for row in rounds if row["round"] == 2]
+    assert table.rows[0][place].mean == approx(sum(last) / 2)
+    assert f"{sum(last) / 2:.3f} ±" in table.text_rows()[0][place]
+    assert "Peakedness" in final_results(out)[0]
+    assert "| `test_peakedness` | number |  | RMSE over MAE |" in markdown()
+
+
+def test_a_metric_that_a_file_has_not_got_is_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_run(tmp_path / "run")
+    monkeypatch.setitem(METRICS, "peakedness", PEAKEDNESS)
+    run = load_run(folder)
+    assert all(isnan(value) for value in run.rounds["test_peakedness"])
+    assert results_table(run).text_rows()[0][5] == "–"
+
+
+@pytest.mark.parametrize("wrong", ["round", "replied"])
+def test_a_file_without_a_column_that_is_no_number_is_refused(tmp_path: Path, wrong: str) -> None:
+    folder = make_run(tmp_path / "run")
+    table = pq.read_table(folder / "clients.parquet")
+    pq.write_table(table.drop_columns([wrong]), folder / "clients.parquet")
+    with pytest.raises(RunError, match=rf"clients\.parquet does not have .* '{wrong}'"):
+        read_table(folder, "clients")
+
+
+def test_a_column_of_another_type_is_refused(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run")
+    table = pq.read_table(folder / "rounds.parquet")
+    place = table.column_names.index("rate")
+    text = table["rate"].cast("string")
+    pq.write_table(table.set_column(place, "rate", text), folder / "rounds.parquet")
+    with pytest.raises(RunError, match="'rate'"):
+        read_table(folder, "rounds")

@@ -1,0 +1,107 @@
+"""What is declared is what is filled, and files keep their columns."""
+
+from math import isnan, nan
+
+import pytest
+
+from fedwatt.errors import SettingError
+from fedwatt.federation.records import (
+    Evaluation,
+    error_columns,
+    evaluation_columns,
+    training_columns,
+    unevaluated,
+)
+from fedwatt.metrics import ErrorSums
+from fedwatt.tables import (
+    ERRORS,
+    EVALUATION,
+    OUTCOME,
+    PROBED,
+    ROUGHNESS,
+    TABLES,
+    TRAINING,
+    Column,
+    clients,
+    recorded,
+    rounds,
+    vehicles,
+)
+
+FILES = {
+    "rounds": {
+        str: "method",
+        int: "seed round available participants replies lost rejected steps best_round",
+        float: "rate drift_mean drift_cv roughness_mean pearson spearman validation_rmse test_rmse "
+        "test_mae test_mape test_wmape test_near_zero test_rmse_macro test_rmse_weighted "
+        "held_out_rmse best_validation_rmse best_test_rmse epsilon clock staleness_mean",
+        bool: "evaluated diverged",
+    },
+    "clients": {
+        str: "method vehicle",
+        int: "seed round windows steps",
+        float: "drift roughness pull kappa runtime staleness",
+        bool: "replied rejected probed",
+    },
+    "vehicles": {
+        str: "method model vehicle stratum",
+        int: "seed windows",
+        float: "rmse mae mape wmape near_zero",
+        bool: "held_out",
+    },
+    "timing": {
+        str: "method",
+        int: "round seeds",
+        float: "training preconditioner probe spectral aggregation evaluation total",
+    },
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_files_keep_the_columns_of_earlier_runs(name: str) -> None:
+    expected = [(column, kind) for kind, names in FILES[name].items() for column in names.split()]
+    assert [(column.name, column.kind) for column in TABLES[name]().columns] == expected
+
+
+def test_functions_fill_what_they_are_declared_to() -> None:
+    sums = ErrorSums.of([13.0], [10.0])
+    errors = evaluation_columns(Evaluation([sums], [sums]), [5], [False])
+    training = training_columns([], available=3, rate=0.1, clock=nan)
+    for found, columns in (
+        (errors, rounds().filled_by(EVALUATION)),
+        (unevaluated(), rounds().filled_by(EVALUATION)),
+        (training, rounds().filled_by(TRAINING)),
+        (error_columns(sums), vehicles().filled_by(ERRORS)),
+    ):
+        assert found.keys() == {column.name for column in columns}
+        assert all(type(found[column.name]) is column.kind for column in columns)
+    assert {column.name for column in clients().filled_by(OUTCOME)} == {
+        "steps",
+        "replied",
+        "rejected",
+    }
+
+
+def test_a_number_becomes_what_its_column_holds() -> None:
+    assert Column("tries", int, "tries").value(3.0) == 3
+    assert PROBED.value(1.0) is True and PROBED.value(nan) is False
+    assert ROUGHNESS.value(0.25) == 0.25 and isnan(ROUGHNESS.value(nan))
+
+
+def test_a_column_is_of_one_of_four_types() -> None:
+    with pytest.raises(SettingError, match="str, int, float or bool"):
+        Column("weights", list, "all of them")
+
+
+def test_what_a_rule_records_besides_comes_last() -> None:
+    own = Column("temper", float, "how it felt")
+    assert [column.name for column in recorded([ROUGHNESS, own])] == [
+        "drift",
+        "roughness",
+        "pull",
+        "kappa",
+        "runtime",
+        "staleness",
+        "probed",
+        "temper",
+    ]
