@@ -217,6 +217,7 @@ def build_client(vehicle: Vehicle, settings: DataSettings, held_out: bool = Fals
 
     Trips shorter than the window hold no window and are left out.
     """
+    vehicle.refuse_unless_trainable()
     names = feature_names(settings.features)
     usable = [trip for trip in vehicle.trips if trip.seconds >= settings.window]
     split_of = split_of_trips(vehicle, settings)

@@ -5,13 +5,13 @@ these names: a car, truck and bus made of the same recording train, validate and
 trips.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
 
-from fedwatt.data.cleaning.records import CleanTrip, CleanVehicle
-from fedwatt.data.trip import CHANNELS, FloatArray, Trip, Vehicle
+from fedwatt.data.channels import CHANNELS
+from fedwatt.data.trip import FloatArray, Trip, Vehicle
 from fedwatt.errors import DataError, SettingError, unknown
 from fedwatt.physics.classes import draw_vehicle
 from fedwatt.physics.duty import DUTIES
@@ -24,9 +24,7 @@ MOST_UNMET = 0.01
 LARGER, LARGER_PACKS = 1.3, 10
 
 
-def electrified_vehicle(
-    recording: CleanVehicle | Vehicle, *, kind: str = "passenger", seed: int = 0
-) -> Vehicle:
+def electrified_vehicle(recording: Vehicle, *, kind: str = "passenger", seed: int = 0) -> Vehicle:
     """The recorded drives as an electric vehicle of a kind would have driven them.
 
     Its class and parameters are drawn from `seed` and its name; its pack is larger than usual where
@@ -36,7 +34,7 @@ def electrified_vehicle(
         raise SettingError(unknown("kind of vehicle", kind, DUTIES))
     name, duty = recording.name, DUTIES[kind]
     model, parameters = draw_vehicle(kind, generator(seed, "electric vehicle", name, kind))
-    trips: Sequence[CleanTrip | Trip] = recording.trips
+    trips = recording.trips
     inputs, payload_kg = [], []
     for trip in trips:
         rng = generator(seed, "electric trip", name, kind, trip.name)
@@ -70,13 +68,13 @@ def electrified_vehicle(
 
 
 def electrified_vehicles(
-    recordings: Iterable[CleanVehicle | Vehicle], *, kind: str = "passenger", seed: int = 0
+    recordings: Iterable[Vehicle], *, kind: str = "passenger", seed: int = 0
 ) -> Iterator[Vehicle]:
     """Each recording as an electric vehicle, one at a time."""
     return (electrified_vehicle(each, kind=kind, seed=seed) for each in recordings)
 
 
-def _inputs(vehicle: str, trip: CleanTrip | Trip, speed_mps: FloatArray) -> dict[str, FloatArray]:
+def _inputs(vehicle: str, trip: Trip, speed_mps: FloatArray) -> dict[str, FloatArray]:
     """What the road and the weather give: inputs and position, without labels."""
     if "ambient_c" not in trip.channels:
         raise DataError(
@@ -86,6 +84,6 @@ def _inputs(vehicle: str, trip: CleanTrip | Trip, speed_mps: FloatArray) -> dict
     kept = {
         channel: values
         for channel, values in trip.channels.items()
-        if channel in CHANNELS and CHANNELS[channel].role != "label"
+        if CHANNELS[channel].role != "label"
     }
     return {**kept, "speed_mps": speed_mps}

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedwatt.data.trip import CHANNELS, FloatArray, Trip
+from fedwatt.data.channels import CHANNELS
+from fedwatt.data.trip import FloatArray, Trip
 from fedwatt.errors import DataError, SettingError, unknown
 
 Inputs = Mapping[str, FloatArray]

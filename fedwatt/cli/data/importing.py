@@ -1,18 +1,19 @@
 """`fedwatt data import` and `map`: recordings become a fleet."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedwatt.cli.console import console
 from fedwatt.cli.data.shared import Out, import_progress, refuse_filled, say_account, say_made
-
-# Names of the readers are looked up on use: only they need polars, and a GPU box may have none.
-from fedwatt.data import readers
 from fedwatt.errors import SettingError
+
+if TYPE_CHECKING:
+    from fedwatt.data import Vehicle
 
 
 class Kind(StrEnum):
@@ -85,46 +86,52 @@ def import_(
     ] = False,
 ) -> None:
     """Turn recordings into a fleet: cleaned trips at 1 Hz, one folder a vehicle."""
-    from fedwatt.data.imported import imported_vehicles
-    from fedwatt.data.readers.sumo import geographic, import_sumo
+    # Here, because only readers need polars, and a GPU box may have none.
+    from fedwatt.data import maps, readers
+    from fedwatt.data.readers.sumo_output import geographic
     from fedwatt.data.store import write_fleet
 
     refuse_filled(out)
-    terrain = readers.read_terrain([dem]) if dem is not None else None
-    extract = readers.Extract(osm) if osm is not None else None
+    terrain = maps.read_terrain([dem]) if dem is not None else None
+    extract = maps.Extract(osm) if osm is not None else None
     if only_enriched and terrain is None and extract is None:
         raise SettingError("--only-enriched needs --dem or --osm, which do the enriching.")
-    limits: dict[str, Any] = {"minimum_seconds": minimum_seconds, "minimum_metres": minimum_metres}
-    if minimum_trips is not None:
-        limits["minimum_trips"] = minimum_trips
+    usual = readers.VED_CLEANING if kind in (Kind.VED, Kind.EVED) else readers.PLAIN_CLEANING
+    cleaning = replace(
+        usual,
+        minimum_trips=usual.minimum_trips if minimum_trips is None else minimum_trips,
+        minimum_seconds=minimum_seconds,
+        minimum_metres=minimum_metres,
+        maximum_gap_s=maximum_gap,
+    )
     with import_progress() as report:
-        vehicles: Iterator[readers.CleanVehicle]
+        vehicles: Iterator[Vehicle]
         if kind is Kind.SUMO:
             if len(paths) != 2:
                 raise SettingError("sumo needs two files: the FCD output and the battery output.")
-            vehicles = import_sumo(*paths, position=geographic if geo else None, **limits)
+            position = geographic if geo else None
+            vehicles = readers.import_sumo(*paths, position=position, cleaning=cleaning)
         elif kind is Kind.CSV:
             if mapping is None:
                 raise SettingError(
                     "Plain files need --map, which says what their columns are. "
                     f"'fedwatt data map {paths[0]}' proposes one."
                 )
-            limits["maximum_gap_s"] = maximum_gap
-            vehicles = readers.import_csv(paths, mapping, progress=report, **limits)
+            vehicles = readers.import_csv(paths, mapping, cleaning=cleaning, progress=report)
         else:
             reader = readers.import_ved if kind is Kind.VED else readers.import_eved
             chosen = tuple(part.strip() for part in powertrain.split(","))
-            limits["maximum_gap_s"] = maximum_gap
-            vehicles = reader(paths, powertrain=chosen, progress=report, **limits)
+            vehicles = reader(paths, powertrain=chosen, cleaning=cleaning, progress=report)
         enriched = None
         if terrain is not None or extract is not None:
-            enriched = readers.EnrichedVehicles(
+            enriched = maps.EnrichedVehicles(
                 vehicles, terrain=terrain, extract=extract, only_enriched=only_enriched
             )
         source = ", ".join(path.name for path in [*paths, *filter(None, (dem, osm))])
-        clean = vehicles if enriched is None else enriched
-        write_fleet(out, imported_vehicles(clean), source=f"{kind.value}: {source}")
-    if isinstance(vehicles, readers.CleanVehicles):
+        write_fleet(
+            out, vehicles if enriched is None else enriched, source=f"{kind.value}: {source}"
+        )
+    if isinstance(vehicles, readers.VehicleStream):
         say_account(vehicles.account, ("vehicles", "trips", "rows"))
         for name in vehicles.passed_over:
             console.print(f"Passed over: {name}", highlight=False)
@@ -138,7 +145,9 @@ def map_(
     out: Annotated[Path | None, typer.Option(help="Write it here instead of showing it.")] = None,
 ) -> None:
     """Propose a mapping from a file's columns to fedwatt's channels, as TOML to check and edit."""
-    text = readers.propose_mapping(path)
+    from fedwatt.data.readers import propose_mapping
+
+    text = propose_mapping(path)
     if out is None:
         console.print(text, highlight=False, soft_wrap=True)
     else:

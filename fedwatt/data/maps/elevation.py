@@ -18,9 +18,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwatt.data.cleaning.records import CleanTrip, CleanVehicle, FloatArray
-from fedwatt.data.cleaning.schema import CHANNELS, POSITION
-from fedwatt.data.readers.files import as_paths
+from fedwatt.data.channels import CHANNELS, POSITION
+from fedwatt.data.readers.find_files import as_paths
+from fedwatt.data.trip import FloatArray, Trip, Vehicle
 from fedwatt.errors import DataError
 
 VOID = -32768
@@ -216,14 +216,14 @@ def _reader(path: Path) -> Callable[[Path], Terrain]:
     return READERS[path.suffix.lower()]
 
 
-def with_elevation(vehicle: CleanVehicle, terrain: Terrain) -> CleanVehicle:
+def with_elevation(vehicle: Vehicle, terrain: Terrain) -> Vehicle:
     """The vehicle with `elevation_m` and `grade` in every trip that the terrain covers."""
     trips = tuple(add_elevation(trip, terrain) for trip in vehicle.trips)
     covered = sum("grade" in trip.channels for trip in trips)
     return replace(vehicle, trips=trips, facts={**vehicle.facts, "trips_with_terrain": covered})
 
 
-def add_elevation(trip: CleanTrip, terrain: Terrain) -> CleanTrip:
+def add_elevation(trip: Trip, terrain: Terrain) -> Trip:
     """The trip with elevation and grade; unchanged where it has no position or no known height."""
     if any(name not in trip.channels for name in POSITION):
         return trip

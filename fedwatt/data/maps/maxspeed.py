@@ -3,7 +3,7 @@
 import re
 from math import inf, nan
 
-from fedwatt.data.cleaning.schema import CHANNELS
+from fedwatt.data.channels import CHANNELS
 
 KMH = 1 / 3.6
 UNITS = {"": KMH, "km/h": KMH, "kmh": KMH, "kph": KMH, "mph": 1.609344 * KMH}

@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from fedwatt.data.cleaning.records import BoolArray, CleanVehicle, IntArray
 from fedwatt.data.maps.maxspeed import KMH, USUAL_KMH, limit_mps
 from fedwatt.data.maps.region import Box, region
 from fedwatt.data.maps.roads import ANYWHERE, Roads
+from fedwatt.data.trip import BoolArray, IntArray, Vehicle
 from fedwatt.errors import DataError
 
 SUFFIXES = (".osm", ".osm.gz", ".osm.bz2", ".pbf")
@@ -65,7 +65,7 @@ class Extract:
             )
         self._read: tuple[Box, Roads] | None = None
 
-    def around(self, vehicle: CleanVehicle) -> Roads | None:
+    def around(self, vehicle: Vehicle) -> Roads | None:
         """The roads around a vehicle's trips; None if it has no positions."""
         needed = region(vehicle.trips)
         if needed is None:

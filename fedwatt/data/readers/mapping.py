@@ -26,24 +26,18 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from fedwatt.data.cleaning.schema import ENERGY_SOURCES
-from fedwatt.data.readers.units import TIME, UNITS, unknown_unit
+from fedwatt.data.channels import CHANNELS, ENERGY_SOURCES, MAPPABLE
+from fedwatt.data.trip import KINDS, LABELS
 from fedwatt.errors import SettingError, unknown
 
-KINDS = ("passenger", "truck", "bus")
-LABELS = ("measured", "simulated")
-SIGNED = ("current_a", "power_w", "energy_step_wh", "energy_total_wh")
-# Channels a mapping may resample by another rule than the schema's.
-FREE_RULE = (
-    "speed_mps",
-    "ambient_c",
-    "ac_w",
-    "heater_w",
-    "grade",
-    "elevation_m",
-    "speed_limit_mps",
-    "soc",
-    "power_w",
+# Seconds in a unit of time.
+TIME = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "min": 60.0, "h": 3600.0}
+SIGNED = tuple(name for name, channel in CHANNELS.items() if channel.discharges)
+# Channels that a mapping may resample by another rule; of power_w it is how energy is integrated.
+FREE_RULE = tuple(
+    name
+    for name, channel in CHANNELS.items()
+    if (channel.rule in ("held", "linear") and channel.role != "position") or name == "power_w"
 )
 _KEYS: dict[str, tuple[str, ...]] = {
     "": ("name", "kind", "labels", "file", "time", "vehicle", "trip", "channels", "facts"),
@@ -51,7 +45,7 @@ _KEYS: dict[str, tuple[str, ...]] = {
     "time": ("column", "unit", "format"),
     "vehicle": ("column", "name", "from"),
     "trip": ("column", "from"),
-    "channels": tuple(UNITS),
+    "channels": MAPPABLE,
     "channel": ("column", "aliases", "unit", "discharge", "rule", "optional"),
 }
 
@@ -169,8 +163,8 @@ def _channel(name: str, table: Any, where: str) -> ChannelMap:
     if len(columns) > 1 and "aliases" in table:
         raise SettingError(f"{where}, [{place}]: aliases are for a single column. Leave them out.")
     unit = str(table.get("unit", ""))
-    if unit not in UNITS[name]:
-        raise SettingError(f"{where}, [{place}]: {unknown_unit(name, unit)}")
+    if unit not in CHANNELS[name].units:
+        raise SettingError(f"{where}, [{place}]: {unknown('unit', unit, CHANNELS[name].units)}")
     if "discharge" in table and name not in SIGNED:
         raise SettingError(
             f"{where}, [{place}]: discharge is only for {', '.join(SIGNED)}. Leave it out."

@@ -1,9 +1,10 @@
 import numpy as np
 import pytest
 
+from fedwatt.data.cleaning.account import Account
 from fedwatt.data.cleaning.clean import clean_trip, clean_vehicle
-from fedwatt.data.cleaning.records import RawTrip
-from fedwatt.data.readers import Account, Cleaning
+from fedwatt.data.cleaning.cleaning import Cleaning
+from fedwatt.data.trip import RawTrip
 from fedwatt.errors import SettingError
 
 CLEANING = Cleaning(minimum_trips=1)

@@ -26,7 +26,7 @@ Sink = Callable[[pl.DataFrame, Account], None]
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedColumn:
     """A column a reader asks for; `aliases` are other spellings of its name."""
 
     aliases: tuple[str, ...] = ()
@@ -35,13 +35,13 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Layout:
+class TableLayout:
     """How a CSV file is written, and which of its columns are wanted.
 
     A file none of whose columns is in `any_of` is not meant for this reader: it is passed over.
     """
 
-    wanted: Mapping[str, Wanted]
+    wanted: Mapping[str, WantedColumn]
     separator: str = ","
     decimal_comma: bool = False
     skip_rows: int = 0
@@ -59,7 +59,7 @@ def tidy(name: str) -> str:
     return " ".join(name.strip().strip('"').rstrip("; ").split()).casefold()
 
 
-def resolve(header: Sequence[str], layout: Layout, where: str) -> dict[str, int] | None:
+def resolve(header: Sequence[str], layout: TableLayout, where: str) -> dict[str, int] | None:
     """Position of every wanted column in the header; None when the file is to be passed over."""
     positions: dict[str, int] = {}
     for number, name in enumerate(header):
@@ -90,7 +90,7 @@ class CsvFeed:
     """
 
     where: str
-    layout: Layout
+    layout: TableLayout
     sink: Sink
     passed_over: bool = False
     _pieces: list[bytes] = field(default_factory=list)
@@ -197,7 +197,7 @@ class CsvFeed:
 
 
 def as_numbers(
-    frame: pl.DataFrame, layout: Layout, where: str, first_row: int
+    frame: pl.DataFrame, layout: TableLayout, where: str, first_row: int
 ) -> tuple[pl.DataFrame, Account]:
     """The frame with every number column as Float64; text in it becomes null and is counted."""
     accounts = []
@@ -243,7 +243,7 @@ def read_csv(path: Path, feed: CsvFeed, seen: Callable[[int], None]) -> None:
 
 
 def read_parquet(
-    path: Path, layout: Layout, sink: Sink, seen: Callable[[int], None], where: str
+    path: Path, layout: TableLayout, sink: Sink, seen: Callable[[int], None], where: str
 ) -> bool:
     """Hand the rows of a Parquet file to `sink`, block by block; False if it was passed over."""
     size = path.stat().st_size

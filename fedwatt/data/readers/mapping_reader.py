@@ -1,4 +1,4 @@
-"""Read any CSV or Parquet telemetry through a mapping (`mapping.py`) into the schema."""
+"""Read any CSV or Parquet telemetry through a mapping (`mapping.py`)."""
 
 from collections.abc import Iterable
 from functools import reduce
@@ -7,22 +7,21 @@ from pathlib import Path
 
 import polars as pl
 
+from fedwatt.data.channels import CHANNELS
 from fedwatt.data.cleaning.account import Account
-from fedwatt.data.cleaning.trips import KEYS
-from fedwatt.data.readers.files import Found, find_tables
-from fedwatt.data.readers.mapping import ChannelMap, CsvMapping
-from fedwatt.data.readers.reading import read_tables
-from fedwatt.data.readers.spill import Spill
+from fedwatt.data.readers.find_files import FoundTable, find_tables
+from fedwatt.data.readers.mapping import TIME, ChannelMap, CsvMapping
+from fedwatt.data.readers.read_tables import read_tables
+from fedwatt.data.readers.spill import KEYS, Spill
 from fedwatt.data.readers.stream import Candidate, Progress
-from fedwatt.data.readers.tables import CsvFeed, Layout, Wanted
-from fedwatt.data.readers.units import TIME, converted
+from fedwatt.data.readers.table_blocks import CsvFeed, TableLayout, WantedColumn
 from fedwatt.errors import DataError, SettingError
 
 DATE_FORMATS = ("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M", "%d.%m.%Y %H:%M:%S%.f")
 MOSTLY = 0.5
 
 
-class PlainReader:
+class MappingReader:
     """Reads mapped files into a spill, one key a vehicle."""
 
     def __init__(
@@ -45,7 +44,7 @@ class PlainReader:
         """Stream every file into the spill."""
         accounts: list[Account] = []
 
-        def feed_for(table: Found, path: Path, where: str, number: int) -> CsvFeed:
+        def feed_for(table: FoundTable, path: Path, where: str, number: int) -> CsvFeed:
             row = 2 + self._mapping.skip_rows + self._mapping.units_row
 
             def sink(frame: pl.DataFrame, account: Account) -> None:
@@ -85,7 +84,7 @@ class PlainReader:
         return chosen, Account()
 
     def _tidy(self, frame: pl.DataFrame, path: Path, source: int) -> pl.DataFrame:
-        """Rows in schema units, with the vehicle's and the trip's name."""
+        """Rows of channels in their own units, with the vehicle's and the trip's name."""
         present = set(frame.columns)
         channels = self._mapping.channels.items()
         return frame.select(
@@ -139,15 +138,15 @@ class PlainReader:
             )
 
 
-def _layout(mapping: CsvMapping) -> Layout:
-    wanted = {mapping.time_column: Wanted(text=mapping.time_unit == "iso")}
+def _layout(mapping: CsvMapping) -> TableLayout:
+    wanted = {mapping.time_column: WantedColumn(text=mapping.time_unit == "iso")}
     for how, text in (mapping.vehicle, mapping.trip):
         if how == "column":
-            wanted[text] = Wanted(text=True)
+            wanted[text] = WantedColumn(text=True)
     for channel in mapping.channels.values():
         for column in channel.columns:
-            wanted[column] = Wanted(channel.aliases, required=not channel.optional)
-    return Layout(
+            wanted[column] = WantedColumn(channel.aliases, required=not channel.optional)
+    return TableLayout(
         wanted,
         separator=mapping.separator,
         decimal_comma=mapping.decimal_comma,
@@ -187,3 +186,15 @@ def _channel(name: str, channel: ChannelMap, present: set[str]) -> pl.Expr:
     value = columns[0] if len(columns) == 1 else reduce(add, (c * c for c in columns)).sqrt()
     value = converted(value, name, channel.unit)
     return (-value if channel.discharge == "negative" else value).alias(name)
+
+
+def converted(value: pl.Expr, channel: str, unit: str) -> pl.Expr:
+    """A column of this unit in the channel's own.
+
+    >>> pl.DataFrame({"v": [36.0]}).select(converted(pl.col("v"), "speed_mps", "km/h")).item()
+    10.0
+    """
+    if channel == "grade" and unit == "degree":
+        return value.radians().tan()
+    factor, offset = CHANNELS[channel].units[unit]
+    return value * factor + offset

@@ -4,15 +4,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fedwatt.data.readers.archive import read_members
-from fedwatt.data.readers.files import Found
+from fedwatt.data.readers.find_files import FoundTable
 from fedwatt.data.readers.stream import Progress
-from fedwatt.data.readers.tables import CsvFeed, read_csv, read_parquet
+from fedwatt.data.readers.table_blocks import CsvFeed, read_csv, read_parquet
 
 # (table, path of the file or member, its name in messages, its number) -> where its rows go
-FeedFor = Callable[[Found, Path, str, int], CsvFeed]
+FeedFor = Callable[[FoundTable, Path, str, int], CsvFeed]
 
 
-def read_tables(tables: Sequence[Found], feed_for: FeedFor, progress: Progress) -> list[str]:
+def read_tables(tables: Sequence[FoundTable], feed_for: FeedFor, progress: Progress) -> list[str]:
     """Feed every file and archive member to its own feed; names of those that were passed over."""
     total, done = sum(table.size() for table in tables), 0
     feeds: list[CsvFeed] = []
@@ -22,7 +22,7 @@ def read_tables(tables: Sequence[Found], feed_for: FeedFor, progress: Progress) 
         done += size
         progress(min(done, total), total, f"reading {feeds[-1].where}")
 
-    def begin(table: Found, member: str = "") -> CsvFeed:
+    def begin(table: FoundTable, member: str = "") -> CsvFeed:
         path = table.path / member if member else table.path
         where = f"{table.path.name}/{member}" if member else table.path.name
         feeds.append(feed_for(table, path, where, len(feeds)))
