@@ -40,9 +40,10 @@ run: $(READY) ## Train FedAvg and FO-RI-FedAvg on the embedded fleet and write a
 test: lint types ## Lint, types, import contracts and every test.
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n $(WORKERS)
 
-lint: $(READY) ## Style, format and import contracts.
+lint: $(READY) ## Style, format, limits of size and import contracts.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python tools/limits.py
 	$(BIN)/lint-imports --no-logo
 
 types: $(READY) ## Static types.

@@ -1,12 +1,14 @@
 """`fedwatt export`: a run's model as a file for the vehicle."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedwatt.cli.console import console
-from fedwatt.errors import DataError
+
+if TYPE_CHECKING:
+    from fedwatt.edge.card import ModelCard
 
 
 def export(
@@ -35,68 +37,59 @@ def export(
     ] = None,
 ) -> None:
     """Write an ONNX model with all a vehicle has to know about it."""
-    from fedwatt.data.store import read_vehicle
-    from fedwatt.deploy.kept import Kept
-    from fedwatt.edge.export import export as write
-    from fedwatt.edge.export import personal, read_trained
-    from fedwatt.edge.ground import field_for
-    from fedwatt.runs.hills import learns_hills
-    from fedwatt.runs.level import LEVEL
+    from fedwatt.edge.export_run import Chosen, export_run
 
-    which = "best" if model == "personal" else model
-    trained = read_trained(run, method=method, seed=seed, which=which)
-    if vehicle is not None and not (vehicle / "vehicle.json").is_file():
-        raise DataError(
-            f"{vehicle} is not a vehicle's folder: it has no vehicle.json. Give one of the folders "
-            "inside a fleet."
-        )
-    kept = None if state is None else Kept.of(state, run)
-    own = None if vehicle is None else read_vehicle(vehicle)
+    chosen = Chosen(
+        method=method,
+        seed=seed,
+        model=model,
+        form=form,
+        vehicle=vehicle,
+        terrain=terrain,
+        state=state,
+    )
     with console.status("Exporting ..."):
-        if model == "personal":
-            file = None if kept is None else kept.personal(trained.method)
-            level_file = None
-            if state is not None and trained.level is not None:
-                level_file = Kept.of(state, run / LEVEL).personal(trained.method)
-            trained = personal(trained, run, own, file, level_file)
-        if kept is not None and terrain is None and learns_hills(trained.config):
-            terrain = kept.hills()
-        field = None if own is None else field_for(trained, run, own.name, terrain)
-        card = write(trained, out, vehicle=own, form=form, field=field)
+        trained, card = export_run(run, out, chosen)
     size = out.stat().st_size / 1000
     console.print(
         f"{out}: {card.backbone.upper()} trained by {card.method} (seed {trained.seed}, {model}), "
         f"{card.form}, {size:.0f} kB.",
         highlight=False,
     )
-    if own is None:
-        console.print("It takes scaled features. With --vehicle FOLDER it takes telemetry.")
-        if card.level:
-            console.print(
-                "It holds a level model as well, for windows whose climb is not known. Whether "
-                "hills are borne out is a vehicle's to say, so windows with known climb are all "
-                "predicted with hills."
-            )
-        return
+    if card.vehicle:
+        _show_vehicle(card)
+    else:
+        _show_anybody(card)
+
+
+def _show_anybody(card: "ModelCard") -> None:
+    """What to know about a file without a vehicle's scaling."""
+    console.print("It takes scaled features. With --vehicle FOLDER it takes telemetry.")
+    if card.level:
+        console.print(
+            "It holds a level model as well, for windows whose climb is not known. Whether hills "
+            "are borne out is a vehicle's to say, so windows with known climb are all predicted "
+            "with hills."
+        )
+
+
+def _show_vehicle(card: "ModelCard") -> None:
+    """What to know about a file with a vehicle's scaling."""
     bars = card.calibration
     console.print(
-        f"It takes the telemetry of {own.name} and gives Wh; {bars['level']:.0%} error bars from "
-        f"{bars['trips']} {bars['source']}.",
+        f"It takes the telemetry of {card.vehicle} and gives Wh; {bars['level']:.0%} error bars "
+        f"from {bars['trips']} {bars['source']}.",
         highlight=False,
     )
     if "nodes" in card.terrain:
         console.print(f"It reads climb from positions: {card.terrain['nodes']:,} nodes are in it.")
     if card.level:
-        console.print(_about_hills(card.level["borne_out"], card.level["windows"]))
-    if card.form != "float32":
-        console.print(f"{card.form} adds {card.loss_wh:+.3f} Wh to the RMSE of its test windows.")
-
-
-def _about_hills(borne_out: bool, windows: int) -> str:
-    judged = f"on its {windows:,} validation windows with known climb"
-    if borne_out:
-        return (
+        judged = f"on its {card.level['windows']:,} validation windows with known climb"
+        console.print(
             f"Hills are borne out {judged}: windows with known climb are predicted with hills, all "
             "others by the level model."
+            if card.level["borne_out"]
+            else f"Hills are not borne out {judged}: the level model predicts every window."
         )
-    return f"Hills are not borne out {judged}: the level model predicts every window."
+    if card.form != "float32":
+        console.print(f"{card.form} adds {card.loss_wh:+.3f} Wh to the RMSE of its test windows.")

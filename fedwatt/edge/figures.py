@@ -86,7 +86,7 @@ def height_figure(found: TripPrediction) -> Figure:
 
 
 def _about_band(found: TripPrediction) -> str:
-    if not np.isfinite(found.high_wh[-1]):
+    if found.interval_wh is None:
         return "The model carries no error bars: export it with the vehicle's folder."
     if found.hills is not None and 0 < found.hills.mean() < 1:
         return (
@@ -122,7 +122,7 @@ def energy_figure(found: TripPrediction) -> Figure:
     if found.measured_wh is not None:
         axes.plot(minutes, np.cumsum(found.measured_wh), color=MEASURED.colour, label="measured")
     axes.plot(minutes, np.cumsum(found.predicted_wh), color=PREDICTED.colour, label="predicted")
-    if np.isfinite(found.high_wh[-1]):
+    if found.interval_wh is not None:
         axes.fill_between(
             minutes,
             found.low_wh,

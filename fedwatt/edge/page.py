@@ -6,7 +6,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from fedwatt.edge.card import ModelCard
 from fedwatt.edge.figures import MEASURED, PREDICTED, trip_figures
-from fedwatt.edge.interval import FloatArray
+from fedwatt.edge.forecast import Forecast
 from fedwatt.edge.range import RangeEstimate
 from fedwatt.edge.trips import TripPrediction
 from fedwatt.report.style import GRID, INK, MUTED, PAPER, name_of
@@ -22,16 +22,9 @@ VARIABLES = {
 }
 
 
-def render(
-    found: TripPrediction,
-    card: ModelCard,
-    *,
-    vehicle: str = "",
-    reach: RangeEstimate | None = None,
-    charge: FloatArray | None = None,
-    kind: str = "Trip",
-) -> str:
-    """The page as text; `charge` [seconds] is drawn where it is known."""
+def render(forecast: Forecast) -> str:
+    """The page as text."""
+    found, card, reach = forecast.prediction, forecast.card, forecast.reach
     pages = Environment(
         loader=PackageLoader("fedwatt.edge"),
         autoescape=True,
@@ -45,13 +38,13 @@ def render(
             "caption": own.caption,
             "svg": inline(to_svg(own.figure), own.name, own.title, VARIABLES),
         }
-        for own in trip_figures(found, charge)
+        for own in trip_figures(found, forecast.charge)
     ]
     return pages.get_template("trip.html.jinja").render(
         headline=headline(found, reach),
-        scores=scores(found, reach, card.role_of(found.trip.name, vehicle)),
-        trip=f"{kind} {found.trip.name}",
-        vehicle=vehicle or card.vehicle,
+        scores=scores(found, reach, card.role_of(found.trip.name, forecast.vehicle)),
+        trip=f"{forecast.kind} {found.trip.name}",
+        vehicle=forecast.vehicle or card.vehicle,
         figures=figures,
         facts=model_facts(card),
         light={"--predicted": PREDICTED.colour, "--measured": MEASURED.colour},
@@ -62,9 +55,8 @@ def render(
 def headline(found: TripPrediction, reach: RangeEstimate | None = None) -> str:
     """The trip in one sentence."""
     start = f"{found.total_wh:,.0f} Wh predicted for {found.kilometres:.1f} km"
-    measured = found.measured_total_wh
-    if measured:
-        error = (found.total_wh - measured) / abs(measured)
+    error = found.relative_error
+    if error is not None:
         sign = "more" if error > 0 else "less"
         start += (
             ", as measured" if abs(error) < 0.005 else f", {abs(error):.0%} {sign} than measured"
@@ -84,24 +76,16 @@ def scores(
 
     `role` is what the trip was to the model (`ModelCard.role_of`).
     """
-    low, high = float(found.low_wh[-1]), float(found.high_wh[-1])
-    has_bars = low == low
-    made = [
-        _score(
-            "Predicted",
-            f"{found.total_wh:,.0f}",
-            "Wh",
-            f"{found.level:.0%} interval {low:,.0f} to {high:,.0f}"
-            if has_bars
-            else "no error bars",
-            "--predicted",
-        )
-    ]
-    measured = found.measured_total_wh
+    interval, measured = found.interval_wh, found.measured_total_wh
+    remark = "no error bars"
+    if interval is not None:
+        remark = f"{found.level:.0%} interval {interval[0]:,.0f} to {interval[1]:,.0f}"
+    made = [_score("Predicted", f"{found.total_wh:,.0f}", "Wh", remark, "--predicted")]
     if measured is not None:
         remark = "at the pack"
-        if has_bars:
-            remark = "inside the interval" if low <= measured <= high else "outside the interval"
+        if interval is not None:
+            inside = interval[0] <= measured <= interval[1]
+            remark = f"{'inside' if inside else 'outside'} the interval"
         if role:
             remark += f"; a {role} trip, so no test"
         made.append(_score("Measured", f"{measured:,.0f}", "Wh", remark, "--measured"))
@@ -112,16 +96,19 @@ def scores(
         others = len(found.hills) - int(found.hills.sum())
         remark = f"{others:,} of {len(found.hills):,} windows by the level model"
         made.append(_score("With hills", f"{100 * found.hills.mean():.0f}", "%", remark, "--muted"))
-    if reach is not None:
-        remark = f"{reach.remaining_km:,.0f} km left after it"
-        if not reach.reaches:
-            remark = f"the charge ends after {reach.range_km:,.1f} km"
-        if has_bars:
-            ends = (f"{100 * max(end, 0):.0f}" for end in (reach.arrival_low, reach.arrival_high))
-            remark = f"{found.level:.0%} interval {' to '.join(ends)}; {remark}"
-        value = f"{100 * max(reach.arrival, 0):.0f}"
-        made.append(_score("Charge on arrival", value, "%", remark, "--accent"))
-    return made
+    return made if reach is None else [*made, _charge_score(found, reach)]
+
+
+def _charge_score(found: TripPrediction, reach: RangeEstimate) -> dict[str, str]:
+    remark = f"{reach.remaining_km:,.0f} km left after it"
+    if not reach.reaches:
+        remark = f"the charge ends after {reach.range_km:,.1f} km"
+    if found.interval_wh is not None:
+        ends = (f"{100 * max(end, 0):.0f}" for end in (reach.arrival_low, reach.arrival_high))
+        remark = f"{found.level:.0%} interval {' to '.join(ends)}; {remark}"
+    return _score(
+        "Charge on arrival", f"{100 * max(reach.arrival, 0):.0f}", "%", remark, "--accent"
+    )
 
 
 def _score(name: str, value: str, unit: str, remark: str, colour: str) -> dict[str, str]:
@@ -149,15 +136,14 @@ def model_facts(card: ModelCard) -> dict[str, str]:
 def _hills(card: ModelCard) -> str:
     if not card.terrain:
         return "not known to the model"
-    said = "the vehicle's own elevation"
+    source = "the vehicle's own elevation"
     if "nodes" in card.terrain:
-        about = card.terrain
-        said = (
-            f"{about['nodes']:,} nodes {about['cell_m']:g} m apart, learned by the fleet and, "
-            "where only this vehicle drives, by itself"
+        source = (
+            f"{card.terrain['nodes']:,} nodes {card.terrain['cell_m']:g} m apart, learned by the "
+            "fleet and, where only this vehicle drives, by itself"
         )
     if not card.level:
-        return said
+        return source
     if not card.level["borne_out"]:
-        return f"{said}; not borne out in the vehicle, the level model predicts every window"
-    return f"{said}; the level model predicts windows whose climb is not known"
+        return f"{source}; not borne out in the vehicle, the level model predicts every window"
+    return f"{source}; the level model predicts windows whose climb is not known"

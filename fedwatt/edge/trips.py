@@ -57,6 +57,18 @@ class TripPrediction:
         return None if self.measured_wh is None else float(self.measured_wh.sum())
 
     @property
+    def interval_wh(self) -> tuple[float, float] | None:
+        """Lower and upper end for the energy of the whole trip; None without error bars."""
+        low, high = float(self.low_wh[-1]), float(self.high_wh[-1])
+        return (low, high) if np.isfinite(high) else None
+
+    @property
+    def relative_error(self) -> float | None:
+        """Predicted less measured energy, as a share of the measured; None where that is 0."""
+        measured = self.measured_total_wh
+        return (self.total_wh - measured) / abs(measured) if measured else None
+
+    @property
     def kilometres(self) -> float:
         """Distance, from speed."""
         return float(self.trip.channels["speed_mps"].sum()) / 1000

@@ -7,6 +7,7 @@ import subprocess
 import pytest
 
 from fedwatt.edge.export import export
+from fedwatt.edge.forecast import Forecast
 from fedwatt.edge.page import render
 from fedwatt.edge.range import estimate_range
 from fedwatt.edge.session import EnergyModel
@@ -52,7 +53,7 @@ def test_nothing_sticks_out_at_any_width(kind, model, browser, tmp_path):
     found = predict_trip(model, vehicle.trips[0], vehicle.name)
     reach = estimate_range(found, 0.001, 20_000) if kind == "Route" else None
     charge = charge_over_time(found, 0.5, 20_000)
-    page = render(found, model.card, reach=reach, charge=charge, kind=kind)
+    page = render(Forecast(found.trip, kind, "", model.card, found, reach, charge))
     (tmp_path / "page.html").write_text(page, encoding="utf-8")
     frames = "".join(
         f'<iframe src="page.html" style="border:0;width:{width}px;height:900px"></iframe>'

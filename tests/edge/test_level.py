@@ -18,7 +18,7 @@ from fedwatt.edge.card import KEY
 from fedwatt.edge.clock import Timing
 from fedwatt.edge.export import export, read_trained
 from fedwatt.edge.hills import climb_from, with_climb
-from fedwatt.edge.page import model_facts, render
+from fedwatt.edge.page import model_facts
 from fedwatt.edge.predictor import EnergyPredictor
 from fedwatt.edge.range import estimate_range
 from fedwatt.edge.route import route_trip
@@ -31,7 +31,7 @@ from fedwatt.terrain.store import write_field
 from .test_graph import BACKBONES, torch_energy
 from .test_hills import as_known_then, hilly_field, located_vehicle, on_the_road
 from .test_route import points
-from .toys import a_vehicle, run_folder, trained, with_level, write_run
+from .toys import a_vehicle, rendered, run_folder, trained, with_level, write_run
 
 HILLS = "base, terrain"
 
@@ -340,12 +340,12 @@ def test_a_run_brings_its_level_model_along(tmp_path):
 
 def test_the_page_says_how_many_windows_are_the_level_models(three, misled):
     found = predict_trip(three[0], driven(lost=range(100, 200)), "car")
-    page = render(found, three[0].card)
+    page = rendered(found, three[0].card)
     # 71 of 141 windows, worked out above.
     assert "With hills" in page and "70 of 141 windows by the level model" in page
     assert "predicts windows whose climb is not known" in model_facts(three[0].card)["Hills"]
     assert "not borne out in the vehicle" in model_facts(misled[0].card)["Hills"]
-    assert "level model" not in render(predict_trip(three[1], driven(), "car"), three[1].card)
+    assert "level model" not in rendered(predict_trip(three[1], driven(), "car"), three[1].card)
 
 
 def test_both_networks_from_the_command_line(tmp_path, monkeypatch):

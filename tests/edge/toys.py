@@ -9,7 +9,11 @@ import torch
 from fedwatt.data import Vehicle, synthetic_vehicles
 from fedwatt.data.cleaning.resample import updates, usual_hold_s
 from fedwatt.data.trip import RawTrip
+from fedwatt.edge.card import ModelCard
 from fedwatt.edge.export import TrainedModel
+from fedwatt.edge.forecast import Forecast
+from fedwatt.edge.page import render
+from fedwatt.edge.trips import TripPrediction
 from fedwatt.models import get_model
 from fedwatt.randomness import generator
 from fedwatt.runs.config import from_tables
@@ -96,3 +100,8 @@ def hold_of(trip: RawTrip) -> float:
     """The usual hold that an import measures on the whole trip."""
     time_s = np.round(trip.time_s - trip.time_s[0], 6)
     return usual_hold_s(time_s, updates(trip.channels["speed_mps"]))
+
+
+def rendered(found: TripPrediction, card: ModelCard, vehicle: str = "", charge=None) -> str:
+    """The page of a predicted trip."""
+    return render(Forecast(found.trip, "Trip", vehicle, card, found, None, charge))

@@ -1,4 +1,4 @@
-"""What a vehicle kept of a run on a real fleet and needs in its model file."""
+"""A vehicle's state folder: the files of one run on a real fleet that its model file needs."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,18 +9,18 @@ from fedwatt.errors import RunError
 
 
 @dataclass(frozen=True)
-class Kept:
-    """A vehicle's state folder, seen from one run."""
+class StateFolder:
+    """The state folder of a vehicle, as far as it belongs to one run."""
 
     state: Path
     run: Path
     """The run folder."""
     number: str
-    """What vehicles file their memory of the run under."""
+    """The name under which vehicles file their memory of the run."""
 
     @classmethod
-    def of(cls, state: Path, run: Path) -> "Kept":
-        """What the folder `state` has of `run`; RunError where that is no run of a real fleet."""
+    def of(cls, state: Path, run: Path) -> "StateFolder":
+        """The part of the folder `state` that belongs to `run`, which must be of a real fleet."""
         numbers = run / "deployment.json"
         if not numbers.exists():
             raise RunError(

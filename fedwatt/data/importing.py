@@ -1,0 +1,110 @@
+"""From recordings to a stored fleet: read, clean, enrich from maps, write."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedwatt.data import readers
+from fedwatt.data.cleaning.cleaning import PLAIN_CLEANING, VED_CLEANING, Cleaning
+from fedwatt.data.maps import EnrichedVehicles, Extract, read_terrain
+from fedwatt.data.readers.stream import Progress, silent
+from fedwatt.data.readers.sumo_output import geographic
+from fedwatt.data.store import write_fleet
+from fedwatt.data.trip import Vehicle
+from fedwatt.errors import SettingError
+
+USUAL_CLEANING = {
+    "ved": VED_CLEANING,
+    "eved": VED_CLEANING,
+    "csv": PLAIN_CLEANING,
+    "sumo": PLAIN_CLEANING,
+}
+"""How each kind of recording is cleaned unless something else is asked for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recordings:
+    """Files of telemetry, and what to take from them.
+
+    kind           one of `USUAL_CLEANING`
+    paths          files or folders; for sumo the FCD and the battery output
+    cleaning       which trips are usable
+    powertrain     VED and eVED: which vehicles (`readers.POWERTRAINS`)
+    mapping        csv: a TOML file or the name of a shipped mapping
+    geo            sumo: positions are longitudes and latitudes
+    """
+
+    kind: str
+    paths: tuple[Path, ...]
+    cleaning: Cleaning
+    powertrain: tuple[str, ...] = ("ev",)
+    mapping: str | None = None
+    geo: bool = False
+
+    def vehicles(self, progress: Progress = silent) -> Iterator[Vehicle]:
+        """The cleaned vehicles, one at a time."""
+        if self.kind == "sumo":
+            if len(self.paths) != 2:
+                raise SettingError("sumo needs two files: the FCD output and the battery output.")
+            position = geographic if self.geo else None
+            return readers.import_sumo(*self.paths, position=position, cleaning=self.cleaning)
+        if self.kind == "csv":
+            if self.mapping is None:
+                raise SettingError(
+                    "Plain files need --map, which says what their columns are. "
+                    f"'fedwatt data map {self.paths[0]}' proposes one."
+                )
+            return readers.import_csv(
+                self.paths, self.mapping, cleaning=self.cleaning, progress=progress
+            )
+        read = readers.import_ved if self.kind == "ved" else readers.import_eved
+        return read(
+            self.paths, powertrain=self.powertrain, cleaning=self.cleaning, progress=progress
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Maps:
+    """Files that know the roads: a terrain model (`dem`) and an OpenStreetMap extract (`osm`).
+
+    With `only_enriched`, trips that they do not cover are left out.
+    """
+
+    dem: Path | None = None
+    osm: Path | None = None
+    only_enriched: bool = False
+
+    @property
+    def files(self) -> list[Path]:
+        """Those that were given."""
+        return [path for path in (self.dem, self.osm) if path is not None]
+
+    def enriched(self, vehicles: Iterator[Vehicle]) -> EnrichedVehicles | None:
+        """The vehicles with what the files know; None without files. The files are read here."""
+        if not self.files:
+            return None
+        return EnrichedVehicles(
+            vehicles,
+            terrain=None if self.dem is None else read_terrain([self.dem]),
+            extract=None if self.osm is None else Extract(self.osm),
+            only_enriched=self.only_enriched,
+        )
+
+
+def import_fleet(
+    out: Path, recordings: Recordings, maps: Maps, progress: Progress = silent
+) -> list[str]:
+    """Write the fleet of `recordings` to `out`; what was kept, dropped and added, in sentences."""
+    if maps.only_enriched and not maps.files:
+        raise SettingError("--only-enriched needs --dem or --osm, which do the enriching.")
+    vehicles = recordings.vehicles(progress)
+    enriched = maps.enriched(vehicles)
+    named = ", ".join(path.name for path in (*recordings.paths, *maps.files))
+    found = vehicles if enriched is None else enriched
+    write_fleet(out, found, source=f"{recordings.kind}: {named}")
+    sentences = []
+    if isinstance(vehicles, readers.VehicleStream):
+        units = ("vehicles", "trips", "rows")
+        sentences += [f"Cleaning: {vehicles.account.sentence(unit)}" for unit in units]
+        sentences += [f"Passed over: {name}" for name in vehicles.passed_over]
+    return sentences + ([] if enriched is None else enriched.sentences())

@@ -1,0 +1,72 @@
+"""The model file of a run folder, as `fedwatt export` asks for it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedwatt.data import Vehicle
+from fedwatt.data.store import read_vehicle
+from fedwatt.deploy.state_folder import StateFolder
+from fedwatt.edge.card import ModelCard
+from fedwatt.edge.export import TrainedModel, export, personal, read_trained
+from fedwatt.edge.ground import field_for
+from fedwatt.errors import DataError
+from fedwatt.runs.hills import learns_hills
+from fedwatt.runs.level import LEVEL
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """Which of a run's models to write, and for whom.
+
+    method, seed  the run's first where None
+    model         "best" by validation, "last", or "personal": the vehicle's own
+    form          weights as "float32", "float16" or "int8"
+    vehicle       folder of the vehicle whose scaling and error bars go into the file, or None
+    terrain       file of an elevation field; None: that of the run
+    state         the vehicle's state folder, for a run of a real fleet; None otherwise
+    """
+
+    method: str | None = None
+    seed: int | None = None
+    model: str = "best"
+    form: str = "float32"
+    vehicle: Path | None = None
+    terrain: Path | None = None
+    state: Path | None = None
+
+
+def export_run(run: Path, out: Path, chosen: Chosen) -> tuple[TrainedModel, ModelCard]:
+    """Write the model file `out`; the model that is in it, and its card."""
+    which = "best" if chosen.model == "personal" else chosen.model
+    trained = read_trained(run, method=chosen.method, seed=chosen.seed, which=which)
+    vehicle = None if chosen.vehicle is None else _vehicle(chosen.vehicle)
+    kept = None if chosen.state is None else StateFolder.of(chosen.state, run)
+    if chosen.model == "personal":
+        trained = _personal(trained, run, vehicle, kept)
+    terrain = chosen.terrain
+    if kept is not None and terrain is None and learns_hills(trained.config):
+        terrain = kept.hills()
+    field = None if vehicle is None else field_for(trained, run, vehicle.name, terrain)
+    card = export(trained, out, vehicle=vehicle, form=chosen.form, field=field)
+    return trained, card
+
+
+def _vehicle(folder: Path) -> Vehicle:
+    if not (folder / "vehicle.json").is_file():
+        raise DataError(
+            f"{folder} is not a vehicle's folder: it has no vehicle.json. Give one of the folders "
+            "inside a fleet."
+        )
+    return read_vehicle(folder)
+
+
+def _personal(
+    trained: TrainedModel, run: Path, vehicle: Vehicle | None, kept: StateFolder | None
+) -> TrainedModel:
+    """The vehicle's own model and level model: from its state folder, or else from the run."""
+    if kept is None:
+        return personal(trained, run, vehicle)
+    level = None
+    if trained.level is not None:
+        level = StateFolder.of(kept.state, run / LEVEL).personal(trained.method)
+    return personal(trained, run, vehicle, kept.personal(trained.method), level)

@@ -1,0 +1,132 @@
+"""One trip or route through one model file: all that `fedwatt predict` shows and draws."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedwatt.data.features import CLIMB
+from fedwatt.data.trip import Trip
+from fedwatt.edge.card import ModelCard
+from fedwatt.edge.hills import climb_from
+from fedwatt.edge.interval import FloatArray
+from fedwatt.edge.range import RangeEstimate, estimate_range
+from fedwatt.edge.reading import read_trip
+from fedwatt.edge.session import EnergyModel
+from fedwatt.edge.trips import TripPrediction, charge_over_time, predict_trip
+from fedwatt.errors import SettingError
+
+Rows = list[tuple[str, str]]
+
+
+@dataclass(frozen=True, eq=False)
+class Forecast:
+    """A trip, the model that predicts it and the prediction.
+
+    trip        as it was read, before the model adds its hills
+    kind        "Trip" for one with a row a second, "Route" for planned points
+    vehicle     whose folder the trip is in; "" for a file
+    prediction  energy by second
+    reach       what the trip leaves of a charge; None where no charge was given
+    charge      state of charge, 0 to 1, [seconds]; None where it is not known
+    """
+
+    trip: Trip
+    kind: str
+    vehicle: str
+    card: ModelCard
+    prediction: TripPrediction
+    reach: RangeEstimate | None
+    charge: FloatArray | None
+
+    @property
+    def title(self) -> str:
+        """Kind and name of the trip, and its vehicle where that is known."""
+        return f"{self.kind} {self.trip.name}" + (f" of {self.vehicle}" if self.vehicle else "")
+
+    def rows(self) -> Rows:
+        """The numbers of the trip: (what, value with its unit)."""
+        return [*self._drive_rows(), *self._energy_rows(), *self._charge_rows()]
+
+    def _drive_rows(self) -> Rows:
+        found = self.prediction
+        rows = [
+            ("distance", f"{found.kilometres:.2f} km"),
+            ("duration", f"{self.trip.seconds / 60:.1f} min"),
+        ]
+        if self.card.terrain:
+            climb, descent = (found.trip.channels[name].sum() for name in CLIMB)
+            rows.append(("climb, descent", f"{climb:.0f} m, {descent:.0f} m"))
+        if found.hills is not None:
+            windows = f"{found.hills.sum():,} of {len(found.hills):,}"
+            rows.append(("windows predicted with hills", windows))
+        return rows
+
+    def _energy_rows(self) -> Rows:
+        found = self.prediction
+        rows = [("predicted energy", f"{found.total_wh:,.0f} Wh")]
+        if found.interval_wh is not None:
+            low, high = found.interval_wh
+            rows.append((f"{found.level:.0%} interval", f"{low:,.0f} to {high:,.0f} Wh"))
+        if found.measured_total_wh is not None:
+            rows.append(("measured energy", f"{found.measured_total_wh:,.0f} Wh"))
+        if found.relative_error is not None:
+            rows.append(("error", f"{found.relative_error:+.1%}"))
+        return rows
+
+    def _charge_rows(self) -> Rows:
+        reach, found = self.reach, self.prediction
+        if reach is None:
+            return []
+        rows = [("charge on arrival", f"{100 * max(reach.arrival, 0):.1f} %")]
+        if found.interval_wh is not None:
+            ends = (f"{100 * max(end, 0):.1f}" for end in (reach.arrival_low, reach.arrival_high))
+            rows.append((f"{found.level:.0%} interval", f"{' to '.join(ends)} %"))
+        rows.append(("range of the charge", f"{reach.range_km:,.0f} km"))
+        rows.append(("left on arrival", f"{reach.remaining_km:,.0f} km"))
+        return rows
+
+    def remarks(self) -> list[str]:
+        """What a reader of the numbers has to know besides, a sentence each."""
+        card, made = self.card, []
+        role = card.role_of(self.trip.name, self.vehicle)
+        if role and self.prediction.measured_wh is not None:
+            made.append(
+                f"{self.trip.name} is a {role} trip of {self.vehicle}: the model, its scaling or "
+                "its error bars were made with it, so its error says little about new trips."
+            )
+        if self.reach is not None and not self.reach.reaches:
+            missing = f"{self.reach.short_wh:,.0f} Wh are missing"
+            made.append(f"The charge does not reach the end: {missing}.")
+        if card.level and not card.level["borne_out"]:
+            made.append("Hills are not borne out in this vehicle: the level model predicts it all.")
+        elif card.terrain and climb_from(self.trip, card.terrain["source"]) == "nothing":
+            then = "the level model predicts it" if card.level else "the road counts as level"
+            made.append(f"It has no positions, elevation or grade: {then}.")
+        if self.vehicle and card.vehicle != self.vehicle:
+            made.append(f"The model has the scaling of {card.vehicle}, not of {self.vehicle}.")
+        return made
+
+
+def forecast(
+    model: Path,
+    trip: Path,
+    *,
+    route: bool = False,
+    charge_percent: float | None = None,
+    capacity_kwh: float | None = None,
+) -> Forecast:
+    """The trip at `trip` (`reading.read_trip`) through the model file `model`.
+
+    A range needs both the charge at the start and the usable capacity.
+    """
+    if (charge_percent is None) != (capacity_kwh is None):
+        raise SettingError("A range needs both --charge (in %) and --capacity (in kWh).")
+    opened = EnergyModel(model)
+    read, vehicle = read_trip(trip, route=route)
+    prediction = predict_trip(opened, read, vehicle)
+    reach, charge = None, charge_over_time(prediction)
+    if charge_percent is not None and capacity_kwh is not None:
+        start, capacity_wh = charge_percent / 100, capacity_kwh * 1000
+        reach = estimate_range(prediction, start, capacity_wh)
+        charge = charge_over_time(prediction, start, capacity_wh)
+    kind = "Route" if route else "Trip"
+    return Forecast(read, kind, vehicle, opened.card, prediction, reach, charge)

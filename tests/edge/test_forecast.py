@@ -1,0 +1,101 @@
+"""What `fedwatt predict` shows of a trip, in numbers worked out by hand."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedwatt.data import Trip
+from fedwatt.edge.card import ModelCard
+from fedwatt.edge.forecast import Forecast, forecast
+from fedwatt.edge.range import estimate_range
+from fedwatt.edge.trips import TripPrediction
+from fedwatt.errors import SettingError
+
+CARD = ModelCard(
+    features=("speed",),
+    units=("m/s",),
+    window=60,
+    interval_s=1.0,
+    method="fedavg",
+    run_hash="",
+    library="",
+    backbone="mlp",
+    vehicle="car",
+    trips={"training": ["7"]},
+)
+
+
+def drive(*, bars: bool = True, measured_wh: float | None = 800.0) -> Forecast:
+    """100 s at 36 km/h, so 1 km, with 1,000 Wh predicted, ± 100 Wh at its end."""
+    trip = Trip("7", {"speed_mps": np.full(100, 10.0)})
+    each, half = np.full(100, 10.0), 100.0 if bars else np.nan
+    measured = None if measured_wh is None else np.full(100, measured_wh / 100)
+    total = np.cumsum(each)
+    found = TripPrediction(trip, each[:41], each, measured, total - half, total + half, 0.9)
+    return Forecast(trip, "Trip", "car", CARD, found, None, None)
+
+
+def test_the_rows_of_a_recorded_trip():
+    assert drive().rows() == [
+        ("distance", "1.00 km"),
+        ("duration", "1.7 min"),
+        ("predicted energy", "1,000 Wh"),
+        ("90% interval", "900 to 1,100 Wh"),
+        ("measured energy", "800 Wh"),
+        ("error", "+25.0%"),
+    ]
+
+
+def test_without_error_bars_there_is_no_interval_and_without_energy_no_error():
+    assert dict(drive(bars=False, measured_wh=0.0).rows()[2:]) == {
+        "predicted energy": "1,000 Wh",
+        "measured energy": "0 Wh",
+    }
+
+
+def test_the_rows_of_a_charge():
+    plan = drive(measured_wh=None)
+    # 50 % of 4 kWh are 2,000 Wh for 1,000 Wh/km; 1,000 ± 100 Wh are 25 ± 2.5 % of 4 kWh.
+    reach = estimate_range(plan.prediction, 0.5, 4000.0)
+    assert replace(plan, reach=reach).rows()[4:] == [
+        ("charge on arrival", "25.0 %"),
+        ("90% interval", "22.5 to 27.5 %"),
+        ("range of the charge", "2 km"),
+        ("left on arrival", "1 km"),
+    ]
+
+
+def test_the_remarks():
+    known = drive()
+    assert [line.split(":")[0] for line in known.remarks()] == ["7 is a training trip of car"]
+    assert replace(known, trip=Trip("8", known.trip.channels)).remarks() == []
+    short = replace(known, vehicle="", reach=estimate_range(known.prediction, 0.1, 4000.0))
+    assert short.remarks() == ["The charge does not reach the end: 600 Wh are missing."]
+    assert replace(known, vehicle="van").remarks() == [
+        "The model has the scaling of car, not of van."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("level", "remark"),
+    [
+        ({}, "It has no positions, elevation or grade: the road counts as level."),
+        (
+            {"borne_out": True},
+            "It has no positions, elevation or grade: the level model predicts it.",
+        ),
+        (
+            {"borne_out": False},
+            "Hills are not borne out in this vehicle: the level model predicts it all.",
+        ),
+    ],
+)
+def test_the_remarks_on_hills(level, remark):
+    hilly = replace(CARD, terrain={"source": "field"}, level=level, trips={})
+    assert replace(drive(), card=hilly).remarks() == [remark]
+
+
+def test_a_charge_without_a_capacity_is_refused(tmp_path):
+    with pytest.raises(SettingError, match="needs both --charge"):
+        forecast(tmp_path / "m.onnx", tmp_path / "trip.csv", charge_percent=50.0)
