@@ -60,7 +60,8 @@ def leaf_check(cars: list[Vehicle]) -> dict:
     for seed in SPLIT_SEEDS:
         of_seed: dict[str, list[np.ndarray]] = {"unfitted": [], "fitted": []}
         for car in cars:
-            names = split_trips(car.name, [trip.name for trip in car.trips], SPLIT, seed)
+            recordings = {trip.name: trip.recording for trip in car.trips}
+            names = split_trips(car.name, recordings, SPLIT, seed)
             train = [trip for trip in car.trips if trip.name in names["train"]]
             test = [trip for trip in car.trips if trip.name in names["test"]]
             fitted = calibrated(LEAF_2013, [trip.channels for trip in train])

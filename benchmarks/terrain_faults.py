@@ -36,7 +36,7 @@ from terrain_cells import (
     vehicles_of,
 )
 
-from fedwatt.data import DataSettings, Fleet, Trip, Vehicle, build_fleet
+from fedwatt.data import DataSettings, Fleet, Vehicle, build_fleet
 from fedwatt.data.client import split_of_trips
 from fedwatt.federation import Federation
 from fedwatt.models import get_model
@@ -136,7 +136,7 @@ def spoiled(vehicle: Vehicle, fault: str, seed: int, data: DataSettings) -> Vehi
         rng = generator(seed, "fault", fault, vehicle.name, trip.name)
         positions = np.stack([trip.channels[name] for name in POSITION])
         wrong = dict(zip(POSITION, FAULTS[fault](positions, rng), strict=True))
-        trips.append(Trip(trip.name, {**trip.channels, **wrong}))
+        trips.append(replace(trip, channels={**trip.channels, **wrong}))
     return replace(vehicle, trips=tuple(trips))
 
 

@@ -31,7 +31,7 @@ from terrain_cells import (
     vehicles_of,
 )
 
-from fedwatt.data import Trip, Vehicle, build_fleet
+from fedwatt.data import Vehicle, build_fleet
 from fedwatt.federation import Training
 from fedwatt.terrain import TerrainSettings, give_terrain, learn
 
@@ -100,7 +100,7 @@ def moved(vehicle: Vehicle, change: Ridge) -> Vehicle:
                 kernel = np.full(change.smooth_s, 1 / change.smooth_s)
                 values = np.convolve(padded, kernel, mode="valid")
             channels[name] = values
-        trips.append(Trip(trip.name, channels))
+        trips.append(replace(trip, channels=channels))
     return replace(vehicle, trips=tuple(trips))
 
 

@@ -41,7 +41,7 @@ from terrain_cells import (
     vehicles_of,
 )
 
-from fedwatt.data import Trip, Vehicle, build_fleet
+from fedwatt.data import Vehicle, build_fleet
 from fedwatt.federation import Federation, State
 from fedwatt.federation.evaluate import predict
 from fedwatt.methods import get
@@ -117,7 +117,7 @@ def shuffled(vehicle: Vehicle, seed: int) -> Vehicle:
             name: np.resize(np.concatenate([there[name], there[name][::-1]]), trip.seconds)
             for name in ("latitude_deg", "longitude_deg")
         }
-        trips.append(Trip(trip.name, {**trip.channels, **to_and_fro}))
+        trips.append(replace(trip, channels={**trip.channels, **to_and_fro}))
     return replace(vehicle, trips=tuple(trips))
 
 

@@ -206,9 +206,10 @@ class Fleet:
 
 def split_of_trips(vehicle: Vehicle, settings: DataSettings) -> dict[str, str]:
     """Split of every trip by its name; trips that hold no window are in none."""
-    usable = [trip.name for trip in vehicle.trips if trip.seconds >= settings.window]
-    _refuse_few(vehicle, len(usable), settings.window)
-    trips = split_trips(vehicle.name, usable, settings.split, settings.split_seed)
+    usable = [trip for trip in vehicle.trips if trip.seconds >= settings.window]
+    recordings = {trip.name: trip.recording for trip in usable}
+    _refuse_few(vehicle, len(set(recordings.values())), settings.window)
+    trips = split_trips(vehicle.name, recordings, settings.split, settings.split_seed)
     return {trip: split for split in SPLITS for trip in trips[split]}
 
 
@@ -354,10 +355,12 @@ def build_fleet(
 
 def _refuse_few(vehicle: Vehicle, usable: int, window: int) -> None:
     if usable < len(SPLITS):
+        recorded = len({trip.recording for trip in vehicle.trips})
         raise DataError(
-            f"Vehicle '{vehicle.name}' has {len(vehicle.trips)} trips, {usable} of them at least "
-            f"{window} s long; training, validation and test need one each. Give it more or longer "
-            "trips, choose a shorter window, or leave the vehicle out."
+            f"Vehicle '{vehicle.name}' has {recorded} trips, {usable} of them at least "
+            f"{window} s long; training, validation and test need one each (the parts of a trip "
+            "that was cut at gaps count as one). Give it more or longer trips, choose a shorter "
+            "window, or leave the vehicle out."
         )
 
 

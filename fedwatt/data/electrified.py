@@ -55,7 +55,10 @@ def electrified_vehicle(recording: Vehicle, *, kind: str = "passenger", seed: in
             f"{parameters.pack.capacity_wh:.0f} Wh cannot drive it. Cut the trip, or look for "
             "impossible speeds in it."
         )
-    made = tuple(Trip(trip.name, drive.channels) for trip, drive in zip(trips, drives, strict=True))
+    made = tuple(
+        Trip(trip.name, drive.channels, trip.recording)
+        for trip, drive in zip(trips, drives, strict=True)
+    )
     about = {
         "source": f"{recording.facts.get('source', 'recorded')} driving, electrified, seed {seed}",
         "model": model,

@@ -62,7 +62,7 @@ def spoiled(vehicle: Vehicle, fault: Fault, settings: DataSettings, seed: int = 
             return trip
         rng = generator(seed, "fault", fault.kind, vehicle.name, trip.name)
         changed = _changed(trip.channels[channel], fault, spread, rng)
-        return Trip(trip.name, {**trip.channels, channel: changed})
+        return replace(trip, channels={**trip.channels, channel: changed})
 
     facts = {
         **vehicle.facts,

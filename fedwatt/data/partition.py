@@ -147,7 +147,12 @@ def _client(number: int, trips: list[tuple[Vehicle, Trip]], vehicles: list[Vehic
     return Vehicle(
         name=f"client-{number:03d}",
         trips=tuple(
-            Trip(f"{vehicle.name}/{trip.name}", trip.channels) for vehicle, trip in ordered
+            Trip(
+                f"{vehicle.name}/{trip.name}",
+                trip.channels,
+                f"{vehicle.name}/{trip.recording}",
+            )
+            for vehicle, trip in ordered
         ),
         kind=vehicles[0].kind,
         labels="simulated" if simulated else "measured",

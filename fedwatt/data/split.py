@@ -1,11 +1,12 @@
 """Which trips train, validate and test; which vehicles only test.
 
-Splits are by trip, so that no window shares a second with a window of another split, and keyed by
-the vehicle's name, so that a vehicle splits the same way alone and in any fleet.
+Splits are by recorded trip, so that no window shares a second with a window of another split; the
+parts of a trip that was cut at a gap have its weather and traffic in common and stay together.
+Draws are keyed by the vehicle's name, so that a vehicle splits the same way alone and in any fleet.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -31,15 +32,20 @@ def split_counts(trips: int, shares: tuple[float, float, float]) -> tuple[int, i
 
 
 def split_trips(
-    vehicle: str, trips: Sequence[str], shares: tuple[float, float, float], seed: int
+    vehicle: str, recordings: Mapping[str, str], shares: tuple[float, float, float], seed: int
 ) -> dict[str, tuple[str, ...]]:
-    """Trip names of each split, in natural order; needs at least three trips."""
-    ordered = sorted(trips, key=natural_key)
+    """Trip names of each split, in natural order.
+
+    `recordings` maps each trip to its recording, the unit that is split; three of them are needed.
+    """
+    ordered = sorted(set(recordings.values()), key=natural_key)
     shuffled = [ordered[i] for i in generator(seed, "split", vehicle).permutation(len(ordered))]
-    bounds = np.cumsum([0, *split_counts(len(trips), shares)])
+    splits = np.repeat(SPLITS, split_counts(len(ordered), shares)).tolist()
+    split_of = dict(zip(shuffled, splits, strict=True))
+    trips = sorted(recordings, key=natural_key)
     return {
-        split: tuple(sorted(shuffled[start:stop], key=natural_key))
-        for split, start, stop in zip(SPLITS, bounds[:-1], bounds[1:], strict=True)
+        split: tuple(trip for trip in trips if split_of[recordings[trip]] == split)
+        for split in SPLITS
     }
 
 

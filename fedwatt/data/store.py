@@ -1,7 +1,8 @@
 """A fleet on disk: one folder a vehicle, and nothing in it from another.
 
     FLEET/fleet.json                 format, interval_s, source
-    FLEET/<vehicle>/vehicle.json     format, name, kind, labels, facts, length of each trip
+    FLEET/<vehicle>/vehicle.json     format, name, kind, labels, facts, length of each trip, and
+                                     its recording where it is a later part of one
     FLEET/<vehicle>/trips.parquet    column `trip` and one float64 column a channel
 
 What is written appears under its name only once it is complete. A channel that a trip does not have
@@ -55,7 +56,7 @@ def write_vehicle(folder: Path, vehicle: Vehicle) -> None:
         "kind": vehicle.kind,
         "labels": vehicle.labels,
         "facts": dict(vehicle.facts),
-        "trips": [{"name": trip.name, "seconds": trip.seconds} for trip in vehicle.trips],
+        "trips": [_about_trip(trip) for trip in vehicle.trips],
     }
     with _appearing(Path(folder)) as fresh:
         _write_json(fresh / "vehicle.json", about)
@@ -69,6 +70,7 @@ def read_vehicle(folder: Path) -> Vehicle:
     names, columns = _read_table(Path(folder) / "trips.parquet")
     try:
         lengths = {str(trip["name"]): int(trip["seconds"]) for trip in about["trips"]}
+        recordings = {str(trip["name"]): str(trip.get("recording", "")) for trip in about["trips"]}
         name, kind, labels = str(about["name"]), str(about["kind"]), str(about["labels"])
         facts = dict(about["facts"])
     except (KeyError, TypeError, ValueError, AttributeError) as problem:
@@ -87,7 +89,7 @@ def read_vehicle(folder: Path) -> Vehicle:
     for trip, seconds in lengths.items():
         rows = slice(start, start + seconds)
         held = {c: values[rows] for c, (values, null) in columns.items() if not null[rows].all()}
-        trips.append(Trip(trip, held))
+        trips.append(Trip(trip, held, recordings[trip]))
         start += seconds
     return Vehicle(name, tuple(trips), kind, labels, facts)
 
@@ -151,6 +153,11 @@ def fleet_source(path: Path) -> str:
             f"{AGAIN}"
         )
     return str(about.get("source", "unknown"))
+
+
+def _about_trip(trip: Trip) -> dict[str, Any]:
+    about = {"name": trip.name, "seconds": trip.seconds}
+    return about if trip.recording == trip.name else about | {"recording": trip.recording}
 
 
 def _table(vehicle: Vehicle) -> pa.Table:

@@ -1,13 +1,14 @@
 """Vehicles driven by Eclipse SUMO, with weather and cabin climate added."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 
 from fedwatt.data.readers.sumo_output import import_sumo
-from fedwatt.data.trip import Trip, Vehicle
+from fedwatt.data.trip import Vehicle
 from fedwatt.physics.cabin import climate_power_w
 from fedwatt.physics.classes import draw_vehicle
 from fedwatt.physics.climate import daily_mean_c, trip_days, trip_temperature_c
@@ -45,7 +46,7 @@ def _with_climate(vehicle: Vehicle, town: SumoTown) -> Vehicle:
             "ac_w": ac_w,
             "energy_wh": trip.channels["energy_wh"] + (heater_w + ac_w) / 3600,
         }
-        trips.append(Trip(trip.name, channels))
+        trips.append(replace(trip, channels=channels))
     facts = {
         "source": f"SUMO, seed {town.seed}",
         "model": model,

@@ -60,13 +60,17 @@ class Trip:
     """One drive without gaps: float64 [seconds] for each channel, a sample every `interval_s`.
 
     `energy_wh[i]` is the energy that left the pack during sample interval i (+ = discharge).
+    `recording` names the first part of the recorded trip that this one was cut from at a gap; a
+    trip that was not cut is its own.
     """
 
     name: str
     channels: Mapping[str, FloatArray]
+    recording: str = ""
     interval_s: float = INTERVAL_S
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "recording", self.recording or self.name)
         arrays = {name: np.asarray(values, float) for name, values in self.channels.items()}
         object.__setattr__(self, "channels", arrays)
 

@@ -8,6 +8,7 @@ training, so its policy for missing and wrong positions holds in the vehicle, to
 import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
@@ -106,4 +107,4 @@ def _as_given(trip: Trip) -> Trip:
     known = np.all([np.isfinite(values) for values in given.values()], axis=0)
     known &= trip.channels.get("climb_known", np.ones(trip.seconds)) > 0
     given = {name: np.where(known, values, 0.0) for name, values in given.items()}
-    return Trip(trip.name, {**trip.channels, **given, "climb_known": known.astype(float)})
+    return replace(trip, channels={**trip.channels, **given, "climb_known": known.astype(float)})

@@ -36,7 +36,7 @@ def climbing(trip: Trip, rise: FloatArray) -> Trip:
     known, level = np.isfinite(rise), np.nan_to_num(rise)
     up, down = np.maximum(level, 0.0), np.maximum(-level, 0.0)
     climb = {"climb_m": up, "descent_m": down, "climb_known": known.astype(float)}
-    return Trip(trip.name, {**trip.channels, **climb})
+    return replace(trip, channels={**trip.channels, **climb})
 
 
 def with_measured_terrain(vehicle: Vehicle) -> Vehicle:

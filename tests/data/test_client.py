@@ -9,9 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedwatt.data import SPLITS, DataSettings, Trip, Vehicle, build_client, build_fleet
+from fedwatt.data.electrified import electrified_vehicle
+from fedwatt.data.faults import Fault, spoiled
 from fedwatt.data.features import trip_features
+from fedwatt.data.partition import repartition
 from fedwatt.data.scaling import SCALINGS
 from fedwatt.errors import DataError, SettingError
+from fedwatt.terrain.climb import with_measured_terrain
 
 from .toys import LABELS, make_trip, make_vehicle, vehicles
 
@@ -197,6 +201,43 @@ def test_too_few_trips_are_refused_with_what_to_do(lengths):
     words = f"Vehicle 'car-7' has {len(lengths)} trips, {usable} of them at least 5 s long"
     assert words in str(refusal.value)
     assert "leave the vehicle out" in str(refusal.value)
+
+
+def cut_vehicle() -> Vehicle:
+    """Six recordings of which the first three were cut in two."""
+    trips = make_vehicle("car", (9, 8, 12, 7, 10, 6, 9, 8, 11)).trips
+    recordings = ("1", "2", "3", "1", "2", "3", "7", "8", "9")
+    return Vehicle(
+        "car", tuple(replace(t, recording=r) for t, r in zip(trips, recordings, strict=True))
+    )
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_no_recorded_trip_is_in_two_splits(seed):
+    client = build_client(cut_vehicle(), replace(SHORT, split_seed=seed))
+    split_of = {trip: split for split in SPLITS for trip in client.trips[split]}
+    assert [split_of[first] for first in "123"] == [split_of[later] for later in "456"]
+    assert len(split_of) == 9
+
+
+def test_what_changes_a_trip_keeps_its_recording():
+    made = [
+        spoiled(cut_vehicle(), Fault(kind="sensor bias"), replace(SHORT, features="base")),
+        electrified_vehicle(cut_vehicle()),
+        with_measured_terrain(cut_vehicle()),
+    ]
+    for vehicle in made:
+        assert [t.recording for t in vehicle.trips] == [t.recording for t in cut_vehicle().trips]
+    (dealt,) = repartition([cut_vehicle()], "mild", clients=1)
+    recordings = {trip.name: trip.recording for trip in dealt.trips}
+    assert (recordings["car/4"], recordings["car/7"]) == ("car/1", "car/7")
+
+
+def test_three_parts_of_two_recordings_are_too_few():
+    trips = make_vehicle("car-7", (9, 8, 12)).trips
+    vehicle = Vehicle("car-7", (trips[0], trips[1], replace(trips[2], recording="1")))
+    with pytest.raises(DataError, match="'car-7' has 2 trips, 2 of them at least 5 s long"):
+        build_client(vehicle, SHORT)
 
 
 def test_a_gap_in_the_label_is_refused():

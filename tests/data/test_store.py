@@ -48,6 +48,15 @@ def test_a_vehicle_comes_back_exactly(tmp_path):
     assert back.facts == facts
 
 
+def test_parts_of_a_recorded_trip_come_back_as_such(tmp_path):
+    trips = (make_trip("1", 6), replace(make_trip("1b", 5), recording="1"), make_trip("2", 4))
+    write_vehicle(tmp_path / "v", Vehicle("car", trips))
+    assert [trip.recording for trip in read_vehicle(tmp_path / "v").trips] == ["1", "1", "2"]
+    # Only the later part says so: folders without cut trips are those of earlier versions.
+    about = json.loads((tmp_path / "v" / "vehicle.json").read_text())["trips"]
+    assert [trip.get("recording") for trip in about] == [None, "1", None]
+
+
 def test_a_fleet_comes_back_in_natural_order(stored):
     assert [vehicle.name for vehicle in read_fleet(stored)] == ["car-9", "car-10"]
     loaded = load_fleet(stored, SHORT)

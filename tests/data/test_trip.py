@@ -52,7 +52,11 @@ def test_only_an_unlabelled_vehicle_may_lack_energy():
     ("trip", "labels", "message"),
     [
         (make_trip("7", 90, energy_wh=None), "none", "no energy to learn"),
-        (Trip("7", make_trip("7", 90).channels, 2.0), "measured", r"a sample every 2\.0 s"),
+        (
+            Trip("7", make_trip("7", 90).channels, interval_s=2.0),
+            "measured",
+            r"a sample every 2\.0 s",
+        ),
     ],
 )
 def test_what_cannot_be_learned_from_is_neither_windowed_nor_stored(
@@ -66,7 +70,7 @@ def test_what_cannot_be_learned_from_is_neither_windowed_nor_stored(
 
 
 def test_distance_is_speed_times_interval():
-    assert Trip("1", {"speed_mps": np.full(5, 3.0)}, 2.0).metres == 30.0
+    assert Trip("1", {"speed_mps": np.full(5, 3.0)}, interval_s=2.0).metres == 30.0
 
 
 def test_duplicate_trip_names_are_refused():

@@ -43,8 +43,11 @@ def clean_vehicle(
     for raw in trips:
         cleaned, account = clean_trip(raw, cleaning)
         accounts.append(account)
+        # A number used again on another day continues the letters but is a recording of its own.
+        recording = part_name(raw.name, seen[raw.name])
         for part in cleaned:
-            parts.append(replace(part, name=part_name(raw.name, seen[raw.name])))
+            numbered = part_name(raw.name, seen[raw.name])
+            parts.append(replace(part, name=numbered, recording=recording))
             seen[raw.name] += 1
     parts, filled = _with_fallbacks(parts)
     account = Account.total([already or Account(), *accounts, filled])
@@ -127,7 +130,7 @@ def _sampled(piece: RawTrip, cleaning: Cleaning) -> tuple[Trip | None, str]:
     if piece.time_s[-1] - piece.time_s[0] < max(cleaning.minimum_seconds, 1e-3):
         return None, f"under {cleaning.minimum_seconds:g} s"
     channels = resample(piece, cleaning.interval_s, cleaning.rules)
-    trip = Trip(piece.name, channels, cleaning.interval_s)
+    trip = Trip(piece.name, channels, interval_s=cleaning.interval_s)
     if trip.metres < cleaning.minimum_metres:
         return None, f"under {cleaning.minimum_metres:g} m"
     return trip, ""

@@ -65,6 +65,7 @@ def test_parts_of_a_trip_get_letters():
     gap = whole.take((whole.time_s < 180) | (whole.time_s > 220))
     vehicle, account = clean_vehicle("car", [gap], CLEANING)
     assert [trip.name for trip in vehicle.trips] == ["706", "706b"]
+    assert [trip.recording for trip in vehicle.trips] == ["706", "706"]
     assert account.count("kept", "trips") == 1
     assert account.count("kept", "parts") == 2
     assert vehicle.facts["account"]["repaired"]["trips"] == {"cut at a gap over 10 s": 1}
@@ -74,6 +75,7 @@ def test_parts_of_a_trip_get_letters():
 def test_a_number_used_twice_gives_two_names():
     vehicle, _ = clean_vehicle("car", [drive("7"), drive("7")], CLEANING)
     assert [trip.name for trip in vehicle.trips] == ["7", "7b"]
+    assert [trip.recording for trip in vehicle.trips] == ["7", "7b"]  # two days, two recordings
 
 
 def test_inputs_that_never_report_get_a_stated_value():

@@ -6,7 +6,9 @@ import numpy as np
 import polars as pl
 import pytest
 
+from fedwatt.data import DataSettings
 from fedwatt.data.cleaning.plausible import _speed_over_position
+from fedwatt.data.client import split_of_trips
 from fedwatt.data.readers import VED_CLEANING, import_ved
 
 # Vehicles with at least 20 usable all-electric trips.
@@ -32,6 +34,20 @@ def raw_trips(ved_folder):
         energy = float((-voltage[:-1] * current[:-1] * np.diff(time_s)).sum() / 3600)
         found[f"ved-{vehicle}", str(trip)] = energy, time_s[-1]
     return found
+
+
+def test_no_recorded_trip_of_ved_is_in_two_splits(ved_folder):
+    vehicles = import_ved([ved_folder / "EV_PHEV.parquet"], powertrain=("ev", "phev-electric"))
+    splits: dict[tuple[str, str], set[str]] = {}
+    parts = 0
+    for vehicle in vehicles:
+        split_of = split_of_trips(vehicle, DataSettings())
+        parts += len(split_of)
+        for trip in vehicle.trips:
+            own = splits.setdefault((vehicle.name, trip.recording), set())
+            own.add(split_of[trip.name])
+    assert (parts, len(splits)) == (1676, 1661)  # fifteen trips are cut in two
+    assert {len(own) for own in splits.values()} == {1}
 
 
 def test_energy_of_every_ev_trip_is_conserved(ved_folder, raw_trips):
