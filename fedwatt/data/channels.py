@@ -53,26 +53,17 @@ class Channel:
 
 _POWER = {"W": (1.0, 0.0), "kW": (1e3, 0.0), "MW": (1e6, 0.0), "hp": (745.699872, 0.0)}
 _ENERGY = {
-    "Wh": (1.0, 0.0),
-    "kWh": (1e3, 0.0),
-    "J": (1 / 3600, 0.0),
-    "kJ": (1 / 3.6, 0.0),
+    "Wh": (1.0, 0.0), "kWh": (1e3, 0.0), "J": (1 / 3600, 0.0), "kJ": (1 / 3.6, 0.0),
     "MJ": (1e3 / 3.6, 0.0),
-}
+}  # fmt: skip
 _SPEED = {
-    "m/s": (1.0, 0.0),
-    "km/h": (1 / 3.6, 0.0),
-    "mph": (0.44704, 0.0),
-    "kn": (1852 / 3600, 0.0),
+    "m/s": (1.0, 0.0), "km/h": (1 / 3.6, 0.0), "mph": (0.44704, 0.0), "kn": (1852 / 3600, 0.0),
     "cm/s": (0.01, 0.0),
-}
+}  # fmt: skip
+_CELSIUS, _FAHRENHEIT = (1.0, 0.0), (5 / 9, -160 / 9)
 _TEMPERATURE = {
-    "°C": (1.0, 0.0),
-    "C": (1.0, 0.0),
-    "K": (1.0, -273.15),
-    "°F": (5 / 9, -160 / 9),
-    "F": (5 / 9, -160 / 9),
-}
+    "°C": _CELSIUS, "C": _CELSIUS, "K": (1.0, -273.15), "°F": _FAHRENHEIT, "F": _FAHRENHEIT,
+}  # fmt: skip
 _RATIO = {"1": (1.0, 0.0), "%": (0.01, 0.0)}
 # A slope in degrees is not a factor away from a ratio: see `mapping_reader.converted`.
 _SLOPE = {**_RATIO, "degree": (1.0, 0.0)}

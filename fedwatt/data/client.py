@@ -22,15 +22,8 @@ from fedwatt.data.reduction import principal_mix, selection_mix
 from fedwatt.data.scaling import SCALINGS, Scaler, about_zero
 from fedwatt.data.split import SPLITS, held_out_vehicles, split_trips
 from fedwatt.data.strata import STRATA
-from fedwatt.data.trip import FloatArray, Trip, Vehicle
-from fedwatt.data.windows import (
-    BoolArray,
-    IntArray,
-    known_windows,
-    window_ends,
-    window_energy,
-    window_means,
-)
+from fedwatt.data.trip import BoolArray, FloatArray, IntArray, Trip, Vehicle
+from fedwatt.data.windows import known_windows, window_ends, window_energy, window_means
 from fedwatt.errors import DataError, check
 
 LABEL_SCALINGS = ("vehicle", "fleet")

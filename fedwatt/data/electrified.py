@@ -18,8 +18,8 @@ from fedwatt.physics.duty import DUTIES
 from fedwatt.physics.electrify import electrify, followed
 from fedwatt.randomness import generator
 
-# Leaving out a trip that the pack cannot drive would give each kind another split, and labels cut
-# off by its limits would be of no vehicle: such a vehicle has a larger pack than its class.
+# A vehicle gets a larger pack than its class's where it cannot drive a trip: leaving the trip out
+# would give each kind another split, and labels clipped at its limits would belong to no vehicle.
 MOST_UNMET = 0.01
 LARGER, LARGER_PACKS = 1.3, 10
 

@@ -1,4 +1,4 @@
-"""The windows of a fleet on disk, where they are too much for memory.
+"""Keeps the windows of a fleet on disk when they do not fit in memory.
 
 Ten thousand vehicles with forty trips are 10 GB. While such a fleet is built, one vehicle at a
 time, its arrays go to temporary files, one for each kind, vehicle after vehicle. The files are then

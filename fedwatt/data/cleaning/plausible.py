@@ -55,7 +55,7 @@ def implausible(trips: Sequence[Trip], *, electric: bool) -> str:
 
 
 def _other_unit(ratio: float) -> str:
-    """What a distance by speed over distance by position of `ratio` speaks for.
+    """The mix-up of units that explains `ratio`, distance by speed over distance by position.
 
     >>> _other_unit(0.63)
     'distance by speed about 0.62 times distance by position (is speed in mph read as km/h?)'

@@ -46,19 +46,21 @@ class EnrichedVehicles(Iterator[Vehicle]):
 
     def sentences(self) -> list[str]:
         """What was added so far, for people."""
-        said = []
+        sentences = []
         if self._terrain is not None:
-            said.append(f"Terrain: {self.with_terrain:,} of {self.trips:,} trips have a grade.")
+            sentences.append(
+                f"Terrain: {self.with_terrain:,} of {self.trips:,} trips have a grade."
+            )
         if self._extract is not None:
             share = self.limits_assumed / max(self.samples_with_map, 1)
-            said.append(
+            sentences.append(
                 f"Map: {self.with_map:,} of {self.trips:,} trips lie on known roads; where these "
                 f"state no speed limit ({share:.0%} of the time) a usual one stands in."
             )
-        said += [
+        sentences += [
             f"Left out: {name} has under {LEAST_TRIPS} enriched trips." for name in self.left_out
         ]
-        return said
+        return sentences
 
     def _enrich(self, vehicles: Iterable[Vehicle]) -> Iterator[Vehicle]:
         for vehicle in vehicles:

@@ -9,12 +9,12 @@ import polars as pl
 
 from fedwatt.data.channels import CHANNELS
 from fedwatt.data.cleaning.account import Account
-from fedwatt.data.readers.find_files import FoundTable, find_tables
+from fedwatt.data.readers.find_files import find_tables
 from fedwatt.data.readers.mapping import TIME, ChannelMap, CsvMapping
-from fedwatt.data.readers.read_tables import read_tables
+from fedwatt.data.readers.read_tables import Source, read_tables
 from fedwatt.data.readers.spill import KEYS, Spill
 from fedwatt.data.readers.stream import Candidate, Progress
-from fedwatt.data.readers.table_blocks import CsvFeed, TableLayout, WantedColumn
+from fedwatt.data.readers.table_blocks import TableLayout, WantedColumn
 from fedwatt.errors import DataError, SettingError
 
 DATE_FORMATS = ("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M", "%d.%m.%Y %H:%M:%S%.f")
@@ -42,22 +42,13 @@ class MappingReader:
 
     def read(self, spill: Spill, progress: Progress) -> Account:
         """Stream every file into the spill."""
-        accounts: list[Account] = []
 
-        def feed_for(table: FoundTable, path: Path, where: str, number: int) -> CsvFeed:
-            row = 2 + self._mapping.skip_rows + self._mapping.units_row
+        def add(frame: pl.DataFrame, source: Source, first_row: int) -> Account:
+            tidy = self._tidy(frame, source.path, source.number)
+            self._refuse_unreadable_times(frame, tidy, source.where, first_row)
+            return self._add(tidy, spill, source.table.kind)
 
-            def sink(frame: pl.DataFrame, account: Account) -> None:
-                nonlocal row
-                tidy = self._tidy(frame, path, number)
-                self._refuse_unreadable_times(frame, tidy, where, row)
-                accounts.append(account + self._add(tidy, spill, table.kind))
-                row += frame.height
-
-            return CsvFeed(where, self._layout, sink)
-
-        read_tables(self._tables, feed_for, progress)
-        account = Account.total(accounts)
+        account, _ = read_tables(self._tables, lambda _: self._layout, add, progress)
         if not self._kinds:
             raise DataError(self._no_vehicle(account.count("read", "rows")))
         return account

@@ -24,11 +24,11 @@ Progress = Callable[[int, int, str], None]
 
 
 def silent(done: int, total: int, what: str) -> None:
-    """Progress for nobody."""
+    """Report no progress."""
 
 
-def always(trip: RawTrip) -> str:
-    """A filter that leaves no trip out."""
+def keep_trip(trip: RawTrip) -> str:
+    """No reason to leave a trip out."""
     return ""
 
 
@@ -47,7 +47,7 @@ class Candidate:
     electric: bool = True
     facts: dict[str, Any] = field(default_factory=dict)
     trip_name: Callable[[int], str] = str
-    reject: Callable[[RawTrip], str] = always
+    reject: Callable[[RawTrip], str] = keep_trip
 
 
 class Reader(Protocol):

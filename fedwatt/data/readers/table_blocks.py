@@ -22,7 +22,8 @@ MOSTLY = 0.5
 # A file may be one's own export or a download.
 AGAIN = "Export or download it again"
 
-Sink = Callable[[pl.DataFrame, Account], None]
+# Takes rows, what was done to read them, and the number of the first row.
+Sink = Callable[[pl.DataFrame, Account, int], None]
 
 
 @dataclass(frozen=True)
@@ -131,8 +132,8 @@ class CsvFeed:
             account = Account()
         except pl.exceptions.PolarsError:
             frame, account = self._scan_text(block)
+        self.sink(frame, account, self._row)
         self._row += frame.height
-        self.sink(frame, account)
 
     def _read_header(self, block: bytes) -> bytes:
         for _ in range(self.layout.skip_rows):
@@ -271,7 +272,7 @@ def read_parquet(
                 f"({str(error).splitlines()[0]}). {AGAIN}."
             ) from error
         frame, account = as_numbers(frame, layout, where, start + 1)
-        sink(frame, account)
+        sink(frame, account, start + 1)
         seen(size * count // rows)
     return True
 

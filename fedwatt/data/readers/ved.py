@@ -21,37 +21,28 @@ from fedwatt.data.readers.powertrain import (
     engine_reason,
     inferred_type,
 )
-from fedwatt.data.readers.read_tables import read_tables
+from fedwatt.data.readers.read_tables import Source, read_tables
 from fedwatt.data.readers.spill import KEYS, Spill
-from fedwatt.data.readers.stream import Candidate, Progress, always
-from fedwatt.data.readers.table_blocks import CsvFeed, TableLayout, WantedColumn
+from fedwatt.data.readers.stream import Candidate, Progress, keep_trip
+from fedwatt.data.readers.table_blocks import TableLayout, WantedColumn
 from fedwatt.data.readers.ved_static import StaticFacts, read_static
 from fedwatt.errors import DataError
 
 KMH_PER_MPS = 3.6
 PACK = ("HV Battery Current[A]", "HV Battery Voltage[V]")
 
+# What driving without pack signals needs.
+DRIVING = ("VehId", "Trip", "Timestamp(ms)", "Vehicle Speed[km/h]")
+SIGNALS = (
+    "Latitude[deg]", "Longitude[deg]", "Engine RPM[RPM]", "OAT[DegC]", "Air Conditioning Power[kW]",
+    "Air Conditioning Power[Watts]", "Heater Power[Watts]", "HV Battery SOC[%]",
+)  # fmt: skip
 RAW_COLUMNS: dict[str, WantedColumn] = {
+    **dict.fromkeys((*DRIVING, *SIGNALS, *PACK), WantedColumn()),
     "DayNum": WantedColumn(required=False),
-    "VehId": WantedColumn(),
-    "Trip": WantedColumn(),
-    "Timestamp(ms)": WantedColumn(),
-    "Latitude[deg]": WantedColumn(),
-    "Longitude[deg]": WantedColumn(),
-    "Vehicle Speed[km/h]": WantedColumn(),
-    "Engine RPM[RPM]": WantedColumn(),
-    "OAT[DegC]": WantedColumn(),
-    "Air Conditioning Power[kW]": WantedColumn(),
-    "Air Conditioning Power[Watts]": WantedColumn(),
-    "Heater Power[Watts]": WantedColumn(),
-    "HV Battery Current[A]": WantedColumn(),
-    "HV Battery SOC[%]": WantedColumn(),
-    "HV Battery Voltage[V]": WantedColumn(),
     # Not in the published files; a table that brings the type with it needs no static file.
     "EngineType": WantedColumn(text=True, required=False),
 }
-# What driving without pack signals needs.
-DRIVING = ("VehId", "Trip", "Timestamp(ms)", "Vehicle Speed[km/h]")
 
 _soc = pl.col("HV Battery SOC[%]")
 EXPRESSIONS: dict[str, pl.Expr] = {
@@ -114,22 +105,18 @@ class VedReader:
 
     def read(self, spill: Spill, progress: Progress) -> Account:
         """Stream every file into the spill."""
-        accounts: list[Account] = []
 
-        def feed_for(table: FoundTable, path: Path, where: str, number: int) -> CsvFeed:
-            def sink(frame: pl.DataFrame, account: Account) -> None:
-                accounts.append(account + self._add(frame, number, spill, table.kind))
+        def add(frame: pl.DataFrame, source: Source, first_row: int) -> Account:
+            return self._add(frame, source.number, spill, source.table.kind)
 
-            return CsvFeed(where, self._layout(table), sink)
-
-        passed_over = read_tables(self._tables, feed_for, progress)
+        account, passed_over = read_tables(self._tables, self._layout, add, progress)
         self.passed_over = tuple(f"{where} has no pack signals" for where in passed_over)
         if not self._rows:
             raise DataError(
                 f"Nothing to import: {'; '.join(self.passed_over) or 'the files hold no rows'}. "
                 + self._form.hint
             )
-        return Account.total(accounts)
+        return account
 
     def candidates(self) -> tuple[list[Candidate], Account]:
         """Vehicles of the types asked for, by number."""
@@ -158,7 +145,7 @@ class VedReader:
             name=f"ved-{number}",
             electric=kind == "ev" or electric_only,
             facts=facts,
-            reject=engine_reason if electric_only else always,
+            reject=engine_reason if electric_only else keep_trip,
         )
 
     def _type(self, number: int) -> tuple[str, str]:
