@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 
+from fedwatt.data import Vehicle
 from fedwatt.data.cleaning.clean import clean_vehicle
 from fedwatt.data.cleaning.cleaning import VED_CLEANING
 from fedwatt.data.client import split_of_trips
@@ -33,7 +34,8 @@ def real(ved_file, tmp_path_factory):
     reader.read(spill, silent)
     trips, _ = spill.take(NUMBER)
     raw = {trip.name: trip for trip in trips if not engine_reason(trip)}
-    vehicle, _ = clean_vehicle(f"ved-{NUMBER}", raw.values(), VED_CLEANING)
+    recorded = Vehicle(f"ved-{NUMBER}", (), labels="measured")
+    vehicle, _ = clean_vehicle(recorded, raw.values(), VED_CLEANING)
     return vehicle, raw
 
 

@@ -5,9 +5,8 @@ that fails is dropped with its reason; it never stops the vehicle.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -23,19 +22,17 @@ from fedwatt.data.trip import UNLABELLED, RawTrip, Trip, Vehicle
 
 
 def clean_vehicle(
-    name: str,
+    vehicle: Vehicle,
     trips: Iterable[RawTrip],
     cleaning: Cleaning,
     *,
-    kind: str = "passenger",
-    labels: str = "measured",
     electric: bool = True,
-    facts: Mapping[str, Any] | None = None,
     already: Account | None = None,
 ) -> tuple[Vehicle | None, Account]:
-    """The vehicle's usable trips, or None when too few are left or its numbers make no sense.
+    """The vehicle with its usable trips; None when too few are left or its numbers make no sense.
 
-    `already` is the account of what happened to its rows before; the returned account includes it.
+    `electric` says that nothing but the pack moves it. `already` is the account of what happened to
+    its rows before; the returned account, which is also among its facts, includes it.
     """
     parts: list[Trip] = []
     accounts = []
@@ -59,10 +56,14 @@ def clean_vehicle(
     if reason:
         return None, _all_dropped(account, reason)
     account += Account.of("kept", "vehicles", 1)
-    if not all("energy_wh" in part.channels for part in parts):
-        labels = UNLABELLED
-    notes = {**(facts or {}), "account": account.to_json()}
-    return Vehicle(name, tuple(parts), kind, labels, notes), account
+    labelled = all("energy_wh" in part.channels for part in parts)
+    cleaned_vehicle = replace(
+        vehicle,
+        trips=tuple(parts),
+        labels=vehicle.labels if labelled else UNLABELLED,
+        facts={**vehicle.facts, "account": account.to_json()},
+    )
+    return cleaned_vehicle, account
 
 
 def part_name(trip: str, part: int) -> str:

@@ -7,12 +7,14 @@ Importing this package loads polars.
 """
 
 from fedwatt.data.cleaning.cleaning import PLAIN_CLEANING, VED_CLEANING, Cleaning
-from fedwatt.data.readers.importers import import_csv, import_eved, import_ved
+from fedwatt.data.readers.eved import import_eved
 from fedwatt.data.readers.mapping import CsvMapping, load_mapping, shipped_mappings
+from fedwatt.data.readers.mapping_reader import import_csv
 from fedwatt.data.readers.powertrain import POWERTRAINS
 from fedwatt.data.readers.propose import propose_mapping
 from fedwatt.data.readers.stream import VehicleStream
 from fedwatt.data.readers.sumo_output import import_sumo
+from fedwatt.data.readers.ved import import_ved
 
 __all__ = [
     "PLAIN_CLEANING",

@@ -7,10 +7,15 @@ each way) counts as its mean. Flags are empty unless set. Positions stay the rec
 VED; `Energy_Consumption` is ignored, since its unit is not certain: energy comes from V and I.
 """
 
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
 import polars as pl
 
+from fedwatt.data.cleaning.cleaning import VED_CLEANING, Cleaning
+from fedwatt.data.readers.stream import Progress, VehicleStream
 from fedwatt.data.readers.table_blocks import WantedColumn
-from fedwatt.data.readers.ved import EXPRESSIONS, KMH_PER_MPS, RAW_COLUMNS, VedFormat
+from fedwatt.data.readers.ved import EXPRESSIONS, KMH_PER_MPS, RAW_COLUMNS, VedFormat, import_ved
 
 DIRECTED_LIMIT = "Speed Limit with Direction[km/h]"
 
@@ -67,3 +72,14 @@ EVED = VedFormat(
     },
     "Is it one of eVED's weekly files (eVED_*_week.csv)?",
 )
+
+
+def import_eved(
+    paths: Iterable[str | Path],
+    *,
+    powertrain: Sequence[str] = ("ev",),
+    cleaning: Cleaning = VED_CLEANING,
+    progress: Progress | None = None,
+) -> VehicleStream:
+    """Vehicles of eVED: as `import_ved`, with grade, elevation, speed limit and road flags."""
+    return import_ved(paths, powertrain=powertrain, cleaning=cleaning, progress=progress, form=EVED)

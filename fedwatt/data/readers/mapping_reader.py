@@ -1,6 +1,7 @@
 """Read any CSV or Parquet telemetry through a mapping (`mapping.py`)."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import reduce
 from operator import add
 from pathlib import Path
@@ -9,16 +10,35 @@ import polars as pl
 
 from fedwatt.data.channels import CHANNELS
 from fedwatt.data.cleaning.account import Account
+from fedwatt.data.cleaning.cleaning import PLAIN_CLEANING, Cleaning
 from fedwatt.data.readers.find_files import find_tables
-from fedwatt.data.readers.mapping import TIME, ChannelMap, CsvMapping
+from fedwatt.data.readers.mapping import TIME, ChannelMap, CsvMapping, load_mapping
 from fedwatt.data.readers.read_tables import Source, read_tables
 from fedwatt.data.readers.spill import KEYS, Spill
-from fedwatt.data.readers.stream import Candidate, Progress
+from fedwatt.data.readers.stream import Candidate, Progress, VehicleStream
 from fedwatt.data.readers.table_blocks import TableLayout, WantedColumn
+from fedwatt.data.trip import Vehicle
 from fedwatt.errors import DataError, SettingError
 
 DATE_FORMATS = ("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M", "%d.%m.%Y %H:%M:%S%.f")
 MOSTLY = 0.5
+
+
+def import_csv(
+    paths: Iterable[str | Path],
+    mapping: str | Path | CsvMapping,
+    *,
+    cleaning: Cleaning = PLAIN_CLEANING,
+    progress: Progress | None = None,
+) -> VehicleStream:
+    """Vehicles of any CSV or Parquet telemetry, read through a mapping.
+
+    `mapping` is a TOML file, the name of a shipped mapping (`shipped_mappings()`), or one loaded.
+    """
+    loaded = mapping if isinstance(mapping, CsvMapping) else load_mapping(mapping)
+    rules = {name: channel.rule for name, channel in loaded.channels.items() if channel.rule}
+    reader = MappingReader(paths, loaded, unlabelled=cleaning.unlabelled)
+    return VehicleStream(reader, replace(cleaning, rules={**rules, **cleaning.rules}), progress)
 
 
 class MappingReader:
@@ -56,22 +76,13 @@ class MappingReader:
     def candidates(self) -> tuple[list[Candidate], Account]:
         """Every vehicle, by name."""
         names = {code: trip for (_, trip), code in self._codes.items()}
-        chosen = [
-            Candidate(
-                key=vehicle,
-                name=vehicle,
-                kind=self._mapping.kind,
-                labels=self._mapping.labels,
-                electric=self._mapping.facts.get("powertrain", "ev") == "ev",
-                facts={
-                    "source": self._mapping.source,
-                    "file_kind": "+".join(sorted(kinds)),
-                    **self._mapping.facts,
-                },
-                trip_name=names.__getitem__,
-            )
-            for vehicle, kinds in sorted(self._kinds.items())
-        ]
+        mapping, chosen = self._mapping, []
+        electric = mapping.facts.get("powertrain", "ev") == "ev"
+        for name, kinds in sorted(self._kinds.items()):
+            known = {"source": mapping.source, "file_kind": "+".join(sorted(kinds))}
+            facts = {**known, **mapping.facts}
+            vehicle = Vehicle(name, (), mapping.kind, mapping.labels, facts)
+            chosen.append(Candidate(name, vehicle, electric, names.__getitem__))
         return chosen, Account()
 
     def _tidy(self, frame: pl.DataFrame, path: Path, source: int) -> pl.DataFrame:

@@ -7,10 +7,10 @@ asked for; everything after that is shared.
 import shutil
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Any, Protocol
+from typing import Protocol
 
 from fedwatt.data.cleaning.account import Account
 from fedwatt.data.cleaning.clean import clean_vehicle
@@ -34,18 +34,15 @@ def keep_trip(trip: RawTrip) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A vehicle to clean: where its rows are and what is known about it.
+    """A vehicle to clean, still without trips, and the key of its rows in the spill.
 
     `reject(trip)` gives the reason a trip is not asked for, or "". `electric` says that nothing but
     the pack moves the vehicle in the trips asked for.
     """
 
     key: str
-    name: str
-    kind: str = "passenger"
-    labels: str = "measured"
+    vehicle: Vehicle
     electric: bool = True
-    facts: dict[str, Any] = field(default_factory=dict)
     trip_name: Callable[[int], str] = str
     reject: Callable[[RawTrip], str] = keep_trip
 
@@ -112,7 +109,7 @@ class VehicleStream(Iterator[Vehicle]):
             rows = spill.rows
             total, done = sum(rows[candidate.key] for candidate in candidates), 0
             for candidate in candidates:
-                self._progress(done, total, f"cleaning {candidate.name}")
+                self._progress(done, total, f"cleaning {candidate.vehicle.name}")
                 vehicle, account = self._one(spill, candidate)
                 self.account += account
                 done += rows[candidate.key]
@@ -135,12 +132,5 @@ class VehicleStream(Iterator[Vehicle]):
             else:
                 asked.append(trip)
         return clean_vehicle(
-            candidate.name,
-            asked,
-            self._cleaning,
-            kind=candidate.kind,
-            labels=candidate.labels,
-            electric=candidate.electric,
-            facts=candidate.facts,
-            already=account,
+            candidate.vehicle, asked, self._cleaning, electric=candidate.electric, already=account
         )

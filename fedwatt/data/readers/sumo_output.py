@@ -80,9 +80,8 @@ def import_sumo(
 def _cleaned(trips: dict[str, list[RawTrip]], cleaning: Cleaning, fcd: Path) -> Iterator[Vehicle]:
     total = Account()
     for name, recorded in trips.items():
-        vehicle, account = clean_vehicle(
-            name, recorded, cleaning, labels="simulated", facts={"source": "SUMO"}
-        )
+        driven = Vehicle(name, (), labels="simulated", facts={"source": "SUMO"})
+        vehicle, account = clean_vehicle(driven, recorded, cleaning)
         total += account + Account.of("read", "vehicles", 1)
         if vehicle is not None:
             yield vehicle

@@ -14,6 +14,7 @@ from pathlib import Path
 import polars as pl
 
 from fedwatt.data.cleaning.account import Account
+from fedwatt.data.cleaning.cleaning import VED_CLEANING, Cleaning
 from fedwatt.data.readers.find_files import FoundTable, as_paths, find_static, find_tables
 from fedwatt.data.readers.powertrain import (
     asked_types,
@@ -23,9 +24,10 @@ from fedwatt.data.readers.powertrain import (
 )
 from fedwatt.data.readers.read_tables import Source, read_tables
 from fedwatt.data.readers.spill import KEYS, Spill
-from fedwatt.data.readers.stream import Candidate, Progress, keep_trip
+from fedwatt.data.readers.stream import Candidate, Progress, VehicleStream, keep_trip
 from fedwatt.data.readers.table_blocks import TableLayout, WantedColumn
 from fedwatt.data.readers.ved_static import StaticFacts, read_static
+from fedwatt.data.trip import Vehicle
 from fedwatt.errors import DataError
 
 KMH_PER_MPS = 3.6
@@ -74,6 +76,23 @@ class VedFormat:
 VED = VedFormat(
     "VED", RAW_COLUMNS, EXPRESSIONS, "Is it one of VED's weekly files (VED_*_week.csv)?"
 )
+
+
+def import_ved(
+    paths: Iterable[str | Path],
+    *,
+    powertrain: Sequence[str] = ("ev",),
+    cleaning: Cleaning = VED_CLEANING,
+    progress: Progress | None = None,
+    form: VedFormat = VED,
+) -> VehicleStream:
+    """Vehicles of VED, one at a time, from weekly CSV files, .7z archives, Parquet, or folders.
+
+    Static .xlsx files named, found in the folders or lying beside the files give type and mass.
+    `progress(done, total, what)` is called with bytes while reading and with rows while cleaning.
+    """
+    reader = VedReader(paths, powertrain, unlabelled=cleaning.unlabelled, form=form)
+    return VehicleStream(reader, cleaning, progress)
 
 
 class VedReader:
@@ -142,9 +161,8 @@ class VedReader:
         }
         return Candidate(
             key=str(number),
-            name=f"ved-{number}",
+            vehicle=Vehicle(f"ved-{number}", (), labels="measured", facts=facts),
             electric=kind == "ev" or electric_only,
-            facts=facts,
             reject=engine_reason if electric_only else keep_trip,
         )
 
