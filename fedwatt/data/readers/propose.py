@@ -46,11 +46,11 @@ def propose_mapping(path: str | Path) -> str:
     time = next((c for c, text in plain.items() if TIME_PATTERN.search(text)), None)
     vehicle = next((c for c, t in plain.items() if c != time and VEHICLE_PATTERN.search(t)), None)
     trip = next((c for c, t in plain.items() if c != time and TRIP_PATTERN.search(t)), None)
-    taken = {time, trip} | ({vehicle} if vehicle and not _is_channel(plain[vehicle]) else set())
+    taken = {time, trip} | ({vehicle} if vehicle and not _channel_of(plain[vehicle]) else set())
     vehicle = vehicle if vehicle in taken else None
     channels: dict[str, _Guess] = {}
     for column, text in plain.items():
-        channel = _is_channel(text) if column not in taken else ""
+        channel = _channel_of(text) if column not in taken else ""
         if channel and channel not in channels:
             unit = _unit(column, text, CHANNELS[channel].units)
             usual = CHANNELS[channel].usual_unit
@@ -114,11 +114,18 @@ def _plain(name: str) -> str:
     return " ".join(re.sub(r"[^a-z0-9%°]+", " ", spaced.casefold()).split())
 
 
-def _is_channel(text: str) -> str:
-    if NOT_THE_VEHICLE.search(text):
-        return ""
-    headers = {name: channel.header for name, channel in CHANNELS.items() if channel.header}
-    return next((name for name, header in headers.items() if re.search(header, text)), "")
+def _channel_of(text: str) -> str:
+    """Channel that a column of this name holds, or ""; the speed of the wind is no vehicle's.
+
+    >>> _channel_of("vehicle speed km h"), _channel_of("wind speed km h")
+    ('speed_mps', '')
+    """
+    foreign = NOT_THE_VEHICLE.search(text)
+    for name, channel in CHANNELS.items():
+        about_it = not foreign or foreign[0] in channel.header
+        if channel.header and about_it and re.search(channel.header, text):
+            return name
+    return ""
 
 
 def _unit(column: str, text: str, allowed: Container[str]) -> str:
