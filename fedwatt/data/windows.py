@@ -5,7 +5,8 @@ A window of length L that ends at second r covers seconds r-L+1 to r of one trip
 
 import numpy as np
 
-from fedwatt.data.trip import BoolArray, FloatArray, IntArray
+from fedwatt.data.trip import BoolArray as BoolArray
+from fedwatt.data.trip import FloatArray, IntArray
 
 
 def window_ends(seconds: int, *, length: int = 60, stride: int = 1) -> IntArray:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwatt.data.trip import BoolArray
+from fedwatt.data.windows import BoolArray
 from fedwatt.edge.card import ModelCard
 from fedwatt.edge.interval import Calibration, FloatArray
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwatt.data.features import FEATURES
-from fedwatt.data.trip import BoolArray
+from fedwatt.data.windows import BoolArray
 from fedwatt.edge.card import KEY, ModelCard
 from fedwatt.edge.hills import KEY as FIELD_KEY
 from fedwatt.edge.hills import field_from_text

@@ -5,8 +5,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedwatt.data.features import FEATURES, trip_features
-from fedwatt.data.trip import BoolArray, Trip
-from fedwatt.data.windows import known_windows, window_ends, window_energy, window_means
+from fedwatt.data.trip import Trip
+from fedwatt.data.windows import (
+    BoolArray,
+    known_windows,
+    window_ends,
+    window_energy,
+    window_means,
+)
 from fedwatt.edge.bars import ErrorBars
 from fedwatt.edge.hills import with_climb
 from fedwatt.edge.interval import FloatArray, Outcome

@@ -15,7 +15,8 @@ from typing import Final
 import numpy as np
 
 from fedwatt.data.client import Client
-from fedwatt.data.trip import BoolArray, FloatArray
+from fedwatt.data.trip import FloatArray
+from fedwatt.data.windows import BoolArray
 
 SURE: Final = 2.0
 """Standard errors by which hills must be better..."""
