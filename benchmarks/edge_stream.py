@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 from fedwatt.data import DataSettings, Trip, Vehicle
-from fedwatt.data.cleaning.records import RawTrip
-from fedwatt.data.cleaning.trips import split_trips
 from fedwatt.data.client import split_of_trips
 from fedwatt.data.readers.spill import Spill
 from fedwatt.data.readers.stream import silent
 from fedwatt.data.readers.ved import VedReader
+from fedwatt.data.trip import RawTrip
 from fedwatt.data.windows import window_ends, window_energy
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.hills import LOOK_AHEAD_S
@@ -89,7 +88,7 @@ def raw_trips(
         spill = Spill(Path(folder), reader.columns)
         reader.read(spill, silent)
         for number in numbers:
-            trips, _ = split_trips(spill.take(number), reader.columns, str)
+            trips, _ = spill.take(number)
             found[f"ved-{number}"] = {trip.name: trip for trip in trips}
     return found
 

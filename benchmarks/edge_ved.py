@@ -34,8 +34,7 @@ from benchmarks.edge_tables import write_tables
 from benchmarks.latency import backbone_subjects, measure, method_subjects
 from fedwatt.data import Client, DataSettings, Fleet, Vehicle, build_fleet, synthetic_vehicles
 from fedwatt.data.client import split_of_trips
-from fedwatt.data.imported import imported_vehicles
-from fedwatt.data.readers import import_ved
+from fedwatt.data.readers import VED_CLEANING, import_ved
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.error_bars import ErrorBars
 from fedwatt.edge.export import TrainedModel, export
@@ -84,8 +83,9 @@ class Bench:
     @cached_property
     def vehicles(self) -> dict[str, Vehicle]:
         say("importing VED")
-        clean = import_ved([ved_file()], powertrain=POWERTRAIN, minimum_trips=MINIMUM_TRIPS)
-        return {vehicle.name: vehicle for vehicle in imported_vehicles(clean)}
+        cleaning = replace(VED_CLEANING, minimum_trips=MINIMUM_TRIPS)
+        found = import_ved([ved_file()], powertrain=POWERTRAIN, cleaning=cleaning)
+        return {vehicle.name: vehicle for vehicle in found}
 
     @cached_property
     def learned(self) -> Learned:

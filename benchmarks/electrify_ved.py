@@ -9,6 +9,7 @@ to results/electrified_ved.json: clients, trips, consumption and the time it too
 import argparse
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import numpy as np
 
 from fedwatt.data.client import DataSettings, split_of_trips
 from fedwatt.data.electrified import electrified_vehicle
-from fedwatt.data.readers import import_ved
+from fedwatt.data.readers import VED_CLEANING, import_ved
 from fedwatt.physics.duty import DUTIES
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -27,7 +28,10 @@ def main() -> None:
     parser.add_argument("traces", type=Path, help="speed traces in VED's columns")
     arguments = parser.parse_args()
     began = time.perf_counter()
-    recordings = list(import_ved([arguments.traces], powertrain=("hev", "ice"), unlabelled=True))
+    unlabelled = replace(VED_CLEANING, unlabelled=True)
+    recordings = list(
+        import_ved([arguments.traces], powertrain=("hev", "ice"), cleaning=unlabelled)
+    )
     results: dict[str, Any] = {
         "data": "VED, hybrid and petrol cars with at least 10 usable trips",
         "import_seconds": round(time.perf_counter() - began, 1),

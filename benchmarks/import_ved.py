@@ -21,6 +21,7 @@ import resource
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -46,13 +47,14 @@ LINEAR = ["speed", "latitude", "longitude"]
 
 
 def with_fedwatt(path: Path) -> dict[str, float]:
-    from fedwatt.data.readers import import_ved
+    from fedwatt.data.readers import VED_CLEANING, import_ved
 
-    vehicles = import_ved([path], powertrain=("ev", "phev-electric"), minimum_trips=1)
+    cleaning = replace(VED_CLEANING, minimum_trips=1)
+    vehicles = import_ved([path], powertrain=("ev", "phev-electric"), cleaning=cleaning)
     energy_wh, samples = 0.0, 0
     for vehicle in vehicles:
         energy_wh += sum(float(trip.channels["energy_wh"].sum()) for trip in vehicle.trips)
-        samples += sum(trip.samples for trip in vehicle.trips)
+        samples += sum(trip.seconds for trip in vehicle.trips)
     rows = vehicles.account.count("read", "rows")
     return {"rows": rows, "kwh": energy_wh / 1000, "hours": samples / 3600}
 

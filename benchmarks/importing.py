@@ -4,6 +4,7 @@ import json
 import resource
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -25,14 +26,18 @@ def bench_import(path: Path, *, repeats: int = 3) -> dict[str, float]:
 
 def main() -> None:
     """Import once and print the figures as JSON."""
-    from fedwatt.data.readers import import_ved
+    from fedwatt.data.readers import VED_CLEANING, import_ved
 
     begin = perf_counter()
-    vehicles = import_ved([Path(sys.argv[1])], powertrain=("ev", "phev-electric"), minimum_trips=1)
+    vehicles = import_ved(
+        [Path(sys.argv[1])],
+        powertrain=("ev", "phev-electric"),
+        cleaning=replace(VED_CLEANING, minimum_trips=1),
+    )
     count, samples = 0, 0
     for vehicle in vehicles:
         count += 1
-        samples += sum(trip.samples for trip in vehicle.trips)
+        samples += sum(trip.seconds for trip in vehicle.trips)
     used = resource.getrusage(resource.RUSAGE_SELF)
     figures = {
         "rows": vehicles.account.count("read", "rows"),

@@ -14,6 +14,7 @@ docs/figures/synthetic_vs_ved.svg. Everything written is an aggregate over many 
 import argparse
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,7 @@ from matplotlib.figure import Figure
 
 from fedwatt.data import Trip, Vehicle, synthetic_vehicles
 from fedwatt.data.features import acceleration
-from fedwatt.data.imported import imported_vehicles
-from fedwatt.data.readers import import_ved
+from fedwatt.data.readers import VED_CLEANING, import_ved
 from fedwatt.data.split import split_trips
 from fedwatt.data.windows import window_ends, window_energy
 from fedwatt.physics.calibrate import FITTED, calibrated, trip_energy_wh
@@ -247,8 +247,9 @@ def main() -> None:
     arguments = parser.parse_args()
     source = arguments.ved / "EV_PHEV.parquet" if arguments.ved.is_dir() else arguments.ved
     source = source if source.exists() else arguments.ved
-    cars = list(imported_vehicles(import_ved([source], powertrain=("ev",), minimum_trips=3)))
-    electric = imported_vehicles(import_ved([source], powertrain=("ev", "phev-electric")))
+    few = replace(VED_CLEANING, minimum_trips=3)
+    cars = list(import_ved([source], powertrain=("ev",), cleaning=few))
+    electric = import_ved([source], powertrain=("ev", "phev-electric"))
     results = {
         "leaf": leaf_check(cars),
         "distributions": {

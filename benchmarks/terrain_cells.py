@@ -63,11 +63,10 @@ def vehicles_of(folder: Path) -> tuple[Vehicle, ...]:
     if (folder / "fleet.json").exists():
         found: Iterable[Vehicle] = read_fleet(folder)
     else:
-        from fedwatt.data.imported import imported_vehicles
         from fedwatt.data.readers import import_ved
 
         files = sorted(folder.glob("EV_PHEV.parquet")) or [folder]
-        found = imported_vehicles(import_ved(files, powertrain=("ev", "phev-electric")))
+        found = import_ved(files, powertrain=("ev", "phev-electric"))
     return tuple(vehicle for vehicle in found if vehicle.name in NAMES)
 
 

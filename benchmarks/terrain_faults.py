@@ -37,6 +37,7 @@ from benchmarks.terrain_cells import (
     vehicles_of,
 )
 from fedwatt.data import DataSettings, Fleet, Vehicle, build_fleet
+from fedwatt.data.channels import POSITION
 from fedwatt.data.client import split_of_trips
 from fedwatt.federation import Federation
 from fedwatt.models import get_model
@@ -44,7 +45,6 @@ from fedwatt.personal import Personal, personalise
 from fedwatt.randomness import generator
 from fedwatt.runs.level import Predictions, predictions_of, with_level
 from fedwatt.terrain import TerrainSettings, give_terrain, learn
-from fedwatt.terrain.positions import POSITION
 
 RECORD = Path(__file__).resolve().parents[1] / "results" / "terrain_faults.json"
 SETTINGS = TerrainSettings()

@@ -10,7 +10,7 @@ synthetic-enriched   the same with grade, climb, speed limit and road attributes
 
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -177,11 +177,11 @@ def _source(wanted: Wanted, electrified: bool) -> str:
 def _imported(wanted: Wanted, raw: tuple[Path, ...], electrified: bool) -> Iterable[Vehicle]:
     # Here, because only raw files need polars: a stored fleet opens without it.
     from fedwatt.data.electrified import electrified_vehicles
-    from fedwatt.data.imported import imported_vehicles
-    from fedwatt.data.readers import import_eved, import_ved
+    from fedwatt.data.readers import VED_CLEANING, import_eved, import_ved
 
     if electrified:
-        traces = import_ved(raw, powertrain=("hev", "ice"), unlabelled=True)
+        unlabelled = replace(VED_CLEANING, unlabelled=True)
+        traces = import_ved(raw, powertrain=("hev", "ice"), cleaning=unlabelled)
         return electrified_vehicles(traces, kind=wanted.kind)
     read = import_eved if wanted.dataset == "eved" else import_ved
-    return imported_vehicles(read(raw, powertrain=("ev", "phev-electric")))
+    return read(raw, powertrain=("ev", "phev-electric"))

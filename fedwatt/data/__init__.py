@@ -1,10 +1,11 @@
 """From telemetry to client datasets: features, scaling, splits, windows and the on-disk store."""
 
+from fedwatt.data.channels import CHANNELS, STORED, Channel
 from fedwatt.data.client import Client, DataSettings, Fleet, build_client, build_fleet
 from fedwatt.data.features import FEATURE_SETS, FEATURES, Feature, feature_names
 from fedwatt.data.split import SPLITS
 from fedwatt.data.synthetic import synthetic_fleet, synthetic_vehicles
-from fedwatt.data.trip import CHANNELS, INTERVAL_S, Channel, Trip, Vehicle
+from fedwatt.data.trip import INTERVAL_S, Trip, Vehicle
 
 __all__ = [
     "CHANNELS",
@@ -12,6 +13,7 @@ __all__ = [
     "FEATURE_SETS",
     "INTERVAL_S",
     "SPLITS",
+    "STORED",
     "Channel",
     "Client",
     "DataSettings",

@@ -22,15 +22,8 @@ from fedwatt.data.reduction import principal_mix, selection_mix
 from fedwatt.data.scaling import SCALINGS, Scaler, about_zero
 from fedwatt.data.split import SPLITS, held_out_vehicles, split_trips
 from fedwatt.data.strata import STRATA
-from fedwatt.data.trip import FloatArray, Trip, Vehicle
-from fedwatt.data.windows import (
-    BoolArray,
-    IntArray,
-    known_windows,
-    window_ends,
-    window_energy,
-    window_means,
-)
+from fedwatt.data.trip import BoolArray, FloatArray, IntArray, Trip, Vehicle
+from fedwatt.data.windows import known_windows, window_ends, window_energy, window_means
 from fedwatt.errors import DataError, check
 
 LABEL_SCALINGS = ("vehicle", "fleet")
@@ -218,6 +211,7 @@ def build_client(vehicle: Vehicle, settings: DataSettings, held_out: bool = Fals
 
     Trips shorter than the window hold no window and are left out.
     """
+    vehicle.refuse_unless_trainable()
     names = feature_names(settings.features)
     usable = [trip for trip in vehicle.trips if trip.seconds >= settings.window]
     split_of = split_of_trips(vehicle, settings)

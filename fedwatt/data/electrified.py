@@ -5,28 +5,26 @@ these names: a car, truck and bus made of the same recording train, validate and
 trips.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
 
-from fedwatt.data.cleaning.records import CleanTrip, CleanVehicle
-from fedwatt.data.trip import CHANNELS, FloatArray, Trip, Vehicle
+from fedwatt.data.channels import CHANNELS
+from fedwatt.data.trip import FloatArray, Trip, Vehicle
 from fedwatt.errors import DataError, SettingError, unknown
 from fedwatt.physics.classes import draw_vehicle
 from fedwatt.physics.duty import DUTIES
 from fedwatt.physics.electrify import electrify, followed
 from fedwatt.randomness import generator
 
-# Leaving out a trip that the pack cannot drive would give each kind another split, and labels cut
-# off by its limits would be of no vehicle: such a vehicle has a larger pack than its class.
+# A vehicle gets a larger pack than its class's where it cannot drive a trip: leaving the trip out
+# would give each kind another split, and labels clipped at its limits would belong to no vehicle.
 MOST_UNMET = 0.01
 LARGER, LARGER_PACKS = 1.3, 10
 
 
-def electrified_vehicle(
-    recording: CleanVehicle | Vehicle, *, kind: str = "passenger", seed: int = 0
-) -> Vehicle:
+def electrified_vehicle(recording: Vehicle, *, kind: str = "passenger", seed: int = 0) -> Vehicle:
     """The recorded drives as an electric vehicle of a kind would have driven them.
 
     Its class and parameters are drawn from `seed` and its name; its pack is larger than usual where
@@ -36,7 +34,7 @@ def electrified_vehicle(
         raise SettingError(unknown("kind of vehicle", kind, DUTIES))
     name, duty = recording.name, DUTIES[kind]
     model, parameters = draw_vehicle(kind, generator(seed, "electric vehicle", name, kind))
-    trips: Sequence[CleanTrip | Trip] = recording.trips
+    trips = recording.trips
     inputs, payload_kg = [], []
     for trip in trips:
         rng = generator(seed, "electric trip", name, kind, trip.name)
@@ -73,13 +71,13 @@ def electrified_vehicle(
 
 
 def electrified_vehicles(
-    recordings: Iterable[CleanVehicle | Vehicle], *, kind: str = "passenger", seed: int = 0
+    recordings: Iterable[Vehicle], *, kind: str = "passenger", seed: int = 0
 ) -> Iterator[Vehicle]:
     """Each recording as an electric vehicle, one at a time."""
     return (electrified_vehicle(each, kind=kind, seed=seed) for each in recordings)
 
 
-def _inputs(vehicle: str, trip: CleanTrip | Trip, speed_mps: FloatArray) -> dict[str, FloatArray]:
+def _inputs(vehicle: str, trip: Trip, speed_mps: FloatArray) -> dict[str, FloatArray]:
     """What the road and the weather give: inputs and position, without labels."""
     if "ambient_c" not in trip.channels:
         raise DataError(
@@ -89,6 +87,6 @@ def _inputs(vehicle: str, trip: CleanTrip | Trip, speed_mps: FloatArray) -> dict
     kept = {
         channel: values
         for channel, values in trip.channels.items()
-        if channel in CHANNELS and CHANNELS[channel].role != "label"
+        if CHANNELS[channel].role != "label"
     }
     return {**kept, "speed_mps": speed_mps}

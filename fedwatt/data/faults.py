@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fedwatt.data.channels import CHANNELS
 from fedwatt.data.client import DataSettings, split_of_trips
-from fedwatt.data.trip import CHANNELS, FloatArray, Trip, Vehicle
+from fedwatt.data.trip import FloatArray, Trip, Vehicle
 from fedwatt.errors import DataError, SettingError, check, unknown
 from fedwatt.randomness import generator
 

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedwatt.data.trip import CHANNELS, FloatArray, Trip
+from fedwatt.data.channels import CHANNELS
+from fedwatt.data.trip import FloatArray, Trip
 from fedwatt.errors import DataError, SettingError, unknown
 
 Inputs = Mapping[str, FloatArray]
@@ -30,7 +31,7 @@ SECOND = "second"
 STANDING_MPS = 0.5
 COMFORT_LOW_C, COMFORT_HIGH_C = 18.0, 23.0
 CLIMB = ("climb_m", "descent_m")
-DRAG_AS_AT_C = 20.0  # air density relative to this temperature
+DRAG_REFERENCE_C = 20.0  # temperature at which the drag feature is the cube of speed
 TYPICAL_CLIMB_MPS = 0.25  # of a car on a road that climbs; in VED vehicles' means are 0.16 to 0.33
 
 
@@ -80,7 +81,7 @@ def _channel(name: str, unit: str, factor: float = 1.0, *, about_zero: float = 0
 
 def _drag(inputs: Inputs) -> FloatArray:
     # Air density at constant pressure falls as the absolute temperature rises.
-    density = (273.15 + DRAG_AS_AT_C) / (273.15 + inputs["ambient_c"])
+    density = (273.15 + DRAG_REFERENCE_C) / (273.15 + inputs["ambient_c"])
     return density * inputs["speed_mps"] ** 3
 
 
@@ -146,14 +147,9 @@ FEATURES: Mapping[str, Feature] = {
     ),
 }
 
+# fmt: off
 _BASE = (
-    "speed",
-    "acceleration",
-    "speed_squared",
-    "speed_cubed",
-    "specific_power",
-    "ambient",
-    "ac",
+    "speed", "acceleration", "speed_squared", "speed_cubed", "specific_power", "ambient", "ac",
     "heater",
 )
 FEATURE_SETS: Mapping[str, tuple[str, ...]] = {
@@ -161,38 +157,21 @@ FEATURE_SETS: Mapping[str, tuple[str, ...]] = {
     # The terms of road load and cabin climate, one column each; driving and braking apart because
     # a pack gets back only part of what braking frees.
     "physics": (
-        "speed",
-        "acceleration",
-        "drag",
-        "driving",
-        "braking",
-        "ambient",
-        "cold",
-        "heat",
-        "ac",
-        "heater",
-        "warm_up",
+        "speed", "acceleration", "drag", "driving", "braking", "ambient", "cold", "heat", "ac",
+        "heater", "warm_up",
     ),
     "enriched": (
-        *_BASE,
-        "grade",
-        "climb",
-        "speed_limit",
-        "intersection",
-        "bus_stop",
-        "focus_point",
+        *_BASE, "grade", "climb", "speed_limit", "intersection", "bus_stop", "focus_point",
     ),
     # Read from an elevation field (fedwatt.terrain), to add to another set: "base, terrain".
     "terrain": ("ascent", "descent"),
     # The last minute in a few numbers, to add to another set: "base, summary".
     "summary": (
-        "minute_speed",
-        "minute_speed_spread",
-        "minute_speed_cubed",
-        "minute_standing",
+        "minute_speed", "minute_speed_spread", "minute_speed_cubed", "minute_standing",
         "minute_driving",
     ),
 }
+# fmt: on
 
 
 def feature_names(recipe: str) -> tuple[str, ...]:

@@ -3,62 +3,64 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from fedwatt.data import readers
-from fedwatt.data.imported import imported_vehicles
+from fedwatt.data.cleaning.cleaning import PLAIN_CLEANING, VED_CLEANING, Cleaning
+from fedwatt.data.maps import EnrichedVehicles, Extract, read_terrain
 from fedwatt.data.readers.stream import Progress, silent
+from fedwatt.data.readers.sumo_output import geographic
 from fedwatt.data.store import write_fleet
+from fedwatt.data.trip import Vehicle
 from fedwatt.errors import SettingError
+
+USUAL_CLEANING = {
+    "ved": VED_CLEANING,
+    "eved": VED_CLEANING,
+    "csv": PLAIN_CLEANING,
+    "sumo": PLAIN_CLEANING,
+}
+"""How each kind of recording is cleaned unless something else is asked for."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recordings:
     """Files of telemetry, and what to take from them.
 
-    kind           "ved", "eved", "csv" or "sumo"
+    kind           one of `USUAL_CLEANING`
     paths          files or folders; for sumo the FCD and the battery output
+    cleaning       which trips are usable
     powertrain     VED and eVED: which vehicles (`readers.POWERTRAINS`)
     mapping        csv: a TOML file or the name of a shipped mapping
     geo            sumo: positions are longitudes and latitudes
-    minimum_trips  usable trips that a vehicle must have; None: the usual number of its kind
     """
 
     kind: str
     paths: tuple[Path, ...]
+    cleaning: Cleaning
     powertrain: tuple[str, ...] = ("ev",)
     mapping: str | None = None
     geo: bool = False
-    minimum_trips: int | None = None
-    minimum_seconds: float = 120.0
-    minimum_metres: float = 500.0
-    maximum_gap_s: float = 10.0
 
-    def vehicles(self, progress: Progress = silent) -> Iterator[readers.CleanVehicle]:
+    def vehicles(self, progress: Progress = silent) -> Iterator[Vehicle]:
         """The cleaned vehicles, one at a time."""
-        limits: dict[str, Any] = {
-            "minimum_seconds": self.minimum_seconds,
-            "minimum_metres": self.minimum_metres,
-        }
-        if self.minimum_trips is not None:
-            limits["minimum_trips"] = self.minimum_trips
         if self.kind == "sumo":
-            from fedwatt.data.readers.sumo import geographic, import_sumo
-
             if len(self.paths) != 2:
                 raise SettingError("sumo needs two files: the FCD output and the battery output.")
             position = geographic if self.geo else None
-            return import_sumo(*self.paths, position=position, **limits)
-        limits |= {"maximum_gap_s": self.maximum_gap_s, "progress": progress}
-        if self.kind != "csv":
-            reader = readers.import_ved if self.kind == "ved" else readers.import_eved
-            return reader(self.paths, powertrain=self.powertrain, **limits)
-        if self.mapping is None:
-            raise SettingError(
-                "Plain files need --map, which says what their columns are. "
-                f"'fedwatt data map {self.paths[0]}' proposes one."
+            return readers.import_sumo(*self.paths, position=position, cleaning=self.cleaning)
+        if self.kind == "csv":
+            if self.mapping is None:
+                raise SettingError(
+                    "Plain files need --map, which says what their columns are. "
+                    f"'fedwatt data map {self.paths[0]}' proposes one."
+                )
+            return readers.import_csv(
+                self.paths, self.mapping, cleaning=self.cleaning, progress=progress
             )
-        return readers.import_csv(self.paths, self.mapping, **limits)
+        read = readers.import_ved if self.kind == "ved" else readers.import_eved
+        return read(
+            self.paths, powertrain=self.powertrain, cleaning=self.cleaning, progress=progress
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,14 +83,14 @@ class Maps:
         """Those that were given."""
         return [path for path in (self.dem, self.osm) if path is not None]
 
-    def enriched(self, vehicles: Iterator[readers.CleanVehicle]) -> readers.EnrichedVehicles | None:
+    def enriched(self, vehicles: Iterator[Vehicle]) -> EnrichedVehicles | None:
         """The vehicles with what the files know; None without files. The files are read here."""
         if not self.files:
             return None
-        return readers.EnrichedVehicles(
+        return EnrichedVehicles(
             vehicles,
-            terrain=None if self.dem is None else readers.read_terrain([self.dem]),
-            extract=None if self.osm is None else readers.Extract(self.osm),
+            terrain=None if self.dem is None else read_terrain([self.dem]),
+            extract=None if self.osm is None else Extract(self.osm),
             only_enriched=self.only_enriched,
         )
 
@@ -100,10 +102,10 @@ def import_fleet(
     vehicles = recordings.vehicles(progress)
     enriched = maps.enriched(vehicles)
     named = ", ".join(path.name for path in (*recordings.paths, *maps.files))
-    clean = vehicles if enriched is None else enriched
-    write_fleet(out, imported_vehicles(clean), source=f"{recordings.kind}: {named}")
+    found = vehicles if enriched is None else enriched
+    write_fleet(out, found, source=f"{recordings.kind}: {named}")
     sentences = []
-    if isinstance(vehicles, readers.CleanVehicles):
+    if isinstance(vehicles, readers.VehicleStream):
         units = ("vehicles", "trips", "rows")
         sentences += [f"Cleaning: {vehicles.account.sentence(unit)}" for unit in units]
         sentences += [f"Passed over: {name}" for name in vehicles.passed_over]

@@ -1,4 +1,4 @@
-"""The windows of a fleet on disk, where they are too much for memory.
+"""Keeps the windows of a fleet on disk when they do not fit in memory.
 
 Ten thousand vehicles with forty trips are 10 GB. While such a fleet is built, one vehicle at a
 time, its arrays go to temporary files, one for each kind, vehicle after vehicle. The files are then
@@ -82,7 +82,7 @@ def gather_clients(
         for client in clients:
             size += _bytes(client)
             if spill is None and size > DENSE_BYTES:
-                spill = _Spill(open_files)
+                spill = _GrowingFiles(open_files)
                 for earlier in there:
                     spill.add(earlier)
                 there.clear()
@@ -96,7 +96,7 @@ def gather_clients(
     return tuple(sorted(there, key=lambda client: natural_key(client.name))), None
 
 
-class _Spill:
+class _GrowingFiles:
     """Files that grow by one vehicle after the other."""
 
     def __init__(self, open_files: ExitStack) -> None:

@@ -33,9 +33,9 @@ def principal_mix(rows: FloatArray, components: int) -> FloatArray:
     # Ties, as of two features that only mirror each other, go to the first.
     largest = np.argmax(np.round(np.abs(directions), 9), axis=0)
     signs = np.sign(directions[largest, np.arange(len(order))])
-    heard = variance > NEGLIGIBLE * max(float(variance[0]), 1.0)
+    counts = variance > NEGLIGIBLE * max(float(variance[0]), 1.0)
     mix: FloatArray = (
-        directions * signs * np.where(heard, 1 / np.sqrt(np.maximum(variance, 1e-300)), 0.0)
+        directions * signs * np.where(counts, 1 / np.sqrt(np.maximum(variance, 1e-300)), 0.0)
     )
     return mix
 

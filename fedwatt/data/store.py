@@ -21,9 +21,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fedwatt.data.channels import STORED
 from fedwatt.data.client import DataSettings, Fleet, build_fleet
 from fedwatt.data.split import natural_key
-from fedwatt.data.trip import CHANNELS, INTERVAL_S, FloatArray, Trip, Vehicle
+from fedwatt.data.trip import INTERVAL_S, FloatArray, Trip, Vehicle
 from fedwatt.errors import DataError
 
 FORMAT = 1
@@ -48,6 +49,7 @@ def folder_name(vehicle: str) -> str:
 
 def write_vehicle(folder: Path, vehicle: Vehicle) -> None:
     """Write a vehicle into `folder`, replacing what was there once the new one is complete."""
+    vehicle.refuse_unless_trainable()
     about = {
         "format": FORMAT,
         "name": vehicle.name,
@@ -159,7 +161,7 @@ def _about_trip(trip: Trip) -> dict[str, Any]:
 
 
 def _table(vehicle: Vehicle) -> pa.Table:
-    """All trips as one table, columns in the order of `CHANNELS` whatever the order in a trip."""
+    """All trips as one table, columns in the order of `STORED` whatever the order in a trip."""
     index = np.repeat(
         np.arange(len(vehicle.trips), dtype=np.int32), [t.seconds for t in vehicle.trips]
     )
@@ -167,7 +169,7 @@ def _table(vehicle: Vehicle) -> pa.Table:
     columns: dict[str, pa.Array | pa.ChunkedArray] = {
         "trip": pa.DictionaryArray.from_arrays(pa.array(index), names)
     }
-    for channel in CHANNELS:
+    for channel in STORED:
         if any(channel in trip.channels for trip in vehicle.trips):
             pieces = [
                 pa.array(trip.channels[channel], pa.float64())

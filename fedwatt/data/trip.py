@@ -1,64 +1,63 @@
-"""A vehicle's telemetry: trips of channels sampled once a second, in SI units.
+"""Telemetry of a vehicle: trips as recorded, trips sampled once a second, and the vehicle.
 
-Every channel has a role. *Inputs* are what a model may see. *Positions* are kept on board, for what
-is computed there, and are never a feature by themselves. *Labels* come from the pack (paper
-`eq:pack_power`, `eq:energy_increment_sf`) and are never a feature.
+Names, units and signs of channels are those of `channels.CHANNELS`.
 """
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedwatt.data.channels import CHANNELS, STORED
 from fedwatt.errors import DataError, unknown
 
 FloatArray = NDArray[np.float64]
-Role = Literal["input", "position", "label"]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
 
 INTERVAL_S = 1.0
 KINDS = ("passenger", "truck", "bus")
 LABELS = ("measured", "simulated")
+UNLABELLED = "none"
 
 
-@dataclass(frozen=True)
-class Channel:
-    """What a channel holds."""
+@dataclass(frozen=True, eq=False)
+class RawTrip:
+    """One trip as recorded: `time_s` [rows], each channel [rows].
 
-    unit: str
-    meaning: str
-    role: Role
-    required: bool = False
+    NaN means "no reading in this row". Rows are events: their spacing is whatever it was.
+    """
 
+    name: str
+    time_s: FloatArray
+    channels: Mapping[str, FloatArray]
 
-CHANNELS: dict[str, Channel] = {
-    "speed_mps": Channel("m/s", "vehicle speed", "input", required=True),
-    "ambient_c": Channel("°C", "outside air temperature", "input"),
-    "ac_w": Channel("W", "electric power of the air conditioning", "input"),
-    "heater_w": Channel("W", "electric power of the cabin heater", "input"),
-    "grade": Channel("1", "rise over run of the road, + uphill", "input"),
-    "elevation_m": Channel("m", "height above sea level", "input"),
-    "speed_limit_mps": Channel("m/s", "speed limit of the road", "input"),
-    "intersection": Channel("0/1", "at an intersection", "input"),
-    "bus_stop": Channel("0/1", "at a bus stop", "input"),
-    "focus_point": Channel("0/1", "at a signal, crossing, stop sign or the like", "input"),
-    "climb_m": Channel("m", "metres up in this second, from an elevation field", "input"),
-    "descent_m": Channel("m", "metres down in this second, from an elevation field", "input"),
-    "climb_known": Channel("0/1", "climb was read, not taken as level", "input"),
-    "latitude_deg": Channel("°", "latitude, WGS 84", "position"),
-    "longitude_deg": Channel("°", "longitude, WGS 84", "position"),
-    "energy_wh": Channel("Wh", "energy leaving the pack, + discharge", "label", required=True),
-    "voltage_v": Channel("V", "pack voltage", "label"),
-    "current_a": Channel("A", "pack current, + discharge", "label"),
-    "soc": Channel("1", "state of charge, 0 to 1", "label"),
-}
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return len(self.time_s)
+
+    def take(self, rows: IntArray | BoolArray | slice) -> "RawTrip":
+        """The trip with only these rows, in this order."""
+        chosen = {name: values[rows] for name, values in self.channels.items()}
+        return replace(self, time_s=self.time_s[rows], channels=chosen)
+
+    def with_channels(self, changed: Mapping[str, FloatArray]) -> "RawTrip":
+        """The trip with some channels replaced."""
+        return replace(self, channels={**self.channels, **changed})
+
+    def has(self, channel: str) -> bool:
+        """Whether the channel holds at least one reading."""
+        values = self.channels.get(channel)
+        return values is not None and bool(np.isfinite(values).any())
 
 
 @dataclass(frozen=True, eq=False)
 class Trip:
-    """One drive. `channels` maps names of `CHANNELS` to float64 [seconds], one sample a second.
+    """One drive without gaps: float64 [seconds] for each channel, a sample every `interval_s`.
 
     `energy_wh[i]` is the energy that left the pack during sample interval i (+ = discharge).
     `recording` names the first part of the recorded trip that this one was cut from at a gap; a
@@ -68,6 +67,7 @@ class Trip:
     name: str
     channels: Mapping[str, FloatArray]
     recording: str = ""
+    interval_s: float = INTERVAL_S
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "recording", self.recording or self.name)
@@ -76,15 +76,21 @@ class Trip:
 
     @property
     def seconds(self) -> int:
-        """Number of samples."""
+        """Number of samples; a fleet has one a second."""
         return next((len(values) for values in self.channels.values()), 0)
+
+    @property
+    def metres(self) -> float:
+        """Distance driven, from speed."""
+        return float(self.channels["speed_mps"].sum()) * self.interval_s
 
 
 @dataclass(frozen=True, eq=False)
 class Vehicle:
     """All trips of one vehicle, and what is known about it.
 
-    `labels` says whether its energy was "measured" or "simulated". `facts` are JSON-able remarks,
+    `labels` says whether its energy was "measured" or "simulated"; a vehicle of which some trip has
+    no energy has "none": it can be electrified, but not trained on. `facts` are JSON-able remarks,
     such as mass_kg, model, powertrain, source, or the account of rows dropped at import.
     """
 
@@ -100,7 +106,7 @@ class Vehicle:
             raise DataError("A vehicle has an empty name. Give every vehicle a name of its own.")
         if self.kind not in KINDS:
             raise DataError(f"Vehicle '{self.name}': {unknown('kind', self.kind, KINDS)}")
-        if self.labels not in LABELS:
+        if self.labels not in (*LABELS, UNLABELLED):
             raise DataError(f"Vehicle '{self.name}': {unknown('labels', self.labels, LABELS)}")
         for name, times in Counter(trip.name for trip in self.trips).items():
             if times > 1:
@@ -109,20 +115,36 @@ class Vehicle:
                     "Trip names must be unique within a vehicle: rename or merge them."
                 )
         for trip in self.trips:
-            _refuse_misshapen(self.name, trip)
+            _refuse_misshapen(self, trip)
+
+    def refuse_unless_trainable(self) -> None:
+        """Refuse what a fleet cannot hold: trips without energy, or on another clock."""
+        if self.labels == UNLABELLED:
+            raise DataError(
+                f"Vehicle '{self.name}' has trips without pack signals, so there is no energy to "
+                "learn. Electrify its driving, or import only trips with voltage and current."
+            )
+        for trip in self.trips:
+            if trip.interval_s != INTERVAL_S:
+                raise DataError(
+                    f"Vehicle '{self.name}', trip '{trip.name}' has a sample every "
+                    f"{trip.interval_s} s; a fleet has one every {INTERVAL_S} s. Import it with "
+                    "that interval."
+                )
 
 
-def _refuse_misshapen(vehicle: str, trip: Trip) -> None:
-    where = f"Vehicle '{vehicle}', trip '{trip.name}'"
+def _refuse_misshapen(vehicle: Vehicle, trip: Trip) -> None:
+    where = f"Vehicle '{vehicle.name}', trip '{trip.name}'"
     for name, values in trip.channels.items():
-        if name not in CHANNELS:
-            raise DataError(f"{where}: {unknown('channel', name, CHANNELS)}")
+        if name not in STORED:
+            raise DataError(f"{where}: {unknown('channel', name, STORED)}")
         if values.ndim != 1:
             raise DataError(
                 f"{where}: channel '{name}' has shape {values.shape}; it must be [seconds]."
             )
     for name, channel in CHANNELS.items():
-        if channel.required and name not in trip.channels:
+        optional = channel.role == "label" and vehicle.labels == UNLABELLED
+        if channel.required and not optional and name not in trip.channels:
             raise DataError(
                 f"{where} has no channel '{name}' ({channel.meaning}). "
                 "Every trip needs it: map it at import, or leave the trip out."

@@ -4,12 +4,9 @@ A window of length L that ends at second r covers seconds r-L+1 to r of one trip
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedwatt.data.trip import FloatArray
-
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
+from fedwatt.data.trip import BoolArray as BoolArray
+from fedwatt.data.trip import FloatArray, IntArray
 
 
 def window_ends(seconds: int, *, length: int = 60, stride: int = 1) -> IntArray:

@@ -22,9 +22,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from fedwatt.data.channels import CHANNELS, POSITION
 from fedwatt.data.cleaning.order import RESET_S
 from fedwatt.data.cleaning.resample import any_set, between_updates, held
-from fedwatt.data.cleaning.schema import CHANNELS, POSITION
 from fedwatt.errors import check
 
 FloatArray = NDArray[np.float64]

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fedwatt.data.cleaning.schema import POSITION
+from fedwatt.data.channels import POSITION
 from fedwatt.data.features import CLIMB
 from fedwatt.data.trip import Trip
 from fedwatt.errors import DataError

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
+from fedwatt.data.channels import CHANNELS, STORED
 from fedwatt.data.cleaning.order import in_order
-from fedwatt.data.cleaning.records import RawTrip
 from fedwatt.data.cleaning.resample import resample
-from fedwatt.data.cleaning.schema import FALLBACKS
 from fedwatt.data.features import CLIMB
-from fedwatt.data.trip import CHANNELS, INTERVAL_S, Trip
+from fedwatt.data.trip import INTERVAL_S, RawTrip, Trip
 from fedwatt.edge.calibration import FloatArray
 from fedwatt.edge.route import route_trip
 from fedwatt.errors import DataError, unknown
@@ -57,7 +56,7 @@ def _from_csv(path: Path, route: bool) -> Trip:
         raise DataError(f"{path} has no column speed_mps, without which there is no trip.")
     # A plan seldom says; an import takes devices that never report as off as well.
     for name in CLIMATE:
-        columns.setdefault(name, np.full(len(columns["speed_mps"]), FALLBACKS[name]))
+        columns.setdefault(name, np.full(len(columns["speed_mps"]), CHANNELS[name].fallback))
     time_s = columns.pop(TIME, None)
     if route:
         if time_s is not None:
@@ -79,7 +78,7 @@ def _from_csv(path: Path, route: bool) -> Trip:
 
 
 def _columns(path: Path) -> dict[str, FloatArray]:
-    known = (TIME, *CHANNELS)
+    known = (TIME, *STORED)
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             rows = list(csv.reader(file))

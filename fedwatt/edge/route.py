@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fedwatt.data.cleaning.schema import CHANNELS, POSITION
+from fedwatt.data.channels import CHANNELS, POSITION
 from fedwatt.data.trip import FloatArray, Trip
 from fedwatt.errors import DataError
 from fedwatt.terrain.grid import distance_m
@@ -61,13 +61,12 @@ def route_trip(name: str, points: Mapping[str, FloatArray]) -> Trip:
 
 def _refuse_gaps(name: str, points: Mapping[str, FloatArray]) -> None:
     for channel, values in points.items():
-        limits = CHANNELS.get(channel)
-        wrong = ~np.isfinite(values)
-        if limits is not None:
-            wrong |= (values < limits.low) | (values > limits.high)
+        limits = CHANNELS[channel]
+        wrong = ~np.isfinite(values) | (values < limits.low) | (values > limits.high)
         if wrong.any():
             place = int(np.argmax(wrong))
-            allowed = f" from {limits.low:g} to {limits.high:g} {limits.unit}" if limits else ""
+            bounded = np.isfinite(limits.low)
+            allowed = f" from {limits.low:g} to {limits.high:g} {limits.unit}" if bounded else ""
             raise DataError(
                 f"Route '{name}', point {place + 1}: {channel} is {values[place]:g}, and has to be "
                 f"a number{allowed}."

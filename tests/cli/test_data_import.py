@@ -8,7 +8,7 @@ import pytest
 
 from fedwatt.data import DataSettings
 from fedwatt.data.readers import import_csv, import_eved, import_ved
-from fedwatt.data.readers.sumo import import_sumo
+from fedwatt.data.readers.sumo_output import import_sumo
 from fedwatt.data.store import load_fleet, read_fleet
 from tests.data.conftest import VED_HEADER, ved_rows
 from tests.data.maps.osm_files import write_osm
@@ -61,7 +61,7 @@ def test_the_help_says_how_many_trips_are_needed(type_in) -> None:
     assert "by default 10 for ved and eved, 1 for csv and sumo" in words
     # The option leaves it to the readers, so these are their defaults.
     for reader, least in ((import_ved, 10), (import_eved, 10), (import_csv, 1), (import_sumo, 1)):
-        assert signature(reader).parameters["minimum_trips"].default == least
+        assert signature(reader).parameters["cleaning"].default.minimum_trips == least
 
 
 def test_a_trip_cut_in_two_is_told_apart_from_two_trips(type_in, tmp_path: Path) -> None:

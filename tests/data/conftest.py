@@ -1,13 +1,14 @@
 """Small hand-made files in the published layouts, and the real data where it is at hand."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fedwatt.data.cleaning.records import RawTrip
-from fedwatt.data.readers import CleanVehicle, import_ved
+from fedwatt.data.readers import VED_CLEANING, import_ved
+from fedwatt.data.trip import RawTrip, Vehicle
 from tests.real_data import real_file
 
 VED_HEADER = (
@@ -93,9 +94,8 @@ def ved_folder() -> Path:
 
 
 @pytest.fixture(scope="session")
-def ved_vehicles(ved_folder: Path) -> dict[str, CleanVehicle]:
+def ved_vehicles(ved_folder: Path) -> dict[str, Vehicle]:
     """All electric and all-electric trips of the real files, imported once."""
-    vehicles = import_ved(
-        [ved_folder], powertrain=("ev", "phev-electric"), minimum_trips=1, minimum_metres=0
-    )
+    every_trip = replace(VED_CLEANING, minimum_trips=1, minimum_metres=0)
+    vehicles = import_ved([ved_folder], powertrain=("ev", "phev-electric"), cleaning=every_trip)
     return {vehicle.name: vehicle for vehicle in vehicles}

@@ -1,23 +1,21 @@
-"""Electrified recordings and imported telemetry as vehicles of a fleet."""
+"""Electrified recordings as vehicles of a fleet."""
 
 import numpy as np
 import pytest
 
-from fedwatt.data import CHANNELS, DataSettings, Trip, Vehicle, build_client
-from fedwatt.data.cleaning.records import CleanTrip, CleanVehicle
+from fedwatt.data import DataSettings, Trip, Vehicle, build_client
 from fedwatt.data.electrified import electrified_vehicle, electrified_vehicles
-from fedwatt.data.imported import imported_vehicle, imported_vehicles
 from fedwatt.errors import DataError, SettingError
 
 from .toys import same_trips
 
 
-def recording(trips: int = 6, seconds: int = 300, **extra: np.ndarray) -> CleanVehicle:
+def recording(trips: int = 6, seconds: int = 300, **extra: np.ndarray) -> Vehicle:
     clock = np.arange(seconds)
-    return CleanVehicle(
+    return Vehicle(
         "ved-7",
         tuple(
-            CleanTrip(
+            Trip(
                 str(number),
                 {
                     "speed_mps": 8 + 7 * np.sin(clock / (11 + number)),
@@ -77,7 +75,7 @@ def test_a_vehicle_of_a_fleet_can_be_electrified_again():
 def test_unknown_kinds_and_missing_temperature_are_refused():
     with pytest.raises(SettingError, match="kind of vehicle"):
         electrified_vehicle(recording(), kind="tram")
-    bare = CleanVehicle("x", (CleanTrip("1", {"speed_mps": np.ones(90)}),))
+    bare = Vehicle("x", (Trip("1", {"speed_mps": np.ones(90)}),), labels="none")
     with pytest.raises(DataError, match="trip '1' has no channel 'ambient_c'"):
         electrified_vehicle(bare)
 
@@ -102,24 +100,3 @@ def test_a_trip_no_pack_could_drive_is_refused():
     absurd = {**motorway(200).channels, "speed_mps": np.tile([0.0, 69.0], 100)}
     with pytest.raises(DataError, match=r"trip 'absurd': even a pack of \d+ Wh"):
         electrified_vehicle(Vehicle("car", (Trip("absurd", absurd),)))
-
-
-def test_cleaned_telemetry_becomes_a_vehicle():
-    clean = recording(energy_wh=np.ones(300), engine_rpm=np.zeros(300))
-    measured = CleanVehicle(clean.name, clean.trips, "passenger", "measured", {"mass_kg": 1500})
-    (vehicle,) = imported_vehicles([measured])
-    assert (vehicle.name, vehicle.labels, vehicle.facts) == (
-        "ved-7",
-        "measured",
-        {"mass_kg": 1500},
-    )
-    assert set(vehicle.trips[0].channels) <= set(CHANNELS)
-    assert (vehicle.trips[0].channels["energy_wh"] == 1).all()
-
-
-def test_telemetry_without_energy_or_at_another_pace_is_refused():
-    with pytest.raises(DataError, match="no energy to learn"):
-        imported_vehicle(recording())
-    slow = CleanTrip("1", {"speed_mps": np.ones(5), "energy_wh": np.ones(5)}, 2.0)
-    with pytest.raises(DataError, match=r"every 2\.0 s"):
-        imported_vehicle(CleanVehicle("x", (slow,)))

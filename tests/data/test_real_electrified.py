@@ -1,12 +1,14 @@
 """Real speed traces of cars without pack signals, where they are at hand, electrified."""
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
 
 from fedwatt.data import DataSettings, build_fleet
 from fedwatt.data.electrified import electrified_vehicles
-from fedwatt.data.readers import import_ved
+from fedwatt.data.readers import VED_CLEANING, import_ved
 from tests.real_data import real_file
 
 
@@ -17,7 +19,8 @@ def recordings(tmp_path_factory):
     table = pl.scan_parquet(real_file("ved/HEV_ICE_speed.parquet"))
     few = table.select(pl.col("VehId").unique().sort()).head(4).collect()["VehId"]
     table.filter(pl.col("VehId").is_in(few.to_list())).collect().write_parquet(some)
-    return list(import_ved([some], powertrain=("hev", "ice"), unlabelled=True))
+    unlabelled = replace(VED_CLEANING, unlabelled=True)
+    return list(import_ved([some], powertrain=("hev", "ice"), cleaning=unlabelled))
 
 
 @pytest.mark.parametrize(("kind", "low", "high"), [("passenger", 90, 280), ("truck", 200, 800)])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedwatt.data import CHANNELS, DataSettings, synthetic_fleet, synthetic_vehicles
+from fedwatt.data import STORED, DataSettings, synthetic_fleet, synthetic_vehicles
 from fedwatt.errors import SettingError
 
 from .toys import same_trips
@@ -18,7 +18,7 @@ def test_vehicles_are_named_and_complete():
         for trip in vehicle.trips:
             # Climb and descent are read from an elevation field, which a vehicle does not bring.
             read = {"climb_m", "descent_m", "climb_known"}
-            assert set(trip.channels) == set(CHANNELS) - read
+            assert set(trip.channels) == set(STORED) - read
             assert all(np.isfinite(values).all() for values in trip.channels.values())
 
 

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from fedwatt.data import Trip, Vehicle
+from fedwatt.data import DataSettings, Trip, Vehicle, build_client
+from fedwatt.data.store import write_vehicle
 from fedwatt.errors import DataError
 
 from .toys import make_trip
@@ -33,6 +34,43 @@ def test_misshapen_trips_name_vehicle_trip_and_channel(trip, message):
     with pytest.raises(DataError, match=message) as refusal:
         Vehicle("car-1", (trip,))
     assert "Vehicle 'car-1', trip '7'" in str(refusal.value)
+
+
+def test_raw_channels_are_not_those_of_a_trip():
+    with pytest.raises(DataError, match="Unknown channel 'engine_rpm'"):
+        Vehicle("car-1", (make_trip("7", 5, engine_rpm=np.zeros(5)),))
+
+
+def test_only_an_unlabelled_vehicle_may_lack_energy():
+    silent = make_trip("7", 90, energy_wh=None)
+    assert Vehicle("car-1", (silent,), labels="none").trips[0].seconds == 90
+    with pytest.raises(DataError, match="trip '7' has no channel 'energy_wh'"):
+        Vehicle("car-1", (silent,), labels="measured")
+
+
+@pytest.mark.parametrize(
+    ("trip", "labels", "message"),
+    [
+        (make_trip("7", 90, energy_wh=None), "none", "no energy to learn"),
+        (
+            Trip("7", make_trip("7", 90).channels, interval_s=2.0),
+            "measured",
+            r"a sample every 2\.0 s",
+        ),
+    ],
+)
+def test_what_cannot_be_learned_from_is_neither_windowed_nor_stored(
+    trip, labels, message, tmp_path
+):
+    vehicle = Vehicle("car-1", (trip,), labels=labels)
+    with pytest.raises(DataError, match=message):
+        build_client(vehicle, DataSettings())
+    with pytest.raises(DataError, match=message):
+        write_vehicle(tmp_path / "car-1", vehicle)
+
+
+def test_distance_is_speed_times_interval():
+    assert Trip("1", {"speed_mps": np.full(5, 3.0)}, interval_s=2.0).metres == 30.0
 
 
 def test_duplicate_trip_names_are_refused():

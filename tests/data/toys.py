@@ -3,7 +3,7 @@
 import numpy as np
 from hypothesis import strategies as st
 
-from fedwatt.data import CHANNELS, Trip, Vehicle
+from fedwatt.data import CHANNELS, STORED, Trip, Vehicle
 
 LABELS = [name for name, channel in CHANNELS.items() if channel.role == "label"]
 INPUTS = [name for name, channel in CHANNELS.items() if channel.role == "input"]
@@ -12,7 +12,7 @@ INPUTS = [name for name, channel in CHANNELS.items() if channel.role == "input"]
 def make_trip(name: str, seconds: int, seed: int = 0, **channels: object) -> Trip:
     """A trip with every channel, in rough units; `channels` replace (or, if None, drop) some."""
     rng = np.random.default_rng([seed, seconds])
-    made: dict[str, object] = {channel: rng.normal(size=seconds) for channel in CHANNELS}
+    made: dict[str, object] = {channel: rng.normal(size=seconds) for channel in STORED}
     made |= {"speed_mps": 20 * rng.random(seconds), "ambient_c": 30 * rng.random(seconds)}
     made |= channels
     return Trip(name, {key: value for key, value in made.items() if value is not None})

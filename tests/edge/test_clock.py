@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedwatt.data.cleaning.records import RawTrip
 from fedwatt.data.cleaning.resample import resample
+from fedwatt.data.trip import RawTrip
 from fedwatt.edge.clock import MOST_WAITING, SecondClock, Timing
 from fedwatt.errors import SettingError
 

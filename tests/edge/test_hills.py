@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedwatt.data import Trip
-from fedwatt.data.cleaning.records import RawTrip
 from fedwatt.data.cleaning.resample import resample, updates, usual_hold_s
+from fedwatt.data.trip import RawTrip
 from fedwatt.edge.clock import Timing
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.export import export

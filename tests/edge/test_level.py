@@ -10,10 +10,10 @@ from typer.testing import CliRunner
 
 from fedwatt.cli import app
 from fedwatt.data import Trip, build_client
-from fedwatt.data.cleaning.records import RawTrip
 from fedwatt.data.cleaning.resample import resample
 from fedwatt.data.client import split_of_trips
 from fedwatt.data.store import write_vehicle
+from fedwatt.data.trip import RawTrip
 from fedwatt.edge.card import KEY
 from fedwatt.edge.clock import Timing
 from fedwatt.edge.energy_model import EnergyModel

@@ -5,11 +5,10 @@ import re
 import numpy as np
 import pytest
 
+from fedwatt.data import Vehicle
 from fedwatt.data.cleaning.clean import clean_vehicle
-from fedwatt.data.cleaning.cleaning import Cleaning
-from fedwatt.data.cleaning.trips import split_trips
+from fedwatt.data.cleaning.cleaning import VED_CLEANING
 from fedwatt.data.client import split_of_trips
-from fedwatt.data.imported import imported_vehicle
 from fedwatt.data.readers.powertrain import engine_reason
 from fedwatt.data.readers.spill import Spill
 from fedwatt.data.readers.stream import silent
@@ -33,11 +32,11 @@ def real(ved_file, tmp_path_factory):
     reader = VedReader([ved_file], ("ev", "phev-electric"), unlabelled=False)
     spill = Spill(tmp_path_factory.mktemp("ved"), reader.columns)
     reader.read(spill, silent)
-    trips, _ = split_trips(spill.take(NUMBER), reader.columns, str)
+    trips, _ = spill.take(NUMBER)
     raw = {trip.name: trip for trip in trips if not engine_reason(trip)}
-    cleaning = Cleaning(maximum_standing_gap_s=31.0)
-    clean, _ = clean_vehicle(f"ved-{NUMBER}", raw.values(), cleaning)
-    return imported_vehicle(clean), raw
+    recorded = Vehicle(f"ved-{NUMBER}", (), labels="measured")
+    vehicle, _ = clean_vehicle(recorded, raw.values(), VED_CLEANING)
+    return vehicle, raw
 
 
 def trips_of_the_test(vehicle, run):

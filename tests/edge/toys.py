@@ -7,8 +7,8 @@ import numpy as np
 import torch
 
 from fedwatt.data import Vehicle, synthetic_vehicles
-from fedwatt.data.cleaning.records import RawTrip
 from fedwatt.data.cleaning.resample import updates, usual_hold_s
+from fedwatt.data.trip import RawTrip
 from fedwatt.edge.card import ModelCard
 from fedwatt.edge.export import TrainedModel
 from fedwatt.edge.forecast import Forecast

@@ -10,7 +10,7 @@ import pytest
 from fedwatt.data.store import write_fleet
 from fedwatt.data.synthetic import synthetic_vehicles
 from fedwatt.errors import RunError, SettingError
-from fedwatt.report.load import load_run, together
+from fedwatt.report.load import load_run, load_runs
 from fedwatt.report.statistics import on_board_rmse
 from fedwatt.runs import execute, from_toml
 from fedwatt.runs.config import RunConfig, to_toml
@@ -141,7 +141,7 @@ def test_it_can_be_switched_off(config, run, tmp_path):
 
 
 def test_a_report_tells_runs_with_a_level_model_from_others(config, run):
-    alone, both = load_run(run), together([run, run / LEVEL])
+    alone, both = load_run(run), load_runs([run, run / LEVEL])
     assert len(on_board_rmse(alone, "fedavg")) == 2
     names = {origin.name: origin for origin in both.origins}
     for method in names[run.name].methods:

@@ -3,10 +3,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fedwatt.report.terrain import write_map
 
 from fedwatt.data import DataSettings
 from fedwatt.errors import DataError, SettingError
+from fedwatt.report.field_map import write_map
 from fedwatt.terrain import TerrainSettings, empty_field, learn
 from fedwatt.terrain.grid import Grid
 from fedwatt.terrain.store import read_field, write_field

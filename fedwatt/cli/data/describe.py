@@ -21,7 +21,7 @@ def describe(
 ) -> None:
     """Summarise a fleet: vehicles, trips, hours, energy, windows, and what cleaning left out."""
     from fedwatt.data import DataSettings
-    from fedwatt.data.readers import Account
+    from fedwatt.data.cleaning.account import Account
     from fedwatt.data.store import fleet_source, read_fleet
 
     window = DataSettings().window

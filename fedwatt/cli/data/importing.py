@@ -1,5 +1,6 @@
 """`fedwatt data import` and `map`: recordings become a fleet."""
 
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -91,19 +92,25 @@ def import_(
     only_enriched: OnlyEnriched = False,
 ) -> None:
     """Turn recordings into a fleet: cleaned trips at 1 Hz, one folder a vehicle."""
-    from fedwatt.data.importing import Maps, Recordings, import_fleet
+    # Here, because only readers need polars, and a GPU box may have none.
+    from fedwatt.data.importing import USUAL_CLEANING, Maps, Recordings, import_fleet
 
     refuse_filled(out)
+    usual = USUAL_CLEANING[kind.value]
+    cleaning = replace(
+        usual,
+        minimum_trips=minimum_trips or usual.minimum_trips,
+        minimum_seconds=minimum_seconds,
+        minimum_metres=minimum_metres,
+        maximum_gap_s=maximum_gap,
+    )
     recordings = Recordings(
         kind=kind.value,
         paths=tuple(paths),
         powertrain=tuple(part.strip() for part in powertrain.split(",")),
         mapping=mapping,
         geo=geo,
-        minimum_trips=minimum_trips,
-        minimum_seconds=minimum_seconds,
-        minimum_metres=minimum_metres,
-        maximum_gap_s=maximum_gap,
+        cleaning=cleaning,
     )
     maps = Maps(dem=dem, osm=osm, only_enriched=only_enriched)
     with import_progress() as report:

@@ -12,7 +12,7 @@ from fedwatt.cli.console import console
 from fedwatt.errors import SettingError
 
 if TYPE_CHECKING:
-    from fedwatt.data.readers import Account
+    from fedwatt.data.cleaning.account import Account
 
 Out = Annotated[Path, typer.Option(help="Folder of the new fleet.")]
 Seed = Annotated[int, typer.Option(help="Another seed, another draw.")]

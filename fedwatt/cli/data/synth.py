@@ -1,5 +1,6 @@
 """`fedwatt data synth` and `electrify`: fleets whose energy is simulated."""
 
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -16,7 +17,6 @@ from fedwatt.cli.data.shared import (
     say_account,
     say_made,
 )
-from fedwatt.data import readers
 
 
 class Engine(StrEnum):
@@ -42,7 +42,7 @@ def synth(
 
     refuse_filled(out)
     if engine is Engine.SUMO:
-        from fedwatt.data.sumo import sumo_vehicles
+        from fedwatt.data.sumo_fleet import sumo_vehicles
         from fedwatt.physics.sumo import SumoTown
 
         made = sumo_vehicles(SumoTown(vehicles=vehicles, trips=trips, kind=kind, seed=seed))
@@ -70,16 +70,14 @@ def electrify(
 ) -> None:
     """Drive electric vehicles over recorded speed: real driving, simulated energy, marked so."""
     from fedwatt.data.electrified import electrified_vehicles
+    from fedwatt.data.readers import VED_CLEANING, import_ved
     from fedwatt.data.store import write_fleet
 
     refuse_filled(out)
     with import_progress() as report:
-        recordings = readers.import_ved(
-            paths,
-            powertrain=("hev", "ice"),
-            unlabelled=True,
-            minimum_trips=minimum_trips,
-            progress=report,
+        cleaning = replace(VED_CLEANING, unlabelled=True, minimum_trips=minimum_trips)
+        recordings = import_ved(
+            paths, powertrain=("hev", "ice"), cleaning=cleaning, progress=report
         )
         named = ", ".join(path.name for path in paths)
         write_fleet(

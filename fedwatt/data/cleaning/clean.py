@@ -5,39 +5,36 @@ that fails is dropped with its reason; it never stops the vehicle.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
+from fedwatt.data.channels import CHANNELS
 from fedwatt.data.cleaning.account import Account
 from fedwatt.data.cleaning.cleaning import Cleaning
 from fedwatt.data.cleaning.gaps import cut_at_gaps
 from fedwatt.data.cleaning.glitches import without_glitches
 from fedwatt.data.cleaning.order import in_order
 from fedwatt.data.cleaning.plausible import implausible
-from fedwatt.data.cleaning.records import CleanTrip, CleanVehicle, RawTrip
 from fedwatt.data.cleaning.resample import energy_source, resample
-from fedwatt.data.cleaning.schema import CHANNELS, FALLBACKS
+from fedwatt.data.trip import UNLABELLED, RawTrip, Trip, Vehicle
 
 
 def clean_vehicle(
-    name: str,
+    vehicle: Vehicle,
     trips: Iterable[RawTrip],
     cleaning: Cleaning,
     *,
-    kind: str = "passenger",
-    labels: str = "measured",
     electric: bool = True,
-    facts: Mapping[str, Any] | None = None,
     already: Account | None = None,
-) -> tuple[CleanVehicle | None, Account]:
-    """The vehicle's usable trips, or None when too few are left or its numbers make no sense.
+) -> tuple[Vehicle | None, Account]:
+    """The vehicle with its usable trips; None when too few are left or its numbers make no sense.
 
-    `already` is the account of what happened to its rows before; the returned account includes it.
+    `electric` says that nothing but the pack moves it. `already` is the account of what happened to
+    its rows before; the returned account, which is also among its facts, includes it.
     """
-    parts: list[CleanTrip] = []
+    parts: list[Trip] = []
     accounts = []
     seen: Counter[str] = Counter()
     for raw in trips:
@@ -51,19 +48,22 @@ def clean_vehicle(
             seen[raw.name] += 1
     parts, filled = _with_fallbacks(parts)
     account = Account.total([already or Account(), *accounts, filled])
-    reason = ""
-    if len(parts) < cleaning.minimum_trips:
-        least = cleaning.minimum_trips
+    least = cleaning.minimum_trips
+    if len(parts) < least:
         reason = f"under {least} usable trips" if least > 1 else "without a usable trip"
-    elif wrong := implausible(parts, electric=electric):
-        reason = wrong
+    else:
+        reason = implausible(parts, electric=electric)
     if reason:
         return None, _all_dropped(account, reason)
     account += Account.of("kept", "vehicles", 1)
-    if not all("energy_wh" in part.channels for part in parts):
-        labels = "none"
-    notes = {**(facts or {}), "account": account.to_json()}
-    return CleanVehicle(name, tuple(parts), kind, labels, notes), account
+    labelled = all("energy_wh" in part.channels for part in parts)
+    cleaned_vehicle = replace(
+        vehicle,
+        trips=tuple(parts),
+        labels=vehicle.labels if labelled else UNLABELLED,
+        facts={**vehicle.facts, "account": account.to_json()},
+    )
+    return cleaned_vehicle, account
 
 
 def part_name(trip: str, part: int) -> str:
@@ -77,7 +77,7 @@ def part_name(trip: str, part: int) -> str:
     return trip + chr(ord("a") + part) if part < 26 else f"{trip}-{part + 1}"
 
 
-def clean_trip(trip: RawTrip, cleaning: Cleaning) -> tuple[list[CleanTrip], Account]:
+def clean_trip(trip: RawTrip, cleaning: Cleaning) -> tuple[list[Trip], Account]:
     """Usable parts of one trip, all named like it, and what was done to get them."""
     account = Account.of("read", "trips", 1) + Account.of("read", "rows", trip.rows)
     if reason := _unusable(trip, cleaning):
@@ -109,9 +109,7 @@ def clean_trip(trip: RawTrip, cleaning: Cleaning) -> tuple[list[CleanTrip], Acco
             Account.of("kept", "trips", 1),
             Account.of("kept", "parts", len(parts)),
             Account.of("kept", "rows", kept_rows),
-            Account.of(
-                "kept", "seconds", round(sum(part.samples * part.interval_s for part in parts))
-            ),
+            Account.of("kept", "seconds", round(sum(p.seconds * p.interval_s for p in parts))),
         ]
     else:
         # The reason that took most of its rows stands for the whole trip.
@@ -129,43 +127,40 @@ def _unusable(trip: RawTrip, cleaning: Cleaning) -> str:
     return ""
 
 
-def _sampled(piece: RawTrip, cleaning: Cleaning) -> tuple[CleanTrip | None, str]:
+def _sampled(piece: RawTrip, cleaning: Cleaning) -> tuple[Trip | None, str]:
     if piece.time_s[-1] - piece.time_s[0] < max(cleaning.minimum_seconds, 1e-3):
         return None, f"under {cleaning.minimum_seconds:g} s"
     channels = resample(piece, cleaning.interval_s, cleaning.rules)
-    trip = CleanTrip(piece.name, channels, cleaning.interval_s)
+    trip = Trip(piece.name, channels, interval_s=cleaning.interval_s)
     if trip.metres < cleaning.minimum_metres:
         return None, f"under {cleaning.minimum_metres:g} m"
     return trip, ""
 
 
-def _with_fallbacks(parts: list[CleanTrip]) -> tuple[list[CleanTrip], Account]:
+def _with_fallbacks(parts: list[Trip]) -> tuple[list[Trip], Account]:
     """Give every trip the inputs a model always sees.
 
     A trip without outside temperature takes the median of the vehicle's other trips; air
     conditioning and heater that never report are taken as off.
     """
     accounts = []
-    for name, fallback in FALLBACKS.items():
+    for name, channel in CHANNELS.items():
+        if channel.fallback is None:
+            continue
         known = [part.channels[name] for part in parts if name in part.channels]
         missing = len(parts) - len(known)
         if not missing:
             continue
-        value, how = fallback, f"taken as {fallback:g}"
+        value, how = channel.fallback, f"taken as {channel.fallback:g}"
         if name == "ambient_c" and known:
             value = float(np.median(np.concatenate(known)))
             how = "taken from the vehicle's other trips"
         parts = [
-            part if name in part.channels else _with_constant(part, name, value) for part in parts
+            replace(part, channels={name: np.full(part.seconds, value), **part.channels})
+            for part in parts
         ]
         accounts.append(Account.of("repaired", "parts", missing, f"no {name}, {how}"))
     return parts, Account.total(accounts)
-
-
-def _with_constant(part: CleanTrip, name: str, value: float) -> CleanTrip:
-    channels = {**part.channels, name: np.full(part.samples, value)}
-    order = [known for known in (*CHANNELS, "energy_wh") if known in channels]
-    return replace(part, channels={known: channels[known] for known in order})
 
 
 def _dropped(rows: int, reason: str) -> Account:

@@ -1,4 +1,4 @@
-"""Settings of the cleaning a vehicle does to its own trips."""
+"""Settings of the cleaning that a vehicle does to its own trips."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ class Cleaning:
     `minimum_trips` usable trips. A trip is cut where nothing was recorded for `maximum_gap_s`, or,
     if the vehicle stood before and after, for `maximum_standing_gap_s` where that is longer.
     `unlabelled` keeps trips without pack signals: real driving for virtual electrification. `rules`
-    replaces the schema's resampling rule ("held" or "linear") of the channels named.
+    replaces the resampling rule of the channels named by "held" or "linear".
     """
 
     minimum_trips: int = 10
@@ -37,3 +37,8 @@ class Cleaning:
             self.maximum_gap_s >= self.interval_s,
             f"at least interval_s ({self.interval_s} s)",
         )
+
+
+# VED's receiver reports every 30 s at standstill (see `gaps`).
+VED_CLEANING = Cleaning(maximum_standing_gap_s=31.0)
+PLAIN_CLEANING = Cleaning(minimum_trips=1)

@@ -14,8 +14,8 @@ import numpy as np
 
 from fedwatt.data.cleaning.account import Account
 from fedwatt.data.cleaning.cleaning import Cleaning
-from fedwatt.data.cleaning.records import BoolArray, FloatArray, RawTrip
 from fedwatt.data.cleaning.resample import energy_source, forward_filled
+from fedwatt.data.trip import BoolArray, FloatArray, RawTrip
 
 # Steps of energy are not a state that could be held.
 HELD_ESSENTIALS = ("voltage_v", "current_a", "power_w", "energy_total_wh")

@@ -1,6 +1,6 @@
 """Take out readings that cannot be true.
 
-* outside the limits of `schema.CHANNELS`;
+* outside the limits of `channels.CHANNELS`;
 * pack voltage under half or over one and a half times the trip's median;
 * a position at exactly 0°, 0° (receiver without a fix), or one that jumps faster than 100 m/s;
 * speed that changes faster than 12 m/s² and comes back within 5 s: the readings between are taken
@@ -17,10 +17,10 @@ of a moving car stands still for 45 s at most.
 
 import numpy as np
 
+from fedwatt.data.channels import CHANNELS, POSITION
 from fedwatt.data.cleaning.account import Account
-from fedwatt.data.cleaning.records import BoolArray, FloatArray, RawTrip
 from fedwatt.data.cleaning.resample import forward_filled, updates, usual_hold_s
-from fedwatt.data.cleaning.schema import CHANNELS, POSITION
+from fedwatt.data.trip import BoolArray, FloatArray, RawTrip
 
 ACCELERATION_LIMIT_MPS2 = 12.0
 POSITION_LIMIT_MPS = 100.0

@@ -7,7 +7,7 @@ follows is another stretch of driving and becomes a part of its own: sorting wou
 import numpy as np
 
 from fedwatt.data.cleaning.account import Account
-from fedwatt.data.cleaning.records import FloatArray, IntArray, RawTrip
+from fedwatt.data.trip import FloatArray, IntArray, RawTrip
 
 RESET_S = 10.0
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedwatt.data.cleaning.glitches import METRES_PER_DEGREE
-from fedwatt.data.cleaning.records import CleanTrip
+from fedwatt.data.trip import Trip
 
 # What a wrong unit does to distance by speed; real cars lie within 7 %.
 SWAPS = {
@@ -30,7 +30,7 @@ SIGN_LEAST_M = 5_000.0
 SIGN_WH_PER_KM = -20.0
 
 
-def implausible(trips: Sequence[CleanTrip], *, electric: bool) -> str:
+def implausible(trips: Sequence[Trip], *, electric: bool) -> str:
     """Why these trips cannot be right, or "" when nothing speaks against them.
 
     `electric` says that nothing but the pack moves the vehicle, so that its net energy has a sign.
@@ -55,7 +55,7 @@ def implausible(trips: Sequence[CleanTrip], *, electric: bool) -> str:
 
 
 def _other_unit(ratio: float) -> str:
-    """What a distance by speed over distance by position of `ratio` speaks for.
+    """The mix-up of units that explains `ratio`, distance by speed over distance by position.
 
     >>> _other_unit(0.63)
     'distance by speed about 0.62 times distance by position (is speed in mph read as km/h?)'
@@ -67,7 +67,7 @@ def _other_unit(ratio: float) -> str:
     return "distance by speed far from distance by position (is the unit of speed another?)"
 
 
-def _speed_over_position(trips: Sequence[CleanTrip]) -> float | None:
+def _speed_over_position(trips: Sequence[Trip]) -> float | None:
     by_speed, by_position = 0.0, 0.0
     for trip in trips:
         if "latitude_deg" not in trip.channels:

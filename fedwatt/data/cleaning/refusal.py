@@ -12,13 +12,13 @@ def nothing_left(account: Account) -> str:
     '0 vehicles kept; 3 dropped: 3 ice, not asked for. Ask for other vehicles.'
     """
     vehicles = account.reasons("dropped", "vehicles")
-    said = [account.sentence("vehicles")]
+    sentences = [account.sentence("vehicles")]
     trips: dict[str, int] = {}
     # Too few usable trips is explained by what became of the others; no other reason is.
     if any(why.endswith(("usable trips", "usable trip")) for why in vehicles):
         trips = account.reasons("dropped", "trips")
-        said.append(account.sentence("trips"))
-    return " ".join([*said, *_advice(vehicles, trips)])
+        sentences.append(account.sentence("trips"))
+    return " ".join([*sentences, *_advice(vehicles, trips)])
 
 
 def _advice(vehicles: Collection[str], trips: Collection[str]) -> list[str]:

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fedwatt.data.cleaning.records import FloatArray, IntArray, RawTrip
-from fedwatt.data.cleaning.schema import CHANNELS, ENERGY_SOURCES, POSITION
+from fedwatt.data.channels import CHANNELS, ENERGY_SOURCES, POSITION
+from fedwatt.data.trip import FloatArray, IntArray, RawTrip
 
 SECONDS_PER_HOUR = 3600.0
 # Gradients from matched elevations jump where a road segment begins.

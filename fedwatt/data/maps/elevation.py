@@ -18,9 +18,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwatt.data.cleaning.records import CleanTrip, CleanVehicle, FloatArray
-from fedwatt.data.cleaning.schema import CHANNELS, POSITION
-from fedwatt.data.readers.files import as_paths
+from fedwatt.data.channels import CHANNELS, POSITION
+from fedwatt.data.readers.find_files import as_paths
+from fedwatt.data.trip import FloatArray, IntArray, Trip, Vehicle
 from fedwatt.errors import DataError
 
 VOID = -32768
@@ -36,6 +36,24 @@ class Terrain(Protocol):
         """Height at each position, NaN where unknown. [seconds]."""
 
 
+@dataclass(frozen=True)
+class RasterHeights:
+    """Heights of a GeoTIFF, of which only the window asked for is read."""
+
+    path: Path
+    shape: tuple[int, int]
+
+    def __getitem__(self, place: tuple[IntArray, IntArray]) -> FloatArray:
+        """Heights at these rows and columns, NaN where unknown; in the shape of `place`."""
+        (rows, columns), rasterio = place, _rasterio(self.path)
+        top, left = int(rows.min()), int(columns.min())
+        size = int(columns.max()) - left + 1, int(rows.max()) - top + 1
+        with _readable(rasterio, self.path), rasterio.open(self.path) as file:
+            window = rasterio.windows.Window(left, top, *size)
+            heights = file.read(1, window=window, masked=True).astype(float).filled(np.nan)
+        return np.asarray(heights[rows - top, columns - left])
+
+
 @dataclass(frozen=True, eq=False)
 class Tile:
     """Heights on a regular grid [rows, columns], first row north, first column west.
@@ -44,7 +62,7 @@ class Tile:
     Heights may be any kind of number; those equal to `void` are unknown.
     """
 
-    heights_m: NDArray[Any]
+    heights_m: NDArray[Any] | RasterHeights
     north_deg: float
     west_deg: float
     latitude_step_deg: float
@@ -60,22 +78,24 @@ class Tile:
         slack = 1e-6
         inside = (row >= -slack) & (row <= rows - 1 + slack)
         inside &= (column >= -slack) & (column <= columns - 1 + slack)
-        row = np.clip(np.where(inside, row, 0.0), 0, rows - 1)
-        column = np.clip(np.where(inside, column, 0.0), 0, columns - 1)
+        found = np.full(len(row), np.nan)
+        if not inside.any():
+            return found
+        row, column = np.clip(row[inside], 0, rows - 1), np.clip(column[inside], 0, columns - 1)
         top = np.minimum(row.astype(int), rows - 2)
         left = np.minimum(column.astype(int), columns - 2)
         down, right = row - top, column - left
-        height = np.zeros(len(row))
-        weight = np.zeros(len(row))
-        for step_down, share_down in ((0, 1 - down), (1, down)):
-            for step_right, share_right in ((0, 1 - right), (1, right)):
-                corner = np.asarray(self.heights_m[top + step_down, left + step_right], float)
-                corner[corner == self.void] = np.nan
-                share = np.where(np.isfinite(corner), share_down * share_right, 0.0)
-                height += share * np.nan_to_num(corner)
-                weight += share
+        around = [top, top, top + 1, top + 1], [left, left + 1, left, left + 1]
+        corners = np.asarray(self.heights_m[np.stack(around[0]), np.stack(around[1])], float)
+        corners[corners == self.void] = np.nan
+        shares = np.stack(
+            [(1 - down) * (1 - right), (1 - down) * right, down * (1 - right), down * right]
+        )
+        shares[~np.isfinite(corners)] = 0.0
+        height, weight = (shares * np.nan_to_num(corners)).sum(axis=0), shares.sum(axis=0)
         with np.errstate(invalid="ignore", divide="ignore"):
-            return np.where(inside & (weight > 1e-9), height / weight, np.nan)
+            found[inside] = np.where(weight > 1e-9, height / weight, np.nan)
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,45 +149,7 @@ def read_hgt(path: Path) -> Tile:
     return Tile(heights, south + 1.0, float(west), step, step, void=VOID)
 
 
-@dataclass(frozen=True)
-class Raster:
-    """A GeoTIFF [rows, columns] of which a window is read for each trip; positions as in `Tile`."""
-
-    path: Path
-    rows: int
-    columns: int
-    north_deg: float
-    west_deg: float
-    latitude_step_deg: float
-    longitude_step_deg: float
-
-    def elevation_m(self, latitude_deg: FloatArray, longitude_deg: FloatArray) -> FloatArray:
-        """Bilinear height, NaN where unknown. [seconds]."""
-        row = (self.north_deg - latitude_deg) / self.latitude_step_deg
-        column = (longitude_deg - self.west_deg) / self.longitude_step_deg
-        inside = (row > -1) & (row < self.rows) & (column > -1) & (column < self.columns)
-        if not inside.any():
-            return np.full(len(row), np.nan)
-        top, left = max(int(row[inside].min()), 0), max(int(column[inside].min()), 0)
-        # At least two rows and columns, for there to be something between them.
-        top, left = min(top, self.rows - 2), min(left, self.columns - 2)
-        rows = min(int(row[inside].max()) + 2, self.rows) - top
-        columns = min(int(column[inside].max()) + 2, self.columns) - left
-        rasterio = _rasterio(self.path)
-        with _readable(rasterio, self.path), rasterio.open(self.path) as file:
-            window = rasterio.windows.Window(left, top, max(columns, 2), max(rows, 2))
-            heights = file.read(1, window=window, masked=True).astype(float).filled(np.nan)
-        window_tile = Tile(
-            heights,
-            self.north_deg - top * self.latitude_step_deg,
-            self.west_deg + left * self.longitude_step_deg,
-            self.latitude_step_deg,
-            self.longitude_step_deg,
-        )
-        return window_tile.elevation_m(latitude_deg, longitude_deg)
-
-
-def read_geotiff(path: Path) -> Raster:
+def read_geotiff(path: Path) -> Tile:
     """A GeoTIFF in geographic coordinates (WGS 84), north up."""
     rasterio = _rasterio(path)
     with _readable(rasterio, path), rasterio.open(path) as file:
@@ -180,7 +162,7 @@ def read_geotiff(path: Path) -> Raster:
         )
     # The transform gives the corner of the first cell; heights belong to its middle.
     north, west = place.f + place.e / 2, place.c + place.a / 2
-    return Raster(path, rows, columns, north, west, -place.e, place.a)
+    return Tile(RasterHeights(path, (rows, columns)), north, west, -place.e, place.a)
 
 
 def _rasterio(path: Path) -> Any:
@@ -216,14 +198,14 @@ def _reader(path: Path) -> Callable[[Path], Terrain]:
     return READERS[path.suffix.lower()]
 
 
-def with_elevation(vehicle: CleanVehicle, terrain: Terrain) -> CleanVehicle:
+def with_elevation(vehicle: Vehicle, terrain: Terrain) -> Vehicle:
     """The vehicle with `elevation_m` and `grade` in every trip that the terrain covers."""
     trips = tuple(add_elevation(trip, terrain) for trip in vehicle.trips)
     covered = sum("grade" in trip.channels for trip in trips)
     return replace(vehicle, trips=trips, facts={**vehicle.facts, "trips_with_terrain": covered})
 
 
-def add_elevation(trip: CleanTrip, terrain: Terrain) -> CleanTrip:
+def add_elevation(trip: Trip, terrain: Terrain) -> Trip:
     """The trip with elevation and grade; unchanged where it has no position or no known height."""
     if any(name not in trip.channels for name in POSITION):
         return trip

@@ -6,18 +6,18 @@ Everything is looked up on the vehicle, in files the user brings: no position le
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from fedwatt.data.cleaning.records import CleanTrip, CleanVehicle
 from fedwatt.data.maps.elevation import Terrain, with_elevation
 from fedwatt.data.maps.osm import Extract
 from fedwatt.data.maps.region import Box, has_positions, region
 from fedwatt.data.maps.roads import REACH_M, with_map
+from fedwatt.data.trip import Trip, Vehicle
 from fedwatt.errors import DataError
 
 # A vehicle with fewer cannot be split into training, validation and test.
 LEAST_TRIPS = 3
 
 
-class EnrichedVehicles(Iterator[CleanVehicle]):
+class EnrichedVehicles(Iterator[Vehicle]):
     """Vehicles with elevation and grade (`terrain`) and map attributes (`extract`).
 
     Trips without positions, or off the map, stay as they are and are counted. With `only_enriched`
@@ -26,7 +26,7 @@ class EnrichedVehicles(Iterator[CleanVehicle]):
 
     def __init__(
         self,
-        vehicles: Iterable[CleanVehicle],
+        vehicles: Iterable[Vehicle],
         *,
         terrain: Terrain | None = None,
         extract: Extract | None = None,
@@ -41,26 +41,28 @@ class EnrichedVehicles(Iterator[CleanVehicle]):
         self._only_enriched = only_enriched
         self._vehicles = self._enrich(vehicles)
 
-    def __next__(self) -> CleanVehicle:
+    def __next__(self) -> Vehicle:
         return next(self._vehicles)
 
     def sentences(self) -> list[str]:
         """What was added so far, for people."""
-        said = []
+        sentences = []
         if self._terrain is not None:
-            said.append(f"Terrain: {self.with_terrain:,} of {self.trips:,} trips have a grade.")
+            sentences.append(
+                f"Terrain: {self.with_terrain:,} of {self.trips:,} trips have a grade."
+            )
         if self._extract is not None:
             share = self.limits_assumed / max(self.samples_with_map, 1)
-            said.append(
+            sentences.append(
                 f"Map: {self.with_map:,} of {self.trips:,} trips lie on known roads; where these "
                 f"state no speed limit ({share:.0%} of the time) a usual one stands in."
             )
-        said += [
+        sentences += [
             f"Left out: {name} has under {LEAST_TRIPS} enriched trips." for name in self.left_out
         ]
-        return said
+        return sentences
 
-    def _enrich(self, vehicles: Iterable[CleanVehicle]) -> Iterator[CleanVehicle]:
+    def _enrich(self, vehicles: Iterable[Vehicle]) -> Iterator[Vehicle]:
         for vehicle in vehicles:
             enriched = self._one(vehicle)
             self._count(enriched)
@@ -74,7 +76,7 @@ class EnrichedVehicles(Iterator[CleanVehicle]):
         if self.trips:
             self._refuse_if_useless()
 
-    def _one(self, vehicle: CleanVehicle) -> CleanVehicle:
+    def _one(self, vehicle: Vehicle) -> Vehicle:
         if self._terrain is not None:
             vehicle = with_elevation(vehicle, self._terrain)
         if self._extract is not None:
@@ -83,13 +85,13 @@ class EnrichedVehicles(Iterator[CleanVehicle]):
                 vehicle = with_map(vehicle, roads)
         return vehicle
 
-    def _is_covered(self, trip: CleanTrip) -> bool:
+    def _is_covered(self, trip: Trip) -> bool:
         channels = trip.channels
         return (self._terrain is None or "grade" in channels) and (
             self._extract is None or "intersection" in channels
         )
 
-    def _count(self, vehicle: CleanVehicle) -> None:
+    def _count(self, vehicle: Vehicle) -> None:
         self.vehicles += 1
         self.trips += len(vehicle.trips)
         self.positioned += sum(has_positions(trip) for trip in vehicle.trips)

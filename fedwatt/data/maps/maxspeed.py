@@ -3,7 +3,7 @@
 import re
 from math import inf, nan
 
-from fedwatt.data.cleaning.schema import CHANNELS
+from fedwatt.data.channels import CHANNELS
 
 KMH = 1 / 3.6
 UNITS = {"": KMH, "km/h": KMH, "kmh": KMH, "kph": KMH, "mph": 1.609344 * KMH}
@@ -13,22 +13,11 @@ NUMBER = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z/]*)")
 
 # Most streets carry no `maxspeed`; a usual limit of their class stands in, and is counted.
 USUAL_KMH = {
-    "motorway": 110.0,
-    "motorway_link": 70.0,
-    "trunk": 90.0,
-    "trunk_link": 60.0,
-    "primary": 70.0,
-    "primary_link": 50.0,
-    "secondary": 60.0,
-    "secondary_link": 50.0,
-    "tertiary": 50.0,
-    "tertiary_link": 50.0,
-    "unclassified": 50.0,
-    "residential": 40.0,
-    "road": 50.0,
-    "living_street": 15.0,
-    "service": 20.0,
-}
+    "motorway": 110.0, "trunk": 90.0, "primary": 70.0, "secondary": 60.0, "tertiary": 50.0,
+    "motorway_link": 70.0, "trunk_link": 60.0, "primary_link": 50.0, "secondary_link": 50.0,
+    "tertiary_link": 50.0, "unclassified": 50.0, "residential": 40.0, "road": 50.0,
+    "living_street": 15.0, "service": 20.0,
+}  # fmt: skip
 
 
 def limit_mps(text: str) -> float:

@@ -17,24 +17,18 @@ from typing import Any
 
 import numpy as np
 
-from fedwatt.data.cleaning.records import BoolArray, CleanVehicle, IntArray
 from fedwatt.data.maps.maxspeed import KMH, USUAL_KMH, limit_mps
 from fedwatt.data.maps.region import Box, region
 from fedwatt.data.maps.roads import ANYWHERE, Roads
+from fedwatt.data.trip import BoolArray, IntArray, Vehicle
 from fedwatt.errors import DataError
 
 SUFFIXES = (".osm", ".osm.gz", ".osm.bz2", ".pbf")
-FOCUS = (
-    ("highway", "crossing"),
-    ("highway", "give_way"),
-    ("highway", "mini_roundabout"),
-    ("highway", "motorway_junction"),
-    ("highway", "stop"),
-    ("highway", "traffic_signals"),
-    ("highway", "turning_circle"),
-    ("highway", "turning_loop"),
-    ("railway", "level_crossing"),
-)
+FOCUS_HIGHWAYS = (
+    "crossing", "give_way", "mini_roundabout", "motorway_junction", "stop", "traffic_signals",
+    "turning_circle", "turning_loop",
+)  # fmt: skip
+FOCUS = (*(("highway", value) for value in FOCUS_HIGHWAYS), ("railway", "level_crossing"))
 BUS_STOPS = (
     ("highway", "bus_stop"),
     ("public_transport", "platform"),
@@ -51,7 +45,7 @@ COORDINATE_DEG = 1e-7
 class Extract:
     """An extract on disk, read as far as vehicles go, and again only when one goes further.
 
-    What a vehicle is told does not depend on what was read for others (see `roads`).
+    A vehicle gets the same roads whatever was read for others before (see `roads`).
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -65,7 +59,7 @@ class Extract:
             )
         self._read: tuple[Box, Roads] | None = None
 
-    def around(self, vehicle: CleanVehicle) -> Roads | None:
+    def around(self, vehicle: Vehicle) -> Roads | None:
         """The roads around a vehicle's trips; None if it has no positions."""
         needed = region(vehicle.trips)
         if needed is None:
@@ -96,7 +90,7 @@ class _Ways:
     signals: "array[int]" = field(default_factory=lambda: array("q"))
     stops: list[tuple[float, float]] = field(default_factory=list)
     # Drivable ways of the file whose nodes it does not hold.
-    homeless: int = 0
+    without_nodes: int = 0
 
 
 def read_roads(path: Path, box: Box) -> Roads:
@@ -110,7 +104,7 @@ def read_roads(path: Path, box: Box) -> Roads:
                 _add_way(ways, entity, box)
     except RuntimeError as error:
         raise DataError(f"{path.name} cannot be read as OpenStreetMap data ({error}).") from error
-    if ways.homeless and not ways.length:
+    if ways.without_nodes and not ways.length:
         raise DataError(
             f"{path.name} has roads but not the nodes they are made of, or has them after the "
             "roads. Sort it (osmium sort IN -o OUT), or extract it again with complete ways."
@@ -158,7 +152,7 @@ def _add_way(ways: _Ways, way: Any, box: Box) -> None:
     nodes = [(node.ref, node.x, node.y) for node in way.nodes]
     known = [(x, y) for _, x, y in nodes if x != UNKNOWN]
     if not known:
-        ways.homeless += 1
+        ways.without_nodes += 1
         return
     x, y = zip(*known, strict=True)
     degrees = [COORDINATE_DEG * side for side in (min(y), min(x), max(y), max(x))]
@@ -181,9 +175,9 @@ def _add_way(ways: _Ways, way: Any, box: Box) -> None:
 
 
 def _is_oneway(tags: Any) -> bool:
-    said = tags.get("oneway")
-    if said is not None:
-        return said in ("yes", "true", "1", "-1", "reverse")
+    stated = tags.get("oneway")
+    if stated is not None:
+        return stated in ("yes", "true", "1", "-1", "reverse")
     return tags.get("junction") in ("roundabout", "circular") or tags.get("highway") == "motorway"
 
 

@@ -6,9 +6,9 @@ from math import cos, radians
 
 import numpy as np
 
+from fedwatt.data.channels import POSITION
 from fedwatt.data.cleaning.glitches import METRES_PER_DEGREE
-from fedwatt.data.cleaning.records import CleanTrip, FloatArray
-from fedwatt.data.cleaning.schema import POSITION
+from fedwatt.data.trip import FloatArray, Trip
 
 
 @dataclass(frozen=True)
@@ -66,19 +66,19 @@ class Box:
         )
 
 
-def has_positions(trip: CleanTrip) -> bool:
+def has_positions(trip: Trip) -> bool:
     """Whether the trip has a latitude and a longitude at least once."""
     return all(name in trip.channels for name in POSITION) and bool(
         np.isfinite(places(trip)).all(axis=1).any()
     )
 
 
-def places(trip: CleanTrip) -> FloatArray:
+def places(trip: Trip) -> FloatArray:
     """Latitude and longitude of a trip, degrees. [seconds, 2]."""
     return np.stack([trip.channels[name] for name in POSITION], axis=1)
 
 
-def region(trips: Iterable[CleanTrip]) -> Box | None:
+def region(trips: Iterable[Trip]) -> Box | None:
     """The box around all positions; None if there are none."""
     known = [places(trip) for trip in trips if has_positions(trip)]
     if not known:

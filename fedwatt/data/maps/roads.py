@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 
 from fedwatt.data.cleaning.glitches import METRES_PER_DEGREE
-from fedwatt.data.cleaning.grid import Grid
-from fedwatt.data.cleaning.records import BoolArray, CleanTrip, CleanVehicle, FloatArray, IntArray
+from fedwatt.data.maps.box_index import BoxIndex
 from fedwatt.data.maps.region import has_positions, places
+from fedwatt.data.trip import BoolArray, FloatArray, IntArray, Trip, Vehicle
 
 REACH_M = 30.0
 NEAR_M = 25.0
@@ -58,19 +58,19 @@ class Roads:
     spot_flags: BoolArray
 
     @cached_property
-    def segments(self) -> Grid:
+    def segments(self) -> BoxIndex:
         """Segments by the cells within their reach."""
         low, high = (
             np.minimum(self.start_deg, self.end_deg),
             np.maximum(self.start_deg, self.end_deg),
         )
-        return Grid.of(low - _around(low, high, REACH_M), high + _around(low, high, REACH_M))
+        return BoxIndex.of(low - _around(low, high, REACH_M), high + _around(low, high, REACH_M))
 
     @cached_property
-    def spots(self) -> Grid:
+    def spots(self) -> BoxIndex:
         """Spots by the cells near them."""
         around = _around(self.spot_deg, self.spot_deg, NEAR_M)
-        return Grid.of(self.spot_deg - around, self.spot_deg + around)
+        return BoxIndex.of(self.spot_deg - around, self.spot_deg + around)
 
     def match(self, place_deg: FloatArray) -> Match:
         """The segment each position of a drive belongs to. `place_deg` is [seconds, 2], finite."""
@@ -124,7 +124,7 @@ def headings(place_deg: FloatArray) -> FloatArray:
     return np.asarray(moved_m[last] / length_m[last, None])
 
 
-def with_map(vehicle: CleanVehicle, roads: Roads) -> CleanVehicle:
+def with_map(vehicle: Vehicle, roads: Roads) -> Vehicle:
     """The vehicle with speed limit and flags in every trip that the roads cover."""
     trips, covered, seconds, assumed = [], 0, 0, 0
     for trip in vehicle.trips:
@@ -134,13 +134,13 @@ def with_map(vehicle: CleanVehicle, roads: Roads) -> CleanVehicle:
             continue
         trips.append(matched[0])
         covered += 1
-        seconds += trip.samples
+        seconds += trip.seconds
         assumed += matched[1]
     facts = {"trips_with_map": covered, "samples_with_map": seconds, "limits_assumed": assumed}
     return replace(vehicle, trips=tuple(trips), facts={**vehicle.facts, **facts})
 
 
-def add_map(trip: CleanTrip, roads: Roads) -> tuple[CleanTrip, int] | None:
+def add_map(trip: Trip, roads: Roads) -> tuple[Trip, int] | None:
     """The trip with map channels and how many samples have an assumed limit; None if not covered.
 
     A trip is covered if at least `LEAST_SHARE` of its samples lie on a road. Where it leaves the

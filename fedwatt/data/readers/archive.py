@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-from fedwatt.data.readers.tables import CsvFeed
+from fedwatt.data.readers.table_blocks import CsvFeed
 from fedwatt.errors import DataError
 
 

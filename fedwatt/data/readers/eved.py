@@ -7,22 +7,27 @@ each way) counts as its mean. Flags are empty unless set. Positions stay the rec
 VED; `Energy_Consumption` is ignored, since its unit is not certain: energy comes from V and I.
 """
 
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
 import polars as pl
 
-from fedwatt.data.readers.tables import Wanted
-from fedwatt.data.readers.ved import CHANNELS, KMH_PER_MPS, RAW_COLUMNS, Format
+from fedwatt.data.cleaning.cleaning import VED_CLEANING, Cleaning
+from fedwatt.data.readers.stream import Progress, VehicleStream
+from fedwatt.data.readers.table_blocks import WantedColumn
+from fedwatt.data.readers.ved import EXPRESSIONS, KMH_PER_MPS, RAW_COLUMNS, VedFormat, import_ved
 
 DIRECTED_LIMIT = "Speed Limit with Direction[km/h]"
 
-EVED_RAW_COLUMNS: dict[str, Wanted] = {
+EVED_RAW_COLUMNS: dict[str, WantedColumn] = {
     **RAW_COLUMNS,
-    "Elevation Smoothed[m]": Wanted(),
-    "Gradient": Wanted(),
-    "Speed Limit[km/h]": Wanted(text=True),
-    DIRECTED_LIMIT: Wanted(("Speed Limit Direction[km/h]",), text=True, required=False),
-    "Intersection": Wanted(("Intersections",), text=True),
-    "Bus Stops": Wanted(("Bus Stop",), text=True),
-    "Focus Points": Wanted(("Focus Point",), text=True),
+    "Elevation Smoothed[m]": WantedColumn(),
+    "Gradient": WantedColumn(),
+    "Speed Limit[km/h]": WantedColumn(text=True),
+    DIRECTED_LIMIT: WantedColumn(("Speed Limit Direction[km/h]",), text=True, required=False),
+    "Intersection": WantedColumn(("Intersections",), text=True),
+    "Bus Stops": WantedColumn(("Bus Stop",), text=True),
+    "Focus Points": WantedColumn(("Focus Point",), text=True),
 }
 
 
@@ -52,11 +57,11 @@ def flag(column: str) -> pl.Expr:
     return pl.when(text.is_null() | unset).then(0.0).otherwise(1.0).alias(column)
 
 
-EVED = Format(
+EVED = VedFormat(
     "eVED",
     EVED_RAW_COLUMNS,
     {
-        **CHANNELS,
+        **EXPRESSIONS,
         "grade": pl.col("Gradient"),
         "elevation_m": pl.col("Elevation Smoothed[m]"),
         "speed_limit_mps": pl.coalesce(limit_kmh(DIRECTED_LIMIT), limit_kmh("Speed Limit[km/h]"))
@@ -67,3 +72,14 @@ EVED = Format(
     },
     "Is it one of eVED's weekly files (eVED_*_week.csv)?",
 )
+
+
+def import_eved(
+    paths: Iterable[str | Path],
+    *,
+    powertrain: Sequence[str] = ("ev",),
+    cleaning: Cleaning = VED_CLEANING,
+    progress: Progress | None = None,
+) -> VehicleStream:
+    """Vehicles of eVED: as `import_ved`, with grade, elevation, speed limit and road flags."""
+    return import_ved(paths, powertrain=powertrain, cleaning=cleaning, progress=progress, form=EVED)

@@ -24,26 +24,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from fedwatt.data.cleaning.schema import ENERGY_SOURCES
-from fedwatt.data.readers.units import TIME, UNITS, unknown_unit
+from fedwatt.data.channels import CHANNELS, ENERGY_SOURCES, MAPPABLE
+from fedwatt.data.trip import KINDS, LABELS
 from fedwatt.errors import SettingError, unknown
 
-KINDS = ("passenger", "truck", "bus")
-LABELS = ("measured", "simulated")
-SIGNED = ("current_a", "power_w", "energy_step_wh", "energy_total_wh")
-# Channels a mapping may resample by another rule than the schema's.
-FREE_RULE = (
-    "speed_mps",
-    "ambient_c",
-    "ac_w",
-    "heater_w",
-    "grade",
-    "elevation_m",
-    "speed_limit_mps",
-    "soc",
-    "power_w",
+# Seconds in a unit of time.
+TIME = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "min": 60.0, "h": 3600.0}
+SIGNED = tuple(name for name, channel in CHANNELS.items() if channel.discharges)
+# Channels that a mapping may resample by another rule; of power_w it is how energy is integrated.
+FREE_RULE = tuple(
+    name
+    for name, channel in CHANNELS.items()
+    if (channel.rule in ("held", "linear") and channel.role != "position") or name == "power_w"
 )
 _KEYS: dict[str, tuple[str, ...]] = {
     "": ("name", "kind", "labels", "file", "time", "vehicle", "trip", "channels", "facts"),
@@ -51,7 +45,7 @@ _KEYS: dict[str, tuple[str, ...]] = {
     "time": ("column", "unit", "format"),
     "vehicle": ("column", "name", "from"),
     "trip": ("column", "from"),
-    "channels": tuple(UNITS),
+    "channels": MAPPABLE,
     "channel": ("column", "aliases", "unit", "discharge", "rule", "optional"),
 }
 
@@ -121,123 +115,105 @@ def load_mapping(mapping: str | Path) -> CsvMapping:
 def parse_mapping(text: str, where: str) -> CsvMapping:
     """Check a mapping; `where` names its file in messages."""
     try:
-        tree = tomllib.loads(text)
+        values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise SettingError(f"{where} is not valid TOML: {error}.") from error
-    _known(tree, "", where, "the top level")
-    file = _table(tree, "file", where)
-    time = _table(tree, "time", where, required=True)
-    channels = _table(tree, "channels", where, required=True)
-    unit = _choice(time, "unit", (*TIME, "iso"), where, "time", "s")
-    decimal = _choice(file, "decimal", (".", ","), where, "file", ".")
+    top = _Table(values, where, _KEYS[""])
+    file, time = top.table("file", optional=True), top.table("time")
+    channels = top.table("channels")
     mapping = CsvMapping(
-        source=str(tree.get("name", where.removesuffix(".toml"))),
-        time_column=_text(time, "column", where, "time"),
-        time_unit=unit,
-        time_format=str(time.get("format", "")),
-        vehicle=_origin(tree, "vehicle", ("file", "folder"), where),
-        trip=_origin(tree, "trip", ("file",), where),
-        channels={name: _channel(name, channels[name], where) for name in channels},
-        kind=_choice(tree, "kind", KINDS, where, "", "passenger"),
-        labels=_choice(tree, "labels", LABELS, where, "", "measured"),
-        separator=str(file.get("separator", ",")),
-        decimal_comma=decimal == ",",
-        skip_rows=int(file.get("skip_rows", 0)),
-        units_row=bool(file.get("units_row", False)),
-        facts=_table(tree, "facts", where, free=True),
+        source=str(values.get("name", where.removesuffix(".toml"))),
+        time_column=time.column("column"),
+        time_unit=time.choice("unit", (*TIME, "iso"), "s"),
+        time_format=str(time.values.get("format", "")),
+        vehicle=_origin(top.table("vehicle"), ("file", "folder")),
+        trip=_origin(top.table("trip"), ("file",)),
+        channels={name: _channel(name, channels) for name in channels.values},
+        kind=top.choice("kind", KINDS, "passenger"),
+        labels=top.choice("labels", LABELS, "measured"),
+        separator=str(file.values.get("separator", ",")),
+        decimal_comma=file.choice("decimal", (".", ","), ".") == ",",
+        skip_rows=int(file.values.get("skip_rows", 0)),
+        units_row=bool(file.values.get("units_row", False)),
+        facts=top.table("facts", optional=True).values,
     )
     if "speed_mps" not in mapping.channels:
-        raise SettingError(f"{where}, [channels]: speed_mps is missing; every trip needs a speed.")
+        channels.refuse("speed_mps is missing; every trip needs a speed.")
     if len(mapping.separator) != 1:
-        raise SettingError(
-            f"{where}, [file]: separator must be one character, not {mapping.separator!r}."
-        )
+        file.refuse(f"separator must be one character, not {mapping.separator!r}.")
     return mapping
 
 
-def _channel(name: str, table: Any, where: str) -> ChannelMap:
-    place = f"channels.{name}"
-    if not isinstance(table, dict):
-        raise SettingError(f"{where}, [{place}] must be a table with column and unit.")
-    _known(table, "channel", where, f"[{place}]")
-    column = table.get("column")
+@dataclass(frozen=True)
+class _Table:
+    """A table of a mapping, which may hold only `keys` (any, if None); `where` is for messages."""
+
+    values: Mapping[str, Any]
+    where: str
+    keys: tuple[str, ...] | None
+
+    def __post_init__(self) -> None:
+        for key in self.values:
+            if self.keys is not None and key not in self.keys:
+                self.refuse(unknown("key", key, self.keys))
+
+    def refuse(self, why: str) -> NoReturn:
+        raise SettingError(f"{self.where}: {why}")
+
+    def table(self, key: str, *, optional: bool = False) -> "_Table":
+        values = self.values.get(key, {} if optional else None)
+        if not isinstance(values, dict):
+            raise SettingError(
+                f"{self.where} has no table [{key}]. 'fedwatt data map FILE' proposes one."
+            )
+        return _Table(values, f"{self.where}, [{key}]", _KEYS.get(key))
+
+    def choice(self, key: str, allowed: tuple[str, ...], default: str) -> str:
+        value = self.values.get(key, default)
+        if key in self.values and value not in allowed:
+            self.refuse(unknown(key, str(value), allowed))
+        return str(value)
+
+    def column(self, key: str) -> str:
+        value = self.values.get(key)
+        if not isinstance(value, str) or not value:
+            self.refuse(f"{key} must be the name of a column.")
+        return value
+
+
+def _channel(name: str, channels: _Table) -> ChannelMap:
+    values, where = channels.values[name], channels.where.replace("]", f".{name}]")
+    if not isinstance(values, dict):
+        raise SettingError(f"{where} must be a table with column and unit.")
+    table = _Table(values, where, _KEYS["channel"])
+    column = values.get("column")
     columns = (column,) if isinstance(column, str) else tuple(column or ())
     if not columns or not all(isinstance(text, str) for text in columns):
-        raise SettingError(
-            f"{where}, [{place}]: column must be a column's name, or a list of them."
-        )
-    if len(columns) > 1 and "aliases" in table:
-        raise SettingError(f"{where}, [{place}]: aliases are for a single column. Leave them out.")
-    unit = str(table.get("unit", ""))
-    if unit not in UNITS[name]:
-        raise SettingError(f"{where}, [{place}]: {unknown_unit(name, unit)}")
-    if "discharge" in table and name not in SIGNED:
-        raise SettingError(
-            f"{where}, [{place}]: discharge is only for {', '.join(SIGNED)}. Leave it out."
-        )
-    if "rule" in table and name not in FREE_RULE:
-        raise SettingError(
-            f"{where}, [{place}]: rule can only be set for {', '.join(FREE_RULE)}. Leave it out."
-        )
+        table.refuse("column must be a column's name, or a list of them.")
+    if len(columns) > 1 and "aliases" in values:
+        table.refuse("aliases are for a single column. Leave them out.")
+    unit = str(values.get("unit", ""))
+    if unit not in CHANNELS[name].units:
+        table.refuse(unknown("unit", unit, CHANNELS[name].units))
+    if "discharge" in values and name not in SIGNED:
+        table.refuse(f"discharge is only for {', '.join(SIGNED)}. Leave it out.")
+    if "rule" in values and name not in FREE_RULE:
+        table.refuse(f"rule can only be set for {', '.join(FREE_RULE)}. Leave it out.")
     return ChannelMap(
         columns=columns,
         unit=unit,
-        aliases=tuple(table.get("aliases", ())),
-        discharge=_choice(table, "discharge", ("positive", "negative"), where, place, "positive"),
-        rule=_choice(table, "rule", ("held", "linear"), where, place, ""),
-        optional=bool(table.get("optional", False)),
+        aliases=tuple(values.get("aliases", ())),
+        discharge=table.choice("discharge", ("positive", "negative"), "positive"),
+        rule=table.choice("rule", ("held", "linear"), ""),
+        optional=bool(values.get("optional", False)),
     )
 
 
-def _origin(
-    tree: Mapping[str, Any], key: str, sources: tuple[str, ...], where: str
-) -> tuple[str, str]:
-    table = _table(tree, key, where, required=True)
-    if len(table) != 1:
-        allowed = " or ".join(_KEYS[key])
-        raise SettingError(f"{where}, [{key}] must hold exactly one of {allowed}.")
-    how = next(iter(table))
-    if how == "from":
-        return how, _choice(table, "from", sources, where, key, "")
-    return how, _text(table, how, where, key)
-
-
-def _table(
-    tree: Mapping[str, Any], key: str, where: str, *, required: bool = False, free: bool = False
-) -> dict[str, Any]:
-    table = tree.get(key)
-    if table is None and not required:
-        return {}
-    if not isinstance(table, dict):
-        raise SettingError(f"{where} has no table [{key}]. 'fedwatt data map FILE' proposes one.")
-    if not free:
-        _known(table, key, where, f"[{key}]")
-    return table
-
-
-def _known(table: Mapping[str, Any], kind: str, where: str, place: str) -> None:
-    for key in table:
-        if key not in _KEYS[kind]:
-            raise SettingError(f"{where}, {place}: {unknown('key', key, _KEYS[kind])}")
-
-
-def _choice(
-    table: Mapping[str, Any],
-    key: str,
-    allowed: tuple[str, ...],
-    where: str,
-    place: str,
-    default: str,
-) -> str:
-    value = table.get(key, default)
-    if value not in allowed and not (value == default and key not in table):
-        at = f"{where}, [{place}]" if place else where
-        raise SettingError(f"{at}: {unknown(key, str(value), allowed)}")
-    return str(value)
-
-
-def _text(table: Mapping[str, Any], key: str, where: str, place: str) -> str:
-    value = table.get(key)
-    if not isinstance(value, str) or not value:
-        raise SettingError(f"{where}, [{place}]: {key} must be the name of a column.")
-    return value
+def _origin(table: _Table, sources: tuple[str, ...]) -> tuple[str, str]:
+    """Where names of vehicles or trips come from: how, and the column, name or source."""
+    if len(table.values) != 1:
+        raise SettingError(
+            f"{table.where} must hold exactly one of {' or '.join(table.keys or ())}."
+        )
+    how = next(iter(table.values))
+    return how, table.choice(how, sources, "") if how == "from" else table.column(how)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from fedwatt.data.cleaning.records import RawTrip
+from fedwatt.data.trip import RawTrip
 from fedwatt.errors import SettingError, unknown
 
 POWERTRAINS = ("ev", "phev-electric", "phev", "hev", "ice", "all")

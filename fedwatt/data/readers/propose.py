@@ -7,33 +7,14 @@ from pathlib import Path
 
 import polars as pl
 
-from fedwatt.data.cleaning.schema import CHANNELS
-from fedwatt.data.readers.units import TIME, UNITS
+from fedwatt.data.channels import CHANNELS, MAPPABLE
+from fedwatt.data.readers.mapping import TIME
 from fedwatt.errors import DataError
 
 SEPARATORS = (",", ";", "\t", "|")
 SAMPLE_ROWS = 2_000
 SAMPLE_BYTES = 1 << 20
 
-# First match wins; a channel is given to one column only. Patterns see names in lower case with
-# every run of other characters turned into one space.
-PATTERNS: tuple[tuple[str, str], ...] = (
-    ("speed_limit_mps", r"speed limit|limit speed"),
-    ("speed_mps", r"\b(vehicle|veh|gps|obd)? ?(speed|velocity)\b|\bspd\b|^v$|speedkmh|speed kmh"),
-    ("ambient_c", r"\boat\b|ambient|outside|outdoor|air temp"),
-    ("ac_w", r"air ?cond|\baircon\b|\bac (power|w|kw)\b|hvac"),
-    ("heater_w", r"heater|heating|\bptc\b"),
-    ("voltage_v", r"volt"),
-    ("current_a", r"\bcurrent\b|\bamps?\b|ampere"),
-    ("power_w", r"(batt\w*|pack|hv|traction) power|^power\b"),
-    ("soc", r"\bsoc\b|state of charge"),
-    ("latitude_deg", r"^lat\b|latitude|gps lat"),
-    ("longitude_deg", r"^(lon|lng|long)\b|longitude|gps lon"),
-    ("elevation_m", r"elevation|altitude|\balt\b|height"),
-    ("grade", r"gradient|\bgrade\b|slope|inclination"),
-    ("energy_total_wh", r"(total|cumul\w*) energy|energy (total|cumul\w*)"),
-    ("energy_step_wh", r"energy"),
-)
 NOT_THE_VEHICLE = re.compile(r"wind|engine|motor|fan|wheel|cell|\brpm\b|\b12 ?v\b|aux")
 TIME_PATTERN = re.compile(r"\b(time|timestamp|date|datetime|t|seconds)\b|timestamp|time s$")
 VEHICLE_PATTERN = re.compile(
@@ -47,12 +28,6 @@ UNIT_WORDS = {
     "c": "°C", "celsius": "°C", "degf": "°F", "f": "°F", "fahrenheit": "°F", "k": "K",
     "m": "m", "ft": "ft", "deg": "degree", "ms": "ms", "s": "s", "us": "us", "sec": "s",
     "min": "min",
-}  # fmt: skip
-DEFAULT_UNIT = {
-    "speed_mps": "km/h", "ambient_c": "°C", "ac_w": "W", "heater_w": "W", "grade": "1",
-    "elevation_m": "m", "speed_limit_mps": "km/h", "latitude_deg": "degree",
-    "longitude_deg": "degree", "voltage_v": "V", "current_a": "A", "soc": "%", "power_w": "W",
-    "energy_step_wh": "Wh", "energy_total_wh": "Wh",
 }  # fmt: skip
 
 
@@ -71,14 +46,15 @@ def propose_mapping(path: str | Path) -> str:
     time = next((c for c, text in plain.items() if TIME_PATTERN.search(text)), None)
     vehicle = next((c for c, t in plain.items() if c != time and VEHICLE_PATTERN.search(t)), None)
     trip = next((c for c, t in plain.items() if c != time and TRIP_PATTERN.search(t)), None)
-    taken = {time, trip} | ({vehicle} if vehicle and not _is_channel(plain[vehicle]) else set())
+    taken = {time, trip} | ({vehicle} if vehicle and not _channel_of(plain[vehicle]) else set())
     vehicle = vehicle if vehicle in taken else None
     channels: dict[str, _Guess] = {}
     for column, text in plain.items():
-        channel = _is_channel(text) if column not in taken else ""
+        channel = _channel_of(text) if column not in taken else ""
         if channel and channel not in channels:
-            unit = _unit(column, text, UNITS[channel])
-            channels[channel] = _Guess(column, unit or DEFAULT_UNIT[channel], bool(unit))
+            unit = _unit(column, text, CHANNELS[channel].units)
+            usual = CHANNELS[channel].usual_unit
+            channels[channel] = _Guess(column, unit or usual, stated=bool(unit))
             taken.add(column)
     seen = "headers and first rows" if sample.height else "headers alone: it has no rows"
     lines = [f"# Proposed for {path.name} from its {seen}. Check every line.", ""]
@@ -89,7 +65,7 @@ def propose_mapping(path: str | Path) -> str:
     lines += _time_lines(sample, time)
     lines += _origin_lines("vehicle", vehicle, "one file a vehicle; or column = ..., name = ...")
     lines += _origin_lines("trip", trip, "one file a trip; or column = ...")
-    for channel in UNITS:
+    for channel in MAPPABLE:
         if channel in channels:
             lines += _channel_lines(channel, channels[channel], sample)
     if "speed_mps" not in channels:
@@ -138,15 +114,21 @@ def _plain(name: str) -> str:
     return " ".join(re.sub(r"[^a-z0-9%°]+", " ", spaced.casefold()).split())
 
 
-def _is_channel(text: str) -> str:
-    if NOT_THE_VEHICLE.search(text):
-        return ""
-    return next((channel for channel, pattern in PATTERNS if re.search(pattern, text)), "")
+def _channel_of(text: str) -> str:
+    """Channel that a column of this name holds, or ""; the speed of the wind is no vehicle's.
+
+    >>> _channel_of("vehicle speed km h"), _channel_of("wind speed km h")
+    ('speed_mps', '')
+    """
+    foreign = NOT_THE_VEHICLE.search(text)
+    for name, channel in CHANNELS.items():
+        about_it = not foreign or foreign[0] in channel.header
+        if channel.header and about_it and re.search(channel.header, text):
+            return name
+    return ""
 
 
-def _unit(
-    column: str, text: str, allowed: dict[str, tuple[float, float]] | dict[str, float]
-) -> str:
+def _unit(column: str, text: str, allowed: Container[str]) -> str:
     """Unit written in brackets or at the end of the name, if the channel can have it."""
     bracket = re.search(r"[\[(]\s*([^\])]+?)\s*[\])]", column)
     words = text.split()
@@ -180,10 +162,15 @@ def _origin_lines(key: str, column: str | None, otherwise: str) -> list[str]:
 
 
 def _channel_lines(channel: str, guess: _Guess, sample: pl.DataFrame) -> list[str]:
-    why = "as its name says" if guess.stated else "guessed: one of " + ", ".join(UNITS[channel])
+    why = (
+        "as its name says"
+        if guess.stated
+        else "guessed: one of " + ", ".join(CHANNELS[channel].units)
+    )
     lines = [f"[channels.{channel}]", f"column = {_quoted(guess.column)}"]
     lines += [f'unit = "{guess.unit}"    # {why}']
-    if channel in ("current_a", "power_w", "energy_step_wh"):
+    # The mean of a counter tells nothing about its sign.
+    if CHANNELS[channel].discharges and channel != "energy_total_wh":
         lines += [_sign_line(sample[guess.column].cast(pl.Float64, strict=False))]
     return [*lines, ""]
 
@@ -201,12 +188,13 @@ def _sign_line(values: pl.Series) -> str:
 
 def _free_lines(taken: Container[str]) -> list[str]:
     """The channels that no column was given to, as comments: name, meaning, units."""
-    free = [name for name in UNITS if name not in taken]
+    free = [name for name in MAPPABLE if name not in taken]
     if not free:
         return []
     lines = ["# Channels still free, each with the units it may have:"]
     for name in free:
-        lines.append(f"# [channels.{name}]    {CHANNELS[name].meaning}; {', '.join(UNITS[name])}")
+        units = ", ".join(CHANNELS[name].units)
+        lines.append(f"# [channels.{name}]    {CHANNELS[name].meaning}; {units}")
     return lines
 
 

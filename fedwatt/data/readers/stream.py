@@ -1,54 +1,50 @@
 """Import as a stream: read every file once, then clean one vehicle at a time.
 
-A reader (`ved`, `plain`) says how its files become rows in schema units and which vehicles are
+A reader (`ved`, `mapping_reader`) says how its files become rows of channels and which vehicles are
 asked for; everything after that is shared.
 """
 
 import shutil
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Any, Protocol
+from typing import Protocol
 
 from fedwatt.data.cleaning.account import Account
 from fedwatt.data.cleaning.clean import clean_vehicle
 from fedwatt.data.cleaning.cleaning import Cleaning
-from fedwatt.data.cleaning.records import CleanVehicle, RawTrip
 from fedwatt.data.cleaning.refusal import nothing_left
-from fedwatt.data.cleaning.trips import split_trips
 from fedwatt.data.readers.spill import Spill
+from fedwatt.data.trip import RawTrip, Vehicle
 from fedwatt.errors import DataError
 
 Progress = Callable[[int, int, str], None]
 
 
 def silent(done: int, total: int, what: str) -> None:
-    """Progress for nobody."""
+    """Report no progress."""
 
 
-def always(trip: RawTrip) -> str:
-    """A filter that leaves no trip out."""
+def keep_trip(trip: RawTrip) -> str:
+    """No reason to leave a trip out."""
     return ""
 
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A vehicle to clean: where its rows are and what is known about it.
+    """A vehicle to clean, still without trips, and the key of its rows in the spill.
 
     `reject(trip)` gives the reason a trip is not asked for, or "". `electric` says that nothing but
     the pack moves the vehicle in the trips asked for.
     """
 
     key: str
-    name: str
-    kind: str = "passenger"
-    labels: str = "measured"
+    vehicle: Vehicle
     electric: bool = True
-    facts: dict[str, Any] = field(default_factory=dict)
     trip_name: Callable[[int], str] = str
-    reject: Callable[[RawTrip], str] = always
+    reject: Callable[[RawTrip], str] = keep_trip
 
 
 class Reader(Protocol):
@@ -75,7 +71,7 @@ def _temporary_folder() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-class CleanVehicles(Iterator[CleanVehicle]):
+class VehicleStream(Iterator[Vehicle]):
     """Cleaned vehicles, one at a time; nothing is read before the first is asked for.
 
     `account` covers everything met so far, vehicles that were left out included: it is complete
@@ -94,17 +90,17 @@ class CleanVehicles(Iterator[CleanVehicle]):
         """Files found in a folder that are not for this reader."""
         return self._reader.passed_over
 
-    def __iter__(self) -> "CleanVehicles":
+    def __iter__(self) -> "VehicleStream":
         return self
 
-    def __next__(self) -> CleanVehicle:
+    def __next__(self) -> Vehicle:
         return next(self._vehicles)
 
     def close(self) -> None:
         """Stop early and remove temporary files."""
         self._vehicles.close()
 
-    def _clean(self) -> Generator[CleanVehicle]:
+    def _clean(self) -> Generator[Vehicle]:
         with _temporary_folder() as folder:
             spill = Spill(folder, self._reader.columns)
             self.account += self._reader.read(spill, self._progress)
@@ -113,7 +109,7 @@ class CleanVehicles(Iterator[CleanVehicle]):
             rows = spill.rows
             total, done = sum(rows[candidate.key] for candidate in candidates), 0
             for candidate in candidates:
-                self._progress(done, total, f"cleaning {candidate.name}")
+                self._progress(done, total, f"cleaning {candidate.vehicle.name}")
                 vehicle, account = self._one(spill, candidate)
                 self.account += account
                 done += rows[candidate.key]
@@ -123,10 +119,8 @@ class CleanVehicles(Iterator[CleanVehicle]):
         if not self.account.count("kept", "vehicles"):
             raise DataError(f"No vehicle is left to use. {nothing_left(self.account)}")
 
-    def _one(self, spill: Spill, candidate: Candidate) -> tuple[CleanVehicle | None, Account]:
-        trips, account = split_trips(
-            spill.take(candidate.key), self._reader.columns, candidate.trip_name
-        )
+    def _one(self, spill: Spill, candidate: Candidate) -> tuple[Vehicle | None, Account]:
+        trips, account = spill.take(candidate.key, candidate.trip_name)
         # Copies are dropped before cleaning counts what it reads.
         account += Account.of("read", "rows", account.count("dropped", "rows"))
         account += Account.of("read", "vehicles", 1)
@@ -137,14 +131,6 @@ class CleanVehicles(Iterator[CleanVehicle]):
                 account += Account.passed_over("rows", trip.rows, reason)
             else:
                 asked.append(trip)
-        vehicle, cleaned = clean_vehicle(
-            candidate.name,
-            asked,
-            self._cleaning,
-            kind=candidate.kind,
-            labels=candidate.labels,
-            electric=candidate.electric,
-            facts=candidate.facts,
-            already=account,
+        return clean_vehicle(
+            candidate.vehicle, asked, self._cleaning, electric=candidate.electric, already=account
         )
-        return vehicle, cleaned

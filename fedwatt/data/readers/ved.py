@@ -14,48 +14,40 @@ from pathlib import Path
 import polars as pl
 
 from fedwatt.data.cleaning.account import Account
-from fedwatt.data.cleaning.trips import KEYS
-from fedwatt.data.readers.files import Found, as_paths, find_static, find_tables
+from fedwatt.data.cleaning.cleaning import VED_CLEANING, Cleaning
+from fedwatt.data.readers.find_files import FoundTable, as_paths, find_static, find_tables
 from fedwatt.data.readers.powertrain import (
     asked_types,
     electric_trips_only,
     engine_reason,
     inferred_type,
 )
-from fedwatt.data.readers.reading import read_tables
-from fedwatt.data.readers.spill import Spill
-from fedwatt.data.readers.static import Static, read_static
-from fedwatt.data.readers.stream import Candidate, Progress, always
-from fedwatt.data.readers.tables import CsvFeed, Layout, Wanted
+from fedwatt.data.readers.read_tables import Source, read_tables
+from fedwatt.data.readers.spill import KEYS, Spill
+from fedwatt.data.readers.stream import Candidate, Progress, VehicleStream, keep_trip
+from fedwatt.data.readers.table_blocks import TableLayout, WantedColumn
+from fedwatt.data.readers.ved_static import StaticFacts, read_static
+from fedwatt.data.trip import Vehicle
 from fedwatt.errors import DataError
 
 KMH_PER_MPS = 3.6
 PACK = ("HV Battery Current[A]", "HV Battery Voltage[V]")
 
-RAW_COLUMNS: dict[str, Wanted] = {
-    "DayNum": Wanted(required=False),
-    "VehId": Wanted(),
-    "Trip": Wanted(),
-    "Timestamp(ms)": Wanted(),
-    "Latitude[deg]": Wanted(),
-    "Longitude[deg]": Wanted(),
-    "Vehicle Speed[km/h]": Wanted(),
-    "Engine RPM[RPM]": Wanted(),
-    "OAT[DegC]": Wanted(),
-    "Air Conditioning Power[kW]": Wanted(),
-    "Air Conditioning Power[Watts]": Wanted(),
-    "Heater Power[Watts]": Wanted(),
-    "HV Battery Current[A]": Wanted(),
-    "HV Battery SOC[%]": Wanted(),
-    "HV Battery Voltage[V]": Wanted(),
-    # Not in the published files; a table that brings the type with it needs no static file.
-    "EngineType": Wanted(text=True, required=False),
-}
 # What driving without pack signals needs.
 DRIVING = ("VehId", "Trip", "Timestamp(ms)", "Vehicle Speed[km/h]")
+SIGNALS = (
+    "Latitude[deg]", "Longitude[deg]", "Engine RPM[RPM]", "OAT[DegC]", "Air Conditioning Power[kW]",
+    "Air Conditioning Power[Watts]", "Heater Power[Watts]", "HV Battery SOC[%]",
+)  # fmt: skip
+RAW_COLUMNS: dict[str, WantedColumn] = {
+    **dict.fromkeys((*DRIVING, *SIGNALS, *PACK), WantedColumn()),
+    "DayNum": WantedColumn(required=False),
+    # Not in the published files; a table that brings the type with it needs no static file.
+    "EngineType": WantedColumn(text=True, required=False),
+}
 
 _soc = pl.col("HV Battery SOC[%]")
-CHANNELS: dict[str, pl.Expr] = {
+EXPRESSIONS: dict[str, pl.Expr] = {
     "speed_mps": pl.col("Vehicle Speed[km/h]") / KMH_PER_MPS,
     "ambient_c": pl.col("OAT[DegC]"),
     "ac_w": pl.coalesce(
@@ -72,16 +64,35 @@ CHANNELS: dict[str, pl.Expr] = {
 
 
 @dataclass(frozen=True)
-class Format:
+class VedFormat:
     """Columns of the files and how they become channels: VED's own, or with eVED's added."""
 
     source: str
-    raw: dict[str, Wanted]
+    raw: dict[str, WantedColumn]
     channels: dict[str, pl.Expr]
     hint: str
 
 
-VED = Format("VED", RAW_COLUMNS, CHANNELS, "Is it one of VED's weekly files (VED_*_week.csv)?")
+VED = VedFormat(
+    "VED", RAW_COLUMNS, EXPRESSIONS, "Is it one of VED's weekly files (VED_*_week.csv)?"
+)
+
+
+def import_ved(
+    paths: Iterable[str | Path],
+    *,
+    powertrain: Sequence[str] = ("ev",),
+    cleaning: Cleaning = VED_CLEANING,
+    progress: Progress | None = None,
+    form: VedFormat = VED,
+) -> VehicleStream:
+    """Vehicles of VED, one at a time, from weekly CSV files, .7z archives, Parquet, or folders.
+
+    Static .xlsx files named, found in the folders or lying beside the files give type and mass.
+    `progress(done, total, what)` is called with bytes while reading and with rows while cleaning.
+    """
+    reader = VedReader(paths, powertrain, unlabelled=cleaning.unlabelled, form=form)
+    return VehicleStream(reader, cleaning, progress)
 
 
 class VedReader:
@@ -93,7 +104,7 @@ class VedReader:
         powertrain: Sequence[str],
         *,
         unlabelled: bool,
-        form: Format = VED,
+        form: VedFormat = VED,
     ) -> None:
         self._types = asked_types(powertrain, unlabelled=unlabelled)
         self._electric_only = electric_trips_only(powertrain)
@@ -101,7 +112,7 @@ class VedReader:
         self._form = form
         files = as_paths(paths)
         self._tables = find_tables(files)
-        self._static: dict[int, Static] = read_static(find_static(files))
+        self._static: dict[int, StaticFacts] = read_static(find_static(files))
         self.columns = (*KEYS, *form.channels)
         self.passed_over: tuple[str, ...] = ()
         self._rows: Counter[int] = Counter()
@@ -113,22 +124,18 @@ class VedReader:
 
     def read(self, spill: Spill, progress: Progress) -> Account:
         """Stream every file into the spill."""
-        accounts: list[Account] = []
 
-        def feed_for(table: Found, path: Path, where: str, number: int) -> CsvFeed:
-            def sink(frame: pl.DataFrame, account: Account) -> None:
-                accounts.append(account + self._add(frame, number, spill, table.kind))
+        def add(frame: pl.DataFrame, source: Source, first_row: int) -> Account:
+            return self._add(frame, source.number, spill, source.table.kind)
 
-            return CsvFeed(where, self._layout(table), sink)
-
-        passed_over = read_tables(self._tables, feed_for, progress)
+        account, passed_over = read_tables(self._tables, self._layout, add, progress)
         self.passed_over = tuple(f"{where} has no pack signals" for where in passed_over)
         if not self._rows:
             raise DataError(
                 f"Nothing to import: {'; '.join(self.passed_over) or 'the files hold no rows'}. "
                 + self._form.hint
             )
-        return Account.total(accounts)
+        return account
 
     def candidates(self) -> tuple[list[Candidate], Account]:
         """Vehicles of the types asked for, by number."""
@@ -150,18 +157,17 @@ class VedReader:
             "powertrain_from": how,
             "source": self._form.source,
             "file_kind": "+".join(sorted(self._kinds[number])),
-            **self._static.get(number, Static()).facts,
+            **self._static.get(number, StaticFacts()).facts,
         }
         return Candidate(
             key=str(number),
-            name=f"ved-{number}",
+            vehicle=Vehicle(f"ved-{number}", (), labels="measured", facts=facts),
             electric=kind == "ev" or electric_only,
-            facts=facts,
-            reject=engine_reason if electric_only else always,
+            reject=engine_reason if electric_only else keep_trip,
         )
 
     def _type(self, number: int) -> tuple[str, str]:
-        static = self._static.get(number, Static()).powertrain
+        static = self._static.get(number, StaticFacts()).powertrain
         if static:
             return static, "static file"
         if number in self._stated:
@@ -171,15 +177,15 @@ class VedReader:
         )
         return inferred, "inferred from its signals"
 
-    def _layout(self, table: Found) -> Layout:
+    def _layout(self, table: FoundTable) -> TableLayout:
         wanted = self._form.raw
         if self._unlabelled:
             wanted = {
-                name: Wanted(column.aliases, column.text, required=name in DRIVING)
+                name: WantedColumn(column.aliases, column.text, required=name in DRIVING)
                 for name, column in wanted.items()
             }
         met_in_folder = not table.named and not self._unlabelled
-        return Layout(wanted, any_of=PACK if met_in_folder else (), hint=self._form.hint)
+        return TableLayout(wanted, any_of=PACK if met_in_folder else (), hint=self._form.hint)
 
     def _add(self, frame: pl.DataFrame, source: int, spill: Spill, kind: str) -> Account:
         """Spill the rows of vehicles that may be asked for; count what else was there."""
@@ -213,7 +219,7 @@ class VedReader:
             if part["type"][0] is not None:
                 self._stated[number] = part["type"][0]
             self._kinds.setdefault(number, set()).add(kind)
-            known = self._static.get(number, Static()).powertrain
+            known = self._static.get(number, StaticFacts()).powertrain
             asked = known in self._types if known else bool(pack) or self._unlabelled
             # A block in which the pack is silent still belongs to a vehicle spilled before.
             if asked or number in self._spilled:

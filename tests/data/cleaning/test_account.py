@@ -1,6 +1,6 @@
 import json
 
-from fedwatt.data.readers import Account
+from fedwatt.data.cleaning.account import Account
 
 
 def test_accounts_add_up_and_survive_json():

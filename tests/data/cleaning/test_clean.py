@@ -1,12 +1,14 @@
 import numpy as np
 import pytest
 
+from fedwatt.data.cleaning.account import Account
 from fedwatt.data.cleaning.clean import clean_trip, clean_vehicle
-from fedwatt.data.cleaning.records import RawTrip
-from fedwatt.data.readers import Account, Cleaning
+from fedwatt.data.cleaning.cleaning import Cleaning
+from fedwatt.data.trip import RawTrip, Vehicle
 from fedwatt.errors import SettingError
 
 CLEANING = Cleaning(minimum_trips=1)
+CAR = Vehicle("car", (), labels="measured")
 
 
 def drive(name="1", seconds=200, speed=10.0, current=20.0, **more):
@@ -54,7 +56,7 @@ def test_an_unusable_trip_is_dropped_with_its_reason(trip, reason):
 
 def test_one_bad_trip_never_spoils_a_vehicle():
     bad = drive("2", current_a=np.full(201, np.nan))
-    vehicle, account = clean_vehicle("car", [drive("1"), bad, drive("3")], CLEANING)
+    vehicle, account = clean_vehicle(CAR, [drive("1"), bad, drive("3")], CLEANING)
     assert [trip.name for trip in vehicle.trips] == ["1", "3"]
     balanced(account)
 
@@ -62,7 +64,7 @@ def test_one_bad_trip_never_spoils_a_vehicle():
 def test_parts_of_a_trip_get_letters():
     whole = drive("706", seconds=400)
     gap = whole.take((whole.time_s < 180) | (whole.time_s > 220))
-    vehicle, account = clean_vehicle("car", [gap], CLEANING)
+    vehicle, account = clean_vehicle(CAR, [gap], CLEANING)
     assert [trip.name for trip in vehicle.trips] == ["706", "706b"]
     assert [trip.recording for trip in vehicle.trips] == ["706", "706"]
     assert account.count("kept", "trips") == 1
@@ -72,14 +74,14 @@ def test_parts_of_a_trip_get_letters():
 
 
 def test_a_number_used_twice_gives_two_names():
-    vehicle, _ = clean_vehicle("car", [drive("7"), drive("7")], CLEANING)
+    vehicle, _ = clean_vehicle(CAR, [drive("7"), drive("7")], CLEANING)
     assert [trip.name for trip in vehicle.trips] == ["7", "7b"]
     assert [trip.recording for trip in vehicle.trips] == ["7", "7b"]  # two days, two recordings
 
 
 def test_inputs_that_never_report_get_a_stated_value():
     cold = drive("2", ambient_c=np.full(201, -5.0), heater_w=np.full(201, 900.0))
-    vehicle, account = clean_vehicle("car", [drive("1"), cold], CLEANING)
+    vehicle, account = clean_vehicle(CAR, [drive("1"), cold], CLEANING)
     silent, _ = vehicle.trips
     assert set(silent.channels["ambient_c"]) == {-5.0}  # the vehicle's own median
     assert set(silent.channels["heater_w"]) == {0.0}
@@ -92,13 +94,13 @@ def test_inputs_that_never_report_get_a_stated_value():
 
 
 def test_too_few_trips_leave_the_vehicle_out():
-    vehicle, account = clean_vehicle("car", [drive()], Cleaning(minimum_trips=2))
+    vehicle, account = clean_vehicle(CAR, [drive()], Cleaning(minimum_trips=2))
     assert vehicle is None
     assert account.reasons("dropped", "vehicles") == {"under 2 usable trips": 1}
     assert account.reasons("dropped", "trips") == {"of vehicles left out": 1}
     assert account.count("kept", "trips") == 0
     balanced(account)
-    _, account = clean_vehicle("car", [drive()], Cleaning(minimum_trips=1, minimum_metres=1e9))
+    _, account = clean_vehicle(CAR, [drive()], Cleaning(minimum_trips=1, minimum_metres=1e9))
     assert account.reasons("dropped", "vehicles") == {"without a usable trip": 1}
 
 
@@ -110,37 +112,37 @@ def north(speed):
 
 def test_kmh_read_as_mps_is_refused_with_or_without_positions():
     fast = drive(speed=54.0)  # 54 km/h, unconverted
-    vehicle, account = clean_vehicle("car", [fast], CLEANING)
+    vehicle, account = clean_vehicle(CAR, [fast], CLEANING)
     assert vehicle is None
     (reason,) = account.reasons("dropped", "vehicles")
     assert reason == "over 5% of speeds above 50 m/s (is speed in km/h read as m/s?)"
     slow = drive(speed=36.0, **north(10.0))
-    vehicle, account = clean_vehicle("car", [slow], CLEANING)
+    vehicle, account = clean_vehicle(CAR, [slow], CLEANING)
     assert vehicle is None
     assert "3.60 times distance by position" in next(iter(account.reasons("dropped", "vehicles")))
 
 
 def test_mps_read_as_kmh_is_refused_by_position():
     trips = [drive(str(n), speed=10 / 3.6, **north(10.0)) for n in range(2)]
-    vehicle, account = clean_vehicle("car", trips, CLEANING)
+    vehicle, account = clean_vehicle(CAR, trips, CLEANING)
     assert vehicle is None
     assert "0.28 times" in next(iter(account.reasons("dropped", "vehicles")))
 
 
 def test_a_reversed_current_is_refused_where_only_the_pack_drives():
     trips = [drive(str(n), current=-20.0) for n in range(3)]
-    vehicle, account = clean_vehicle("car", trips, CLEANING)
+    vehicle, account = clean_vehicle(CAR, trips, CLEANING)
     assert vehicle is None
     assert "is the sign of current" in next(iter(account.reasons("dropped", "vehicles")))
-    assert clean_vehicle("hybrid", trips, CLEANING, electric=False)[0] is not None
+    assert clean_vehicle(CAR, trips, CLEANING, electric=False)[0] is not None
 
 
 def test_unlabelled_driving_is_kept_when_asked_for():
     trip = RawTrip("1", drive().time_s, {"speed_mps": drive().channels["speed_mps"]})
-    vehicle, _ = clean_vehicle("car", [trip], Cleaning(minimum_trips=1, unlabelled=True))
+    vehicle, _ = clean_vehicle(CAR, [trip], Cleaning(minimum_trips=1, unlabelled=True))
     assert vehicle.labels == "none"
     assert "energy_wh" not in vehicle.trips[0].channels
-    assert clean_vehicle("car", [trip], CLEANING)[0] is None
+    assert clean_vehicle(CAR, [trip], CLEANING)[0] is None
 
 
 @pytest.mark.parametrize(
@@ -154,6 +156,6 @@ def test_settings_out_of_range_are_refused(setting):
 
 def test_the_account_is_the_sum_over_trips():
     trips = [drive("1"), drive("2", seconds=60)]
-    _, account = clean_vehicle("car", trips, CLEANING)
+    _, account = clean_vehicle(CAR, trips, CLEANING)
     parts = Account.total(clean_trip(trip, CLEANING)[1] for trip in trips)
     assert account.count("read", "rows") == parts.count("read", "rows") == 262

@@ -2,9 +2,9 @@
 
 import pytest
 
+from fedwatt.data.cleaning.account import Account
 from fedwatt.data.cleaning.plausible import _other_unit
 from fedwatt.data.cleaning.refusal import nothing_left
-from fedwatt.data.readers import Account
 
 
 def dropped(unit, **reasons):

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedwatt.data.cleaning.records import RawTrip
 from fedwatt.data.cleaning.resample import between_updates, centred_mean, resample
+from fedwatt.data.trip import RawTrip
 
 
 def test_energy_of_held_power_is_split_exactly_at_the_seconds(raw_trip):

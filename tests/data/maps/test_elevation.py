@@ -3,14 +3,19 @@ import sys
 import numpy as np
 import pytest
 
+from fedwatt.data import Trip, Vehicle
+from fedwatt.data.maps import read_terrain, with_elevation
 from fedwatt.data.maps.elevation import Tile, read_hgt, road_grade
-from fedwatt.data.readers import CleanTrip, CleanVehicle, read_terrain, with_elevation
 from fedwatt.errors import DataError
 
 
 def write_tile(path, heights):
     heights.astype(">i2").tofile(path)
     return path
+
+
+def unlabelled(name: str, trips: tuple[Trip, ...]) -> Vehicle:
+    return Vehicle(name, trips, labels="none")
 
 
 @pytest.fixture
@@ -72,7 +77,7 @@ def test_a_climb_has_its_grade_and_a_descent_the_other_sign(slope):
             "latitude_deg": north[::direction],
             "longitude_deg": np.full(300, -83.7),
         }
-        vehicle = CleanVehicle("car", (CleanTrip("1", channels),))
+        vehicle = unlabelled("car", (Trip("1", channels),))
         enriched = with_elevation(vehicle, read_terrain([slope.parent]))
         found = enriched.trips[0].channels
         # SRTM heights are whole metres, so a slope over 100 m is good to 1 %.
@@ -89,8 +94,8 @@ def test_a_trip_off_the_map_is_left_as_it_is(slope):
         "latitude_deg": np.full(5, 10.0),
         "longitude_deg": np.full(5, 10.0),
     }
-    trips = (CleanTrip("1", channels), CleanTrip("2", {"speed_mps": np.ones(5)}))
-    enriched = with_elevation(CleanVehicle("car", trips), read_terrain(slope))
+    trips = (Trip("1", channels), Trip("2", {"speed_mps": np.ones(5)}))
+    enriched = with_elevation(unlabelled("car", trips), read_terrain(slope))
     assert all("grade" not in trip.channels for trip in enriched.trips)
 
 
@@ -176,5 +181,5 @@ def test_a_climb_over_a_geotiff_has_its_grade(write_geotiff):
         "latitude_deg": south,
         "longitude_deg": np.full(200, 20.2),
     }
-    trip = with_elevation(CleanVehicle("car", (CleanTrip("1", channels),)), terrain).trips[0]
+    trip = with_elevation(unlabelled("car", (Trip("1", channels),)), terrain).trips[0]
     assert trip.channels["grade"] == pytest.approx(np.full(200, 10 / 1111.95), rel=1e-4)

@@ -12,9 +12,9 @@ import sys
 import numpy as np
 import pytest
 
-from fedwatt.data.maps import osm
+from fedwatt.data import Trip, Vehicle
+from fedwatt.data.maps import EnrichedVehicles, Extract, osm, with_map
 from fedwatt.data.maps.region import Box
-from fedwatt.data.readers import CleanTrip, CleanVehicle, EnrichedVehicles, Extract, with_map
 from fedwatt.errors import DataError
 from tests.data.maps.osm_files import osm_xml, place, write_osm
 
@@ -51,6 +51,10 @@ WAYS = [
 ]
 
 
+def unlabelled(name: str, trips: tuple[Trip, ...]) -> Vehicle:
+    return Vehicle(name, trips, labels="none")
+
+
 @pytest.fixture
 def town(tmp_path):
     return write_osm(tmp_path / "town.osm", NODES, WAYS)
@@ -67,11 +71,11 @@ def drive(east_m, north_m, name="1"):
         "latitude_deg": latitude,
         "longitude_deg": longitude,
     }
-    return CleanTrip(name, channels)
+    return Trip(name, channels)
 
 
 def on_map(path, *trips):
-    vehicle = CleanVehicle("car", trips)
+    vehicle = unlabelled("car", trips)
     return with_map(vehicle, Extract(path).around(vehicle))
 
 
@@ -102,9 +106,9 @@ def test_limits_and_flags_along_main_street(town):
 def test_a_road_reaches_thirty_metres_to_either_side(town, side):
     # Away from other roads; the side street runs north and south, Main Street east and west.
     along = np.arange(55.0, 200.0, 10.0)
-    beside = {"main": drive(along, side * 29.0), "street": drive(500 + side * 29.0, -along)}
+    beside = {"main": drive(along, side * 29.0), "street": drive(500 + side * 29.0, -along, "2")}
     assert on_map(town, *beside.values()).facts["trips_with_map"] == 2
-    beyond = {"main": drive(along, side * 31.0), "street": drive(500 + side * 31.0, -along)}
+    beyond = {"main": drive(along, side * 31.0), "street": drive(500 + side * 31.0, -along, "2")}
     assert on_map(town, *beyond.values()).facts["trips_with_map"] == 0
 
 
@@ -150,11 +154,11 @@ def test_trips_the_map_does_not_know_stay_as_they_are(town):
     away = drive(EAST_M, 5_000.0, "away")
     # 60 of 150 samples on the map: less than half.
     leaving = drive(EAST_M, np.where(EAST_M < 600, 8.0, 2_000.0), "leaving")
-    blind = CleanTrip("blind", {"speed_mps": np.ones(5)})
+    blind = Trip("blind", {"speed_mps": np.ones(5)})
     vehicle = on_map(town, drive(EAST_M, 8.0), away, leaving, blind)
     assert vehicle.trips[1:] == (away, leaving, blind)
     assert vehicle.facts["trips_with_map"] == 1
-    assert Extract(town).around(CleanVehicle("car", (blind,))) is None
+    assert Extract(town).around(unlabelled("car", (blind,))) is None
 
 
 def test_missing_positions_within_a_trip_are_off_the_map(town):
@@ -171,7 +175,7 @@ def test_limits_differ_by_direction(tmp_path):
     tags = {"highway": "secondary", "maxspeed:forward": "60", "maxspeed:backward": "40"}
     path = write_osm(tmp_path / "two.osm", NODES[:2], [(1, (1, 2), tags)])
     east_m = np.arange(5.0, 500.0, 10.0)
-    there, back = on_map(path, drive(east_m, 3.0), drive(east_m[::-1], 3.0)).trips
+    there, back = on_map(path, drive(east_m, 3.0), drive(east_m[::-1], 3.0, "2")).trips
     assert there.channels["speed_limit_mps"] == pytest.approx(np.full(50, 60 * KMH))
     assert back.channels["speed_limit_mps"] == pytest.approx(np.full(50, 40 * KMH))
 
@@ -190,7 +194,7 @@ def test_the_opposite_carriageway_is_not_ours(tmp_path, oneway):
     ]
     path = write_osm(tmp_path / "dual.osm", nodes, ways)
     east_m = np.arange(5.0, 500.0, 10.0)
-    there, back = on_map(path, drive(east_m, 6.0), drive(east_m[::-1], 4.0)).trips
+    there, back = on_map(path, drive(east_m, 6.0), drive(east_m[::-1], 4.0, "2")).trips
     assert there.channels["speed_limit_mps"] == pytest.approx(np.full(50, 70 * KMH))
     assert back.channels["speed_limit_mps"] == pytest.approx(np.full(50, 90 * KMH))
 
@@ -227,9 +231,9 @@ def test_a_vehicle_learns_the_same_alone_and_after_others(town, monkeypatch):
     reads = []
     read = osm.read_roads
     monkeypatch.setattr(osm, "read_roads", lambda *a: reads.append(a) or read(*a))
-    here = CleanVehicle("here", (drive(EAST_M, 8.0),))
-    beside = CleanVehicle("beside", (drive(497.0, np.arange(-295.0, 300.0, 10.0)),))
-    far = CleanVehicle("far", (drive(np.arange(900_001.0, 900_100.0, 3.0), 0.0),))
+    here = unlabelled("here", (drive(EAST_M, 8.0),))
+    beside = unlabelled("beside", (drive(497.0, np.arange(-295.0, 300.0, 10.0)),))
+    far = unlabelled("far", (drive(np.arange(900_001.0, 900_100.0, 3.0), 0.0),))
     alone = with_map(here, Extract(town).around(here)).trips[0].channels
     extract = Extract(town)
     reads.clear()
@@ -265,8 +269,8 @@ def test_a_missing_file_and_a_missing_extra(town, monkeypatch):
 
 def test_enriching_counts_and_can_leave_out(town):
     known = [drive(EAST_M, 8.0, str(i)) for i in range(3)]
-    blind = CleanTrip("blind", {"speed_mps": np.ones(5)})
-    fleet = [CleanVehicle("full", (*known, blind)), CleanVehicle("poor", (known[0], blind))]
+    blind = Trip("blind", {"speed_mps": np.ones(5)})
+    fleet = [unlabelled("full", (*known, blind)), unlabelled("poor", (known[0], blind))]
     every = EnrichedVehicles(fleet, extract=Extract(town))
     assert [len(vehicle.trips) for vehicle in every] == [4, 2]
     assert every.sentences()[0].startswith("Map: 4 of 6 trips")
@@ -278,12 +282,12 @@ def test_enriching_counts_and_can_leave_out(town):
 @pytest.mark.parametrize(
     ("trips", "only", "message"),
     [
-        ((CleanTrip("1", {"speed_mps": np.ones(5)}),), False, "None of the 1 trips has positions"),
+        ((Trip("1", {"speed_mps": np.ones(5)}),), False, "None of the 1 trips has positions"),
         ((drive(EAST_M, 9_000.0),), False, r"within 30 m of none of the 1 trips .* latitude 60\.1"),
         ((drive(EAST_M, 8.0),), True, "No vehicle has 3 enriched trips"),
     ],
 )
 def test_enriching_in_vain_is_refused(town, trips, only, message):
-    fleet = [CleanVehicle("car", trips)]
+    fleet = [unlabelled("car", trips)]
     with pytest.raises(DataError, match=message):
         list(EnrichedVehicles(fleet, extract=Extract(town), only_enriched=only))

@@ -1,12 +1,14 @@
 """eVED's reader, on hand-made files in its exact format: no rows of eVED itself are at hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from fedwatt.data.readers import import_eved, import_ved
+from fedwatt.data.readers import VED_CLEANING, import_eved, import_ved
 from fedwatt.errors import DataError
 
-LOOSE = {"minimum_trips": 1}
+LOOSE = {"cleaning": replace(VED_CLEANING, minimum_trips=1)}
 EXTRA = [
     "Elevation Raw[m]",
     "Elevation Smoothed[m]",

@@ -1,5 +1,7 @@
 """The real files, where they are at hand: facts that a wrong reader would break."""
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
@@ -7,12 +9,12 @@ import pytest
 from fedwatt.data import DataSettings
 from fedwatt.data.cleaning.plausible import _speed_over_position
 from fedwatt.data.client import split_of_trips
-from fedwatt.data.imported import imported_vehicle
-from fedwatt.data.readers import import_ved
+from fedwatt.data.readers import VED_CLEANING, import_ved
 
 # Vehicles with at least 20 usable all-electric trips.
 NATURAL_CLIENTS = (10, 11, 371, 398, 443, 453, 455, 457, 492, 550, 554, 561)
 EVS = (10, 455, 541)
+ALL_TRIPS = replace(VED_CLEANING, minimum_trips=1, minimum_metres=0)
 
 
 @pytest.fixture(scope="session")
@@ -38,7 +40,7 @@ def test_no_recorded_trip_of_ved_is_in_two_splits(ved_folder):
     vehicles = import_ved([ved_folder / "EV_PHEV.parquet"], powertrain=("ev", "phev-electric"))
     splits: dict[tuple[str, str], set[str]] = {}
     parts = 0
-    for vehicle in map(imported_vehicle, vehicles):
+    for vehicle in vehicles:
         split_of = split_of_trips(vehicle, DataSettings())
         parts += len(split_of)
         for trip in vehicle.trips:
@@ -52,10 +54,9 @@ def test_energy_of_every_ev_trip_is_conserved(ved_folder, raw_trips):
     """With no limits, so that nothing is cut off or left out: all 504 trips."""
     vehicles = import_ved(
         [ved_folder / "EV_PHEV.parquet"],
-        minimum_trips=1,
-        minimum_seconds=0,
-        minimum_metres=0,
-        maximum_gap_s=1e6,
+        cleaning=replace(
+            VED_CLEANING, minimum_trips=1, minimum_seconds=0, minimum_metres=0, maximum_gap_s=1e6
+        ),
     )
     names = []
     for vehicle in vehicles:
@@ -72,7 +73,7 @@ def test_energy_is_conserved_with_the_default_limits(ved_vehicles, raw_trips):
     for vehicle in EVS:
         for trip in ved_vehicles[f"ved-{vehicle}"].trips:
             direct, seconds = raw_trips[f"ved-{vehicle}", trip.name.rstrip("bcdefgh")]
-            if trip.samples == int(np.ceil(round(seconds, 6))):  # not cut, nothing taken out
+            if trip.seconds == int(np.ceil(round(seconds, 6))):  # not cut, nothing taken out
                 compared += 1
                 assert trip.channels["energy_wh"].sum() == pytest.approx(direct, rel=1e-9)
     assert compared > 400
@@ -96,8 +97,7 @@ def test_the_natural_clients_have_twenty_trips(ved_folder):
     vehicles = import_ved(
         [ved_folder / "EV_PHEV.parquet"],
         powertrain=("ev", "phev-electric"),
-        minimum_trips=20,
-        maximum_standing_gap_s=10,
+        cleaning=replace(VED_CLEANING, minimum_trips=20, maximum_standing_gap_s=10),
     )
     trips = {vehicle.name: len(vehicle.trips) for vehicle in vehicles}
     for number in NATURAL_CLIENTS:
@@ -116,7 +116,7 @@ def test_channels_are_complete_finite_and_within_the_known_ranges(ved_vehicles):
         for trip in vehicle.trips:
             for name, values in trip.channels.items():
                 assert np.isfinite(values).all(), (vehicle.name, trip.name, name)
-                assert len(values) == trip.samples
+                assert len(values) == trip.seconds
             assert {"ambient_c", "ac_w", "heater_w", "energy_wh", "soc"} <= trip.channels.keys()
     leaf = np.concatenate([t.channels["energy_wh"] for t in ved_vehicles["ved-10"].trips])
     kilowatts = leaf * 3.6
@@ -134,9 +134,7 @@ def test_static_files_are_joined(ved_vehicles):
 def test_the_archive_and_the_parquet_file_agree(ved_folder, ved_vehicles):
     (leaf,) = (
         vehicle
-        for vehicle in import_ved(
-            [ved_folder / "VED_DynamicData_sample.7z"], minimum_trips=1, minimum_metres=0
-        )
+        for vehicle in import_ved([ved_folder / "VED_DynamicData_sample.7z"], cleaning=ALL_TRIPS)
         if vehicle.name == "ved-10"
     )
     reference = {trip.name: trip for trip in ved_vehicles["ved-10"].trips}
@@ -149,6 +147,6 @@ def test_the_archive_and_the_parquet_file_agree(ved_folder, ved_vehicles):
 
 def test_inference_agrees_with_the_static_files(ved_folder, tmp_path):
     (tmp_path / "EV_PHEV.parquet").symlink_to(ved_folder / "EV_PHEV.parquet")
-    vehicles = import_ved([tmp_path], powertrain=("ev",), minimum_trips=1, minimum_metres=0)
+    vehicles = import_ved([tmp_path], powertrain=("ev",), cleaning=ALL_TRIPS)
     found = {vehicle.name: vehicle.facts["powertrain_from"] for vehicle in vehicles}
     assert found == {f"ved-{number}": "inferred from its signals" for number in EVS}

@@ -1,11 +1,13 @@
+from dataclasses import replace
+
 import polars as pl
 import py7zr
 import pytest
 
-from fedwatt.data.readers import CleanVehicles, import_ved
+from fedwatt.data.readers import VED_CLEANING, VehicleStream, import_ved
 from fedwatt.errors import DataError, SettingError
 
-LOOSE = {"minimum_trips": 1}
+LOOSE = {"cleaning": replace(VED_CLEANING, minimum_trips=1)}
 ENGINE, AC_KW, AC_W, SOC = 8, 12, 13, 16
 
 
@@ -15,7 +17,7 @@ def test_units_signs_and_names(write_ved, rows):
     assert vehicle.labels == "measured"
     (trip,) = vehicle.trips
     assert trip.name == "706"
-    assert trip.samples == 200
+    assert trip.seconds == 200
     channels = trip.channels
     # 36 km/h = 10 m/s; 20 A out of 360 V for 200 s = 400 Wh; the file's -20 A is a discharge.
     assert channels["speed_mps"].mean() == pytest.approx(10.0)
@@ -184,7 +186,7 @@ def test_the_account_balances(write_ved, rows):
 def test_nothing_is_read_before_the_first_vehicle_is_asked_for(write_ved, rows):
     calls = []
     vehicles = import_ved([write_ved(rows())], progress=lambda *call: calls.append(call), **LOOSE)
-    assert isinstance(vehicles, CleanVehicles)
+    assert isinstance(vehicles, VehicleStream)
     assert not calls
     list(vehicles)
     size = calls[0][1]
@@ -195,7 +197,7 @@ def test_nothing_is_read_before_the_first_vehicle_is_asked_for(write_ved, rows):
 def test_blocks_do_not_change_the_result(write_ved, rows, monkeypatch):
     path = write_ved(rows())
     (whole,) = import_ved([path], **LOOSE)
-    monkeypatch.setattr("fedwatt.data.readers.tables.BLOCK_BYTES", 1000)
+    monkeypatch.setattr("fedwatt.data.readers.table_blocks.BLOCK_BYTES", 1000)
     (blocks,) = import_ved([path], **LOOSE)
     energy = [vehicle.trips[0].channels["energy_wh"].tolist() for vehicle in (whole, blocks)]
     assert energy[0] == energy[1]
@@ -214,7 +216,8 @@ def test_driving_without_pack_signals(write_ved, rows):
     for row in table:
         row[15] = row[16] = row[17] = ""
     path = write_ved(table)
-    (car,) = import_ved([path], powertrain=("ice",), unlabelled=True, **LOOSE)
+    driving = replace(VED_CLEANING, unlabelled=True, minimum_trips=1)
+    (car,) = import_ved([path], powertrain=("ice",), cleaning=driving)
     assert car.labels == "none"
     assert "energy_wh" not in car.trips[0].channels
     with pytest.raises(SettingError, match="unlabelled"):

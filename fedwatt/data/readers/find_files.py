@@ -11,7 +11,7 @@ TABLES = (".csv", ".parquet", ".7z")
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundTable:
     """A table to read; `named` tells a file the user named from one met in a folder."""
 
     path: Path
@@ -29,13 +29,13 @@ class Found:
         return self.path.stat().st_size
 
 
-def find_tables(paths: Iterable[str | Path]) -> list[Found]:
+def find_tables(paths: Iterable[str | Path]) -> list[FoundTable]:
     """CSV, Parquet and .7z files, each once; folders are searched with everything below them."""
-    found: dict[Path, Found] = {}
+    found: dict[Path, FoundTable] = {}
     paths = as_paths(paths)
     for path in paths:
         if path.is_dir():
-            inside = [Found(f, False) for f in sorted(path.rglob("*")) if _is_table(f)]
+            inside = [FoundTable(f, False) for f in sorted(path.rglob("*")) if _is_table(f)]
             if not inside and not any(path.rglob("*.xlsx")):
                 raise DataError(f"{path} holds no .csv, .parquet or .7z file.")
             for file in inside:
@@ -43,7 +43,7 @@ def find_tables(paths: Iterable[str | Path]) -> list[Found]:
         elif not path.exists():
             raise DataError(f"{path} does not exist.")
         elif _is_table(path):
-            found[path.resolve()] = Found(path, True)
+            found[path.resolve()] = FoundTable(path, True)
         elif path.suffix.lower() != ".xlsx":
             raise DataError(
                 f"{path.name} cannot be read: telemetry is {', '.join(TABLES)} "

@@ -7,8 +7,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from fedwatt.data.imported import imported_vehicle
-from fedwatt.data.readers.sumo import import_sumo
+from fedwatt.data.readers.sumo_output import import_sumo
 from fedwatt.data.trip import Vehicle
 from fedwatt.physics.cabin import climate_power_w
 from fedwatt.physics.classes import draw_vehicle
@@ -26,8 +25,8 @@ def sumo_vehicles(town: SumoTown) -> Iterator[Vehicle]:
     """
     with TemporaryDirectory(prefix="fedwatt-sumo-") as folder:
         fcd, battery = drive_in_sumo(town, Path(folder))
-        for clean in import_sumo(fcd, battery, position=degrees):
-            yield _with_climate(imported_vehicle(clean), town)
+        for vehicle in import_sumo(fcd, battery, position=degrees):
+            yield _with_climate(vehicle, town)
 
 
 def _with_climate(vehicle: Vehicle, town: SumoTown) -> Vehicle:

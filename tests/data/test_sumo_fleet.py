@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedwatt.data import DataSettings, build_fleet
-from fedwatt.data.sumo import sumo_vehicles
+from fedwatt.data.sumo_fleet import sumo_vehicles
 from fedwatt.errors import RunError, SettingError
 from fedwatt.physics import sumo
 from fedwatt.physics.landscape import draw_landscape

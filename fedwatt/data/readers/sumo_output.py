@@ -18,9 +18,9 @@ import numpy as np
 
 from fedwatt.data.cleaning.account import Account
 from fedwatt.data.cleaning.clean import clean_vehicle
-from fedwatt.data.cleaning.cleaning import Cleaning
-from fedwatt.data.cleaning.records import CleanVehicle, FloatArray, RawTrip
+from fedwatt.data.cleaning.cleaning import PLAIN_CLEANING, Cleaning
 from fedwatt.data.cleaning.refusal import nothing_left
+from fedwatt.data.trip import FloatArray, RawTrip, Vehicle
 from fedwatt.errors import DataError
 
 Position = Callable[[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
@@ -46,10 +46,8 @@ def import_sumo(
     *,
     separator: str = ".",
     position: Position | None = None,
-    minimum_trips: int = 1,
-    minimum_seconds: float = 120.0,
-    minimum_metres: float = 500.0,
-) -> Iterator[CleanVehicle]:
+    cleaning: Cleaning = PLAIN_CLEANING,
+) -> Iterator[Vehicle]:
     """Vehicles of a SUMO run, one at a time, in the order in which they first appear.
 
     `separator` divides an id into vehicle and trip, at its last occurrence; an id without it is a
@@ -57,11 +55,6 @@ def import_sumo(
     `geographic` after `--fcd-output.geo`; without it positions are left out, being metres of some
     local map.
     """
-    cleaning = Cleaning(
-        minimum_trips=minimum_trips,
-        minimum_seconds=minimum_seconds,
-        minimum_metres=minimum_metres,
-    )
     packs = _columns(battery, BATTERY_COLUMNS, ())
     if not packs:
         raise DataError(
@@ -84,14 +77,11 @@ def import_sumo(
     return _cleaned(trips, cleaning, fcd)
 
 
-def _cleaned(
-    trips: dict[str, list[RawTrip]], cleaning: Cleaning, fcd: Path
-) -> Iterator[CleanVehicle]:
+def _cleaned(trips: dict[str, list[RawTrip]], cleaning: Cleaning, fcd: Path) -> Iterator[Vehicle]:
     total = Account()
     for name, recorded in trips.items():
-        vehicle, account = clean_vehicle(
-            name, recorded, cleaning, labels="simulated", facts={"source": "SUMO"}
-        )
+        driven = Vehicle(name, (), labels="simulated", facts={"source": "SUMO"})
+        vehicle, account = clean_vehicle(driven, recorded, cleaning)
         total += account + Account.of("read", "vehicles", 1)
         if vehicle is not None:
             yield vehicle

@@ -1,13 +1,15 @@
 """Broken files: each is repaired and counted, or refused with the place named."""
 
+from dataclasses import replace
+
 import numpy as np
 import py7zr
 import pytest
 
-from fedwatt.data.readers import import_ved
+from fedwatt.data.readers import VED_CLEANING, import_ved
 from fedwatt.errors import DataError
 
-LOOSE = {"minimum_trips": 1}
+LOOSE = {"cleaning": replace(VED_CLEANING, minimum_trips=1)}
 TRIP, TIME, SPEED, CURRENT, VOLTAGE = 2, 3, 6, 15, 17
 
 

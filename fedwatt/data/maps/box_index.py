@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedwatt.data.cleaning.records import FloatArray, IntArray
+from fedwatt.data.trip import FloatArray, IntArray
 
 CELL_DEG = 0.001
 # More than the columns around the earth, so that a row and a column make one number.
@@ -12,7 +12,7 @@ COLUMNS = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
-class Grid:
+class BoxIndex:
     """`items[starts[i]:starts[i + 1]]` are the boxes that touch the cell `cells[i]`."""
 
     cells: IntArray
@@ -20,11 +20,11 @@ class Grid:
     items: IntArray
 
     @staticmethod
-    def of(low_deg: FloatArray, high_deg: FloatArray) -> "Grid":
+    def of(low_deg: FloatArray, high_deg: FloatArray) -> "BoxIndex":
         """A grid of boxes given by their south-west and north-east corners. Both [items, 2].
 
         >>> low = np.zeros((2, 2))
-        >>> boxes = Grid.of(low, low + [[0.0, 0.0], [0.0, 0.001]])
+        >>> boxes = BoxIndex.of(low, low + [[0.0, 0.0], [0.0, 0.001]])
         >>> boxes.pairs(np.array([[0.0, 0.0015], [0.0, 0.0005], [1.0, 1.0]]))
         (array([0, 1, 1]), array([1, 0, 1]))
         """
@@ -37,7 +37,7 @@ class Grid:
         # Stable, so that a cell lists its boxes in their order whatever else the grid holds.
         order = np.argsort(key, kind="stable")
         cells, starts = np.unique(key[order], return_index=True)
-        return Grid(cells, np.append(starts, len(key)), item[order])
+        return BoxIndex(cells, np.append(starts, len(key)), item[order])
 
     def pairs(self, place_deg: FloatArray) -> tuple[IntArray, IntArray]:
         """Every (position, box) that share a cell, in order of positions. Both [pairs]."""

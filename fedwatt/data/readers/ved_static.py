@@ -24,16 +24,16 @@ FACTS = {
 
 
 @dataclass(frozen=True)
-class Static:
+class StaticFacts:
     """What the static files say about a vehicle; `powertrain` is "" when they do not."""
 
     powertrain: str = ""
     facts: Mapping[str, str | float] = field(default_factory=dict)
 
 
-def read_static(paths: Iterable[Path]) -> dict[int, Static]:
+def read_static(paths: Iterable[Path]) -> dict[int, StaticFacts]:
     """Rows of all static files by vehicle number."""
-    found: dict[int, Static] = {}
+    found: dict[int, StaticFacts] = {}
     for path in paths:
         for row in _rows(path):
             if (number := _number(row.get("VehId"))) is not None:
@@ -61,7 +61,7 @@ def _rows(path: Path) -> list[dict[str, object]]:
     return table.to_dicts()
 
 
-def _static(row: Mapping[str, object]) -> Static:
+def _static(row: Mapping[str, object]) -> StaticFacts:
     kind = next((text for name in TYPE_COLUMNS if (text := _text(row.get(name)))), "").lower()
     facts: dict[str, str | float] = {}
     for column, fact in FACTS.items():
@@ -69,7 +69,7 @@ def _static(row: Mapping[str, object]) -> Static:
             facts[fact] = text
     if pounds := _number(row.get("Generalized_Weight")):
         facts["mass_kg"] = round(pounds * KG_PER_LB, 1)
-    return Static(kind if kind in TYPES else "", facts)
+    return StaticFacts(kind if kind in TYPES else "", facts)
 
 
 def _text(value: object) -> str:

@@ -1,28 +1,47 @@
-"""Read any CSV or Parquet telemetry through a mapping (`mapping.py`) into the schema."""
+"""Read any CSV or Parquet telemetry through a mapping (`mapping.py`)."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import reduce
 from operator import add
 from pathlib import Path
 
 import polars as pl
 
+from fedwatt.data.channels import CHANNELS
 from fedwatt.data.cleaning.account import Account
-from fedwatt.data.cleaning.trips import KEYS
-from fedwatt.data.readers.files import Found, find_tables
-from fedwatt.data.readers.mapping import ChannelMap, CsvMapping
-from fedwatt.data.readers.reading import read_tables
-from fedwatt.data.readers.spill import Spill
-from fedwatt.data.readers.stream import Candidate, Progress
-from fedwatt.data.readers.tables import CsvFeed, Layout, Wanted
-from fedwatt.data.readers.units import TIME, converted
+from fedwatt.data.cleaning.cleaning import PLAIN_CLEANING, Cleaning
+from fedwatt.data.readers.find_files import find_tables
+from fedwatt.data.readers.mapping import TIME, ChannelMap, CsvMapping, load_mapping
+from fedwatt.data.readers.read_tables import Source, read_tables
+from fedwatt.data.readers.spill import KEYS, Spill
+from fedwatt.data.readers.stream import Candidate, Progress, VehicleStream
+from fedwatt.data.readers.table_blocks import TableLayout, WantedColumn
+from fedwatt.data.trip import Vehicle
 from fedwatt.errors import DataError, SettingError
 
 DATE_FORMATS = ("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M", "%d.%m.%Y %H:%M:%S%.f")
 MOSTLY = 0.5
 
 
-class PlainReader:
+def import_csv(
+    paths: Iterable[str | Path],
+    mapping: str | Path | CsvMapping,
+    *,
+    cleaning: Cleaning = PLAIN_CLEANING,
+    progress: Progress | None = None,
+) -> VehicleStream:
+    """Vehicles of any CSV or Parquet telemetry, read through a mapping.
+
+    `mapping` is a TOML file, the name of a shipped mapping (`shipped_mappings()`), or one loaded.
+    """
+    loaded = mapping if isinstance(mapping, CsvMapping) else load_mapping(mapping)
+    rules = {name: channel.rule for name, channel in loaded.channels.items() if channel.rule}
+    reader = MappingReader(paths, loaded, unlabelled=cleaning.unlabelled)
+    return VehicleStream(reader, replace(cleaning, rules={**rules, **cleaning.rules}), progress)
+
+
+class MappingReader:
     """Reads mapped files into a spill, one key a vehicle."""
 
     def __init__(
@@ -43,22 +62,13 @@ class PlainReader:
 
     def read(self, spill: Spill, progress: Progress) -> Account:
         """Stream every file into the spill."""
-        accounts: list[Account] = []
 
-        def feed_for(table: Found, path: Path, where: str, number: int) -> CsvFeed:
-            row = 2 + self._mapping.skip_rows + self._mapping.units_row
+        def add(frame: pl.DataFrame, source: Source, first_row: int) -> Account:
+            tidy = self._tidy(frame, source.path, source.number)
+            self._refuse_unreadable_times(frame, tidy, source.where, first_row)
+            return self._add(tidy, spill, source.table.kind)
 
-            def sink(frame: pl.DataFrame, account: Account) -> None:
-                nonlocal row
-                tidy = self._tidy(frame, path, number)
-                self._refuse_unreadable_times(frame, tidy, where, row)
-                accounts.append(account + self._add(tidy, spill, table.kind))
-                row += frame.height
-
-            return CsvFeed(where, self._layout, sink)
-
-        read_tables(self._tables, feed_for, progress)
-        account = Account.total(accounts)
+        account, _ = read_tables(self._tables, lambda _: self._layout, add, progress)
         if not self._kinds:
             raise DataError(self._no_vehicle(account.count("read", "rows")))
         return account
@@ -66,26 +76,17 @@ class PlainReader:
     def candidates(self) -> tuple[list[Candidate], Account]:
         """Every vehicle, by name."""
         names = {code: trip for (_, trip), code in self._codes.items()}
-        chosen = [
-            Candidate(
-                key=vehicle,
-                name=vehicle,
-                kind=self._mapping.kind,
-                labels=self._mapping.labels,
-                electric=self._mapping.facts.get("powertrain", "ev") == "ev",
-                facts={
-                    "source": self._mapping.source,
-                    "file_kind": "+".join(sorted(kinds)),
-                    **self._mapping.facts,
-                },
-                trip_name=names.__getitem__,
-            )
-            for vehicle, kinds in sorted(self._kinds.items())
-        ]
+        mapping, chosen = self._mapping, []
+        electric = mapping.facts.get("powertrain", "ev") == "ev"
+        for name, kinds in sorted(self._kinds.items()):
+            known = {"source": mapping.source, "file_kind": "+".join(sorted(kinds))}
+            facts = {**known, **mapping.facts}
+            vehicle = Vehicle(name, (), mapping.kind, mapping.labels, facts)
+            chosen.append(Candidate(name, vehicle, electric, names.__getitem__))
         return chosen, Account()
 
     def _tidy(self, frame: pl.DataFrame, path: Path, source: int) -> pl.DataFrame:
-        """Rows in schema units, with the vehicle's and the trip's name."""
+        """Rows of channels in their own units, with the vehicle's and the trip's name."""
         present = set(frame.columns)
         channels = self._mapping.channels.items()
         return frame.select(
@@ -139,15 +140,15 @@ class PlainReader:
             )
 
 
-def _layout(mapping: CsvMapping) -> Layout:
-    wanted = {mapping.time_column: Wanted(text=mapping.time_unit == "iso")}
+def _layout(mapping: CsvMapping) -> TableLayout:
+    wanted = {mapping.time_column: WantedColumn(text=mapping.time_unit == "iso")}
     for how, text in (mapping.vehicle, mapping.trip):
         if how == "column":
-            wanted[text] = Wanted(text=True)
+            wanted[text] = WantedColumn(text=True)
     for channel in mapping.channels.values():
         for column in channel.columns:
-            wanted[column] = Wanted(channel.aliases, required=not channel.optional)
-    return Layout(
+            wanted[column] = WantedColumn(channel.aliases, required=not channel.optional)
+    return TableLayout(
         wanted,
         separator=mapping.separator,
         decimal_comma=mapping.decimal_comma,
@@ -187,3 +188,15 @@ def _channel(name: str, channel: ChannelMap, present: set[str]) -> pl.Expr:
     value = columns[0] if len(columns) == 1 else reduce(add, (c * c for c in columns)).sqrt()
     value = converted(value, name, channel.unit)
     return (-value if channel.discharge == "negative" else value).alias(name)
+
+
+def converted(value: pl.Expr, channel: str, unit: str) -> pl.Expr:
+    """A column of this unit in the channel's own.
+
+    >>> pl.DataFrame({"v": [36.0]}).select(converted(pl.col("v"), "speed_mps", "km/h")).item()
+    10.0
+    """
+    if channel == "grade" and unit == "degree":
+        return value.radians().tan()
+    factor, offset = CHANNELS[channel].units[unit]
+    return value * factor + offset

@@ -22,11 +22,12 @@ MOSTLY = 0.5
 # A file may be one's own export or a download.
 AGAIN = "Export or download it again"
 
-Sink = Callable[[pl.DataFrame, Account], None]
+# Takes rows, what was done to read them, and the number of the first row.
+Sink = Callable[[pl.DataFrame, Account, int], None]
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedColumn:
     """A column a reader asks for; `aliases` are other spellings of its name."""
 
     aliases: tuple[str, ...] = ()
@@ -35,13 +36,13 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Layout:
+class TableLayout:
     """How a CSV file is written, and which of its columns are wanted.
 
     A file none of whose columns is in `any_of` is not meant for this reader: it is passed over.
     """
 
-    wanted: Mapping[str, Wanted]
+    wanted: Mapping[str, WantedColumn]
     separator: str = ","
     decimal_comma: bool = False
     skip_rows: int = 0
@@ -59,7 +60,7 @@ def tidy(name: str) -> str:
     return " ".join(name.strip().strip('"').rstrip("; ").split()).casefold()
 
 
-def resolve(header: Sequence[str], layout: Layout, where: str) -> dict[str, int] | None:
+def resolve(header: Sequence[str], layout: TableLayout, where: str) -> dict[str, int] | None:
     """Position of every wanted column in the header; None when the file is to be passed over."""
     positions: dict[str, int] = {}
     for number, name in enumerate(header):
@@ -90,7 +91,7 @@ class CsvFeed:
     """
 
     where: str
-    layout: Layout
+    layout: TableLayout
     sink: Sink
     passed_over: bool = False
     _pieces: list[bytes] = field(default_factory=list)
@@ -131,8 +132,8 @@ class CsvFeed:
             account = Account()
         except pl.exceptions.PolarsError:
             frame, account = self._scan_text(block)
+        self.sink(frame, account, self._row)
         self._row += frame.height
-        self.sink(frame, account)
 
     def _read_header(self, block: bytes) -> bytes:
         for _ in range(self.layout.skip_rows):
@@ -197,7 +198,7 @@ class CsvFeed:
 
 
 def as_numbers(
-    frame: pl.DataFrame, layout: Layout, where: str, first_row: int
+    frame: pl.DataFrame, layout: TableLayout, where: str, first_row: int
 ) -> tuple[pl.DataFrame, Account]:
     """The frame with every number column as Float64; text in it becomes null and is counted."""
     accounts = []
@@ -243,7 +244,7 @@ def read_csv(path: Path, feed: CsvFeed, seen: Callable[[int], None]) -> None:
 
 
 def read_parquet(
-    path: Path, layout: Layout, sink: Sink, seen: Callable[[int], None], where: str
+    path: Path, layout: TableLayout, sink: Sink, seen: Callable[[int], None], where: str
 ) -> bool:
     """Hand the rows of a Parquet file to `sink`, block by block; False if it was passed over."""
     size = path.stat().st_size
@@ -271,7 +272,7 @@ def read_parquet(
                 f"({str(error).splitlines()[0]}). {AGAIN}."
             ) from error
         frame, account = as_numbers(frame, layout, where, start + 1)
-        sink(frame, account)
+        sink(frame, account, start + 1)
         seen(size * count // rows)
     return True
 

@@ -5,7 +5,7 @@ import gzip
 import numpy as np
 import pytest
 
-from fedwatt.data.readers.sumo import geographic, import_sumo
+from fedwatt.data.readers.sumo_output import geographic, import_sumo
 from fedwatt.errors import DataError
 
 BATTERY = (

@@ -1,11 +1,20 @@
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
 
-from fedwatt.data.readers import import_csv, load_mapping, propose_mapping, shipped_mappings
+from fedwatt.data.readers import (
+    PLAIN_CLEANING,
+    import_csv,
+    load_mapping,
+    propose_mapping,
+    shipped_mappings,
+)
 from fedwatt.data.readers.mapping import parse_mapping
 from fedwatt.errors import DataError, SettingError
 
+UNLABELLED = replace(PLAIN_CLEANING, unlabelled=True)
 MAPPING = """
 [time]
 column = "t"
@@ -143,7 +152,7 @@ def test_a_trip_in_two_files_is_joined(tmp_path, mapping_file):
     whole.head(200).write_csv(tmp_path / "b.csv")
     whole.tail(201).write_csv(tmp_path / "a.csv")
     (vehicle,) = import_csv([tmp_path / "a.csv", tmp_path / "b.csv"], mapping_file())
-    assert [trip.samples for trip in vehicle.trips] == [400]
+    assert [trip.seconds for trip in vehicle.trips] == [400]
 
 
 def test_swapped_units_are_refused(tmp_path, mapping_file):
@@ -256,7 +265,7 @@ def test_a_mapping_without_energy_is_refused_unless_unlabelled(tmp_path, mapping
     text = MAPPING.partition("[channels.voltage_v]")[0]
     with pytest.raises(SettingError, match="maps no energy"):
         import_csv([path], mapping_file(text))
-    (vehicle,) = import_csv([path], mapping_file(text), unlabelled=True)
+    (vehicle,) = import_csv([path], mapping_file(text), cleaning=UNLABELLED)
     assert vehicle.labels == "none"
 
 
@@ -297,7 +306,7 @@ def test_carla_velocity_is_the_length_of_a_vector(tmp_path):
     lines += [f"{s},{s * 0.5},87,0,0,{s * 0.01},{6 + s % 2 * 0.1},{-8},0" for s in range(401)]
     path = tmp_path / "town.csv"
     path.write_text("\n".join(lines))
-    (vehicle,) = import_csv([path], "carla", unlabelled=True)
+    (vehicle,) = import_csv([path], "carla", cleaning=UNLABELLED)
     assert vehicle.trips[0].channels["speed_mps"].mean() == pytest.approx(10.0, abs=0.05)
     assert vehicle.trips[0].channels["elevation_m"][-1] == pytest.approx(4.0)
 

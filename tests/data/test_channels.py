@@ -1,0 +1,61 @@
+"""What a channel is called, means and may be measured in is said once, and the page repeats it."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from fedwatt.data.channels import CHANNELS, ENERGY_SOURCES, MAPPABLE, POSITION, STORED
+
+PAGE = Path(__file__).parents[2] / "docs" / "data.md"
+
+
+def test_the_page_lists_every_channel_of_a_mapping():
+    rows = re.findall(r"^\| `(\w+)` \| (.+) \| (.+) \| (.+) \|$", PAGE.read_text("utf-8"), re.M)
+    assert rows == [
+        (name, CHANNELS[name].unit, CHANNELS[name].meaning, ", ".join(CHANNELS[name].units))
+        for name in MAPPABLE
+    ]
+
+
+def test_raw_channels_are_not_stored():
+    assert set(CHANNELS) - set(STORED) == {
+        "power_w",
+        "energy_step_wh",
+        "energy_total_wh",
+        "engine_rpm",
+    }
+
+
+@pytest.mark.parametrize("name", CHANNELS)
+def test_every_declaration_makes_sense(name):
+    channel = CHANNELS[name]
+    assert channel.low < channel.high
+    if channel.fallback is not None:
+        assert channel.low <= channel.fallback <= channel.high
+    if channel.units:
+        assert channel.usual_unit in channel.units
+    # What is read from a recording has limits, and what is resampled is stored.
+    assert channel.rule == "none" or (channel.units and name in STORED)
+    assert (channel.role == "position") == (name in POSITION)
+
+
+def test_energy_never_comes_from_an_input():
+    for name in (name for names in ENERGY_SOURCES for name in names):
+        assert CHANNELS[name].role in ("label", "raw")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("vehicle speed km h", ["speed_mps"]),
+        ("v", ["speed_mps"]),
+        ("speed limit km h", ["speed_limit_mps"]),
+        ("energy wh", ["energy_step_wh"]),
+        ("total energy kwh", ["energy_total_wh"]),
+        ("hv battery voltage v", ["voltage_v"]),
+    ],
+)
+def test_a_header_names_one_channel(text, expected):
+    found = [n for n, c in CHANNELS.items() if c.header and re.search(c.header, text)]
+    assert found == expected
