@@ -31,9 +31,9 @@ from flwr.supercore.run import RunNotRunningException
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.supernode import fleet_http_connection
 
-from fedwatt.deploy.board import Vehicle
 from fedwatt.deploy.connection import Connection
 from fedwatt.deploy.messages import MESSAGE_TYPES
+from fedwatt.deploy.vehicle import Vehicle
 from fedwatt.errors import FedwattError, RunError
 
 log = logging.getLogger("fedwatt.deploy")

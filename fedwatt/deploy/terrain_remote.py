@@ -187,7 +187,7 @@ class Hills:
         return digest_of(self.published)
 
     @property
-    def told(self) -> dict[str, Value]:
+    def mentioned(self) -> dict[str, Value]:
         """What questions say of the hills that they are about."""
         return {HILLS: self.digest}
 

@@ -30,7 +30,7 @@ class Costs:
 
 def costs(method: Method, model: Model, *, window: int, features: int) -> Costs:
     """Costs of `method` with `model` over windows of `window` samples of `features` numbers."""
-    adapted = _adapted(method, model)
+    adapted = method.adapted(model)
     server = method.server.state(adapted)
     sent = method.server.broadcast(server)
     kept = sum(_numbers(rule.memory(adapted)) for rule in method.local)
@@ -43,7 +43,7 @@ def costs(method: Method, model: Model, *, window: int, features: int) -> Costs:
 
 def handed_up(method: Method, model: Model, *, window: int, features: int) -> Rows:
     """What a vehicle hands up besides its displacement, [1, ...] each."""
-    model = _adapted(method, model)
+    model = method.adapted(model)
     size = model.layout.size
     sent = method.server.broadcast(method.server.state(model))
     start = Start(
@@ -69,12 +69,6 @@ def handed_up(method: Method, model: Model, *, window: int, features: int) -> Ro
         memory, plan = rule.begin(memory, start)
         uploads |= rule.finish(memory, plan, start, torch.zeros(1, size))[1]
     return uploads
-
-
-def _adapted(method: Method, model: Model) -> Model:
-    for rule in method.local:
-        model = rule.adapt(model)
-    return model
 
 
 def _numbers(rows: Rows) -> int:

@@ -16,6 +16,7 @@ from fedwatt.methods.private import OUTSIDE
 from fedwatt.methods.rule import LocalRule, Rows
 from fedwatt.methods.scaffold import ControlVariates, Scaffold
 from fedwatt.methods.server import Average, Replies, ServerRule
+from fedwatt.models import Model
 
 TOGETHER: tuple[tuple[type[LocalRule], type[ServerRule]], ...] = (
     (ControlVariates, Scaffold),
@@ -63,6 +64,12 @@ class Method:
     def replies_needed(self) -> int:
         """A round with fewer replies makes no model."""
         return 1 if self.defence is None else self.defence.replies_needed
+
+    def adapted(self, model: Model) -> Model:
+        """The model as the local rules need it, perhaps with more heads."""
+        for rule in self.local:
+            model = rule.adapt(model)
+        return model
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
         """(server state, w_{t+1} [D]) from w_t [D] and `replies_needed` replies or more."""
