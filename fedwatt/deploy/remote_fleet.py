@@ -163,9 +163,11 @@ class RemoteFleet:
             sizes=self.sizes,
             asked=[*uploads, *DIAGNOSTICS] if terms.diagnostics else uploads,
         )
+        # In the order of the calls, whichever came first.
         found = {
-            nodes[node]: self._reply(method, state.round, nodes[node], names[nodes[node]], answer)
-            for node, answer in answers.items()
+            name: self._reply(method, state.round, name, names[name], answers[node])
+            for node, name in nodes.items()
+            if node in answers
         }
         work = no_work(state.weights)
         if found:
