@@ -129,12 +129,12 @@ class _Silence(logging.Handler):
     def __init__(self, server: str) -> None:
         super().__init__(logging.WARNING)
         self.server = server
-        self.said = False
+        self.reported = False
 
     def emit(self, record: logging.LogRecord) -> None:
         """Tell the first time."""
-        if not self.said and "retrying" in record.getMessage():
-            self.said = True
+        if not self.reported and "retrying" in record.getMessage():
+            self.reported = True
             log.warning("%s does not answer; trying until it does", self.server)
 
 
