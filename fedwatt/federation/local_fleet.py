@@ -7,7 +7,6 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -18,7 +17,6 @@ from fedwatt.errors import SettingError
 from fedwatt.federation.evaluate import error_rows, predict, vehicle_errors
 from fedwatt.federation.members import Members
 from fedwatt.federation.records import Evaluation, Row
-from fedwatt.federation.settings import Availability, Training
 from fedwatt.federation.terms import Terms
 from fedwatt.methods import Method
 from fedwatt.models import Model, ModuleModel, get_loss, get_model
@@ -37,33 +35,15 @@ class LocalFleet:
         scratch: Path | None = None,
     ) -> None:
         self.fleet = fleet
-        self.terms = terms
+        self.terms, self.dtype = terms, terms.dtype
+        self.training, self.availability = terms.training, terms.availability
+        self.seeds = terms.seeds
         self.model = fitting_model(model, fleet)
         self.loss = get_loss(terms.training.loss)
         self.device = resolve_device(device)
         self.members = Members(fleet, terms.training.evaluate_vehicles)
         self.scratch = scratch
         """Folder for what vehicles remember where that is too much; None: a temporary file."""
-
-    @property
-    def training(self) -> Training:
-        """The rounds and the work inside a round."""
-        return self.terms.training
-
-    @property
-    def availability(self) -> Availability:
-        """Which vehicles are reachable and how fast they compute."""
-        return self.terms.availability
-
-    @property
-    def seeds(self) -> tuple[int, ...]:
-        """One for each run."""
-        return self.terms.seeds
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Of models and series."""
-        return self.terms.dtype
 
     @property
     def population(self) -> NDArray[np.int64]:

@@ -28,6 +28,8 @@ from tests.deploy.fleets import config_text, deployed, loopback, make_fleet
 from tests.deploy.loopback import KINDS, Loopback
 
 SECURE = "[secure]\nenabled = true\nstage_seconds = 5\n[[method]]"
+SECRET = 10
+"""Draws three of four vehicles in each of the first rounds."""
 NOISY = "noise_multiplier = 0.5\nclip_norm = 0.05\n"
 
 
@@ -36,8 +38,10 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_fleet(tmp_path_factory.mktemp("remote") / "fleet")
 
 
-def remote(text: str, grid: Loopback, out: Path) -> tuple[RemoteFleet, Loop]:
-    """A server that has just started."""
+def remote(
+    text: str, grid: Loopback, out: Path, secret: int | None = None
+) -> tuple[RemoteFleet, Loop]:
+    """A server that has just started, with a known secret or one of its own."""
     config = from_toml(text)
     run = RunState.begin(out, resume=True)
     roster = Roster(
@@ -50,6 +54,7 @@ def remote(text: str, grid: Loopback, out: Path) -> tuple[RemoteFleet, Loop]:
     )
     roster.wait(4, 5.0)
     own = RemoteFleet.of(roster, config, config.methods[0], run, to_toml(config))
+    own = own if secret is None else replace(own, secret=secret)
     return own, own.loop(SecureFleet(own, run) if config.secure.enabled else None)
 
 
@@ -89,13 +94,12 @@ def test_the_same_state_has_the_same_next_one(
 ) -> None:
     grid = loopback(fleet, tmp_path / "state")
     text = texts(fleet, method, secure)
-    own, loop = remote(text, grid, tmp_path)
+    own, loop = remote(text, grid, tmp_path, secret=SECRET)
     state, _ = loop.start(own.method)
     state, _ = loop.advance(own.method, state)
     before = {name: tensor.clone() for name, tensor in state.tensors().items()}
     after, record, questions = asked_in(loop, state, grid, own.method)
-    if "private" not in method:  # another server would have a secret of its own
-        own, loop = remote(text, grid, tmp_path)
+    own, loop = remote(text, grid, tmp_path, secret=SECRET)
     again, same, repeated = asked_in(loop, state, grid, own.method)
     assert any("train" in kind for kind, *_ in questions)
     assert repeated == questions
