@@ -29,11 +29,11 @@ from benchmarks.machine import machine
 from fedwatt.data import synthetic_vehicles
 from fedwatt.data.store import load_fleet, write_fleet
 from fedwatt.deploy import node
-from fedwatt.deploy.alone import OnBoard
-from fedwatt.deploy.board import Vehicle
 from fedwatt.deploy.connection import Connection
 from fedwatt.deploy.limits import Limits
 from fedwatt.deploy.messages import MESSAGE_TYPES
+from fedwatt.deploy.questions import RoundQuestion
+from fedwatt.deploy.vehicle import Vehicle, fleet_of_one, local_work
 from fedwatt.files import write_text
 from fedwatt.runs.config import from_toml
 from fedwatt.runs.tables import read_table
@@ -92,15 +92,17 @@ def trained_alone(fleet: Path, text: str) -> float:
     torch.set_num_threads(1)
     config = from_toml(text)
     choice = config.methods[0]
-    boards = [OnBoard(c, config, choice) for c in load_fleet(fleet, config.data).clients]
-    weights = boards[0].model.initial(np.random.default_rng(0)).float().numpy()
+    clients = load_fleet(fleet, config.data).clients
+    vehicles = [fleet_of_one(client, config, choice) for client in clients]
+    weights = vehicles[0].model.initial(np.random.default_rng(0)).float().numpy()
     times = []
     for round in range(ROUNDS):
         began = time.perf_counter()
-        for board in boards:
-            board.work(choice.method, round, weights, {})
+        question = RoundQuestion(round, -1, 1, 1.0, False, weights, {})
+        for vehicle in vehicles:
+            local_work(vehicle, choice.method, question, {})
         times.append(time.perf_counter() - began)
-    return median(times[1:]) / min(os.cpu_count() or 1, len(boards))
+    return median(times[1:]) / min(os.cpu_count() or 1, len(vehicles))
 
 
 def rounds_on_flower(folder: Path) -> tuple[float, float]:

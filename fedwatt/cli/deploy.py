@@ -122,9 +122,9 @@ def vehicle(
         return
     # Before Flower is loaded, which reads them. What it has to say, we say in a sentence.
     os.environ |= quiet("CRITICAL")
-    from fedwatt.deploy.board import Vehicle
     from fedwatt.deploy.node import drive
     from fedwatt.deploy.progress import show_log
+    from fedwatt.deploy.vehicle import Vehicle
 
     limits.apply()
     show_log()

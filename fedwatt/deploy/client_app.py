@@ -13,9 +13,9 @@ from pathlib import Path
 from flwr.app import ConfigRecord, Context, Message
 from flwr.clientapp import ClientApp
 
-from fedwatt.deploy.board import Vehicle
 from fedwatt.deploy.messages import MESSAGE_TYPES
 from fedwatt.deploy.node import answer
+from fedwatt.deploy.vehicle import Vehicle
 
 app = ClientApp()
 

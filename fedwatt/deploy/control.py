@@ -84,7 +84,7 @@ class Control:
     def nodes(self) -> list[Node]:
         """Vehicles' keys, in the order in which they were registered, refused ones included."""
         with self._asking("supernode list"):
-            told = self.client.ListNodes(ListNodesRequest())
+            answer = self.client.ListNodes(ListNodesRequest())
         changed = {
             "online": "last_activated_at",
             "offline": "last_deactivated_at",
@@ -97,13 +97,13 @@ class Control:
                 one.status,
                 _to_the_second(getattr(one, changed.get(one.status, "registered_at"))),
             )
-            for one in sorted(told.nodes_info, key=lambda node: node.registered_at)
+            for one in sorted(answer.nodes_info, key=lambda node: node.registered_at)
         ]
 
     def runs(self) -> list[Run]:
         """Runs since the server was started, the first one first."""
         with self._asking("list"):
-            told = self.client.ListRuns(ListRunsRequest())
+            answer = self.client.ListRuns(ListRunsRequest())
         return [
             Run(
                 run.run_id,
@@ -112,7 +112,7 @@ class Control:
                     run.finished_at or run.running_at or run.starting_at or run.pending_at
                 ),
             )
-            for run in sorted(told.run_dict.values(), key=lambda run: run.pending_at)
+            for run in sorted(answer.run_dict.values(), key=lambda run: run.pending_at)
         ]
 
     def register(self, public: Path, name: str) -> int:
@@ -144,8 +144,8 @@ class Control:
         try:
             yield
         except httpx.HTTPStatusError as error:
-            told = FlowerError.from_json(error.response.text)
-            reason = error.response.text[:200] if told is None else told.message
+            problem = FlowerError.from_json(error.response.text)
+            reason = error.response.text[:200] if problem is None else problem.message
             raise RunError(f"The server refuses 'flwr {what}': {reason}") from error
         except httpx.HTTPError as error:
             raise RunError(

@@ -15,13 +15,13 @@ from fedwatt.deploy.exchange import Exchange
 from fedwatt.deploy.level import best_weights
 from fedwatt.deploy.memory import level_run
 from fedwatt.deploy.messages import Content
-from fedwatt.deploy.remote import RemoteFederation
+from fedwatt.deploy.remote_fleet import RemoteFleet
 from fedwatt.deploy.roster import Roster
-from fedwatt.deploy.secure_remote import SecureFederation
+from fedwatt.deploy.secure_fleet import SecureFleet
 from fedwatt.deploy.state import RunState
 from fedwatt.deploy.terrain_remote import Hills, hills_of_run
 from fedwatt.errors import SettingError
-from fedwatt.federation import Availability
+from fedwatt.federation import Availability, Loop
 from fedwatt.federation.records import Row
 from fedwatt.files import write_text
 from fedwatt.runs.checkpoint import Origin
@@ -141,17 +141,18 @@ class _Run:
         """Raise if it cannot begin with these vehicles."""
         fleet = self.roster.fleet()
         for choice in self.config.methods:
-            self.federation(choice).check(choice.method)
+            self.loop(self.fleet(choice)).check(choice.method)
             budget_for(self.config, choice, fleet)  # refuses what has no ε
         if learns_hills(self.config):
             terrain_spending(self.config, fleet)  # refuses noise that nobody can account for
 
-    def federation(
-        self, choice: MethodChoice, level: NDArray[Any] | None = None
-    ) -> RemoteFederation:
-        """The federation in which a method trains; `level` as there."""
-        kind = SecureFederation if self.config.secure.enabled else RemoteFederation
-        return kind(self.roster, self.config, choice, self.state, self.text, level)
+    def fleet(self, choice: MethodChoice, level: NDArray[Any] | None = None) -> RemoteFleet:
+        """The vehicles with which a method trains; `level` is the level model beside it, if any."""
+        return RemoteFleet.of(self.roster, self.config, choice, self.state, self.text, level)
+
+    def loop(self, fleet: RemoteFleet) -> Loop:
+        """The loop over their rounds, in which replies are added up in secret if so configured."""
+        return fleet.loop(SecureFleet(fleet, self.state) if self.config.secure.enabled else None)
 
     def level(self, config: RunConfig) -> dict[str, NDArray[Any]]:
         """The best level model [D] of each method: trained now, or before the run was cut off."""
@@ -183,9 +184,10 @@ class _Run:
         results = RunResults(config, out)
         for choice in config.methods:
             beside = level.get(choice.label)
-            federation = self.federation(choice, beside)
+            vehicles = self.fleet(choice, beside)
+            loop = self.loop(vehicles)
             state, history = train_method(
-                federation,
+                loop,
                 choice,
                 out / "checkpoint" / choice.label,
                 self.observer,
@@ -196,14 +198,14 @@ class _Run:
             roster.refresh()
             judged: dict[str, list[Row]] = {}
             if config.personal.enabled:
-                judged["personal"] = federation.personal_rows(state.best_weights)
+                judged["personal"] = vehicles.errors.personal(state.best_weights)
             if beside is not None:
-                judged["best"] = federation.used_rows(state.best_weights)
-            results.add(federation, choice, state, history, judged)
+                judged["best"] = vehicles.errors.in_use(state.best_weights)
+            results.add(loop, choice, state, history, judged)
         fleet = roster.fleet(config.data)
         called = {h.method: participation_hashes(h.clients) for h in results.histories}
         parts = ((c.name, c.held_out, len(c.ends["train"])) for c in fleet.clients)
-        environment = describe_environment(federation.device) | {
+        environment = describe_environment(loop.device) | {
             "started": self.started.isoformat(timespec="seconds"),
             "finished": datetime.now(UTC).isoformat(timespec="seconds"),
             "seeds": list(config.seeds),

@@ -31,9 +31,9 @@ from flwr.supercore.run import RunNotRunningException
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.supernode import fleet_http_connection
 
-from fedwatt.deploy.board import Vehicle
 from fedwatt.deploy.connection import Connection
 from fedwatt.deploy.messages import MESSAGE_TYPES
+from fedwatt.deploy.vehicle import Vehicle
 from fedwatt.errors import FedwattError, RunError
 
 log = logging.getLogger("fedwatt.deploy")
@@ -129,12 +129,12 @@ class _Silence(logging.Handler):
     def __init__(self, server: str) -> None:
         super().__init__(logging.WARNING)
         self.server = server
-        self.said = False
+        self.reported = False
 
     def emit(self, record: logging.LogRecord) -> None:
         """Tell the first time."""
-        if not self.said and "retrying" in record.getMessage():
-            self.said = True
+        if not self.reported and "retrying" in record.getMessage():
+            self.reported = True
             log.warning("%s does not answer; trying until it does", self.server)
 
 

@@ -82,12 +82,12 @@ class PromptGrid(Grid):
 
     def _look_for(self, numbers: list[str]) -> None:
         """Note which replies have been announced."""
-        told = self.grid._runtime_client.PullMessages(PullAppMessagesRequest(message_ids=numbers))
+        pulled = self.grid._runtime_client.PullMessages(PullAppMessagesRequest(message_ids=numbers))
         now = time.monotonic()
         old = [n for n, reply in self.announced.items() if now - reply.since > FORGET_SECONDS]
         for number in old:
             del self.announced[number]
-        for proto, tree in zip(told.messages_list, told.message_object_trees, strict=True):
+        for proto, tree in zip(pulled.messages_list, pulled.message_object_trees, strict=True):
             reply_to = proto.metadata.reply_to_message_id
             sender = proto.metadata.src_node_id
             reply = Announced(proto.metadata.message_id, reply_to, sender, [], now)

@@ -49,7 +49,7 @@ class Provision(Protocol):
     """Something that a vehicle must have on board before it can train."""
 
     @property
-    def told(self) -> Mapping[str, Value]:
+    def mentioned(self) -> Mapping[str, Value]:
         """What questions say of it."""
 
     def offer(self, roster: "Roster") -> None:

@@ -4,13 +4,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwatt.deploy.messages import Content
-from fedwatt.federation import Federation
+from fedwatt.federation import LocalFleet
 from fedwatt.federation.evaluate import stratum_errors, vehicle_errors
 
 
-def sums_by_stratum(board: Federation, predictions: NDArray[np.float64]) -> Content:
+def sums_by_stratum(local: LocalFleet, predictions: NDArray[np.float64]) -> Content:
     """Error sums of a vehicle's test windows, all and by stratum, from scaled predictions [W]."""
-    clients, windows = board.fleet.clients, board.pool.test
+    clients, windows = local.fleet.clients, local.pool.test
     total = vehicle_errors(clients, "test", windows, predictions)[0]
     parts = {"all": total} | stratum_errors(clients, windows, predictions)[0]
     return Content(

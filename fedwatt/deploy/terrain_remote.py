@@ -71,8 +71,8 @@ def learn_hills(roster: Roster, config: RunConfig, run: RunState, text: str) -> 
     grid = Grid(cell_m=config.terrain.cell_m)
     learned = learn_from_totals(totals, everyone, grid, config.terrain, secret_draws)
     if learned.field.nodes:
-        told = f"{learned.field.nodes} nodes are published, of {len(learned.contributors)} vehicles"
-        log.info("hills: %s", told)
+        nodes, vehicles = learned.field.nodes, len(learned.contributors)
+        log.info("hills: %d nodes are published, of %d vehicles", nodes, vehicles)
     else:
         log.warning(
             "hills: nothing is published, because %s; each vehicle has what it learns by itself",
@@ -187,7 +187,7 @@ class Hills:
         return digest_of(self.published)
 
     @property
-    def told(self) -> dict[str, Value]:
+    def mentioned(self) -> dict[str, Value]:
         """What questions say of the hills that they are about."""
         return {HILLS: self.digest}
 

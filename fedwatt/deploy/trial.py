@@ -42,14 +42,14 @@ def describe_vehicle(
 
 def _describe_field(file: Path, vehicle: str) -> str:
     """What lies on board, and which runs it is for."""
-    said = f"The field {file} has {read_field(file).nodes:,} nodes."
+    described = f"The field {file} has {read_field(file).nodes:,} nodes."
     taught = read_taught(file)
     if taught is None:
-        return f"{said} It does not say whose trips taught it, so it may know test trips."
+        return f"{described} It does not say whose trips taught it, so it may know test trips."
     if vehicle not in taught.vehicles:
-        return said
+        return described
     return (
-        f"{said} This vehicle's training trips taught it, so runs must have data.split = "
+        f"{described} This vehicle's training trips taught it, so runs must have data.split = "
         f"{list(taught.split)}, split_seed = {taught.split_seed} and window = {taught.window}."
     )
 

@@ -26,25 +26,25 @@ server makes do with the replies that it has.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import exp
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedwatt.data import Fleet
 from fedwatt.engine.call import Call
 from fedwatt.errors import SettingError
-from fedwatt.federation.federation import Federation
-from fedwatt.federation.participation import local_steps, lost_replies, participant_count
-from fedwatt.federation.records import RoundRecord
+from fedwatt.federation.local_fleet import LocalFleet
+from fedwatt.federation.memory import Table
+from fedwatt.federation.participation import lost_replies, participant_count
+from fedwatt.federation.port import Judgement, Present
+from fedwatt.federation.records import Row
 from fedwatt.federation.settings import Asynchronous
+from fedwatt.federation.simulated import SimulatedFleet
 from fedwatt.federation.state import State
-from fedwatt.federation.work import Work
+from fedwatt.federation.work import Work, joined, no_work
 from fedwatt.methods import Method
 from fedwatt.methods.rule import Rows
 from fedwatt.metrics import Stopwatch
-from fedwatt.models import Model
 from fedwatt.randomness import generator
 
 
@@ -59,34 +59,39 @@ class Flight:
     """The model it downloaded."""
 
 
-class Buffered(Federation):
-    """A federation without rounds: every `buffer` replies make the next model."""
+@dataclass(frozen=True)
+class BufferedFleet:
+    """Answers for simulated vehicles without rounds: every `buffer` replies make the next model."""
 
-    def __init__(
-        self,
-        fleet: Fleet,
-        model: str | Model = "mlp",
-        *,
-        asynchronous: Asynchronous,
-        **terms: Any,
-    ) -> None:
-        super().__init__(fleet, model, **terms)
-        self.asynchronous = asynchronous
-        vehicles, buffer = len(self.population), asynchronous.buffer
+    simulated: SimulatedFleet
+    asynchronous: Asynchronous
+
+    @property
+    def local(self) -> LocalFleet:
+        """The vehicles' windows, the model and the terms."""
+        return self.simulated.local
+
+    @property
+    def concurrency(self) -> int:
+        """Mc, vehicles at work at any time."""
+        vehicles = len(self.local.population)
+        share = self.local.training.participation
+        wanted = self.asynchronous.concurrency or participant_count(vehicles, share)
+        return min(wanted, vehicles)
+
+    def refuse_impossible(self) -> None:
+        """Raise if these vehicles cannot fill the buffer, or the terms have a deadline."""
+        vehicles, buffer = len(self.local.population), self.asynchronous.buffer
         if not 1 <= buffer <= vehicles:
             raise SettingError(
                 f"asynchronous.buffer must be in 1..{vehicles}, the vehicles that train, "
                 f"got {buffer}: each is in a buffer at most once."
             )
-        if self.availability.deadline:
+        if self.local.availability.deadline:
             raise SettingError(
                 "A buffered federation waits for no deadline: stragglers are merely late. Set "
                 "availability.deadline = 0."
             )
-        wanted = asynchronous.concurrency or participant_count(
-            vehicles, self.training.participation
-        )
-        self.concurrency = min(wanted, vehicles)
 
     def check(self, method: Method) -> None:
         """Refuse a method that would be wrong with replies to older models, or in a buffer."""
@@ -96,42 +101,43 @@ class Buffered(Federation):
         if method.defence is not None:
             method.defence.refuse_fewer(self.asynchronous.buffer, "a full buffer")
 
-    def start(self, method: Method) -> tuple[State, RoundRecord]:
-        """As in any federation, with nobody at work yet."""
-        state, record = super().start(method)
-        runs = len(self.seeds)
+    def remembered(self, method: Method, weights: Tensor) -> tuple[dict[str, Table], Rows]:
+        """The vehicles remember what they do in rounds; nobody is at work yet."""
+        memory, _ = self.simulated.remembered(method, weights)
         events = {
-            "clock": torch.zeros(runs, dtype=torch.float64),
-            "models": state.weights[None][:0],
-            **packed([[] for _ in range(runs)], self.concurrency),
+            "clock": torch.zeros(len(weights), dtype=torch.float64),
+            "models": weights[None][:0],
+            **packed([[] for _ in weights], self.concurrency),
         }
-        return replace(state, events=events), record
+        return memory, events
 
-    def clock(self, state: State, run: int) -> float:
-        """When the newest model was made."""
-        return float(state.events["clock"][run])
+    def present(self, state: State | None) -> Present:
+        """Who may start on the newest model; those at work finish in any case."""
+        return self.simulated.present(state)
 
-    def _weight(self, vehicle: int) -> float:
-        """One; what a reply weighs is already in its displacement."""
-        return 1.0
+    def judge(self, weights: Tensor, events: Rows, present: Present) -> Judgement:
+        """Errors on the windows of the evaluated vehicles."""
+        return self.simulated.judge(weights, events, present)
 
-    def _filled(self, replies: int) -> float:
-        """The mean of the replies times this is their sum over Kb."""
-        return replies / self.asynchronous.buffer
+    def server_draws(self, run: int, round: int, work: Work) -> np.random.Generator:
+        """Those of the run's seed."""
+        return self.simulated.server_draws(run, round, work)
 
-    def _local_work(
-        self, method: Method, state: State, live: Sequence[int], watch: Stopwatch
-    ) -> tuple[State, list[Call], Work]:
+    def vehicle_rows(self, weights: Tensor) -> list[Row]:
+        """Test errors of each run's model, `weights` [R, D], by vehicle and stratum."""
+        return self.simulated.vehicle_rows(weights)
+
+    def work(self, method: Method, state: State, present: Present, watch: Stopwatch) -> Work:
         """Let time pass until the buffers are full, then train who is in them."""
         models = torch.cat([state.events["models"], state.weights[None]])
         clock = state.events["clock"].clone()
-        flights = [unpacked(state.events, run) for run in range(len(self.seeds))]
+        flights = [unpacked(state.events, run) for run in range(len(clock))]
         versions: dict[Call, int] = {}
         calls: list[Call] = []
-        for run in live:
-            clock[run], flights[run], arrived = self._until_full(state, run, flights[run])
+        for run in state.live:
+            clock[run], flights[run], arrived = self._until_full(state, present, run, flights[run])
             for flight in arrived:
-                steps = self._all_steps(flight.vehicle) if self._counts(state, run, flight) else 0
+                steps = self._steps(flight.vehicle) if self._counts(state, run, flight) else 0
                 calls.append(Call(run, flight.vehicle, steps))
                 if steps:
                     versions[calls[-1]] = flight.version
@@ -139,28 +145,36 @@ class Buffered(Federation):
         for version in sorted(set(versions.values())):
             then = replace(state, round=version, weights=models[version - state.round - 1])
             own = [call for call in calls if versions.get(call) == version]
-            part = self._train(method, then, own, watch)
+            part = self.simulated.trained(method, then, own, watch)
             parts.append(self._weakened(part, state.round - version))
-        oldest = min((f.version for run in live for f in flights[run]), default=state.round + 1)
+        at_work = [flight.version for run in state.live for flight in flights[run]]
+        oldest = min(at_work, default=state.round + 1)
         events = {
             "clock": clock,
             # Only models that somebody still works on; the newest is added when it is downloaded.
             "models": models[len(models) - (state.round + 1 - oldest) :],
             **packed(flights, self.concurrency),
         }
-        work = joined(parts) if parts else self._train(method, state, (), watch)
-        return replace(state, events=events), calls, work
+        return replace(
+            joined(parts) if parts else no_work(state.weights),
+            asked=calls,
+            places=self.asynchronous.buffer,
+            clock={run: float(clock[run]) for run in state.live},
+            events=events,
+        )
 
     def _until_full(
-        self, state: State, run: int, flights: list[Flight]
+        self, state: State, present: Present, run: int, flights: list[Flight]
     ) -> tuple[float, list[Flight], list[Flight]]:
         """(the time it takes, who is still at work, who finished), from the model of `state` on."""
-        now, flights, arrived = self.clock(state, run), list(flights), list[Flight]()
+        now, flights = float(state.events["clock"][run]), list(flights)
+        arrived: list[Flight] = []
         replies, draws = 0, 0
         while replies < self.asynchronous.buffer:
             if all(flight.due > now for flight in flights):
                 known = {flight.vehicle for flight in [*flights, *arrived]}
-                flights += self._starting(state, run, now, known, len(flights), draws)
+                missing = self.concurrency - len(flights)
+                flights += self._starting(state.round, present, run, now, known, missing, draws)
                 draws += 1
             if not flights:
                 break
@@ -172,62 +186,62 @@ class Buffered(Federation):
         return now, flights, arrived
 
     def _starting(
-        self, state: State, run: int, now: float, known: set[int], at_work: int, draws: int
+        self,
+        version: int,
+        present: Present,
+        run: int,
+        now: float,
+        known: set[int],
+        missing: int,
+        draws: int,
     ) -> list[Flight]:
-        """Vehicles that start at time `now` so that `concurrency` are at work."""
-        seed, version = self.seeds[run], state.round
-        available = self.population[state.available[run].numpy()]
+        """Up to `missing` vehicles, none of those `known`, that start at time `now`."""
+        available = present.members.population[present.available[run].numpy()]
         candidates = available[~np.isin(available, list(known))]
-        count = min(self.concurrency - at_work, len(candidates))
         # The first draw of a model is that of a synchronous round, so the two can be compared.
         again = (draws,) if draws else ()
-        rng = generator(seed, "participation", version, *again)
+        rng = generator(self.local.seeds[run], "participation", version, *again)
         return [
             Flight(now + self._duration(run, int(k), version), int(k), version)
-            for k in rng.choice(candidates, size=count, replace=False)
+            for k in rng.choice(candidates, size=min(missing, len(candidates)), replace=False)
         ]
 
     def _duration(self, run: int, vehicle: int, version: int) -> float:
         """H_k / speed, give or take `jitter`."""
-        name = self.fleet.clients[vehicle].name
-        normal = generator(self.seeds[run], "duration", version, name).standard_normal()
+        name, terms = self.local.members.name(vehicle), self.local.terms
+        normal = generator(terms.seeds[run], "duration", version, name).standard_normal()
         return (
-            self._all_steps(vehicle)
-            / self._speed(run, vehicle)
-            * exp(self.asynchronous.jitter * normal)
+            self._steps(vehicle) / terms.speed(run, name) * exp(self.asynchronous.jitter * normal)
         )
 
-    def _all_steps(self, vehicle: int) -> int:
-        training = self.training
-        return local_steps(
-            self.pool.train.count(vehicle),
-            1.0,  # without a deadline a slow vehicle takes as many steps, only later
-            epochs=training.epochs,
-            steps=training.steps,
-            batch=training.batch,
-            availability=self.availability,
-        )
+    def _steps(self, vehicle: int) -> int:
+        """H_k; a slow vehicle takes as many steps as a fast one, only later."""
+        return self.local.terms.steps(self.local.windows(vehicle), speed=1.0)
 
     def _counts(self, state: State, run: int, flight: Flight) -> bool:
         """Whether a reply arrives and is not too old; the same question has the same answer."""
+        local = self.local
         lost = lost_replies(
-            self.seeds[run], flight.version, len(self.population), self.availability
+            local.seeds[run], flight.version, len(local.population), local.availability
         )
-        position = int(np.searchsorted(self.population, flight.vehicle))
+        position = int(np.searchsorted(local.population, flight.vehicle))
         limit = self.asynchronous.max_staleness
         fresh = limit == 0 or state.round - flight.version <= limit
         return fresh and not lost[position]
 
     def _weakened(self, work: Work, staleness: int) -> Work:
-        """Replies that are `staleness` models old, scaled by (1 + σ)^-a and perhaps their size."""
-        factor = self._float64([staleness_factor(staleness, self.asynchronous)] * len(work.calls))
+        """Replies that are `staleness` models old, scaled by (1 + σ)^-a and perhaps their size.
+
+        What a reply weighs is then in its displacement, so all count alike in the mean.
+        """
+        factor = np.full(len(work.calls), staleness_factor(staleness, self.asynchronous))
         if self.asynchronous.weighting == "windows":
-            mean = self.population_windows / len(self.population)
-            sizes = [self.pool.train.count(call.vehicle) / mean for call in work.calls]
-            factor = factor * self._float64(sizes)
+            factor *= work.weights / (self.local.population_windows / len(self.local.population))
+        scale = torch.from_numpy(factor).to(work.deltas.device, work.deltas.dtype)
         return replace(
             work,
-            deltas=work.deltas * factor[:, None].to(work.deltas.dtype),
+            deltas=work.deltas * scale[:, None],
+            weights=np.ones(len(work.calls)),
             columns=work.columns | {"staleness": [float(staleness)] * len(work.calls)},
         )
 
@@ -239,20 +253,6 @@ def staleness_factor(staleness: int, asynchronous: Asynchronous) -> float:
     0.5
     """
     return float((1 + staleness) ** -asynchronous.staleness_exponent)
-
-
-def joined(parts: Sequence[Work]) -> Work:
-    """The work of several stacks as one."""
-    first = parts[0]
-    return Work(
-        [call for part in parts for call in part.calls],
-        torch.cat([part.deltas for part in parts]),
-        np.concatenate([part.finite for part in parts]),
-        np.concatenate([part.counted for part in parts]),
-        {name: torch.cat([part.memory[name] for part in parts]) for name in first.memory},
-        {name: torch.cat([part.uploads[name] for part in parts]) for name in first.uploads},
-        {name: [value for part in parts for value in part.columns[name]] for name in first.columns},
-    )
 
 
 def packed(flights: Sequence[Sequence[Flight]], slots: int) -> Rows:

@@ -36,7 +36,8 @@ class State:
     best_test: Tensor
     """Its test RMSE, Wh, [R], float64."""
     events: Rows = field(default_factory=dict)
-    """Of a buffered federation: its clock, who is at work, and the models they work on."""
+    """What the fleet has to remember: with a buffer its clock, who is at work, and the models they
+    work on; of a real fleet what is known of each vehicle."""
 
     @property
     def live(self) -> list[int]:

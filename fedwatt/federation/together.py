@@ -5,7 +5,7 @@ take their steps in one stack. What comes out is what each would have reached al
 """
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
@@ -13,12 +13,15 @@ from fedwatt.engine.call import Call
 from fedwatt.engine.job import Job
 from fedwatt.engine.together import train_together
 from fedwatt.errors import SettingError
-from fedwatt.federation.federation import Federation, Trained
-from fedwatt.federation.prepared import Prepared
+from fedwatt.federation.federation import Federation
+from fedwatt.federation.local_round import LocalRound, finish_round
+from fedwatt.federation.loop import Trained
+from fedwatt.federation.port import Present
 from fedwatt.federation.records import History, RoundRecord
 from fedwatt.federation.state import State
 from fedwatt.federation.work import no_work
 from fedwatt.methods import Method
+from fedwatt.metrics import Stopwatch
 
 
 @dataclass
@@ -29,16 +32,27 @@ class _Member:
     history: History
 
 
+@dataclass(frozen=True)
+class _Begun:
+    """A member's round up to its first step."""
+
+    watch: Stopwatch
+    present: Present
+    calls: list[Call]
+    stack: LocalRound | None
+    """None: nobody trains."""
+
+
 def train_side_by_side(
     trainings: Sequence[tuple[Federation, Method]],
     *,
     on_round: Callable[[int, State, RoundRecord], None] | None = None,
 ) -> list[Trained]:
-    """Train all of them; `on_round` is told which one (its place) finished a round."""
+    """Train all of them; `on_round` is given the place of the one that finished a round."""
     first = trainings[0][0]
     members = []
     for federation, method in trainings:
-        if type(federation) is not Federation or federation.fleet is not first.fleet:
+        if federation.asynchronous.buffer or federation.fleet is not first.fleet:
             raise SettingError(
                 "Only synchronous federations of one fleet object can train side by side."
             )
@@ -57,36 +71,41 @@ def train_side_by_side(
 
 def _advance(members: Sequence[_Member]) -> list[RoundRecord]:
     """One round of every member."""
-    watches = [member.federation.stopwatch() for member in members]
-    prepared: list[tuple[list[Call], Prepared | None]] = []
-    for member, watch in zip(members, watches, strict=True):
-        with watch.section("training"):
-            calls = member.federation.calls(member.state)
-            working = [call for call in calls if call.steps]
-            own = None
-            if working:
-                own = member.federation.prepare(member.method, member.state, working, watch)
-            prepared.append((calls, own))
+    rounds = [_begin(member) for member in members]
     kinds: dict[Hashable, dict[int, Job]] = {}
-    for place, (_, own) in enumerate(prepared):
-        if own is not None:
-            kinds.setdefault(own.job.kind, {})[place] = own.job
+    for place, begun in enumerate(rounds):
+        if begun.stack is not None:
+            kinds.setdefault(begun.stack.job.kind, {})[place] = begun.stack.job
     deltas: dict[int, Tensor] = {}
     for jobs in kinds.values():
         # The time of the whole stack is booked once, under the first of its trainings.
-        watch = watches[min(jobs)]
+        watch = rounds[min(jobs)].watch
         with watch.section("training"):
             found = train_together(list(jobs.values()), watch)
         deltas |= zip(jobs, found, strict=True)
-    records = []
-    for place, (member, (calls, own)) in enumerate(zip(members, prepared, strict=True)):
-        federation, method = member.federation, member.method
-        if own is None:
-            work = no_work(member.state.weights)
-        else:
-            work = federation.collect(method, own, deltas[place])
-        state, record = federation.conclude(method, member.state, calls, work, watches[place])
-        member.state = state
-        member.history.add(state.round, len(federation.seeds), record)
-        records.append(record)
-    return records
+    return [
+        _conclude(member, begun, deltas.get(place))
+        for place, (member, begun) in enumerate(zip(members, rounds, strict=True))
+    ]
+
+
+def _begin(member: _Member) -> _Begun:
+    fleet, watch = member.federation.simulated, member.federation.loop.stopwatch()
+    present = fleet.present(member.state)
+    with watch.section("training"):
+        calls = fleet.calls(member.state, present)
+        working = [call for call in calls if call.steps]
+        stack = fleet.begin(member.method, member.state, working, watch) if working else None
+    return _Begun(watch, present, calls, stack)
+
+
+def _conclude(member: _Member, begun: _Begun, deltas: Tensor | None) -> RoundRecord:
+    """The record of the round, after the member has taken it in; `deltas` are [P, D]."""
+    federation, method, state = member.federation, member.method, member.state
+    work = no_work(state.weights)
+    if begun.stack is not None and deltas is not None:
+        work = finish_round(federation, method, begun.stack, deltas)
+    work = replace(work, asked=begun.calls)
+    member.state, record = federation.loop.conclude(method, state, begun.present, work, begun.watch)
+    member.history.add(member.state.round, len(federation.seeds), record)
+    return record

@@ -1,9 +1,11 @@
 """Who was asked in a round, and what those who trained brought home."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedwatt.engine.call import Call
@@ -21,6 +23,8 @@ class Work:
     calls: Sequence[Call]
     deltas: Tensor
     """Δ_k, [P, D]"""
+    weights: NDArray[np.float64]
+    """[P], what each reply weighs in a mean: n_k, unless the fleet weighs otherwise"""
     finite: BoolArray
     """[P]"""
     counted: BoolArray
@@ -29,17 +33,44 @@ class Work:
     uploads: Rows
     columns: dict[str, list[float]]
     """What the rules recorded of each vehicle, and its `drift`."""
+    asked: Sequence[Call] = ()
+    """All who were called, in the order of their records; whoever has no row did not answer."""
+    places: int = 0
+    """Places of the buffer that replies fill; 0: as many as there are replies."""
+    clock: Mapping[int, float] = field(default_factory=dict)
+    """Simulated time at which the replies of each run were in, where there is one."""
+    events: Rows = field(default_factory=dict)
+    """What the fleet remembers from now on."""
 
     def of(self, run: int) -> list[int]:
         """The rows of a run, in ascending order of its vehicles."""
         rows = [row for row, call in enumerate(self.calls) if call.run == run]
         return sorted(rows, key=lambda row: self.calls[row].vehicle)
 
+    def filled(self, replies: int) -> float:
+        """Share of the places that so many replies fill."""
+        return replies / self.places if self.places else 1.0
+
 
 def no_work(weights: Tensor) -> Work:
     """The work of a round in which nobody trained; `weights` is [R, D]."""
     none = np.zeros(0, dtype=bool)
-    return Work((), weights[:0], none, none, {}, {}, {})
+    return Work((), weights[:0], np.zeros(0), none, none, {}, {}, {})
+
+
+def joined(parts: Sequence[Work]) -> Work:
+    """The rows of several stacks as one."""
+    first = parts[0]
+    return Work(
+        [call for part in parts for call in part.calls],
+        torch.cat([part.deltas for part in parts]),
+        np.concatenate([part.weights for part in parts]),
+        np.concatenate([part.finite for part in parts]),
+        np.concatenate([part.counted for part in parts]),
+        {name: torch.cat([part.memory[name] for part in parts]) for name in first.memory},
+        {name: torch.cat([part.uploads[name] for part in parts]) for name in first.uploads},
+        {name: [value for part in parts for value in part.columns[name]] for name in first.columns},
+    )
 
 
 def enough(work: Work, needed: int) -> Work:

@@ -18,7 +18,7 @@ from fedwatt.engine.batches import Batches, Draw
 from fedwatt.engine.job import Job
 from fedwatt.engine.pool import Windows
 from fedwatt.engine.together import train
-from fedwatt.federation import Federation
+from fedwatt.federation import LocalFleet
 from fedwatt.federation.evaluate import predict
 from fedwatt.personal.settings import Personal
 
@@ -58,7 +58,7 @@ class Personalised:
 
 
 def personalise(
-    federation: Federation,
+    federation: LocalFleet,
     weights: Tensor,
     settings: Personal,
     *,
@@ -95,7 +95,7 @@ def personalise(
 
 
 def personal_models(
-    federation: Federation, weights: Tensor, settings: Personal, vehicles: Sequence[int]
+    federation: LocalFleet, weights: Tensor, settings: Personal, vehicles: Sequence[int]
 ) -> Iterator[PersonalModel]:
     """The model of each vehicle and run, from global ones [R, D], stack by stack."""
     weights = weights[:, : federation.model.layout.size]
@@ -106,7 +106,7 @@ def personal_models(
 
 
 def _chosen(
-    federation: Federation, weights: Tensor, run: int, stack: Sequence[int], settings: Personal
+    federation: LocalFleet, weights: Tensor, run: int, stack: Sequence[int], settings: Personal
 ) -> Iterator[PersonalModel]:
     """The best model of each vehicle of a stack."""
     anchor = weights[run].expand(len(stack), -1).contiguous()
@@ -122,7 +122,7 @@ def _chosen(
 
 
 def _trained(
-    federation: Federation,
+    federation: LocalFleet,
     anchor: Tensor,
     run: int,
     stack: Sequence[int],
@@ -152,7 +152,7 @@ def _trained(
 
 
 def _validation(
-    federation: Federation, weights: Tensor, stack: Sequence[int]
+    federation: LocalFleet, weights: Tensor, stack: Sequence[int]
 ) -> NDArray[np.float64]:
     """Mean squared error [P] of each vehicle's own row of `weights` on its validation windows."""
     windows, pool = federation.pool.validation, federation.pool

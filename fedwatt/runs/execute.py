@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedwatt.data import Fleet
 from fedwatt.errors import RunError
-from fedwatt.federation import Buffered, Federation, History, RoundRecord, State
+from fedwatt.federation import Federation, History, Loop, RoundRecord, State
 from fedwatt.files import write_text
 from fedwatt.personal import personalise
 from fedwatt.privacy import Budget, budget, terrain_budget
@@ -281,17 +281,16 @@ def federation_for(
     config: RunConfig, choice: MethodChoice, fleet: Fleet, scratch: Path | None = None
 ) -> Federation:
     """The federation in which a method of the run trains; `scratch` as in `Federation`."""
-    model = config.model.on(fleet)
-    terms: dict[str, Any] = {
-        "training": choice.training(config.training),
-        "availability": config.availability,
-        "seeds": config.seeds,
-        "device": config.device,
-        "scratch": scratch,
-    }
-    if config.asynchronous.buffer:
-        return Buffered(fleet, model, asynchronous=config.asynchronous, **terms)
-    return Federation(fleet, model, **terms)
+    return Federation(
+        fleet,
+        config.model.on(fleet),
+        training=choice.training(config.training),
+        availability=config.availability,
+        asynchronous=config.asynchronous,
+        seeds=config.seeds,
+        device=config.device,
+        scratch=scratch,
+    )
 
 
 def refresh_for(
@@ -350,7 +349,7 @@ def _spending(record: RoundRecord, own: Budget | None) -> RoundRecord:
 
 
 def train_method(
-    federation: Federation,
+    federation: Federation | Loop,
     choice: MethodChoice,
     folder: Path,
     observer: Observer,
@@ -372,12 +371,11 @@ def train_method(
     else:
         state, history = found
         state = state.to(federation.device)
-        federation.resume(history)
     observer.method_begins(choice.label, state.round, federation.training.rounds)
     saved, saved_at = (state.round if found else -1), time.monotonic()
     try:
         while not federation.finished(state):
-            if refresh is not None:
+            if refresh is not None and isinstance(federation, Federation):
                 federation, state = refresh.before_round(federation, state)
             state, record = federation.advance(choice.method, state)
             record = _spending(record, own)

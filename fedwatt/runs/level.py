@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedwatt.data.features import feature_names, level_features, needs_climb
 from fedwatt.errors import SettingError
-from fedwatt.federation import Federation
+from fedwatt.federation import LocalFleet
 from fedwatt.federation.evaluate import predict
 from fedwatt.runs.config import RunConfig
 from fedwatt.terrain import TerrainSettings
@@ -54,7 +54,7 @@ class Predictions:
     test: NDArray[np.float64]
 
 
-def predictions_of(federation: Federation, weights: Tensor) -> Predictions:
+def predictions_of(federation: LocalFleet, weights: Tensor) -> Predictions:
     """Predictions of the global models `weights` [R, D]."""
     model, pool = federation.model, federation.pool
     own = weights[:, : model.layout.size]
@@ -64,7 +64,7 @@ def predictions_of(federation: Federation, weights: Tensor) -> Predictions:
 
 
 def with_level(
-    federation: Federation, hilly: Predictions, level: Predictions
+    federation: LocalFleet, hilly: Predictions, level: Predictions
 ) -> NDArray[np.float64]:
     """Test predictions [R, W], each by the model that its vehicle would use.
 

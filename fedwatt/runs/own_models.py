@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 
 from fedwatt.data.store import folder_name
 from fedwatt.errors import RunError
-from fedwatt.federation import Federation
+from fedwatt.federation import LocalFleet
 from fedwatt.personal import PersonalModel
 from fedwatt.runs.tensors import write_tensors
 
@@ -28,7 +28,7 @@ def own_model_file(run: Path, label: str, seed: int, vehicle: str) -> Path:
 
 
 def own_model_writer(
-    run: Path, label: str, federation: Federation
+    run: Path, label: str, federation: LocalFleet
 ) -> Callable[[PersonalModel], None]:
     """A function that writes each personal model as it is found."""
 
@@ -39,7 +39,7 @@ def own_model_writer(
     return write
 
 
-def write_own_model(file: Path, federation: Federation, one: PersonalModel) -> None:
+def write_own_model(file: Path, federation: LocalFleet, one: PersonalModel) -> None:
     """A personal model as one file, whole or not there at all."""
     parts = federation.model.layout.split(one.weights)
     tensors = {part: values.contiguous().cpu() for part, values in parts.items()}

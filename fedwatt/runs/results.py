@@ -6,7 +6,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from fedwatt.federation import Federation, History, State
+from fedwatt.federation import Federation, History, Loop, State
 from fedwatt.federation.records import Row
 from fedwatt.runs.config import MethodChoice, RunConfig
 from fedwatt.runs.model_file import model_prefix, write_models
@@ -25,7 +25,7 @@ class RunResults:
 
     def add(
         self,
-        federation: Federation,
+        federation: Federation | Loop,
         choice: MethodChoice,
         state: State,
         history: History,
@@ -54,7 +54,9 @@ class RunResults:
         write_models(self.out, self.tensors, self.config)
 
 
-def _named(federation: Federation, label: str, which: str, weights: Tensor) -> dict[str, Tensor]:
+def _named(
+    federation: Federation | Loop, label: str, which: str, weights: Tensor
+) -> dict[str, Tensor]:
     """The tensors of each seed as model.safetensors has them; a method's extra heads stay."""
     layout = federation.model.layout
     return {

@@ -6,8 +6,8 @@ from safetensors.torch import load_file
 
 from fedwatt.data import synthetic_vehicles
 from fedwatt.data.store import vehicle_folders, write_fleet
-from fedwatt.deploy.board import Vehicle
 from fedwatt.deploy.execute import execute as deploy
+from fedwatt.deploy.vehicle import Vehicle
 from fedwatt.runs import from_toml
 from tests.deploy.loopback import Loopback
 from tests.runs.test_execute import Silent

@@ -12,8 +12,8 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.serverapp import Grid
 
 from fedwatt.deploy import client_app
-from fedwatt.deploy.board import Vehicle
 from fedwatt.deploy.messages import MESSAGE_TYPES, from_records
+from fedwatt.deploy.vehicle import Vehicle
 from fedwatt.errors import FedwattError
 
 KINDS = {message_type: kind for kind, message_type in MESSAGE_TYPES.items()}

@@ -12,8 +12,8 @@ import torch
 from flwr.app import Array, ArrayRecord, RecordDict
 from safetensors.torch import load_file
 
-from fedwatt.deploy.board import Vehicle
 from fedwatt.deploy.messages import from_records, to_records
+from fedwatt.deploy.vehicle import Vehicle
 from fedwatt.runs.tables import read_table
 from tests.deploy.fleets import config_text, deployed, loopback, make_fleet, weights
 

@@ -257,7 +257,7 @@ DYING = """
 import os, signal, sys
 from pathlib import Path
 from fedwatt.deploy import node
-from fedwatt.deploy.board import Vehicle
+from fedwatt.deploy.vehicle import Vehicle
 from fedwatt.deploy.connection import Connection
 from fedwatt.deploy.messages import from_records
 

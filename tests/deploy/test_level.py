@@ -16,13 +16,14 @@ import torch
 from flwr.app import Message, RecordDict
 from safetensors.torch import load_file
 
-from fedwatt.deploy import board, node
-from fedwatt.deploy.board import Vehicle
+from fedwatt.data.client import build_client
+from fedwatt.deploy import node
 from fedwatt.deploy.execute import refuse_undeployable
 from fedwatt.deploy.memory import KEPT_RUNS, forget_old_runs, level_run, memory_folder, remember
 from fedwatt.deploy.messages import MESSAGE_TYPES, REPLIES, Content, from_records, to_records
 from fedwatt.deploy.progress import LogLines, describe_run
 from fedwatt.deploy.state_folder import StateFolder
+from fedwatt.deploy.vehicle import Vehicle
 from fedwatt.errors import DataError, RunError, SettingError
 from fedwatt.metrics import ErrorSums
 from fedwatt.runs import execute, from_toml
@@ -237,13 +238,12 @@ def test_windows_are_read_once_for_each_of_the_two(
     fleet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     built: list[tuple[str, int]] = []
-    build = board.build_client
 
     def counting(vehicle, settings):
         built.append((vehicle.name, len(settings.columns)))
-        return build(vehicle, settings)
+        return build_client(vehicle, settings)
 
-    monkeypatch.setattr(board, "build_client", counting)
+    monkeypatch.setattr("fedwatt.deploy.vehicle.build_client", counting)
     text = configuration(fleet, rounds=1) + '[[method]]\nname = "fedprox"\n'
     deployed(text, loopback(fleet, tmp_path / "state"), tmp_path / "run")
     # Enrolled on level roads, the level model, the hills; whatever is asked later.

@@ -17,7 +17,6 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, 
 from fedwatt.data import DataSettings
 from fedwatt.data.store import read_vehicle, vehicle_folders
 from fedwatt.deploy import node
-from fedwatt.deploy.board import Vehicle
 from fedwatt.deploy.messages import (
     MESSAGE_TYPES,
     REPLIES,
@@ -29,6 +28,7 @@ from fedwatt.deploy.messages import (
     sealed,
     to_records,
 )
+from fedwatt.deploy.vehicle import Vehicle
 from fedwatt.errors import DataError
 from fedwatt.methods import METHODS
 from fedwatt.methods.catalogue import Recipe

@@ -19,9 +19,9 @@ from typer.testing import CliRunner
 from fedwatt.cli import app
 from fedwatt.data.client import split_of_trips
 from fedwatt.data.store import read_vehicle
-from fedwatt.deploy.board import Vehicle
 from fedwatt.deploy.memory import KEPT_RUNS
 from fedwatt.deploy.messages import from_records, to_records
+from fedwatt.deploy.vehicle import Vehicle
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.trips import outcome
 from fedwatt.errors import RunError

@@ -11,9 +11,9 @@ pytest.importorskip("cryptography")
 import torch
 from flwr.app import RecordDict
 
-from fedwatt.deploy.board import Vehicle
 from fedwatt.deploy.messages import from_records
 from fedwatt.deploy.state import RunState
+from fedwatt.deploy.vehicle import Vehicle
 from fedwatt.errors import DataError, SettingError
 from fedwatt.runs.tables import read_table
 from tests.deploy.fleets import config_text, deployed, loopback, make_fleet, weights

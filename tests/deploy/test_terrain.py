@@ -11,7 +11,7 @@ import torch
 
 from fedwatt.data import DataSettings
 from fedwatt.data.store import read_fleet, vehicle_folders
-from fedwatt.deploy.board import Vehicle
+from fedwatt.deploy.vehicle import Vehicle
 from fedwatt.errors import DataError, SettingError
 from fedwatt.runs import execute, from_toml
 from fedwatt.terrain import TerrainSettings, learn_shared

@@ -14,12 +14,12 @@ import torch
 from flwr.app import RecordDict
 
 from fedwatt.data.store import read_fleet
-from fedwatt.deploy.board import Vehicle
 from fedwatt.deploy.exchange import Exchange
 from fedwatt.deploy.messages import Content, from_records, to_records
 from fedwatt.deploy.roster import Roster
 from fedwatt.deploy.state import RunState
 from fedwatt.deploy.terrain_remote import learn_hills
+from fedwatt.deploy.vehicle import Vehicle
 from fedwatt.edge.export import read_trained
 from fedwatt.edge.export_run import field_for
 from fedwatt.errors import DataError, RunError, SettingError

@@ -1,15 +1,19 @@
 """FedBuff: the event queue, staleness, and the rounds it becomes when nobody is late."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import nan
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from fedwatt.errors import SettingError
-from fedwatt.federation import Asynchronous, Availability, Buffered, Federation, State, Training
+from fedwatt.federation import Asynchronous, Availability, Federation, State, Training
 from fedwatt.federation.buffered import Flight, packed, unpacked
 from fedwatt.federation.participation import device_speed, lost_replies
+from fedwatt.federation.simulated import SimulatedFleet
+from fedwatt.federation.work import Work
 from fedwatt.methods import get
 from fedwatt.models import MLP
 from tests.federation.toys import Line, random_fleet, scalar_toy
@@ -20,9 +24,9 @@ TWO_SPEEDS = Availability(speeds=(1.0, 0.4))
 
 def buffered(
     asynchronous: Asynchronous, *, availability=None, seeds=(1, 2), sizes=SIZES, **training
-) -> Buffered:
+) -> Federation:
     settings = {"rounds": 8, "participation": 0.7, "batch": 16} | training
-    return Buffered(
+    return Federation(
         random_fleet(sizes),
         MLP(4, 8, (6, 5)),
         asynchronous=asynchronous,
@@ -43,7 +47,7 @@ def toy_path(method: str = "fedavg", *, rounds: int = 3, settings=None, **asynch
     training = Training(
         rounds=rounds, steps=1, batch=3, rate=0.1, schedule="constant", precision="float64"
     )
-    federation = Buffered(
+    federation = Federation(
         scalar_toy(),
         Line(),
         asynchronous=Asynchronous(**{"buffer": 1, "concurrency": 2, "jitter": 0.0} | asynchronous),
@@ -105,11 +109,18 @@ def test_a_buffer_is_divided_by_its_size() -> None:
     assert [row["clock"] for row in history.rounds[1:]] == [2.5, 5.0]
 
 
-class Uniform(Federation):
+@dataclass(frozen=True)
+class Uniform:
     """Synchronous rounds in which every reply counts the same."""
 
-    def _weight(self, vehicle: int) -> float:
-        return 1.0
+    fleet: SimulatedFleet
+
+    def __getattr__(self, question: str) -> Any:
+        return getattr(self.fleet, question)
+
+    def work(self, *asked: Any) -> Work:
+        work = self.fleet.work(*asked)
+        return replace(work, weights=np.ones_like(work.weights))
 
 
 @pytest.mark.parametrize("participation", [0.5, 1.0])
@@ -119,13 +130,14 @@ def test_without_stragglers_it_is_uniform_averaging(method: str, participation: 
     terms = {"rounds": 4, "participation": participation, "steps": 3}
     count = round(6 * participation)
     here = buffered(Asynchronous(buffer=count, jitter=0.0), **terms).train(method)
-    rounds = Uniform(
+    uniform = Federation(
         random_fleet(SIZES),
         MLP(4, 8, (6, 5)),
         training=Training(batch=16, **terms),
         seeds=(1, 2),
         device="cpu",
-    ).train(method)
+    )
+    rounds = replace(uniform.loop, port=Uniform(uniform.simulated)).train(method)
     assert torch.equal(here.state.weights, rounds.state.weights)
     assert all(row["staleness"] == 0 for row in here.history.clients)
     assert here.history.last("clock") == {1: 12.0, 2: 12.0}  # four rounds of three steps
@@ -141,7 +153,7 @@ def test_every_vehicle_is_in_a_buffer_once_and_nobody_works_twice() -> None:
             own = [row["vehicle"] for row in record.clients if row["seed"] == seed]
             assert len(own) == len(set(own)) == 3
             flying = [flight.vehicle for flight in unpacked(state.events, run)]
-            assert len(flying) == len(set(flying)) <= federation.concurrency == 5
+            assert len(flying) == len(set(flying)) <= federation.buffered.concurrency == 5
         clock = state.events["clock"]
         assert (state.events["due"] >= clock[:, None]).all()
         oldest = min(f.version for run in (0, 1) for f in unpacked(state.events, run))
@@ -268,7 +280,7 @@ def test_an_empty_place_is_divided_by_all_the_same(method: str, why: str) -> Non
         labels = fleet.clients[1].labels
         broken = replace(fleet.clients[1], labels=labels | {"train": labels["train"] * nan})
         fleet = replace(fleet, clients=(fleet.clients[0], broken))
-    federation = Buffered(
+    federation = Federation(
         fleet,
         Line(),
         asynchronous=Asynchronous(buffer=2, concurrency=2, jitter=0.0),

@@ -5,8 +5,9 @@ from math import isfinite
 import pytest
 import torch
 
+from fedwatt.engine.call import Call
 from fedwatt.federation import Availability, Federation, State, Training
-from fedwatt.federation.federation import Call, Work
+from fedwatt.federation.work import Work
 from fedwatt.methods import METHODS, Method, get
 from fedwatt.metrics import Stopwatch
 from fedwatt.models import MLP
@@ -121,7 +122,7 @@ def test_a_vehicle_alone_does_what_it_does_in_a_stack(name: str) -> None:
         state, _ = fed.advance(method, state)
 
     def work(calls: list[Call]) -> Work:
-        return fed._train(method, state, calls, Stopwatch())
+        return fed.simulated.trained(method, state, calls, Stopwatch())
 
     calls = [Call(run, k, -(-size // 16)) for run in (0, 1) for k, size in enumerate(SIZES)]
     together = work(calls)

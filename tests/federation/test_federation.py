@@ -10,6 +10,7 @@ from fedwatt.data import Fleet
 from fedwatt.errors import DataError, SettingError
 from fedwatt.federation import Availability, Federation, State, Training
 from fedwatt.methods import get
+from fedwatt.metrics import Stopwatch
 from fedwatt.models import MLP, ModuleModel
 from tests.federation.toys import line_client, line_federation, random_fleet
 
@@ -256,7 +257,9 @@ def test_every_purpose_draws_its_own_probe_batch() -> None:
     fed = Federation(random_fleet(), MLP(4, 8, (6, 5)), device="cpu")
     method = get("fedavg")
     state, _ = fed.start(method)
-    start = fed._start(method, state, fed._calls(state, 0))
+    fleet = fed.simulated
+    calls = fleet.calls(state, fleet.present(state))
+    start = fleet.begin(method, state, calls, Stopwatch()).start
     purposes = ("probe batch", "control batch", "importance batch")
     one, two, three = (start.probe_batch(0, 5, purpose).windows for purpose in purposes)
     assert torch.equal(one, start.probe_batch(0, 5, "probe batch").windows)
@@ -269,7 +272,7 @@ def test_every_purpose_draws_its_own_probe_batch() -> None:
 def test_a_gpu_is_waited_for_before_its_time_is_read(device: str, sync) -> None:
     fed = Federation(random_fleet(), device="cpu")
     fed.device = torch.device(device)
-    assert fed.stopwatch().sync is sync
+    assert fed.loop.stopwatch().sync is sync
 
 
 def test_a_fleet_says_how_large_it_is_and_not_all_its_numbers() -> None:

@@ -145,12 +145,12 @@ def test_vehicles_are_built_one_at_a_time(everything_on_disk, monkeypatch) -> No
 def test_a_sample_of_vehicles_is_evaluated() -> None:
     fleet = random_fleet((20, 30, 40, 50, 60, 70), held_out=(1, 4))
     every, some = federation(fleet), federation(fleet, evaluate_vehicles=2)
-    assert every.evaluated == [0, 1, 2, 3, 4, 5]
-    assert len(some.evaluated) == 4 and {1, 4} < set(some.evaluated)
+    assert every.members.evaluated == [0, 1, 2, 3, 4, 5]
+    assert len(some.members.evaluated) == 4 and {1, 4} < set(some.members.evaluated)
     weights = torch.stack([some.model.initial(np.random.default_rng(0))]).float()
     (whole,), (part,) = every.evaluate(weights), some.evaluate(weights)
-    assert part.test == [whole.test[k] for k in some.evaluated]
-    assert part.validation == [whole.validation[k] for k in some.evaluated]
+    assert part.test == [whole.test[k] for k in some.members.evaluated]
+    assert part.validation == [whole.validation[k] for k in some.members.evaluated]
     # Training itself does not know who is looked at.
     one, other = every.train("fedavg"), some.train("fedavg")
     assert torch.equal(one.state.weights, other.state.weights)

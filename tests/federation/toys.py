@@ -13,7 +13,7 @@ from fedwatt.engine.job import Job
 from fedwatt.engine.pool import pool_fleet
 from fedwatt.engine.together import train
 from fedwatt.federation import Federation, Training
-from fedwatt.federation.local import accumulation, begin_round, finish_round
+from fedwatt.federation.local_round import accumulation, begin_rules, finish_rules
 from fedwatt.methods import Method
 from fedwatt.methods.rule import Start
 from fedwatt.methods.server import Replies
@@ -166,7 +166,7 @@ def toy_rounds(
             steps=torch.tensor([STEPS[k] for k in rows]),
             relative_size=2 * windows / 4,
         )
-        own, plans = begin_round(
+        own, plans = begin_rules(
             method.local, {n: v[rows] for n, v in table.items()}, start, Stopwatch()
         )
         draws = [Draw(0, t, f"car-{k}", windows=2 * k + 1, end=STEPS[k], batch=3) for k in rows]
@@ -180,7 +180,7 @@ def toy_rounds(
             Batches(pool, rows, draws),
         )
         deltas = train(job)
-        own, uploads = finish_round(method.local, own, plans, start, deltas)
+        own, uploads = finish_rules(method.local, own, plans, start, deltas)
         if method.server.normalises:
             uploads["accumulation"] = accumulation(method.local, plans, start)
         rng = np.random.default_rng(t)

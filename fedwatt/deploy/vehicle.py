@@ -1,7 +1,8 @@
 """A vehicle on the road: its own folder of the fleet, its own memory, answers to the server.
 
-It runs what a simulation runs, `Federation`'s local work on a stack of one, with the same draws:
-they are keyed by its name. All it is told about the rest of the fleet is in the question.
+It goes through a round as the vehicles of a simulation do (`federation.local_round`), as a stack of
+one and with the same draws, which are keyed by its name. All that it hears of the rest of the fleet
+is in the question.
 """
 
 import logging
@@ -13,15 +14,13 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from flwr.app import RecordDict
-from numpy.typing import NDArray
 from torch import Tensor
 
 import fedwatt
-from fedwatt.data import DataSettings, trip
+from fedwatt.data import DataSettings, Fleet, trip
 from fedwatt.data.client import Client, build_client
 from fedwatt.data.features import feature_names, needs_climb
 from fedwatt.data.store import read_vehicle
-from fedwatt.deploy.alone import BROADCAST, OnBoard, asked_of
 from fedwatt.deploy.level import own_weights
 from fedwatt.deploy.memory import (
     forget_old_runs,
@@ -39,13 +38,28 @@ from fedwatt.deploy.messages import (
     from_records,
     sealed,
 )
+from fedwatt.deploy.questions import RoundQuestion, asked_of, sizes_of, value, weights
 from fedwatt.deploy.secure_board import Secrets
 from fedwatt.deploy.sums import sums_by_stratum
 from fedwatt.deploy.terrain_board import HillsOnBoard, hills_of
+from fedwatt.engine.call import Call
+from fedwatt.engine.together import train
 from fedwatt.errors import DataError, RunError
+from fedwatt.federation import LocalFleet
 from fedwatt.federation.evaluate import predict
+from fedwatt.federation.local_round import (
+    Broadcast,
+    begin_round,
+    finish_round,
+    initial_memory,
+    like,
+)
+from fedwatt.federation.terms import Terms
+from fedwatt.federation.work import Work
 from fedwatt.files import flush
 from fedwatt.methods import Method
+from fedwatt.methods.rule import Rows
+from fedwatt.metrics import Stopwatch
 from fedwatt.personal import PersonalModel, personalise
 from fedwatt.privacy.secure import reply_layout, reply_values
 from fedwatt.runs.config import MethodChoice, RunConfig, from_toml, to_toml
@@ -68,7 +82,8 @@ Made = TypeVar("Made")
 class _Task:
     """A question with the objects it is about."""
 
-    board: OnBoard
+    local: LocalFleet
+    """This vehicle alone, with the model and the terms of the method."""
     choice: MethodChoice
     config: RunConfig
     question: Content
@@ -77,20 +92,19 @@ class _Task:
     def method(self) -> Method:
         return self.choice.method
 
-    def value(self, name: str, kind: type) -> Any:
-        value = self.question.values.get(name)
-        if type(value) is not kind:
-            raise DataError(f"the question lacks '{name}'")
-        return value
+    @property
+    def size(self) -> int:
+        """D, of the model as the method trains it."""
+        return self.local.model_for(self.method).layout.size
 
-    def weights(self) -> NDArray[Any]:
-        return self.array("weights", "model", self.board.model_for(self.method).layout.size)
+    @property
+    def run(self) -> str:
+        return str(value(self.question, "run", str))
 
-    def array(self, name: str, what: str, size: int) -> NDArray[Any]:
-        weights = self.question.arrays.get(name)
-        if weights is None or weights.shape != (size,) or not np.isfinite(weights).all():
-            raise DataError(f"the question holds no {what} of {size} finite weights")
-        return weights
+    def weights(self) -> Tensor:
+        """The model that the question is about, [1, D]."""
+        found = weights(self.question, "weights", "model", self.size)
+        return torch.from_numpy(found).to(self.local.dtype)[None]
 
 
 class Vehicle:
@@ -100,9 +114,9 @@ class Vehicle:
         self.folder, self.state, self.field = folder, state, field
         self.name = read_vehicle(folder).name
         self._clients: dict[tuple[object, ...], Client] = {}
-        """By data settings, source of terrain and hills."""
-        self._boards: dict[tuple[object, ...], tuple[OnBoard, MethodChoice]] = {}
-        """By configuration, method and hills."""
+        """The key is the data settings, the source of terrain and the hills."""
+        self._methods: dict[tuple[object, ...], tuple[LocalFleet, MethodChoice]] = {}
+        """The key is the configuration, the method and the hills."""
         self._config: tuple[str, RunConfig] | None = None
         self.secrets = Secrets(self.name, state)
         self.hills = HillsOnBoard(folder, state)
@@ -169,7 +183,8 @@ class Vehicle:
         if kind == "train" and task.config.secure.enabled:
             raise DataError("this run adds up in secret, so a reply in the clear is not given")
         content, asked = answers[kind](task)
-        return sealed(kind, content, task.board.sizes(task.method), asked)
+        sizes = sizes_of(task.method, task.local.model, task.local.training.precision)
+        return sealed(kind, content, sizes, asked)
 
     def _configuration(self, question: Content) -> RunConfig:
         """The configuration of a question; read once for as long as it stays the same."""
@@ -189,21 +204,21 @@ class Vehicle:
         if learns_hills(config) and hills is None:
             raise DataError("the question lacks the hills that this run learned")
         text = str(question.values["config"])
-        return _Task(*self._board(config, text, label, hills), config, question)
+        return _Task(*self._method(config, text, label, hills), config, question)
 
-    def _board(
+    def _method(
         self, config: RunConfig, text: str, label: str, hills: Hills | None
-    ) -> tuple[OnBoard, MethodChoice]:
+    ) -> tuple[LocalFleet, MethodChoice]:
         """The method `label` of a configuration on this vehicle's windows."""
         about = text, label, hills
-        if about not in self._boards:
+        if about not in self._methods:
             choices = [choice for choice in config.methods if choice.label == label]
             if not choices:
                 raise DataError(f"the configuration has no method '{label[:40]}'")
             client = self.client(config.data, config.terrain.source, hills)
-            board = OnBoard(client, config, choices[0])
-            self._boards = _latest(self._boards) | {about: (board, choices[0])}
-        return self._boards[about]
+            local = fleet_of_one(client, config, choices[0])
+            self._methods = _latest(self._methods) | {about: (local, choices[0])}
+        return self._methods[about]
 
     def _enrol(self, question: Content) -> Content:
         config = self._configuration(question)
@@ -220,53 +235,35 @@ class Vehicle:
         )
 
     def _train(self, task: _Task) -> tuple[Content, dict[str, ReplyField]]:
-        board, method = task.board, task.method
-        round, counted = task.value("round", int), task.value("counted", int)
-        run = task.value("run", str)
+        local, method = task.local, task.method
+        question, run = RoundQuestion.read(task.question, task.size), task.run
         folder = memory_folder(self.state, run, task.choice.label)
-        model = board.model_for(method)
-        vector = board.dtype
-        initial = {
-            name: value.to(vector) if value.is_floating_point() and value.dim() else value
-            for rule in method.local
-            for name, value in rule.memory(model).items()
-        }
-        memory = recall(folder, counted, initial)
-        board.told_population = task.value("population", int)
-        board.population_windows = task.value("population_windows", float)
-        board.told = {
-            name.removeprefix(BROADCAST): torch.from_numpy(array)[None]
-            for name, array in task.question.arrays.items()
-            if name.startswith(BROADCAST)
-        }
-        if board.told_population < 1 or not board.population_windows > 0:
-            raise DataError("the question knows no fleet")
-        delta, memory, uploads, recorded = board.work(method, round, task.weights(), memory)
-        if memory:
+        model = torch.from_numpy(question.weights).to(local.dtype)
+        initial = initial_memory(method, local.model_for(method), model)
+        work = local_work(local, method, question, recall(folder, question.counted, initial))
+        if work.memory:
             forget_old_runs(self.state, run)
-            remember(folder, round, memory)
-        asked = asked_of(
-            task.board, method, diagnostics=task.question.values.get("diagnostics") is True
-        )
-        values: dict[str, Any] = {name: recorded[name] for name in recorded if name in asked}
-        values |= {"round": round, "windows": board.windows(0)}
-        arrays = {name: rows.numpy() for name, rows in uploads.items()}
-        log.info("round %d: trained %d windows", round + 1, board.windows(0))
-        return Content(values, {"delta": delta, **arrays}), asked
+            remember(folder, question.round, {name: rows[0] for name, rows in work.memory.items()})
+        values: dict[str, Any] = {"round": question.round, "windows": local.windows(0)}
+        asked = asked_of(method, local.model, diagnostics=question.diagnostics)
+        recorded = [name for name in work.columns if name in asked]
+        values |= {name: float(work.columns[name][0]) for name in recorded}
+        arrays = {name: rows[0].numpy() for name, rows in work.uploads.items()}
+        log.info("round %d: trained %d windows", question.round + 1, local.windows(0))
+        return Content(values, {"delta": work.deltas[0].numpy(), **arrays}), asked
 
     def _train_in_secret(self, task: _Task) -> tuple[Content, dict[str, ReplyField]]:
-        method, model = task.method, task.board.model_for(task.method)
+        method, model = task.method, task.local.model_for(task.method)
         called = self.secrets.terms.called
         reply, _ = self._train(task)
         layout = reply_layout(method, model, task.config.secure, vehicles=called)
         uploads = {name: torch.from_numpy(array) for name, array in reply.arrays.items()}
-        delta, windows = uploads.pop("delta"), task.board.windows(0)
+        delta, windows = uploads.pop("delta"), task.local.windows(0)
         values = reply_values(method, model, delta, windows, uploads, layout)
         return self.secrets.masked(task.question, layout, values), {}
 
     def _evaluate(self, task: _Task) -> tuple[Content, dict[str, ReplyField]]:
-        weights = torch.from_numpy(task.weights()).to(task.board.dtype)[None]
-        errors = task.board.evaluate(weights)[0]
+        errors = task.local.evaluate(task.weights())[0]
         return Content(
             {},
             {
@@ -276,61 +273,84 @@ class Vehicle:
         ), {}
 
     def _strata(self, task: _Task) -> tuple[Content, dict[str, ReplyField]]:
-        board, pool = task.board, task.board.pool
-        weights = torch.from_numpy(task.weights()).to(board.dtype)[None]
+        local, pool, model = task.local, task.local.pool, task.weights()
         if LEVEL in task.question.arrays:
             level = predictions_of(*self._level(task))
-            test = with_level(board, predictions_of(board, weights), level)
+            test = with_level(local, predictions_of(local, model), level)
         else:
-            test = predict(board.model, weights[:, : board.model.layout.size], pool, pool.test)
-        return sums_by_stratum(board, test[0]), {}
+            test = predict(local.model, model[:, : local.model.layout.size], pool, pool.test)
+        return sums_by_stratum(local, test[0]), {}
 
     def _personalise(self, task: _Task) -> tuple[Content, dict[str, ReplyField]]:
-        weights = torch.from_numpy(task.weights()).to(task.board.dtype)[None]
-        run, label = task.value("run", str), task.choice.label
+        model, run, label = task.weights(), task.run, task.choice.label
         below = None
         if level_config(task.config) is not None or LEVEL in task.question.arrays:
             below = self._level(task)
-        own = self._own(task, memory_folder(self.state, run, label), task.board, weights)
+        own = self._own(task, memory_folder(self.state, run, label), task.local, model)
         test = own.test
         if below is not None:
             folder = memory_folder(self.state, level_run(run), label)
-            test = with_level(task.board, own, self._own_level(task, folder, *below))
-        return sums_by_stratum(task.board, test[0]), {}
+            test = with_level(task.local, own, self._own_level(task, folder, *below))
+        return sums_by_stratum(task.local, test[0]), {}
 
-    def _level(self, task: _Task) -> tuple[OnBoard, Tensor]:
-        """The level model [1, D] that comes with a model with hills, and the board it is for."""
+    def _level(self, task: _Task) -> tuple[LocalFleet, Tensor]:
+        """This vehicle without climb, and the level model [1, D] that comes with the question."""
         config = level_config(task.config)
         if config is None:
             raise DataError("the question holds a level model, and its run has none")
-        board, _ = self._board(config, to_toml(config), task.choice.label, None)
-        weights = task.array(LEVEL, "level model", board.model.layout.size)
-        return board, torch.from_numpy(weights).to(board.dtype)[None]
+        local, _ = self._method(config, to_toml(config), task.choice.label, None)
+        found = weights(task.question, LEVEL, "level model", local.model.layout.size)
+        return local, torch.from_numpy(found).to(local.dtype)[None]
 
-    def _own(self, task: _Task, folder: Path, board: OnBoard, weights: Tensor) -> Predictions:
+    def _own(self, task: _Task, folder: Path, local: LocalFleet, model: Tensor) -> Predictions:
         """Predictions of what the vehicle makes of a model [1, D] for itself, and keeps."""
-        run = task.value("run", str)
 
         def keep(one: PersonalModel) -> None:
-            forget_old_runs(self.state, run)
+            forget_old_runs(self.state, task.run)
             mark(folder.parent)
-            write_own_model(personal_file(folder), board, one)
+            write_own_model(personal_file(folder), local, one)
             flush(folder)
 
         # What cannot be kept is not reported either.
-        own = personalise(board, weights, task.config.personal, keep=keep)
+        own = personalise(local, model, task.config.personal, keep=keep)
         return Predictions(own.validation, own.predictions)
 
-    def _own_level(self, task: _Task, folder: Path, board: OnBoard, weights: Tensor) -> Predictions:
+    def _own_level(
+        self, task: _Task, folder: Path, local: LocalFleet, model: Tensor
+    ) -> Predictions:
         """Predictions of the vehicle's own level model: the one it kept, or one made now."""
         file = personal_file(folder)
         if file.exists():
             try:
-                kept = own_weights(file, self.name, board.model.layout)
-                return predictions_of(board, torch.from_numpy(kept).to(board.dtype)[None])
+                kept = own_weights(file, self.name, local.model.layout)
+                return predictions_of(local, torch.from_numpy(kept).to(local.dtype)[None])
             except RunError as error:
                 log.warning("%s This vehicle makes its level model anew.", error)
-        return self._own(task, folder, board, weights)
+        return self._own(task, folder, local, model)
+
+
+def fleet_of_one(client: Client, config: RunConfig, choice: MethodChoice) -> LocalFleet:
+    """A vehicle alone, with the model and the terms of a method."""
+    alone = Fleet((client,), config.data, "this vehicle")
+    terms = Terms(choice.training(config.training), config.availability, config.seeds)
+    return LocalFleet(alone, config.model.on(alone), terms, device="cpu")
+
+
+def local_work(local: LocalFleet, method: Method, question: RoundQuestion, memory: Rows) -> Work:
+    """One round of a vehicle alone, as a stack of one; `memory` is its own, without that axis."""
+    model = torch.from_numpy(question.weights).to(local.dtype)[None]
+    sent = {n: like(torch.from_numpy(array)[None], model) for n, array in question.sent.items()}
+    speed = local.terms.speed(0, local.members.name(0))
+    call = Call(0, 0, local.terms.steps(local.windows(0), speed))
+    begun = begin_round(
+        local,
+        method,
+        Broadcast(question.round, model, sent, question.population, question.population_windows),
+        {name: row[None] for name, row in memory.items()},
+        [call],
+        Stopwatch(),
+    )
+    return finish_round(local, method, begun, train(begun.job))
 
 
 def _latest(made: Mapping[tuple[object, ...], Made]) -> dict[tuple[object, ...], Made]:

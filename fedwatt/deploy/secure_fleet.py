@@ -1,23 +1,29 @@
-"""The server's side of rounds whose replies are added up in secret.
+"""A real fleet whose replies are added up in secret, as the loop sees it.
 
 A secure sum (`secure_exchange`) takes the place of single replies. What comes of it is given to the
 method as the replies of the survivors, all equal to their mean.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from torch import Tensor
 
 from fedwatt.deploy.messages import Content
-from fedwatt.deploy.remote import RemoteFederation
+from fedwatt.deploy.remote_fleet import RemoteFleet
 from fedwatt.deploy.secure_exchange import SecretSum, SecureExchange
+from fedwatt.deploy.state import RunState
 from fedwatt.engine.call import Call
 from fedwatt.errors import FedwattError, RunError, SettingError
 from fedwatt.federation import State
-from fedwatt.federation.work import Work, enough, no_work
+from fedwatt.federation.memory import Table
+from fedwatt.federation.port import Judgement, Present
+from fedwatt.federation.records import Row
+from fedwatt.federation.work import Work, no_work
 from fedwatt.methods import Method
+from fedwatt.methods.rule import Rows
 from fedwatt.metrics import Stopwatch
 from fedwatt.privacy.fixed_point import CLIPPED, FloatArray
 from fedwatt.privacy.secure import Layout, means, reply_layout, secure_fault
@@ -25,56 +31,72 @@ from fedwatt.privacy.secure import Layout, means, reply_layout, secure_fault
 log = logging.getLogger("fedwatt.deploy")
 
 
-class SecureFederation(RemoteFederation):
-    """A federation on a real fleet in which single replies stay secret."""
+@dataclass(frozen=True, eq=False)
+class SecureFleet:
+    """Answers for a real fleet of which no single reply is seen; the rest is as in `remote`."""
 
-    weight_each = 0.0
-    """Σ w_k / R of the round that is being taken in."""
+    remote: RemoteFleet
+    run: RunState
 
     def check(self, method: Method) -> None:
         """Refuse also what secure sums cannot do."""
-        super().check(method)
+        self.remote.check(method)
         fault = secure_fault(method)
         if fault:
             raise SettingError(f"Method '{method.name}' with secure aggregation: {fault}")
-        if self.terms.diagnostics:
+        if self.remote.config.deploy.diagnostics:
             raise SettingError(
                 "deploy.diagnostics asks every vehicle for its roughness, and secure.enabled keeps "
                 "single vehicles secret. Switch one of them off."
             )
 
-    def _local_work(
-        self, method: Method, state: State, live: Sequence[int], watch: Stopwatch
-    ) -> tuple[State, list[Call], Work]:
+    def remembered(self, method: Method, weights: Tensor) -> tuple[dict[str, Table], Rows]:
+        """Vehicles remember for themselves."""
+        return self.remote.remembered(method, weights)
+
+    def present(self, state: State | None) -> Present:
+        """Who is connected now."""
+        return self.remote.present(state)
+
+    def judge(self, weights: Tensor, events: Rows, present: Present) -> Judgement:
+        """Error sums of the model [1, D], which each vehicle reports for itself."""
+        return self.remote.judge(weights, events, present)
+
+    def server_draws(self, run: int, round: int, work: Work) -> np.random.Generator:
+        """The run's; for a private method secret ones."""
+        return self.remote.server_draws(run, round, work)
+
+    def vehicle_rows(self, weights: Tensor) -> list[Row]:
+        """Test errors of the model [1, D] by vehicle and stratum, of those that answer."""
+        return self.remote.vehicle_rows(weights)
+
+    def work(self, method: Method, state: State, present: Present, watch: Stopwatch) -> Work:
         """Ask the participants for their sum; who drops out of it has not replied."""
-        calls = [call for run in live for call in self._calls(state, run)]
-        names = {self.fleet.clients[call.vehicle].name: call for call in calls if call.steps}
+        calls = self.remote.calls(state, present)
+        names = {present.members.name(call.vehicle): call for call in calls if call.steps}
         work = no_work(state.weights)
         try:
             if names:
-                found = self._sum(method, state, list(names))
-                work = self._mean_work(method, found, names)
+                found = self._sum(method, state, present, list(names))
+                work = self._means(method, found, names)
         except FedwattError as error:
             log.warning("round %d makes no model: %s", state.round + 1, error)
-        return state, calls, enough(work, self.terms.minimum_replies)
+        return self.remote.taken_in(method, state, present, calls, work)
 
-    def _weight(self, vehicle: int) -> float:
-        return self.weight_each
-
-    def _sum(self, method: Method, state: State, names: list[str]) -> SecretSum:
+    def _sum(self, method: Method, state: State, present: Present, names: list[str]) -> SecretSum:
         """One exchange with the vehicles `names`; RunError if too few see it through."""
-        model, what = self.model_for(method), f"round {state.round + 1}"
+        remote, what = self.remote, f"round {state.round + 1}"
+        settings, model = remote.config.secure, method.adapted(remote.model)
 
         def layout(vehicles: int) -> Layout:
-            return reply_layout(method, model, self.secure, vehicles=vehicles)
+            return reply_layout(method, model, settings, vehicles=vehicles)
 
         def training(name: str) -> Content:
-            return self._training_question(method, state, name)
+            return remote.training_question(method, state, present, name)
 
-        exchange = SecureExchange(self.roster, self.run_state, self.secure, self.common)
-        found = exchange.total(
-            what, names, layout, "secure-train", training, self.terms.round_seconds
-        )
+        exchange = SecureExchange(remote.roster, self.run, settings, remote.common)
+        seconds = remote.config.deploy.round_seconds
+        found = exchange.total(what, names, layout, "secure-train", training, seconds)
         refuse_impossible_weight(layout(len(names)), found.sums, len(found.survivors))
         if found.sums[CLIPPED][0]:
             log.warning(
@@ -85,21 +107,21 @@ class SecureFederation(RemoteFederation):
             )
         return found
 
-    def _mean_work(self, method: Method, found: SecretSum, names: Mapping[str, Call]) -> Work:
-        """The survivors' mean in the place of each of their replies."""
+    def _means(self, method: Method, found: SecretSum, names: Mapping[str, Call]) -> Work:
+        """The survivors' mean in the place of each of their replies; each weighs Σ w_k / R."""
         counted = [names[name] for name in found.survivors]
         others = [names[name] for name in found.rejected if name not in found.survivors]
-        delta, weight, uploads = means(method, self.model_for(method), found.sums)
-        self.weight_each = weight / len(counted)
+        delta, weight, uploads = means(method, method.adapted(self.remote.model), found.sums)
         calls = [*counted, *others]
         usable = np.arange(len(calls)) < len(counted)
 
         def rows(mean: Tensor) -> Tensor:
-            return mean.expand(len(calls), *mean.shape).to(self.device)
+            return mean.expand(len(calls), *mean.shape).to(self.remote.device)
 
         return Work(
             calls,
             rows(delta),
+            np.full(len(calls), weight / len(counted)),
             np.ones(len(calls), dtype=bool),
             usable,
             {},

@@ -1,0 +1,52 @@
+"""What a server remembers of each vehicle of a real fleet, as `State.events` keeps it."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from fedwatt.errors import RunError
+from fedwatt.methods.rule import Rows
+from fedwatt.metrics import SUMS, ErrorSums
+
+
+@dataclass(frozen=True)
+class Known:
+    """By the vehicles' names; one that is not there never did it."""
+
+    counted: Mapping[str, int] = field(default_factory=dict)
+    """The last round in which a vehicle's reply counted."""
+    validation: Mapping[str, ErrorSums] = field(default_factory=dict)
+    """A vehicle's last validation errors."""
+
+    def packed(self) -> Rows:
+        """Tensors for N vehicles: their names as JSON, rounds [N] and error sums [N, 6].
+
+        >>> Known({"b": 3}, {"a": ErrorSums(windows=9)}).packed()["counted"]
+        tensor([-1,  3])
+        """
+        names = sorted({*self.counted, *self.validation})
+        sums = [self.validation.get(name, ErrorSums()).as_array() for name in names]
+        return {
+            "names": torch.tensor(list(json.dumps(names).encode()), dtype=torch.uint8),
+            "counted": torch.tensor([self.counted.get(n, -1) for n in names], dtype=torch.int64),
+            "validation": torch.from_numpy(np.array(sums).reshape(len(names), len(SUMS))),
+        }
+
+    @classmethod
+    def unpacked(cls, events: Rows) -> "Known":
+        """What `packed` stored."""
+        if "names" not in events:
+            raise RunError(
+                "The checkpoint does not say which replies of vehicles counted: it was written by "
+                "another version of fedwatt. Start anew with another --out."
+            )
+        names: list[str] = json.loads(bytes(events["names"].tolist()))
+        rounds, sums = events["counted"].tolist(), events["validation"].numpy()
+        known = {name: ErrorSums.from_array(own) for name, own in zip(names, sums, strict=True)}
+        return cls(
+            {name: round for name, round in zip(names, rounds, strict=True) if round >= 0},
+            {name: own for name, own in known.items() if own.windows},
+        )

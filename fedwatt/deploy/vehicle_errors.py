@@ -1,0 +1,107 @@
+"""Test errors of a model by vehicle and stratum, asked of the vehicles of a real fleet."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedwatt.data import DataSettings
+from fedwatt.deploy.exchange import Answer
+from fedwatt.deploy.messages import Content, Sizes, Value
+from fedwatt.deploy.roster import Roster
+from fedwatt.errors import DataError
+from fedwatt.federation.records import Row, error_columns
+from fedwatt.metrics import SUMS, ErrorSums
+from fedwatt.runs.deployment import Deployment
+from fedwatt.runs.level import LEVEL
+
+log = logging.getLogger("fedwatt.deploy")
+
+
+@dataclass(frozen=True, eq=False)
+class VehicleErrors:
+    """Asks about models; about each one once, since the last is often the best one, too."""
+
+    roster: Roster
+    data: DataSettings
+    deployment: Deployment
+    common: Mapping[str, Value]
+    """What every question says: the run, its configuration and the method."""
+    sizes: Sizes
+    seed: int
+    level: NDArray[Any] | None = None
+    """The level model [D] that vehicles have beside this one, if any."""
+    rows: dict[str, list[Row]] = field(default_factory=dict)
+    """Answers so far, by the digest of what was asked."""
+
+    def of_model(self, weights: Tensor) -> list[Row]:
+        """Errors of the model [1, D], of the vehicles that answer."""
+        return self._rows("strata", weights, None)
+
+    def in_use(self, weights: Tensor) -> list[Row]:
+        """Errors of what vehicles would predict: by the level model where that is the rule."""
+        return self._rows("strata", weights, self.level)
+
+    def personal(self, weights: Tensor) -> list[Row]:
+        """Errors in use after each vehicle has made the model [1, D] its own, on board."""
+        return self._rows("personalise", weights, self.level)
+
+    def _rows(self, kind: str, weights: Tensor, level: NDArray[Any] | None) -> list[Row]:
+        arrays = {"weights": weights[0].cpu().numpy()}
+        if level is not None:
+            arrays[LEVEL] = level
+        parts = (sha256(array.tobytes()).hexdigest() for array in arrays.values())
+        model = " ".join((kind, *parts))
+        if model not in self.rows:
+            self.rows[model] = self._asked(kind, arrays)
+        return self.rows[model]
+
+    def _asked(self, kind: str, arrays: Mapping[str, NDArray[Any]]) -> list[Row]:
+        names = {client.name: client for client in self.roster.fleet(self.data).clients}
+        nodes = self.roster.nodes(names)
+        question = Content(dict(self.common), arrays)
+        # Fine-tuning takes about as long as a round; looking at a model does not.
+        tuning, looking = self.deployment.round_seconds, self.deployment.evaluation_seconds
+        answers = self.roster.exchange.ask(
+            kind,
+            dict.fromkeys(nodes, question),
+            tuning if kind == "personalise" else looking,
+            sizes=self.sizes,
+        )
+        by_name = {nodes[node]: answer for node, answer in answers.items()}
+        rows: list[Row] = []
+        for name, client in names.items():
+            about = {"seed": self.seed, "vehicle": name, "held_out": client.held_out}
+            try:
+                if name not in by_name:
+                    raise DataError("it did not answer")
+                errors = self._strata(by_name[name])
+                rows += [{**about, "stratum": s, **error_columns(e)} for s, e in errors.items()]
+            except DataError as error:
+                log.warning("no errors of %s by stratum: %s", name, error)
+        return rows
+
+    def _strata(self, answer: Answer) -> dict[str, ErrorSums]:
+        """Error sums by stratum; DataError if they cannot be used."""
+        if answer.content is None:
+            raise DataError(answer.trouble)
+        strata, sums = answer.content.values["strata"], answer.content.arrays["sums"]
+        assert isinstance(strata, list)
+        if len(strata) != len(sums) or len(set(strata)) != len(strata):
+            raise DataError(f"{len(sums)} error sums do not fit {len(set(strata))} strata")
+        if not all(isinstance(stratum, str) for stratum in strata):
+            raise DataError("a stratum has a name")
+        limit = self.roster.windows_limit
+        return {str(s): possible_sums(own, limit) for s, own in zip(strata, sums, strict=True)}
+
+
+def possible_sums(row: NDArray[np.float64], windows_limit: int) -> ErrorSums:
+    """Error sums from a vehicle; DataError if they cannot be true."""
+    if row[list(SUMS).index("windows")] > windows_limit:
+        raise DataError("error sums are of more windows than a vehicle can have")
+    return ErrorSums.from_array(row)

@@ -1,0 +1,73 @@
+"""The server's part of a round: the next models, from the replies that count."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedwatt.federation.port import Present
+from fedwatt.federation.state import State
+from fedwatt.federation.work import Work
+from fedwatt.methods import Method
+from fedwatt.methods.server import Replies
+
+
+def aggregated(
+    method: Method,
+    state: State,
+    work: Work,
+    present: Present,
+    *,
+    participation: float,
+    draws: Callable[[int, int, Work], np.random.Generator],
+) -> State:
+    """The state after the server has taken in the replies that count.
+
+    A vehicle remembers the round only if its reply counts. A run whose replies or whose next model
+    are not finite keeps its last model and ends. `draws` gives the server's random numbers of a run
+    and a round.
+    """
+    weights, diverged = state.weights.clone(), state.diverged.clone()
+    memory = {name: table.clone() for name, table in state.memory.items()}
+    server = {name: table.clone() for name, table in state.server.items()}
+    for run in state.live:
+        rows = work.of(run)
+        counted = [i for i in rows if work.counted[i]]
+        if counted or method.server.acts_alone:
+            replies = Replies(
+                _rows(work.deltas, counted),
+                torch.from_numpy(work.weights[counted]).to(weights.device),
+                len(present.members.population),
+                present.members.population_windows,
+                draws(run, state.round, work),
+                {name: values[counted] for name, values in work.uploads.items()},
+                participation,
+                work.filled(len(counted)),
+            )
+            own = {name: table[run] for name, table in server.items()}
+            own, weights[run] = method.update(own, weights[run], replies)
+            for name, value in own.items():
+                server[name][run] = value
+            vehicles = [work.calls[i].vehicle for i in counted]
+            for name, values in work.memory.items():
+                memory[name][run, vehicles] = values[counted]
+        if (rows and not work.finite[rows].any()) or not weights[run].isfinite().all():
+            weights[run] = state.weights[run]
+            diverged[run] = state.round + 1
+    return replace(
+        state,
+        round=state.round + 1,
+        weights=weights,
+        memory=memory,
+        server=server,
+        diverged=diverged,
+        available=present.available_next,
+        events=work.events,
+    )
+
+
+def _rows(values: Tensor, rows: Sequence[int]) -> Tensor:
+    """`values`[rows], which copies number by number, in a third of the time."""
+    return values.index_select(0, torch.tensor(rows, dtype=torch.int64, device=values.device))

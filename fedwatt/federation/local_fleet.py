@@ -1,0 +1,122 @@
+"""Vehicles whose windows are on this machine, and the model that they train.
+
+In a simulation that is the whole fleet, on the road the one vehicle.
+"""
+
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fedwatt.data import Fleet
+from fedwatt.engine.device import resolve_device
+from fedwatt.engine.pool import Pool, Windows, pool_fleet
+from fedwatt.errors import SettingError
+from fedwatt.federation.evaluate import error_rows, predict, vehicle_errors
+from fedwatt.federation.members import Members
+from fedwatt.federation.records import Evaluation, Row
+from fedwatt.federation.terms import Terms
+from fedwatt.methods import Method
+from fedwatt.models import Model, ModuleModel, get_loss, get_model
+
+
+class LocalFleet:
+    """Windows on a device, a model, and the terms on which it is trained."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        model: str | Model | nn.Module,
+        terms: Terms,
+        *,
+        device: str = "auto",
+        scratch: Path | None = None,
+    ) -> None:
+        self.fleet = fleet
+        self.terms, self.dtype = terms, terms.dtype
+        self.training, self.availability = terms.training, terms.availability
+        self.seeds = terms.seeds
+        self.model = fitting_model(model, fleet)
+        self.loss = get_loss(terms.training.loss)
+        self.device = resolve_device(device)
+        self.members = Members(fleet, terms.training.evaluate_vehicles)
+        self.scratch = scratch
+        """Folder for what vehicles remember where that is too much; None: a temporary file."""
+
+    @property
+    def population(self) -> NDArray[np.int64]:
+        """Numbers of the vehicles that may train."""
+        return self.members.population
+
+    @property
+    def population_windows(self) -> float:
+        """n, the training windows of all vehicles that may train."""
+        return self.members.population_windows
+
+    def windows(self, vehicle: int) -> int:
+        """n_k, the training windows of a vehicle."""
+        return self.members.windows(vehicle)
+
+    @cached_property
+    def pool(self) -> Pool:
+        """The fleet's series on the device."""
+        return pool_fleet(self.fleet, device=self.device, dtype=self.dtype)
+
+    def share_pool(self, other: "LocalFleet") -> None:
+        """Work on the series that another holder of the same fleet has on the device."""
+        self.__dict__["pool"] = other.pool
+
+    def model_for(self, method: Method) -> Model:
+        """The model as the method's rules need it, perhaps with more heads."""
+        return method.adapted(self.model)
+
+    @cached_property
+    def _evaluation_windows(self) -> tuple[Windows, Windows]:
+        """(validation, test) windows of the vehicles that are evaluated."""
+        pool, evaluated = self.pool, self.members.evaluated
+        if len(evaluated) == len(self.fleet.clients):
+            return pool.validation, pool.test
+        return pool.validation.of(evaluated), pool.test.of(evaluated)
+
+    def evaluate(self, weights: Tensor) -> list[Evaluation]:
+        """Errors of R models, `weights` [R, D], on validation and test windows of vehicles."""
+        clients = [self.fleet.clients[k] for k in self.members.evaluated]
+        weights = weights[:, : self.model.layout.size]
+        validation, test = self._evaluation_windows
+        validated = predict(self.model, weights, self.pool, validation)
+        tested = predict(self.model, weights, self.pool, test)
+        return [
+            Evaluation(
+                vehicle_errors(clients, "validation", validation, validated[run]),
+                vehicle_errors(clients, "test", test, tested[run]),
+            )
+            for run in range(len(weights))
+        ]
+
+    def vehicle_rows(self, weights: Tensor) -> list[Row]:
+        """Test errors of each run's model, `weights` [R, D], by vehicle and stratum."""
+        pool = self.pool
+        return self.prediction_rows(
+            predict(self.model, weights[:, : self.model.layout.size], pool, pool.test)
+        )
+
+    def prediction_rows(self, predictions: NDArray[np.float64]) -> list[Row]:
+        """Test errors by vehicle and stratum of each run's scaled predictions [R, W]."""
+        return error_rows(self.fleet.clients, self.pool.test, self.seeds, predictions)
+
+
+def fitting_model(model: str | Model | nn.Module, fleet: Fleet) -> Model:
+    """The model by its name or as it is; SettingError if it cannot read the fleet's windows."""
+    if isinstance(model, str):
+        model = get_model(model, window=fleet.window, features=len(fleet.features))
+    elif isinstance(model, nn.Module):
+        model = ModuleModel(model)
+    fault = model.input_fault(fleet.window, len(fleet.features))
+    if fault:
+        raise SettingError(
+            f"{type(model).__name__} cannot read the windows of the fleet '{fleet.source}', "
+            f"{fleet.window} samples by {len(fleet.features)} features: {fault}."
+        )
+    return model

@@ -1,0 +1,205 @@
+"""The rounds of a federation, over any fleet.
+
+    who is there → who is asked, what they bring home → the next model → how good it is
+    `port.present`         `port.work`                  `aggregated`      `port.judge`
+
+`advance` takes the state after round t to the state after round t+1. It keeps nothing itself and
+neither does the fleet, so a run can be stopped after any round and continued from its state.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from math import nan
+
+import torch
+
+from fedwatt.federation.aggregate import aggregated
+from fedwatt.federation.best import judged
+from fedwatt.federation.members import Members
+from fedwatt.federation.port import Port, Present
+from fedwatt.federation.records import (
+    UNTRAINED,
+    Evaluation,
+    History,
+    RoundRecord,
+    Row,
+    evaluation_columns,
+    training_columns,
+)
+from fedwatt.federation.settings import Training
+from fedwatt.federation.state import State
+from fedwatt.federation.terms import Terms
+from fedwatt.federation.work import Work, enough, outcome_columns
+from fedwatt.methods import Method, get
+from fedwatt.metrics import PARTS, Stopwatch
+from fedwatt.models import Model
+from fedwatt.randomness import generator
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A finished training: its tables and the state it ended in."""
+
+    history: History
+    state: State
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A fleet behind a port, a model and the terms on which it is trained."""
+
+    port: Port
+    terms: Terms
+    model: Model
+    device: torch.device
+
+    @property
+    def training(self) -> Training:
+        """The rounds and the work inside a round."""
+        return self.terms.training
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """One for each run."""
+        return self.terms.seeds
+
+    def check(self, method: Method) -> None:
+        """Refuse a method that cannot work with this fleet on these terms."""
+        self.port.check(method)
+
+    def vehicle_rows(self, weights: torch.Tensor) -> list[Row]:
+        """Test errors of each run's model, `weights` [R, D], by vehicle and stratum."""
+        return self.port.vehicle_rows(weights)
+
+    def train(
+        self,
+        method: str | Method,
+        *,
+        on_round: Callable[[State, RoundRecord], None] | None = None,
+    ) -> Trained:
+        """All rounds of a method; `on_round` is called after each one."""
+        method = get(method) if isinstance(method, str) else method
+        history = History(method.name)
+        state, record = self.start(method)
+        history.add(state.round, len(self.seeds), record)
+        while not self.finished(state):
+            state, record = self.advance(method, state)
+            history.add(state.round, len(self.seeds), record)
+            if on_round is not None:
+                on_round(state, record)
+        return Trained(history, state)
+
+    def finished(self, state: State) -> bool:
+        """Whether all rounds are done, or no run is left to go on with."""
+        return state.round >= self.training.rounds or bool(state.diverged.all())
+
+    def start(self, method: Method) -> tuple[State, RoundRecord]:
+        """Initial models, nothing remembered, and the record of round 0."""
+        self.check(method)
+        runs, model = len(self.seeds), method.adapted(self.model)
+        initial = [model.initial(generator(seed, "initial model")) for seed in self.seeds]
+        weights = torch.stack(initial).to(self.device, self.terms.dtype)
+        server = {
+            name: value.to(self.device).expand(runs, *value.shape).clone()
+            for name, value in method.server.state(model).items()
+        }
+        present = self.port.present(None)
+        memory, events = self.port.remembered(method, weights)
+        unknown = torch.full((runs,), torch.inf, dtype=torch.float64)
+        watch = self.stopwatch()
+        with watch.section("evaluation"):
+            judgement = self.port.judge(weights, events, present)
+        state = State(
+            round=0,
+            weights=weights,
+            server=server,
+            memory=memory,
+            available=present.available,
+            diverged=torch.zeros(runs, dtype=torch.int64),
+            best_weights=weights.clone(),
+            best_round=torch.zeros(runs, dtype=torch.int64),
+            best_validation=unknown,
+            best_test=unknown.clone(),
+            events=judgement.events,
+        )
+        columns = [UNTRAINED | {"available": int(own.sum())} for own in present.available]
+        errors = _error_columns(dict(enumerate(judgement.evaluations)), present.members)
+        state, rows = judged(state, self.seeds, columns, errors, range(runs))
+        return state, RoundRecord(rows, [], _seconds(watch))
+
+    def advance(self, method: Method, state: State) -> tuple[State, RoundRecord]:
+        """One round of every run that is still finite."""
+        watch = self.stopwatch()
+        present = self.port.present(state)
+        with watch.section("training"):
+            work = self.port.work(method, state, present, watch)
+        return self.conclude(method, state, present, work, watch)
+
+    def conclude(
+        self, method: Method, state: State, present: Present, work: Work, watch: Stopwatch
+    ) -> tuple[State, RoundRecord]:
+        """The next models, made of what the vehicles brought home, and the record of the round."""
+        work, training = enough(work, method.replies_needed), self.training
+        with watch.section("aggregation"):
+            after = aggregated(
+                method,
+                state,
+                work,
+                present,
+                participation=training.participation,
+                draws=self.port.server_draws,
+            )
+        due = after.round % training.evaluate_every == 0 or after.round == training.rounds
+        evaluations: dict[int, Evaluation] = {}
+        well = after.live
+        if due and well:
+            with watch.section("evaluation"):
+                judgement = self.port.judge(after.weights[well], after.events, present)
+            evaluations = dict(zip(well, judgement.evaluations, strict=True))
+            after = replace(after, events=judgement.events)
+            if not judgement.comparable:
+                unknown = torch.full_like(after.best_validation, torch.inf)
+                after = replace(after, best_validation=unknown)
+        clients = self._client_rows(method, after.round, present.members, work)
+        columns = [
+            training_columns(
+                [row for row in clients if row["seed"] == seed],
+                available=int(present.available[run].sum()),
+                rate=self.terms.rate(state.round),
+                clock=work.clock.get(run, nan),
+            )
+            for run, seed in enumerate(self.seeds)
+        ]
+        errors = _error_columns(evaluations, present.members)
+        after, rows = judged(after, self.seeds, columns, errors, state.live)
+        return after, RoundRecord(rows, clients, _seconds(watch))
+
+    def stopwatch(self) -> Stopwatch:
+        """One that waits for a GPU, which works on after it has its orders."""
+        return Stopwatch(torch.cuda.synchronize if self.device.type == "cuda" else None)
+
+    def _client_rows(self, method: Method, round: int, members: Members, work: Work) -> list[Row]:
+        """A row for each vehicle that was called."""
+        outcomes = outcome_columns(work.asked, work, method.records)
+        return [
+            {
+                "seed": self.seeds[call.run],
+                "round": round,
+                "vehicle": members.name(call.vehicle),
+                "windows": members.windows(call.vehicle),
+                **outcome,
+            }
+            for call, outcome in zip(work.asked, outcomes, strict=True)
+        ]
+
+
+def _error_columns(evaluations: Mapping[int, Evaluation], members: Members) -> dict[int, Row]:
+    """The columns of each run's evaluation in the table of rounds."""
+    windows = [members.windows(k) for k in members.evaluated]
+    held_out = [members.held_out(k) for k in members.evaluated]
+    return {run: evaluation_columns(own, windows, held_out) for run, own in evaluations.items()}
+
+
+def _seconds(watch: Stopwatch) -> dict[str, float]:
+    seconds = {part: watch.seconds.get(part, 0.0) for part in (*PARTS, "evaluation")}
+    return seconds | {"total": sum(seconds.values())}

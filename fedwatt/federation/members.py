@@ -1,0 +1,51 @@
+"""The vehicles of a federation: their names, how many windows they have, and who is held out."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedwatt.data import Fleet
+from fedwatt.errors import SettingError
+from fedwatt.federation.evaluate import evaluated_vehicles
+
+
+@dataclass(frozen=True, eq=False)
+class Members:
+    """A vehicle is its place in `fleet`, of which no data is read."""
+
+    fleet: Fleet
+    evaluate_vehicles: int
+    """As in `Training`."""
+
+    def __post_init__(self) -> None:
+        if not len(self.population):
+            raise SettingError("All vehicles are held out, so none can train. Lower held_out.")
+
+    @cached_property
+    def population(self) -> NDArray[np.int64]:
+        """The vehicles that may train, K of them."""
+        return np.array([not c.held_out for c in self.fleet.clients]).nonzero()[0]
+
+    @cached_property
+    def population_windows(self) -> float:
+        """n, the training windows of all of them."""
+        return float(sum(self.windows(int(k)) for k in self.population))
+
+    @cached_property
+    def evaluated(self) -> list[int]:
+        """The vehicles that models are judged by."""
+        return evaluated_vehicles(self.fleet, self.evaluate_vehicles)
+
+    def name(self, vehicle: int) -> str:
+        """What its random draws are keyed by."""
+        return self.fleet.clients[vehicle].name
+
+    def windows(self, vehicle: int) -> int:
+        """n_k, its training windows."""
+        return len(self.fleet.clients[vehicle].ends["train"])
+
+    def held_out(self, vehicle: int) -> bool:
+        """Whether it is only ever tested."""
+        return self.fleet.clients[vehicle].held_out

@@ -1,0 +1,73 @@
+"""What a loop over rounds asks of a fleet.
+
+Four kinds of fleet answer: vehicles that are simulated in rounds (`simulated`), vehicles whose
+replies are buffered (`buffered`), a real fleet (`deploy.remote_fleet`), and a real fleet whose
+replies are added up in secret (`deploy.secure_fleet`).
+
+A fleet keeps nothing that one round leaves to the next. What it has to remember goes into
+`State.events` with its answers and comes back with the next question.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from torch import Tensor
+
+from fedwatt.federation.members import Members
+from fedwatt.federation.memory import Table
+from fedwatt.federation.records import Evaluation, Row
+from fedwatt.federation.state import State
+from fedwatt.federation.work import Work
+from fedwatt.methods import Method
+from fedwatt.methods.rule import Rows
+from fedwatt.metrics import Stopwatch
+
+
+@dataclass(frozen=True, eq=False)
+class Present:
+    """The vehicles as a round finds them; masks are [R, K], over those that may train."""
+
+    members: Members
+    available: Tensor
+    """A_t"""
+    available_next: Tensor
+    """A_{t+1}, as far as it is known by now."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What vehicles say of R models."""
+
+    evaluations: Sequence[Evaluation]
+    """One for each model, of the members that are evaluated."""
+    events: Rows
+    """What the fleet remembers from now on."""
+    comparable: bool = True
+    """Whether the errors are of the vehicles that judged the best model so far."""
+
+
+class Port(Protocol):
+    """A fleet as the loop sees it; the same question has the same answer."""
+
+    def check(self, method: Method) -> None:
+        """Refuse a method that cannot work with this fleet."""
+
+    def remembered(self, method: Method, weights: Tensor) -> tuple[dict[str, Table], Rows]:
+        """What the vehicles and the fleet remember before the first round, from w_0 [R, D]."""
+
+    def present(self, state: State | None) -> Present:
+        """Who is there in the round that follows `state`; None: before the first."""
+
+    def work(self, method: Method, state: State, present: Present, watch: Stopwatch) -> Work:
+        """Who is asked to train in that round, and what comes back."""
+
+    def judge(self, weights: Tensor, events: Rows, present: Present) -> Judgement:
+        """Errors of the models `weights` [R, D] on the vehicles' windows."""
+
+    def server_draws(self, run: int, round: int, work: Work) -> np.random.Generator:
+        """The server's own random numbers of a round, for rules that add noise."""
+
+    def vehicle_rows(self, weights: Tensor) -> list[Row]:
+        """Test errors of each run's model, `weights` [R, D], by vehicle and stratum."""

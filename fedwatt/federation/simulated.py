@@ -1,0 +1,117 @@
+"""Vehicles that are simulated in rounds, all participants of all runs in one stack."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedwatt.engine.call import Call
+from fedwatt.engine.together import train
+from fedwatt.federation.local_fleet import LocalFleet
+from fedwatt.federation.local_round import (
+    Broadcast,
+    LocalRound,
+    begin_round,
+    finish_round,
+    in_stack_order,
+    initial_memory,
+    like,
+)
+from fedwatt.federation.memory import Table, new_table, pages_path
+from fedwatt.federation.participation import first_available, next_available
+from fedwatt.federation.port import Judgement, Present
+from fedwatt.federation.records import Row
+from fedwatt.federation.state import State
+from fedwatt.federation.work import Work, no_work
+from fedwatt.methods import Method
+from fedwatt.methods.rule import Rows
+from fedwatt.metrics import Stopwatch
+from fedwatt.randomness import generator
+
+
+@dataclass(frozen=True)
+class SimulatedFleet:
+    """Answers for vehicles whose windows are all at hand; churn and losses are drawn."""
+
+    local: LocalFleet
+
+    def check(self, method: Method) -> None:
+        """Refuse a method that cannot work in rounds of these vehicles."""
+        self.local.terms.check(method, len(self.local.population))
+
+    def remembered(self, method: Method, weights: Tensor) -> tuple[dict[str, Table], Rows]:
+        """Tables of what every vehicle of every run remembers; a fleet in rounds has no events."""
+        runs, vehicles = len(weights), len(self.local.fleet.clients)
+        initial = initial_memory(method, self.local.model_for(method), weights)
+        tables = {
+            name: new_table(value, runs, vehicles, pages_path(self.local.scratch, name))
+            for name, value in initial.items()
+        }
+        return tables, {}
+
+    def present(self, state: State | None) -> Present:
+        """A_t as the seeds draw it."""
+        members, terms = self.local.members, self.local.terms
+        vehicles = len(members.population)
+        if state is None:
+            masks = [first_available(seed, vehicles, terms.availability) for seed in terms.seeds]
+            first = torch.from_numpy(np.stack(masks))
+            return Present(members, first, first)
+        masks = [
+            next_available(seed, state.round + 1, own.numpy(), terms.availability)
+            for seed, own in zip(terms.seeds, state.available, strict=True)
+        ]
+        return Present(members, state.available, torch.from_numpy(np.stack(masks)))
+
+    def work(self, method: Method, state: State, present: Present, watch: Stopwatch) -> Work:
+        """Train the participants of all runs that are still finite."""
+        calls = self.calls(state, present)
+        work = self.trained(method, state, [call for call in calls if call.steps], watch)
+        return replace(work, asked=calls)
+
+    def judge(self, weights: Tensor, events: Rows, present: Present) -> Judgement:
+        """Errors on the windows of the evaluated vehicles, who always answer."""
+        return Judgement(self.local.evaluate(weights), events)
+
+    def server_draws(self, run: int, round: int, work: Work) -> np.random.Generator:
+        """Those of the run's seed, so that a simulation can be repeated."""
+        return generator(self.local.seeds[run], "server", round)
+
+    def vehicle_rows(self, weights: Tensor) -> list[Row]:
+        """Test errors of each run's model, `weights` [R, D], by vehicle and stratum."""
+        return self.local.vehicle_rows(weights)
+
+    def calls(self, state: State, present: Present) -> list[Call]:
+        """Who is asked in the round that follows `state`, in all runs that are still finite."""
+        return self.local.terms.calls(state.round, present.members, present.available, state.live)
+
+    def trained(
+        self, method: Method, state: State, calls: Sequence[Call], watch: Stopwatch
+    ) -> Work:
+        """Local work of all `calls` in one stack."""
+        if not calls:
+            return no_work(state.weights)
+        begun = self.begin(method, state, calls, watch)
+        return finish_round(self.local, method, begun, train(begun.job, watch))
+
+    def begin(
+        self, method: Method, state: State, calls: Sequence[Call], watch: Stopwatch
+    ) -> LocalRound:
+        """All `calls` as one stack, up to its first step."""
+        calls = in_stack_order(calls)
+        runs, vehicles = [c.run for c in calls], [c.vehicle for c in calls]
+        # Indexing by a list copies number by number and takes three times as long.
+        places = torch.tensor(runs, dtype=torch.int64, device=state.weights.device)
+        anchor = state.weights.index_select(0, places)
+        sent = method.server.broadcast(state.server)
+        broadcast = Broadcast(
+            state.round,
+            anchor,
+            {name: like(value, anchor)[runs] for name, value in sent.items()},
+            len(self.local.population),
+            self.local.population_windows,
+        )
+        memory = {name: table[runs, vehicles] for name, table in state.memory.items()}
+        return begin_round(self.local, method, broadcast, memory, calls, watch)

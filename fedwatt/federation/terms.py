@@ -1,0 +1,112 @@
+"""The terms on which vehicles train together: rounds, availability and seeds.
+
+Participants and their steps follow from these terms and from names and numbers of windows alone, so
+a simulation, a server and a vehicle on the road all work them out alike.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedwatt.engine.call import Call
+from fedwatt.errors import SettingError
+from fedwatt.federation.members import Members
+from fedwatt.federation.participation import (
+    device_speed,
+    local_steps,
+    lost_replies,
+    participant_count,
+    participants,
+)
+from fedwatt.federation.settings import Availability, Training
+from fedwatt.methods import Method
+from fedwatt.methods.schedule import scheduled
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What holds for all rounds; a run is a place in `seeds`."""
+
+    training: Training
+    availability: Availability
+    seeds: tuple[int, ...]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Precision of models and series."""
+        dtype: torch.dtype = getattr(torch, self.training.precision)
+        return dtype
+
+    def rate(self, round: int) -> float:
+        """η_t."""
+        return scheduled(self.training.rate, self.training.schedule, round)
+
+    def speed(self, run: int, vehicle: str) -> float:
+        """Relative speed of a vehicle's computer."""
+        return device_speed(self.seeds[run], vehicle, self.availability)
+
+    def steps(self, windows: int, speed: float) -> int:
+        """H_k of a vehicle with so many training windows; 0 if it cannot finish any."""
+        return local_steps(
+            windows,
+            speed,
+            epochs=self.training.epochs,
+            steps=self.training.steps,
+            batch=self.training.batch,
+            availability=self.availability,
+        )
+
+    def calls(
+        self,
+        round: int,
+        members: Members,
+        available: Tensor,
+        live: Sequence[int],
+        *,
+        calling_seed: int | None = None,
+    ) -> list[Call]:
+        """The participants of a round in all `live` runs, of those `available` [R, K].
+
+        They are drawn by each run's seed unless a server has a secret one for it. A vehicle whose
+        reply will be lost is called with no steps.
+        """
+        calls = []
+        for run in live:
+            seed, there = self.seeds[run], available[run].numpy()
+            lost = lost_replies(seed, round, len(there), self.availability)
+            called = participants(
+                seed if calling_seed is None else calling_seed,
+                round,
+                there,
+                self.training.participation,
+                sampling=self.training.sampling,
+            )
+            for place in called:
+                vehicle = int(members.population[place])
+                speed = self.speed(run, members.name(vehicle))
+                steps = self.steps(members.windows(vehicle), speed)
+                calls.append(Call(run, vehicle, 0 if lost[place] else steps))
+        return calls
+
+    def check(self, method: Method, vehicles: int) -> None:
+        """Refuse a method that cannot work in rounds of so many vehicles."""
+        share, sampling = self.training.participation, self.training.sampling
+        fault = method.server.sampling_fault(sampling, share)
+        if fault:
+            raise SettingError(f"Method '{method.name}': {fault}")
+        if method.defence is not None:
+            most = vehicles if sampling == "poisson" else participant_count(vehicles, share)
+            where = f"a round of {vehicles} vehicles at participation {share:g}"
+            method.defence.refuse_fewer(most, where)
+
+
+def checked_seeds(seeds: object) -> tuple[int, ...]:
+    """The seeds as a tuple; SettingError unless they are one or more different ones."""
+    found = tuple(seeds) if isinstance(seeds, Iterable) else ()
+    if not found or len(set(found)) < len(found):
+        raise SettingError(
+            f"seeds must be one or more different numbers, such as (1, 2, 3), got {seeds}."
+        )
+    return found

@@ -1,0 +1,180 @@
+"""A real fleet keeps nothing from round to round: all is in the state, and in the vehicles."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flwr")
+pytest.importorskip("cryptography")
+
+import numpy as np
+import torch
+from flwr.app import RecordDict
+from safetensors.torch import load_file
+
+from fedwatt.deploy.exchange import Exchange
+from fedwatt.deploy.known import Known
+from fedwatt.deploy.messages import Content, from_records, to_records
+from fedwatt.deploy.remote_fleet import RemoteFleet
+from fedwatt.deploy.roster import Roster
+from fedwatt.deploy.secure_fleet import SecureFleet
+from fedwatt.deploy.state import RunState
+from fedwatt.federation import Loop, RoundRecord, State
+from fedwatt.federation.work import no_work
+from fedwatt.runs import from_toml
+from fedwatt.runs.config import to_toml
+from tests.deploy.fleets import config_text, deployed, loopback, make_fleet
+from tests.deploy.loopback import KINDS, Loopback
+
+SECURE = "[secure]\nenabled = true\nstage_seconds = 5\n[[method]]"
+SECRET = 10
+"""Draws three of four vehicles in each of the first rounds."""
+NOISY = "noise_multiplier = 0.5\nclip_norm = 0.05\n"
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_fleet(tmp_path_factory.mktemp("remote") / "fleet")
+
+
+def remote(
+    text: str, grid: Loopback, out: Path, secret: int | None = None
+) -> tuple[RemoteFleet, Loop]:
+    """A server that has just started, with a known secret or one of its own."""
+    config = from_toml(text)
+    run = RunState.begin(out, resume=True)
+    roster = Roster(
+        Exchange(grid, 0.001),
+        Content({"config": to_toml(config)}),
+        config.data,
+        out / "roster.json",
+        5.0,
+        config.secure.windows_limit,
+    )
+    roster.wait(4, 5.0)
+    own = RemoteFleet.of(roster, config, config.methods[0], run, to_toml(config))
+    own = own if secret is None else replace(own, secret=secret)
+    return own, own.loop(SecureFleet(own, run) if config.secure.enabled else None)
+
+
+def texts(fleet: Path, method: str, secure: bool) -> str:
+    more = NOISY if "private" in method else ""
+    text = config_text(fleet, method, rounds=4, more=more)
+    if more:
+        text = text.replace("batch = 16", 'batch = 16\nsampling = "poisson"')
+    return text.replace("[[method]]", SECURE) if secure else text
+
+
+def asked_in(loop: Loop, state: State, grid: Loopback, method) -> tuple[State, RoundRecord, list]:
+    """The next round, and the questions about models that vehicles were asked in it."""
+    questions, push = [], grid.push_messages
+
+    def noting(messages):
+        messages = list(messages)
+        for message in messages:
+            kind, content = KINDS[message.metadata.message_type], from_records(message.content)
+            if "weights" in content.arrays:
+                # Keys and shares of a secure sum are fresh each time, and none of the loop's.
+                values = {n: v for n, v in content.values.items() if not n.startswith("secure.")}
+                arrays = {name: array.tolist() for name, array in content.arrays.items()}
+                questions.append((kind, message.metadata.dst_node_id, values, arrays))
+        return push(messages)
+
+    grid.push_messages = noting
+    after, record = loop.advance(method, state)
+    grid.push_messages = push
+    return after, record, questions
+
+
+@pytest.mark.parametrize("secure", [False, True])
+@pytest.mark.parametrize("method", ["scaffold", "fedavg@private"])
+def test_the_same_state_has_the_same_next_one(
+    method: str, secure: bool, fleet: Path, tmp_path: Path
+) -> None:
+    grid = loopback(fleet, tmp_path / "state")
+    text = texts(fleet, method, secure)
+    own, loop = remote(text, grid, tmp_path, secret=SECRET)
+    state, _ = loop.start(own.method)
+    state, _ = loop.advance(own.method, state)
+    before = {name: tensor.clone() for name, tensor in state.tensors().items()}
+    after, record, questions = asked_in(loop, state, grid, own.method)
+    own, loop = remote(text, grid, tmp_path, secret=SECRET)
+    again, same, repeated = asked_in(loop, state, grid, own.method)
+    assert any("train" in kind for kind, *_ in questions)
+    assert repeated == questions
+    assert repr((same.rounds, same.clients)) == repr((record.rounds, record.clients))
+    for name, tensor in again.tensors().items():
+        assert torch.equal(tensor, after.tensors()[name]), name
+        assert torch.equal(state.tensors()[name], before[name]), name
+
+
+def test_noise_is_secret_and_never_the_same_for_other_replies(fleet: Path, tmp_path: Path) -> None:
+    text = texts(fleet, "fedavg@private", secure=False)
+    grid = loopback(fleet, tmp_path / "state")
+    (own, _), (other, _) = (remote(text, grid, tmp_path) for _ in range(2))
+    one = no_work(torch.zeros(1, 2))
+    two = replace(one, deltas=torch.tensor([[0.0, 1.0]]))
+
+    def drawn(server: RemoteFleet, round: int, work) -> float:
+        return server.server_draws(0, round, work).standard_normal()
+
+    draws = [drawn(own, 0, one), drawn(own, 0, two), drawn(own, 1, one), drawn(other, 0, one)]
+    assert len(set(draws)) == 4
+    assert drawn(own, 0, one) == draws[0]
+
+
+def test_a_checkpoint_knows_whose_replies_counted_and_how_vehicles_judged(
+    fleet: Path, tmp_path: Path
+) -> None:
+    grid = loopback(fleet, tmp_path / "state")
+
+    def tamper(kind: str, node: int, reply: RecordDict) -> RecordDict | None:
+        if (kind, node) == ("evaluate", 1) and grid.training == 2:
+            return to_records(Content({}, {"validation": np.full(6, np.nan)}))
+        return None if (kind, node) == ("train", 2) and grid.training == 2 else reply
+
+    grid.tamper = tamper
+    text = config_text(fleet, "fedavg", rounds=2).replace(
+        "participation = 0.7", "participation = 1"
+    )
+    text = text.replace("round_seconds = 5", "round_seconds = 0.2")
+    run = deployed(text, grid, tmp_path / "run")
+    stored = load_file(run / "checkpoint" / "fedavg" / "round-000002" / "state.safetensors")
+    known = Known.unpacked(State.from_tensors(2, stored).events)
+    names = {node: vehicle.name for node, vehicle in grid.vehicles.items()}
+    # Numbers of rounds begin at 0. Of vehicle 1 the judgement of the round before is known.
+    assert known.counted == {name: 0 if node == 2 else 1 for node, name in names.items()}
+    assert known.validation.keys() == set(names.values())
+
+
+def test_the_best_of_a_resumed_run_is_chosen_on_the_same_vehicles(
+    fleet: Path, tmp_path: Path
+) -> None:
+    """The vehicle that is hardest to predict is away when the server comes back."""
+    text = config_text(fleet, "fedavg", rounds=3)
+
+    def away(grid: Loopback) -> Loopback:
+        def tamper(kind: str, node: int, reply: RecordDict) -> RecordDict | None:
+            if kind != "evaluate" or node != 1:
+                return reply
+            content = from_records(reply)
+            sums = {name: array.copy() for name, array in content.arrays.items()}
+            sums["validation"][1] = np.nan if grid.training == 3 else 1e9
+            return to_records(Content(content.values, sums))
+
+        grid.tamper = tamper
+        return grid
+
+    whole = away(loopback(fleet, tmp_path / "x"))
+    deployed(text, whole, tmp_path / "whole")
+    cut = away(loopback(fleet, tmp_path / "y"))
+    with pytest.raises(KeyboardInterrupt):
+        deployed(text, cut, tmp_path / "cut", stop=2)
+    deployed(text, cut, tmp_path / "cut", resume=True)
+    states = [
+        load_file(tmp_path / out / "checkpoint" / "fedavg" / "round-000003" / "state.safetensors")
+        for out in ("whole", "cut")
+    ]
+    for name in ("best_validation", "best_round", "events.validation"):
+        assert torch.equal(states[0][name], states[1][name]), name
