@@ -16,10 +16,10 @@ from fedwatt.data.readers.spill import Spill
 from fedwatt.data.readers.stream import silent
 from fedwatt.data.readers.ved import VedReader
 from fedwatt.data.windows import window_ends, window_energy
-from fedwatt.edge.hills import LOOK_AHEAD_S
 from fedwatt.edge.predictor import EnergyPredictor
 from fedwatt.edge.session import EnergyModel
 from fedwatt.edge.trips import predict_trip
+from fedwatt.terrain.on_board import LOOK_AHEAD_S
 from fedwatt.terrain.positions import trusted_positions
 
 

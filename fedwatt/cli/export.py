@@ -36,12 +36,11 @@ def export(
 ) -> None:
     """Write an ONNX model with all a vehicle has to know about it."""
     from fedwatt.data.store import read_vehicle
-    from fedwatt.deploy.kept import Kept
+    from fedwatt.deploy.state_folder import StateFolder
     from fedwatt.edge.export import export as write
     from fedwatt.edge.export import personal, read_trained
-    from fedwatt.edge.ground import field_for
-    from fedwatt.runs.hills import learns_hills
-    from fedwatt.runs.level import LEVEL
+    from fedwatt.runs.hills import learns_hills, vehicle_field
+    from fedwatt.terrain.level import LEVEL
 
     which = "best" if model == "personal" else model
     trained = read_trained(run, method=method, seed=seed, which=which)
@@ -50,18 +49,20 @@ def export(
             f"{vehicle} is not a vehicle's folder: it has no vehicle.json. Give one of the folders "
             "inside a fleet."
         )
-    kept = None if state is None else Kept.of(state, run)
+    kept = None if state is None else StateFolder.of(state, run)
     own = None if vehicle is None else read_vehicle(vehicle)
     with console.status("Exporting ..."):
         if model == "personal":
             file = None if kept is None else kept.personal(trained.method)
             level_file = None
             if state is not None and trained.level is not None:
-                level_file = Kept.of(state, run / LEVEL).personal(trained.method)
+                level_file = StateFolder.of(state, run / LEVEL).personal(trained.method)
             trained = personal(trained, run, own, file, level_file)
         if kept is not None and terrain is None and learns_hills(trained.config):
             terrain = kept.hills()
-        field = None if own is None else field_for(trained, run, own.name, terrain)
+        field = None
+        if own is not None:
+            field = vehicle_field(trained.config, run, trained.method, own.name, terrain)
         card = write(trained, out, vehicle=own, form=form, field=field)
     size = out.stat().st_size / 1000
     console.print(

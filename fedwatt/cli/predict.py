@@ -24,7 +24,6 @@ def predict(
     """Energy of a trip with its error bars, and with a charge what is left on arrival."""
     from fedwatt.data.features import CLIMB
     from fedwatt.edge.figures import energy_figure
-    from fedwatt.edge.hills import climb_from
     from fedwatt.edge.page import render
     from fedwatt.edge.range import estimate_range
     from fedwatt.edge.reading import read_trip
@@ -32,6 +31,7 @@ def predict(
     from fedwatt.edge.trips import charge_over_time, predict_trip
     from fedwatt.files import write_text
     from fedwatt.report.svg import to_svg
+    from fedwatt.terrain.on_board import climb_from
 
     if (charge is None) != (capacity is None):
         raise SettingError("A range needs both --charge (in %) and --capacity (in kWh).")

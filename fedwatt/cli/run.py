@@ -57,7 +57,7 @@ def run(
     """Train one or several methods on a fleet and write a run folder with a report."""
     from fedwatt.report import write_report
     from fedwatt.runs import execute
-    from fedwatt.runs.execute import OfLevel
+    from fedwatt.runs.level import level_label
 
     out = folder_for(out, resume)
     chosen = configuration(
@@ -90,7 +90,7 @@ def run(
             ray=str(ray),
             seeds_per_task=seeds_per_task,
             on_done=lambda name, done, of: observer.say(
-                f"{name if folder == out else OfLevel.named(name)}: trained ({done} of {of} tasks)"
+                f"{name if folder == out else level_label(name)}: trained ({done} of {of} tasks)"
             ),
         )
 

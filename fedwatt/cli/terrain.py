@@ -49,8 +49,8 @@ def learn_(
     from fedwatt.data.split import held_out_vehicles
     from fedwatt.data.store import read_fleet
     from fedwatt.terrain.learn import learn_shared
+    from fedwatt.terrain.provenance import Provenance
     from fedwatt.terrain.store import write_field
-    from fedwatt.terrain.taught import Taught
 
     settings = TerrainSettings(minimum_vehicles=minimum_vehicles, cell_m=cell)
     data = DataSettings(split_seed=split_seed, split=split, window=window, held_out=held_out)
@@ -66,7 +66,7 @@ def learn_(
                     yield vehicle
 
         field, driven = learn_shared(contributing(), settings, data)
-    write_field(out, field, driven=driven, taught=Taught.by(used, data))
+    write_field(out, field, driven=driven, provenance=Provenance.by(used, data))
     console.print(
         f"{field.nodes:,} of {driven:,} nodes were driven by {minimum_vehicles} or more vehicles "
         f"and are in {out}; the others stay on board.",

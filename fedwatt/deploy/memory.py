@@ -25,8 +25,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from fedwatt.files import flush, write_text
-from fedwatt.runs.level import LEVEL
 from fedwatt.runs.tensors import write_tensors
+from fedwatt.terrain.level import LEVEL
 
 log = logging.getLogger("fedwatt.deploy")
 

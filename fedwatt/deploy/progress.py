@@ -61,11 +61,11 @@ class LogLines:
 
 def describe_run(out: Path) -> Iterator[str]:
     """How far the methods of a run are, its level models first."""
-    from fedwatt.runs.execute import OfLevel
-    from fedwatt.runs.level import LEVEL
+    from fedwatt.runs.level import level_label
+    from fedwatt.terrain.level import LEVEL
 
     folders = [
-        *((OfLevel.named(folder.name), folder) for folder in _methods(out / LEVEL)),
+        *((level_label(folder.name), folder) for folder in _methods(out / LEVEL)),
         *((folder.name, folder) for folder in _methods(out)),
     ]
     if not folders:

@@ -34,7 +34,7 @@ from fedwatt.federation.work import Work, enough, no_work
 from fedwatt.methods import Method
 from fedwatt.metrics import ErrorSums, Stopwatch
 from fedwatt.runs.config import MethodChoice, RunConfig
-from fedwatt.runs.level import LEVEL
+from fedwatt.terrain.level import LEVEL
 
 log = logging.getLogger("fedwatt.deploy")
 
@@ -68,7 +68,7 @@ class RemoteFederation(Federation):
         self.secure, self.run_state, self.level = config.secure, run, level
         self.common: dict[str, Value] = {"run": run.run, "label": choice.label, "config": text}
         if roster.provision is not None:
-            self.common |= roster.provision.told
+            self.common |= roster.provision.question_values
         self.secret = randbits(62)
         self.rows: dict[str, list[Row]] = {}
         """Errors by stratum of models that vehicles were asked about."""

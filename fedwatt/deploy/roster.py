@@ -49,8 +49,8 @@ class Provision(Protocol):
     """Something that a vehicle must have on board before it can train."""
 
     @property
-    def told(self) -> Mapping[str, Value]:
-        """What questions say of it."""
+    def question_values(self) -> Mapping[str, Value]:
+        """Names it in questions."""
 
     def offer(self, roster: "Roster") -> None:
         """Send it to vehicles that may not have it, and see who has it by now."""

@@ -14,10 +14,10 @@ from fedwatt.data.windows import (
     window_means,
 )
 from fedwatt.edge.bars import ErrorBars
-from fedwatt.edge.hills import with_climb
 from fedwatt.edge.interval import FloatArray, Outcome
 from fedwatt.edge.session import EnergyModel
 from fedwatt.errors import DataError
+from fedwatt.terrain.on_board import with_climb
 
 SECONDS_PER_HOUR = 3600.0
 

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwatt.errors import RunError
-from fedwatt.runs.level import LEVEL
 from fedwatt.runs.tables import TABLES, read_table
+from fedwatt.terrain.level import LEVEL
 
 Columns = Mapping[str, NDArray[Any]]
 """Column name → values, [rows]. Missing numbers are NaN."""

@@ -19,16 +19,17 @@ from safetensors.torch import load_file
 from fedwatt.deploy import board, node
 from fedwatt.deploy.board import Vehicle
 from fedwatt.deploy.execute import refuse_undeployable
-from fedwatt.deploy.kept import Kept
 from fedwatt.deploy.memory import KEPT_RUNS, forget_old_runs, level_run, memory_folder, remember
 from fedwatt.deploy.messages import MESSAGE_TYPES, REPLIES, Content, from_records, to_records
 from fedwatt.deploy.progress import LogLines, describe_run
+from fedwatt.deploy.state_folder import StateFolder
 from fedwatt.deploy.sums import from_array
 from fedwatt.errors import DataError, RunError, SettingError
 from fedwatt.runs import execute, from_toml
 from fedwatt.runs.config import to_toml
-from fedwatt.runs.level import LEVEL, level_config
+from fedwatt.runs.level import level_config
 from fedwatt.runs.tables import read_table
+from fedwatt.terrain.level import LEVEL
 from tests.deploy.fleets import deploy, deployed, loopback, weights
 from tests.deploy.hilly import hilly, hilly_fleet
 from tests.deploy.loopback import KINDS, Loopback, SuperNodes
@@ -212,10 +213,10 @@ def test_a_level_model_is_there_where_the_run_has_one_and_nowhere_else(whole: Wh
 
 def test_an_own_level_model_is_kept_for_the_model_file(whole: Whole) -> None:
     for vehicle in whole.grid.vehicles.values():
-        file = Kept.of(vehicle.state, whole.run / LEVEL).personal("fedavg")
+        file = StateFolder.of(vehicle.state, whole.run / LEVEL).personal("fedavg")
         own, other = (
             load_file(file),
-            load_file(Kept.of(vehicle.state, whole.run).personal("fedavg")),
+            load_file(StateFolder.of(vehicle.state, whole.run).personal("fedavg")),
         )
         shared = load_file(whole.run / LEVEL / "model.safetensors")
         assert {n: t.shape for n, t in own.items()} == {
@@ -354,7 +355,7 @@ def test_who_joins_after_the_level_models_rounds_makes_its_own_then(
     )
     sums = from_array(told.arrays["sums"][told.values["strata"].index("all")])
     assert sums.rmse == overall(run, "personal")[LOST]
-    kept = Kept.of(grid.vehicles[late].state, run / LEVEL).personal("fedavg")
+    kept = StateFolder.of(grid.vehicles[late].state, run / LEVEL).personal("fedavg")
     # It is kept, and used from then on; one that is damaged is made anew.
     before = kept.stat().st_mtime_ns
     again = to_records(question)

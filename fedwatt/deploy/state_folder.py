@@ -1,4 +1,4 @@
-"""What a vehicle kept of a run on a real fleet and needs in its model file."""
+"""Files that a vehicle keeps of a run on a real fleet, and needs in its model file."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,8 +9,8 @@ from fedwatt.errors import RunError
 
 
 @dataclass(frozen=True)
-class Kept:
-    """A vehicle's state folder, seen from one run."""
+class StateFolder:
+    """The part of a vehicle's state folder that belongs to one run."""
 
     state: Path
     run: Path
@@ -19,8 +19,8 @@ class Kept:
     """What vehicles file their memory of the run under."""
 
     @classmethod
-    def of(cls, state: Path, run: Path) -> "Kept":
-        """What the folder `state` has of `run`; RunError where that is no run of a real fleet."""
+    def of(cls, state: Path, run: Path) -> "StateFolder":
+        """The part of the folder `state` that is of `run`; RunError if that had no real fleet."""
         numbers = run / "deployment.json"
         if not numbers.exists():
             raise RunError(

@@ -1,0 +1,220 @@
+"""The steps of a run, the same for simulated vehicles and for vehicles on the road.
+
+1. Open the fleet, and refuse what cannot work while nothing is written yet.
+2. Train the level model, where there is one: a run of its own, in RUN/level.
+3. Share the hills.
+4. Train each method from its last checkpoint on, judge its models, write tables and models.
+5. Describe the run in environment.json, which marks it as finished.
+
+What differs between a simulation and a real fleet is its `Site`.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeVar
+
+from fedwatt.data import Fleet
+from fedwatt.federation import Federation, State
+from fedwatt.federation.records import Row
+from fedwatt.files import write_text
+from fedwatt.privacy import Budget
+from fedwatt.runs.checkpoint import Origin, latest_checkpoint, memory_folder
+from fedwatt.runs.config import MethodChoice, RunConfig, to_toml
+from fedwatt.runs.environment import describe_environment, describe_fleet, participation_hashes
+from fedwatt.runs.folder import refuse_other_run, run_hash
+from fedwatt.runs.hills import Refresh, learns_hills, terrain_spending
+from fedwatt.runs.level import LevelObserver, level_config
+from fedwatt.runs.observer import Observer
+from fedwatt.runs.results import RunResults
+from fedwatt.runs.train import budget_for, train_method
+from fedwatt.terrain.level import LEVEL
+
+FINISHED: Final = "environment.json"
+"""The file that a run folder gets last."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A configuration, the folder it fills, and who follows it."""
+
+    config: RunConfig
+    out: Path
+    observer: Observer
+    resume: bool = False
+    """Whether what an interrupted run of the same configuration left is continued."""
+    checkpoint_seconds: float = 10.0
+    """Least time between two checkpoints of a method."""
+
+    def checkpoints(self, choice: MethodChoice) -> Path:
+        """The folder of a method's checkpoints."""
+        return self.out / "checkpoint" / choice.label
+
+    def level(self) -> "Run | None":
+        """The run of the level model, in a folder inside this one's; None where there is none."""
+        config = level_config(self.config)
+        if config is None:
+            return None
+        observer = LevelObserver(self.observer)
+        return replace(self, config=config, out=self.out / LEVEL, observer=observer)
+
+
+Level = TypeVar("Level")
+"""What a method needs of its level model, to be judged with it."""
+
+
+class Site(Protocol[Level]):
+    """Where the vehicles of a run are: simulated in this process, or on the road."""
+
+    def open(self, run: Run) -> Fleet:
+        """Make the vehicles ready; `fleet` knows them from now on."""
+
+    def fleet(self, run: Run) -> Fleet:
+        """The vehicles that are in the run now."""
+
+    def hashes(self, run: Run) -> dict[str, Any]:
+        """Hashes by which two runs can be seen to have the same vehicles."""
+
+    def data_identity(self, run: Run) -> str:
+        """What a checkpoint must have been trained on, to be continued here."""
+
+    def federation(
+        self,
+        run: Run,
+        choice: MethodChoice,
+        *,
+        scratch: Path | None = None,
+        level: Level | None = None,
+    ) -> Federation:
+        """The federation in which a method trains; `scratch` as in `Federation`."""
+
+    def refresh(self, run: Run, choice: MethodChoice) -> Refresh | None:
+        """What gives the method better hills in the midst of its training; None: nothing does."""
+
+    def level_site(self) -> "Site[Level]":
+        """The same vehicles, for the run of the level model."""
+
+    def finished_level(self, run: Run) -> dict[str, Level] | None:
+        """By method, what a finished run of the level model left; None: it must be carried out."""
+
+    def share_hills(self, run: Run) -> dict[str, Any]:
+        """Give every vehicle its hills, where they learn them, and describe what was learned.
+
+        This is the last step before the first method trains.
+        """
+
+    def judge(
+        self,
+        run: Run,
+        choice: MethodChoice,
+        federation: Federation,
+        state: State,
+        level: Level | None,
+    ) -> tuple[dict[str, list[Row]], Level | None]:
+        """Errors of personal models, and of the best one if it is used with a level model.
+
+        Also what the method above needs of this one, if this is a run of a level model.
+        """
+
+
+def carry_out(run: Run, site: Site[Level]) -> dict[str, Level]:
+    """Train every method of a run and fill its folder.
+
+    Of a level model's run, what the methods above it need is returned by method.
+    """
+    started = datetime.now(UTC)
+    level_run = run.level()
+    for one in (run, level_run):
+        if one is not None:
+            refuse_other_run(one.config, one.out, one.resume)
+    fleet = site.open(run)
+    origin = Origin(run_hash(run.config), site.data_identity(run))
+    budgets = _checked(run, site, fleet, origin)
+    # Only now, with the data at hand: a run that cannot begin leaves no folder behind.
+    write_text(run.out / "config.toml", to_toml(run.config))
+    run.observer.fleet_ready(fleet)
+    levels = {} if level_run is None else _level_models(level_run, site)
+    terrain = site.share_hills(run)
+    results, needed = RunResults(run.config, run.out), {}
+    for choice in run.config.methods:
+        label = choice.label
+        found = _trained(
+            run, site, choice, origin, budgets[label], levels.pop(label, None), results
+        )
+        if found is not None:
+            needed[label] = found
+    facts = _facts(run, site, results, budgets) | {
+        "terrain": terrain,
+        "level_model": level_run is not None,
+    }
+    times = {"started": started, "finished": datetime.now(UTC)}
+    written = {name: time.isoformat(timespec="seconds") for name, time in times.items()}
+    environment = describe_environment(results.device) | written | facts
+    write_text(run.out / FINISHED, json.dumps(environment, indent=2))
+    return needed
+
+
+def _checked(run: Run, site: Site[Level], fleet: Fleet, origin: Origin) -> dict[str, Budget | None]:
+    """The privacy budget of each method; refuses whatever would stop the run later."""
+    config = run.config
+    for choice in config.methods:
+        site.federation(run, choice).check(choice.method)
+    budgets = {choice.label: budget_for(config, choice, fleet) for choice in config.methods}
+    if learns_hills(config):
+        terrain_spending(config, fleet)  # refuses noise that nobody can account for
+    for choice in config.methods:  # refuses another's, before a level model is trained for nothing
+        latest_checkpoint(run.checkpoints(choice), origin)
+    return budgets
+
+
+def _level_models(run: Run, site: Site[Level]) -> dict[str, Level]:
+    """What methods need of their level models: trained now, or before the run was cut off."""
+    below = site.level_site()
+    found = below.finished_level(run) if run.resume else None
+    return carry_out(run, below) if found is None else found
+
+
+def _trained(
+    run: Run,
+    site: Site[Level],
+    choice: MethodChoice,
+    origin: Origin,
+    budget: Budget | None,
+    level: Level | None,
+    results: RunResults,
+) -> Level | None:
+    """Train one method, judge its models, and add both to the results."""
+    folder = run.checkpoints(choice)
+    federation = site.federation(run, choice, scratch=memory_folder(folder), level=level)
+    refresh = site.refresh(run, choice)
+    state, history = train_method(
+        federation,
+        choice,
+        folder,
+        run.observer,
+        origin,
+        run.checkpoint_seconds,
+        budget,
+        refresh,
+    )
+    if refresh is not None:
+        file = run.out / "terrain" / f"{choice.label}.parquet"
+        federation = refresh.after_training(federation, state, file)
+    judged, needed = site.judge(run, choice, federation, state, level)
+    results.add(federation, choice, state, history, judged)
+    return needed
+
+
+def _facts(
+    run: Run, site: Site[Level], results: RunResults, budgets: Mapping[str, Budget | None]
+) -> dict[str, Any]:
+    """Seeds, hashes, fleet and privacy, as environment.json has them."""
+    called = {h.method: participation_hashes(h.clients) for h in results.histories}
+    return {
+        "seeds": list(run.config.seeds),
+        "hashes": site.hashes(run) | {"participation": called},
+        "fleet": describe_fleet(site.fleet(run)),
+        "privacy": {label: asdict(own) for label, own in budgets.items() if own is not None},
+    }
