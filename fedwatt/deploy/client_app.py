@@ -32,8 +32,8 @@ def _answer(message: Message, context: Context) -> Message:
     field = str(config["field"]) if "field" in config else None
     vehicle = _vehicle(str(config["folder"]), str(config["state"]), field)
     # Every message may have a process of its own; secrets of a secure sum go from one to the next.
-    kept = context.state.config_records.get(SECRETS, ConfigRecord())
-    vehicle.secrets.take_over({name: kept[name] for name in kept})
+    secrets = context.state.config_records.get(SECRETS, ConfigRecord())
+    vehicle.secrets.take_over({name: secrets[name] for name in secrets})
     reply = answer(vehicle, message)
     context.state[SECRETS] = ConfigRecord(dict(vehicle.secrets.handed_on()))
     return reply
