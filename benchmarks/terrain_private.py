@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from terrain_scale import DEGREE_M, GRID, LATITUDE, LONGITUDE, driven, hills_m
 
-from fedwatt.privacy import terrain_budget
+from fedwatt.runs.hills import terrain_budget
 from fedwatt.terrain import Field, TerrainSettings
 from fedwatt.terrain.learn import shared_field
 

@@ -76,7 +76,7 @@ def run(
     )
     observer = observer_for(console, len(chosen.methods))
     if ray is not None:
-        from fedwatt.studies.spread import refuse_refreshes
+        from fedwatt.runs.execute import refuse_refreshes
 
         refuse_refreshes(chosen)
 

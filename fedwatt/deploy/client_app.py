@@ -4,7 +4,7 @@ The vehicle's folders come from the node's own configuration, never from the ser
 
     flower-supernode ... --node-config 'folder="/data/car-001" state="/var/lib/fedwatt-vehicle"'
 
-and, where terrain features come from a field on board, field="/data/field.parquet".
+and, where features are read from a field on board, field="/data/field.parquet".
 """
 
 from functools import cache

@@ -3,7 +3,9 @@
 A vehicle is asked for counts and sums over nodes that everybody is asked about, and answers under
 the masks of a secure sum; there is no question that it would answer in the clear. The published
 field it is then sent is where its own hills begin: it learns ground that is not published by
-itself, keeps what its validation trips bear out, and writes that to its own disk.
+itself, keeps what its validation trips bear out, and writes that to its own disk:
+
+    STATE/memory/RUN/hills-DIGEST.parquet     its own hills, on top of the run's field
 """
 
 from collections.abc import Mapping
@@ -11,7 +13,7 @@ from pathlib import Path
 
 from fedwatt.data import DataSettings
 from fedwatt.data.store import read_vehicle
-from fedwatt.deploy.memory import forget_old_runs, hills_file, hills_files, mark, run_folder
+from fedwatt.deploy.memory import age, forget_old_runs, mark, run_folder
 from fedwatt.deploy.messages import Content, Value
 from fedwatt.deploy.secure_board import Secrets
 from fedwatt.errors import DataError
@@ -25,6 +27,16 @@ from fedwatt.terrain.store import read_field, write_field
 
 HILLS = "hills"
 """The value of a question that names the field it is about, by its digest."""
+
+
+def hills_file(folder: Path, digest: str) -> Path:
+    """Where the memory of a run has the vehicle's hills on top of the field of this digest."""
+    return folder / f"hills-{digest}.parquet"
+
+
+def hills_files(folder: Path) -> list[Path]:
+    """All hills in the memory of a run, the latest first: one, or two after a loss of power."""
+    return sorted(folder.glob(hills_file(folder, "*").name), key=age, reverse=True)
 
 
 class HillsOnBoard:

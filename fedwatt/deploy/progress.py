@@ -60,9 +60,8 @@ class LogLines:
 
 
 def describe_run(out: Path) -> Iterator[str]:
-    """How far the methods of a run are, its level models first."""
-    from fedwatt.runs.level import level_label
-    from fedwatt.terrain.level import LEVEL
+    """How far the methods of a run are, those of a run inside it first."""
+    from fedwatt.runs.level import LEVEL, level_label
 
     folders = [
         *((level_label(folder.name), folder) for folder in _methods(out / LEVEL)),

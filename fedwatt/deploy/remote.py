@@ -34,7 +34,7 @@ from fedwatt.federation.work import Work, enough, no_work
 from fedwatt.methods import Method
 from fedwatt.metrics import ErrorSums, Stopwatch
 from fedwatt.runs.config import MethodChoice, RunConfig
-from fedwatt.terrain.level import LEVEL
+from fedwatt.runs.level import LEVEL
 
 log = logging.getLogger("fedwatt.deploy")
 

@@ -221,7 +221,7 @@ class Roster:
     def fleet(self, settings: DataSettings | None = None) -> Fleet:
         """The fleet as the server knows it: names and numbers of windows, no data.
 
-        With other `settings` it is that of the level model, which has other features of the same
+        With other `settings` it is that of a run inside the run, with other features of the same
         windows.
         """
         settings, members = settings or self.settings, self.ordered()

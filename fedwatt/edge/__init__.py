@@ -1,5 +1,5 @@
 """The trained model in the vehicle: export, streaming prediction, error bars, trips and range.
 
-`predictor`, `session`, `clock`, `hills`, `interval`, `bars`, `trips`, `route`, `range` and `card`
+`predictor`, `session`, `clock`, `interval`, `bars`, `trips`, `route`, `range` and `card`
 need numpy and onnxruntime only.
 """

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwatt.errors import RunError
+from fedwatt.runs.level import LEVEL
 from fedwatt.runs.tables import TABLES, read_table
-from fedwatt.terrain.level import LEVEL
 
 Columns = Mapping[str, NDArray[Any]]
 """Column name → values, [rows]. Missing numbers are NaN."""
@@ -29,7 +29,7 @@ class Origin:
     methods: frozenset[str]
     """Labels of its methods."""
     level: Columns | None = None
-    """The table of vehicles with the level model alone; None without the folder RUN/level."""
+    """The table of vehicles of the run in the folder RUN/level; None without one."""
 
 
 @dataclass(frozen=True)

@@ -197,7 +197,7 @@ def _trained(
         origin,
         run.checkpoint_seconds,
         budget,
-        refresh,
+        None if refresh is None else refresh.before_round,
     )
     if refresh is not None:
         file = run.out / "terrain" / f"{choice.label}.parquet"

@@ -14,6 +14,8 @@ from fedwatt.runs.checkpoint import memory_folder
 from fedwatt.runs.config import MethodChoice, RunConfig
 from fedwatt.runs.environment import fleet_hashes
 from fedwatt.runs.hills import Refresh, fleet_with, learned_for, terrain_facts, write_learned
+from fedwatt.runs.hills import refuse_refreshes as refuse_refreshes
+from fedwatt.runs.hills import run_fleet as run_fleet
 from fedwatt.runs.level import ModelPredictions, predictions_of, used_on_board
 from fedwatt.runs.observer import Observer
 from fedwatt.runs.own_models import own_model_writer

@@ -25,12 +25,12 @@ from fedwatt.errors import DataError, RunError, SettingError
 from fedwatt.federation import Federation, State
 from fedwatt.federation.evaluate import predict
 from fedwatt.federation.participation import first_available
-from fedwatt.privacy import terrain_budget
+from fedwatt.privacy import Budget
 from fedwatt.privacy.fixed_point import add_up
 from fedwatt.runs.config import RunConfig
 from fedwatt.runs.source import OnVehicle, open_fleet, source_vehicles
 from fedwatt.runs.tensors import write_tensors
-from fedwatt.terrain import Field, Learned
+from fedwatt.terrain import Field, Learned, TerrainSettings
 from fedwatt.terrain.exchange import refuse_unmaskable, share_by
 from fedwatt.terrain.learn import own_fields, survey_fleet
 from fedwatt.terrain.provenance import Provenance
@@ -78,6 +78,15 @@ def run_fleet(config: RunConfig) -> Fleet:
     return fleet_with(config, learned_for(config))
 
 
+def refuse_refreshes(config: RunConfig) -> None:
+    """Raise if the methods of a run cannot train in processes of their own."""
+    if config.terrain.refresh_every:
+        raise SettingError(
+            "Hills that are learned anew during training need all methods in this process. "
+            "Leave out --ray, or set terrain.refresh_every = 0."
+        )
+
+
 def write_learned(file: Path, learned: Learned, config: RunConfig) -> None:
     """What was published of the hills, with whose trips it is from."""
     provenance = Provenance.by(learned.contributors, config.data)
@@ -90,6 +99,17 @@ def terrain_facts(
     """How many nodes the run's vehicles share, and what noise on their sums has spent."""
     facts = {"nodes": shared.nodes, "vehicles": contributors}
     return facts | terrain_spending(config, fleet, learnings)
+
+
+def terrain_budget(settings: TerrainSettings, *, population: int) -> Budget | None:
+    """The budget of a field learned with noise by K vehicles; None: without.
+
+    Each of its published vectors is one Gaussian mechanism that every vehicle takes part in:
+    `Budget.epsilon(settings.releases)` is what learning the field once costs.
+    """
+    if not settings.noise_multiplier:
+        return None
+    return Budget(settings.noise_multiplier, 1.0, max(population, 2) ** -1.1)
 
 
 def terrain_spending(config: RunConfig, fleet: Fleet, learnings: int = 1) -> dict[str, Any]:

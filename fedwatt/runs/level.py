@@ -17,6 +17,7 @@ from fedwatt.federation.evaluate import predict
 from fedwatt.runs.config import RunConfig
 from fedwatt.runs.observer import Observer
 from fedwatt.terrain import TerrainSettings
+from fedwatt.terrain.level import LEVEL as LEVEL
 from fedwatt.terrain.level import Predictions, chosen_by_vehicles, level_data
 
 

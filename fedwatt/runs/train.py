@@ -1,6 +1,7 @@
 """Train one method from its last checkpoint on, whatever its vehicles are."""
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,8 +10,10 @@ from fedwatt.federation import Federation, History, RoundRecord, State
 from fedwatt.privacy import Budget, budget
 from fedwatt.runs.checkpoint import Origin, load_checkpoint, save_checkpoint
 from fedwatt.runs.config import MethodChoice, RunConfig
-from fedwatt.runs.hills import Refresh
 from fedwatt.runs.observer import Observer
+
+BeforeRound = Callable[[Federation, State], tuple[Federation, State]]
+"""Gives the federation and the state with which the next round is to go on."""
 
 
 def budget_for(config: RunConfig, choice: MethodChoice, fleet: Fleet) -> Budget | None:
@@ -33,12 +36,12 @@ def train_method(
     origin: Origin,
     checkpoint_seconds: float,
     own: Budget | None,
-    refresh: Refresh | None = None,
+    before_round: BeforeRound | None = None,
 ) -> tuple[State, History]:
     """All rounds of a method, going on after its last checkpoint in `folder` if it has one.
 
     A checkpoint is written at most every `checkpoint_seconds`, and whenever training stops.
-    `refresh` may give the method other hills before any round.
+    `before_round` may give another federation, or another state, to any round.
     """
     seeds = len(federation.seeds)
     found = load_checkpoint(folder, choice.label, origin)
@@ -54,8 +57,8 @@ def train_method(
     saved, saved_at = (state.round if found else -1), time.monotonic()
     try:
         while not federation.finished(state):
-            if refresh is not None:
-                federation, state = refresh.before_round(federation, state)
+            if before_round is not None:
+                federation, state = before_round(federation, state)
             state, record = federation.advance(choice.method, state)
             record = _with_epsilon(record, own)
             history.add(state.round, seeds, record)

@@ -19,27 +19,17 @@ from pathlib import Path
 import torch
 
 from fedwatt.data import Fleet
-from fedwatt.errors import RunError, SettingError
+from fedwatt.errors import RunError
 from fedwatt.federation import History, RoundRecord, State
 from fedwatt.federation.records import Row
 from fedwatt.files import write_text
 from fedwatt.runs.checkpoint import Origin, load_checkpoint, save_checkpoint
 from fedwatt.runs.config import MethodChoice, RunConfig, from_toml, to_toml
 from fedwatt.runs.environment import describe_environment
-from fedwatt.runs.execute import federation_for
+from fedwatt.runs.execute import federation_for, refuse_refreshes, run_fleet
 from fedwatt.runs.folder import run_hash
-from fedwatt.runs.hills import run_fleet
 from fedwatt.runs.train import budget_for, train_method
 from fedwatt.studies.grid import OnDone, run_cells
-
-
-def refuse_refreshes(config: RunConfig) -> None:
-    """Raise if the methods of a run cannot train in tasks of their own."""
-    if config.terrain.refresh_every:
-        raise SettingError(
-            "Hills that are learned anew during training need all methods in this process. "
-            "Leave out --ray, or set terrain.refresh_every = 0."
-        )
 
 
 def train_in_tasks(

@@ -27,9 +27,8 @@ from fedwatt.files import write_text
 from fedwatt.randomness import generator
 from fedwatt.report.table import Column, Table
 from fedwatt.runs.config import MethodChoice, RunConfig, choose, from_toml, to_toml
-from fedwatt.runs.execute import federation_for
+from fedwatt.runs.execute import federation_for, run_fleet
 from fedwatt.runs.folder import refuse_other_run
-from fedwatt.runs.hills import run_fleet
 from fedwatt.studies.grid import connected, fingerprint, run_cells
 from fedwatt.studies.ranges import Range, ranges_of
 

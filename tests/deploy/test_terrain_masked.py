@@ -22,11 +22,10 @@ from fedwatt.deploy.roster import Roster
 from fedwatt.deploy.state import RunState
 from fedwatt.edge.export import read_trained
 from fedwatt.errors import DataError, RunError, SettingError
-from fedwatt.privacy.accounting import terrain_budget
 from fedwatt.privacy.fixed_point import Layout, add_up
 from fedwatt.report.terrain import write_map
 from fedwatt.runs import execute, from_toml
-from fedwatt.runs.hills import vehicle_field
+from fedwatt.runs.hills import terrain_budget, vehicle_field
 from fedwatt.runs.tables import read_table
 from fedwatt.terrain import Field, Grid, learn
 from fedwatt.terrain.exchange import Question, SharedField, learn_from_totals, share_by

@@ -7,11 +7,11 @@ from scipy import stats
 
 from fedwatt.report.curves import curves, difference, diverged, rounds_of
 from fedwatt.report.load import Run, load_run, together
+from fedwatt.report.on_board import hilly_vehicles
 from fedwatt.report.statistics import (
     compare,
     estimate,
     final,
-    hilly_vehicles,
     personal_rmse,
     stratum_rmse,
     vehicle_rmse,

@@ -11,7 +11,7 @@ from fedwatt.data.store import write_fleet
 from fedwatt.data.synthetic import synthetic_vehicles
 from fedwatt.errors import RunError, SettingError
 from fedwatt.report.load import load_run, together
-from fedwatt.report.statistics import on_board_rmse
+from fedwatt.report.on_board import on_board_rmse
 from fedwatt.runs import execute, from_toml
 from fedwatt.runs.config import RunConfig, to_toml
 from fedwatt.runs.level import ModelPredictions, level_config, used_on_board

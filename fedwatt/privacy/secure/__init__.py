@@ -1,6 +1,6 @@
 """Secure aggregation: the server learns the sum of vehicles' vectors, and no single vector.
 
-Summed in secret are the replies to a round, and counts and sums from which hills are learned. In
+Summed in secret are the replies to a round, and counts and sums from which a field is learned. In
 our deployment n_k (told when a vehicle enrols) and the error sums of every vehicle (told when a
 model is judged) go to the server in the clear; the records of a run and the choice of its best
 model rest on them. All vehicles of a sum are told each other's names.
