@@ -201,19 +201,16 @@ class PublishedHills:
         self.doubted.add(node)
 
     def offer(self, roster: Roster) -> None:
-        """Send the field to vehicles that have not said they have it; waits for none."""
+        """Send the field to vehicles that are not known to have it; waits for none."""
         exchange = roster.exchange
         if self.asked:
             self._receive(exchange)
         now = exchange.clock()
-        waiting = {node for node, until in self.pause.items() if until > now}
-        known = {member.node: name for name, member in roster.members.items()}
-        wanting = {
-            node: name
-            for node, name in known.items()
-            if node in roster.online and (node in self.doubted or node not in self.holders)
+        fresh = {
+            member.node: name
+            for name, member in roster.members.items()
+            if member.node in roster.online and self._wants(member.node, now)
         }
-        fresh = {node: name for node, name in wanting.items() if node not in waiting}
         if not fresh:
             return
         never = {client.name for client in roster.fleet().clients if client.held_out}
@@ -228,6 +225,11 @@ class PublishedHills:
         self.asked |= exchange.send("terrain-field", questions, self.seconds)
         self.pause |= dict.fromkeys(fresh, now + max(AGAIN_SECONDS, self.seconds))
         self.doubted -= fresh.keys()
+
+    def _wants(self, node: int, now: float) -> bool:
+        """Whether a node is to be sent the field now."""
+        wanting = node in self.doubted or node not in self.holders
+        return wanting and self.pause.get(node, now) <= now
 
     def _receive(self, exchange: Exchange) -> None:
         """Note who has the field by now, and who could not take it."""

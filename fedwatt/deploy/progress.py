@@ -1,4 +1,4 @@
-"""What is said while a run goes on: a line a round, which `fedwatt deploy submit` follows."""
+"""The log of a run on a real fleet: a line a round, which `fedwatt deploy submit` follows."""
 
 import logging
 from collections.abc import Iterator

@@ -145,8 +145,8 @@ class _Asking:
         summed, survivors, left_out = server.collect(routed, masked)
         self.reject(left_out)
         alive = survivors.vehicles
-        told = self._ask("secure-reveal", Revealed, alive, self._same(survivors), short)
-        total, left_out = server.unmask(summed, told)
+        revealed = self._ask("secure-reveal", Revealed, alive, self._same(survivors), short)
+        total, left_out = server.unmask(summed, revealed)
         self.reject(left_out)
         return total, alive
 

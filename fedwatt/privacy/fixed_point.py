@@ -133,6 +133,9 @@ def add_up(
     """Totals of the vehicles' answers as a secure sum has them, to the last bit.
 
     Masks cancel out in a sum, so they are left out here.
+
+    >>> add_up({"a": (2, 8.0)}, 2, [{"a": np.array([1.5, -9])}, {"a": np.array([0.25, 1])}])
+    {'a': array([ 1.75, -7.  ]), 'clipped': array([1.])}
     """
     layout = Layout.of(fields, vehicles=vehicles)
     words = np.zeros(layout.length, dtype=np.uint64)

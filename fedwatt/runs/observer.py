@@ -7,7 +7,7 @@ from fedwatt.federation import History, RoundRecord, State
 
 
 class Observer(Protocol):
-    """Is called at each turn of a run; may stop it by raising."""
+    """Is called at each step of a run, and may stop it by raising."""
 
     def fleet_ready(self, fleet: Fleet) -> None:
         """The vehicles are loaded."""
