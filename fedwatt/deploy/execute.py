@@ -84,7 +84,8 @@ def execute(
         config.deploy.enrolment_seconds,
         config.secure.windows_limit,
     )
-    carry_out(Run(config, out, observer, resume, checkpoint_seconds=0.0), RealFleet(roster))
+    run = Run(config, out, observer, resume, checkpoint_seconds=0.0)
+    carry_out(RealFleet(run, roster))
 
 
 @dataclass
@@ -94,72 +95,72 @@ class RealFleet:
     What a method needs of its level model is that model's best weights [D].
     """
 
+    run: Run
     roster: Roster
     number: str = ""
     """Of a level model's run; the run itself draws its own."""
     state: RunState = field(init=False)
 
-    def open(self, run: Run) -> Fleet:
+    def open(self) -> Fleet:
         """Let vehicles enrol; those of a level model's run have enrolled already."""
-        self.state = RunState.begin(run.out, resume=run.resume, number=self.number)
+        self.state = RunState.begin(self.run.out, resume=self.run.resume, number=self.number)
         if not self.number:
-            if run.resume:
+            if self.run.resume:
                 self.roster.load()
-            terms = run.config.deploy
+            terms = self.run.config.deploy
             self.roster.wait(terms.vehicles, terms.enrolment_seconds)
-        return self.fleet(run)
+        return self.fleet()
 
-    def fleet(self, run: Run) -> Fleet:
+    def fleet(self) -> Fleet:
         """The vehicles that have enrolled so far."""
-        return self.roster.fleet(run.config.data)
+        return self.roster.fleet(self.run.config.data)
 
-    def hashes(self, run: Run) -> dict[str, Any]:
+    def hashes(self) -> dict[str, Any]:
         """A hash of the partition; the server has no data to hash."""
-        return {"partition": fleet_partition(self.fleet(run))}
+        return {"partition": fleet_partition(self.fleet())}
 
-    def data_identity(self, run: Run) -> str:
+    def data_identity(self) -> str:
         """The number of the run: vehicles file their memory under it."""
         return self.state.run
 
     def federation(
         self,
-        run: Run,
         choice: MethodChoice,
         *,
         scratch: Path | None = None,
         level: NDArray[Any] | None = None,
     ) -> RemoteFederation:
         """The federation in which a method trains; vehicles remember on their own disks."""
-        kind = SecureFederation if run.config.secure.enabled else RemoteFederation
-        text = to_toml(run.config)
-        return kind(self.roster, run.config, choice, self.state, text, level)
+        kind = SecureFederation if self.run.config.secure.enabled else RemoteFederation
+        text = to_toml(self.run.config)
+        return kind(self.roster, self.run.config, choice, self.state, text, level)
 
-    def refresh(self, run: Run, choice: MethodChoice) -> None:
+    def refresh(self, choice: MethodChoice) -> None:
         """None: a real fleet learns its hills once."""
 
-    def level_site(self) -> "RealFleet":
+    def level_site(self, run: Run) -> "RealFleet":
         """The same roster, with a memory of its own on board."""
-        return RealFleet(self.roster, level_run(self.state.run))
+        return RealFleet(run, self.roster, level_run(self.state.run))
 
-    def finished_level(self, run: Run) -> dict[str, NDArray[Any]] | None:
+    def finished(self) -> dict[str, NDArray[Any]] | None:
         """The best models of a finished run, so that no vehicle is asked again about them."""
-        config = run.config
-        if not (run.out / FINISHED).exists():
+        config, out = self.run.config, self.run.out
+        if not (out / FINISHED).exists():
             return None
-        layout = config.model.on(self.fleet(run)).layout
+        layout = config.model.on(self.fleet()).layout
         return {
-            choice.label: best_weights(run.out, choice.label, config.seeds[0], layout)
+            choice.label: best_weights(out, choice.label, config.seeds[0], layout)
             for choice in config.methods
         }
 
-    def share_hills(self, run: Run) -> dict[str, Any]:
+    def share_hills(self) -> dict[str, Any]:
         """Learn the field of the run, hand it to the vehicles, and say what it cost."""
-        config, state, text = run.config, self.state, to_toml(run.config)
+        config, state, text = self.run.config, self.state, to_toml(self.run.config)
         if not learns_hills(config):
             return {}
-        fleet = self.fleet(run)
+        fleet = self.fleet()
         learned, contributors = hills_of_run(
-            run.out, self.roster, config, state, text, resume=run.resume
+            self.run.out, self.roster, config, state, text, resume=self.run.resume
         )
         common = {"run": state.run, "config": text}
         hills = PublishedHills(learned, common, config.deploy.round_seconds)
@@ -169,7 +170,6 @@ class RealFleet:
 
     def judge(
         self,
-        run: Run,
         choice: MethodChoice,
         federation: Federation,
         state: State,
@@ -179,7 +179,7 @@ class RealFleet:
         assert isinstance(federation, RemoteFederation)
         self.roster.refresh()
         judged: dict[str, list[Row]] = {}
-        if run.config.personal.enabled:
+        if self.run.config.personal.enabled:
             judged["personal"] = federation.personal_rows(state.best_weights)
         if level is not None:
             judged["best"] = federation.used_rows(state.best_weights)

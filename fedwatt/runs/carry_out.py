@@ -68,50 +68,44 @@ Level = TypeVar("Level")
 class Site(Protocol[Level]):
     """Where the vehicles of a run are: simulated in this process, or on the road."""
 
-    def open(self, run: Run) -> Fleet:
+    @property
+    def run(self) -> Run:
+        """The run that they are in."""
+
+    def open(self) -> Fleet:
         """Make the vehicles ready; `fleet` knows them from now on."""
 
-    def fleet(self, run: Run) -> Fleet:
+    def fleet(self) -> Fleet:
         """The vehicles that are in the run now."""
 
-    def hashes(self, run: Run) -> dict[str, Any]:
+    def hashes(self) -> dict[str, Any]:
         """Hashes by which two runs can be seen to have the same vehicles."""
 
-    def data_identity(self, run: Run) -> str:
+    def data_identity(self) -> str:
         """What a checkpoint must have been trained on, to be continued here."""
 
     def federation(
-        self,
-        run: Run,
-        choice: MethodChoice,
-        *,
-        scratch: Path | None = None,
-        level: Level | None = None,
+        self, choice: MethodChoice, *, scratch: Path | None = None, level: Level | None = None
     ) -> Federation:
         """The federation in which a method trains; `scratch` as in `Federation`."""
 
-    def refresh(self, run: Run, choice: MethodChoice) -> Refresh | None:
+    def refresh(self, choice: MethodChoice) -> Refresh | None:
         """What gives the method better hills in the midst of its training; None: nothing does."""
 
-    def level_site(self) -> "Site[Level]":
-        """The same vehicles, for the run of the level model."""
+    def level_site(self, run: Run) -> "Site[Level]":
+        """The same vehicles in the run of the level model."""
 
-    def finished_level(self, run: Run) -> dict[str, Level] | None:
-        """By method, what a finished run of the level model left; None: it must be carried out."""
+    def finished(self) -> dict[str, Level] | None:
+        """By method, what a finished run of a level model left; None: it must be carried out."""
 
-    def share_hills(self, run: Run) -> dict[str, Any]:
+    def share_hills(self) -> dict[str, Any]:
         """Give every vehicle its hills, where they learn them, and describe what was learned.
 
         This is the last step before the first method trains.
         """
 
     def judge(
-        self,
-        run: Run,
-        choice: MethodChoice,
-        federation: Federation,
-        state: State,
-        level: Level | None,
+        self, choice: MethodChoice, federation: Federation, state: State, level: Level | None
     ) -> tuple[dict[str, list[Row]], Level | None]:
         """Errors of personal models, and of the best one if it is used with a level model.
 
@@ -119,33 +113,32 @@ class Site(Protocol[Level]):
         """
 
 
-def carry_out(run: Run, site: Site[Level]) -> dict[str, Level]:
-    """Train every method of a run and fill its folder.
+def carry_out(site: Site[Level]) -> dict[str, Level]:
+    """Train every method of a site's run and fill its folder.
 
     Of a level model's run, what the methods above it need is returned by method.
     """
-    started = datetime.now(UTC)
+    started, run = datetime.now(UTC), site.run
     level_run = run.level()
     for one in (run, level_run):
         if one is not None:
             refuse_other_run(one.config, one.out, one.resume)
-    fleet = site.open(run)
-    origin = Origin(run_hash(run.config), site.data_identity(run))
-    budgets = _checked(run, site, fleet, origin)
+    fleet = site.open()
+    origin = Origin(run_hash(run.config), site.data_identity())
+    budgets = _checked(site, fleet, origin)
     # Only now, with the data at hand: a run that cannot begin leaves no folder behind.
     write_text(run.out / "config.toml", to_toml(run.config))
     run.observer.fleet_ready(fleet)
-    levels = {} if level_run is None else _level_models(level_run, site)
-    terrain = site.share_hills(run)
+    levels = {} if level_run is None else _level_models(site.level_site(level_run))
+    terrain = site.share_hills()
     results, needed = RunResults(run.config, run.out), {}
     for choice in run.config.methods:
         label = choice.label
-        found = _trained(
-            run, site, choice, origin, budgets[label], levels.pop(label, None), results
-        )
+        level = levels.pop(label, None)
+        found = _trained(site, choice, origin, budgets[label], level, results)
         if found is not None:
             needed[label] = found
-    facts = _facts(run, site, results, budgets) | {
+    facts = _facts(site, results, budgets) | {
         "terrain": terrain,
         "level_model": level_run is not None,
     }
@@ -156,11 +149,11 @@ def carry_out(run: Run, site: Site[Level]) -> dict[str, Level]:
     return needed
 
 
-def _checked(run: Run, site: Site[Level], fleet: Fleet, origin: Origin) -> dict[str, Budget | None]:
+def _checked(site: Site[Level], fleet: Fleet, origin: Origin) -> dict[str, Budget | None]:
     """The privacy budget of each method; refuses whatever would stop the run later."""
-    config = run.config
+    run, config = site.run, site.run.config
     for choice in config.methods:
-        site.federation(run, choice).check(choice.method)
+        site.federation(choice).check(choice.method)
     budgets = {choice.label: budget_for(config, choice, fleet) for choice in config.methods}
     if learns_hills(config):
         terrain_spending(config, fleet)  # refuses noise that nobody can account for
@@ -169,15 +162,13 @@ def _checked(run: Run, site: Site[Level], fleet: Fleet, origin: Origin) -> dict[
     return budgets
 
 
-def _level_models(run: Run, site: Site[Level]) -> dict[str, Level]:
+def _level_models(site: Site[Level]) -> dict[str, Level]:
     """What methods need of their level models: trained now, or before the run was cut off."""
-    below = site.level_site()
-    found = below.finished_level(run) if run.resume else None
-    return carry_out(run, below) if found is None else found
+    found = site.finished() if site.run.resume else None
+    return carry_out(site) if found is None else found
 
 
 def _trained(
-    run: Run,
     site: Site[Level],
     choice: MethodChoice,
     origin: Origin,
@@ -186,9 +177,9 @@ def _trained(
     results: RunResults,
 ) -> Level | None:
     """Train one method, judge its models, and add both to the results."""
-    folder = run.checkpoints(choice)
-    federation = site.federation(run, choice, scratch=memory_folder(folder), level=level)
-    refresh = site.refresh(run, choice)
+    run, folder = site.run, site.run.checkpoints(choice)
+    federation = site.federation(choice, scratch=memory_folder(folder), level=level)
+    refresh = site.refresh(choice)
     state, history = train_method(
         federation,
         choice,
@@ -202,19 +193,19 @@ def _trained(
     if refresh is not None:
         file = run.out / "terrain" / f"{choice.label}.parquet"
         federation = refresh.after_training(federation, state, file)
-    judged, needed = site.judge(run, choice, federation, state, level)
+    judged, needed = site.judge(choice, federation, state, level)
     results.add(federation, choice, state, history, judged)
     return needed
 
 
 def _facts(
-    run: Run, site: Site[Level], results: RunResults, budgets: Mapping[str, Budget | None]
+    site: Site[Level], results: RunResults, budgets: Mapping[str, Budget | None]
 ) -> dict[str, Any]:
     """Seeds, hashes, fleet and privacy, as environment.json has them."""
     called = {h.method: participation_hashes(h.clients) for h in results.histories}
     return {
-        "seeds": list(run.config.seeds),
-        "hashes": site.hashes(run) | {"participation": called},
-        "fleet": describe_fleet(site.fleet(run)),
+        "seeds": list(site.run.config.seeds),
+        "hashes": site.hashes() | {"participation": called},
+        "fleet": describe_fleet(site.fleet()),
         "privacy": {label: asdict(own) for label, own in budgets.items() if own is not None},
     }

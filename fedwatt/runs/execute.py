@@ -1,7 +1,7 @@
 """Carry out a configuration with simulated vehicles."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -53,13 +53,14 @@ def execute(
     checkpoints, and the run goes on from there.
     """
     run = Run(config, out, observer, resume, checkpoint_seconds)
-    carry_out(run, Simulation(on_vehicle, on_hills, elsewhere))
+    carry_out(Simulation(run, on_vehicle, on_hills, elsewhere))
 
 
 @dataclass
 class Simulation:
     """The `Site` of a run whose vehicles are simulated in this process."""
 
+    run: Run
     on_vehicle: OnVehicle | None = None
     on_hills: OnHills | None = None
     elsewhere: Elsewhere | None = None
@@ -69,77 +70,75 @@ class Simulation:
     """The hills that the run begins with."""
     opened: Fleet = field(init=False)
 
-    def open(self, run: Run) -> Fleet:
+    def open(self) -> Fleet:
         """Learn the hills, which windows are made with, and build the vehicles."""
-        self.learned = learned_for(run.config)
+        self.learned = learned_for(self.run.config)
         if self.learned is not None and self.on_hills is not None:
             self.on_hills(self.learned)
-        self.opened = fleet_with(run.config, self.learned, self.on_vehicle)
+        self.opened = fleet_with(self.run.config, self.learned, self.on_vehicle)
         return self.opened
 
-    def fleet(self, run: Run) -> Fleet:
+    def fleet(self) -> Fleet:
         """The vehicles that the run began with."""
         return self.opened
 
-    def hashes(self, run: Run) -> dict[str, Any]:
+    def hashes(self) -> dict[str, Any]:
         """Hashes of splits, partition and data."""
         return dict(fleet_hashes(self.opened))
 
-    def data_identity(self, run: Run) -> str:
+    def data_identity(self) -> str:
         """A hash of the data itself."""
         return self.opened.data_hash()
 
     def federation(
         self,
-        run: Run,
         choice: MethodChoice,
         *,
         scratch: Path | None = None,
         level: ModelPredictions | None = None,
     ) -> Federation:
         """The federation in which a method trains."""
-        return federation_for(run.config, choice, self.opened, scratch)
+        return federation_for(self.run.config, choice, self.opened, scratch)
 
-    def refresh(self, run: Run, choice: MethodChoice) -> Refresh | None:
+    def refresh(self, choice: MethodChoice) -> Refresh | None:
         """Learns the hills anew every `terrain.refresh_every` rounds."""
-        if self.learned is None or not run.config.terrain.refresh_every:
+        if self.learned is None or not self.run.config.terrain.refresh_every:
             return None
-        folder = run.checkpoints(choice)
+        folder = self.run.checkpoints(choice)
         return Refresh(
-            run.config,
+            self.run.config,
             folder,
             self.learned,
-            lambda fleet: federation_for(run.config, choice, fleet, memory_folder(folder)),
+            lambda fleet: federation_for(self.run.config, choice, fleet, memory_folder(folder)),
         )
 
-    def level_site(self) -> "Simulation":
+    def level_site(self, run: Run) -> "Simulation":
         """A simulation that builds the same vehicles without climb."""
-        return replace(self, on_vehicle=None, on_hills=None, of_level_model=True)
+        return Simulation(run, elsewhere=self.elsewhere, of_level_model=True)
 
-    def finished_level(self, run: Run) -> None:
+    def finished(self) -> None:
         """None: models are judged anew from their checkpoints, which takes a moment."""
 
-    def share_hills(self, run: Run) -> dict[str, Any]:
+    def share_hills(self) -> dict[str, Any]:
         """Write what the vehicles publish of their hills; methods may then train elsewhere."""
         facts: dict[str, Any] = {}
         if self.learned is not None:
-            write_learned(run.out / "field.parquet", self.learned, run.config)
+            write_learned(self.run.out / "field.parquet", self.learned, self.run.config)
             contributors = len(self.learned.contributors)
-            facts = terrain_facts(run.config, self.opened, self.learned.shared, contributors)
+            facts = terrain_facts(self.run.config, self.opened, self.learned.shared, contributors)
         if self.elsewhere is not None:
-            self.elsewhere(run.config, run.out, self.opened)
+            self.elsewhere(self.run.config, self.run.out, self.opened)
         return facts
 
     def judge(
         self,
-        run: Run,
         choice: MethodChoice,
         federation: Federation,
         state: State,
         level: ModelPredictions | None,
     ) -> tuple[dict[str, list[Row]], ModelPredictions | None]:
         """Errors of personal models and, with a level model, of what vehicles would use."""
-        personal = _personal_models(run, choice, federation, state)
+        personal = _personal_models(self.run, choice, federation, state)
         used = {} if personal is None else {"personal": personal.test}
         predicted = None
         if self.of_level_model or level is not None:
