@@ -48,7 +48,7 @@ class PromptGrid(Grid):
     def __init__(self, grid: "flower.HttpGrid") -> None:
         self.grid = grid
         self.announced: dict[str, Announced] = {}
-        """By the number of the message that it replies to."""
+        """Replies on their way, keyed by the number of the message that each answers."""
         self.workers = ThreadPoolExecutor(AT_ONCE)
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
@@ -114,32 +114,32 @@ class PromptGrid(Grid):
         return flower.error_reply(self.grid, reply.reply_to, reply.code, reply.trouble)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """As Flower does."""
+        """Send messages through Flower's grid."""
         return self.grid.push_messages(messages)
 
     def get_nodes(self) -> Iterable[Any]:
-        """As Flower does."""
+        """Nodes that Flower's grid knows, with their names."""
         return self.grid.get_nodes()
 
     def get_node_ids(self) -> Iterable[int]:
-        """As Flower does."""
+        """Numbers of the nodes that Flower's grid knows."""
         return self.grid.get_node_ids()
 
     def set_run(self, run: Any) -> None:
-        """As Flower does."""
+        """Set the run of Flower's grid."""
         self.grid.set_run(run)
 
     @property
     def run(self) -> Any:
-        """As Flower does."""
+        """The run of Flower's grid."""
         return self.grid.run
 
     def create_message(self, *args: Any, **kwargs: Any) -> Message:
-        """As Flower does."""
+        """A message made by Flower's grid."""
         return self.grid.create_message(*args, **kwargs)
 
     def send_and_receive(self, *args: Any, **kwargs: Any) -> Iterable[Message]:
-        """As Flower does."""
+        """Send messages and wait for all replies, as Flower's grid does."""
         return self.grid.send_and_receive(*args, **kwargs)
 
 
