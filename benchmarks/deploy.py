@@ -28,7 +28,7 @@ from flwr.app import Message
 from benchmarks.machine import machine
 from fedwatt.data import synthetic_vehicles
 from fedwatt.data.store import load_fleet, write_fleet
-from fedwatt.deploy import node
+from fedwatt.deploy import flower, node
 from fedwatt.deploy.connection import Connection
 from fedwatt.deploy.limits import Limits
 from fedwatt.deploy.messages import MESSAGE_TYPES
@@ -149,7 +149,7 @@ def rounds_on_flower(folder: Path) -> tuple[float, float]:
 
 def vehicle(name: str, address: str) -> None:
     """As `fedwatt deploy vehicle`; writes down when it notices each question to train."""
-    fetch, answer = vars(node)["pull_and_inflate_object_from_tree"], node.answer
+    fetch, answer = vars(flower)["pull_and_inflate_object_from_tree"], node.answer
     noticed = [0.0]
 
     def fetching(*arguments: Any, **options: Any) -> Any:
@@ -163,7 +163,8 @@ def vehicle(name: str, address: str) -> None:
                 file.write(f"{noticed[0] - message.metadata.created_at}\n")
         return answer(own, message)
 
-    vars(node).update(pull_and_inflate_object_from_tree=fetching, answer=answering)
+    vars(flower).update(pull_and_inflate_object_from_tree=fetching)
+    vars(node).update(answer=answering)
     Limits(threads=1, nice=0).apply()
     keys = Path("depot", "vehicles", name)
     connection = Connection(address, keys / "ca.pem", keys / "key")

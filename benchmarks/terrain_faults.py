@@ -43,8 +43,9 @@ from fedwatt.federation import Federation
 from fedwatt.models import get_model
 from fedwatt.personal import Personal, personalise
 from fedwatt.randomness import generator
-from fedwatt.runs.level import Predictions, predictions_of, with_level
+from fedwatt.runs.level import predictions_of, with_level
 from fedwatt.terrain import TerrainSettings, give_terrain, learn
+from fedwatt.terrain.level import Predictions
 
 RECORD = Path(__file__).resolve().parents[1] / "results" / "terrain_faults.json"
 SETTINGS = TerrainSettings()

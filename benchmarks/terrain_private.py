@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.terrain_scale import DEGREE_M, GRID, LATITUDE, LONGITUDE, driven, hills_m
-from fedwatt.privacy import terrain_budget
+from fedwatt.runs.hills import terrain_budget
 from fedwatt.terrain import Field, TerrainSettings
 from fedwatt.terrain.learn import shared_field
 

@@ -157,7 +157,7 @@ def submit(
     from fedwatt.deploy.control import Control
     from fedwatt.deploy.execute import refuse_undeployable
     from fedwatt.deploy.register import wait_until_up
-    from fedwatt.runs.execute import refuse_other_run
+    from fedwatt.runs.folder import refuse_other_run
 
     refuse_folder(out, resume, BEFORE)
     chosen = configuration(

@@ -97,14 +97,15 @@ def _on_cluster(
     chosen: "RunConfig", ray: str, seeds_per_task: int, out: "Path", say: "Callable[[str], None]"
 ) -> "Callable[[RunConfig, Path, Fleet], None]":
     """A function that trains a run's methods on a Ray cluster, a line for each finished task."""
-    from fedwatt.runs.execute import OfLevel
-    from fedwatt.studies.spread import refuse_refreshes, train_in_tasks
+    from fedwatt.runs.hills import refuse_refreshes
+    from fedwatt.runs.level import level_label
+    from fedwatt.studies.spread import train_in_tasks
 
     refuse_refreshes(chosen)
 
     def train(config: "RunConfig", folder: "Path", fleet: "Fleet") -> None:
         def done(name: str, finished: int, of: int) -> None:
-            label = name if folder == out else OfLevel.named(name)
+            label = name if folder == out else level_label(name)
             say(f"{label}: trained ({finished} of {of} tasks)")
 
         train_in_tasks(config, folder, fleet, ray=ray, seeds_per_task=seeds_per_task, on_done=done)

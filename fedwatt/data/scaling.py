@@ -60,7 +60,7 @@ def about_zero(rows: FloatArray, typical: FloatArray) -> Scaler:
 
     For climb, where 0 is a level road and also ground that nobody knows. A mean or a deviation over
     all seconds would depend on how many are unknown: a vehicle whose receiver works in one trip of
-    ten would see hills three times as steep as the others do. Where nothing is known, 1 is the
+    ten would see slopes three times as steep as the others do. Where nothing is known, 1 is the
     `typical` size [features]; and it is never below LEAST of that, or the first hill of a vehicle
     from the plains would be a cliff.
 

@@ -3,6 +3,7 @@
     messages   what goes over the air, declared field by field
     board      a vehicle: its folder, its memory, its answers
     remote     the server: asks vehicles instead of simulating them
+    flower     all that is used of Flower beyond its public interface, patches included
     node, superlink, app, keys, commands, control    Flower's processes, keys and command lines
 
 Flower carries messages, keeps sessions and checks keys. What a vehicle does with a model and what

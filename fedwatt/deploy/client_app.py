@@ -4,7 +4,7 @@ The vehicle's folders come from the node's own configuration, never from the ser
 
     flower-supernode ... --node-config 'folder="/data/car-001" state="/var/lib/fedwatt-vehicle"'
 
-and, where terrain features come from a field on board, field="/data/field.parquet".
+and, where features are read from a field on board, field="/data/field.parquet".
 """
 
 from functools import cache
@@ -32,8 +32,8 @@ def _answer(message: Message, context: Context) -> Message:
     field = str(config["field"]) if "field" in config else None
     vehicle = _vehicle(str(config["folder"]), str(config["state"]), field)
     # Every message may have a process of its own; secrets of a secure sum go from one to the next.
-    kept = context.state.config_records.get(SECRETS, ConfigRecord())
-    vehicle.secrets.take_over({name: kept[name] for name in kept})
+    secrets = context.state.config_records.get(SECRETS, ConfigRecord())
+    vehicle.secrets.take_over({name: secrets[name] for name in secrets})
     reply = answer(vehicle, message)
     context.state[SECRETS] = ConfigRecord(dict(vehicle.secrets.handed_on()))
     return reply

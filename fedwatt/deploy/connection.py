@@ -23,13 +23,12 @@ class Connection:
 
     def open(self) -> Any:
         """Flower's session with the server, as a context manager."""
-        from flwr.supernode.fleet_http_connection import http_request_response
+        # Here, since a look at a vehicle before it joins needs no Flower.
+        from fedwatt.deploy.flower import open_session
 
-        return http_request_response(
-            self.server,
-            insecure=self.ca is None,
-            root_certificates=None if self.ca is None else str(self.ca),
-            authentication_keys=None if self.key is None else key_pair(self.key),
+        certificate = None if self.ca is None else str(self.ca)
+        return open_session(
+            self.server, certificate, None if self.key is None else key_pair(self.key)
         )
 
 

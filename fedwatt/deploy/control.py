@@ -9,28 +9,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Self
 
-import httpx
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
-from flwr.proto.control_pb2 import (
-    ListNodesRequest,
-    ListRunsRequest,
-    RegisterNodeRequest,
-    StopRunRequest,
-    UnregisterNodeRequest,
-)
-from flwr.supercore.control import ControlHttpClient
-from flwr.supercore.error import FlowerError
-from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
-from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
 from fedwatt.deploy.commands import Flower
+from fedwatt.deploy.flower import UNREGISTERED, ControlClient, RefusedError, requesting
 from fedwatt.errors import RunError
-
-GONE: Final = "unregistered"
-"""Flower's word for a key that it accepts no longer."""
 
 
 @dataclass(frozen=True)
@@ -62,12 +48,7 @@ class Control:
     def __init__(self, flower: Flower) -> None:
         self.flower = flower
         certificate = None if flower.insecure else flower.authority().read_bytes()
-        self.client = ControlHttpClient.from_server_address(
-            flower.local_address,
-            flower.insecure,
-            certificate,
-            [RuntimeVersionHttpInterceptor(component_name="flwr CLI")],
-        )
+        self.client = ControlClient(flower.local_address, flower.insecure, certificate)
 
     def __enter__(self) -> Self:
         return self
@@ -84,11 +65,11 @@ class Control:
     def nodes(self) -> list[Node]:
         """Vehicles' keys, in the order in which they were registered, refused ones included."""
         with self._asking("supernode list"):
-            answer = self.client.ListNodes(ListNodesRequest())
+            found = self.client.nodes()
         changed = {
             "online": "last_activated_at",
             "offline": "last_deactivated_at",
-            GONE: "unregistered_at",
+            UNREGISTERED: "unregistered_at",
         }
         return [
             Node(
@@ -97,13 +78,13 @@ class Control:
                 one.status,
                 _to_the_second(getattr(one, changed.get(one.status, "registered_at"))),
             )
-            for one in sorted(answer.nodes_info, key=lambda node: node.registered_at)
+            for one in found
         ]
 
     def runs(self) -> list[Run]:
         """Runs since the server was started, the first one first."""
         with self._asking("list"):
-            answer = self.client.ListRuns(ListRunsRequest())
+            found = self.client.runs()
         return [
             Run(
                 run.run_id,
@@ -112,7 +93,7 @@ class Control:
                     run.finished_at or run.running_at or run.starting_at or run.pending_at
                 ),
             )
-            for run in sorted(answer.run_dict.values(), key=lambda run: run.pending_at)
+            for run in found
         ]
 
     def register(self, public: Path, name: str) -> int:
@@ -124,30 +105,28 @@ class Control:
         if not isinstance(key, ec.EllipticCurvePublicKey):
             raise RunError(f"{public} is no elliptic-curve key. 'keys rotate {name}' makes one.")
         with self._asking(f"supernode register {name}"):
-            request = RegisterNodeRequest(public_key=public_key_to_bytes(key), name=name)
-            return int(self.client.RegisterNode(request).node_id)
+            return self.client.register(key, name)
 
     def unregister(self, node: int) -> None:
         """Make the server refuse a vehicle's key."""
         with self._asking(f"supernode unregister {node}"):
-            self.client.UnregisterNode(UnregisterNodeRequest(node_id=node))
+            self.client.unregister(node)
 
     def stop(self, run: int) -> None:
         """End a run."""
         with self._asking(f"stop {run}"):
-            self.client.StopRun(StopRunRequest(run_id=run))
+            self.client.stop(run)
 
     @contextmanager
     def _asking(self, what: str) -> Iterator[None]:
         """Turn what goes wrong into a sentence."""
         where = self.flower.local_address
         try:
-            yield
-        except httpx.HTTPStatusError as error:
-            problem = FlowerError.from_json(error.response.text)
-            reason = error.response.text[:200] if problem is None else problem.message
-            raise RunError(f"The server refuses 'flwr {what}': {reason}") from error
-        except httpx.HTTPError as error:
+            with requesting():
+                yield
+        except RefusedError as error:
+            raise RunError(f"The server refuses 'flwr {what}': {error}") from error
+        except ConnectionError as error:
             raise RunError(
                 f"No server answers at {where} ({error}). 'fedwatt deploy server' starts one; "
                 "--address and --insecure must be as there."

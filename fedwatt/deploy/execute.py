@@ -1,53 +1,32 @@
 """Carry out a configuration on a real fleet, into the same run folder as a simulation."""
 
-import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from fedwatt.data import Fleet
 from fedwatt.deploy.exchange import Exchange
-from fedwatt.deploy.level import best_weights
+from fedwatt.deploy.hills_on_server import PublishedHills, hills_of_run
 from fedwatt.deploy.memory import level_run
 from fedwatt.deploy.messages import Content
 from fedwatt.deploy.remote_fleet import RemoteFleet
 from fedwatt.deploy.roster import Roster
 from fedwatt.deploy.secure_fleet import SecureFleet
 from fedwatt.deploy.state import RunState
-from fedwatt.deploy.terrain_remote import Hills, hills_of_run
 from fedwatt.errors import SettingError
-from fedwatt.federation import Availability, Loop
+from fedwatt.federation import Availability, Loop, State
 from fedwatt.federation.records import Row
-from fedwatt.files import write_text
-from fedwatt.runs.checkpoint import Origin
+from fedwatt.runs.carry_out import FINISHED, Run, carry_out
 from fedwatt.runs.config import MethodChoice, RunConfig, to_toml
-from fedwatt.runs.environment import (
-    describe_environment,
-    describe_fleet,
-    hash_of,
-    participation_hashes,
-)
-from fedwatt.runs.execute import (
-    Observer,
-    OfLevel,
-    budget_for,
-    refuse_other_run,
-    run_hash,
-    terrain_facts,
-    terrain_spending,
-    train_method,
-)
-from fedwatt.runs.hills import learns_hills, refuse_unmaskable
-from fedwatt.runs.level import LEVEL, level_config
-from fedwatt.runs.results import RunResults
-
-FINISHED: Final = "environment.json"
-"""What a run folder gets last."""
+from fedwatt.runs.environment import fleet_partition
+from fedwatt.runs.hills import learns_hills, terrain_facts
+from fedwatt.runs.level import level_config
+from fedwatt.runs.model_file import best_weights
+from fedwatt.runs.observer import Observer
+from fedwatt.terrain.exchange import refuse_unmaskable
 
 
 def refuse_undeployable(config: RunConfig) -> None:
@@ -70,7 +49,7 @@ def refuse_undeployable(config: RunConfig) -> None:
                 "every vehicle ('deploy vehicle --field') and name it in terrain.source, or use "
                 "terrain.source = 'measured'."
             )
-        refuse_unmaskable(config)
+        refuse_unmaskable(config.terrain)
     level_config(config)  # refuses noise for privacy, which a level model would spend twice
     ideal = Availability()
     for name in ("p_leave", "p_join", "initially", "reply_loss"):
@@ -92,17 +71,11 @@ def execute(
 ) -> None:
     """Train every method of `config` on the vehicles behind `grid` and fill the run folder `out`.
 
-    A run with hills trains its level model first, into a run folder in its own, with the vehicles
-    of the one roster. A checkpoint is written after every round; with `resume` the run goes on
-    after the last one.
+    A run with hills trains its level model first, into a run folder inside its own, with the
+    vehicles of the one roster. A checkpoint is written after every round; with `resume` the run
+    goes on after the last one.
     """
-    started = datetime.now(UTC)
     refuse_undeployable(config)
-    below = level_config(config)
-    for part, folder in ((config, out), (below, out / LEVEL)):
-        if part is not None:
-            refuse_other_run(part, folder, resume)
-    state = RunState.begin(out, resume=resume)
     roster = Roster(
         Exchange(grid, config.deploy.poll_seconds),
         Content({"config": to_toml(config)}),
@@ -111,119 +84,111 @@ def execute(
         config.deploy.enrolment_seconds,
         config.secure.windows_limit,
     )
-    if resume:
-        roster.load()
-    roster.wait(config.deploy.vehicles, config.deploy.enrolment_seconds)
-    run = _Run(config, out, roster, state, observer, resume, started)
-    run.check()
-    write_text(out / "config.toml", run.text)
-    observer.fleet_ready(roster.fleet())
-    run.train({} if below is None else run.level(below))
+    run = Run(config, out, observer, resume, checkpoint_seconds=0.0)
+    carry_out(RealFleet(run, roster))
 
 
-@dataclass(frozen=True)
-class _Run:
-    """A run folder that is to be filled by the vehicles of a roster."""
+@dataclass
+class RealFleet:
+    """The `Site` of a run whose vehicles are on the road.
 
-    config: RunConfig
-    out: Path
+    What a method needs of its level model is that model's best weights [D].
+    """
+
+    run: Run
     roster: Roster
-    state: RunState
-    observer: Observer
-    resume: bool
-    started: datetime
+    number: str = ""
+    """Of a level model's run; the run itself draws its own."""
+    state: RunState = field(init=False)
+    asked: RemoteFleet = field(init=False)
+    """The vehicles of the method that trains; what they said of a model is asked for once."""
 
-    @property
-    def text(self) -> str:
-        return to_toml(self.config)
+    def open(self) -> Fleet:
+        """Let vehicles enrol; those of a level model's run have enrolled already."""
+        self.state = RunState.begin(self.run.out, resume=self.run.resume, number=self.number)
+        if not self.number:
+            if self.run.resume:
+                self.roster.load()
+            terms = self.run.config.deploy
+            self.roster.wait(terms.vehicles, terms.enrolment_seconds)
+        return self.fleet()
 
-    def check(self) -> None:
-        """Raise if it cannot begin with these vehicles."""
-        fleet = self.roster.fleet()
-        for choice in self.config.methods:
-            self.loop(self.fleet(choice)).check(choice.method)
-            budget_for(self.config, choice, fleet)  # refuses what has no ε
-        if learns_hills(self.config):
-            terrain_spending(self.config, fleet)  # refuses noise that nobody can account for
+    def fleet(self) -> Fleet:
+        """The vehicles that have enrolled so far."""
+        return self.roster.fleet(self.run.config.data)
 
-    def fleet(self, choice: MethodChoice, level: NDArray[Any] | None = None) -> RemoteFleet:
+    def hashes(self) -> dict[str, Any]:
+        """A hash of the partition; the server has no data to hash."""
+        return {"partition": fleet_partition(self.fleet())}
+
+    def data_identity(self) -> str:
+        """The number of the run: vehicles file their memory under it."""
+        return self.state.run
+
+    def vehicles(self, choice: MethodChoice, level: NDArray[Any] | None = None) -> RemoteFleet:
         """The vehicles with which a method trains; `level` is the level model beside it, if any."""
-        return RemoteFleet.of(self.roster, self.config, choice, self.state, self.text, level)
+        text = to_toml(self.run.config)
+        return RemoteFleet.of(self.roster, self.run.config, choice, self.state, text, level)
 
-    def loop(self, fleet: RemoteFleet) -> Loop:
-        """The loop over their rounds, in which replies are added up in secret if so configured."""
-        return fleet.loop(SecureFleet(fleet, self.state) if self.config.secure.enabled else None)
+    def federation(
+        self,
+        choice: MethodChoice,
+        *,
+        scratch: Path | None = None,
+        level: NDArray[Any] | None = None,
+    ) -> Loop:
+        """The loop over a method's rounds, with sums in secret if so configured."""
+        fleet = self.asked = self.vehicles(choice, level)
+        secure = self.run.config.secure.enabled
+        return fleet.loop(SecureFleet(fleet, self.state) if secure else None)
 
-    def level(self, config: RunConfig) -> dict[str, NDArray[Any]]:
-        """The best level model [D] of each method: trained now, or before the run was cut off."""
-        out = self.out / LEVEL
-        if not (self.resume and (out / FINISHED).exists()):
-            number = level_run(self.state.run)
-            own = replace(
-                self,
-                config=config,
-                out=out,
-                state=RunState.begin(out, resume=self.resume, number=number),
-                observer=OfLevel(self.observer),
-                started=datetime.now(UTC),
-            )
-            write_text(out / "config.toml", own.text)
-            own.train({})
-        layout = config.model.on(self.roster.fleet(config.data)).layout
+    def refresh(self, choice: MethodChoice) -> None:
+        """None: a real fleet learns its hills once."""
+
+    def level_site(self, run: Run) -> "RealFleet":
+        """The same roster, with a memory of its own on board."""
+        return RealFleet(run, self.roster, level_run(self.state.run))
+
+    def finished(self) -> dict[str, NDArray[Any]] | None:
+        """The best models of a finished run, so that no vehicle is asked again about them."""
+        config, out = self.run.config, self.run.out
+        if not (out / FINISHED).exists():
+            return None
+        layout = config.model.on(self.fleet()).layout
         return {
             choice.label: best_weights(out, choice.label, config.seeds[0], layout)
             for choice in config.methods
         }
 
-    def train(self, level: Mapping[str, NDArray[Any]]) -> None:
-        """Train all methods; `level` are the level models beside them, if any."""
-        config, out, roster = self.config, self.out, self.roster
-        fleet = roster.fleet(config.data)
-        budgets = {choice.label: budget_for(config, choice, fleet) for choice in config.methods}
-        facts = self._learn_hills(fleet) if learns_hills(config) else {}
-        results = RunResults(config, out)
-        for choice in config.methods:
-            beside = level.get(choice.label)
-            vehicles = self.fleet(choice, beside)
-            loop = self.loop(vehicles)
-            state, history = train_method(
-                loop,
-                choice,
-                out / "checkpoint" / choice.label,
-                self.observer,
-                Origin(run_hash(config), self.state.run),
-                0.0,
-                budgets[choice.label],
-            )
-            roster.refresh()
-            judged: dict[str, list[Row]] = {}
-            if config.personal.enabled:
-                judged["personal"] = vehicles.errors.personal(state.best_weights)
-            if beside is not None:
-                judged["best"] = vehicles.errors.in_use(state.best_weights)
-            results.add(loop, choice, state, history, judged)
-        fleet = roster.fleet(config.data)
-        called = {h.method: participation_hashes(h.clients) for h in results.histories}
-        parts = ((c.name, c.held_out, len(c.ends["train"])) for c in fleet.clients)
-        environment = describe_environment(loop.device) | {
-            "started": self.started.isoformat(timespec="seconds"),
-            "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-            "seeds": list(config.seeds),
-            "hashes": {"partition": hash_of(parts), "participation": called},
-            "fleet": describe_fleet(fleet),
-            "privacy": {label: asdict(own) for label, own in budgets.items() if own is not None},
-            "terrain": facts,
-            "level_model": bool(level),
-        }
-        write_text(out / FINISHED, json.dumps(environment, indent=2))
-
-    def _learn_hills(self, fleet: Fleet) -> dict[str, Any]:
+    def share_hills(self) -> dict[str, Any]:
         """Learn the field of the run, hand it to the vehicles, and say what it cost."""
-        config, state, text = self.config, self.state, self.text
-        field, teachers = hills_of_run(
-            self.out, self.roster, config, state, text, resume=self.resume
+        config, state, text = self.run.config, self.state, to_toml(self.run.config)
+        if not learns_hills(config):
+            return {}
+        fleet = self.fleet()
+        learned, contributors = hills_of_run(
+            self.run.out, self.roster, config, state, text, resume=self.run.resume
         )
-        hills = Hills(field, {"run": state.run, "config": text}, config.deploy.round_seconds)
+        common = {"run": state.run, "config": text}
+        hills = PublishedHills(learned, common, config.deploy.round_seconds)
         self.roster.provision = hills
         hills.wait(self.roster)
-        return terrain_facts(config, fleet, field, teachers, state.learnings)
+        return terrain_facts(config, fleet, learned, contributors, state.learnings)
+
+    def judge(
+        self,
+        choice: MethodChoice,
+        federation: Loop,
+        state: State,
+        level: NDArray[Any] | None,
+    ) -> tuple[dict[str, list[Row]], NDArray[Any] | None]:
+        """Errors that vehicles report of their personal models and of what they would use."""
+        self.roster.refresh()
+        errors = self.asked.errors
+        judged: dict[str, list[Row]] = {}
+        if self.run.config.personal.enabled:
+            judged["personal"] = errors.personal(state.best_weights)
+        if level is not None:
+            judged["best"] = errors.in_use(state.best_weights)
+        best = state.best_weights[0, : federation.model.layout.size].cpu().numpy()
+        return judged, best if self.number else None

@@ -3,8 +3,9 @@
     STATE/memory/RUN/fedwatt-memory                     says that the folder RUN is ours
     STATE/memory/RUN/LABEL/round-000012.safetensors     memory after its reply to round 12
     STATE/memory/RUN/LABEL/personal.safetensors         the model that it made its own at last
-    STATE/memory/RUN/hills-DIGEST.parquet               its own hills, on top of the run's field
-    STATE/memory/RUN/level/LABEL/...                    the same of the run's level model
+    STATE/memory/RUN/level/LABEL/...                    the same of the run inside this one
+
+The vehicle's own field, if it learns one, lies in the folder RUN as well.
 
 The vehicle cannot know whether its reply counted, so it keeps what it had before and what it would
 have after. The next question names the last round that counted (`counted`, -1 for none), and the
@@ -38,7 +39,7 @@ MARKER: Final = "fedwatt-memory"
 
 
 def level_run(run: str) -> str:
-    """The number of the level model's run beside the run of number `run`."""
+    """The number of the run inside the run of number `run`."""
     return f"{run}/{LEVEL}"
 
 
@@ -48,7 +49,7 @@ def memory_folder(state: Path, run: str, label: str) -> Path:
 
 
 def run_folder(state: Path, run: str) -> Path:
-    """Where a vehicle keeps what it remembers of one run; a level model's is inside its run's."""
+    """Where a vehicle keeps what it remembers of one run; one inside another lies in its folder."""
     whole = run.removesuffix(level_run(""))
     folder = state / MEMORY / _safe(whole)
     return folder if whole == run else folder / LEVEL
@@ -57,16 +58,6 @@ def run_folder(state: Path, run: str) -> Path:
 def personal_file(folder: Path) -> Path:
     """Where the memory of a method has the model that the vehicle made its own."""
     return folder / "personal.safetensors"
-
-
-def hills_file(folder: Path, digest: str) -> Path:
-    """Where the memory of a run has the vehicle's hills on top of the field of this digest."""
-    return folder / f"hills-{digest}.parquet"
-
-
-def hills_files(folder: Path) -> list[Path]:
-    """All hills in the memory of a run, the latest first: one, or two after a loss of power."""
-    return sorted(folder.glob(hills_file(folder, "*").name), key=_age, reverse=True)
 
 
 def mark(folder: Path) -> None:
@@ -113,21 +104,22 @@ def recall(folder: Path, counted: int, initial: Mapping[str, Tensor]) -> dict[st
 def forget_old_runs(state: Path, run: str) -> None:
     """Delete the memory of all but the latest runs, and nothing that `remember` did not make.
 
-    A run and its level model are one run.
+    A run and the run inside it are one.
     """
     ours, present = (state / MEMORY).glob(f"*/{MARKER}"), _whole(run_folder(state, run))
     folders = [f.parent for f in ours if f.parent != present and not f.parent.is_symlink()]
-    others = sorted(folders, key=_age, reverse=True)
+    others = sorted(folders, key=age, reverse=True)
     for old in others[KEPT_RUNS - 1 :]:
         shutil.rmtree(old, ignore_errors=True)
 
 
 def _whole(folder: Path) -> Path:
-    """The folder of a whole run: of the level model's, the one around it."""
+    """The folder of a whole run: of a run inside another, the one around it."""
     return folder.parent if folder.name == LEVEL else folder
 
 
-def _age(path: Path) -> float:
+def age(path: Path) -> float:
+    """When a file was last written; larger is later."""
     return path.stat().st_mtime
 
 

@@ -272,28 +272,33 @@ def _refuse_undeclared(
         trouble = "missing" if missing else "not declared for this question"
         raise DataError(f"a reply to '{kind}': field '{wrong}' is {trouble}")
     for name, value in content.values.items():
-        known = declared[name]
-        if not isinstance(known, ValueField) or type(value) is not known.kind:
-            raise DataError(f"a reply to '{kind}': '{name}' is not what was declared")
-        texts = value if isinstance(value, list) else [value]
-        long = any(len(t) > LONGEST_TEXT for t in texts if isinstance(t, str))
-        if len(texts) > known.most or long:
-            raise DataError(f"a reply to '{kind}': '{name}' is too long")
+        if fault := _value_fault(value, declared[name]):
+            raise DataError(f"a reply to '{kind}': '{name}' is {fault}")
     for name, array in content.arrays.items():
         own = declared[name]
-        if (
-            not isinstance(own, ArrayField)
-            or not _fits(array.shape, own, sizes)
-            or array.dtype != np.dtype(_dtype(own, sizes))
-        ):
+        if not isinstance(own, ArrayField) or not _as_declared(array, own, sizes):
             raise DataError(
                 f"a reply to '{kind}': '{name}' is {array.dtype}{list(array.shape)[:4]}, "
                 "which is not what was declared"
             )
 
 
+def _value_fault(value: Value, known: "ValueField | ArrayField") -> str:
+    """What is wrong with a value; empty if it is as declared."""
+    if not isinstance(known, ValueField) or type(value) is not known.kind:
+        return "not what was declared"
+    texts = value if isinstance(value, list) else [value]
+    long = any(len(t) > LONGEST_TEXT for t in texts if isinstance(t, str))
+    return "too long" if len(texts) > known.most or long else ""
+
+
 def _dtype(known: ArrayField, sizes: Sizes) -> str:
     return sizes.dtype if known.dtype == "model" else known.dtype
+
+
+def _as_declared(array: NDArray[Any], known: ArrayField, sizes: Sizes) -> bool:
+    """Whether an array has the declared type and shape."""
+    return array.dtype == np.dtype(_dtype(known, sizes)) and _fits(array.shape, known, sizes)
 
 
 def _fits(shape: tuple[int, ...], known: ArrayField, sizes: Sizes) -> bool:

@@ -7,30 +7,14 @@ node keys), looks often, and answers every message with the `Vehicle` that is in
 """
 
 import logging
-import os
 import time
 from collections.abc import Callable
 from functools import partial
-from types import SimpleNamespace
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from flwr.app import Error, Message
-from flwr.app.message import remove_content_from_message
-from flwr.common.constant import ErrorCode
-from flwr.supercore.inflatable.inflatable_object import (
-    get_all_nested_objects,
-    get_object_tree,
-    no_object_id_recompute,
-)
-from flwr.supercore.inflatable.inflatable_utils import (
-    pull_and_inflate_object_from_tree,
-    push_objects,
-)
-from flwr.supercore.retry import http_retry
-from flwr.supercore.run import RunNotRunningException
-from flwr.supercore.task_identity import TaskIdentity
-from flwr.supernode import fleet_http_connection
 
+from fedwatt.deploy import flower
 from fedwatt.deploy.connection import Connection
 from fedwatt.deploy.messages import MESSAGE_TYPES
 from fedwatt.deploy.vehicle import Vehicle
@@ -42,14 +26,8 @@ KINDS = {message_type: kind for kind, message_type in MESSAGE_TYPES.items()}
 NO_ANSWER = "The vehicle could not answer; its own log says why."
 """All that a server learns of a failure on board: a message could quote data."""
 RECONNECT_SECONDS = 2.0
-LONGEST_RETRY_SECONDS: Final = 5.0
-"""Between attempts to reach a server that does not answer; Flower would wait up to 20."""
 FIRST_PAUSE: Final = 0.1
 """Seconds between a reply and the first look for the next question."""
-SOON: Final = 0.05
-"""Seconds to wait for the parts of a message that was announced and is still on its way."""
-NOT_ACTIVATED = "[code: 2004]"
-"""How Flower says that a key is unknown, or that its last connection is not over yet."""
 
 
 def drive(
@@ -70,22 +48,22 @@ def drive(
     cut off, or is still registering keys after its start, refuses its key as it refuses a wrong
     one, so a refusal is final only when `patience_seconds` are over.
     """
-    _stay_alive()
-    flower = logging.getLogger("flwr")
+    flower.stay_alive()
+    flowers_log = logging.getLogger("flwr")
     since: float | None = None  # the server has refused the key
     while goes_on():
-        silence = _Silence(connection.server)
-        flower.addHandler(silence)
+        warn_once = _WarnOnce(connection.server)
+        flowers_log.addHandler(warn_once)
         try:
             with connection.open() as session:
                 log.info("vehicle %s is connected to %s", vehicle.name, connection.server)
                 since = None
-                TaskIdentity.node_id = session[0]
+                flower.identify(session)
                 _serve(vehicle, session, poll_seconds, goes_on)
             if goes_on():
                 log.warning("lost the connection to %s; trying again", connection.server)
-        except NotConnectedError as error:
-            refused, now = NOT_ACTIVATED in str(error), time.monotonic()
+        except flower.NotConnectedError as error:
+            refused, now = flower.NOT_ACTIVATED in str(error), time.monotonic()
             if not refused or now - (since or now) >= patience_seconds:
                 who = "does not accept this vehicle's key" if refused else "is not to be trusted"
                 raise RunError(f"{connection.server} {who}: {error}.") from error
@@ -98,80 +76,36 @@ def drive(
                     patience_seconds,
                 )
         finally:
-            flower.removeHandler(silence)
+            flowers_log.removeHandler(warn_once)
         if goes_on():
             time.sleep(RECONNECT_SECONDS)
 
 
-class NotConnectedError(Exception):
-    """The server refused the key, or is not who it should be."""
-
-
-def _not_connected(code: int, message: str) -> NoReturn:
-    """In the place of Flower's exit, which ends the process five seconds later in any case."""
-    lines = [line.strip().rstrip(".") for line in message.splitlines() if "[" in line]
-    raise NotConnectedError(lines[-1] if lines else message.strip().rstrip("."))
-
-
-def _stay_alive() -> None:
-    """Keep Flower from ending the process when a server does not know this vehicle (any more)."""
-    vars(fleet_http_connection)["flwr_exit"] = _not_connected
-    for module in (http_retry, fleet_http_connection):
-        vars(module)["os"] = SimpleNamespace(getpid=os.getpid, kill=lambda pid, number: None)
-    # It sleeps for a second more than this, to be ended meanwhile.
-    vars(http_retry)["FORCE_EXIT_TIMEOUT_SECONDS"] = -1
-    vars(http_retry)["MAX_RETRY_DELAY"] = LONGEST_RETRY_SECONDS
-
-
-class _Silence(logging.Handler):
-    """Hears Flower try again and again, and says it once."""
+class _WarnOnce(logging.Handler):
+    """Logs once that a server does not answer, however often Flower tries again."""
 
     def __init__(self, server: str) -> None:
         super().__init__(logging.WARNING)
         self.server = server
-        self.reported = False
+        self.logged = False
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Tell the first time."""
-        if not self.reported and "retrying" in record.getMessage():
-            self.reported = True
+        """Log the first of Flower's messages about it."""
+        if not self.logged and "retrying" in record.getMessage():
+            self.logged = True
             log.warning("%s does not answer; trying until it does", self.server)
 
 
 def _serve(
     vehicle: Vehicle, session: Any, poll_seconds: float, goes_on: Callable[[], bool]
 ) -> None:
-    _, receive, send, _, _, pull_object, push_object, confirm = session
     pause = first = min(FIRST_PAUSE, poll_seconds)
     while goes_on():
-        received = receive()
-        if received is None:
+        if flower.answer_next(session, partial(answer, vehicle)):
+            pause = first
+        else:
             time.sleep(pause)
             pause = min(1.3 * pause, poll_seconds)
-            continue
-        pause = first
-        envelope, tree = received
-        run = envelope.metadata.run_id
-        try:
-            message = pull_and_inflate_object_from_tree(
-                tree,
-                partial(pull_object, run),
-                partial(confirm, run),
-                return_type=Message,
-                initial_backoff=SOON,
-                backoff_cap=1.0,
-            )
-            message.metadata.__dict__["_message_id"] = tree.object_id
-            reply = answer(vehicle, message)
-            reply.metadata.__dict__["_message_id"] = reply.object_id
-            with no_object_id_recompute():
-                objects, outline = get_all_nested_objects(reply), get_object_tree(reply)
-                header = remove_content_from_message(reply)
-                # Flower would also like to know how long it took; that would tell of the data.
-                wanted, upload = send(header, outline, 0.0)
-                push_objects(objects, partial(push_object, run, upload), object_ids_to_push=wanted)
-        except RunNotRunningException:
-            log.info("the run has ended; its question is dropped")
 
 
 def answer(vehicle: Vehicle, message: Message) -> Message:
@@ -183,5 +117,5 @@ def answer(vehicle: Vehicle, message: Message) -> Message:
         log.error("question '%s': %s", kind[:40], error)
     except Exception:
         log.exception("question '%s' failed", kind[:40])
-    failed = Error(code=ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason=NO_ANSWER)
+    failed = Error(code=flower.VEHICLE_FAILED, reason=NO_ANSWER)
     return Message(failed, reply_to=message)

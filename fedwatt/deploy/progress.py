@@ -1,4 +1,4 @@
-"""What is said while a run goes on: a line a round, which `fedwatt deploy submit` follows."""
+"""The log of a run on a real fleet: a line a round, which `fedwatt deploy submit` follows."""
 
 import logging
 from collections.abc import Iterator
@@ -60,12 +60,11 @@ class LogLines:
 
 
 def describe_run(out: Path) -> Iterator[str]:
-    """How far the methods of a run are, its level models first."""
-    from fedwatt.runs.execute import OfLevel
-    from fedwatt.runs.level import LEVEL
+    """How far the methods of a run are, those of a run inside it first."""
+    from fedwatt.runs.level import LEVEL, level_label
 
     folders = [
-        *((OfLevel.named(folder.name), folder) for folder in _methods(out / LEVEL)),
+        *((level_label(folder.name), folder) for folder in _methods(out / LEVEL)),
         *((folder.name, folder) for folder in _methods(out)),
     ]
     if not folders:

@@ -4,7 +4,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from fedwatt.deploy.control import GONE, Control
+from fedwatt.deploy.control import Control
+from fedwatt.deploy.flower import UNREGISTERED
 from fedwatt.errors import RunError
 
 
@@ -26,7 +27,7 @@ def apply_registry(control: Control) -> Iterator[list[str]]:
     The registry is not locked while the server is asked: it is read anew for each vehicle, and what
     was decided meanwhile (a key revoked or replaced) stands.
     """
-    known = {node.number for node in control.nodes() if node.status != GONE}
+    known = {node.number for node in control.nodes() if node.status != UNREGISTERED}
     yield from _unregister(control, known)
     for name in list(control.flower.depot.registry().nodes):
         yield from _register(control, name, known)

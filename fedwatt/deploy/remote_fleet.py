@@ -78,7 +78,7 @@ class RemoteFleet:
         """The vehicles of a roster in a run with the configuration `text`; `level` as in errors."""
         common: dict[str, Value] = {"run": run.run, "label": choice.label, "config": text}
         if roster.provision is not None:
-            common |= roster.provision.mentioned
+            common |= roster.provision.question_values
         fleet = roster.fleet(config.data)
         terms = Terms(choice.training(config.training), config.availability, config.seeds)
         model = fitting_model(config.model.on(fleet), fleet)

@@ -49,8 +49,8 @@ class Provision(Protocol):
     """Something that a vehicle must have on board before it can train."""
 
     @property
-    def mentioned(self) -> Mapping[str, Value]:
-        """What questions say of it."""
+    def question_values(self) -> Mapping[str, Value]:
+        """Names it in questions."""
 
     def offer(self, roster: "Roster") -> None:
         """Send it to vehicles that may not have it, and see who has it by now."""
@@ -221,7 +221,7 @@ class Roster:
     def fleet(self, settings: DataSettings | None = None) -> Fleet:
         """The fleet as the server knows it: names and numbers of windows, no data.
 
-        With other `settings` it is that of the level model, which has other features of the same
+        With other `settings` it is that of a run inside the run, with other features of the same
         windows.
         """
         settings, members = settings or self.settings, self.ordered()

@@ -1,7 +1,7 @@
 """One secure sum over Flower's messages, whatever numbers it is of.
 
 Four questions: keys, shares, the vector under masks, and the shares that unmask the total. What the
-vector is made of is a kind of question of its own ("secure-train", "secure-terrain"); the other
+vector is made of is a kind of question of its own (such as "secure-train"); the other
 three are the same for all.
 """
 

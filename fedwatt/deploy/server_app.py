@@ -5,11 +5,10 @@ from pathlib import Path
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
-from flwr.superlink.grid.http_grid import HttpGrid
 
 from fedwatt.deploy.execute import execute
 from fedwatt.deploy.progress import LogLines, log, show_log
-from fedwatt.deploy.pulling import PromptGrid
+from fedwatt.deploy.prompt_grid import prompt
 from fedwatt.errors import FedwattError
 from fedwatt.report import write_report
 from fedwatt.runs.config import from_toml
@@ -24,9 +23,8 @@ def main(grid: Grid, context: Context) -> None:
     settings = context.run_config
     out = Path(str(settings["out"]))
     config = from_toml(str(settings["config"]))
-    prompt = PromptGrid(grid) if isinstance(grid, HttpGrid) else grid
     try:
-        execute(config, out, prompt, LogLines(), resume=bool(settings["resume"]))
+        execute(config, out, prompt(grid), LogLines(), resume=bool(settings["resume"]))
     except FedwattError as error:
         log.error("Error: %s", error)
         # That is all there is to say; Flower would add where in the code it happened.

@@ -1,7 +1,7 @@
 """What a deployment must not forget when its server is killed, besides its checkpoints.
 
 It is all in RUN/deployment.json: the run's number, that of its last secure sum, and how often
-learning hills was begun.
+learning a field was begun.
 """
 
 import json
@@ -23,7 +23,7 @@ class RunState:
     exchange: int = -1
     """Of the last secure sum; -1: there was none."""
     learnings: int = 0
-    """How often learning hills was begun; each time all noise is drawn anew."""
+    """How often learning a field was begun; each time all noise is drawn anew."""
 
     @classmethod
     def begin(cls, out: Path, *, resume: bool, number: str = "") -> "RunState":
@@ -55,7 +55,7 @@ class RunState:
         return self.exchange
 
     def begin_learning(self) -> None:
-        """Count one more attempt at the hills; on the disk before any vehicle is asked."""
+        """Count one more attempt at the field; on the disk before any vehicle is asked."""
         self.learnings += 1
         self.save()
 

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedwatt.deploy.memory import hills_files, memory_folder, personal_file, run_folder
+from fedwatt.deploy.hills_on_board import hills_files
+from fedwatt.deploy.memory import memory_folder, personal_file, run_folder
 from fedwatt.deploy.state import RunState
 from fedwatt.errors import RunError
 

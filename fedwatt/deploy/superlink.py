@@ -10,10 +10,10 @@ is answered to this machine alone.
 
 from ipaddress import ip_address
 
-from flwr.superlink import extensions
-from flwr.superlink.cli.flower_superlink import flower_superlink
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Receive, Scope, Send
+
+from fedwatt.deploy.flower import start_superlink
 
 FOR_VEHICLES = "/v1/fleet/"
 
@@ -46,9 +46,7 @@ def allowed(scope: Scope) -> bool:
 
 def main() -> None:
     """Start the SuperLink."""
-    others = extensions.get_middleware
-    extensions.get_middleware = lambda: (Middleware(LocalControl), *others())
-    flower_superlink()
+    start_superlink(Middleware(LocalControl))
 
 
 if __name__ == "__main__":

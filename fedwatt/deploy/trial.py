@@ -9,7 +9,7 @@ from fedwatt.data.client import build_client
 from fedwatt.data.store import read_vehicle
 from fedwatt.deploy.connection import Connection, key_pair
 from fedwatt.errors import DataError, RunError
-from fedwatt.terrain.store import read_field, read_taught
+from fedwatt.terrain.store import read_field, read_provenance
 
 
 def describe_vehicle(
@@ -42,15 +42,16 @@ def describe_vehicle(
 
 def _describe_field(file: Path, vehicle: str) -> str:
     """What lies on board, and which runs it is for."""
-    described = f"The field {file} has {read_field(file).nodes:,} nodes."
-    taught = read_taught(file)
-    if taught is None:
-        return f"{described} It does not say whose trips taught it, so it may know test trips."
-    if vehicle not in taught.vehicles:
-        return described
+    size = f"The field {file} has {read_field(file).nodes:,} nodes."
+    provenance = read_provenance(file)
+    if provenance is None:
+        return f"{size} It does not say whose trips taught it, so it may know test trips."
+    if vehicle not in provenance.vehicles:
+        return size
     return (
-        f"{described} This vehicle's training trips taught it, so runs must have data.split = "
-        f"{list(taught.split)}, split_seed = {taught.split_seed} and window = {taught.window}."
+        f"{size} This vehicle's training trips taught it, so runs must have data.split = "
+        f"{list(provenance.split)}, split_seed = {provenance.split_seed} and window = "
+        f"{provenance.window}."
     )
 
 

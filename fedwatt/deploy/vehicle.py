@@ -21,7 +21,7 @@ from fedwatt.data import DataSettings, Fleet, trip
 from fedwatt.data.client import Client, build_client
 from fedwatt.data.features import feature_names, needs_climb
 from fedwatt.data.store import read_vehicle
-from fedwatt.deploy.level import own_weights
+from fedwatt.deploy.hills_on_board import HillsOnBoard, hills_of
 from fedwatt.deploy.memory import (
     forget_old_runs,
     level_run,
@@ -41,7 +41,6 @@ from fedwatt.deploy.messages import (
 from fedwatt.deploy.questions import RoundQuestion, asked_of, sizes_of, value, weights
 from fedwatt.deploy.secure_board import Secrets
 from fedwatt.deploy.sums import sums_by_stratum
-from fedwatt.deploy.terrain_board import HillsOnBoard, hills_of
 from fedwatt.engine.call import Call
 from fedwatt.engine.together import train
 from fedwatt.errors import DataError, RunError
@@ -64,12 +63,13 @@ from fedwatt.personal import PersonalModel, personalise
 from fedwatt.privacy.secure import reply_layout, reply_values
 from fedwatt.runs.config import MethodChoice, RunConfig, from_toml, to_toml
 from fedwatt.runs.hills import learns_hills
-from fedwatt.runs.level import LEVEL, Predictions, level_config, predictions_of, with_level
-from fedwatt.runs.own_models import write_own_model
+from fedwatt.runs.level import level_config, predictions_of, with_level
+from fedwatt.runs.own_models import own_weights, write_own_model
 from fedwatt.terrain import Grid, empty_field
 from fedwatt.terrain.climb import with_measured_terrain, with_terrain
-from fedwatt.terrain.store import read_field, read_taught
-from fedwatt.terrain.taught import warn_unknown
+from fedwatt.terrain.level import LEVEL, Predictions
+from fedwatt.terrain.provenance import warn_unknown
+from fedwatt.terrain.store import read_field, read_provenance
 
 log = logging.getLogger("fedwatt.deploy")
 
@@ -114,9 +114,9 @@ class Vehicle:
         self.folder, self.state, self.field = folder, state, field
         self.name = read_vehicle(folder).name
         self._clients: dict[tuple[object, ...], Client] = {}
-        """The key is the data settings, the source of terrain and the hills."""
+        """Cache key: data settings, source of terrain, and hills."""
         self._methods: dict[tuple[object, ...], tuple[LocalFleet, MethodChoice]] = {}
-        """The key is the configuration, the method and the hills."""
+        """Cache key: configuration, method and hills."""
         self._config: tuple[str, RunConfig] | None = None
         self.secrets = Secrets(self.name, state)
         self.hills = HillsOnBoard(folder, state)
@@ -149,10 +149,10 @@ class Vehicle:
         if self.field is None:
             raise DataError("terrain features need a field on board: start with --field FILE")
         field = read_field(self.field)
-        if (taught := read_taught(self.field)) is None:
+        if (provenance := read_provenance(self.field)) is None:
             warn_unknown(self.field)
         else:
-            taught.refuse(self.field, vehicle.name, settings)
+            provenance.refuse(self.field, vehicle.name, settings)
         return with_terrain(vehicle, field)
 
     def answer(self, kind: str, records: RecordDict) -> RecordDict:

@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from fedwatt.data.features import FEATURES
 from fedwatt.data.windows import BoolArray
 from fedwatt.edge.card import KEY, ModelCard
-from fedwatt.edge.hills import KEY as FIELD_KEY
-from fedwatt.edge.hills import field_from_text
 from fedwatt.errors import DataError
+from fedwatt.terrain.encoding import FIELD_KEY, field_from_text
 
 try:
     import onnxruntime as ort

@@ -19,20 +19,19 @@ from fedwatt.data.features import needs_climb
 from fedwatt.edge.calibration import FloatArray, Outcome, calibrate
 from fedwatt.edge.card import ModelCard
 from fedwatt.edge.energy_model import EnergyModel
-from fedwatt.edge.hills import KEY as FIELD_KEY
-from fedwatt.edge.hills import field_to_text
 from fedwatt.edge.network import Network
 from fedwatt.edge.trips import outcome
 from fedwatt.errors import RunError, SettingError, unknown
 from fedwatt.files import write_bytes
 from fedwatt.runs.config import RunConfig
-from fedwatt.runs.execute import run_hash
-from fedwatt.runs.level import LEVEL, level_config
+from fedwatt.runs.folder import run_hash
+from fedwatt.runs.level import level_config
 from fedwatt.runs.model_file import read_model, read_model_config
 from fedwatt.runs.own_models import read_own_file, read_own_model
 from fedwatt.terrain.climb import with_measured_terrain, with_terrain
+from fedwatt.terrain.encoding import FIELD_KEY, field_to_text
 from fedwatt.terrain.field import Field
-from fedwatt.terrain.level import borne_out
+from fedwatt.terrain.level import LEVEL, borne_out
 
 WHICH = ("best", "last")
 

@@ -8,11 +8,11 @@ from fedwatt.data.trip import Trip
 from fedwatt.edge.calibration import FloatArray
 from fedwatt.edge.card import ModelCard
 from fedwatt.edge.energy_model import EnergyModel
-from fedwatt.edge.hills import climb_from
 from fedwatt.edge.range import RangeEstimate, estimate_range
 from fedwatt.edge.reading import read_trip
 from fedwatt.edge.trips import TripPrediction, charge_over_time, predict_trip
 from fedwatt.errors import SettingError
+from fedwatt.terrain.on_board import climb_from
 
 Rows = list[tuple[str, str]]
 

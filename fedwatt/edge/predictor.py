@@ -26,9 +26,9 @@ from fedwatt.data.windows import known_windows
 from fedwatt.edge.clock import FloatArray, SecondClock, Timing
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.error_bars import ErrorBars
-from fedwatt.edge.hills import LOOK_AHEAD_S, SOURCES, with_climb
-from fedwatt.edge.hills import MEMORY_S as GROUND_MEMORY_S
 from fedwatt.errors import DataError
+from fedwatt.terrain.on_board import LOOK_AHEAD_S, SOURCES, with_climb
+from fedwatt.terrain.on_board import MEMORY_S as GROUND_MEMORY_S
 
 # As an import has it: climate devices that never report are taken as off.
 TAKEN_AS_OFF = {"ac_w": 0.0, "heater_w": 0.0}

@@ -15,7 +15,7 @@ from fedwatt.physics.parameters import VehicleParameters
 
 FITTED = ("auxiliary_w", "rolling_coefficient", "drivetrain losses")
 PASSES, DIFFERENCE, LARGEST_STEP = 15, 1e-3, 0.5
-# Relative errors are weighted as if absolute: hills and wind make a few trips very wrong.
+# Relative errors are weighted as if absolute: slopes and wind make a few trips very wrong.
 SMALL_ERROR = 0.05
 LEAST_TRIP_WH = 150.0
 # Pulls each factor to 1 about as much as half a trip does; a vehicle may have only a few.

@@ -1,7 +1,7 @@
-"""Smooth hills: elevation as a sum of plane waves, known exactly everywhere.
+"""Smooth ground: elevation as a sum of plane waves, known exactly everywhere.
 
 Wavelengths from 700 m to 9 km carry equal slope each, so there are wide valleys and short ramps.
-The fleet drives over these hills: whoever learns them from energy can be held against the truth.
+The fleet drives over it: elevations learned from energy can be held against the truth.
 """
 
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class Landscape:
 
 
 def draw_landscape(seed: int) -> Landscape:
-    """Hills of the town that belongs to `seed`."""
+    """The ground of the town that belongs to `seed`."""
     rng = generator(seed, "landscape")
     wavelength = np.exp(rng.uniform(np.log(SHORTEST_M), np.log(LONGEST_M), WAVES))
     direction = rng.uniform(0, 2 * np.pi, WAVES)

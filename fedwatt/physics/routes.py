@@ -15,7 +15,7 @@ from fedwatt.physics.town import Town, homes
 from fedwatt.randomness import generator
 
 STEP_M = 5.0
-ELEVATION_EVERY = 4  # steps; hills are far smoother than the path
+ELEVATION_EVERY = 4  # steps; elevation is far smoother than the path
 SHORTEST_TRIP_M = 800.0  # as the crow flies
 ERRANDS, ERRAND_M = 5, 2500.0  # how many, and over which distance they thin out
 HOMEWARD = 0.65  # how often a drive from elsewhere goes home

@@ -2,7 +2,7 @@
 
 Writes nodes, edges and trips, lets `netconvert` build the network and `sumo` drive it. Traffic
 lights, queues and lane changes are SUMO's, and so is the energy (its battery device, with the
-vehicle's mass, drag and losses); hills, vehicles and drivers are those of the synthetic fleet.
+vehicle's mass, drag and losses); elevations, vehicles and drivers are those of the synthetic fleet.
 """
 
 import shutil
@@ -72,7 +72,7 @@ def drive_in_sumo(town: SumoTown, folder: Path) -> tuple[Path, Path]:
     netconvert, sumo = sumo_tool("netconvert"), sumo_tool("sumo")
     network, fcd, battery = (folder / name for name in ("town.net.xml", "fcd.xml", "battery.xml"))
     nodes, edges, trips = write_town(town, folder)
-    # Positions stay where the hills are.
+    # Positions stay on the town's ground.
     keep = ("--offset.disable-normalization", "true")
     _run([netconvert, "-n", nodes, "-e", edges, "-o", network, *keep])
     _run(

@@ -1,4 +1,4 @@
-"""The one town all synthetic vehicles share: hills, roads and the places people drive to."""
+"""The one town all synthetic vehicles share: ground, roads and the places people drive to."""
 
 from dataclasses import dataclass
 from functools import lru_cache

@@ -1,5 +1,5 @@
 """What a private training has given away so far."""
 
-from fedwatt.privacy.accounting import Budget, budget, terrain_budget
+from fedwatt.privacy.accounting import Budget, budget
 
-__all__ = ["Budget", "budget", "terrain_budget"]
+__all__ = ["Budget", "budget"]

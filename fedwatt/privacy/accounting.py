@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from fedwatt.errors import SettingError
 from fedwatt.methods import Method
-from fedwatt.terrain import TerrainSettings
 
 ORDERS = tuple(range(2, 256))
 """Integer orders only: fractional ones help where ε is too large to mean anything, and the
@@ -68,17 +67,6 @@ def _library() -> Any:
             "Accounting for privacy needs dp-accounting: pip install 'fedwatt[privacy]'."
         ) from error
     return dp_accounting
-
-
-def terrain_budget(settings: TerrainSettings, *, population: int) -> Budget | None:
-    """The budget of a field learned with noise by K vehicles; None: without.
-
-    Each of its published vectors is one Gaussian mechanism that every vehicle takes part in:
-    `Budget.epsilon(settings.releases)` is what learning the field once costs.
-    """
-    if not settings.noise_multiplier:
-        return None
-    return Budget(settings.noise_multiplier, 1.0, max(population, 2) ** -1.1)
 
 
 def budget(method: Method, *, participation: float, population: int) -> Budget | None:

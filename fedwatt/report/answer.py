@@ -5,15 +5,13 @@ from dataclasses import dataclass
 from fedwatt.report.curves import diverged, rounds_of
 from fedwatt.report.facts import unequal_rounds
 from fedwatt.report.load import Run
+from fedwatt.report.on_board import ON_BOARD_MEANS, on_board_errors
 from fedwatt.report.statistics import (
     Comparison,
     Estimate,
     compare,
     estimate,
     final,
-    hilly_vehicles,
-    on_board_rmse,
-    personal_rmse,
 )
 from fedwatt.report.style import name_of
 from fedwatt.report.table import shown
@@ -150,39 +148,9 @@ def _over(own: Estimate, other: Estimate) -> str:
 
 
 def _on_board(run: Run) -> tuple[str, ...]:
-    """What vehicles get of networks with hills, where there is a level model."""
-    found = []
-    for method in run.methods:
-        model, errors = "best", on_board_rmse(run, method)
-        if not errors:
-            continue
-        if own := personal_rmse(run, method):
-            model, errors = "personal", own
-        counts, vehicles = hilly_vehicles(run, method, model)
-        found.append(
-            f"{name_of(method)} {shown(estimate(errors).mean)} Wh{_hilly(counts, vehicles)}"
-        )
-    if not found:
-        return ()
-    return (
-        "Errors here are those of the final networks alone. With hills, vehicles use the best "
-        "validated network (or their own models of it), and the level model where climb is not "
-        f"known or their validation trips do not bear it out. Test RMSE then: {_listed(found)}.",
-    )
-
-
-def _hilly(counts: list[int], vehicles: int) -> str:
-    """How many vehicles use hills, over seeds.
-
-    >>> _hilly([5, 4], 6), _hilly([6, 6], 6)
-    (' (4 to 5 of 6 vehicles use hills, by seed)', ' (6 of 6 vehicles use hills)')
-    """
-    if not counts:
-        return ""
-    low, high = min(counts), max(counts)
-    if low < high:
-        return f" ({low} to {high} of {vehicles} vehicles use hills, by seed)"
-    return f" ({low} of {vehicles} vehicles use hills)"
+    """What vehicles get where they do not use the final network for all windows."""
+    found = on_board_errors(run)
+    return (f"{ON_BOARD_MEANS} Test RMSE then: {_listed(found)}.",) if found else ()
 
 
 def _lost(run: Run) -> tuple[str, ...]:

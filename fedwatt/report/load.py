@@ -30,7 +30,7 @@ class Origin:
     methods: frozenset[str]
     """Labels of its methods."""
     level: Columns | None = None
-    """The table of vehicles with the level model alone; None without the folder RUN/level."""
+    """The table of vehicles of the run in the folder RUN/level; None without one."""
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,13 @@ randomness of training on this fleet; it says nothing about another fleet or ano
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isclose, isfinite, nan, sqrt
+from math import nan, sqrt
 
 import numpy as np
 from scipy.special import stdtrit
 
 from fedwatt.report.curves import curves, diverged
-from fedwatt.report.load import Columns, Run, where
+from fedwatt.report.load import Run, where
 
 
 @dataclass(frozen=True)
@@ -140,45 +140,6 @@ def stratum_rmse(run: Run, method: str) -> dict[str, list[float]]:
     """Pooled RMSE of each stratum, one value for each seed that stayed finite."""
     pooled = pooled_rmse(run, method)
     return {stratum: values for stratum, values in pooled.items() if stratum != "all"}
-
-
-def on_board_rmse(run: Run, method: str) -> list[float]:
-    """Pooled RMSE of the best model with the level model in its place where climb is not known.
-
-    One value for each seed; empty where no level model was trained.
-    """
-    origins = [origin for origin in run.origins if method in origin.methods]
-    if not any(origin.environment.get("level_model") for origin in origins):
-        return []
-    return pooled_rmse(run, method, "best").get("all", [])
-
-
-def hilly_vehicles(run: Run, method: str, model: str = "best") -> tuple[list[int], int]:
-    """How many vehicles use hills in some test window, for each finite seed; and of how many.
-
-    All others are predicted by the level model alone: their validation trips do not bear the hills
-    out, or climb is known in none of their test windows. No seeds where there is no level model.
-    """
-    level = next((o.level for o in run.origins if method in o.methods and o.level), None)
-    if level is None:
-        return [], 0
-    rows = {"method": method, "model": model, "stratum": "all", "held_out": False}
-    own, alone = (_rmse_by_case(where(table, **rows)) for table in (run.vehicles, level))
-    bad = diverged(run, method)
-    counts: dict[int, int] = {}
-    # A vehicle without test windows has no error, and uses nothing.
-    shared = [case for case in own if case in alone and case[0] not in bad and isfinite(own[case])]
-    for seed, vehicle in shared:
-        # The level model alone makes the same error in both tables, but for rounding.
-        hilly = not isclose(own[seed, vehicle], alone[seed, vehicle], rel_tol=1e-6)
-        counts[seed] = counts.get(seed, 0) + hilly
-    return list(counts.values()), len({vehicle for _, vehicle in shared})
-
-
-def _rmse_by_case(rows: Columns) -> dict[tuple[int, str], float]:
-    """Seed and vehicle → RMSE."""
-    columns = (rows[name].tolist() for name in ("seed", "vehicle", "rmse"))
-    return {(seed, vehicle): rmse for seed, vehicle, rmse in zip(*columns, strict=True)}
 
 
 def personal_rmse(run: Run, method: str) -> list[float]:

@@ -11,13 +11,13 @@ from fedwatt.metrics import EPSILON_Y_WH, METRICS, NEAR_ZERO_WH, rounds_to_thres
 from fedwatt.report.curves import curves, diverged
 from fedwatt.report.facts import unequal_rounds
 from fedwatt.report.load import Run, load_run
+from fedwatt.report.on_board import ON_BOARD_COLUMN, ON_BOARD_NOTE, on_board_rmse
 from fedwatt.report.privacy import privacy_table, private_methods, spent
 from fedwatt.report.statistics import (
     Estimate,
     compare,
     estimate,
     final,
-    on_board_rmse,
     personal_rmse,
     stratum_rmse,
 )
@@ -26,14 +26,8 @@ from fedwatt.report.table import Cell, Column, Table, mean_and_spread, shown
 from fedwatt.report.times import PARTS, diagnostics, mean_seconds
 from fedwatt.tables import rounds
 
-LEVEL_COLUMN = "RMSE, with level model"
-FURTHER = {LEVEL_COLUMN: on_board_rmse, "RMSE, personal": personal_rmse}
+FURTHER = {ON_BOARD_COLUMN: on_board_rmse, "RMSE, personal": personal_rmse}
 """Errors that not every run has."""
-LEVEL_NOTE = (
-    " With level model: the best validated network where a window's climb is known and the "
-    "vehicle's validation trips bear the hills out, and elsewhere the same network trained without "
-    "climb; personal models are used likewise. All other columns are the networks with hills alone."
-)
 
 FURTHER_COLUMNS = ("test_rmse_macro", "test_rmse_weighted", "best_test_rmse", "held_out_rmse")
 """What the table of results has beside the metrics."""
@@ -72,7 +66,7 @@ def results_table(run: Run) -> Table:
         "counts every vehicle the same, the weighted mean by its training windows. MAPE divides by "
         f"|Y| + {EPSILON_Y_WH:g} Wh and is ruled by windows with |Y| < {NEAR_ZERO_WH:g} Wh{share}; "
         "wMAPE = Σ|e| / Σ|Y| is not."
-        + (LEVEL_NOTE if LEVEL_COLUMN in columns else "")
+        + (ON_BOARD_NOTE if ON_BOARD_COLUMN in columns else "")
         + _about_rounds(run),
     )
 

@@ -40,12 +40,16 @@ def describe_fleet(fleet: Fleet) -> dict[str, Any]:
 
 def fleet_hashes(fleet: Fleet) -> dict[str, str]:
     """Hashes of the splits (trips), the partition (vehicles, windows) and the data itself."""
-    sizes = ((c.name, c.held_out, len(c.ends["train"])) for c in fleet.clients)
     return {
         "splits": fleet.split_hash(),
-        "partition": hash_of(sizes),
+        "partition": fleet_partition(fleet),
         "data": fleet.data_hash(),
     }
+
+
+def fleet_partition(fleet: Fleet) -> str:
+    """Hash of the vehicles' names and numbers of training windows."""
+    return hash_of((c.name, c.held_out, len(c.ends["train"])) for c in fleet.clients)
 
 
 def participation_hashes(clients: Iterable[Mapping[str, Any]]) -> dict[str, str]:

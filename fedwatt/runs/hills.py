@@ -1,38 +1,48 @@
-"""The field of a run: learned before the first round, and anew in the midst of training.
+"""Hills as a step of a run: learned before the first round, and anew in the midst of training.
 
 RUN/field.parquet                                 what was published before the first round
+RUN/terrain/LABEL.parquet                         what was published last in a method's training
 RUN/checkpoint/LABEL/field-000010.safetensors     sums after the refresh of round 10
+
+How a field is learned is `fedwatt.terrain`'s.
 """
 
 import json
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 
 from fedwatt.data import Fleet, Vehicle
 from fedwatt.data.features import feature_names, needs_climb
-from fedwatt.data.split import held_out_vehicles, natural_key
 from fedwatt.data.trip import FloatArray
 from fedwatt.errors import DataError, RunError, SettingError
 from fedwatt.federation import Federation, State
 from fedwatt.federation.evaluate import predict
 from fedwatt.federation.participation import first_available
-from fedwatt.privacy.fixed_point import Layout
+from fedwatt.privacy import Budget
+from fedwatt.privacy.fixed_point import add_up
 from fedwatt.runs.config import RunConfig
-from fedwatt.runs.source import learned_fields, source_vehicles
+from fedwatt.runs.source import OnVehicle, open_fleet, source_vehicles
 from fedwatt.runs.tensors import write_tensors
-from fedwatt.terrain import Field, Grid, Learned, TerrainSettings, learn
-from fedwatt.terrain.exchange import Question, learn_from_totals, too_long
-from fedwatt.terrain.learn import own_fields
-from fedwatt.terrain.refresh import refreshed
-from fedwatt.terrain.solve import solve_field
+from fedwatt.terrain import Field, Learned, TerrainSettings
+from fedwatt.terrain.exchange import refuse_unmaskable, share_by
+from fedwatt.terrain.learn import own_fields, survey_fleet
+from fedwatt.terrain.provenance import Provenance
+from fedwatt.terrain.refresh import refreshed, solved_again
+from fedwatt.terrain.sources import learn_fields, learns_field
 from fedwatt.terrain.statistics import LAYOUT, Contribution
-from fedwatt.terrain.store import read_field, read_taught
-from fedwatt.terrain.survey import Survey, survey
+from fedwatt.terrain.store import read_field, read_provenance, write_field
+
+
+def learns_hills(config: RunConfig) -> bool:
+    """Whether a feature is made from the road's slope, and the run's vehicles learn that."""
+    return learns_field(config.terrain, config.data)
 
 
 def learned_for(config: RunConfig) -> Learned | None:
@@ -44,68 +54,74 @@ def learned_for(config: RunConfig) -> Learned | None:
     """
     if not learns_hills(config):
         return None
-
-    def vehicles() -> Iterable[Vehicle]:
-        return source_vehicles(config.fleet)
-
+    learn = partial(learn_fields, _vehicles(config), config.data, config.terrain)
     if config.secure.enabled:
-        refuse_unmaskable(config)
-        return learned_fields(vehicles, config.data, config.terrain, shared_under_masks)
-    if not config.terrain.refresh_every:
-        return learned_fields(vehicles, config.data, config.terrain)
-    names = [vehicle.name for vehicle in vehicles()]
-    never = held_out_vehicles(names, config.data.held_out, config.data.split_seed)
-    population = sorted(set(names) - never, key=natural_key)
-    there = first_available(config.seeds[0], len(population), config.availability)
-    early = frozenset(name for name, here in zip(population, there, strict=True) if here)
-    return learn(vehicles(), config.terrain, config.data, contributors=early)
+        refuse_unmaskable(config.terrain)
+        return learn(share=share_by(add_up))
+    if config.terrain.refresh_every:
+        seed, availability = config.seeds[0], config.availability
+        return learn(present=lambda vehicles: first_available(seed, vehicles, availability))
+    return learn()
 
 
-def learns_hills(config: RunConfig) -> bool:
-    """Whether a feature is made from the road's slope, and the run's vehicles learn that."""
-    return needs_climb(feature_names(config.data.features)) and config.terrain.source == "learn"
+def fleet_with(
+    config: RunConfig, learned: Learned | None, on_vehicle: OnVehicle | None = None
+) -> Fleet:
+    """The fleet of a run whose vehicles have learned these fields."""
+    return open_fleet(
+        config.fleet, config.data, config.terrain, on_vehicle=on_vehicle, learned=learned
+    )
 
 
-def refuse_unmaskable(config: RunConfig) -> None:
-    """Raise if hills cannot be learned under masks as the configuration has it."""
-    terrain = config.terrain
-    if not terrain.area:
+def run_fleet(config: RunConfig) -> Fleet:
+    """The fleet of a run, with hills where its features need them."""
+    return fleet_with(config, learned_for(config))
+
+
+def refuse_refreshes(config: RunConfig) -> None:
+    """Raise if the methods of a run cannot train in processes of their own."""
+    if config.terrain.refresh_every:
         raise SettingError(
-            "With secure.enabled vehicles learn hills under masks, over all nodes of a service "
-            "area, so that no message shows where its vehicle was. Say where the fleet drives, in "
-            "degrees: terrain.area = [SOUTH, NORTH, WEST, EAST], such as [42.2, 42.35, -83.85, "
-            "-83.65]."
+            "Hills that are learned anew during training need all methods in this process. "
+            "Leave out --ray, or set terrain.refresh_every = 0."
         )
-    if terrain.refresh_every:
-        raise SettingError(
-            "terrain.refresh_every learns hills anew in training, and that exchange has no masks "
-            "yet. Set it to 0, or secure.enabled to false."
-        )
-    fault = too_long(Grid(cell_m=terrain.cell_m), terrain.segment_s)
-    if fault:
-        raise SettingError(fault)
 
 
-def shared_under_masks(
-    surveys: Sequence[Survey], grid: Grid, settings: TerrainSettings
-) -> tuple[Field, Contribution]:
-    """The shared field as an exchange under masks has it, to the last bit.
+def write_learned(file: Path, learned: Learned, config: RunConfig) -> None:
+    """What was published of the hills, with whose trips it is from."""
+    provenance = Provenance.by(learned.contributors, config.data)
+    write_field(file, learned.shared, provenance=provenance)
 
-    Words are added as on a real fleet. Masks cancel out in their sum, so here they are left out.
+
+def terrain_facts(
+    config: RunConfig, fleet: Fleet, shared: Field, contributors: int, learnings: int = 1
+) -> dict[str, Any]:
+    """How many nodes the run's vehicles share, and what noise on their sums has spent."""
+    facts = {"nodes": shared.nodes, "vehicles": contributors}
+    return facts | terrain_spending(config, fleet, learnings)
+
+
+def terrain_budget(settings: TerrainSettings, *, population: int) -> Budget | None:
+    """The budget of a field learned with noise by K vehicles; None: without.
+
+    Each of its published vectors is one Gaussian mechanism that every vehicle takes part in:
+    `Budget.epsilon(settings.releases)` is what learning the field once costs.
     """
-    names = {f"{number}": one for number, one in enumerate(surveys)}
+    if not settings.noise_multiplier:
+        return None
+    return Budget(settings.noise_multiplier, 1.0, max(population, 2) ** -1.1)
 
-    def totals(
-        question: Question, present: frozenset[str]
-    ) -> tuple[dict[str, FloatArray], frozenset[str]]:
-        layout = Layout.of(question.fields, vehicles=len(present))
-        words = np.zeros(layout.length, dtype=np.uint64)
-        for name in present:
-            words += layout.encode(question.answer(names[name]))
-        return layout.decode(words), present
 
-    found = learn_from_totals(totals, frozenset(names), grid, settings)
-    return found.field, found.sums
+def terrain_spending(config: RunConfig, fleet: Fleet, learnings: int = 1) -> dict[str, Any]:
+    """What learning hills costs in privacy; empty where there is no noise, or no field to learn.
+
+    `learnings` is how often it was begun: one that was cut off counts as if it had been finished.
+    """
+    population = sum(not client.held_out for client in fleet.clients)
+    own = terrain_budget(config.terrain, population=population)
+    if own is None:
+        return {}
+    return asdict(own) | {"epsilon": own.epsilon(max(learnings, 1) * config.terrain.releases)}
 
 
 @dataclass
@@ -116,8 +132,8 @@ class Refresh:
     folder: Path
     """Of the method's checkpoints."""
     learned: Learned
-    build: Callable[[Learned], Fleet]
     federate: Callable[[Fleet], Federation]
+    """Makes the method's federation of a fleet."""
     done: int = 0
     """Round of the last refresh; 0: none yet."""
     federation: Federation | None = None
@@ -132,41 +148,40 @@ class Refresh:
             state = replace(state, best_validation=unknown)
         return federation, state
 
-    def after_training(self, federation: Federation, state: State) -> Federation:
-        """The federation that the last round was trained in, also of a run that was finished."""
-        return self._with_hills_of(max(state.round - 1, 0), federation, state)
+    def after_training(self, federation: Federation, state: State, file: Path) -> Federation:
+        """The federation that the last round was trained in; what it published goes to `file`."""
+        federation = self._with_hills_of(max(state.round - 1, 0), federation, state)
+        write_learned(file, self.learned, self.config)
+        return federation
 
     def _with_hills_of(self, round: int, federation: Federation, state: State) -> Federation:
         last = round - round % self.config.terrain.refresh_every
         if last != self.done:
             self.learned = self._learned(federation, state, last)
-            self.federation = self.federate(self.build(self.learned))
+            self.federation = self.federate(fleet_with(self.config, self.learned))
             self.done = last
         return self.federation or federation
 
     def _learned(self, federation: Federation, state: State, last: int) -> Learned:
         file = self.folder / f"field-{last:06d}.safetensors"
+        settings, data = self.config.terrain, self.config.data
         if file.exists():
-            return self._read(file)
+            found = self._read(file)
+            vehicles = _vehicles(self.config)()
+            return solved_again(vehicles, self.learned, *found, settings, data)
         if last != state.round:
             raise RunError(
                 f"{file} is missing, so the hills of round {last} are not known. Delete "
                 f"{self.folder} to start its method anew."
             )
-        fresh = refreshed(
-            self._vehicles,
-            self.learned,
-            training_predictions(federation, state),
-            self.config.terrain,
-            self.config.data,
-        )
-        tensors = {name: _tensor(getattr(fresh.sums, name)) for name, *_ in LAYOUT}
-        names = {"contributors": json.dumps(sorted(fresh.contributors))}
-        write_tensors(file, tensors, names)
+        predicted_wh = training_predictions(federation, state)
+        fresh = refreshed(_vehicles(self.config), self.learned, predicted_wh, settings, data)
+        tensors = {name: torch.from_numpy(getattr(fresh.sums, name).copy()) for name, *_ in LAYOUT}
+        write_tensors(file, tensors, {"contributors": json.dumps(sorted(fresh.contributors))})
         return fresh
 
-    def _read(self, file: Path) -> Learned:
-        """The fields of an earlier refresh: its sums solved again, private ground learned again."""
+    def _read(self, file: Path) -> tuple[Contribution, frozenset[str]]:
+        """The sums of an earlier refresh, and who contributed to them."""
         try:
             with safe_open(file, framework="numpy") as stored:
                 contributors = frozenset(json.loads(stored.metadata()["contributors"]))
@@ -175,43 +190,7 @@ class Refresh:
             raise RunError(
                 f"{file} is damaged: {problem}. Delete {self.folder} to start its method anew."
             ) from problem
-        settings, data, grid = self.config.terrain, self.config.data, self.learned.shared.grid
-        shared = solve_field(grid, sums, settings.prior_grade)
-        surveys, judges = {}, {}
-        for one in self._vehicles():
-            if one.name in contributors:
-                surveys[one.name] = survey(one, grid, settings.segment_s, data)
-                judges[one.name] = survey(one, grid, settings.segment_s, data, "validation")
-        own = own_fields(list(self.learned.own), surveys, judges, shared, settings)
-        return Learned(shared, own, sums, contributors)
-
-    def _vehicles(self) -> Iterable[Vehicle]:
-        return source_vehicles(self.config.fleet)
-
-
-def refreshed_field(config: RunConfig, file: Path, vehicle: str) -> Field:
-    """A vehicle's own field after training: the shared one of `file`, and its private ground.
-
-    As in the run, a vehicle that never contributed (held out, or never there) reads what is shared.
-    """
-    shared, taught = read_field(file), read_taught(file)
-    one = next((v for v in source_vehicles(config.fleet) if v.name == vehicle), None)
-    if one is None:
-        raise DataError(
-            f"Vehicle '{vehicle}' is not in the run's fleet '{config.fleet.data}', so the run has "
-            "no field for it. Give one with --terrain ('fedwatt terrain learn' makes it)."
-        )
-    if taught is None:
-        raise DataError(
-            f"{file} does not say who contributed, so the run's field of vehicle '{vehicle}' is "
-            "not known. Give one with --terrain."
-        )
-    if vehicle not in taught.vehicles:
-        return shared
-    grid, settings = shared.grid, config.terrain
-    training = survey(one, grid, settings.segment_s, config.data)
-    judge = survey(one, grid, settings.segment_s, config.data, "validation")
-    return own_fields([vehicle], {vehicle: training}, {vehicle: judge}, shared, settings)[vehicle]
+        return sums, contributors
 
 
 def training_predictions(federation: Federation, state: State) -> dict[str, FloatArray]:
@@ -228,5 +207,64 @@ def training_predictions(federation: Federation, state: State) -> dict[str, Floa
     }
 
 
-def _tensor(values: FloatArray) -> torch.Tensor:
-    return torch.from_numpy(values.copy())
+def vehicle_field(
+    config: RunConfig, run: Path, method: str, vehicle: str, file: Path | None = None
+) -> Field | None:
+    """The field in a vehicle's model file: that of `file`, or the run's own. None for no hills.
+
+    A field that the run learned is learned again, from the same training trips: the shared nodes
+    and, on top, the vehicle's private ones, which no run folder holds. One that was refreshed in
+    training is in the run. That of a real fleet is on the vehicle's own disk, and asked for.
+    """
+    hilly, source = needs_climb(feature_names(config.data.features)), config.terrain.source
+    if not hilly or source == "measured":
+        if file is not None:
+            raise SettingError(
+                "The run needs no elevation field: "
+                + ("its climb is measured." if hilly else "climb is not among its features.")
+                + " Leave --terrain out."
+            )
+        return None
+    if file is not None or source != "learn":
+        return read_field(file or Path(source))
+    if config.terrain.refresh_every:
+        return refreshed_field(config, run / "terrain" / f"{method}.parquet", vehicle)
+    if (run / "deployment.json").exists():
+        raise DataError(
+            f"The hills of {run} were learned on a real fleet, and those of vehicle '{vehicle}' "
+            "are on its own disk. Give its --state folder here as well, or the file of a field "
+            "with --terrain."
+        )
+    learned = learned_for(config)
+    if learned is None or vehicle not in learned.own:
+        raise _not_in_fleet(config, vehicle)
+    return learned.own[vehicle]
+
+
+def refreshed_field(config: RunConfig, file: Path, vehicle: str) -> Field:
+    """A vehicle's own field after training: the shared one of `file`, and its private ground.
+
+    As in the run, a vehicle that never contributed (held out, or never there) reads what is shared.
+    """
+    shared, provenance = read_field(file), read_provenance(file)
+    alone = list(islice((one for one in _vehicles(config)() if one.name == vehicle), 1))
+    if not alone:
+        raise _not_in_fleet(config, vehicle)
+    if provenance is None:
+        raise DataError(
+            f"{file} does not say who contributed, so the run's field of vehicle '{vehicle}' is "
+            "not known. Give one with --terrain."
+        )
+    found = survey_fleet(alone, provenance.vehicles, shared.grid, config.terrain, config.data)
+    return own_fields(*found, shared, config.terrain)[vehicle]
+
+
+def _not_in_fleet(config: RunConfig, vehicle: str) -> DataError:
+    return DataError(
+        f"Vehicle '{vehicle}' is not in the run's fleet '{config.fleet.data}', so the run has "
+        "no field for it. Give one with --terrain ('fedwatt terrain learn' makes it)."
+    )
+
+
+def _vehicles(config: RunConfig) -> Callable[[], Iterable[Vehicle]]:
+    return lambda: source_vehicles(config.fleet)

@@ -1,32 +1,30 @@
-"""The level model of a run with hills: the same methods without climb, a run of its own.
+"""The level model as a step of a run: the same methods without climb, a run of its own.
 
-RUN/level/      a whole run folder, trained before the hills are
+RUN/level/      a whole run folder, trained before the networks with hills are
 
-`fedwatt.terrain.level` says which of the two predicts a window.
+`fedwatt.terrain.level` says which of the two networks predicts a window.
 """
 
 from dataclasses import dataclass, replace
 
-import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
-from fedwatt.data.features import feature_names, level_features, needs_climb
+from fedwatt.data import Fleet
+from fedwatt.data.trip import FloatArray
 from fedwatt.errors import SettingError
-from fedwatt.federation import LocalFleet
+from fedwatt.federation import History, LocalFleet, RoundRecord, State
 from fedwatt.federation.evaluate import predict
 from fedwatt.runs.config import RunConfig
+from fedwatt.runs.observer import Observer
 from fedwatt.terrain import TerrainSettings
-from fedwatt.terrain.level import borne_out, chosen
-
-LEVEL = "level"
+from fedwatt.terrain.level import LEVEL as LEVEL
+from fedwatt.terrain.level import Predictions, chosen_by_vehicles, level_data
 
 
 def level_config(config: RunConfig) -> RunConfig | None:
     """The configuration of a run's level model; None where it trains none."""
-    data = config.data
-    level = level_features(data.features)
-    if not (config.terrain.level_model and level and needs_climb(feature_names(data.features))):
+    data = level_data(config.data)
+    if data is None or not config.terrain.level_model:
         return None
     for choice in config.methods:
         if choice.method.server.private:
@@ -36,22 +34,46 @@ def level_config(config: RunConfig) -> RunConfig | None:
                 "terrain.level_model = false; windows without known climb are then predicted as "
                 "level roads by the one model."
             )
-    count = len(feature_names(level))
-    own = replace(
-        data,
-        features=level,
-        components=min(data.components, count),
-        selected=min(data.selected, count),
-    )
-    return replace(config, data=own, terrain=TerrainSettings())
+    return replace(config, data=data, terrain=TerrainSettings())
+
+
+def level_label(label: str) -> str:
+    """What the level model of the method `label` is called."""
+    return f"{label}, level roads"
+
+
+@dataclass(frozen=True)
+class LevelObserver:
+    """Tells the observer of a run how the training of its level model goes."""
+
+    observer: Observer
+
+    def fleet_ready(self, fleet: Fleet) -> None:
+        """Nothing: the observer knows these vehicles already."""
+
+    def method_begins(self, label: str, done: int, rounds: int) -> None:
+        """A method starts, or goes on after `done` rounds."""
+        self.observer.method_begins(level_label(label), done, rounds)
+
+    def round_done(self, label: str, state: State, record: RoundRecord) -> None:
+        """A round of a method is over."""
+        self.observer.round_done(level_label(label), state, record)
+
+    def method_ends(self, label: str, history: History) -> None:
+        """A method has done all it will do."""
+        self.observer.method_ends(level_label(label), history)
 
 
 @dataclass(frozen=True, eq=False)
-class Predictions:
-    """Scaled predictions of R models on all vehicles' windows: validation [R, V], test [R, W]."""
+class ModelPredictions:
+    """What a method's best-validated models predict: the global ones, and the vehicles' own.
 
-    validation: NDArray[np.float64]
-    test: NDArray[np.float64]
+    `finite` are the places of the seeds that did not diverge.
+    """
+
+    best: Predictions
+    personal: Predictions | None
+    finite: tuple[int, ...]
 
 
 def predictions_of(federation: LocalFleet, weights: Tensor) -> Predictions:
@@ -63,25 +85,28 @@ def predictions_of(federation: LocalFleet, weights: Tensor) -> Predictions:
     )
 
 
-def with_level(
-    federation: LocalFleet, hilly: Predictions, level: Predictions
-) -> NDArray[np.float64]:
+def with_level(federation: LocalFleet, hilly: Predictions, level: Predictions) -> FloatArray:
     """Test predictions [R, W], each by the model that its vehicle would use.
 
     `federation` is the one with hills; the level model's has the same windows in the same order.
     """
-    pool, result = federation.pool, level.test.copy()
-    for vehicle, client in enumerate(federation.fleet.clients):
-        judged, test = (
-            slice(windows.offsets[vehicle], windows.offsets[vehicle + 1])
-            for windows in (pool.validation, pool.test)
-        )
-        for run, own in enumerate(result):
-            both = hilly.validation[run, judged], level.validation[run, judged]
-            own[test] = chosen(
-                hilly.test[run, test],
-                level.test[run, test],
-                client.known["test"],
-                borne_out=borne_out(*both, client),
-            )
-    return result
+    pool = federation.pool
+    offsets = pool.validation.offsets, pool.test.offsets
+    return chosen_by_vehicles(federation.fleet.clients, offsets, hilly, level)
+
+
+def used_on_board(
+    federation: LocalFleet, hilly: ModelPredictions, level: ModelPredictions
+) -> dict[str, FloatArray]:
+    """Test predictions [R, W] of the best and the personal models, as vehicles would use them.
+
+    Where the level model of a seed diverged, that is the network with hills alone.
+    """
+    pairs = {"best": (hilly.best, level.best)}
+    if hilly.personal is not None and level.personal is not None:
+        pairs["personal"] = hilly.personal, level.personal
+    used = {name: own.test.copy() for name, (own, _) in pairs.items()}
+    for name, (own, other) in pairs.items():
+        seeds = list(level.finite)
+        used[name][seeds] = with_level(federation, own, other)[seeds]
+    return used

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from fedwatt.errors import RunError
+from fedwatt.models.layout import Layout
 from fedwatt.runs.config import RunConfig, from_toml, to_toml
 from fedwatt.runs.tensors import write_tensors
 
@@ -54,6 +56,18 @@ def read_model(run: Path, label: str, which: str, seed: int) -> dict[str, np.nda
     if not found:
         raise RunError(f"{run} has not trained '{label}' yet. Go on with it with --resume.")
     return found
+
+
+def best_weights(run: Path, label: str, seed: int, layout: Layout) -> NDArray[Any]:
+    """The best model [D] of the method `label` in a finished run folder."""
+    return flat(read_model(run, label, "best", seed), layout, run / MODEL_FILE)
+
+
+def flat(parts: Mapping[str, NDArray[Any]], layout: Layout, file: Path) -> NDArray[Any]:
+    """Tensors by name as one vector [D]; RunError if they are not those of the network."""
+    if {name: part.shape for name, part in parts.items()} != layout.shapes:
+        raise RunError(f"{file} holds another network.")
+    return np.concatenate([parts[name].reshape(-1) for name in layout.shapes])
 
 
 @contextmanager

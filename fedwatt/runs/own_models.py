@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from fedwatt.data.store import folder_name
 from fedwatt.errors import RunError
 from fedwatt.federation import LocalFleet
+from fedwatt.models import Layout
 from fedwatt.personal import PersonalModel
+from fedwatt.runs.model_file import flat
 from fedwatt.runs.tensors import write_tensors
 
 KEY = "fedwatt.personal"
@@ -59,6 +62,11 @@ def read_own_model(
             "theirs in a run with --personalise."
         )
     return read_own_file(file, vehicle)
+
+
+def own_weights(file: Path, vehicle: str, layout: Layout) -> NDArray[Any]:
+    """The model [D] that a vehicle made its own and kept in `file`; RunError if it is another."""
+    return flat(read_own_file(file, vehicle), layout, file)
 
 
 def read_own_file(file: Path, vehicle: str) -> dict[str, np.ndarray[Any, Any]]:

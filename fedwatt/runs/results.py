@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from fedwatt.federation import Federation, History, Loop, State
@@ -22,6 +23,8 @@ class RunResults:
     histories: list[History] = field(default_factory=list)
     vehicles: list[Row] = field(default_factory=list)
     tensors: dict[str, Tensor] = field(default_factory=dict)
+    device: torch.device = field(init=False)
+    """On which the last method was trained."""
 
     def add(
         self,
@@ -37,6 +40,7 @@ class RunResults:
         any, and those of the "best" one, where vehicles do not use it for all windows.
         """
         self.histories.append(history)
+        self.device = federation.device
         judged = dict(judged)
         for model, weights in (("last", state.weights), ("best", state.best_weights)):
             if model not in judged:

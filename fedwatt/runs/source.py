@@ -5,19 +5,13 @@ from itertools import islice
 from pathlib import Path
 
 from fedwatt.data import DataSettings, Fleet, Vehicle, build_fleet, synthetic_vehicles
-from fedwatt.data.features import feature_names, needs_climb
-from fedwatt.data.split import held_out_vehicles
 from fedwatt.data.store import fleet_source, read_fleet, vehicle_folders
 from fedwatt.errors import DataError, SettingError, counted
 from fedwatt.runs.config import Source
-from fedwatt.terrain import Learned, TerrainSettings, give_terrain, learn, with_terrain
-from fedwatt.terrain.climb import with_measured_terrain
-from fedwatt.terrain.learn import Share
-from fedwatt.terrain.store import read_field, read_taught
-from fedwatt.terrain.taught import warn_unknown
+from fedwatt.terrain import Learned, TerrainSettings
+from fedwatt.terrain.sources import with_climb_channels
 
 SYNTHETIC_VEHICLES = 20
-
 
 OnVehicle = Callable[[int, int], None]
 """Called with (vehicles built so far, vehicles in all)."""
@@ -49,20 +43,14 @@ def open_fleet(
             )
         count = source.vehicles or stored
 
-    def vehicles() -> Iterable[Vehicle]:
-        return source_vehicles(source)
-
-    def told(built: int) -> None:
+    def report(built: int) -> None:
         if on_vehicle is not None:
             on_vehicle(built, count)
 
-    if not needs_climb(feature_names(data.features)):
-        return build_fleet(vehicles(), data, described, on_vehicle=told)
-    if learned is not None:
-        hilly = give_terrain(vehicles(), learned)
-    else:
-        hilly = driven(vehicles, data, terrain or TerrainSettings())
-    return build_fleet(hilly, data, described, on_vehicle=told)
+    vehicles = with_climb_channels(
+        lambda: source_vehicles(source), data, terrain or TerrainSettings(), learned
+    )
+    return build_fleet(vehicles, data, described, on_vehicle=report)
 
 
 def source_vehicles(source: Source) -> Iterable[Vehicle]:
@@ -84,45 +72,3 @@ def fleet_folder(source: Source) -> Path:
         f"{folder.absolute()} does not exist. 'fedwatt data synth' and 'fedwatt data import' make "
         f"one.{hint}"
     )
-
-
-def driven(
-    vehicles: Callable[[], Iterable[Vehicle]], data: DataSettings, terrain: TerrainSettings
-) -> Iterable[Vehicle]:
-    """The vehicles with climb and descent; telemetry is gone through twice rather than kept."""
-    if terrain.source == "measured":
-        return (with_measured_terrain(vehicle) for vehicle in vehicles())
-    if terrain.source != "learn":
-        return _with_field_of(Path(terrain.source), vehicles, data)
-    return give_terrain(vehicles(), learned_fields(vehicles, data, terrain))
-
-
-def _with_field_of(
-    file: Path, vehicles: Callable[[], Iterable[Vehicle]], data: DataSettings
-) -> Iterable[Vehicle]:
-    """The vehicles with the hills of a file, unless it has seen what they are judged on."""
-    field, taught = read_field(file), read_taught(file)
-    names = [vehicle.name for vehicle in vehicles()] if data.held_out else []
-    never = held_out_vehicles(names, data.held_out, data.split_seed)
-    if taught is None:
-        warn_unknown(file)
-    for vehicle in vehicles():
-        if taught is not None:
-            taught.refuse(file, vehicle.name, data, held_out=vehicle.name in never)
-        yield with_terrain(vehicle, field)
-
-
-def learned_fields(
-    vehicles: Callable[[], Iterable[Vehicle]],
-    data: DataSettings,
-    terrain: TerrainSettings,
-    share: Share | None = None,
-) -> Learned:
-    """The fields that a run learns from its vehicles; those that are held out contribute none.
-
-    `share` as in `learn`.
-    """
-    names = [vehicle.name for vehicle in vehicles()] if data.held_out else []
-    never = held_out_vehicles(names, data.held_out, data.split_seed)
-    contributors = frozenset(names) - never if names else None
-    return learn(vehicles(), terrain, data, contributors=contributors, share=share)

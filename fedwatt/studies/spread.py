@@ -19,26 +19,17 @@ from pathlib import Path
 import torch
 
 from fedwatt.data import Fleet
-from fedwatt.errors import RunError, SettingError
+from fedwatt.errors import RunError
 from fedwatt.federation import History, RoundRecord, State
 from fedwatt.federation.records import Row
 from fedwatt.files import write_text
 from fedwatt.runs.checkpoint import Origin, load_checkpoint, save_checkpoint
 from fedwatt.runs.config import MethodChoice, RunConfig, from_toml, to_toml
 from fedwatt.runs.environment import describe_environment
-from fedwatt.runs.execute import budget_for, federation_for, run_hash, train_method
-from fedwatt.runs.hills import learned_for
-from fedwatt.runs.source import open_fleet
+from fedwatt.runs.execute import federation_for, refuse_refreshes, run_fleet
+from fedwatt.runs.folder import run_hash
+from fedwatt.runs.train import budget_for, train_method
 from fedwatt.studies.grid import OnDone, run_cells
-
-
-def refuse_refreshes(config: RunConfig) -> None:
-    """Raise if the methods of a run cannot train in tasks of their own."""
-    if config.terrain.refresh_every:
-        raise SettingError(
-            "Hills that are learned anew during training need all methods in this process. "
-            "Leave out --ray, or set terrain.refresh_every = 0."
-        )
 
 
 def train_in_tasks(
@@ -92,8 +83,7 @@ def train_share(share: str, fleet: Fleet | None, folder: Path) -> None:
     """Train the one method of the configuration `share` (TOML); its checkpoint goes to `folder`."""
     config = from_toml(share)
     if fleet is None:
-        learned = learned_for(config)
-        fleet = open_fleet(config.fleet, config.data, config.terrain, learned=learned)
+        fleet = run_fleet(config)
     (choice,) = config.methods
     origin = _origin(config, fleet.data_hash())
     with tempfile.TemporaryDirectory(prefix="fedwatt-") as scratch:

@@ -28,9 +28,8 @@ from fedwatt.methods.ranges import Range
 from fedwatt.randomness import generator
 from fedwatt.report.table import Column, Table
 from fedwatt.runs.config import MethodChoice, RunConfig, choose, from_toml, to_toml
-from fedwatt.runs.execute import federation_for, refuse_other_run
-from fedwatt.runs.hills import learned_for
-from fedwatt.runs.source import open_fleet
+from fedwatt.runs.execute import federation_for, run_fleet
+from fedwatt.runs.folder import refuse_other_run
 from fedwatt.studies.grid import connected, fingerprint, run_cells
 from fedwatt.studies.ranges import ranges_of
 
@@ -97,7 +96,7 @@ def tune(
     for choice in config.methods:
         _configured(choice, config)
     refuse_other_run(config, out, resume)
-    fleet = open_fleet(config.fleet, config.data, config.terrain, learned=learned_for(config))
+    fleet = run_fleet(config)
     for choice in config.methods:
         federation_for(config, choice, fleet).check(choice.method)
     write_text(out / "config.toml", to_toml(config))
@@ -193,8 +192,7 @@ def score_cell(cell: tuple[str, ...], fleet: Fleet | None, folder: Path) -> None
     configs = [from_toml(text) for text in cell]
     config = configs[0]
     if fleet is None:
-        learned = learned_for(config)
-        fleet = open_fleet(config.fleet, config.data, config.terrain, learned=learned)
+        fleet = run_fleet(config)
     found = scores([one.methods[0] for one in configs], config, fleet)
     write_text(folder / "scores.json", json.dumps(found))
 

@@ -13,15 +13,16 @@ With noise (`noise`) vehicles are asked for bounded counts, once, and for clippe
 adds the noise to the totals before it makes anything of them.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from fedwatt.data.trip import FloatArray
-from fedwatt.errors import RunError
+from fedwatt.errors import RunError, SettingError
 from fedwatt.terrain.agreed import agreed_pairs, pairs_of_a_node
 from fedwatt.terrain.field import Field, empty_field
 from fedwatt.terrain.grid import Grid, IntArray
+from fedwatt.terrain.learn import Share
 from fedwatt.terrain.masked import Fields, count_fields, packed, presence, sum_fields, unpacked
 from fedwatt.terrain.noise import (
     CLIMB_M,
@@ -116,6 +117,49 @@ class SharedField:
     nothing: str = ""
 
 
+Add = Callable[[Fields, int, Iterable[Mapping[str, FloatArray]]], Mapping[str, FloatArray]]
+"""Adds up the answers of so many vehicles as a secure sum does; `Fields` declares an answer."""
+
+
+def share_by(add: Add) -> Share:
+    """Builds the shared field as an exchange under masks does, with totals by `add`."""
+
+    def share(
+        surveys: Sequence[Survey], grid: Grid, settings: TerrainSettings
+    ) -> tuple[Field, Contribution]:
+        vehicles = {f"{number}": one for number, one in enumerate(surveys)}
+
+        def totals(
+            question: Question, present: frozenset[str]
+        ) -> tuple[Mapping[str, FloatArray], frozenset[str]]:
+            answers = (question.answer(vehicles[name]) for name in present)
+            return add(question.fields, len(present), answers), present
+
+        found = learn_from_totals(totals, frozenset(vehicles), grid, settings)
+        return found.field, found.sums
+
+    return share
+
+
+def refuse_unmaskable(settings: TerrainSettings) -> None:
+    """Raise if hills cannot be learned under masks with these settings."""
+    if not settings.area:
+        raise SettingError(
+            "With secure.enabled vehicles learn hills under masks, over all nodes of a service "
+            "area, so that no message shows where its vehicle was. Say where the fleet drives, in "
+            "degrees: terrain.area = [SOUTH, NORTH, WEST, EAST], such as [42.2, 42.35, -83.85, "
+            "-83.65]."
+        )
+    if settings.refresh_every:
+        raise SettingError(
+            "terrain.refresh_every learns hills anew in training, and that exchange has no masks "
+            "yet. Set it to 0, or secure.enabled to false."
+        )
+    fault = too_long(Grid(cell_m=settings.cell_m), settings.segment_s)
+    if fault:
+        raise SettingError(fault)
+
+
 def too_long(grid: Grid, segment_s: int) -> str:
     """Why segments are too long for this grid; empty if they are not.
 
@@ -162,7 +206,7 @@ def learn_from_totals(
 
 
 def _learn_with_noise(learning: "_Learning", draws: Draws) -> SharedField:
-    """The same where the server adds noise to all that it is told."""
+    """The shared field where the server adds noise to every total before it is used."""
     grid, settings = learning.grid, learning.settings
     field, contributors = empty_field(grid), frozenset[str]()
     try:

@@ -29,7 +29,7 @@ from fedwatt.terrain.survey import Survey, climb_m, survey
 CLEAR_GAIN = 1.02
 
 Share = Callable[[Sequence[Survey], Grid, TerrainSettings], tuple[Field, Contribution]]
-"""What makes the shared field, and the sums it is from, of vehicles' surveys."""
+"""Builds the shared field, and the sums behind it, from the vehicles' surveys."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,18 +59,32 @@ def learn(
     `shared_field`, as an exchange under masks does.
     """
     grid = Grid(cell_m=settings.cell_m)
-    surveys: dict[str, Survey] = {}
-    judges: dict[str, Survey] = {}
-    names = []
-    for vehicle in vehicles:
-        name, seconds = vehicle.name, settings.segment_s
-        names.append(name)
-        if contributors is None or name in contributors:
-            surveys[name] = survey(vehicle, grid, seconds, data)
-            judges[name] = survey(vehicle, grid, seconds, data, "validation")
+    names, surveys, judges = survey_fleet(vehicles, contributors, grid, settings, data)
     shared, sums = (share or shared_field)(list(surveys.values()), grid, settings)
     own = own_fields(names, surveys, judges, shared, settings)
     return Learned(shared, own, sums, frozenset(surveys))
+
+
+def survey_fleet(
+    vehicles: Iterable[Vehicle],
+    contributors: frozenset[str] | None,
+    grid: Grid,
+    settings: TerrainSettings,
+    data: DataSettings,
+) -> tuple[list[str], dict[str, Survey], dict[str, Survey]]:
+    """Names of all vehicles; surveys of the contributors' training and of their validation trips.
+
+    None: all vehicles contribute.
+    """
+    names: list[str] = []
+    surveys: dict[str, Survey] = {}
+    judges: dict[str, Survey] = {}
+    for vehicle in vehicles:
+        names.append(vehicle.name)
+        if contributors is None or vehicle.name in contributors:
+            surveys[vehicle.name] = survey(vehicle, grid, settings.segment_s, data)
+            judges[vehicle.name] = survey(vehicle, grid, settings.segment_s, data, "validation")
+    return names, surveys, judges
 
 
 def own_fields(
@@ -109,8 +123,8 @@ def best_field(candidates: Sequence[Field], training: Survey, validation: Survey
     found = errors(candidates)
     found[0] /= CLEAR_GAIN
     best, none = candidates[int(np.argmin(found))], empty_field(candidates[0].grid)
-    told, level = errors([best, none], at_face_value=True)
-    return best if told <= CLEAR_GAIN * level else none
+    with_hills, level = errors([best, none], at_face_value=True)
+    return best if with_hills <= CLEAR_GAIN * level else none
 
 
 def learn_shared(

@@ -10,18 +10,50 @@ without features of climb, the level model, and a vehicle predicts with it
 So a vehicle whose positions are of no use predicts what it would in a fleet without terrain.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
+from fedwatt.data import DataSettings
 from fedwatt.data.client import Client
+from fedwatt.data.features import feature_names, level_features, needs_climb
 from fedwatt.data.trip import FloatArray
 from fedwatt.data.windows import BoolArray
+from fedwatt.terrain.grid import IntArray
 
+LEVEL: Final = "level"
+"""Name of the folder in a run's that holds the run of its level model."""
 SURE: Final = 2.0
 """Standard errors by which hills must be better..."""
 FAR: Final = 0.5
 """...or what they must leave of the squared error, however few windows there are."""
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """Scaled predictions of R models on all vehicles' windows: validation [R, V], test [R, W]."""
+
+    validation: FloatArray
+    test: FloatArray
+
+
+def level_data(data: DataSettings) -> DataSettings | None:
+    """The data settings of the level model; None where features do without climb, or are only that.
+
+    They have the same windows in the same order.
+    """
+    level = level_features(data.features)
+    if not level or not needs_climb(feature_names(data.features)):
+        return None
+    count = len(feature_names(level))
+    return replace(
+        data,
+        features=level,
+        components=min(data.components, count),
+        selected=min(data.selected, count),
+    )
 
 
 def borne_out(hilly: FloatArray, level: FloatArray, client: Client) -> bool:
@@ -54,3 +86,28 @@ def chosen(
     array([1., 0.])
     """
     return np.where(known & borne_out, hilly, level)
+
+
+def chosen_by_vehicles(
+    clients: Sequence[Client],
+    offsets: tuple[IntArray, IntArray],
+    hilly: Predictions,
+    level: Predictions,
+) -> FloatArray:
+    """Test predictions [R, W], each by the model that its vehicle would use.
+
+    `offsets` are where each vehicle's windows begin among all of the validation and of the test
+    windows, and where the last ones end.
+    """
+    result = level.test.copy()
+    for vehicle, client in enumerate(clients):
+        judged, test = (slice(own[vehicle], own[vehicle + 1]) for own in offsets)
+        for run, own in enumerate(result):
+            both = hilly.validation[run, judged], level.validation[run, judged]
+            own[test] = chosen(
+                hilly.test[run, test],
+                level.test[run, test],
+                client.known["test"],
+                borne_out=borne_out(*both, client),
+            )
+    return result

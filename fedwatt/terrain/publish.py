@@ -8,9 +8,9 @@ from fedwatt.data.split import held_out_vehicles
 from fedwatt.data.store import read_fleet
 from fedwatt.terrain.field import Field
 from fedwatt.terrain.learn import learn_shared
+from fedwatt.terrain.provenance import Provenance
 from fedwatt.terrain.settings import TerrainSettings
 from fedwatt.terrain.store import write_field
-from fedwatt.terrain.taught import Taught
 
 
 def publish_field(
@@ -31,5 +31,5 @@ def publish_field(
                 yield vehicle
 
     field, driven = learn_shared(contributing(), settings, data)
-    write_field(out, field, driven=driven, taught=Taught.by(contributors, data))
+    write_field(out, field, driven=driven, provenance=Provenance.by(contributors, data))
     return field, driven

@@ -3,9 +3,9 @@
 A window's climb is a difference of two readings, as a segment's is, so what the network leaves of
 a training window's energy corrects the field in the same sums over nodes:
 
-    energy - prediction + slope · climb told  =  slope · climb(better field) + noise
+    energy - prediction + slope · climb given  =  slope · climb(better field) + noise
 
-with the slope that mass and gravity fix, and the climb that the vehicle's network was told: what
+with the slope that mass and gravity fix, and the climb that the vehicle's network was given: what
 its own field says, which is not the shared one where it has private ground or gave the field up.
 Sums of earlier exchanges stay in and fade: they know
 about vehicles that are not there now, and a vehicle that joins late only adds to them.
@@ -24,13 +24,13 @@ from fedwatt.errors import DataError
 from fedwatt.terrain.climb import trip_rise_m
 from fedwatt.terrain.field import Field, find
 from fedwatt.terrain.grid import Grid, IntArray
-from fedwatt.terrain.learn import Learned, own_fields, publishable, vehicle_sums
+from fedwatt.terrain.learn import Learned, own_fields, publishable, survey_fleet, vehicle_sums
 from fedwatt.terrain.positions import trusted_positions
 from fedwatt.terrain.power import OUTLIER, Residual
 from fedwatt.terrain.settings import TerrainSettings
 from fedwatt.terrain.solve import solve_field
-from fedwatt.terrain.statistics import add, contribution, touched_nodes
-from fedwatt.terrain.survey import LEAST_METRES, Survey, survey, usual_wh_per_m
+from fedwatt.terrain.statistics import Contribution, add, contribution, touched_nodes
+from fedwatt.terrain.survey import LEAST_METRES, Survey, usual_wh_per_m
 
 
 def refreshed(
@@ -47,12 +47,7 @@ def refreshed(
     """
     grid = learned.shared.grid
     ever = learned.contributors | frozenset(predicted_wh)
-    surveys: dict[str, Survey] = {}
-    judges: dict[str, Survey] = {}
-    for vehicle in vehicles():
-        if vehicle.name in ever:
-            surveys[vehicle.name] = survey(vehicle, grid, settings.segment_s, data)
-            judges[vehicle.name] = survey(vehicle, grid, settings.segment_s, data, "validation")
+    _, surveys, judges = survey_fleet(vehicles(), ever, grid, settings, data)
     published = publishable(list(surveys.values()), settings.minimum_vehicles)
     sums = [learned.sums]
     for vehicle in vehicles():
@@ -60,8 +55,8 @@ def refreshed(
         if name not in predicted_wh:
             continue
         windows = window_survey(vehicle, grid, data)
-        told = told_climb_m(vehicle, learned.own[name], data)
-        own = network_residual(windows, predicted_wh[name], told, data)
+        given_m = given_climb_m(vehicle, learned.own[name], data)
+        own = network_residual(windows, predicted_wh[name], given_m, data)
         sums.append(contribution(windows, own, within=published))
         if name not in learned.contributors:
             sums.append(vehicle_sums(surveys[name], learned.shared, published))
@@ -71,6 +66,26 @@ def refreshed(
     shared = solve_field(grid, total, settings.prior_grade)
     own_of = own_fields(list(learned.own), surveys, judges, shared, settings)
     return Learned(shared, own_of, total, ever)
+
+
+def solved_again(
+    vehicles: Iterable[Vehicle],
+    learned: Learned,
+    sums: Contribution,
+    contributors: frozenset[str],
+    settings: TerrainSettings,
+    data: DataSettings,
+) -> Learned:
+    """The fields of an earlier refresh, from its sums and who contributed to them.
+
+    The sums are solved again and private ground is learned again. `learned` is what the run began
+    with: its grid and vehicles are the same.
+    """
+    grid = learned.shared.grid
+    shared = solve_field(grid, sums, settings.prior_grade)
+    _, surveys, judges = survey_fleet(vehicles, contributors, grid, settings, data)
+    own = own_fields(list(learned.own), surveys, judges, shared, settings)
+    return Learned(shared, own, sums, contributors)
 
 
 def _driven_by(surveys: Sequence[Survey], published: IntArray, keys: IntArray) -> IntArray:
@@ -113,8 +128,8 @@ def window_survey(vehicle: Vehicle, grid: Grid, data: DataSettings) -> Survey:
     )
 
 
-def told_climb_m(vehicle: Vehicle, field: Field, data: DataSettings) -> FloatArray:
-    """Metres gained in each training window as the vehicle's network is told, [windows]."""
+def given_climb_m(vehicle: Vehicle, field: Field, data: DataSettings) -> FloatArray:
+    """Metres gained in each training window as the vehicle's network is given them, [windows]."""
     split_of = split_of_trips(vehicle, data)
     return np.concatenate(
         [
@@ -130,19 +145,19 @@ def told_climb_m(vehicle: Vehicle, field: Field, data: DataSettings) -> FloatArr
 
 
 def network_residual(
-    windows: Survey, predicted_wh: FloatArray, told_m: FloatArray, data: DataSettings
+    windows: Survey, predicted_wh: FloatArray, given_m: FloatArray, data: DataSettings
 ) -> Residual:
-    """What the network leaves of each window, on top of the climb `told_m` it was given."""
+    """What the network leaves of each window, on top of the climb `given_m` that it knew."""
     if len(predicted_wh) != len(windows.energy_wh):
         raise DataError(
             f"{len(predicted_wh)} predictions are for {len(windows.energy_wh)} windows. "
             "Predict the training windows that the fleet was built with."
         )
-    slope = np.full(len(told_m), windows.wh_per_m)
+    slope = np.full(len(given_m), windows.wh_per_m)
     error = windows.energy_wh - predicted_wh
     middle = np.median(np.abs(error[windows.placed])) if windows.placed.any() else 1.0
     noise_wh = max(1.4826 * float(middle), 1e-3 * windows.wh_per_m)
     error = np.clip(error, -OUTLIER * noise_wh, OUTLIER * noise_wh)
     # Windows that overlap say the same thing several times.
     overlap = max(data.window / data.stride, 1.0)
-    return Residual(error + slope * told_m, slope, noise_wh * float(np.sqrt(overlap)))
+    return Residual(error + slope * given_m, slope, noise_wh * float(np.sqrt(overlap)))

@@ -1,4 +1,4 @@
-"""A field as one Parquet file: a row for each node; in its metadata the grid and who taught it."""
+"""A field as one Parquet file: a row for each node; its metadata holds the grid and provenance."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ from fedwatt.errors import DataError, RunError
 from fedwatt.files import flush, write_atomically
 from fedwatt.terrain.field import Field
 from fedwatt.terrain.grid import Grid
-from fedwatt.terrain.taught import Taught
+from fedwatt.terrain.provenance import Provenance
 
 FORMAT = 1
 COLUMNS = {
@@ -24,16 +24,18 @@ COLUMNS = {
 }
 
 
-def write_field(path: Path, field: Field, *, driven: int = 0, taught: Taught | None = None) -> None:
+def write_field(
+    path: Path, field: Field, *, driven: int = 0, provenance: Provenance | None = None
+) -> None:
     """Write a field; it appears under its name only once all of it is on the disk.
 
     `driven` is how many nodes were driven at all, also those that are not published; 0: unknown.
-    `taught` is whose training trips it is from; None: not from trips, or nobody knows.
+    `provenance` says whose training trips it was learned from; None: not from trips, or unknown.
     """
     arrays = (field.keys, field.elevation_m, field.region, field.passes, field.vehicles)
     head: dict[str, Any] = {"format": FORMAT, "cell_m": field.grid.cell_m, "driven": driven}
-    if taught is not None:
-        head["taught"] = taught.to_table()
+    if provenance is not None:
+        head["taught"] = provenance.to_table()
     schema = pa.schema(list(COLUMNS.items()), metadata={"fedwatt.field": json.dumps(head)})
     table = pa.table(dict(zip(COLUMNS, map(pa.array, arrays), strict=True)), schema=schema)
     try:
@@ -67,11 +69,11 @@ def read_field(path: Path) -> Field:
         raise DataError(f"{path} is not a field that can be read: {reason}.") from problem
 
 
-def read_taught(path: Path) -> Taught | None:
+def read_provenance(path: Path) -> Provenance | None:
     """Whose trips the field of `path` was learned from; None: the file does not say."""
     head = json.loads(pq.read_schema(path).metadata[b"fedwatt.field"])
     try:
-        return Taught.from_table(head["taught"]) if "taught" in head else None
+        return Provenance.from_table(head["taught"]) if "taught" in head else None
     except (KeyError, TypeError, ValueError) as problem:
         raise DataError(
             f"{path} does not say rightly which trips it was learned from: {problem}. "

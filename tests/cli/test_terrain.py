@@ -8,8 +8,8 @@ from fedwatt.data import DataSettings
 from fedwatt.data.split import held_out_vehicles
 from fedwatt.data.store import write_fleet
 from fedwatt.data.synthetic import synthetic_vehicles
-from fedwatt.terrain.store import read_taught
-from fedwatt.terrain.taught import Taught
+from fedwatt.terrain.provenance import Provenance
+from fedwatt.terrain.store import read_provenance
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def test_a_field_is_drawn_as_a_page_that_needs_no_network(type_in, field, tmp_pa
 def test_a_field_says_whose_training_trips_it_is_from(type_in, fleet, field, tmp_path):
     usual = DataSettings()
     cars = {f"car-00{number}" for number in range(1, 5)}
-    assert read_taught(field) == Taught.by(cars, usual)
+    assert read_provenance(field) == Provenance.by(cars, usual)
     out = tmp_path / "other.parquet"
     options = ("--split", "0.5", "0.2", "0.3", "--split-seed", "3", "--window", "30")
     asked = ("--held-out", "1", "--minimum-vehicles", "2")
@@ -53,7 +53,7 @@ def test_a_field_says_whose_training_trips_it_is_from(type_in, fleet, field, tmp
     assert status == 0
     never = held_out_vehicles(cars, 1, 3)
     other = DataSettings(split=(0.5, 0.2, 0.3), split_seed=3, window=30)
-    assert read_taught(out) == Taught.by(cars - never, other)
+    assert read_provenance(out) == Provenance.by(cars - never, other)
 
 
 def test_a_run_refuses_a_field_of_another_split(type_in, fleet, field, tmp_path):

@@ -16,7 +16,7 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, 
 
 from fedwatt.deploy.exchange import Exchange
 from fedwatt.deploy.messages import Content, Sizes, sealed
-from fedwatt.deploy.pulling import MOST_PARTS, PromptGrid
+from fedwatt.deploy.prompt_grid import MOST_PARTS, PromptGrid
 
 SIZES = Sizes(3, "float32")
 REPLY = Content({"round": 0, "windows": 5}, {"delta": np.ones(3, dtype=np.float32)})

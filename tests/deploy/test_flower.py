@@ -24,8 +24,8 @@ from flwr.app import RecordDict
 from fedwatt.deploy.keys import Depot
 from fedwatt.deploy.messages import from_records
 from fedwatt.runs import execute, from_toml
-from fedwatt.runs.level import LEVEL
 from fedwatt.runs.tables import read_table
+from fedwatt.terrain.level import LEVEL
 from fedwatt.terrain.store import read_field
 from tests.deploy.fleets import deployed, loopback, weights
 from tests.deploy.hilly import AREA

@@ -22,7 +22,8 @@ from flwr.cli.config_utils import load_and_validate
 from fedwatt.deploy.app import write_app
 from fedwatt.deploy.commands import Flower
 from fedwatt.deploy.connection import key_pair
-from fedwatt.deploy.control import GONE, Control, Node
+from fedwatt.deploy.control import Control, Node
+from fedwatt.deploy.flower import UNREGISTERED
 from fedwatt.deploy.keys import Depot
 from fedwatt.deploy.limits import Limits
 from fedwatt.deploy.memory import KEPT_RUNS, forget_old_runs, memory_folder, recall, remember
@@ -89,7 +90,7 @@ class Told(Control):
         self.refused: list[int] = []
 
     def nodes(self) -> list[Node]:
-        gone = [Node(number, "", GONE) for number in self.refused]
+        gone = [Node(number, "", UNREGISTERED) for number in self.refused]
         return [Node(number, "", "online") for number in self.accepted] + gone
 
     def unregister(self, node: int) -> None:

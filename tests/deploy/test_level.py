@@ -28,8 +28,9 @@ from fedwatt.errors import DataError, RunError, SettingError
 from fedwatt.metrics import ErrorSums
 from fedwatt.runs import execute, from_toml
 from fedwatt.runs.config import to_toml
-from fedwatt.runs.level import LEVEL, level_config
+from fedwatt.runs.level import level_config
 from fedwatt.runs.tables import read_table
+from fedwatt.terrain.level import LEVEL
 from tests.deploy.fleets import deploy, deployed, loopback, weights
 from tests.deploy.hilly import hilly, hilly_fleet
 from tests.deploy.loopback import KINDS, Loopback, SuperNodes

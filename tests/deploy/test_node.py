@@ -13,7 +13,7 @@ pytest.importorskip("flwr")
 
 import httpx
 
-from fedwatt.deploy import node
+from fedwatt.deploy import flower, node
 from fedwatt.deploy.connection import Connection
 from fedwatt.errors import RunError
 
@@ -34,7 +34,7 @@ class Door:
     def open(self) -> Iterator[tuple]:
         reason = self.answers.pop(0)
         if reason:
-            node._not_connected(305, reason)
+            flower.not_connected(305, reason)
         self.sessions += 1
         with suppress(ConnectionError):
             yield (7, self.receive, *[None] * 6)
@@ -94,7 +94,7 @@ def test_a_server_that_does_not_answer_is_spoken_of_once(
         return httpx.Response(401, request=request)  # it is up again and knows nobody
 
     monkeypatch.setattr(httpx.HTTPTransport, "handle_request", lambda self, own: refuse(own))
-    monkeypatch.setattr(node, "LONGEST_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(flower, "LONGEST_RETRY_SECONDS", 0.01)
     began = time.monotonic()
     vehicle, connection = SimpleNamespace(name="car-001"), Connection("depot:9092")
     threads = threading.active_count()

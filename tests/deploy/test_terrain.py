@@ -15,8 +15,8 @@ from fedwatt.deploy.vehicle import Vehicle
 from fedwatt.errors import DataError, SettingError
 from fedwatt.runs import execute, from_toml
 from fedwatt.terrain import TerrainSettings, learn_shared
+from fedwatt.terrain.provenance import Provenance
 from fedwatt.terrain.store import write_field
-from fedwatt.terrain.taught import Taught
 from tests.deploy.fleets import config_text, deployed, make_fleet, weights
 from tests.deploy.loopback import Loopback
 from tests.runs.test_execute import Silent
@@ -28,7 +28,7 @@ def test_a_field_on_board_gives_the_simulations_model(tmp_path: Path) -> None:
     fleet, field = make_fleet(tmp_path / "fleet"), tmp_path / "field.parquet"
     learned, _ = learn_shared(read_fleet(fleet), TerrainSettings(minimum_vehicles=1), HILLY)
     names = [vehicle.name for vehicle in read_fleet(fleet)]
-    write_field(field, learned, taught=Taught.by(names, HILLY))
+    write_field(field, learned, provenance=Provenance.by(names, HILLY))
     text = config_text(fleet, rounds=2).replace(
         "window = 10", f'window = 10\nfeatures = "base, terrain"\n[terrain]\nsource = "{field}"'
     )

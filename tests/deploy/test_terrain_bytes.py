@@ -16,10 +16,10 @@ from flwr.app import Message
 from fedwatt.data.store import read_vehicle
 from fedwatt.deploy import node
 from fedwatt.deploy.messages import REPLIES, Content, from_records, to_records
-from fedwatt.deploy.terrain_board import field_from
 from fedwatt.privacy.fixed_point import Layout
 from fedwatt.runs import from_toml
 from fedwatt.terrain import Grid
+from fedwatt.terrain.encoding import field_from_arrays
 from fedwatt.terrain.exchange import Question
 from fedwatt.terrain.statistics import touched_nodes
 from fedwatt.terrain.store import read_field
@@ -94,7 +94,7 @@ def in_the_clear(sent: Sent, own: Survey, text: str) -> np.ndarray:
     config = from_toml(text)
     grid, known = Grid(cell_m=config.terrain.cell_m), None
     if not sent.asked.values["count"]:
-        known = field_from(sent.asked.arrays, grid)
+        known = field_from_arrays(sent.asked.arrays, grid)
     question = Question(grid, config.terrain, sent.asked.arrays["nodes"], known)
     return Layout.of(question.fields, vehicles=CARS).encode(question.answer(own))
 

@@ -15,24 +15,22 @@ from flwr.app import RecordDict
 
 from fedwatt.data.store import read_fleet
 from fedwatt.deploy.exchange import Exchange
+from fedwatt.deploy.hills_on_server import learn_hills
 from fedwatt.deploy.messages import Content, from_records, to_records
 from fedwatt.deploy.roster import Roster
 from fedwatt.deploy.state import RunState
-from fedwatt.deploy.terrain_remote import learn_hills
 from fedwatt.deploy.vehicle import Vehicle
 from fedwatt.edge.export import read_trained
-from fedwatt.edge.export_run import field_for
 from fedwatt.errors import DataError, RunError, SettingError
-from fedwatt.privacy.accounting import terrain_budget
-from fedwatt.privacy.fixed_point import Layout
+from fedwatt.privacy.fixed_point import Layout, add_up
 from fedwatt.report.field_map import write_map
 from fedwatt.runs import execute, from_toml
-from fedwatt.runs.hills import shared_under_masks
+from fedwatt.runs.hills import terrain_budget, vehicle_field
 from fedwatt.runs.tables import read_table
 from fedwatt.terrain import Field, Grid, learn
-from fedwatt.terrain.exchange import Question, SharedField, learn_from_totals
+from fedwatt.terrain.exchange import Question, SharedField, learn_from_totals, share_by
 from fedwatt.terrain.noise import seeded
-from fedwatt.terrain.store import driven_nodes, read_field, read_taught
+from fedwatt.terrain.store import driven_nodes, read_field, read_provenance
 from fedwatt.terrain.survey import survey
 from tests.deploy.fleets import deployed, loopback, weights
 from tests.deploy.hilly import AREA, hilly, hilly_fleet
@@ -126,7 +124,7 @@ def test_fleet_and_simulation_learn_the_same_hills_and_model(
         assert errors_of(run, "best") == pytest.approx(errors_of(simulation, "best"), rel=1e-4)
     # Each vehicle has its own hills, on top of the shared ones, and they are the simulation's.
     config = from_toml(text)
-    learned = learn(list(read_fleet(fleet)), config.terrain, config.data, share=shared_under_masks)
+    learned = learn(list(read_fleet(fleet)), config.terrain, config.data, share=share_by(add_up))
     for vehicle in grid.vehicles.values():
         kept, wanted = read_field(own_file(vehicle)), learned.own[vehicle.name]
         assert kept.nodes > field_of(real).nodes
@@ -134,17 +132,17 @@ def test_fleet_and_simulation_learn_the_same_hills_and_model(
             assert np.array_equal(getattr(kept, name), getattr(wanted, name)), name
     facts = json.loads((real / "environment.json").read_text())["terrain"]
     assert facts == {"nodes": field_of(real).nodes, "vehicles": 4}
-    assert read_taught(real / "field.parquet").vehicles == {f"car-00{i}" for i in range(1, 5)}
+    assert read_provenance(real / "field.parquet").vehicles == {f"car-00{i}" for i in range(1, 5)}
     assert driven_nodes(real / "field.parquet") > field_of(real).nodes
     # On board nobody knows who taught what is shared, and it is not said to be one vehicle's own.
-    assert all(read_taught(own_file(vehicle)) is None for vehicle in grid.vehicles.values())
+    assert all(read_provenance(own_file(vehicle)) is None for vehicle in grid.vehicles.values())
     write_map(field_of(real), tmp_path / "map.html")
     assert (tmp_path / "map.html").stat().st_size > 1000
     # What goes into a vehicle's model file is on its disk, and is not made up from another fleet.
     trained, vehicle = read_trained(real), grid.vehicles[1]
     with pytest.raises(DataError, match="are on its own disk"):
-        field_for(trained, real, vehicle.name)
-    exported = field_for(trained, real, vehicle.name, own_file(vehicle))
+        vehicle_field(trained.config, real, trained.method, vehicle.name)
+    exported = vehicle_field(trained.config, real, trained.method, vehicle.name, own_file(vehicle))
     assert np.array_equal(exported.keys, learned.own[vehicle.name].keys)
 
 
@@ -374,7 +372,7 @@ def test_noise_is_the_servers_own(
     alike, asked = in_process(fleet, text)
     assert asked == ["count", "sum", "sum", "sum"]
     assert not np.array_equal(drawn.elevation_m, alike.field.elevation_m)
-    monkeypatch.setattr("fedwatt.deploy.terrain_remote.secret_draws", seeded(7))
+    monkeypatch.setattr("fedwatt.deploy.hills_on_server.secret_draws", seeded(7))
     found = learned_by(Loopback(dict(vehicles)), text, tmp_path / "again")
     assert_same_field(found.field, alike.field)
 
@@ -467,7 +465,7 @@ def test_who_joins_later_is_sent_the_field(fleet: Path, tmp_path: Path) -> None:
     grid.before_push = join
     real = deployed(text, grid, tmp_path / "real")
     late = grid.vehicles[1]
-    assert late.name not in read_taught(real / "field.parquet").vehicles
+    assert late.name not in read_provenance(real / "field.parquet").vehicles
     assert read_field(own_file(late)).nodes > field_of(real).nodes
     rows = read_table(real, "clients").to_pylist()
     trained = [row["round"] for row in rows if row["vehicle"] == late.name and row["replied"]]
@@ -512,7 +510,7 @@ def test_who_is_held_out_teaches_nothing_and_reads_what_is_shared(
     alike = simulated(text, tmp_path / "simulated")
     assert_same_field(field_of(real), field_of(alike))
     assert_same_models(real, alike)
-    taught = read_taught(real / "field.parquet").vehicles
+    taught = read_provenance(real / "field.parquet").vehicles
     (out,) = [node for node, v in grid.vehicles.items() if v.name not in taught]
     assert ("secure-terrain", out) not in {(kind, node) for node, kind, _ in grid.sent}
     assert read_field(own_file(grid.vehicles[out])).nodes == field_of(real).nodes

@@ -18,7 +18,6 @@ from fedwatt.edge.card import KEY
 from fedwatt.edge.clock import Timing
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.export import export, read_trained
-from fedwatt.edge.hills import climb_from, with_climb
 from fedwatt.edge.page import model_facts
 from fedwatt.edge.predictor import EnergyPredictor
 from fedwatt.edge.range import estimate_range
@@ -26,6 +25,7 @@ from fedwatt.edge.route import route_trip
 from fedwatt.edge.trips import level_share, predict_trip
 from fedwatt.errors import DataError, RunError, SettingError
 from fedwatt.terrain.climb import with_terrain
+from fedwatt.terrain.on_board import climb_from, with_climb
 from fedwatt.terrain.store import write_field
 
 from .test_graph import BACKBONES, torch_energy

@@ -10,10 +10,10 @@ from fedwatt.data.store import read_vehicle, write_fleet
 from fedwatt.data.synthetic import synthetic_vehicles
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.export import export, personal, read_trained
-from fedwatt.edge.export_run import field_for
 from fedwatt.edge.trips import outcome
 from fedwatt.errors import RunError, SettingError
 from fedwatt.runs import execute, from_toml
+from fedwatt.runs.hills import vehicle_field
 from fedwatt.runs.tables import read_table
 from tests.runs.test_execute import Silent
 
@@ -68,7 +68,7 @@ def test_a_model_on_board_has_the_error_the_run_states(name, which, run, fleet, 
     if which == "personal":
         assert any((own.weights[part] != trained.weights[part]).any() for part in own.weights)
     assert own.level.personal == own.personal
-    field = field_for(own, run, vehicle.name)
+    field = vehicle_field(own.config, run, own.method, vehicle.name)
     export(own, tmp_path / "own.onnx", vehicle=vehicle, field=field)
     model = EnergyModel(tmp_path / "own.onnx")
     split = split_of_trips(vehicle, trained.config.data)

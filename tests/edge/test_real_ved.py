@@ -15,10 +15,10 @@ from fedwatt.data.readers.stream import silent
 from fedwatt.data.readers.ved import VedReader
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.export import export
-from fedwatt.edge.hills import LOOK_AHEAD_S
 from fedwatt.edge.predictor import EnergyPredictor
 from fedwatt.edge.trips import predict_trip
 from fedwatt.terrain import TerrainSettings, learn
+from fedwatt.terrain.on_board import LOOK_AHEAD_S
 from fedwatt.terrain.positions import trusted_positions
 
 from .toys import trained

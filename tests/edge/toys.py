@@ -17,8 +17,9 @@ from fedwatt.edge.trips import TripPrediction
 from fedwatt.models import get_model
 from fedwatt.randomness import generator
 from fedwatt.runs.config import from_tables
-from fedwatt.runs.level import LEVEL, level_config
+from fedwatt.runs.level import level_config
 from fedwatt.runs.model_file import model_prefix, write_models
+from fedwatt.terrain.level import LEVEL
 
 
 def trained(backbone: str = "mlp", **data: object) -> TrainedModel:

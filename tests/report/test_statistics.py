@@ -7,11 +7,11 @@ from scipy import stats
 
 from fedwatt.report.curves import curves, difference, diverged, rounds_of
 from fedwatt.report.load import Run, load_run, load_runs
+from fedwatt.report.on_board import hilly_vehicles
 from fedwatt.report.statistics import (
     compare,
     estimate,
     final,
-    hilly_vehicles,
     personal_rmse,
     pooled_rmse,
     stratum_rmse,

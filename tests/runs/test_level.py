@@ -11,12 +11,12 @@ from fedwatt.data.store import write_fleet
 from fedwatt.data.synthetic import synthetic_vehicles
 from fedwatt.errors import RunError, SettingError
 from fedwatt.report.load import load_run, load_runs
-from fedwatt.report.statistics import on_board_rmse
+from fedwatt.report.on_board import on_board_rmse
 from fedwatt.runs import execute, from_toml
 from fedwatt.runs.config import RunConfig, to_toml
-from fedwatt.runs.execute import Outcome, on_board
-from fedwatt.runs.level import LEVEL, Predictions, level_config
+from fedwatt.runs.level import ModelPredictions, level_config, used_on_board
 from fedwatt.runs.tables import read_table
+from fedwatt.terrain.level import LEVEL, Predictions
 from tests.runs.test_execute import Silent, results
 from tests.terrain.toys import without_positions
 
@@ -151,7 +151,7 @@ def test_a_report_tells_runs_with_a_level_model_from_others(config, run):
 
 
 def one_vehicle(known: list[bool]) -> SimpleNamespace:
-    """What `on_board` needs of a federation: a vehicle with two validation and two test windows."""
+    """A federation for `used_on_board`: one vehicle, two validation and two test windows."""
     labels = np.zeros(2, dtype=np.float32)
     client = SimpleNamespace(
         window=10,
@@ -167,9 +167,9 @@ def one_vehicle(known: list[bool]) -> SimpleNamespace:
 def test_the_level_model_of_a_diverged_seed_is_not_used():
     """Hills are right, 0 against 5; climb is known in the second test window alone."""
     right, wrong = np.zeros((2, 2)), np.full((2, 2), 5.0)
-    hilly = Outcome(Predictions(right, np.full((2, 2), 1.0)), None, (0, 1))
-    level = Outcome(Predictions(wrong, wrong), None, (0,))
-    used = on_board(one_vehicle([False, True]), hilly, level)
+    hilly = ModelPredictions(Predictions(right, np.full((2, 2), 1.0)), None, (0, 1))
+    level = ModelPredictions(Predictions(wrong, wrong), None, (0,))
+    used = used_on_board(one_vehicle([False, True]), hilly, level)
     assert used["best"].tolist() == [[5, 1], [1, 1]]
 
 

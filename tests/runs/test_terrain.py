@@ -21,8 +21,8 @@ from fedwatt.runs.source import open_fleet
 from fedwatt.runs.tables import read_table
 from fedwatt.terrain import Learned, TerrainSettings, empty_field, learn, learn_shared
 from fedwatt.terrain.grid import Grid
-from fedwatt.terrain.store import read_field, read_taught, write_field
-from fedwatt.terrain.taught import Taught
+from fedwatt.terrain.provenance import Provenance
+from fedwatt.terrain.store import read_field, read_provenance, write_field
 from tests.runs.test_execute import Silent
 
 CONFIG = """
@@ -93,7 +93,7 @@ def test_a_stored_field_measured_elevation_and_learning_agree_on_the_hills(store
     data = DataSettings(features="speed, terrain", window=10)
     open_to_all = TerrainSettings(minimum_vehicles=1, private=False)
     field, _ = learn_shared(read_fleet(stored), open_to_all, data)
-    write_field(tmp_path / "hills.parquet", field, taught=Taught.by(names(stored), data))
+    write_field(tmp_path / "hills.parquet", field, provenance=Provenance.by(names(stored), data))
     climbs = {}
     for source in ("learn", "measured", str(tmp_path / "hills.parquet")):
         settings = TerrainSettings(source=source, minimum_vehicles=1, private=False)
@@ -138,13 +138,13 @@ def names(stored):
 def test_a_field_that_may_know_test_trips_is_refused(stored, tmp_path, other, said):
     file = tmp_path / "hills.parquet"
     data = DataSettings(features="speed, terrain", window=10)
-    write_field(file, empty_field(Grid()), taught=Taught.by(names(stored), data))
+    write_field(file, empty_field(Grid()), provenance=Provenance.by(names(stored), data))
     fleet, terrain = Source(data=str(stored)), TerrainSettings(source=str(file))
     open_fleet(fleet, data, terrain)
     with pytest.raises(SettingError, match=said):
         open_fleet(fleet, replace(data, **other), terrain)
     # Learned from vehicles of another town it knows none of these trips, whatever the split.
-    write_field(file, empty_field(Grid()), taught=Taught.by(["bus-1"], data))
+    write_field(file, empty_field(Grid()), provenance=Provenance.by(["bus-1"], data))
     open_fleet(fleet, replace(data, **other), terrain)
 
 
@@ -197,8 +197,8 @@ def test_the_published_field_is_in_the_run_folder(run):
     assert field.vehicles.min() >= 2
     environment = json.loads((run / "environment.json").read_text())
     assert environment["terrain"] == {"nodes": field.nodes, "vehicles": 3}
-    taught = read_taught(run / "field.parquet")
-    assert taught == Taught.by(["car-001", "car-002", "car-003"], from_toml(CONFIG).data)
+    taught = read_provenance(run / "field.parquet")
+    assert taught == Provenance.by(["car-001", "car-002", "car-003"], from_toml(CONFIG).data)
 
 
 def test_noise_that_nobody_can_account_for_stops_a_run_before_it_trains(tmp_path, monkeypatch):
@@ -289,8 +289,8 @@ def test_a_vehicle_is_exported_with_the_field_it_had_in_the_run(stored, tmp_path
 
     finish = Refresh.after_training
 
-    def overheard(self, federation, state):
-        federation = finish(self, federation, state)
+    def overheard(self, federation, state, file):
+        federation = finish(self, federation, state, file)
         ran.append(self.learned)
         return federation
 

@@ -7,11 +7,11 @@ import pytest
 
 from fedwatt.data import DataSettings
 from fedwatt.errors import RunError, SettingError
-from fedwatt.runs.hills import shared_under_masks
+from fedwatt.privacy.fixed_point import add_up
 from fedwatt.terrain import Grid, TerrainSettings
 from fedwatt.terrain import exchange as exchanges
 from fedwatt.terrain.agreed import Area
-from fedwatt.terrain.exchange import learn_from_totals, too_long
+from fedwatt.terrain.exchange import learn_from_totals, share_by, too_long
 from fedwatt.terrain.learn import publishable, shared_field
 from fedwatt.terrain.statistics import touched_nodes
 from fedwatt.terrain.survey import survey
@@ -20,6 +20,7 @@ from tests.terrain.toys import fleet
 GRID = Grid(cell_m=80.0)
 DATA = DataSettings(features="speed")
 AREA = (41.98, 42.08, -83.02, -82.9)
+shared_under_masks = share_by(add_up)
 
 
 def settings(**changed) -> TerrainSettings:

@@ -8,7 +8,7 @@ import pytest
 
 from fedwatt.data import DataSettings
 from fedwatt.errors import SettingError
-from fedwatt.privacy import terrain_budget
+from fedwatt.runs.hills import terrain_budget
 from fedwatt.terrain import TerrainSettings
 from fedwatt.terrain.agreed import agreed_pairs
 from fedwatt.terrain.grid import Grid

@@ -11,7 +11,7 @@ from fedwatt.data.windows import window_ends, window_sums
 from fedwatt.errors import DataError
 from fedwatt.terrain import Field, Grid, TerrainSettings, empty_field, learn
 from fedwatt.terrain.learn import Learned
-from fedwatt.terrain.refresh import network_residual, refreshed, told_climb_m, window_survey
+from fedwatt.terrain.refresh import given_climb_m, network_residual, refreshed, window_survey
 from fedwatt.terrain.statistics import contribution, touched_nodes
 from fedwatt.terrain.survey import climb_m, survey
 from tests.terrain.test_learn import truth_m
@@ -64,7 +64,7 @@ def test_a_network_that_knows_all_but_hills_finds_them(vehicles):
     for _ in range(3):
         predicted = {}
         for vehicle in vehicles:
-            told = told_climb_m(vehicle, learned.own[vehicle.name], DATA)
+            told = given_climb_m(vehicle, learned.own[vehicle.name], DATA)
             predicted[vehicle.name] = level_road_wh(vehicle) + WH_PER_M * told
         settings = replace(OPEN, forget=0.0)
         learned = refreshed(lambda: vehicles, learned, predicted, settings, DATA)
@@ -80,7 +80,7 @@ def test_a_network_that_explains_everything_leaves_the_climb_it_was_told():
     (vehicle, *_) = vehicles = fleet(3, trips=6)
     field = learn(vehicles, OPEN, DATA).shared
     windows = window_survey(vehicle, GRID, DATA)
-    told = told_climb_m(vehicle, field, DATA)
+    told = given_climb_m(vehicle, field, DATA)
     own = network_residual(windows, windows.energy_wh, told, DATA)
     assert own.residual_wh == pytest.approx(WH_PER_M * told)
     # On known ground that is the difference between a window's ends.
@@ -128,7 +128,7 @@ def test_a_refresh_finds_a_hill_of_ten_metres_whatever_the_vehicle_was_told(gave
     """10 m in a window of 20 s: told nothing, the network leaves 10 m; told all, it leaves none."""
     car, shared = ramp()
     windows = window_survey(car, GRID, DATA)
-    told = told_climb_m(car, empty_field(GRID) if gave_up else shared, DATA)
+    told = given_climb_m(car, empty_field(GRID) if gave_up else shared, DATA)
     predicted = 20 * 2.0 + WH_PER_M * told
     own = network_residual(windows, predicted, told, DATA)
     # 9.81 m/s² is the same on both sides, so this is exact up to rounding of positions.
@@ -147,7 +147,7 @@ def test_between_two_regions_no_climb_was_told_and_none_is_added():
     car, shared = ramp(split_at=600.0)
     windows = window_survey(car, GRID, DATA)
     assert np.abs(climb_m(windows, shared)).max() == pytest.approx(10.0, abs=1e-6)
-    told = told_climb_m(car, shared, DATA)
+    told = given_climb_m(car, shared, DATA)
     across = told[windows.placed] < 9.9
     assert 0 < across.sum() < len(across)
     own = network_residual(windows, 20 * 2.0 + WH_PER_M * told, told, DATA)

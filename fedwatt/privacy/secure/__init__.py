@@ -1,6 +1,6 @@
 """Secure aggregation: the server learns the sum of vehicles' vectors, and no single vector.
 
-Summed in secret are the replies to a round, and the counts and sums from which hills are learned.
+Summed in secret are the replies to a round, and the counts and sums from which a field is learned.
 Two things still reach the server in the clear: n_k, when a vehicle enrols, and every vehicle's
 error sums, when a model is judged; the records of a run and the choice of its best model rest on
 them. All vehicles of a sum learn each other's names.

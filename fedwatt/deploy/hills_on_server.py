@@ -15,19 +15,20 @@ import numpy as np
 
 from fedwatt.data.trip import FloatArray
 from fedwatt.deploy.exchange import Exchange
+from fedwatt.deploy.hills_on_board import HILLS
 from fedwatt.deploy.messages import NO_MODEL, Content, Value
 from fedwatt.deploy.roster import Roster
 from fedwatt.deploy.secure_exchange import NoSum, SecretSum, SecureExchange
 from fedwatt.deploy.state import RunState
-from fedwatt.deploy.terrain_board import HILLS, digest_of, field_arrays
 from fedwatt.errors import DataError, RunError
 from fedwatt.privacy.fixed_point import CLIPPED
 from fedwatt.privacy.secure import Layout
 from fedwatt.runs.config import RunConfig
 from fedwatt.terrain import Field, Grid
+from fedwatt.terrain.encoding import field_digest, field_to_arrays
 from fedwatt.terrain.exchange import Question, SharedField, learn_from_totals
-from fedwatt.terrain.store import read_field, read_taught, write_field
-from fedwatt.terrain.taught import Taught
+from fedwatt.terrain.provenance import Provenance
+from fedwatt.terrain.store import read_field, read_provenance, write_field
 
 log = logging.getLogger("fedwatt.deploy")
 
@@ -40,27 +41,27 @@ AGAIN_SECONDS = 10.0
 def hills_of_run(
     out: Path, roster: Roster, config: RunConfig, run: RunState, text: str, *, resume: bool
 ) -> tuple[Field, int]:
-    """The field of a run and how many vehicles taught it: learned now, or before it was cut off."""
+    """The field of a run and how many vehicles it is from: learned now, or before a cut-off."""
     file = out / "field.parquet"
     if resume and file.exists():
         try:
-            found, taught = read_field(file), read_taught(file)
+            found, provenance = read_field(file), read_provenance(file)
         except DataError as problem:
             raise RunError(
                 f"{problem} Delete {file}, and {out / 'checkpoint'} if there is one: --resume then "
                 "learns hills and models anew."
             ) from problem
         log.info("hills: %d nodes, learned before", found.nodes)
-        return found, 0 if taught is None else len(taught.vehicles)
+        return found, 0 if provenance is None else len(provenance.vehicles)
     run.begin_learning()
     learned = learn_hills(roster, config, run, text)
-    taught = Taught.by(learned.contributors, config.data)
-    write_field(file, learned.field, driven=learned.driven, taught=taught)
+    provenance = Provenance.by(learned.contributors, config.data)
+    write_field(file, learned.field, driven=learned.driven, provenance=provenance)
     return learned.field, len(learned.contributors)
 
 
 def learn_hills(roster: Roster, config: RunConfig, run: RunState, text: str) -> SharedField:
-    """The field that the vehicles which are there teach, under masks."""
+    """The field that the connected vehicles learn together, under masks."""
     common: dict[str, Value] = {"run": run.run, "config": text}
     least = max(2, config.terrain.minimum_vehicles)
     # In 32 bits sums would be too coarse, whatever training makes do with.
@@ -124,7 +125,7 @@ class _SecretTotals:
         )
 
     def _sum(self, question: Question, called: frozenset[str]) -> SecretSum:
-        content = _asked(question, self.exchange.common)
+        content = _message(question, self.exchange.common)
         return self.exchange.total(
             "hills",
             called,
@@ -158,15 +159,15 @@ def secret_draws(*purpose: object) -> np.random.Generator:
     return np.random.default_rng(randbits(128))
 
 
-def _asked(question: Question, common: Mapping[str, Value]) -> Content:
+def _message(question: Question, common: Mapping[str, Value]) -> Content:
     arrays = {"nodes": question.nodes}
     if question.field is None:
         return Content({**common, "count": True}, arrays)
-    return Content({**common, "count": False}, arrays | field_arrays(question.field))
+    return Content({**common, "count": False}, arrays | field_to_arrays(question.field))
 
 
 @dataclass
-class Hills:
+class PublishedHills:
     """The field of a run, and which vehicles have it on board; a `Provision`."""
 
     published: Field
@@ -183,12 +184,12 @@ class Hills:
 
     @cached_property
     def digest(self) -> str:
-        """What the field is known by."""
-        return digest_of(self.published)
+        """Names the field in questions and in the vehicles' files."""
+        return field_digest(self.published)
 
     @property
-    def mentioned(self) -> dict[str, Value]:
-        """What questions say of the hills that they are about."""
+    def question_values(self) -> dict[str, Value]:
+        """Names the field in every question that is about it."""
         return {HILLS: self.digest}
 
     def held_by(self, node: int) -> bool:
@@ -200,24 +201,23 @@ class Hills:
         self.doubted.add(node)
 
     def offer(self, roster: Roster) -> None:
-        """Send the field to vehicles that have not said they have it; waits for none."""
+        """Send the field to vehicles that are not known to have it; waits for none."""
         exchange = roster.exchange
         if self.asked:
             self._receive(exchange)
         now = exchange.clock()
-        waiting = {node for node, until in self.pause.items() if until > now}
-        known = {member.node: name for name, member in roster.members.items()}
-        wanting = {
-            node: name
-            for node, name in known.items()
-            if node in roster.online and (node in self.doubted or node not in self.holders)
+        fresh = {
+            member.node: name
+            for name, member in roster.members.items()
+            if member.node in roster.online and self._wants(member.node, now)
         }
-        fresh = {node: name for node, name in wanting.items() if node not in waiting}
         if not fresh:
             return
         never = {client.name for client in roster.fleet().clients if client.held_out}
         questions = {
-            node: Content({**self.common, "own": name not in never}, field_arrays(self.published))
+            node: Content(
+                {**self.common, "own": name not in never}, field_to_arrays(self.published)
+            )
             for node, name in fresh.items()
         }
         # What was sent before to these is not waited for any more.
@@ -225,6 +225,11 @@ class Hills:
         self.asked |= exchange.send("terrain-field", questions, self.seconds)
         self.pause |= dict.fromkeys(fresh, now + max(AGAIN_SECONDS, self.seconds))
         self.doubted -= fresh.keys()
+
+    def _wants(self, node: int, now: float) -> bool:
+        """Whether a node is to be sent the field now."""
+        wanting = node in self.doubted or node not in self.holders
+        return wanting and self.pause.get(node, now) <= now
 
     def _receive(self, exchange: Exchange) -> None:
         """Note who has the field by now, and who could not take it."""

@@ -9,12 +9,13 @@ pytest.importorskip("flwr")
 pytest.importorskip("cryptography")
 
 from fedwatt.data.store import vehicle_folders
+from fedwatt.deploy.hills_on_board import HillsOnBoard
 from fedwatt.deploy.memory import memory_folder, remember, run_folder
 from fedwatt.deploy.messages import Content
-from fedwatt.deploy.terrain_board import HillsOnBoard, field_arrays
 from fedwatt.errors import DataError
 from fedwatt.runs import from_toml
 from fedwatt.terrain import Field, Grid
+from fedwatt.terrain.encoding import field_to_arrays
 from tests.deploy.hilly import hilly, hilly_fleet
 
 
@@ -29,7 +30,7 @@ def test_a_server_that_sends_field_after_field_does_not_fill_the_disk(tmp_path: 
     def take(height_m: float, run: str = "run") -> str:
         one = np.ones(1, dtype=np.int64)
         field = Field(Grid(cell_m=config.terrain.cell_m), one, height_m * one, one, one, one)
-        question = Content({"run": run, "own": False}, field_arrays(field))
+        question = Content({"run": run, "own": False}, field_to_arrays(field))
         return hills.take(question, config).values["field"]
 
     other = take(1.0, "another run")

@@ -1,4 +1,4 @@
-"""Whose trips taught a field, so that it is never judged on them.
+"""Whose trips a field was learned from, so that it is never judged on them.
 
 A field is learned from training trips. Used in a run that splits the same vehicles' trips another
 way, it would have seen the energy of that run's test trips.
@@ -17,7 +17,7 @@ log = logging.getLogger("fedwatt.terrain")
 
 
 @dataclass(frozen=True)
-class Taught:
+class Provenance:
     """The vehicles that contributed to a field, and what decided on their training trips.
 
     `window` in samples: trips shorter than a window are in no split.
@@ -29,12 +29,12 @@ class Taught:
     window: int
 
     @classmethod
-    def by(cls, vehicles: Iterable[str], data: DataSettings) -> "Taught":
-        """By these vehicles' training trips under `data`."""
+    def by(cls, vehicles: Iterable[str], data: DataSettings) -> "Provenance":
+        """The provenance of a field learned from these vehicles' training trips under `data`."""
         return cls(frozenset(vehicles), data.split, data.split_seed, data.window)
 
     def to_table(self) -> dict[str, Any]:
-        """As plain values, for the head of a file."""
+        """Plain values for the metadata of a file."""
         return {
             "vehicles": sorted(self.vehicles),
             "split": list(self.split),
@@ -43,8 +43,8 @@ class Taught:
         }
 
     @classmethod
-    def from_table(cls, table: dict[str, Any]) -> "Taught":
-        """What `to_table` gave."""
+    def from_table(cls, table: dict[str, Any]) -> "Provenance":
+        """The provenance that `to_table` wrote."""
         train, validation, test = (float(share) for share in table["split"])
         return cls(
             frozenset(table["vehicles"]),
@@ -64,7 +64,7 @@ class Taught:
                 f"The field {file} was learned from vehicle '{vehicle}', which this run holds out; "
                 "learn it without that vehicle ('fedwatt terrain learn --held-out')."
             )
-        own = Taught.by(self.vehicles, data)
+        own = Provenance.by(self.vehicles, data)
         if own == self:
             return
         differing = ", ".join(
@@ -80,7 +80,7 @@ class Taught:
 
 
 def warn_unknown(file: Path) -> None:
-    """Say that nobody can tell whose trips a field was learned from."""
+    """Warn that a field does not say whose trips it was learned from."""
     log.warning(
         "The field %s does not say which trips it was learned from, so it may know the test trips "
         "of this run. 'fedwatt terrain learn' makes one that does.",

@@ -13,22 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from flwr.app import Error, Message, Metadata
-from flwr.app.message import make_message
-from flwr.common.constant import ErrorCode
-from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest
-from flwr.proto.runtime_pb2 import PullAppMessagesRequest
+from flwr.app import Message
 from flwr.serverapp import Grid
-from flwr.supercore.constant import SYSTEM_MESSAGE_TYPE
-from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
-from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object_fn_protobuf
-from flwr.supercore.inflatable.inflatable_utils import (
-    ObjectPullError,
-    ObjectUnavailableError,
-    inflate_object_from_contents,
-)
-from flwr.superlink.grid.http_grid import HttpGrid
 
+from fedwatt.deploy import flower
 from fedwatt.deploy.exchange import UNREADABLE
 
 MOST_PARTS: Final = 1000
@@ -57,10 +45,10 @@ class Announced:
 class PromptGrid(Grid):
     """A Grid whose `pull_messages` returns at once with the replies that are complete."""
 
-    def __init__(self, grid: HttpGrid) -> None:
+    def __init__(self, grid: "flower.HttpGrid") -> None:
         self.grid = grid
         self.announced: dict[str, Announced] = {}
-        """By the number of the message that it replies to."""
+        """Replies on their way, keyed by the number of the message that each answers."""
         self.workers = ThreadPoolExecutor(AT_ONCE)
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
@@ -76,23 +64,21 @@ class PromptGrid(Grid):
         for reply in waiting:
             reply.missing = [part for part in reply.missing if part not in reply.parts]
             if reply.trouble or not reply.missing:
-                found.append(self._inflated(reply))
+                found.append(self._read(reply))
                 del self.announced[reply.reply_to]
         return found
 
     def _look_for(self, numbers: list[str]) -> None:
         """Note which replies have been announced."""
-        pulled = self.grid._runtime_client.PullMessages(PullAppMessagesRequest(message_ids=numbers))
         now = time.monotonic()
         old = [n for n, reply in self.announced.items() if now - reply.since > FORGET_SECONDS]
         for number in old:
             del self.announced[number]
-        for proto, tree in zip(pulled.messages_list, pulled.message_object_trees, strict=True):
-            reply_to = proto.metadata.reply_to_message_id
-            sender = proto.metadata.src_node_id
-            reply = Announced(proto.metadata.message_id, reply_to, sender, [], now)
+        for about, tree in flower.announced_replies(self.grid, numbers):
+            reply_to = about.reply_to_message_id
+            reply = Announced(about.message_id, reply_to, about.src_node_id, [], now)
             try:
-                parts = {part.object_id for part in iterate_object_tree(tree)}
+                parts = flower.part_numbers(tree)
                 if len(parts) > MOST_PARTS:
                     reply.trouble = f"it has {len(parts)} parts"
                 else:
@@ -103,77 +89,60 @@ class PromptGrid(Grid):
 
     def _fetch(self, reply: Announced, part: str) -> None:
         """One part of a reply, if it is there by now."""
-        pull = make_pull_object_fn_protobuf(
-            pull_object_protobuf=self.grid._runtime_client.PullObject,
-            node=self.grid.node,
-            run_id=self.grid.run.run_id,
-        )
         try:
-            reply.parts[part] = pull(part)
-        except ObjectUnavailableError:
-            return
-        except ObjectPullError as error:
+            content = flower.pull_part(self.grid, part)
+        except ConnectionError as error:
             # The vehicle was cut off in mid-upload: its reply is lost, as one that never came.
-            reply.trouble, reply.code = str(error), ErrorCode.MESSAGE_UNAVAILABLE
+            reply.trouble, reply.code = str(error), flower.REPLY_LOST
+            return
+        if content is not None:
+            reply.parts[part] = content
 
-    def _inflated(self, reply: Announced) -> Message:
+    def _read(self, reply: Announced) -> Message:
         """A reply from its parts, or an error in its place."""
-        run = self.grid.run.run_id
-        confirmed = ConfirmMessageReceivedRequest(
-            node=self.grid.node, run_id=run, message_object_id=reply.number
-        )
         if not reply.trouble:
-            self.grid._runtime_client.ConfirmMessageReceived(confirmed)
+            flower.confirm_received(self.grid, reply.number)
             # What Flower raises on malformed parts has no end, and one vehicle must not end a run.
             try:
-                message = inflate_object_from_contents(reply.number, reply.parts)
-                if not isinstance(message, Message):
-                    raise TypeError("no message")
+                message = flower.inflated(reply.number, reply.parts)
                 about = message.metadata
                 if (about.reply_to_message_id, about.src_node_id) != (reply.reply_to, reply.sender):
                     raise ValueError("it is not the reply that was announced")
-                message.metadata.__dict__["_message_id"] = reply.number
                 return message
             except Exception as error:
                 reply.trouble = f"{type(error).__name__}: {str(error)[:200]}"
-        of_error = Metadata(
-            run_id=run,
-            message_id="",
-            src_node_id=self.grid.node.node_id,
-            dst_node_id=self.grid.node.node_id,
-            message_type=SYSTEM_MESSAGE_TYPE,
-            group_id="",
-            ttl=0,
-            reply_to_message_id=reply.reply_to,
-            created_at=time.time(),
-        )
-        return make_message(metadata=of_error, error=Error(code=reply.code, reason=reply.trouble))
+        return flower.error_reply(self.grid, reply.reply_to, reply.code, reply.trouble)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """As Flower does."""
+        """Send messages through Flower's grid."""
         return self.grid.push_messages(messages)
 
     def get_nodes(self) -> Iterable[Any]:
-        """As Flower does."""
+        """Nodes that Flower's grid knows, with their names."""
         return self.grid.get_nodes()
 
     def get_node_ids(self) -> Iterable[int]:
-        """As Flower does."""
+        """Numbers of the nodes that Flower's grid knows."""
         return self.grid.get_node_ids()
 
     def set_run(self, run: Any) -> None:
-        """As Flower does."""
+        """Set the run of Flower's grid."""
         self.grid.set_run(run)
 
     @property
     def run(self) -> Any:
-        """As Flower does."""
+        """The run of Flower's grid."""
         return self.grid.run
 
     def create_message(self, *args: Any, **kwargs: Any) -> Message:
-        """As Flower does."""
+        """A message made by Flower's grid."""
         return self.grid.create_message(*args, **kwargs)
 
     def send_and_receive(self, *args: Any, **kwargs: Any) -> Iterable[Message]:
-        """As Flower does."""
+        """Send messages and wait for all replies, as Flower's grid does."""
         return self.grid.send_and_receive(*args, **kwargs)
+
+
+def prompt(grid: Grid) -> Grid:
+    """The grid of a run without its waits; one that has none as it is."""
+    return PromptGrid(grid) if flower.is_http_grid(grid) else grid  # type: ignore[arg-type]

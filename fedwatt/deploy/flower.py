@@ -1,0 +1,302 @@
+"""All that fedwatt uses of Flower beyond its public interface, for Flower 1.41.
+
+Modules of Flower other than flwr.app, flwr.serverapp and flwr.clientapp may change with any
+release; whoever moves to a new one has this file to go through. Modules of the SuperLink are
+loaded where they are used: they would cost a vehicle 30 MB. What is patched, and why:
+
+`flwr.superlink.extensions.get_middleware`
+    The SuperLink serves vehicles and operators on one port and asks operators for no password. A
+    middleware put in front of all others shuts its control door to the network (`superlink`).
+`flwr.supernode.fleet_http_connection.flwr_exit`
+    Flower ends the process when a server refuses a key. A vehicle raises `NotConnectedError`
+    instead and tries again (`node`).
+`os` in `fleet_http_connection` and `http_retry`, and `http_retry.FORCE_EXIT_TIMEOUT_SECONDS`
+    Flower kills its own process when a server has forgotten the vehicle, after a second of sleep.
+    Here it does neither.
+`http_retry.MAX_RETRY_DELAY`
+    Flower waits up to 20 s between attempts to reach a server that does not answer; here up to 5 s.
+
+What is replaced without a patch: `HttpGrid.pull_messages`, which waits for each reply in turn, by
+`prompt_grid`; the SuperNode's loop, which executes code that a server sends, by `answer_next`;
+the commands `flwr supernode` and `flwr list`, which take a second to start, by `ControlClient`.
+"""
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import httpx
+from cryptography.hazmat.primitives.asymmetric import ec
+from flwr.app import Error, Message, Metadata
+from flwr.app.message import make_message, remove_content_from_message
+from flwr.common.constant import ErrorCode
+from flwr.proto.control_pb2 import (
+    ListNodesRequest,
+    ListRunsRequest,
+    RegisterNodeRequest,
+    StopRunRequest,
+    UnregisterNodeRequest,
+)
+from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest
+from flwr.proto.runtime_pb2 import PullAppMessagesRequest
+from flwr.supercore.constant import SYSTEM_MESSAGE_TYPE
+from flwr.supercore.control import ControlHttpClient
+from flwr.supercore.error import FlowerError
+from flwr.supercore.inflatable.inflatable_object import (
+    get_all_nested_objects,
+    get_object_tree,
+    iterate_object_tree,
+    no_object_id_recompute,
+)
+from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object_fn_protobuf
+from flwr.supercore.inflatable.inflatable_utils import (
+    ObjectPullError,
+    ObjectUnavailableError,
+    inflate_object_from_contents,
+    pull_and_inflate_object_from_tree,
+    push_objects,
+)
+from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+from flwr.supercore.retry import http_retry
+from flwr.supercore.run import RunNotRunningException
+from flwr.supercore.task_identity import TaskIdentity
+from flwr.supernode import fleet_http_connection
+
+if TYPE_CHECKING:
+    from flwr.superlink.grid.http_grid import HttpGrid as HttpGrid
+
+log = logging.getLogger("fedwatt.deploy")
+
+KeyPair = tuple[ec.EllipticCurvePrivateKey, ec.EllipticCurvePublicKey]
+Session = Any
+"""Flower's session of a vehicle with its server: a node number and seven functions."""
+
+VEHICLE_FAILED: Final = int(ErrorCode.CLIENT_APP_RAISED_EXCEPTION)
+"""Code of the error reply of a vehicle that could not answer."""
+REPLY_LOST: Final = int(ErrorCode.MESSAGE_UNAVAILABLE)
+"""Code of the error that stands for a reply which never came whole."""
+NOT_ACTIVATED: Final = "[code: 2004]"
+"""How Flower says that a key is unknown, or that its last connection is not over yet."""
+UNREGISTERED: Final = "unregistered"
+"""Flower's word for a key that it accepts no longer."""
+LONGEST_RETRY_SECONDS: Final = 5.0
+"""Between attempts to reach a server that does not answer."""
+SOON: Final = 0.05
+"""Seconds to wait for the parts of a message that was announced and is still on its way."""
+
+
+# ------------------------------------------------------------------------- the server's process
+
+
+def start_superlink(middleware: Any) -> None:
+    """Run Flower's SuperLink, with `middleware` before all that it has itself."""
+    from flwr.superlink import extensions
+    from flwr.superlink.cli.flower_superlink import flower_superlink
+
+    others = extensions.get_middleware
+    extensions.get_middleware = lambda: (middleware, *others())
+    flower_superlink()
+
+
+# ------------------------------------------------------------------------ replies on the server
+
+
+def is_http_grid(grid: object) -> bool:
+    """Whether a grid is the one that Flower gives to the app of a server."""
+    from flwr.superlink.grid.http_grid import HttpGrid
+
+    return isinstance(grid, HttpGrid)
+
+
+def announced_replies(grid: "HttpGrid", questions: Sequence[str]) -> Iterator[tuple[Any, Any]]:
+    """Metadata and object tree of every reply to these questions that was announced by now."""
+    found = grid._runtime_client.PullMessages(PullAppMessagesRequest(message_ids=list(questions)))
+    for proto, tree in zip(found.messages_list, found.message_object_trees, strict=True):
+        yield proto.metadata, tree
+
+
+def part_numbers(tree: Any) -> set[str]:
+    """Numbers of the parts of an announced reply; RecursionError if they are nested too deeply."""
+    return {part.object_id for part in iterate_object_tree(tree)}
+
+
+def pull_part(grid: "HttpGrid", part: str) -> bytes | None:
+    """A part of a reply; None where it is still on its way, ConnectionError if it is lost."""
+    pull = make_pull_object_fn_protobuf(
+        pull_object_protobuf=grid._runtime_client.PullObject,
+        node=grid.node,
+        run_id=grid.run.run_id,
+    )
+    try:
+        return bytes(pull(part))
+    except ObjectUnavailableError:
+        return None
+    except ObjectPullError as error:
+        raise ConnectionError(str(error)) from error
+
+
+def confirm_received(grid: "HttpGrid", number: str) -> None:
+    """Let the server drop a reply that is here."""
+    request = ConfirmMessageReceivedRequest(
+        node=grid.node, run_id=grid.run.run_id, message_object_id=number
+    )
+    grid._runtime_client.ConfirmMessageReceived(request)
+
+
+def inflated(number: str, parts: Mapping[str, bytes]) -> Message:
+    """A message from its parts; malformed ones may make it raise anything."""
+    message = inflate_object_from_contents(number, dict(parts))
+    if not isinstance(message, Message):
+        raise TypeError("no message")
+    message.metadata.__dict__["_message_id"] = number
+    return message
+
+
+def error_reply(grid: "HttpGrid", question: str, code: int, reason: str) -> Message:
+    """An error in the place of the reply to a question."""
+    about = Metadata(
+        run_id=grid.run.run_id,
+        message_id="",
+        src_node_id=grid.node.node_id,
+        dst_node_id=grid.node.node_id,
+        message_type=SYSTEM_MESSAGE_TYPE,
+        group_id="",
+        ttl=0,
+        reply_to_message_id=question,
+        created_at=time.time(),
+    )
+    return make_message(metadata=about, error=Error(code=code, reason=reason))
+
+
+# ------------------------------------------------------------------------ a vehicle's connection
+
+
+class NotConnectedError(Exception):
+    """The server refused the key, or is not who it should be."""
+
+
+def not_connected(code: int, message: str) -> NoReturn:
+    """In the place of Flower's exit, which ends the process five seconds later in any case."""
+    lines = [line.strip().rstrip(".") for line in message.splitlines() if "[" in line]
+    raise NotConnectedError(lines[-1] if lines else message.strip().rstrip("."))
+
+
+def stay_alive() -> None:
+    """Keep Flower from ending the process when a server does not know this vehicle (any more)."""
+    vars(fleet_http_connection)["flwr_exit"] = not_connected
+    for module in (http_retry, fleet_http_connection):
+        vars(module)["os"] = SimpleNamespace(getpid=os.getpid, kill=lambda pid, number: None)
+    # It sleeps for a second more than this, to be ended meanwhile.
+    vars(http_retry)["FORCE_EXIT_TIMEOUT_SECONDS"] = -1
+    vars(http_retry)["MAX_RETRY_DELAY"] = LONGEST_RETRY_SECONDS
+
+
+def open_session(
+    server: str, certificate: str | None, keys: KeyPair | None
+) -> AbstractContextManager[Session]:
+    """Flower's session with `server`; without a certificate there is no TLS."""
+    return fleet_http_connection.http_request_response(
+        server,
+        insecure=certificate is None,
+        root_certificates=certificate,
+        authentication_keys=keys,
+    )
+
+
+def identify(session: Session) -> None:
+    """Let messages of this process name the node that the server knows it by."""
+    TaskIdentity.node_id = session[0]
+
+
+def answer_next(session: Session, answer: Callable[[Message], Message]) -> bool:
+    """Take the next question, if there is one, and send its answer; whether there was one."""
+    _, receive, send, _, _, pull_object, push_object, confirm = session
+    received = receive()
+    if received is None:
+        return False
+    envelope, tree = received
+    run = envelope.metadata.run_id
+    try:
+        message = pull_and_inflate_object_from_tree(
+            tree,
+            partial(pull_object, run),
+            partial(confirm, run),
+            return_type=Message,
+            initial_backoff=SOON,
+            backoff_cap=1.0,
+        )
+        message.metadata.__dict__["_message_id"] = tree.object_id
+        reply = answer(message)
+        reply.metadata.__dict__["_message_id"] = reply.object_id
+        with no_object_id_recompute():
+            objects, outline = get_all_nested_objects(reply), get_object_tree(reply)
+            header = remove_content_from_message(reply)
+            # Flower would also like to know how long it took; that would tell of the data.
+            wanted, upload = send(header, outline, 0.0)
+            push_objects(objects, partial(push_object, run, upload), object_ids_to_push=wanted)
+    except RunNotRunningException:
+        log.info("the run has ended; its question is dropped")
+    return True
+
+
+# ------------------------------------------------------------------------------ operators' requests
+
+
+class ControlClient:
+    """A connection to the server's interface for operators."""
+
+    def __init__(self, address: str, insecure: bool, certificate: bytes | None) -> None:
+        versions = RuntimeVersionHttpInterceptor(component_name="flwr CLI")
+        self._client = ControlHttpClient.from_server_address(
+            address, insecure, certificate, [versions]
+        )
+
+    def close(self) -> None:
+        """End the connection."""
+        self._client.close()
+
+    def nodes(self) -> list[Any]:
+        """Flower's descriptions of all nodes, in the order in which they were registered."""
+        found = self._client.ListNodes(ListNodesRequest())
+        return sorted(found.nodes_info, key=lambda node: node.registered_at)
+
+    def runs(self) -> list[Any]:
+        """Flower's descriptions of all runs, the first one first."""
+        found = self._client.ListRuns(ListRunsRequest())
+        return sorted(found.run_dict.values(), key=lambda run: run.pending_at)
+
+    def register(self, key: ec.EllipticCurvePublicKey, name: str) -> int:
+        """Make the server accept a key; the number of its node."""
+        request = RegisterNodeRequest(public_key=public_key_to_bytes(key), name=name)
+        return int(self._client.RegisterNode(request).node_id)
+
+    def unregister(self, node: int) -> None:
+        """Make the server refuse the key of a node."""
+        self._client.UnregisterNode(UnregisterNodeRequest(node_id=node))
+
+    def stop(self, run: int) -> None:
+        """End a run."""
+        self._client.StopRun(StopRunRequest(run_id=run))
+
+
+class RefusedError(Exception):
+    """The server understood a request and refuses it; says why."""
+
+
+@contextmanager
+def requesting() -> Iterator[None]:
+    """Raise RefusedError or ConnectionError where a request of a `ControlClient` goes wrong."""
+    try:
+        yield
+    except httpx.HTTPStatusError as error:
+        refusal = FlowerError.from_json(error.response.text)
+        reason = error.response.text[:200] if refusal is None else refusal.message
+        raise RefusedError(reason) from error
+    except httpx.HTTPError as error:
+        raise ConnectionError(str(error)) from error

@@ -1,0 +1,116 @@
+"""Hills on board: a vehicle's part in learning them under masks, and the field that comes of it.
+
+A vehicle is asked for counts and sums over nodes that everybody is asked about, and answers under
+the masks of a secure sum; there is no question that it would answer in the clear. The published
+field it is then sent is where its own hills begin: it learns ground that is not published by
+itself, keeps what its validation trips bear out, and writes that to its own disk:
+
+    STATE/memory/RUN/hills-DIGEST.parquet     its own hills, on top of the run's field
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from fedwatt.data import DataSettings
+from fedwatt.data.store import read_vehicle
+from fedwatt.deploy.memory import age, forget_old_runs, mark, run_folder
+from fedwatt.deploy.messages import Content, Value
+from fedwatt.deploy.secure_board import Secrets
+from fedwatt.errors import DataError
+from fedwatt.files import flush, write_atomically
+from fedwatt.privacy.secure import Layout
+from fedwatt.runs.config import RunConfig
+from fedwatt.terrain import Field, Grid, TerrainSettings
+from fedwatt.terrain.encoding import field_digest, field_from_arrays
+from fedwatt.terrain.ground import Ground
+from fedwatt.terrain.store import read_field, write_field
+
+HILLS = "hills"
+"""The value of a question that names the field it is about, by its digest."""
+
+
+def hills_file(folder: Path, digest: str) -> Path:
+    """Where the memory of a run has the vehicle's hills on top of the field of this digest."""
+    return folder / f"hills-{digest}.parquet"
+
+
+def hills_files(folder: Path) -> list[Path]:
+    """All hills in the memory of a run, the latest first: one, or two after a loss of power."""
+    return sorted(folder.glob(hills_file(folder, "*").name), key=age, reverse=True)
+
+
+class HillsOnBoard:
+    """A vehicle's answers about hills."""
+
+    def __init__(self, folder: Path, state: Path) -> None:
+        self.folder, self.state = folder, state
+        self._ground: tuple[tuple[TerrainSettings, DataSettings], Ground] | None = None
+        """Surveys of the vehicle's trips by these settings, kept while hills are being learned."""
+
+    def masked(self, question: Content, config: RunConfig, secrets: Secrets) -> Content:
+        """Counts or sums over the nodes of a question, under masks."""
+        terms, least = secrets.terms, config.terrain.minimum_vehicles
+        if terms.threshold < least:
+            raise DataError(
+                f"hills are asked for of {terms.threshold} vehicles or more, and a place is hidden "
+                f"unless {least} drive there"
+            )
+        ground = self._surveyed(config)
+        asked = ground.question(question.arrays, counting=question.values.get("count") is True)
+        layout = Layout.of(asked.fields, vehicles=terms.called)
+        return secrets.masked(question, layout, asked.answer(ground.training))
+
+    def take(self, question: Content, config: RunConfig) -> Content:
+        """Make the published field this vehicle's own, and keep it."""
+        run, own = question.values.get("run"), question.values.get("own")
+        if not isinstance(run, str) or not isinstance(own, bool):
+            raise DataError("the question lacks its run")
+        shared = field_from_arrays(question.arrays, Grid(cell_m=config.terrain.cell_m))
+        digest = field_digest(shared)
+        file = self._file(run, digest)
+        if not _readable(file):
+            ground = self._surveyed(config)
+            field = ground.own_field(shared) if own else shared
+            forget_old_runs(self.state, run)
+            mark(file.parent)
+            # Other vehicles contributed to what is shared, and the server does not say who.
+            write_atomically(file, lambda part: write_field(part, field, provenance=None))
+            flush(file.parent)
+        for other in hills_files(file.parent):
+            if other != file:  # or a server that changes its mind would fill the disk
+                other.unlink(missing_ok=True)
+        self._ground = None
+        return Content({"field": digest})
+
+    def field(self, run: str, digest: str) -> Field:
+        """The vehicle's own hills in a run; DataError where it was never sent the field."""
+        file = self._file(run, digest)
+        if not file.exists():
+            raise DataError("the field of this run is not on board yet")
+        return read_field(file)
+
+    def _file(self, run: str, digest: str) -> Path:
+        if not digest.isalnum() or len(digest) > 64:
+            raise DataError("the question names no field")
+        return hills_file(run_folder(self.state, run), digest)
+
+    def _surveyed(self, config: RunConfig) -> Ground:
+        """The ground that the vehicle has driven; read once for as long as settings stay."""
+        about = config.terrain, config.data
+        if self._ground is None or self._ground[0] != about:
+            self._ground = about, Ground(read_vehicle(self.folder), *about)
+        return self._ground[1]
+
+
+def _readable(file: Path) -> bool:
+    """Whether a field was kept before; a damaged file is as good as none."""
+    try:
+        return file.exists() and read_field(file) is not None
+    except DataError:
+        return False
+
+
+def hills_of(values: Mapping[str, Value]) -> tuple[str, str] | None:
+    """Run and digest of the field that a question is about; None: of none."""
+    run, digest = values.get("run"), values.get(HILLS)
+    return (run, digest) if isinstance(run, str) and isinstance(digest, str) else None

@@ -1,0 +1,221 @@
+"""The steps of a run, the same for simulated vehicles and for vehicles on the road.
+
+1. Open the fleet, and refuse what cannot work while nothing is written yet.
+2. Train the level model, where there is one: a run of its own, in RUN/level.
+3. Share the hills.
+4. Train each method from its last checkpoint on, judge its models, write tables and models.
+5. Describe the run in environment.json, which marks it as finished.
+
+What differs between a simulation and a real fleet is its `Site`.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeVar
+
+from fedwatt.data import Fleet
+from fedwatt.federation import State
+from fedwatt.federation.records import Row
+from fedwatt.files import write_text
+from fedwatt.privacy import Budget
+from fedwatt.runs.checkpoint import Origin, latest_checkpoint, memory_folder
+from fedwatt.runs.config import MethodChoice, RunConfig, to_toml
+from fedwatt.runs.environment import describe_environment, describe_fleet, participation_hashes
+from fedwatt.runs.folder import refuse_other_run, run_hash
+from fedwatt.runs.hills import learns_hills, terrain_spending
+from fedwatt.runs.level import LevelObserver, level_config
+from fedwatt.runs.observer import Observer
+from fedwatt.runs.results import RunResults
+from fedwatt.runs.train import Rounds, budget_for, train_method
+from fedwatt.terrain.level import LEVEL
+
+FINISHED: Final = "environment.json"
+"""The file that a run folder gets last."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A configuration, the folder it fills, and who follows it."""
+
+    config: RunConfig
+    out: Path
+    observer: Observer
+    resume: bool = False
+    """Whether what an interrupted run of the same configuration left is continued."""
+    checkpoint_seconds: float = 10.0
+    """Least time between two checkpoints of a method."""
+
+    def checkpoints(self, choice: MethodChoice) -> Path:
+        """The folder of a method's checkpoints."""
+        return self.out / "checkpoint" / choice.label
+
+    def level(self) -> "Run | None":
+        """The run of the level model, in a folder inside this one's; None where there is none."""
+        config = level_config(self.config)
+        if config is None:
+            return None
+        observer = LevelObserver(self.observer)
+        return replace(self, config=config, out=self.out / LEVEL, observer=observer)
+
+
+class Refresh(Protocol[Rounds]):
+    """Gives a method better hills in the midst of its training."""
+
+    def before_round(self, federation: Rounds, state: State) -> tuple[Rounds, State]:
+        """What the next round is to go on with."""
+
+    def after_training(self, federation: Rounds, state: State, file: Path) -> Rounds:
+        """What the last round was trained in; what it published of its hills goes to `file`."""
+
+
+Level = TypeVar("Level")
+"""What a method needs of its level model, to be judged with it."""
+
+
+class Site(Protocol[Level, Rounds]):
+    """Where the vehicles of a run are: simulated in this process, or on the road."""
+
+    @property
+    def run(self) -> Run:
+        """The run that they are in."""
+
+    def open(self) -> Fleet:
+        """Make the vehicles ready; `fleet` knows them from now on."""
+
+    def fleet(self) -> Fleet:
+        """The vehicles that are in the run now."""
+
+    def hashes(self) -> dict[str, Any]:
+        """Hashes by which two runs can be seen to have the same vehicles."""
+
+    def data_identity(self) -> str:
+        """What a checkpoint must have been trained on, to be continued here."""
+
+    def federation(
+        self, choice: MethodChoice, *, scratch: Path | None = None, level: Level | None = None
+    ) -> Rounds:
+        """What a method trains in; `scratch` as in `Federation`."""
+
+    def refresh(self, choice: MethodChoice) -> Refresh[Rounds] | None:
+        """What gives the method better hills in the midst of its training; None: nothing does."""
+
+    def level_site(self, run: Run) -> "Site[Level, Rounds]":
+        """The same vehicles in the run of the level model."""
+
+    def finished(self) -> dict[str, Level] | None:
+        """By method, what a finished run of a level model left; None: it must be carried out."""
+
+    def share_hills(self) -> dict[str, Any]:
+        """Give every vehicle its hills, where they learn them, and describe what was learned.
+
+        This is the last step before the first method trains.
+        """
+
+    def judge(
+        self, choice: MethodChoice, federation: Rounds, state: State, level: Level | None
+    ) -> tuple[dict[str, list[Row]], Level | None]:
+        """Errors of personal models, and of the best one if it is used with a level model.
+
+        Also what the method above needs of this one, if this is a run of a level model.
+        """
+
+
+def carry_out(site: Site[Level, Rounds]) -> dict[str, Level]:
+    """Train every method of a site's run and fill its folder.
+
+    Of a level model's run, what the methods above it need is returned by method.
+    """
+    started, run = datetime.now(UTC), site.run
+    level_run = run.level()
+    for one in (run, level_run):
+        if one is not None:
+            refuse_other_run(one.config, one.out, one.resume)
+    fleet = site.open()
+    origin = Origin(run_hash(run.config), site.data_identity())
+    budgets = _checked(site, fleet, origin)
+    # Only now, with the data at hand: a run that cannot begin leaves no folder behind.
+    write_text(run.out / "config.toml", to_toml(run.config))
+    run.observer.fleet_ready(fleet)
+    levels = {} if level_run is None else _level_models(site.level_site(level_run))
+    terrain = site.share_hills()
+    results, needed = RunResults(run.config, run.out), {}
+    for choice in run.config.methods:
+        label = choice.label
+        level = levels.pop(label, None)
+        found = _trained(site, choice, origin, budgets[label], level, results)
+        if found is not None:
+            needed[label] = found
+    facts = _facts(site, results, budgets) | {
+        "terrain": terrain,
+        "level_model": level_run is not None,
+    }
+    times = {"started": started, "finished": datetime.now(UTC)}
+    written = {name: time.isoformat(timespec="seconds") for name, time in times.items()}
+    environment = describe_environment(results.device) | written | facts
+    write_text(run.out / FINISHED, json.dumps(environment, indent=2))
+    return needed
+
+
+def _checked(site: Site[Level, Rounds], fleet: Fleet, origin: Origin) -> dict[str, Budget | None]:
+    """The privacy budget of each method; refuses whatever would stop the run later."""
+    run, config = site.run, site.run.config
+    for choice in config.methods:
+        site.federation(choice).check(choice.method)
+    budgets = {choice.label: budget_for(config, choice, fleet) for choice in config.methods}
+    if learns_hills(config):
+        terrain_spending(config, fleet)  # refuses noise that nobody can account for
+    for choice in config.methods:  # refuses another's, before a level model is trained for nothing
+        latest_checkpoint(run.checkpoints(choice), origin)
+    return budgets
+
+
+def _level_models(site: Site[Level, Rounds]) -> dict[str, Level]:
+    """What methods need of their level models: trained now, or before the run was cut off."""
+    found = site.finished() if site.run.resume else None
+    return carry_out(site) if found is None else found
+
+
+def _trained(
+    site: Site[Level, Rounds],
+    choice: MethodChoice,
+    origin: Origin,
+    budget: Budget | None,
+    level: Level | None,
+    results: RunResults,
+) -> Level | None:
+    """Train one method, judge its models, and add both to the results."""
+    run, folder = site.run, site.run.checkpoints(choice)
+    federation = site.federation(choice, scratch=memory_folder(folder), level=level)
+    refresh = site.refresh(choice)
+    state, history = train_method(
+        federation,
+        choice,
+        folder,
+        run.observer,
+        origin,
+        run.checkpoint_seconds,
+        budget,
+        None if refresh is None else refresh.before_round,
+    )
+    if refresh is not None:
+        file = run.out / "terrain" / f"{choice.label}.parquet"
+        federation = refresh.after_training(federation, state, file)
+    judged, needed = site.judge(choice, federation, state, level)
+    results.add(federation, choice, state, history, judged)
+    return needed
+
+
+def _facts(
+    site: Site[Level, Rounds], results: RunResults, budgets: Mapping[str, Budget | None]
+) -> dict[str, Any]:
+    """Seeds, hashes, fleet and privacy, as environment.json has them."""
+    called = {h.method: participation_hashes(h.clients) for h in results.histories}
+    return {
+        "seeds": list(site.run.config.seeds),
+        "hashes": site.hashes() | {"participation": called},
+        "fleet": describe_fleet(site.fleet()),
+        "privacy": {label: asdict(own) for label, own in budgets.items() if own is not None},
+    }

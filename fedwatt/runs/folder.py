@@ -1,0 +1,38 @@
+"""Which run a folder belongs to: one is never overwritten by another, nor continued as another."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from fedwatt.errors import RunError
+from fedwatt.runs.config import RunConfig, differences, from_toml, to_toml
+from fedwatt.runs.deployment import Deployment
+from fedwatt.runs.environment import hash_of
+
+
+def refuse_other_run(config: RunConfig, out: Path, resume: bool) -> None:
+    """Raise if `out` holds a run that this one would overwrite or could not continue."""
+    path = out / "config.toml"
+    if not path.exists():
+        return
+    if not resume:
+        raise RunError(
+            f"{out} already holds a run. Continue it with --resume, or choose another --out."
+        )
+    stored = from_toml(path.read_text(encoding="utf-8"), str(path))
+    if run_hash(stored) != run_hash(config):
+        changed = differences(_what_counts(stored), _what_counts(config))
+        raise RunError(
+            f"{out} holds a run with another configuration: {'; '.join(changed)}. A run goes on as "
+            "it was begun, its number of rounds included. Leave these changes out, or choose "
+            "another --out."
+        )
+
+
+def run_hash(config: RunConfig) -> str:
+    """Hash of all that determines the numbers of a run."""
+    return hash_of([to_toml(_what_counts(config))])
+
+
+def _what_counts(config: RunConfig) -> RunConfig:
+    """The configuration without deadlines of a real fleet: they may change when a run goes on."""
+    return replace(config, deploy=Deployment())

@@ -1,0 +1,82 @@
+"""Train one method from its last checkpoint on, whatever its vehicles are."""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+from fedwatt.data import Fleet
+from fedwatt.federation import Federation, History, Loop, RoundRecord, State
+from fedwatt.privacy import Budget, budget
+from fedwatt.runs.checkpoint import Origin, load_checkpoint, save_checkpoint
+from fedwatt.runs.config import MethodChoice, RunConfig
+from fedwatt.runs.observer import Observer
+
+Rounds = TypeVar("Rounds", Federation, Loop)
+"""What trains a method: a federation in this process, or a loop over vehicles on the road."""
+
+
+def budget_for(config: RunConfig, choice: MethodChoice, fleet: Fleet) -> Budget | None:
+    """What a method of the run gives away; None if it is not private. Refuses what has no ε."""
+    own = budget(
+        choice.method,
+        participation=config.training.participation,
+        population=sum(not client.held_out for client in fleet.clients),
+    )
+    if own is not None:
+        own.epsilon(1)  # without the accountant a run stops here, not after its first round
+    return own
+
+
+def train_method(
+    federation: Rounds,
+    choice: MethodChoice,
+    folder: Path,
+    observer: Observer,
+    origin: Origin,
+    checkpoint_seconds: float,
+    own: Budget | None,
+    before_round: Callable[[Rounds, State], tuple[Rounds, State]] | None = None,
+) -> tuple[State, History]:
+    """All rounds of a method, going on after its last checkpoint in `folder` if it has one.
+
+    A checkpoint is written at most every `checkpoint_seconds`, and whenever training stops.
+    `before_round` may give another federation, or another state, to any round.
+    """
+    seeds = len(federation.seeds)
+    found = load_checkpoint(folder, choice.label, origin)
+    if found is None:
+        state, record = federation.start(choice.method)
+        history = History(choice.label)
+        history.add(0, seeds, _with_epsilon(record, own))
+    else:
+        state, history = found
+        state = state.to(federation.device)
+    observer.method_begins(choice.label, state.round, federation.training.rounds)
+    saved, saved_at = (state.round if found else -1), time.monotonic()
+    try:
+        while not federation.finished(state):
+            if before_round is not None:
+                federation, state = before_round(federation, state)
+            state, record = federation.advance(choice.method, state)
+            record = _with_epsilon(record, own)
+            history.add(state.round, seeds, record)
+            observer.round_done(choice.label, state, record)
+            if time.monotonic() - saved_at >= checkpoint_seconds:
+                save_checkpoint(folder, state, history, origin)
+                saved, saved_at = state.round, time.monotonic()
+    finally:
+        # Reached on Ctrl-C as well: `state` and `history` hold completed rounds only.
+        if saved != state.round and history.timing[-1]["round"] == state.round:
+            save_checkpoint(folder, state, history, origin)
+    observer.method_ends(choice.label, history)
+    return state, history
+
+
+def _with_epsilon(record: RoundRecord, own: Budget | None) -> RoundRecord:
+    """The record with the ε spent so far in its rows."""
+    if own is None:
+        return record
+    rows = [row | {"epsilon": own.epsilon(row["round"])} for row in record.rounds]
+    return replace(record, rounds=rows)

@@ -1,0 +1,102 @@
+"""A field outside of its own file: as arrays of a message, and as text in a model file.
+
+Neither says how often a node was passed, or by how many vehicles: that matters where a field is
+learned, not where it is read. Needs numpy only.
+"""
+
+import zlib
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from hashlib import blake2b, sha256
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedwatt.data.trip import FloatArray
+from fedwatt.errors import DataError
+from fedwatt.terrain.field import Field
+from fedwatt.terrain.grid import Grid, IntArray
+
+FIELD_KEY = "fedwatt.field"
+"""Name of the text in a model file's metadata."""
+PREFIX = "field."
+"""Of the names of a field's arrays in a message."""
+ARRAYS = {"keys": np.int64, "elevation_m": np.float64, "region": np.int64}
+
+
+def field_to_arrays(field: Field) -> dict[str, NDArray[Any]]:
+    """Nodes, elevations and regions, named as in a message."""
+    return {PREFIX + name: np.asarray(getattr(field, name), kind) for name, kind in ARRAYS.items()}
+
+
+def field_digest(field: Field) -> str:
+    """32 hexadecimal digits by which two fields with the same arrays and grid are the same."""
+    digest = sha256(np.float64(field.grid.cell_m).tobytes())
+    for array in field_to_arrays(field).values():
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()[:32]
+
+
+def field_from_arrays(arrays: Mapping[str, NDArray[Any]], grid: Grid) -> Field:
+    """The field that a message holds; DataError if it holds none."""
+    keys, elevation_m, region = (
+        array_of(arrays, PREFIX + name, kind) for name, kind in ARRAYS.items()
+    )
+    same = len(keys) == len(elevation_m) == len(region)
+    if not same or not np.isfinite(elevation_m).all() or (np.diff(keys) <= 0).any():
+        raise DataError("the question holds no field")
+    return _field(grid, keys, elevation_m, region)
+
+
+def array_of(arrays: Mapping[str, NDArray[Any]], name: str, kind: type) -> NDArray[Any]:
+    """The vector `name` of a message; DataError if it is missing or of another type."""
+    array = arrays.get(name)
+    if array is None or array.dtype != kind or array.ndim != 1:
+        raise DataError(f"the question lacks '{name}'")
+    return array
+
+
+def field_to_text(field: Field) -> tuple[str, dict[str, Any]]:
+    """The field as text for a model file, and what the model's card says about it.
+
+    Node keys are differences, elevations are float32 (exact to 0.01 mm); all of it is compressed.
+    """
+    content = b"".join(
+        np.ascontiguousarray(part, dtype=kind).tobytes()
+        for part, kind in (
+            (np.diff(field.keys, prepend=0), "<i8"),
+            (field.elevation_m, "<f4"),
+            (field.region, "<i4"),
+        )
+    )
+    about = {
+        "source": "field",
+        "nodes": field.nodes,
+        "cell_m": field.grid.cell_m,
+        "hash": blake2b(content, digest_size=8).hexdigest(),
+    }
+    return b64encode(zlib.compress(content, 9)).decode("ascii"), about
+
+
+def field_from_text(text: str, about: Mapping[str, Any], where: str) -> Field:
+    """The field that a model file holds; `where` is named if it is damaged."""
+    try:
+        content = zlib.decompress(b64decode(text, validate=True))
+        if blake2b(content, digest_size=8).hexdigest() != about["hash"]:
+            raise ValueError("its hash is another")
+        nodes = int(about["nodes"])
+        steps = np.frombuffer(content, "<i8", nodes)
+        elevation_m = np.frombuffer(content, "<f4", nodes, 8 * nodes).astype(np.float64)
+        region = np.frombuffer(content, "<i4", nodes, 12 * nodes).astype(np.int64)
+        grid = Grid(cell_m=float(about["cell_m"]))
+    except (ValueError, KeyError, TypeError, zlib.error) as problem:
+        raise DataError(
+            f"{where} has a damaged elevation field: {problem}. Export the model again."
+        ) from problem
+    return _field(grid, np.cumsum(steps), elevation_m, region)
+
+
+def _field(grid: Grid, keys: IntArray, elevation_m: FloatArray, region: IntArray) -> Field:
+    unknown = np.zeros(len(keys))
+    return Field(grid, keys, elevation_m, region, unknown, unknown.astype(np.int64))

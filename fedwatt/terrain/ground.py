@@ -1,0 +1,70 @@
+"""The ground that one vehicle has driven, surveyed on board: what it answers and what it keeps.
+
+Only sums over nodes that everybody is asked about leave the vehicle, and those under masks.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedwatt.data import DataSettings, Vehicle
+from fedwatt.errors import DataError
+from fedwatt.terrain.encoding import array_of, field_from_arrays
+from fedwatt.terrain.exchange import Question
+from fedwatt.terrain.field import Field, find
+from fedwatt.terrain.grid import Grid, IntArray
+from fedwatt.terrain.learn import own_fields
+from fedwatt.terrain.settings import TerrainSettings
+from fedwatt.terrain.survey import Survey, survey
+
+
+@dataclass(frozen=True, eq=False)
+class Ground:
+    """A vehicle's surveys; each is made when it is first needed."""
+
+    vehicle: Vehicle
+    settings: TerrainSettings
+    data: DataSettings
+
+    def __post_init__(self) -> None:
+        if not self.settings.area:
+            raise DataError("the configuration has no service area")
+
+    @property
+    def grid(self) -> Grid:
+        """The grid of the field that is being learned."""
+        return Grid(cell_m=self.settings.cell_m)
+
+    @cached_property
+    def training(self) -> Survey:
+        """Segments of the training trips."""
+        return survey(self.vehicle, self.grid, self.settings.segment_s, self.data)
+
+    @cached_property
+    def validation(self) -> Survey:
+        """Segments of the validation trips."""
+        return survey(self.vehicle, self.grid, self.settings.segment_s, self.data, "validation")
+
+    @cached_property
+    def area(self) -> IntArray:
+        """Nodes of the service area, ascending."""
+        return self.settings.service_area.nodes(self.grid)
+
+    def question(self, arrays: Mapping[str, NDArray[Any]], *, counting: bool) -> Question:
+        """The question that `arrays` hold; DataError unless it is about the service area alone."""
+        nodes: IntArray = array_of(arrays, "nodes", np.int64)
+        _, inside = find(self.area, nodes)
+        if not len(nodes) or not inside.all() or (np.diff(nodes) <= 0).any():
+            raise DataError("the question is about other nodes than those of the service area")
+        field = None if counting else field_from_arrays(arrays, self.grid)
+        return Question(self.grid, self.settings, nodes, field)
+
+    def own_field(self, shared: Field) -> Field:
+        """What the vehicle keeps of the shared field and of what it learned by itself."""
+        name = self.vehicle.name
+        surveys, judges = {name: self.training}, {name: self.validation}
+        return own_fields([name], surveys, judges, shared, self.settings)[name]

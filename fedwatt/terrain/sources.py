@@ -1,0 +1,83 @@
+"""Where the climb of a fleet comes from: measured elevation, the file of a field, or learning.
+
+`TerrainSettings.source` says which. Telemetry is gone through more than once rather than kept, so
+vehicles come as a function that gives them anew.
+"""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from fedwatt.data import DataSettings, Vehicle
+from fedwatt.data.features import feature_names, needs_climb
+from fedwatt.data.split import held_out_vehicles, natural_key
+from fedwatt.data.windows import BoolArray
+from fedwatt.terrain.climb import with_measured_terrain, with_terrain
+from fedwatt.terrain.learn import Learned, Share, give_terrain, learn
+from fedwatt.terrain.provenance import warn_unknown
+from fedwatt.terrain.settings import TerrainSettings
+from fedwatt.terrain.store import read_field, read_provenance
+
+Vehicles = Callable[[], Iterable[Vehicle]]
+"""Gives the vehicles of a fleet, one at a time, each time it is called."""
+
+
+def learns_field(settings: TerrainSettings, data: DataSettings) -> bool:
+    """Whether a feature needs climb, and the vehicles learn the field that it is read from."""
+    return needs_climb(feature_names(data.features)) and settings.source == "learn"
+
+
+def with_climb_channels(
+    vehicles: Vehicles,
+    data: DataSettings,
+    settings: TerrainSettings,
+    learned: Learned | None = None,
+) -> Iterable[Vehicle]:
+    """The vehicles with channels of climb where a feature needs them, else as they are.
+
+    `learned` are fields that the vehicles have learned already.
+    """
+    if not needs_climb(feature_names(data.features)):
+        return vehicles()
+    if learned is None and settings.source == "measured":
+        return (with_measured_terrain(vehicle) for vehicle in vehicles())
+    if learned is None and settings.source != "learn":
+        return _with_field_of(Path(settings.source), vehicles, data)
+    return give_terrain(vehicles(), learned or learn_fields(vehicles, data, settings))
+
+
+def learn_fields(
+    vehicles: Vehicles,
+    data: DataSettings,
+    settings: TerrainSettings,
+    *,
+    share: Share | None = None,
+    present: Callable[[int], BoolArray] | None = None,
+) -> Learned:
+    """The fields that a fleet learns; vehicles that are held out contribute nothing.
+
+    `share` as in `learn`. `present` tells, of so many vehicles in their natural order, which are
+    there to contribute; None: all of them.
+    """
+    if not data.held_out and present is None:
+        return learn(vehicles(), settings, data, share=share)
+    names = [vehicle.name for vehicle in vehicles()]
+    never = held_out_vehicles(names, data.held_out, data.split_seed)
+    population = sorted(set(names) - never, key=natural_key)
+    if present is not None:
+        there = present(len(population))
+        population = [name for name, here in zip(population, there, strict=True) if here]
+    contributors = frozenset(population)
+    return learn(vehicles(), settings, data, contributors=contributors, share=share)
+
+
+def _with_field_of(file: Path, vehicles: Vehicles, data: DataSettings) -> Iterable[Vehicle]:
+    """The vehicles with climb from the field of a file, unless it knows their test trips."""
+    field, provenance = read_field(file), read_provenance(file)
+    names = [vehicle.name for vehicle in vehicles()] if data.held_out else []
+    never = held_out_vehicles(names, data.held_out, data.split_seed)
+    if provenance is None:
+        warn_unknown(file)
+    for vehicle in vehicles():
+        if provenance is not None:
+            provenance.refuse(file, vehicle.name, data, held_out=vehicle.name in never)
+        yield with_terrain(vehicle, field)
