@@ -61,7 +61,7 @@ class Run:
         return replace(self, config=config, out=self.out / LEVEL, observer=observer)
 
 
-class Refresh(Protocol[Rounds]):
+class HillsRefresh(Protocol[Rounds]):
     """Gives a method better hills in the midst of its training."""
 
     def before_round(self, federation: Rounds, state: State) -> tuple[Rounds, State]:
@@ -99,7 +99,7 @@ class Site(Protocol[Level, Rounds]):
     ) -> Rounds:
         """What a method trains in; `scratch` as in `Federation`."""
 
-    def refresh(self, choice: MethodChoice) -> Refresh[Rounds] | None:
+    def refresh(self, choice: MethodChoice) -> HillsRefresh[Rounds] | None:
         """What gives the method better hills in the midst of its training; None: nothing does."""
 
     def level_site(self, run: Run) -> "Site[Level, Rounds]":
