@@ -29,6 +29,11 @@ DATASETS: Final = (*PLAIN, *RICH)
 RECORDED: Final = ("ved", "eved")
 """Datasets whose energy was measured."""
 PURE_EVS: Final = "VED holds three pure EVs; the other vehicles are PHEVs on all-electric trips."
+SPLIT_BY_PART: Final = (
+    "recorded when the parts of a trip that was cut at a gap could be in different splits, which "
+    "the import no longer allows"
+)
+"""Of records from before a split dealt whole recorded trips."""
 NOISE: Final = Fault(kind="label noise", size=1.0)
 Say = Callable[[str], None]
 

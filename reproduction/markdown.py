@@ -26,7 +26,7 @@ from reproduction.catalogue import STUDIES
 from reproduction.cell import data_settings
 from reproduction.claims import Verdict, verdicts
 from reproduction.controls import control_cells_of
-from reproduction.data import PURE_EVS, RECORDED
+from reproduction.data import PURE_EVS, RECORDED, SPLIT_BY_PART
 from reproduction.judges import divergence, level
 from reproduction.lab import Lab
 from reproduction.main_results import main_cells, plain, tuned
@@ -90,7 +90,8 @@ def _head(view: View, lab: Lab) -> str:
             f"- `{record.cell.dataset}`: {fleet['source']}, K = {fleet['vehicles']}, "
             f"{windows['train']:,} training windows of a minute, {settings.stride} s apart, and "
             f"{windows['test']:,} test windows, {settings.evaluation_stride} s apart; energy "
-            f"{kind}; main results trained on {_devices(view, record.cell.dataset)}."
+            f"{kind}; main results trained on {_devices(view, record.cell.dataset)}"
+            f"{_split_remark(record)}."
         )
     return f"""# The paper, reproduced
 
@@ -108,6 +109,13 @@ seeds ({", ".join(map(str, scale.tuning_seeds))}) and {scale.tuning_rounds} roun
 - All seeds share one fleet and one split of its trips. Intervals cover the randomness of \
 training, not that of another fleet.
 """
+
+
+def _split_remark(record: Record) -> str:
+    """What to know of records of recorded driving whose split dealt the parts of cut trips."""
+    whole = record.facts["fleet"].get("split_by") == "recording"
+    made = record.cell.dataset.startswith("synthetic")
+    return "" if whole or made else f"; {SPLIT_BY_PART}"
 
 
 def _devices(view: View, dataset: str) -> str:

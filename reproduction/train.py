@@ -222,7 +222,7 @@ def _together(parts: Sequence[Evaluation]) -> Evaluation:
 
 
 def _facts(fleet: Fleet) -> dict[str, Any]:
-    described = describe_fleet(fleet) | {"hash": fleet.data_hash()}
+    described = describe_fleet(fleet) | {"hash": fleet.data_hash(), "split_by": "recording"}
     del described["held_out"]
     return described
 
