@@ -73,10 +73,7 @@ class Cell:
         piece = np.clip(np.searchsorted(knots, soc, side="right") - 1, 0, len(knots) - 2)
         within = soc - knots[piece]
         slope = (open_v[piece + 1] - open_v[piece]) / (knots[piece + 1] - knots[piece])
-        stored: FloatArray = self.capacity_ah * (
-            below[piece] + within * (open_v[piece] + slope * within / 2)
-        )
-        return stored
+        return self.capacity_ah * (below[piece] + within * (open_v[piece] + slope * within / 2))
 
     def scaled(self, size: float) -> "Cell":
         """A cell of the same kind, `size` times as large: as if so many were in parallel."""

@@ -56,8 +56,7 @@ class Effort:
         # Rounding can leave a stop at -1e-12 m.
         lift = 4 * self.from_rest_mps2 * np.maximum(run_up_m, 0.0) / u0
         # u0 (sqrt(1 + lift) - 1), without cancellation near a stop.
-        speed: FloatArray = np.sqrt(u0 * lift / (np.sqrt(1 + lift) + 1))
-        return speed
+        return np.sqrt(u0 * lift / (np.sqrt(1 + lift) + 1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,11 +78,11 @@ class Motion:
 def draw_style(rng: np.random.Generator, duty: Duty = DUTIES["passenger"]) -> DriverStyle:
     """Habits of a driver, from calm to brisk, in a vehicle that does this duty."""
     briskness = rng.normal()
+    accelerating = float(np.clip(1.75 * np.exp(0.15 * briskness), 1.25, 2.4))
+    braking = float(np.clip(1.65 * np.exp(0.12 * briskness + 0.08 * rng.normal()), 1.2, 2.4))
     return DriverStyle(
-        accelerating_mps2=duty.accelerating
-        * float(np.clip(1.75 * np.exp(0.15 * briskness), 1.25, 2.4)),
-        braking_mps2=duty.braking
-        * float(np.clip(1.65 * np.exp(0.12 * briskness + 0.08 * rng.normal()), 1.2, 2.4)),
+        accelerating_mps2=duty.accelerating * accelerating,
+        braking_mps2=duty.braking * braking,
         speed_factor=float(np.clip(1.0 + 0.05 * briskness + 0.03 * rng.normal(), 0.88, 1.15)),
         unsteadiness=float(rng.uniform(0.03, 0.07)),
         congestion=float(rng.beta(2, 3)),

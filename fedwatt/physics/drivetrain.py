@@ -28,8 +28,7 @@ class Drivetrain:
 
     def __post_init__(self) -> None:
         for parameter in fields(self):
-            value = getattr(self, parameter.name)
-            check(self, parameter.name, 0 <= value < np.inf, "at least 0")
+            check(self, parameter.name, 0 <= getattr(self, parameter.name) < np.inf, "at least 0")
         check(self, "conversion_loss", self.conversion_loss < 1, "in [0, 1)")
         check(self, "peak_force_n", self.peak_force_n > 0, "positive")
 
@@ -54,5 +53,4 @@ class Drivetrain:
         0.8
         """
         wheel_w = force_n * speed_mps
-        share: FloatArray = wheel_w / (wheel_w + self.loss_w(wheel_w, speed_mps))
-        return share
+        return wheel_w / (wheel_w + self.loss_w(wheel_w, speed_mps))

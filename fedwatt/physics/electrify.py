@@ -144,9 +144,8 @@ def _with_halts(wanted: FloatArray, duty: Duty, rng: np.random.Generator) -> Flo
     stops = int(way_m[-1] / HALT_EVERY_M[0]) + 1
     at_m = np.cumsum(rng.uniform(*HALT_EVERY_M, stops))
     stay_s = np.ceil(duty.halt_s * rng.gamma(4.0, 0.25, stops)).astype(int)
-    around = np.convolve(
-        np.pad(wanted, AROUND_S // 2, mode="edge"), np.ones(AROUND_S) / AROUND_S, "valid"
-    )
+    padded = np.pad(wanted, AROUND_S // 2, mode="edge")
+    around = np.convolve(padded, np.ones(AROUND_S) / AROUND_S, "valid")
     halting = wanted.copy()
     for begin, stay in zip(np.searchsorted(way_m, at_m), stay_s, strict=True):
         if begin < len(wanted) and around[begin] < NO_HALT_ABOVE_MPS:
