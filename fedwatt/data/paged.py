@@ -12,7 +12,7 @@ the environment variable TMPDIR names, or else in the system's own for temporary
 
 import mmap
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import IO, TYPE_CHECKING, Any
@@ -24,8 +24,6 @@ from fedwatt.data.split import SPLITS, natural_key
 from fedwatt.errors import DataError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from fedwatt.data.client import Client
 
 DENSE_BYTES = 2**29  # Fleets up to this size (512 MiB) stay in memory
@@ -64,9 +62,7 @@ class Mapped:
             file.madvise(mmap.MADV_DONTNEED)
 
 
-def gather_clients(
-    clients: Iterable["Client"],
-) -> tuple[tuple["Client", ...], Mapped | None]:
+def gather_clients(clients: Iterable["Client"]) -> tuple[tuple["Client", ...], Mapped | None]:
     """Clients in natural order of their names, and their windows on disk if they are too large.
 
     Consumes them one at a time.
@@ -176,7 +172,7 @@ def _bytes(client: "Client") -> int:
 
 
 @contextmanager
-def _writing() -> "Iterator[None]":
+def _writing() -> Iterator[None]:
     try:
         yield
     except OSError as error:

@@ -53,9 +53,7 @@ METHODS: Final[dict[str, Recipe]] = {
         "Keeps representations near the global model's, away from the last own.", (Contrastive(),)
     ),
     "feddyn": Recipe(
-        "A regulariser that moves with each vehicle until all agree.",
-        (Dynamic(),),
-        DynamicServer(),
+        "A regulariser that moves with each vehicle until all agree.", (Dynamic(),), DynamicServer()
     ),
     "fedel": Recipe(
         "Slow vehicles train a window of blocks and the tensors in it that matter most.",

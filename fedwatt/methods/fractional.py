@@ -51,11 +51,8 @@ class Fractional(LocalRule):
     derived: ClassVar[tuple[str, ...]] = ("normaliser",)
     ranges: ClassVar[Mapping[str, Range]] = {"alpha": Range(0.3, 1.0, log=False)}
     fixed: ClassVar[Mapping[str, str]] = {
-        "delta": "a safeguard",
-        "p_min": "a safeguard",
-        "p_max": "a safeguard",
+        **dict.fromkeys(("delta", "p_min", "p_max", "epsilon_f"), "a safeguard"),
         "beta_kappa": "switches on the spectral gate: a choice of form",
-        "epsilon_f": "a safeguard",
     }
 
     def __post_init__(self) -> None:

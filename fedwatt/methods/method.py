@@ -30,8 +30,7 @@ class Method:
     defence: Defence | None = None
 
     def __post_init__(self) -> None:
-        reason = next(self._faults(), "")
-        if reason:
+        if reason := next(self._faults(), ""):
             raise SettingError(f"Method '{self.name}': {reason}")
 
     @property
@@ -104,8 +103,7 @@ class Method:
                 yield f"the table of clients has another '{column.name}'; choose another name."
         if self.server.only_deltas:
             for rule in self.local:
-                more = " and ".join(rule.uploads(SMALLEST))
-                if more:
+                if more := " and ".join(rule.uploads(SMALLEST)):
                     yield f"{type(rule).__name__} hands up {more} besides Δ_k, but {OUTSIDE}."
         yield from self._missing_halves()
         yield from self._accumulation_faults()

@@ -63,17 +63,15 @@ class ControlVariates(LocalRule):
         own = memory["control"].to(start.anchor.dtype)
         plan = {"own_control": own, "correction": start.broadcast["server_control"] - own}
         if self.option == 1:
-            plan["fresh_control"] = torch.stack(
-                [self._gradient(start, row) for row in range(len(own))]
-            )
+            fresh = [self._gradient(start, row) for row in range(len(own))]
+            plan["fresh_control"] = torch.stack(fresh)
         return memory, plan
 
     def _gradient(self, start: Start, row: int) -> Tensor:
         batch = start.probe_batch(row, self.control_batch, "control batch")
-        share = torch.full_like(batch.labels, 1 / len(batch.labels))
-        return start.model.gradient(
-            start.anchor[row], batch.windows, batch.labels, share, start.loss
-        )
+        windows, labels = batch.windows, batch.labels
+        share = torch.full_like(labels, 1 / len(labels))
+        return start.model.gradient(start.anchor[row], windows, labels, share, start.loss)
 
     def gradient(self, gradient: Tensor, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
         """g + (c - c_k)."""

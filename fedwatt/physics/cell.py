@@ -73,7 +73,8 @@ class Cell:
         piece = np.clip(np.searchsorted(knots, soc, side="right") - 1, 0, len(knots) - 2)
         within = soc - knots[piece]
         slope = (open_v[piece + 1] - open_v[piece]) / (knots[piece + 1] - knots[piece])
-        return self.capacity_ah * (below[piece] + within * (open_v[piece] + slope * within / 2))
+        mean_v = open_v[piece] + slope * within / 2
+        return np.asarray(self.capacity_ah * (below[piece] + within * mean_v))
 
     def scaled(self, size: float) -> "Cell":
         """A cell of the same kind, `size` times as large: as if so many were in parallel."""

@@ -13,6 +13,7 @@ a bus a third or more.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -87,10 +88,8 @@ def electrify(
     trace = supply(vehicle.pack, demand_w, drives)
     power_w, energy_wh = trace.power_w, trace.energy_wh
     electric = []
-    bounds = np.append(drives.first, len(demand_w))
-    for trip, (heater_w, ac_w), start, stop in zip(
-        trips, climate, bounds[:-1], bounds[1:], strict=True
-    ):
+    bounds = pairwise([*drives.first.tolist(), len(demand_w)])
+    for trip, (heater_w, ac_w), (start, stop) in zip(trips, climate, bounds, strict=True):
         rows = slice(start, stop)
         asked_w = np.maximum(demand_w[rows], 0.0)
         short_w = asked_w - np.maximum(power_w[rows], 0.0)

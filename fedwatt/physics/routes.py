@@ -180,8 +180,9 @@ def trace(town: Town, paths: list[list[int]]) -> Path:
 
 
 def _metres(roads: RoadNetwork, nodes: IntArray, other: int) -> FloatArray:
-    return np.hypot(roads.x_m[nodes] - roads.x_m[other], roads.y_m[nodes] - roads.y_m[other])
+    dx, dy = roads.x_m[nodes] - roads.x_m[other], roads.y_m[nodes] - roads.y_m[other]
+    return np.asarray(np.hypot(dx, dy))
 
 
 def _shares(weights: FloatArray) -> FloatArray:
-    return weights / weights.sum()
+    return np.asarray(weights / weights.sum())

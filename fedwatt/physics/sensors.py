@@ -23,4 +23,4 @@ def wander(
     knot, within = np.divmod(second, memory_s)
     at = knots_before[trip] + knot
     share = within / memory_s
-    return knots[at] * (1 - share) + knots[at + 1] * share
+    return np.asarray(knots[at] * (1 - share) + knots[at + 1] * share)

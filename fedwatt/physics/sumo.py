@@ -13,6 +13,7 @@ from pathlib import Path
 from xml.etree.ElementTree import Element, ElementTree, SubElement, indent
 
 import numpy as np
+from numpy.random import Generator
 
 from fedwatt.errors import RunError, SettingError, check
 from fedwatt.physics.classes import draw_vehicle
@@ -173,7 +174,7 @@ def _trip(name: str, kind: str, time_s: float, start: Road, end: Road) -> dict[s
     }
 
 
-def _elsewhere(roads: list[Road], here: Road, rng: np.random.Generator) -> Road:
+def _elsewhere(roads: list[Road], here: Road, rng: Generator) -> Road:
     """A road at least three blocks away."""
     place = {road: np.array(road[0].split("-"), int) for road in roads}
     far = [road for road in roads if np.abs(place[road] - place[here]).sum() >= 3]

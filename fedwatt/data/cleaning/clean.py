@@ -35,8 +35,7 @@ def clean_vehicle(
     its rows before; the returned account, which is also among its facts, includes it.
     """
     parts: list[Trip] = []
-    accounts = []
-    seen: Counter[str] = Counter()
+    accounts, seen = [], Counter[str]()
     for raw in trips:
         cleaned, account = clean_trip(raw, cleaning)
         accounts.append(account)
@@ -81,11 +80,11 @@ def clean_trip(trip: RawTrip, cleaning: Cleaning) -> tuple[list[Trip], Account]:
     """Usable parts of one trip, all named like it, and what was done to get them."""
     account = Account.of("read", "trips", 1) + Account.of("read", "rows", trip.rows)
     if reason := _unusable(trip, cleaning):
-        return [], account + _dropped(trip.rows, reason)
+        account += Account.of("dropped", "trips", 1, reason)
+        return [], account + Account.of("dropped", "rows", trip.rows, reason)
     parts, reasons, kept_rows = [], Counter[str](), 0
-    accounts = [account]
     ordered, ordered_account = in_order(trip)
-    accounts.append(ordered_account)
+    accounts = [account, ordered_account]
     for part in ordered:
         believed, believed_account = without_glitches(part, cleaning.maximum_gap_s)
         accounts.append(believed_account)
@@ -161,10 +160,6 @@ def _with_fallbacks(parts: list[Trip]) -> tuple[list[Trip], Account]:
         ]
         accounts.append(Account.of("repaired", "parts", missing, f"no {name}, {how}"))
     return parts, Account.total(accounts)
-
-
-def _dropped(rows: int, reason: str) -> Account:
-    return Account.of("dropped", "trips", 1, reason) + Account.of("dropped", "rows", rows, reason)
 
 
 def _all_dropped(account: Account, reason: str) -> Account:

@@ -175,11 +175,11 @@ def _integral(
 def _position(trip: RawTrip, time_s: FloatArray, edges_s: FloatArray) -> dict[str, FloatArray]:
     if not all(trip.has(name) for name in POSITION):
         return {}
-    latitude, longitude = (trip.channels[name] for name in POSITION)
-    known = np.isfinite(latitude) & np.isfinite(longitude)
+    known = np.isfinite([trip.channels[name] for name in POSITION]).all(axis=0)
     if not known.any():
         return {}
-    lines = between_updates(time_s[known], (latitude[known], longitude[known]), edges_s[1:])
+    readings = tuple(trip.channels[name][known] for name in POSITION)
+    lines = between_updates(time_s[known], readings, edges_s[1:])
     return dict(zip(POSITION, lines, strict=True))
 
 

@@ -68,9 +68,8 @@ class Box:
 
 def has_positions(trip: Trip) -> bool:
     """Whether the trip has a latitude and a longitude at least once."""
-    return all(name in trip.channels for name in POSITION) and bool(
-        np.isfinite(places(trip)).all(axis=1).any()
-    )
+    recorded = all(name in trip.channels for name in POSITION)
+    return recorded and bool(np.isfinite(places(trip)).all(axis=1).any())
 
 
 def places(trip: Trip) -> FloatArray:

@@ -19,17 +19,13 @@ def csv_members(path: Path) -> dict[str, int]:
         raise DataError(f"{path.name} is empty (0 bytes). Download it again or leave it out.")
     try:
         with path.open("rb") as file, py7zr.SevenZipFile(file) as archive:
-            members = {
-                m.filename: int(m.uncompressed) for m in archive.list() if not m.is_directory
-            }
+            files = [member for member in archive.list() if not member.is_directory]
     except _broken(py7zr) as error:
         raise _damaged(path, error) from error
     # A Mac adds a hidden twin "._name.csv" to every file it packs.
-    found = {
-        name: size
-        for name, size in members.items()
-        if name.lower().endswith(".csv") and not Path(name).name.startswith(".")
-    }
+    visible = [file for file in files if not Path(file.filename).name.startswith(".")]
+    tables = [file for file in visible if file.filename.lower().endswith(".csv")]
+    found = {file.filename: int(file.uncompressed) for file in tables}
     if not found:
         raise DataError(f"{path.name} holds no CSV file. Is it VED's dynamic data?")
     return found

@@ -90,8 +90,7 @@ def _sample(path: Path) -> tuple[pl.DataFrame, str]:
             raise DataError(f"{path.name} is not a readable Parquet file.") from error
     with path.open("rb") as file:
         text = file.read(SAMPLE_BYTES).decode("utf-8-sig", errors="replace")
-    header = text.partition("\n")[0]
-    separator = max(SEPARATORS, key=header.count)
+    separator = max(SEPARATORS, key=text.partition("\n")[0].count)
     whole_lines = text[: text.rfind("\n") + 1] or text
     sample = pl.read_csv(
         whole_lines.encode(),
@@ -162,11 +161,8 @@ def _origin_lines(key: str, column: str | None, otherwise: str) -> list[str]:
 
 
 def _channel_lines(channel: str, guess: _Guess, sample: pl.DataFrame) -> list[str]:
-    why = (
-        "as its name says"
-        if guess.stated
-        else "guessed: one of " + ", ".join(CHANNELS[channel].units)
-    )
+    guessed = "guessed: one of " + ", ".join(CHANNELS[channel].units)
+    why = "as its name says" if guess.stated else guessed
     lines = [f"[channels.{channel}]", f"column = {_quoted(guess.column)}"]
     lines += [f'unit = "{guess.unit}"    # {why}']
     # The mean of a counter tells nothing about its sign.
