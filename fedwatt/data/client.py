@@ -218,7 +218,6 @@ def build_client(vehicle: Vehicle, settings: DataSettings, held_out: bool = Fals
     for trip in usable:
         refuse_gaps(trip, "energy_wh", vehicle.name)
 
-    scaling = SCALINGS[settings.scaling]
     of_trips = zip(columns, usable, strict=True)
     training = [rows for rows, trip in of_trips if split_of[trip.name] == "train"]
     scaler = _scaler(np.concatenate(training), names, settings)
@@ -233,11 +232,9 @@ def build_client(vehicle: Vehicle, settings: DataSettings, held_out: bool = Fals
         trip_wh = trip.channels["energy_wh"]
         energy[split].append(window_energy(trip_wh, within, length=settings.window))
     energy_wh = {split: np.concatenate(energy[split]) for split in SPLITS}
-    label_scaler = (
-        scaling(energy_wh["train"])
-        if settings.label_scaling == "vehicle"
-        else Scaler(np.array(0.0), np.array(settings.label_scale_wh))
-    )
+    label_scaler = Scaler(np.array(0.0), np.array(settings.label_scale_wh))
+    if settings.label_scaling == "vehicle":
+        label_scaler = SCALINGS[settings.scaling](energy_wh["train"])
     if settings.components or settings.selected:
         scaled = [scaler.forward(rows) for rows in training]
         scaler = replace(scaler, mix=_mix(scaled, energy["train"], settings))

@@ -182,11 +182,8 @@ def _read_table(file: Path) -> tuple[list[str], dict[str, tuple[FloatArray, Any]
     try:
         table = pq.read_table(file, partitioning=None)
         names = table.column("trip").cast(pa.string()).to_pylist()
-        columns = {
-            channel: (table.column(channel).to_numpy(), table.column(channel).is_null().to_numpy())
-            for channel in table.column_names
-            if channel != "trip"
-        }
+        channels = [name for name in table.column_names if name != "trip"]
+        columns = {c: (table[c].to_numpy(), table[c].is_null().to_numpy()) for c in channels}
     except FileNotFoundError:
         raise DataError(f"{file} does not exist. {AGAIN}") from None
     except (OSError, KeyError, pa.ArrowException) as problem:

@@ -72,10 +72,7 @@ class Elastic(LocalRule):
 
     def memory(self, model: Model) -> Rows:
         """No window yet, nothing trained."""
-        return {
-            "window": torch.tensor([-1, -1]),
-            "trained": torch.zeros(len(model.layout.shapes), dtype=torch.bool),
-        }
+        return {"window": torch.tensor([-1, -1]), **self.uploads(model)}
 
     def uploads(self, model: Model) -> Rows:
         """Which tensors were trained."""
@@ -140,8 +137,7 @@ class Elastic(LocalRule):
                 budget - training_work(model, seconds, window[1], ()),
             )
             trained = {*compress(candidates, chosen), *head}
-        runtime = training_work(model, seconds, window[1], trained) / budget
-        return _Choice(window, trained, runtime)
+        return _Choice(window, trained, training_work(model, seconds, window[1], trained) / budget)
 
     def _importance(
         self, start: Start, row: int, batch: Batch, front: int, candidates: Sequence[str]

@@ -89,17 +89,12 @@ class Cell:
         )
 
 
+# fmt: off
 # The simplest cell, for examples: 3.6 V whatever its charge, 10 Ah, 2 mΩ and a pair of 1 mΩ, 30 s.
 FLAT_CELL = Cell(
-    capacity_ah=10.0,
-    soc=(0.0, 1.0),
-    open_v=(3.6, 3.6),
-    series_ohm=(0.002, 0.002),
-    transient_ohm=(0.001, 0.001),
-    transient_f=(30_000.0, 30_000.0),
+    capacity_ah=10.0, soc=(0.0, 1.0), open_v=(3.6, 3.6), series_ohm=(0.002, 0.002),
+    transient_ohm=(0.001, 0.001), transient_f=(30_000.0, 30_000.0),
 )
-
-# fmt: off
 # Pouch cell of the first Leaf: manganese spinel, 33 Ah, 4.1 V when full; 192 of them make 24 kWh.
 LEAF_CELL = Cell(
     capacity_ah=33.1, discharge_limit_a=165.0, charge_limit_a=100.0,

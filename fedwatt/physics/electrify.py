@@ -73,17 +73,15 @@ def electrify(
 
     A trip needs `speed_mps` and `ambient_c`, and keeps its other inputs; `payload_kg` is [trips].
     """
-    climate = [
-        climate_power_w(vehicle, trip["ambient_c"], np.arange(len(trip["speed_mps"]), dtype=float))
-        for trip in trips
-    ]
-    demand_w = np.concatenate(
-        [
-            driving_power_w(vehicle, trip, float(load)) + heater_w + ac_w + vehicle.auxiliary_w
-            for trip, load, (heater_w, ac_w) in zip(trips, payload_kg, climate, strict=True)
-        ]
-    )
-    number = np.repeat(np.arange(len(trips)), [len(trip["speed_mps"]) for trip in trips])
+    climate, demands_w = [], []
+    for trip, load in zip(trips, payload_kg, strict=True):
+        clock_s = np.arange(len(trip["speed_mps"]), dtype=float)
+        heater_w, ac_w = climate_power_w(vehicle, trip["ambient_c"], clock_s)
+        driving_w = driving_power_w(vehicle, trip, float(load))
+        climate.append((heater_w, ac_w))
+        demands_w.append(driving_w + heater_w + ac_w + vehicle.auxiliary_w)
+    demand_w = np.concatenate(demands_w)
+    number = np.repeat(np.arange(len(trips)), [len(trip) for trip in demands_w])
     drives = charge_between_trips(vehicle.pack, number, demand_w, rng)
     trace = supply(vehicle.pack, demand_w, drives)
     power_w, energy_wh = trace.power_w, trace.energy_wh

@@ -10,7 +10,6 @@ traffic signals. Focus points are nodes of `FOCUS` on a road. Bus stops mostly s
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from importlib import import_module
 from math import nan
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from fedwatt.data.maps.maxspeed import KMH, USUAL_KMH, limit_mps
 from fedwatt.data.maps.region import Box, region
 from fedwatt.data.maps.roads import ANYWHERE, Roads
 from fedwatt.data.trip import IntArray, Vehicle
-from fedwatt.errors import DataError
+from fedwatt.errors import DataError, optional
 
 SUFFIXES = (".osm", ".osm.gz", ".osm.bz2", ".pbf")
 FOCUS_HIGHWAYS = (
@@ -119,10 +118,7 @@ def _entities(path: Path) -> Iterator[Any]:
 
 
 def _osmium() -> Any:
-    try:
-        return import_module("osmium")
-    except ImportError as error:
-        raise DataError("Map attributes need osmium: pip install 'fedwatt[osm]'.") from error
+    return optional("osmium", "Map attributes need osmium: pip install 'fedwatt[osm]'.")
 
 
 def _add_node(ways: _Ways, node: Any, box: Box) -> None:

@@ -1,8 +1,10 @@
 """Look at a file's headers and first rows and propose a mapping, as TOML with comments to check."""
 
+import json
 import re
 from collections.abc import Container
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import polars as pl
@@ -29,6 +31,8 @@ UNIT_WORDS = {
     "m": "m", "ft": "ft", "deg": "degree", "ms": "ms", "s": "s", "us": "us", "sec": "s",
     "min": "min",
 }  # fmt: skip
+
+_quoted = partial(json.dumps, ensure_ascii=False)  # TOML's strings are JSON's
 
 
 @dataclass(frozen=True)
@@ -188,12 +192,6 @@ def _free_lines(taken: Container[str]) -> list[str]:
     if not free:
         return []
     lines = ["# Channels still free, each with the units it may have:"]
-    for name in free:
-        units = ", ".join(CHANNELS[name].units)
-        lines.append(f"# [channels.{name}]    {CHANNELS[name].meaning}; {units}")
+    for name, channel in ((name, CHANNELS[name]) for name in free):
+        lines.append(f"# [channels.{name}]    {channel.meaning}; {', '.join(channel.units)}")
     return lines
-
-
-def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\t", "\\t")
-    return f'"{escaped}"'

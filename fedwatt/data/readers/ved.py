@@ -8,7 +8,7 @@ of exactly 0 means that a hybrid did not report it. Only three vehicles are batt
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import polars as pl
@@ -178,10 +178,7 @@ class VedReader:
     def _layout(self, table: FoundTable) -> TableLayout:
         wanted = self._form.raw
         if self._unlabelled:
-            wanted = {
-                name: WantedColumn(column.aliases, column.text, required=name in DRIVING)
-                for name, column in wanted.items()
-            }
+            wanted = {n: replace(column, required=n in DRIVING) for n, column in wanted.items()}
         met_in_folder = not table.named and not self._unlabelled
         return TableLayout(wanted, any_of=PACK if met_in_folder else (), hint=self._form.hint)
 
