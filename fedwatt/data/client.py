@@ -205,7 +205,7 @@ def split_of_trips(vehicle: Vehicle, settings: DataSettings) -> dict[str, str]:
     return {trip: split for split in SPLITS for trip in trips[split]}
 
 
-def build_client(vehicle: Vehicle, settings: DataSettings, held_out: bool = False) -> Client:
+def build_client(vehicle: Vehicle, settings: DataSettings) -> Client:
     """Features, splits, windows and labels of one vehicle.
 
     Trips shorter than the window hold no window and are left out.
@@ -252,7 +252,6 @@ def build_client(vehicle: Vehicle, settings: DataSettings, held_out: bool = Fals
         strata=_strata([trip for trip in usable if split_of[trip.name] == "test"], settings),
         trips={split: tuple(t for t, s in split_of.items() if s == split) for split in SPLITS},
         known=_known(usable, split_of, settings) if needs_climb(names) else {},
-        held_out=held_out,
         kind=vehicle.kind,
         simulated=vehicle.labels == "simulated",
         scaler=scaler,

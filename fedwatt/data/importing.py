@@ -6,9 +6,7 @@ from pathlib import Path
 
 from fedwatt.data import readers
 from fedwatt.data.cleaning.cleaning import PLAIN_CLEANING, VED_CLEANING, Cleaning
-from fedwatt.data.maps.elevation import read_terrain
-from fedwatt.data.maps.enrich import EnrichedVehicles
-from fedwatt.data.maps.osm import Extract
+from fedwatt.data.maps import EnrichedVehicles, Extract, read_terrain
 from fedwatt.data.readers.stream import Progress, silent
 from fedwatt.data.readers.sumo_output import geographic
 from fedwatt.data.store import write_fleet

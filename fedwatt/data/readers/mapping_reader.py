@@ -138,10 +138,9 @@ class MappingReader:
 
 
 def _layout(mapping: CsvMapping) -> TableLayout:
+    origins = (mapping.vehicle, mapping.trip)
     wanted = {mapping.time_column: WantedColumn(text=mapping.time_unit == "iso")}
-    for how, text in (mapping.vehicle, mapping.trip):
-        if how == "column":
-            wanted[text] = WantedColumn(text=True)
+    wanted |= {text: WantedColumn(text=True) for how, text in origins if how == "column"}
     for channel in mapping.channels.values():
         for column in channel.columns:
             wanted[column] = WantedColumn(channel.aliases, required=not channel.optional)

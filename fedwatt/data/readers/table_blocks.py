@@ -137,7 +137,6 @@ class CsvFeed:
     def _read_header(self, block: bytes) -> bytes:
         for _ in range(self.layout.skip_rows):
             block = block.partition(b"\n")[2]
-            self._row += 1
         line, _, block = block.partition(b"\n")
         if b"\x00" in line:
             raise DataError(
@@ -148,11 +147,8 @@ class CsvFeed:
         self._columns = resolve(names, self.layout, self.where)
         self.passed_over = self._columns is None
         self._width = len(names)
-        self._row += 2
-        if self.layout.units_row:
-            block = block.partition(b"\n")[2]
-            self._row += 1
-        return block
+        self._row = self.layout.skip_rows + 2 + self.layout.units_row
+        return block.partition(b"\n")[2] if self.layout.units_row else block
 
     def _scan(self, block: bytes, *, text: bool) -> pl.DataFrame:
         assert self._columns is not None

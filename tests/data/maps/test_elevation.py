@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from fedwatt.data import Trip, Vehicle
-from fedwatt.data.maps.elevation import Tile, read_hgt, read_terrain, road_grade, with_elevation
+from fedwatt.data.maps import read_terrain, with_elevation
+from fedwatt.data.maps.elevation import Tile, read_hgt, road_grade
 from fedwatt.errors import DataError
 
 

@@ -13,11 +13,8 @@ import numpy as np
 import pytest
 
 from fedwatt.data import Trip, Vehicle
-from fedwatt.data.maps import osm
-from fedwatt.data.maps.enrich import EnrichedVehicles
-from fedwatt.data.maps.osm import Extract
+from fedwatt.data.maps import EnrichedVehicles, Extract, osm, with_map
 from fedwatt.data.maps.region import Box
-from fedwatt.data.maps.roads import with_map
 from fedwatt.errors import DataError
 from tests.data.maps.osm_files import osm_xml, place, write_osm
 
