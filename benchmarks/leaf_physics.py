@@ -22,12 +22,12 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from benchmarks.leaf_calibration import FITTED, calibrated, trip_energy_wh
 from fedwatt.data import Trip, Vehicle, synthetic_vehicles
 from fedwatt.data.features import acceleration
 from fedwatt.data.readers import VED_CLEANING, import_ved
 from fedwatt.data.split import split_trips
 from fedwatt.data.windows import window_ends, window_energy
-from fedwatt.physics.calibrate import FITTED, calibrated, trip_energy_wh
 from fedwatt.physics.parameters import LEAF_2013, VehicleParameters
 from fedwatt.report.style import INK, MUTED, WIDTH_IN, styled
 from fedwatt.report.svg import to_svg

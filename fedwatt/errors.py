@@ -11,6 +11,8 @@ status; any other exception is a bug and keeps its traceback.
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from importlib import import_module
+from typing import Any
 
 
 class FedwattError(Exception):
@@ -49,6 +51,14 @@ def unknown(kind: str, name: str, known: Iterable[str], hint: str = "") -> str:
     near = get_close_matches(name, names, n=1)
     guess = f" Did you mean '{near[0]}'?" if near else ""
     return f"Unknown {kind} '{name}'.{guess} " + (hint or f"Known: {', '.join(names)}.")
+
+
+def optional(module: str, otherwise: str) -> Any:
+    """A module that an extra installs; the sentence `otherwise` says so where it is not there."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise DataError(otherwise) from error
 
 
 def counted(count: int, noun: str) -> str:

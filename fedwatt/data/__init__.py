@@ -8,22 +8,7 @@ from fedwatt.data.synthetic import synthetic_fleet, synthetic_vehicles
 from fedwatt.data.trip import INTERVAL_S, Trip, Vehicle
 
 __all__ = [
-    "CHANNELS",
-    "FEATURES",
-    "FEATURE_SETS",
-    "INTERVAL_S",
-    "SPLITS",
-    "STORED",
-    "Channel",
-    "Client",
-    "DataSettings",
-    "Feature",
-    "Fleet",
-    "Trip",
-    "Vehicle",
-    "build_client",
-    "build_fleet",
-    "feature_names",
-    "synthetic_fleet",
-    "synthetic_vehicles",
-]
+    "CHANNELS", "FEATURES", "FEATURE_SETS", "INTERVAL_S", "SPLITS", "STORED", "Channel", "Client",
+    "DataSettings", "Feature", "Fleet", "Trip", "Vehicle", "build_client", "build_fleet",
+    "feature_names", "synthetic_fleet", "synthetic_vehicles",
+]  # fmt: skip

@@ -62,16 +62,10 @@ class DataSettings:
             check(self, name, 0 <= getattr(self, name) <= most, allowed)
         alone = not (self.components and self.selected)
         check(self, "selected", alone, "0 when components is not. Use one of them")
-        check(self, "window", self.window >= 1, "at least 1 sample")
-        check(self, "stride", self.stride >= 1, "at least 1 sample")
-        check(self, "evaluation_stride", self.evaluation_stride >= 1, "at least 1 sample")
-        check(self, "scaling", self.scaling in SCALINGS, f"one of {', '.join(SCALINGS)}")
-        check(
-            self,
-            "label_scaling",
-            self.label_scaling in LABEL_SCALINGS,
-            f"one of {', '.join(LABEL_SCALINGS)}",
-        )
+        for name in ("window", "stride", "evaluation_stride"):
+            check(self, name, getattr(self, name) >= 1, "at least 1 sample")
+        for name, known in (("scaling", SCALINGS), ("label_scaling", LABEL_SCALINGS)):
+            check(self, name, getattr(self, name) in known, f"one of {', '.join(known)}")
         positive = math.isfinite(self.label_scale_wh) and self.label_scale_wh > 0
         check(self, "label_scale_wh", positive, "a positive number of Wh")
         object.__setattr__(self, "split", tuple(self.split))
@@ -136,8 +130,8 @@ class Fleet:
     clients: tuple[Client, ...]
     settings: DataSettings
     source: str
+    # The files that the clients' arrays are in, where they are too much for memory.
     mapped: Mapped | None = None
-    """The files that the clients' arrays are in, where they are too much for memory."""
 
     def __repr__(self) -> str:
         """Where it comes from and how large it is, not its arrays."""
@@ -161,11 +155,8 @@ class Fleet:
 
     def windows(self, split: str) -> int:
         """Number of windows of a split; held-out vehicles have no part in training."""
-        return sum(
-            len(client.ends[split])
-            for client in self.clients
-            if not (client.held_out and split == "train")
-        )
+        taking_part = (c for c in self.clients if split != "train" or not c.held_out)
+        return sum(len(client.ends[split]) for client in taking_part)
 
     def split_hash(self) -> str:
         """Hex digest of which trips of which vehicles are in which split."""
@@ -201,12 +192,20 @@ def split_of_trips(vehicle: Vehicle, settings: DataSettings) -> dict[str, str]:
     """Split of every trip by its name; trips that hold no window are in none."""
     usable = [trip for trip in vehicle.trips if trip.seconds >= settings.window]
     recordings = {trip.name: trip.recording for trip in usable}
-    _refuse_few(vehicle, len(set(recordings.values())), settings.window)
+    long_enough = len(set(recordings.values()))
+    if long_enough < len(SPLITS):
+        recorded = len({trip.recording for trip in vehicle.trips})
+        raise DataError(
+            f"Vehicle '{vehicle.name}' has {recorded} trips, {long_enough} of them at least "
+            f"{settings.window} s long; training, validation and test need one each (the parts of "
+            "a trip that was cut at gaps count as one). Give it more or longer trips, choose a "
+            "shorter window, or leave the vehicle out."
+        )
     trips = split_trips(vehicle.name, recordings, settings.split, settings.split_seed)
     return {trip: split for split in SPLITS for trip in trips[split]}
 
 
-def build_client(vehicle: Vehicle, settings: DataSettings, held_out: bool = False) -> Client:
+def build_client(vehicle: Vehicle, settings: DataSettings) -> Client:
     """Features, splits, windows and labels of one vehicle.
 
     Trips shorter than the window hold no window and are left out.
@@ -219,10 +218,8 @@ def build_client(vehicle: Vehicle, settings: DataSettings, held_out: bool = Fals
     for trip in usable:
         refuse_gaps(trip, "energy_wh", vehicle.name)
 
-    scaling = SCALINGS[settings.scaling]
-    training = [
-        c for c, trip in zip(columns, usable, strict=True) if split_of[trip.name] == "train"
-    ]
+    of_trips = zip(columns, usable, strict=True)
+    training = [rows for rows, trip in of_trips if split_of[trip.name] == "train"]
     scaler = _scaler(np.concatenate(training), names, settings)
     starts = np.cumsum([0, *(trip.seconds for trip in usable)])
     ends: dict[str, list[IntArray]] = {split: [] for split in SPLITS}
@@ -232,19 +229,15 @@ def build_client(vehicle: Vehicle, settings: DataSettings, held_out: bool = Fals
         stride = settings.stride if split == "train" else settings.evaluation_stride
         within = window_ends(trip.seconds, length=settings.window, stride=stride)
         ends[split].append(start + within)
-        energy[split].append(
-            window_energy(trip.channels["energy_wh"], within, length=settings.window)
-        )
+        trip_wh = trip.channels["energy_wh"]
+        energy[split].append(window_energy(trip_wh, within, length=settings.window))
     energy_wh = {split: np.concatenate(energy[split]) for split in SPLITS}
-    label_scaler = (
-        scaling(energy_wh["train"])
-        if settings.label_scaling == "vehicle"
-        else Scaler(np.array(0.0), np.array(settings.label_scale_wh))
-    )
+    label_scaler = Scaler(np.array(0.0), np.array(settings.label_scale_wh))
+    if settings.label_scaling == "vehicle":
+        label_scaler = SCALINGS[settings.scaling](energy_wh["train"])
     if settings.components or settings.selected:
-        scaler = replace(
-            scaler, mix=_mix([scaler.forward(c) for c in training], energy["train"], settings)
-        )
+        scaled = [scaler.forward(rows) for rows in training]
+        scaler = replace(scaler, mix=_mix(scaled, energy["train"], settings))
     return Client(
         name=vehicle.name,
         features=settings.columns,
@@ -259,7 +252,6 @@ def build_client(vehicle: Vehicle, settings: DataSettings, held_out: bool = Fals
         strata=_strata([trip for trip in usable if split_of[trip.name] == "test"], settings),
         trips={split: tuple(t for t, s in split_of.items() if s == split) for split in SPLITS},
         known=_known(usable, split_of, settings) if needs_climb(names) else {},
-        held_out=held_out,
         kind=vehicle.kind,
         simulated=vehicle.labels == "simulated",
         scaler=scaler,
@@ -273,9 +265,8 @@ def _scaler(rows: FloatArray, names: tuple[str, ...], settings: DataSettings) ->
     """
     typical = np.array([FEATURES[name].about_zero for name in names])
     usual, zero, fixed = SCALINGS[settings.scaling](rows), about_zero(rows, typical), typical > 0
-    return Scaler(
-        np.where(fixed, zero.center, usual.center), np.where(fixed, zero.scale, usual.scale)
-    )
+    center = np.where(fixed, zero.center, usual.center)
+    return Scaler(center, np.where(fixed, zero.scale, usual.scale))
 
 
 def _known(
@@ -303,9 +294,8 @@ def _mix(
     means = []
     for rows in training:
         ends = window_ends(len(rows), length=settings.window, stride=settings.stride)
-        means.append(
-            np.stack([window_means(c, ends, length=settings.window) for c in rows.T], axis=1)
-        )
+        columns = [window_means(column, ends, length=settings.window) for column in rows.T]
+        means.append(np.stack(columns, axis=1))
     return selection_mix(np.concatenate(means), np.concatenate(energy_wh), settings.selected)
 
 
@@ -346,22 +336,12 @@ def build_fleet(
     return Fleet(marked, settings, source, mapped)
 
 
-def _refuse_few(vehicle: Vehicle, usable: int, window: int) -> None:
-    if usable < len(SPLITS):
-        recorded = len({trip.recording for trip in vehicle.trips})
-        raise DataError(
-            f"Vehicle '{vehicle.name}' has {recorded} trips, {usable} of them at least "
-            f"{window} s long; training, validation and test need one each (the parts of a trip "
-            "that was cut at gaps count as one). Give it more or longer trips, choose a shorter "
-            "window, or leave the vehicle out."
-        )
-
-
 def _strata(
     test_trips: list[Trip], settings: DataSettings
 ) -> dict[str, tuple[tuple[str, ...], NDArray[np.int8]]]:
     """Classes of every test window, for each stratum whose channel all test trips have."""
     strata = {}
+    length, stride = settings.window, settings.evaluation_stride
     for name, stratum in STRATA.items():
         channels = [trip.channels.get(stratum.channel) for trip in test_trips]
         known = [values for values in channels if values is not None and np.isfinite(values).all()]
@@ -369,9 +349,7 @@ def _strata(
             continue
         means = []
         for values in known:
-            ends = window_ends(
-                len(values), length=settings.window, stride=settings.evaluation_stride
-            )
-            means.append(window_means(values, ends, length=settings.window))
+            ends = window_ends(len(values), length=length, stride=stride)
+            means.append(window_means(values, ends, length=length))
         strata[name] = (stratum.names, stratum.codes(np.concatenate(means)))
     return strata

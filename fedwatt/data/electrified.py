@@ -55,10 +55,8 @@ def electrified_vehicle(recording: Vehicle, *, kind: str = "passenger", seed: in
             f"{parameters.pack.capacity_wh:.0f} Wh cannot drive it. Cut the trip, or look for "
             "impossible speeds in it."
         )
-    made = tuple(
-        Trip(trip.name, drive.channels, trip.recording)
-        for trip, drive in zip(trips, drives, strict=True)
-    )
+    pairs = zip(trips, drives, strict=True)
+    made = tuple(Trip(trip.name, drive.channels, trip.recording) for trip, drive in pairs)
     about = {
         "source": f"{recording.facts.get('source', 'recorded')} driving, electrified, seed {seed}",
         "model": model,
@@ -84,9 +82,5 @@ def _inputs(vehicle: str, trip: Trip, speed_mps: FloatArray) -> dict[str, FloatA
             f"Vehicle '{vehicle}', trip '{trip.name}' has no channel 'ambient_c', which heating "
             "and cooling need. Import it with outside temperature, or fill it with a usual value."
         )
-    kept = {
-        channel: values
-        for channel, values in trip.channels.items()
-        if CHANNELS[channel].role != "label"
-    }
-    return {**kept, "speed_mps": speed_mps}
+    kept = [name for name in trip.channels if CHANNELS[name].role != "label"]
+    return {**{name: trip.channels[name] for name in kept}, "speed_mps": speed_mps}

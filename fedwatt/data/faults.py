@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.random import Generator
 
 from fedwatt.data.channels import CHANNELS
 from fedwatt.data.client import DataSettings, split_of_trips
@@ -93,17 +94,12 @@ def spoil_some(
 def _spread(series: list[FloatArray], fault: Fault) -> float:
     if fault.kind != "label noise":
         return float(np.concatenate(series).std())
-    minutes = [
-        values[: len(values) // NOISE_BLOCK_S * NOISE_BLOCK_S].reshape(-1, NOISE_BLOCK_S)
-        for values in series
-    ]
-    sums = np.concatenate([block.sum(axis=1) for block in minutes])
+    whole = [values[: len(values) // NOISE_BLOCK_S * NOISE_BLOCK_S] for values in series]
+    sums = np.concatenate([values.reshape(-1, NOISE_BLOCK_S).sum(axis=1) for values in whole])
     return float(sums.std()) if len(sums) else 0.0
 
 
-def _changed(
-    values: FloatArray, fault: Fault, spread: float, rng: np.random.Generator
-) -> FloatArray:
+def _changed(values: FloatArray, fault: Fault, spread: float, rng: Generator) -> FloatArray:
     if fault.kind == "sensor bias":
         return values + fault.size * spread
     if fault.kind == "stuck channel":

@@ -98,8 +98,7 @@ def _minute(values: FloatArray) -> FloatArray:
     total = np.concatenate([[0.0], np.cumsum(values)])
     after = np.arange(1, len(values) + 1)
     before = np.maximum(after - SUMMARY_S, 0)
-    mean: FloatArray = (total[after] - total[before]) / (after - before)
-    return mean
+    return np.asarray((total[after] - total[before]) / (after - before))
 
 
 def _minute_spread(inputs: Inputs) -> FloatArray:
@@ -214,7 +213,13 @@ def trip_features(trip: Trip, names: tuple[str, ...], vehicle: str) -> FloatArra
     """
     for name in names:
         for channel in FEATURES[name].needs:
-            _refuse_missing(trip, channel, name, vehicle)
+            if channel not in trip.channels:
+                raise DataError(
+                    f"Vehicle '{vehicle}', trip '{trip.name}' has no channel '{channel}', which "
+                    f"feature '{name}' needs. Choose features that every vehicle has, by set or by "
+                    'name (features = "speed, acceleration, ambient").'
+                )
+            refuse_gaps(trip, channel, vehicle)
     return feature_columns(trip.channels, names)
 
 
@@ -224,24 +229,12 @@ def feature_columns(channels: Inputs, names: tuple[str, ...], *, begin: int = 0)
     A stream hands over the last part of a trip: its rows are those of the whole trip except for the
     first `MEMORY_S`, whose past is cut off, and the last `STREAMING_DELAY_S`.
     """
-    seconds = len(channels["speed_mps"])
-    since = {SECOND: begin + np.arange(seconds, dtype=np.float64)}
+    since = {SECOND: begin + np.arange(len(channels["speed_mps"]), dtype=np.float64)}
     columns = []
-    for name in names:
-        feature = FEATURES[name]
+    for feature in (FEATURES[name] for name in names):
         needed = {channel: channels[channel] for channel in feature.needs}
         columns.append(feature.function(needed | since))
     return np.stack(columns, axis=1)
-
-
-def _refuse_missing(trip: Trip, channel: str, feature: str, vehicle: str) -> None:
-    where = f"Vehicle '{vehicle}', trip '{trip.name}'"
-    if channel not in trip.channels:
-        raise DataError(
-            f"{where} has no channel '{channel}', which feature '{feature}' needs. Choose features "
-            'that every vehicle has, by set or by name (features = "speed, acceleration, ambient").'
-        )
-    refuse_gaps(trip, channel, vehicle)
 
 
 def refuse_gaps(trip: Trip, channel: str, vehicle: str) -> None:

@@ -12,7 +12,7 @@ the environment variable TMPDIR names, or else in the system's own for temporary
 
 import mmap
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import IO, TYPE_CHECKING, Any
@@ -24,36 +24,29 @@ from fedwatt.data.split import SPLITS, natural_key
 from fedwatt.errors import DataError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from fedwatt.data.client import Client
 
-DENSE_BYTES = 2**29
-"""Fleets up to this size (512 MiB) stay in memory."""
+DENSE_BYTES = 2**29  # Fleets up to this size (512 MiB) stay in memory
 
+# The files of a fleet and the type of the numbers in them.
 KINDS: Mapping[str, type] = {
     "series": np.float32,
     **{f"{split} starts": np.int64 for split in SPLITS},
     **{f"{split} ends": np.int64 for split in SPLITS},
     **{f"{split} labels": np.float32 for split in SPLITS},
 }
-"""The files of a fleet and the type of the numbers in them."""
 
 
 @dataclass(frozen=True, eq=False)
 class Mapped:
     """The windows of all vehicles, one after the other, in files mapped into memory."""
 
-    series: NDArray[np.float32]
-    """[seconds of all vehicles, features]"""
-    starts: Mapping[str, NDArray[np.int64]]
-    """split -> first second of each window in `series`, [W]"""
-    labels: Mapping[str, NDArray[np.float32]]
-    """split -> scaled energies, [W]"""
+    series: NDArray[np.float32]  # [seconds of all vehicles, features]
+    starts: Mapping[str, NDArray[np.int64]]  # split -> first second of each window in `series`, [W]
+    labels: Mapping[str, NDArray[np.float32]]  # split -> scaled energies, [W]
+    # split -> vehicle k's windows are offsets[k]:offsets[k+1]; [K+1]
     offsets: Mapping[str, NDArray[np.int64]]
-    """split -> vehicle k's windows are offsets[k]:offsets[k+1]; [K+1]"""
-    clients: tuple["Client", ...]
-    """The vehicles, their arrays views of the files."""
+    clients: tuple["Client", ...]  # The vehicles, their arrays views of the files
     files: tuple[mmap.mmap, ...]
 
     def holds(self, clients: Sequence["Client"]) -> bool:
@@ -69,9 +62,7 @@ class Mapped:
             file.madvise(mmap.MADV_DONTNEED)
 
 
-def gather_clients(
-    clients: Iterable["Client"],
-) -> tuple[tuple["Client", ...], Mapped | None]:
+def gather_clients(clients: Iterable["Client"]) -> tuple[tuple["Client", ...], Mapped | None]:
     """Clients in natural order of their names, and their windows on disk if they are too large.
 
     Consumes them one at a time.
@@ -181,7 +172,7 @@ def _bytes(client: "Client") -> int:
 
 
 @contextmanager
-def _writing() -> "Iterator[None]":
+def _writing() -> Iterator[None]:
     try:
         yield
     except OSError as error:

@@ -48,16 +48,14 @@ def mixture_shares(skew: str, clients: int) -> FloatArray:
     favourite = np.arange(clients) % len(REGIMES)
     others = (1 - SKEWS[skew]) / (len(REGIMES) - 1)
     weights = np.where(favourite == np.arange(len(REGIMES))[:, None], SKEWS[skew], others)
-    shares: FloatArray = weights / weights.sum(axis=1, keepdims=True)
-    return shares
+    return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
 
 def dirichlet_shares(alpha: float, clients: int, rng: np.random.Generator) -> FloatArray:
     """Shares as in `mixture_shares`, one Dirichlet(α, ..., α) draw a regime."""
     # By gammas: numpy's own draw is NaN when a small α lets all of them underflow.
     weights = np.maximum(rng.standard_gamma(alpha, (len(REGIMES), clients)), 1e-300)
-    shares: FloatArray = weights / weights.sum(axis=1, keepdims=True)
-    return shares
+    return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
 
 def repartition(
@@ -82,11 +80,10 @@ def repartition(
         )
     for attempt in range(DRAWS):
         rng = generator(seed, "partition", recipe, clients, attempt)
-        shares = (
-            mixture_shares(recipe, clients)
-            if alpha is None
-            else dirichlet_shares(alpha, clients, rng)
-        )
+        if alpha is None:
+            shares = mixture_shares(recipe, clients)
+        else:
+            shares = dirichlet_shares(alpha, clients, rng)
         dealt = deal(given, shares, seed)
         if min(len(trips) for trips in dealt) >= len(SPLITS):
             return [_client(number, trips, given) for number, trips in enumerate(dealt, start=1)]
@@ -125,8 +122,7 @@ def _alpha(recipe: str) -> float | None:
     name, _, value = recipe.partition(":")
     if name != "dirichlet":
         if recipe != "natural" and recipe not in SKEWS:
-            known = ["natural", *SKEWS, "dirichlet:0.3"]
-            raise SettingError(unknown("partition", recipe, known))
+            raise SettingError(unknown("partition", recipe, ["natural", *SKEWS, "dirichlet:0.3"]))
         return None
     try:
         alpha = float(value)
@@ -147,11 +143,7 @@ def _client(number: int, trips: list[tuple[Vehicle, Trip]], vehicles: list[Vehic
     return Vehicle(
         name=f"client-{number:03d}",
         trips=tuple(
-            Trip(
-                f"{vehicle.name}/{trip.name}",
-                trip.channels,
-                f"{vehicle.name}/{trip.recording}",
-            )
+            Trip(f"{vehicle.name}/{trip.name}", trip.channels, f"{vehicle.name}/{trip.recording}")
             for vehicle, trip in ordered
         ),
         kind=vehicles[0].kind,

@@ -34,10 +34,8 @@ def principal_mix(rows: FloatArray, components: int) -> FloatArray:
     largest = np.argmax(np.round(np.abs(directions), 9), axis=0)
     signs = np.sign(directions[largest, np.arange(len(order))])
     counts = variance > NEGLIGIBLE * max(float(variance[0]), 1.0)
-    mix: FloatArray = (
-        directions * signs * np.where(counts, 1 / np.sqrt(np.maximum(variance, 1e-300)), 0.0)
-    )
-    return mix
+    sizes = np.where(counts, 1 / np.sqrt(np.maximum(variance, 1e-300)), 0.0)
+    return np.asarray(directions * signs * sizes)
 
 
 def selection_mix(window_means: FloatArray, labels: FloatArray, keep: int) -> FloatArray:

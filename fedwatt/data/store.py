@@ -78,9 +78,7 @@ def read_vehicle(folder: Path) -> Vehicle:
     # The sum comes first: a damaged length could ask for more names than memory holds, and two of
     # them, one below 0, could cancel.
     total = sum(abs(seconds) for seconds in lengths.values())
-    if total != len(names) or names != [
-        n for n, seconds in lengths.items() for _ in range(seconds)
-    ]:
+    if total != len(names) or names != [n for n, count in lengths.items() for _ in range(count)]:
         raise DataError(
             f"{folder}: trips.parquet does not hold the {len(lengths)} trips ({total} s) "
             f"that vehicle.json lists. {AGAIN}"
@@ -140,11 +138,10 @@ def fleet_source(path: Path) -> str:
     """Where a fleet's data came from, as written when it was made."""
     path = Path(path)
     if not (path / "fleet.json").is_file():
-        trouble = (
-            "is not a fleet folder: it has no fleet.json" if path.exists() else "does not exist"
-        )
+        no_fleet = "is not a fleet folder: it has no fleet.json"
         raise DataError(
-            f"{path} {trouble}. 'fedwatt data synth' and 'fedwatt data import' make one."
+            f"{path} {no_fleet if path.exists() else 'does not exist'}. 'fedwatt data synth' and "
+            "'fedwatt data import' make one."
         )
     about = _read_json(path / "fleet.json")
     if about.get("interval_s") != INTERVAL_S:
@@ -162,9 +159,8 @@ def _about_trip(trip: Trip) -> dict[str, Any]:
 
 def _table(vehicle: Vehicle) -> pa.Table:
     """All trips as one table, columns in the order of `STORED` whatever the order in a trip."""
-    index = np.repeat(
-        np.arange(len(vehicle.trips), dtype=np.int32), [t.seconds for t in vehicle.trips]
-    )
+    seconds = [trip.seconds for trip in vehicle.trips]
+    index = np.repeat(np.arange(len(seconds), dtype=np.int32), seconds)
     names = pa.array([trip.name for trip in vehicle.trips], pa.string())
     columns: dict[str, pa.Array | pa.ChunkedArray] = {
         "trip": pa.DictionaryArray.from_arrays(pa.array(index), names)
@@ -186,11 +182,8 @@ def _read_table(file: Path) -> tuple[list[str], dict[str, tuple[FloatArray, Any]
     try:
         table = pq.read_table(file, partitioning=None)
         names = table.column("trip").cast(pa.string()).to_pylist()
-        columns = {
-            channel: (table.column(channel).to_numpy(), table.column(channel).is_null().to_numpy())
-            for channel in table.column_names
-            if channel != "trip"
-        }
+        channels = [name for name in table.column_names if name != "trip"]
+        columns = {c: (table[c].to_numpy(), table[c].is_null().to_numpy()) for c in channels}
     except FileNotFoundError:
         raise DataError(f"{file} does not exist. {AGAIN}") from None
     except (OSError, KeyError, pa.ArrowException) as problem:

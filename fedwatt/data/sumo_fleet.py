@@ -31,14 +31,13 @@ def sumo_vehicles(town: SumoTown) -> Iterator[Vehicle]:
 
 def _with_climate(vehicle: Vehicle, town: SumoTown) -> Vehicle:
     model, parameters = draw_vehicle(town.kind, generator(town.seed, "vehicle", vehicle.name))
-    days, hours = trip_days(vehicle.name, town.seed, len(vehicle.trips))
-    outside_c = trip_temperature_c(daily_mean_c(town.seed), days, hours)
+    times = trip_days(vehicle.name, town.seed, len(vehicle.trips))
+    outside_c = trip_temperature_c(daily_mean_c(town.seed), *times)
     trips = []
     for trip, ambient in zip(vehicle.trips, outside_c, strict=True):
         ambient_c = np.full(trip.seconds, ambient)
-        heater_w, ac_w = climate_power_w(
-            parameters, ambient_c, np.arange(trip.seconds, dtype=float)
-        )
+        clock_s = np.arange(trip.seconds, dtype=float)
+        heater_w, ac_w = climate_power_w(parameters, ambient_c, clock_s)
         channels = {
             **trip.channels,
             "ambient_c": ambient_c,

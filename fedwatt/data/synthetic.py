@@ -1,11 +1,26 @@
-"""The embedded fleet: synthetic vehicles, ready to use without any data at hand."""
+"""The embedded fleet: electric vehicles of one hilly town, ready to use without any data at hand.
+
+Each vehicle has its own mass, drag, losses and pack, its own driver, its own errands, rounds or
+line, and its own part of the year; the town, its hills and its weather are shared. All draws are
+keyed by the vehicle's name, so a vehicle is the same in a fleet of three and of ten thousand.
+"""
 
 from collections.abc import Iterator
+
+import numpy as np
 
 from fedwatt.data.client import DataSettings, Fleet, build_fleet
 from fedwatt.data.trip import Trip, Vehicle
 from fedwatt.errors import SettingError, unknown
-from fedwatt.physics.synthetic import synthetic_vehicle
+from fedwatt.physics.classes import draw_vehicle
+from fedwatt.physics.climate import daily_mean_c, trip_days, trip_temperature_c
+from fedwatt.physics.consumption import consume
+from fedwatt.physics.driver import draw_style, drive
+from fedwatt.physics.duty import DUTIES
+from fedwatt.physics.recording import record
+from fedwatt.physics.routes import itinerary, trace
+from fedwatt.physics.town import town
+from fedwatt.randomness import generator
 
 PREFIXES = {"passenger": "car", "truck": "truck", "bus": "bus"}
 
@@ -24,10 +39,8 @@ def synthetic_vehicles(
             f"A synthetic fleet of {vehicles} vehicles with {trips} trips each is empty. "
             "Ask for at least one of each."
         )
-    return (
-        _vehicle(f"{PREFIXES[kind]}-{number:03d}", seed, trips, kind)
-        for number in range(1, vehicles + 1)
-    )
+    names = (f"{PREFIXES[kind]}-{number:03d}" for number in range(1, vehicles + 1))
+    return (synthetic_vehicle(name, seed=seed, trips=trips, kind=kind) for name in names)
 
 
 def synthetic_fleet(
@@ -45,12 +58,32 @@ def synthetic_fleet(
     return build_fleet(made, settings or DataSettings(), source)
 
 
-def _vehicle(name: str, seed: int, trips: int, kind: str) -> Vehicle:
-    made = synthetic_vehicle(name, seed=seed, trips=trips, kind=kind)
-    return Vehicle(
-        name=made.name,
-        trips=tuple(Trip(trip, channels) for trip, channels in made.trips),
-        kind=made.kind,
-        labels="simulated",
-        facts=made.facts,
+def synthetic_vehicle(
+    name: str, *, seed: int = 0, trips: int = 40, kind: str = "passenger"
+) -> Vehicle:
+    """The vehicle `name` in the town of `seed`, from its roads to its telemetry."""
+    place, duty = town(seed), DUTIES[kind]
+    model, vehicle = draw_vehicle(kind, generator(seed, "vehicle", name))
+    style = draw_style(generator(seed, "driver", name), duty)
+    mix, paths = itinerary(place, seed, name, trips, kind)
+    path = trace(place, paths)
+    motion = drive(path, style, generator(seed, "driving", name), duty)
+    outside_c = trip_temperature_c(daily_mean_c(seed), *trip_days(name, seed, trips))
+    truth = consume(vehicle, path, motion, outside_c, generator(seed, "trips", name))
+    channels = record(path, motion, truth, generator(seed, "sensors", name))
+    cuts = np.flatnonzero(np.diff(motion.trip)) + 1
+    pieces = {channel: np.split(values, cuts) for channel, values in channels.items()}
+    facts = {
+        "source": f"synthetic, seed {seed}",
+        "model": model,
+        "powertrain": "ev",
+        "mass_kg": round(vehicle.mass_kg, 1),
+        "drag_area_m2": round(vehicle.drag_area_m2, 4),
+        "pack_capacity_wh": round(vehicle.pack.capacity_wh, 1),
+        "route_mix": mix,
+    }
+    recorded = tuple(
+        Trip(f"trip-{n + 1:03d}", {channel: parts[n] for channel, parts in pieces.items()})
+        for n in range(trips)
     )
+    return Vehicle(name, recorded, kind, "simulated", facts)

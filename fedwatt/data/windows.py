@@ -27,8 +27,7 @@ def window_sums(values: FloatArray, ends: IntArray, *, length: int = 60) -> Floa
     array([3., 4.])
     """
     total = np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])
-    sums: FloatArray = total[ends + 1] - total[ends + 1 - length]
-    return sums
+    return np.asarray(total[ends + 1] - total[ends + 1 - length])
 
 
 def window_energy(energy_wh: FloatArray, ends: IntArray, *, length: int = 60) -> FloatArray:
@@ -48,5 +47,4 @@ def known_windows(known: FloatArray, ends: IntArray, *, length: int = 60) -> Boo
     array([ True, False])
     """
     # In counts, which are exact, and not in means.
-    enough: BoolArray = 2 * window_sums(known, ends, length=length) >= length
-    return enough
+    return 2 * window_sums(known, ends, length=length) >= length

@@ -9,13 +9,6 @@ from fedwatt.methods.rule import LocalRule
 from fedwatt.methods.server import Average, ServerRule
 
 __all__ = [
-    "METHODS",
-    "Average",
-    "Fractional",
-    "LocalRule",
-    "Method",
-    "Proximal",
-    "RoughnessProximal",
-    "ServerRule",
-    "get",
-]
+    "METHODS", "Average", "Fractional", "LocalRule", "Method", "Proximal", "RoughnessProximal",
+    "ServerRule", "get",
+]  # fmt: skip

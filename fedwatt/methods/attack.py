@@ -37,18 +37,14 @@ def is_faulty(vehicle: str, *, seed: int, share: float) -> bool:
 class Fault(LocalRule):
     """Marks the faulty vehicles of a stack."""
 
-    fault_share: float = 0.2
-    """Probability that a vehicle is faulty."""
-    fault_seed: int = 0
-    """Of the draw of faulty vehicles."""
-    fault_scale: float = 1.0
-    """σ"""
+    fault_share: float = 0.2  # Probability that a vehicle is faulty
+    fault_seed: int = 0  # Of the draw of faulty vehicles
+    fault_scale: float = 1.0  # σ
 
     simulated_only: ClassVar[str] = "faulty vehicles"
-    fixed: ClassVar[Mapping[str, str]] = {
-        "fault_share": "part of the experiment",
-        "fault_scale": "part of the experiment",
-    }
+    fixed: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("fault_share", "fault_scale"), "part of the experiment"
+    )
 
     def __post_init__(self) -> None:
         check(self, "fault_share", 0 <= self.fault_share <= 1, "in [0, 1]")
@@ -62,9 +58,8 @@ class Fault(LocalRule):
 
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
         """Who is faulty, [P, 1]."""
-        drawn = [
-            is_faulty(name, seed=self.fault_seed, share=self.fault_share) for name in start.vehicles
-        ]
+        seed, share = self.fault_seed, self.fault_share
+        drawn = [is_faulty(name, seed=seed, share=share) for name in start.vehicles]
         return memory, {"faulty": torch.tensor(drawn, device=start.anchor.device)[:, None]}
 
 

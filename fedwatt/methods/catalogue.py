@@ -53,9 +53,7 @@ METHODS: Final[dict[str, Recipe]] = {
         "Keeps representations near the global model's, away from the last own.", (Contrastive(),)
     ),
     "feddyn": Recipe(
-        "A regulariser that moves with each vehicle until all agree.",
-        (Dynamic(),),
-        DynamicServer(),
+        "A regulariser that moves with each vehicle until all agree.", (Dynamic(),), DynamicServer()
     ),
     "fedel": Recipe(
         "Slow vehicles train a window of blocks and the tensors in it that matter most.",
@@ -72,6 +70,8 @@ METHODS: Final[dict[str, Recipe]] = {
     ),
 }
 
+# Local rules that may be added to any method, as in "scaffold+fractional"; the last four simulate
+# faulty vehicles.
 LOCAL_RULES: Final[dict[str, LocalRule]] = {
     "proximal": Proximal(),
     "roughness": RoughnessProximal(),
@@ -83,9 +83,8 @@ LOCAL_RULES: Final[dict[str, LocalRule]] = {
     "gaussian-update": GaussianUpdate(),
     "label-shift": LabelShift(),
 }
-"""Local rules that may be added to any method, as in "scaffold+fractional"; the last four simulate
-faulty vehicles."""
 
+# Servers that may take the place of averaging, as in "fo-ri-fedavg@adam".
 SERVERS: Final[dict[str, ServerRule]] = {
     "average": Average(),
     "nova": Nova(),
@@ -95,8 +94,9 @@ SERVERS: Final[dict[str, ServerRule]] = {
     "yogi": Yogi(),
     "private": PrivateAverage(),
 }
-"""Servers that may take the place of averaging, as in "fo-ri-fedavg@adam"."""
 
+# What may screen the replies before an averaging server, as in "fedavg@krum" or
+# "fedprox@median+adam".
 DEFENCES: Final[dict[str, Defence]] = {
     "krum": Krum(),
     "multikrum": MultiKrum(),
@@ -105,8 +105,6 @@ DEFENCES: Final[dict[str, Defence]] = {
     "geometric": GeometricMedian(),
     "bounded": NormBound(),
 }
-"""What may screen the replies before an averaging server, as in "fedavg@krum" or
-"fedprox@median+adam"."""
 
 
 def recipe(name: str) -> Recipe:

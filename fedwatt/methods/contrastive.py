@@ -37,10 +37,8 @@ def contrast(z: Tensor, z_global: Tensor, z_previous: Tensor, temperature: float
 class Contrastive(LocalRule):
     """The model-contrastive loss of MOON."""
 
-    contrast_weight: float = 0.1
-    """μ"""
-    temperature: float = 0.5
-    """T"""
+    contrast_weight: float = 0.1  # μ
+    temperature: float = 0.5  # T
 
     shapes_loss: ClassVar[bool] = True
     ranges: ClassVar[Mapping[str, Range]] = {
@@ -89,7 +87,4 @@ class Contrastive(LocalRule):
 
     def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
         """The model just trained is the last model from now on."""
-        return {
-            "last_model": start.anchor + deltas,
-            "seen": torch.ones_like(memory["seen"]),
-        }, {}
+        return {"last_model": start.anchor + deltas, "seen": torch.ones_like(memory["seen"])}, {}

@@ -54,12 +54,7 @@ def kept(replies: Replies, rows: Tensor) -> Replies:
 
 def in_their_place(replies: Replies, delta: Tensor) -> Replies:
     """One reply with the displacement `delta` [D] and the windows of all."""
-    return replace(
-        replies,
-        deltas=delta[None],
-        windows=replies.windows.sum()[None],
-        uploads={},
-    )
+    return replace(replies, deltas=delta[None], windows=replies.windows.sum()[None], uploads={})
 
 
 def squared_distances(vectors: Tensor) -> Tensor:

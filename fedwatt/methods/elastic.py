@@ -48,13 +48,11 @@ from fedwatt.tables import RUNTIME, Column
 class Elastic(LocalRule):
     """The vehicle's part."""
 
-    beta: float = 0.6
-    """β, the share of local importance."""
+    beta: float = 0.6  # β, the share of local importance
+    # Time for a step, in steps of the whole model on a computer of speed 1; 0: that of the fastest
+    # class.
     budget: float = 0.0
-    """Time for a step, in steps of the whole model on a computer of speed 1; 0: that of the
-    fastest class."""
-    importance_batch: int = 128
-    """Windows of the probe batch; a vehicle with fewer uses all it has."""
+    importance_batch: int = 128  # Windows of the probe batch; a vehicle with fewer uses all it has
 
     begin_timed_as: ClassVar[str] = "probe"
     records: ClassVar[tuple[Column, ...]] = (RUNTIME,)
@@ -74,10 +72,7 @@ class Elastic(LocalRule):
 
     def memory(self, model: Model) -> Rows:
         """No window yet, nothing trained."""
-        return {
-            "window": torch.tensor([-1, -1]),
-            "trained": torch.zeros(len(model.layout.shapes), dtype=torch.bool),
-        }
+        return {"window": torch.tensor([-1, -1]), **self.uploads(model)}
 
     def uploads(self, model: Model) -> Rows:
         """Which tensors were trained."""
@@ -142,8 +137,7 @@ class Elastic(LocalRule):
                 budget - training_work(model, seconds, window[1], ()),
             )
             trained = {*compress(candidates, chosen), *head}
-        runtime = training_work(model, seconds, window[1], trained) / budget
-        return _Choice(window, trained, runtime)
+        return _Choice(window, trained, training_work(model, seconds, window[1], trained) / budget)
 
     def _importance(
         self, start: Start, row: int, batch: Batch, front: int, candidates: Sequence[str]

@@ -22,8 +22,8 @@ class _Selection(NamedTuple):
 
     importance: Fraction
     size: int
+    # Bit k is tensor k, so that of two sets of equal worth and size the deeper is larger.
     tensors: int
-    """Bit k is tensor k, so that of two sets of equal worth and size the deeper is larger."""
 
     def with_tensor(self, k: int, worth: Fraction) -> "_Selection":
         """The set with one more tensor."""
@@ -31,10 +31,7 @@ class _Selection(NamedTuple):
 
 
 def select(
-    importance: Sequence[float],
-    apply: Sequence[float],
-    through: Sequence[float],
-    budget: float,
+    importance: Sequence[float], apply: Sequence[float], through: Sequence[float], budget: float
 ) -> list[bool]:
     """The tensors with the largest total importance that fit into the budget.
 
@@ -56,14 +53,8 @@ def select(
         sets = [(cost, _Selection(Fraction(importance[shallowest]), 1, 1 << shallowest))]
         for k in range(shallowest + 1, len(importance)):
             worth = Fraction(importance[k])
-            sets += [
-                (
-                    cost + apply[k],
-                    _Selection(of.importance + worth, of.size + 1, of.tensors | 1 << k),
-                )
-                for cost, of in sets
-                if cost + apply[k] <= budget
-            ]
+            affordable = [(cost, of) for cost, of in sets if cost + apply[k] <= budget]
+            sets += [(cost + apply[k], of.with_tensor(k, worth)) for cost, of in affordable]
             sets = _undominated(sets)
         best = max(best, sets[-1][1])
     return [bool(best.tensors >> k & 1) for k in range(len(importance))]

@@ -16,8 +16,8 @@ from fedwatt.methods.server import Average, Replies, ServerRule
 from fedwatt.models import MLP, Model
 from fedwatt.tables import Column, clients
 
+# A model to ask rules for the names of their uploads, which no model changes.
 SMALLEST: Final = MLP(1, 1, (1,))
-"""A model to ask rules for the names of their uploads, which no model changes."""
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,7 @@ class Method:
     defence: Defence | None = None
 
     def __post_init__(self) -> None:
-        reason = next(self._faults(), "")
-        if reason:
+        if reason := next(self._faults(), ""):
             raise SettingError(f"Method '{self.name}': {reason}")
 
     @property
@@ -104,8 +103,7 @@ class Method:
                 yield f"the table of clients has another '{column.name}'; choose another name."
         if self.server.only_deltas:
             for rule in self.local:
-                more = " and ".join(rule.uploads(SMALLEST))
-                if more:
+                if more := " and ".join(rule.uploads(SMALLEST)):
                     yield f"{type(rule).__name__} hands up {more} besides Δ_k, but {OUTSIDE}."
         yield from self._missing_halves()
         yield from self._accumulation_faults()

@@ -79,21 +79,15 @@ class RoughnessProximal(LocalRule):
     it uses the one it remembers.
     """
 
-    lam: float = 0.1
-    """λ, the strength where the response is 1."""
+    lam: float = 0.1  # λ, the strength where the response is 1
     lam_schedule: str = "constant"
-    directions: int = 10
-    """M"""
-    points: int = 100
-    """m; each slice has m + 1 points."""
-    radius: float = 0.01
-    """ℓ"""
-    probe_batch: int = 128
-    """B_probe, windows; a vehicle with fewer uses all it has."""
-    probe_every: int = 5
-    """R, rounds"""
+    directions: int = 10  # M
+    points: int = 100  # m; each slice has m + 1 points
+    radius: float = 0.01  # ℓ
+    probe_batch: int = 128  # B_probe, windows; a vehicle with fewer uses all it has
+    probe_every: int = 5  # R, rounds
+    # r(I): "saturating" is I/(I + τ_I), "clipped" is clip(I, I_min, I_max).
     response: str = "saturating"
-    """r(I): "saturating" is I/(I + τ_I), "clipped" is clip(I, I_min, I_max)."""
     tau_i: float = 0.1
     i_min: float = 0.0
     i_max: float = 1.0
@@ -104,10 +98,7 @@ class RoughnessProximal(LocalRule):
     ranges: ClassVar[Mapping[str, Range]] = {"lam": Range(1e-4, 1.0), "tau_i": Range(0.01, 0.3)}
     fixed: ClassVar[Mapping[str, str]] = {
         "radius": "what roughness is measured at",
-        "i_min": "a safeguard",
-        "i_max": "a safeguard",
-        "epsilon_a": "a safeguard",
-        "epsilon_t": "a safeguard",
+        **dict.fromkeys(("i_min", "i_max", "epsilon_a", "epsilon_t"), "a safeguard"),
     }
     records: ClassVar[tuple[Column, ...]] = (ROUGHNESS, PULL, PROBED)
 
@@ -117,17 +108,15 @@ class RoughnessProximal(LocalRule):
         check(self, "lam_schedule", self.lam_schedule in SCHEDULES, schedules)
         check(self, "directions", self.directions >= 2, "at least 2: one has no spread")
         check(self, "points", self.points >= 2, "at least 2: fewer are always monotone")
-        check(self, "radius", 0 < self.radius < inf, "above 0 and finite")
+        for name in ("radius", "tau_i", "epsilon_a", "epsilon_t"):
+            check(self, name, 0 < getattr(self, name) < inf, "above 0 and finite")
         check(self, "probe_batch", self.probe_batch >= 1, "at least 1 window")
         check(self, "probe_every", self.probe_every >= 1, "at least 1 round")
         known = self.response in ("saturating", "clipped")
         check(self, "response", known, "'saturating' or 'clipped'")
-        check(self, "tau_i", 0 < self.tau_i < inf, "above 0 and finite")
         check(self, "i_max", self.i_max >= 0, "at least 0 (inf: no upper limit)")
         low = 0 <= self.i_min <= self.i_max and self.i_min < inf
         check(self, "i_min", low, f"in [0, i_max={self.i_max}] and finite")
-        check(self, "epsilon_a", 0 < self.epsilon_a < inf, "above 0 and finite")
-        check(self, "epsilon_t", 0 < self.epsilon_t < inf, "above 0 and finite")
 
     def respond(self, index: Tensor) -> Tensor:
         """r(I), element by element (`eq:ri_response`)."""

@@ -33,10 +33,9 @@ WEIGHTINGS = ("windows", "uniform")
 class ControlVariates(LocalRule):
     """The vehicle's part."""
 
-    option: int = 2
-    """How c_k is renewed: 1 by one more gradient, 2 from the steps taken."""
+    option: int = 2  # How c_k is renewed: 1 by one more gradient, 2 from the steps taken
+    # Windows of option 1's gradient; a vehicle with fewer uses all it has.
     control_batch: int = 1024
-    """Windows of option 1's gradient; a vehicle with fewer uses all it has."""
 
     def __post_init__(self) -> None:
         check(self, "option", self.option in (1, 2), "1 or 2")
@@ -64,17 +63,15 @@ class ControlVariates(LocalRule):
         own = memory["control"].to(start.anchor.dtype)
         plan = {"own_control": own, "correction": start.broadcast["server_control"] - own}
         if self.option == 1:
-            plan["fresh_control"] = torch.stack(
-                [self._gradient(start, row) for row in range(len(own))]
-            )
+            fresh = [self._gradient(start, row) for row in range(len(own))]
+            plan["fresh_control"] = torch.stack(fresh)
         return memory, plan
 
     def _gradient(self, start: Start, row: int) -> Tensor:
         batch = start.probe_batch(row, self.control_batch, "control batch")
-        share = torch.full_like(batch.labels, 1 / len(batch.labels))
-        return start.model.gradient(
-            start.anchor[row], batch.windows, batch.labels, share, start.loss
-        )
+        windows, labels = batch.windows, batch.labels
+        share = torch.full_like(labels, 1 / len(labels))
+        return start.model.gradient(start.anchor[row], windows, labels, share, start.loss)
 
     def gradient(self, gradient: Tensor, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
         """g + (c - c_k)."""
@@ -95,8 +92,7 @@ class ControlVariates(LocalRule):
 class Scaffold(ServerRule):
     """The server's part."""
 
-    server_rate: float = 1.0
-    """η_g"""
+    server_rate: float = 1.0  # η_g
     weighting: str = "windows"
 
     local_half: ClassVar[type[LocalRule]] = ControlVariates

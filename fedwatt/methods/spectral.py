@@ -19,11 +19,10 @@ def spectral_ratio(matrix: Tensor, *, iterations: int = 10, epsilon_f: float = 1
     columns = matrix.shape[-1]
     vector = torch.linspace(1.0, 2.0, columns, dtype=matrix.dtype, device=matrix.device)
     vector = vector.expand(*matrix.shape[:-2], columns).unsqueeze(-1)
+    tiny = torch.finfo(matrix.dtype).tiny
     for _ in range(iterations):
         vector = matrix.mT @ (matrix @ vector)
-        vector = vector / vector.norm(dim=-2, keepdim=True).clamp_min(
-            torch.finfo(matrix.dtype).tiny
-        )
+        vector = vector / vector.norm(dim=-2, keepdim=True).clamp_min(tiny)
     largest = (matrix @ vector).norm(dim=(-2, -1))
     ratio: Tensor = largest / (matrix.norm(dim=(-2, -1)) + epsilon_f)
     return ratio

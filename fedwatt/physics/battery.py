@@ -130,13 +130,9 @@ def respond(
 ) -> PackTrace:
     """The pack under a given current [steps]."""
     cell_a = current_a / pack.in_parallel
-    start, end = coulomb_count(cell_a, pack.cell.capacity_ah, drives, interval_s)
-    circuit = pack.cell.at((start + end) / 2)
-    decay, carried = _relaxation(circuit, interval_s)
-    before_v, transient_v = _transient(circuit, decay, cell_a, drives)
-    behind_ohm = circuit.series_ohm + (1 - carried) * circuit.transient_ohm
-    cell_v = circuit.open_v - carried * before_v - behind_ohm * cell_a
-    return PackTrace(current_a, pack.in_series * cell_v, end, transient_v, interval_s)
+    _, soc, behind_v, behind_ohm, transient_v = _solved(pack.cell, cell_a, drives, interval_s)
+    cell_v = behind_v - behind_ohm * cell_a
+    return PackTrace(current_a, pack.in_series * cell_v, soc, transient_v, interval_s)
 
 
 def supply(pack: Pack, power_w: FloatArray, drives: Drives, interval_s: float = 1.0) -> PackTrace:
@@ -150,12 +146,7 @@ def supply(pack: Pack, power_w: FloatArray, drives: Drives, interval_s: float = 
     cell_a = wanted_w / float(np.mean(cell.open_v))
     per_charge = SECONDS_PER_HOUR * cell.capacity_ah / interval_s
     for _ in range(MOST_PASSES):
-        start, end = coulomb_count(cell_a, cell.capacity_ah, drives, interval_s)
-        circuit = cell.at((start + end) / 2)
-        decay, carried = _relaxation(circuit, interval_s)
-        before_v, _ = _transient(circuit, decay, cell_a, drives)
-        behind_v = circuit.open_v - carried * before_v
-        behind_ohm = circuit.series_ohm + (1 - carried) * circuit.transient_ohm
+        start, _, behind_v, behind_ohm, _ = _solved(cell, cell_a, drives, interval_s)
         most_a = np.minimum((behind_v - cell.least_v) / behind_ohm, start * per_charge)
         most_a = np.minimum(np.maximum(most_a, 0.0), cell.discharge_limit_a)
         least_a = np.maximum((behind_v - cell.most_v) / behind_ohm, (start - 1) * per_charge)
@@ -171,21 +162,28 @@ def supply(pack: Pack, power_w: FloatArray, drives: Drives, interval_s: float = 
     )
 
 
+def _solved(
+    cell: Cell, cell_a: FloatArray, drives: Drives, interval_s: float
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Charge before and after each step, the voltage and resistance behind its current, and V_1.
+
+    V_1 after a step is decay · before + (1 - decay) · R_1 · I. All [steps].
+    """
+    start, end = coulomb_count(cell_a, cell.capacity_ah, drives, interval_s)
+    circuit = cell.at((start + end) / 2)
+    decay, carried = _relaxation(circuit, interval_s)
+    keep = decay.copy()
+    keep[drives.first] = 0.0
+    transient_v = chained(keep, (1 - decay) * circuit.transient_ohm * cell_a)
+    behind_v = circuit.open_v - carried * _before(transient_v, drives)
+    behind_ohm = circuit.series_ohm + (1 - carried) * circuit.transient_ohm
+    return start, end, behind_v, behind_ohm, transient_v
+
+
 def _relaxation(circuit: Circuit, interval_s: float) -> tuple[FloatArray, FloatArray]:
     """What is left of V_1 at the end of each step, and on average over it, without current."""
     steps = interval_s / (circuit.transient_ohm * circuit.transient_f)
-    decay = np.exp(-steps)
-    return decay, -np.expm1(-steps) / steps
-
-
-def _transient(
-    circuit: Circuit, decay: FloatArray, cell_a: FloatArray, drives: Drives
-) -> tuple[FloatArray, FloatArray]:
-    """V_1 before and after each step: after = decay · before + (1 - decay) · R_1 · I."""
-    keep = decay.copy()
-    keep[drives.first] = 0.0
-    after = chained(keep, (1 - decay) * circuit.transient_ohm * cell_a)
-    return _before(after, drives), after
+    return np.exp(-steps), -np.expm1(-steps) / steps
 
 
 def _before(transient_v: FloatArray, drives: Drives) -> FloatArray:

@@ -25,7 +25,5 @@ def climate_power_w(
     heating_yield = 1 + (vehicle.heating_yield - 1) * warmth
     heater_w = np.maximum(lost_w, 0) * settling / heating_yield
     ac_w = np.maximum(-lost_w, 0) * settling / vehicle.cooling_yield
-    return (
-        np.where(heater_w > OFF_BELOW_W, np.minimum(heater_w, vehicle.heater_limit_w), 0.0),
-        np.where(ac_w > OFF_BELOW_W, np.minimum(ac_w, vehicle.ac_limit_w), 0.0),
-    )
+    heater_w = np.where(heater_w > OFF_BELOW_W, np.minimum(heater_w, vehicle.heater_limit_w), 0.0)
+    return heater_w, np.where(ac_w > OFF_BELOW_W, np.minimum(ac_w, vehicle.ac_limit_w), 0.0)

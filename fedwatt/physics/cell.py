@@ -73,10 +73,8 @@ class Cell:
         piece = np.clip(np.searchsorted(knots, soc, side="right") - 1, 0, len(knots) - 2)
         within = soc - knots[piece]
         slope = (open_v[piece + 1] - open_v[piece]) / (knots[piece + 1] - knots[piece])
-        stored: FloatArray = self.capacity_ah * (
-            below[piece] + within * (open_v[piece] + slope * within / 2)
-        )
-        return stored
+        mean_v = open_v[piece] + slope * within / 2
+        return np.asarray(self.capacity_ah * (below[piece] + within * mean_v))
 
     def scaled(self, size: float) -> "Cell":
         """A cell of the same kind, `size` times as large: as if so many were in parallel."""
@@ -91,58 +89,30 @@ class Cell:
         )
 
 
+# fmt: off
 # The simplest cell, for examples: 3.6 V whatever its charge, 10 Ah, 2 mΩ and a pair of 1 mΩ, 30 s.
 FLAT_CELL = Cell(
-    capacity_ah=10.0,
-    soc=(0.0, 1.0),
-    open_v=(3.6, 3.6),
-    series_ohm=(0.002, 0.002),
-    transient_ohm=(0.001, 0.001),
-    transient_f=(30_000.0, 30_000.0),
-    least_v=2.5,
-    most_v=4.2,
+    capacity_ah=10.0, soc=(0.0, 1.0), open_v=(3.6, 3.6), series_ohm=(0.002, 0.002),
+    transient_ohm=(0.001, 0.001), transient_f=(30_000.0, 30_000.0),
 )
-
 # Pouch cell of the first Leaf: manganese spinel, 33 Ah, 4.1 V when full; 192 of them make 24 kWh.
 LEAF_CELL = Cell(
-    capacity_ah=33.1,
+    capacity_ah=33.1, discharge_limit_a=165.0, charge_limit_a=100.0,
     open_v=(3.00, 3.42, 3.56, 3.66, 3.72, 3.77, 3.82, 3.88, 3.94, 4.00, 4.05, 4.10),
-    series_ohm=(
-        *(0.0026, 0.0020, 0.0017, 0.0015, 0.0014, 0.0014),
-        *(0.0014, 0.0014, 0.0014, 0.0014, 0.0014, 0.0015),
-    ),
-    transient_ohm=(
-        *(0.0016, 0.0012, 0.0009, 0.0007, 0.0006, 0.0006),
-        *(0.0006, 0.0006, 0.0006, 0.0006, 0.0007, 0.0008),
-    ),
-    transient_f=(
-        *(25_000.0, 32_000.0, 40_000.0, 48_000.0, 54_000.0, 58_000.0),
-        *(60_000.0, 60_000.0, 58_000.0, 55_000.0, 50_000.0, 45_000.0),
-    ),
-    least_v=2.5,
-    most_v=4.2,
-    discharge_limit_a=165.0,
-    charge_limit_a=100.0,
+    series_ohm=(0.0026, 0.0020, 0.0017, 0.0015, 0.0014, 0.0014,
+                0.0014, 0.0014, 0.0014, 0.0014, 0.0014, 0.0015),
+    transient_ohm=(0.0016, 0.0012, 0.0009, 0.0007, 0.0006, 0.0006,
+                   0.0006, 0.0006, 0.0006, 0.0006, 0.0007, 0.0008),
+    transient_f=(25e3, 32e3, 40e3, 48e3, 54e3, 58e3, 60e3, 60e3, 58e3, 55e3, 50e3, 45e3),
 )
-
 # Nickel-manganese-cobalt cell of later cars, trucks and buses: 50 Ah, 4.2 V when full.
 NMC_CELL = Cell(
-    capacity_ah=50.0,
+    capacity_ah=50.0, discharge_limit_a=200.0, charge_limit_a=110.0, least_v=2.7, most_v=4.25,
     open_v=(3.00, 3.30, 3.43, 3.53, 3.59, 3.63, 3.68, 3.77, 3.87, 3.97, 4.07, 4.18),
-    series_ohm=(
-        *(0.0022, 0.0017, 0.0014, 0.0012, 0.0011, 0.0011),
-        *(0.0010, 0.0010, 0.0010, 0.0010, 0.0011, 0.0011),
-    ),
-    transient_ohm=(
-        *(0.0015, 0.0011, 0.0008, 0.0006, 0.0006, 0.0005),
-        *(0.0005, 0.0005, 0.0005, 0.0005, 0.0006, 0.0006),
-    ),
-    transient_f=(
-        *(20_000.0, 26_000.0, 34_000.0, 42_000.0, 50_000.0, 56_000.0),
-        *(60_000.0, 60_000.0, 58_000.0, 56_000.0, 52_000.0, 48_000.0),
-    ),
-    least_v=2.7,
-    most_v=4.25,
-    discharge_limit_a=200.0,
-    charge_limit_a=110.0,
+    series_ohm=(0.0022, 0.0017, 0.0014, 0.0012, 0.0011, 0.0011,
+                0.0010, 0.0010, 0.0010, 0.0010, 0.0011, 0.0011),
+    transient_ohm=(0.0015, 0.0011, 0.0008, 0.0006, 0.0006, 0.0005,
+                   0.0005, 0.0005, 0.0005, 0.0005, 0.0006, 0.0006),
+    transient_f=(20e3, 26e3, 34e3, 42e3, 50e3, 56e3, 60e3, 60e3, 58e3, 56e3, 52e3, 48e3),
 )
+# fmt: on

@@ -1,6 +1,7 @@
 """When a vehicle is charged: between trips, once the next might not be made on what is left."""
 
 import numpy as np
+from numpy.random import Generator
 
 from fedwatt.physics.arrays import FloatArray, IntArray
 from fedwatt.physics.battery import Drives, Pack
@@ -13,7 +14,7 @@ MARGIN = 1.06
 
 
 def charge_between_trips(
-    pack: Pack, trip: IntArray, demand_w: FloatArray, rng: np.random.Generator
+    pack: Pack, trip: IntArray, demand_w: FloatArray, rng: Generator
 ) -> Drives:
     """Where trips begin, and the state of charge of those before which the pack was charged.
 

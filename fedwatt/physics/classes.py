@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,7 @@ DRIVER_KG = 80.0
 OLD_PACK_WH = 30_000.0  # packs up to this size are of the older chemistry
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class VehicleClass:
     """Typical values that single vehicles scatter around; `often` is its share of its kind."""
 
@@ -26,137 +27,47 @@ class VehicleClass:
     motor_w: float
     peak_force_n: float
     regeneration_limit_w: float
-    auxiliary_w: tuple[float, float]
+    auxiliary_least_w: float
+    auxiliary_most_w: float
     cabin_gain_w: float
     cabin_loss_w_per_k: float
-    climate_limit_w: tuple[float, float]  # heater, air conditioning
+    heater_limit_w: float
+    ac_limit_w: float
     pack_wh: float
-    cells_in_series: int = 96
+    cells_in_series: int
 
 
+_NAMES = {
+    "passenger": ("small", "compact", "saloon", "suv"),
+    "truck": ("delivery van", "delivery truck"),
+    "bus": ("midi bus", "city bus"),
+}
+# One row a quantity, one column a class in the order of `_NAMES`.
+# fmt: off
+_TYPICAL: Mapping[str, tuple[Any, ...]] = {
+    "often":                (  0.25,    0.35,     0.2,     0.2,     0.4,     0.6,     0.3,     0.7),
+    "mass_kg":              (  1250,    1520,    1850,    2200,    2500,    4700,    8200,  12_800),
+    "drag_area_m2":         (  0.62,    0.66,    0.56,     0.8,    1.75,     3.9,     4.2,     5.2),
+    "rolling_coefficient":  (0.0095,  0.0095,   0.009,  0.0105,   0.009,  0.0075,  0.0075,  0.0075),
+    "motor_w":              (60_000,  80_000, 180_000, 200_000, 100_000, 135_000, 160_000, 250_000),
+    "peak_force_n":         (  5000,    6400,    9000,  11_000,  10_500,  22_000,  32_000,  48_000),
+    "regeneration_limit_w": (25_000,  35_000,  60_000,  60_000,  50_000,  80_000, 110_000, 170_000),
+    "auxiliary_least_w":    (   200,     200,     250,     250,     350,     700,    1800,    2500),
+    "auxiliary_most_w":     (   450,     500,     550,     600,     700,    1400,    3000,    4500),
+    "cabin_gain_w":         (   250,     250,     250,     250,     250,     250,    1500,    2500),
+    "cabin_loss_w_per_k":   (    55,      70,      80,      95,      75,      85,     300,     430),
+    "heater_limit_w":       (  5000,    5000,    6000,    6000,    5000,    6000,  18_000,  26_000),
+    "ac_limit_w":           (  3000,    3000,    3500,    3500,    3000,    3500,  12_000,  20_000),
+    "pack_wh":              (20_000,  30_000,  60_000,  75_000,  68_000, 100_000, 200_000, 320_000),
+    "cells_in_series":      (    96,      96,      96,     108,      96,     108,     180,     180),
+}
+# fmt: on
+_columns = (
+    VehicleClass(**dict(zip(_TYPICAL, column, strict=True)))
+    for column in zip(*_TYPICAL.values(), strict=True)
+)
 CLASSES: Mapping[str, Mapping[str, VehicleClass]] = {
-    "passenger": {
-        "small": VehicleClass(
-            often=0.25,
-            mass_kg=1250.0,
-            drag_area_m2=0.62,
-            rolling_coefficient=0.0095,
-            motor_w=60_000.0,
-            peak_force_n=5000.0,
-            regeneration_limit_w=25_000.0,
-            auxiliary_w=(200.0, 450.0),
-            cabin_gain_w=250.0,
-            cabin_loss_w_per_k=55.0,
-            climate_limit_w=(5000.0, 3000.0),
-            pack_wh=20_000.0,
-        ),
-        "compact": VehicleClass(
-            often=0.35,
-            mass_kg=1520.0,
-            drag_area_m2=0.66,
-            rolling_coefficient=0.0095,
-            motor_w=80_000.0,
-            peak_force_n=6400.0,
-            regeneration_limit_w=35_000.0,
-            auxiliary_w=(200.0, 500.0),
-            cabin_gain_w=250.0,
-            cabin_loss_w_per_k=70.0,
-            climate_limit_w=(5000.0, 3000.0),
-            pack_wh=30_000.0,
-        ),
-        "saloon": VehicleClass(
-            often=0.2,
-            mass_kg=1850.0,
-            drag_area_m2=0.56,
-            rolling_coefficient=0.0090,
-            motor_w=180_000.0,
-            peak_force_n=9000.0,
-            regeneration_limit_w=60_000.0,
-            auxiliary_w=(250.0, 550.0),
-            cabin_gain_w=250.0,
-            cabin_loss_w_per_k=80.0,
-            climate_limit_w=(6000.0, 3500.0),
-            pack_wh=60_000.0,
-        ),
-        "suv": VehicleClass(
-            often=0.2,
-            mass_kg=2200.0,
-            drag_area_m2=0.80,
-            rolling_coefficient=0.0105,
-            motor_w=200_000.0,
-            peak_force_n=11_000.0,
-            regeneration_limit_w=60_000.0,
-            auxiliary_w=(250.0, 600.0),
-            cabin_gain_w=250.0,
-            cabin_loss_w_per_k=95.0,
-            climate_limit_w=(6000.0, 3500.0),
-            pack_wh=75_000.0,
-            cells_in_series=108,
-        ),
-    },
-    "truck": {
-        "delivery van": VehicleClass(
-            often=0.4,
-            mass_kg=2500.0,
-            drag_area_m2=1.75,
-            rolling_coefficient=0.0090,
-            motor_w=100_000.0,
-            peak_force_n=10_500.0,
-            regeneration_limit_w=50_000.0,
-            auxiliary_w=(350.0, 700.0),
-            cabin_gain_w=250.0,
-            cabin_loss_w_per_k=75.0,
-            climate_limit_w=(5000.0, 3000.0),
-            pack_wh=68_000.0,
-        ),
-        "delivery truck": VehicleClass(
-            often=0.6,
-            mass_kg=4700.0,
-            drag_area_m2=3.9,
-            rolling_coefficient=0.0075,
-            motor_w=135_000.0,
-            peak_force_n=22_000.0,
-            regeneration_limit_w=80_000.0,
-            auxiliary_w=(700.0, 1400.0),
-            cabin_gain_w=250.0,
-            cabin_loss_w_per_k=85.0,
-            climate_limit_w=(6000.0, 3500.0),
-            pack_wh=100_000.0,
-            cells_in_series=108,
-        ),
-    },
-    "bus": {
-        "midi bus": VehicleClass(
-            often=0.3,
-            mass_kg=8200.0,
-            drag_area_m2=4.2,
-            rolling_coefficient=0.0075,
-            motor_w=160_000.0,
-            peak_force_n=32_000.0,
-            regeneration_limit_w=110_000.0,
-            auxiliary_w=(1800.0, 3000.0),
-            cabin_gain_w=1500.0,
-            cabin_loss_w_per_k=300.0,
-            climate_limit_w=(18_000.0, 12_000.0),
-            pack_wh=200_000.0,
-            cells_in_series=180,
-        ),
-        "city bus": VehicleClass(
-            often=0.7,
-            mass_kg=12_800.0,
-            drag_area_m2=5.2,
-            rolling_coefficient=0.0075,
-            motor_w=250_000.0,
-            peak_force_n=48_000.0,
-            regeneration_limit_w=170_000.0,
-            auxiliary_w=(2500.0, 4500.0),
-            cabin_gain_w=2500.0,
-            cabin_loss_w_per_k=430.0,
-            climate_limit_w=(26_000.0, 20_000.0),
-            pack_wh=320_000.0,
-            cells_in_series=180,
-        ),
-    },
+    kind: {name: next(_columns) for name in names} for kind, names in _NAMES.items()
 }
 
 
@@ -174,7 +85,6 @@ def draw_vehicle(kind: str, rng: np.random.Generator) -> tuple[str, VehicleParam
     mass_kg = typical.mass_kg * vary(0.05) + DRIVER_KG
     drag_area_m2 = typical.drag_area_m2 * vary(0.06)
     rolling_coefficient = typical.rolling_coefficient * vary(0.08)
-    heater_limit_w, ac_limit_w = typical.climate_limit_w
     losses = vary(0.12)
     # A pack has lost up to a sixth of its capacity with age.
     health = float(rng.uniform(0.84, 1.0))
@@ -192,13 +102,13 @@ def draw_vehicle(kind: str, rng: np.random.Generator) -> tuple[str, VehicleParam
         regeneration_share=float(rng.uniform(0.75, 0.95)),
         regeneration_limit_w=typical.regeneration_limit_w * vary(0.1),
         regeneration_fade_mps=float(rng.uniform(2.5, 6.0)),
-        auxiliary_w=float(rng.uniform(*typical.auxiliary_w)),
+        auxiliary_w=float(rng.uniform(typical.auxiliary_least_w, typical.auxiliary_most_w)),
         comfort_c=float(rng.uniform(19, 23)),
         cabin_gain_w=typical.cabin_gain_w,
         cabin_loss_w_per_k=typical.cabin_loss_w_per_k * vary(0.15),
         heating_yield=float(rng.choice([1.0, 2.2], p=(0.6, 0.4))),
-        heater_limit_w=heater_limit_w,
-        ac_limit_w=ac_limit_w,
+        heater_limit_w=typical.heater_limit_w,
+        ac_limit_w=typical.ac_limit_w,
         pack=sized_pack(
             LEAF_CELL if typical.pack_wh <= OLD_PACK_WH else NMC_CELL,
             typical.cells_in_series,

@@ -10,6 +10,7 @@ one backward (braking): no loop over seconds is needed.
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.random import Generator
 
 from fedwatt.physics.arrays import FloatArray, IntArray
 from fedwatt.physics.duty import DUTIES, Duty
@@ -56,8 +57,7 @@ class Effort:
         # Rounding can leave a stop at -1e-12 m.
         lift = 4 * self.from_rest_mps2 * np.maximum(run_up_m, 0.0) / u0
         # u0 (sqrt(1 + lift) - 1), without cancellation near a stop.
-        speed: FloatArray = np.sqrt(u0 * lift / (np.sqrt(1 + lift) + 1))
-        return speed
+        return np.asarray(np.sqrt(u0 * lift / (np.sqrt(1 + lift) + 1)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,14 +76,14 @@ class Motion:
     gained_mps: FloatArray
 
 
-def draw_style(rng: np.random.Generator, duty: Duty = DUTIES["passenger"]) -> DriverStyle:
+def draw_style(rng: Generator, duty: Duty = DUTIES["passenger"]) -> DriverStyle:
     """Habits of a driver, from calm to brisk, in a vehicle that does this duty."""
     briskness = rng.normal()
+    accelerating = float(np.clip(1.75 * np.exp(0.15 * briskness), 1.25, 2.4))
+    braking = float(np.clip(1.65 * np.exp(0.12 * briskness + 0.08 * rng.normal()), 1.2, 2.4))
     return DriverStyle(
-        accelerating_mps2=duty.accelerating
-        * float(np.clip(1.75 * np.exp(0.15 * briskness), 1.25, 2.4)),
-        braking_mps2=duty.braking
-        * float(np.clip(1.65 * np.exp(0.12 * briskness + 0.08 * rng.normal()), 1.2, 2.4)),
+        accelerating_mps2=duty.accelerating * accelerating,
+        braking_mps2=duty.braking * braking,
         speed_factor=float(np.clip(1.0 + 0.05 * briskness + 0.03 * rng.normal(), 0.88, 1.15)),
         unsteadiness=float(rng.uniform(0.03, 0.07)),
         congestion=float(rng.beta(2, 3)),
@@ -91,7 +91,7 @@ def draw_style(rng: np.random.Generator, duty: Duty = DUTIES["passenger"]) -> Dr
 
 
 def drive(
-    path: Path, style: DriverStyle, rng: np.random.Generator, duty: Duty = DUTIES["passenger"]
+    path: Path, style: DriverStyle, rng: Generator, duty: Duty = DUTIES["passenger"]
 ) -> Motion:
     """Motion of every trip of `path`."""
     wanted, waiting_s = _wishes(path, style, rng)
@@ -104,9 +104,7 @@ def drive(
     return _each_second(speed, waiting_s, path.trip_bounds, idle_s)
 
 
-def _wishes(
-    path: Path, style: DriverStyle, rng: np.random.Generator
-) -> tuple[FloatArray, FloatArray]:
+def _wishes(path: Path, style: DriverStyle, rng: Generator) -> tuple[FloatArray, FloatArray]:
     """Highest speed wanted at each point, and seconds spent standing there; both [points]."""
     points = len(path.x_m)
     trips = len(path.trip_bounds) - 1
@@ -141,7 +139,7 @@ def _wishes(
     return wanted, waiting_s
 
 
-def _mood(path: Path, rng: np.random.Generator) -> FloatArray:
+def _mood(path: Path, rng: Generator) -> FloatArray:
     """How eagerly the driver accelerates from one crossing to the next, [points]."""
     legs = np.searchsorted(path.pass_point, np.arange(len(path.x_m)), side="right")
     eagerness = np.clip(np.exp(0.2 * rng.normal(size=len(path.pass_point) + 1)), 0.6, 1.3)
@@ -158,7 +156,7 @@ def _feasible(wanted: FloatArray, style: DriverStyle, mood: FloatArray) -> Float
     return backward.reached_mps(np.minimum.accumulate(need[::-1])[::-1] - way)
 
 
-def _ripple(path: Path, memory_s: float, rng: np.random.Generator) -> FloatArray:
+def _ripple(path: Path, memory_s: float, rng: Generator) -> FloatArray:
     """Smooth noise of about unit spread along the path, [points].
 
     It forgets itself over `memory_s` of driving at the limit: a ripple of fixed length would be

@@ -28,8 +28,7 @@ class Drivetrain:
 
     def __post_init__(self) -> None:
         for parameter in fields(self):
-            value = getattr(self, parameter.name)
-            check(self, parameter.name, 0 <= value < np.inf, "at least 0")
+            check(self, parameter.name, 0 <= getattr(self, parameter.name) < np.inf, "at least 0")
         check(self, "conversion_loss", self.conversion_loss < 1, "in [0, 1)")
         check(self, "peak_force_n", self.peak_force_n > 0, "positive")
 
@@ -39,11 +38,8 @@ class Drivetrain:
         force_n = np.divide(wheel_w, speed_mps, out=np.zeros_like(wheel_w), where=moving)
         # A slow stop at the very end of a second would otherwise ask for an absurd force.
         load = np.minimum(np.abs(force_n) / self.peak_force_n, 1.0)
-        lost_w = (
-            self.conversion_loss * np.abs(wheel_w)
-            + self.copper_w * load**2
-            + self.iron_w * (np.abs(speed_mps) / IRON_AT_MPS) ** IRON_EXPONENT
-        )
+        iron_w = self.iron_w * (np.abs(speed_mps) / IRON_AT_MPS) ** IRON_EXPONENT
+        lost_w = self.conversion_loss * np.abs(wheel_w) + self.copper_w * load**2 + iron_w
         return np.where(moving, lost_w, 0.0)
 
     def efficiency(self, force_n: FloatArray, speed_mps: FloatArray) -> FloatArray:
@@ -54,5 +50,4 @@ class Drivetrain:
         0.8
         """
         wheel_w = force_n * speed_mps
-        share: FloatArray = wheel_w / (wheel_w + self.loss_w(wheel_w, speed_mps))
-        return share
+        return wheel_w / (wheel_w + self.loss_w(wheel_w, speed_mps))

@@ -30,23 +30,14 @@ class Duty:
         return rng.gamma(self.payload_shape, self.payload_kg / self.payload_shape, trips)
 
 
+# fmt: off
 DUTIES: Mapping[str, Duty] = {
     "passenger": Duty(payload_kg=60.0, payload_shape=1.0),
     "truck": Duty(
-        top_mps=90 / 3.6,
-        accelerating=0.6,
-        braking=0.75,
-        payload_kg=900.0,
-        payload_shape=4.0,
-    ),
+        top_mps=90 / 3.6, accelerating=0.6, braking=0.75, payload_kg=900.0, payload_shape=4.0),
+    # Passengers stand in a bus.
     "bus": Duty(
-        top_mps=80 / 3.6,
-        # Passengers stand.
-        accelerating=0.55,
-        braking=0.65,
-        payload_kg=1400.0,
-        payload_shape=3.0,
-        halts=0.8,
-        halt_s=16.0,
-    ),
+        top_mps=80 / 3.6, accelerating=0.55, braking=0.65, payload_kg=1400.0, payload_shape=3.0,
+        halts=0.8, halt_s=16.0),
 }
+# fmt: on

@@ -13,6 +13,7 @@ a bus a third or more.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -72,25 +73,21 @@ def electrify(
 
     A trip needs `speed_mps` and `ambient_c`, and keeps its other inputs; `payload_kg` is [trips].
     """
-    climate = [
-        climate_power_w(vehicle, trip["ambient_c"], np.arange(len(trip["speed_mps"]), dtype=float))
-        for trip in trips
-    ]
-    demand_w = np.concatenate(
-        [
-            driving_power_w(vehicle, trip, float(load)) + heater_w + ac_w + vehicle.auxiliary_w
-            for trip, load, (heater_w, ac_w) in zip(trips, payload_kg, climate, strict=True)
-        ]
-    )
-    number = np.repeat(np.arange(len(trips)), [len(trip["speed_mps"]) for trip in trips])
+    climate, demands_w = [], []
+    for trip, load in zip(trips, payload_kg, strict=True):
+        clock_s = np.arange(len(trip["speed_mps"]), dtype=float)
+        heater_w, ac_w = climate_power_w(vehicle, trip["ambient_c"], clock_s)
+        driving_w = driving_power_w(vehicle, trip, float(load))
+        climate.append((heater_w, ac_w))
+        demands_w.append(driving_w + heater_w + ac_w + vehicle.auxiliary_w)
+    demand_w = np.concatenate(demands_w)
+    number = np.repeat(np.arange(len(trips)), [len(trip) for trip in demands_w])
     drives = charge_between_trips(vehicle.pack, number, demand_w, rng)
     trace = supply(vehicle.pack, demand_w, drives)
     power_w, energy_wh = trace.power_w, trace.energy_wh
     electric = []
-    bounds = np.append(drives.first, len(demand_w))
-    for trip, (heater_w, ac_w), start, stop in zip(
-        trips, climate, bounds[:-1], bounds[1:], strict=True
-    ):
+    bounds = pairwise([*drives.first.tolist(), len(demand_w)])
+    for trip, (heater_w, ac_w), (start, stop) in zip(trips, climate, bounds, strict=True):
         rows = slice(start, stop)
         asked_w = np.maximum(demand_w[rows], 0.0)
         short_w = asked_w - np.maximum(power_w[rows], 0.0)
@@ -144,9 +141,8 @@ def _with_halts(wanted: FloatArray, duty: Duty, rng: np.random.Generator) -> Flo
     stops = int(way_m[-1] / HALT_EVERY_M[0]) + 1
     at_m = np.cumsum(rng.uniform(*HALT_EVERY_M, stops))
     stay_s = np.ceil(duty.halt_s * rng.gamma(4.0, 0.25, stops)).astype(int)
-    around = np.convolve(
-        np.pad(wanted, AROUND_S // 2, mode="edge"), np.ones(AROUND_S) / AROUND_S, "valid"
-    )
+    padded = np.pad(wanted, AROUND_S // 2, mode="edge")
+    around = np.convolve(padded, np.ones(AROUND_S) / AROUND_S, "valid")
     halting = wanted.copy()
     for begin, stay in zip(np.searchsorted(way_m, at_m), stay_s, strict=True):
         if begin < len(wanted) and around[begin] < NO_HALT_ABOVE_MPS:

@@ -31,9 +31,8 @@ class Landscape:
         """Height above sea level at positions [...] in metres east and north of the centre."""
         elevation = np.full(np.shape(x_m), self.mean_m)
         # A loop over waves keeps memory at O(positions) and is as fast as one large outer product.
-        for amplitude, kx, ky, phase in zip(
-            self.amplitude_m, self.kx, self.ky, self.phase, strict=True
-        ):
+        waves = zip(self.amplitude_m, self.kx, self.ky, self.phase, strict=True)
+        for amplitude, kx, ky, phase in waves:
             elevation += amplitude * np.cos(kx * x_m + ky * y_m + phase)
         return elevation
 

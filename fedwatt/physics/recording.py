@@ -1,6 +1,7 @@
 """Telemetry of a drive: the truth as the vehicle's sensors, map and battery management log it."""
 
 import numpy as np
+from numpy.random import Generator
 
 from fedwatt.physics.arrays import FloatArray, IntArray
 from fedwatt.physics.consumption import Truth
@@ -12,9 +13,7 @@ from fedwatt.physics.town import degrees
 AT_NODE_M = 15.0
 
 
-def record(
-    path: Path, motion: Motion, truth: Truth, rng: np.random.Generator
-) -> dict[str, FloatArray]:
+def record(path: Path, motion: Motion, truth: Truth, rng: Generator) -> dict[str, FloatArray]:
     """Channels of all trips one after the other, each float64 [seconds]."""
     return {
         **_driving_channels(motion, truth, rng),
@@ -24,9 +23,7 @@ def record(
     }
 
 
-def _driving_channels(
-    motion: Motion, truth: Truth, rng: np.random.Generator
-) -> dict[str, FloatArray]:
+def _driving_channels(motion: Motion, truth: Truth, rng: Generator) -> dict[str, FloatArray]:
     calibration = 1 + 0.01 * rng.normal()
     speed_mps = motion.speed_mps * (calibration + 0.003 * rng.normal(size=len(motion.speed_mps)))
     # A thermometer behind the bumper reads a little high.
@@ -39,7 +36,7 @@ def _driving_channels(
     }
 
 
-def _road_channels(path: Path, motion: Motion, rng: np.random.Generator) -> dict[str, FloatArray]:
+def _road_channels(path: Path, motion: Motion, rng: Generator) -> dict[str, FloatArray]:
     """What a map knows of the road under the vehicle."""
     seconds = len(motion.trip)
     elevation_m = path.at(path.elevation_m, motion.distance_m)
@@ -55,23 +52,18 @@ def _road_channels(path: Path, motion: Motion, rng: np.random.Generator) -> dict
     }
 
 
-def _position_channels(
-    path: Path, motion: Motion, rng: np.random.Generator
-) -> dict[str, FloatArray]:
+def _position_channels(path: Path, motion: Motion, rng: Generator) -> dict[str, FloatArray]:
     east_m, north_m = (
         path.at(true_m, motion.distance_m)
         + wander(motion.trip, motion.second, 2.5, 30, rng)
         + 0.3 * rng.normal(size=len(motion.trip))
         for true_m in (path.x_m, path.y_m)
     )
-    latitude_deg, longitude_deg = degrees(east_m, north_m)
-    return {
-        "latitude_deg": rounded(latitude_deg, 1e-6),
-        "longitude_deg": rounded(longitude_deg, 1e-6),
-    }
+    places = zip(("latitude_deg", "longitude_deg"), degrees(east_m, north_m), strict=True)
+    return {name: rounded(values, 1e-6) for name, values in places}
 
 
-def _pack_channels(motion: Motion, truth: Truth, rng: np.random.Generator) -> dict[str, FloatArray]:
+def _pack_channels(motion: Motion, truth: Truth, rng: Generator) -> dict[str, FloatArray]:
     """Voltage, current and charge as the battery management sees them, and the energy it counts."""
     gain, offset_a = 1 + 0.003 * rng.normal(), 0.1 * rng.normal()
     true_a = truth.pack.current_a

@@ -99,15 +99,12 @@ class RoadNetwork:
 
     @cached_property
     def _costs(self) -> list[list[tuple[int, float]]]:
-        def cost(node: int, neighbour: int, road: Road) -> float:
-            dx = self.x_m[node] - self.x_m[neighbour]
-            dy = self.y_m[node] - self.y_m[neighbour]
-            return float(np.hypot(dx, dy)) / road.limit_mps + CROSSING_S
-
-        return [
-            [(neighbour, cost(node, neighbour, road)) for neighbour, road in roads.items()]
-            for node, roads in enumerate(self.neighbours)
-        ]
+        """Neighbours of each node, and the seconds it takes to reach them."""
+        costs: list[list[tuple[int, float]]] = []
+        for x_m, y_m, roads in zip(self.x_m, self.y_m, self.neighbours, strict=True):
+            metres = {to: float(np.hypot(x_m - self.x_m[to], y_m - self.y_m[to])) for to in roads}
+            costs.append([(to, metres[to] / roads[to].limit_mps + CROSSING_S) for to in roads])
+        return costs
 
 
 def draw_roads(seed: int) -> RoadNetwork:

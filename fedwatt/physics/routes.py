@@ -180,12 +180,9 @@ def trace(town: Town, paths: list[list[int]]) -> Path:
 
 
 def _metres(roads: RoadNetwork, nodes: IntArray, other: int) -> FloatArray:
-    metres: FloatArray = np.hypot(
-        roads.x_m[nodes] - roads.x_m[other], roads.y_m[nodes] - roads.y_m[other]
-    )
-    return metres
+    dx, dy = roads.x_m[nodes] - roads.x_m[other], roads.y_m[nodes] - roads.y_m[other]
+    return np.asarray(np.hypot(dx, dy))
 
 
 def _shares(weights: FloatArray) -> FloatArray:
-    shares: FloatArray = weights / weights.sum()
-    return shares
+    return np.asarray(weights / weights.sum())

@@ -23,5 +23,4 @@ def wander(
     knot, within = np.divmod(second, memory_s)
     at = knots_before[trip] + knot
     share = within / memory_s
-    error: FloatArray = knots[at] * (1 - share) + knots[at + 1] * share
-    return error
+    return np.asarray(knots[at] * (1 - share) + knots[at + 1] * share)

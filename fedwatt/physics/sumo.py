@@ -13,6 +13,7 @@ from pathlib import Path
 from xml.etree.ElementTree import Element, ElementTree, SubElement, indent
 
 import numpy as np
+from numpy.random import Generator
 
 from fedwatt.errors import RunError, SettingError, check
 from fedwatt.physics.classes import draw_vehicle
@@ -30,6 +31,8 @@ REST_S = (300.0, 900.0)  # between a vehicle's departures
 START_CHARGE = 0.8
 SUMO_TIMEOUT_S = 3600.0
 LENGTHS_M = {"passenger": 4.5, "truck": 7.5, "bus": 12.0}
+
+Road = tuple[str, str, bool]  # its two ends, and whether it is an arterial
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,40 +110,22 @@ def _nodes(town: SumoTown) -> Element:
     for number, (x, y, z) in enumerate(zip(east_m, north_m, height_m, strict=True)):
         i, j = divmod(number, town.junctions)
         lights = i % ARTERIAL_EVERY == 0 and j % ARTERIAL_EVERY == 0
-        SubElement(
-            root,
-            "node",
-            {
-                "id": f"{i}-{j}",
-                "x": f"{x:.2f}",
-                "y": f"{y:.2f}",
-                "z": f"{z:.3f}",
-                "type": "traffic_light" if lights else "priority",
-            },
-        )
+        place = {"id": f"{i}-{j}", "x": f"{x:.2f}", "y": f"{y:.2f}", "z": f"{z:.3f}"}
+        SubElement(root, "node", place, type="traffic_light" if lights else "priority")
     return root
 
 
 def _edges(town: SumoTown) -> Element:
     root = Element("edges")
     for one, other, arterial in _roads(town):
+        size, speed = ("2", f"{ARTERIAL_MPS:.3f}") if arterial else ("1", f"{STREET_MPS:.3f}")
         for start, end in ((one, other), (other, one)):
-            SubElement(
-                root,
-                "edge",
-                {
-                    "id": f"{start}_{end}",
-                    "from": start,
-                    "to": end,
-                    "numLanes": "2" if arterial else "1",
-                    "priority": "2" if arterial else "1",
-                    "speed": f"{ARTERIAL_MPS if arterial else STREET_MPS:.3f}",
-                },
-            )
+            ends = {"id": f"{start}_{end}", "from": start, "to": end}
+            SubElement(root, "edge", ends, numLanes=size, priority=size, speed=speed)
     return root
 
 
-def _roads(town: SumoTown) -> list[tuple[str, str, bool]]:
+def _roads(town: SumoTown) -> list[Road]:
     """Ends of every road, and whether it is an arterial."""
     roads = []
     for line in range(town.junctions):
@@ -178,9 +163,7 @@ def _trips(town: SumoTown) -> Element:
     return root
 
 
-def _trip(
-    name: str, kind: str, time_s: float, start: tuple[str, str, bool], end: tuple[str, str, bool]
-) -> dict[str, str]:
+def _trip(name: str, kind: str, time_s: float, start: Road, end: Road) -> dict[str, str]:
     return {
         "id": name,
         "type": kind,
@@ -191,38 +174,28 @@ def _trip(
     }
 
 
-def _elsewhere(
-    roads: list[tuple[str, str, bool]], here: tuple[str, str, bool], rng: np.random.Generator
-) -> tuple[str, str, bool]:
+def _elsewhere(roads: list[Road], here: Road, rng: Generator) -> Road:
     """A road at least three blocks away."""
-
-    def place(road: tuple[str, str, bool]) -> tuple[int, int]:
-        i, j = road[0].split("-")
-        return int(i), int(j)
-
-    (i, j) = place(here)
-    far = [r for r in roads if abs(place(r)[0] - i) + abs(place(r)[1] - j) >= 3]
+    place = {road: np.array(road[0].split("-"), int) for road in roads}
+    far = [road for road in roads if np.abs(place[road] - place[here]).sum() >= 3]
     choice = far or [road for road in roads if road != here]
     return choice[int(rng.integers(len(choice)))]
 
 
 def _vehicle_type(root: Element, name: str, vehicle: VehicleParameters, seed: int) -> None:
     style = draw_style(generator(seed, "driver", name), DUTIES[vehicle.kind])
-    kind = SubElement(
-        root,
-        "vType",
-        {
-            "id": name,
-            "emissionClass": "Energy",
-            "length": str(LENGTHS_M[vehicle.kind]),
-            "mass": f"{vehicle.mass_kg:.0f}",
-            "accel": f"{style.accelerating_mps2:.2f}",
-            "decel": f"{style.braking_mps2 + 1:.2f}",
-            "speedFactor": f"{style.speed_factor:.3f}",
-            "maxSpeed": f"{min(DUTIES[vehicle.kind].top_mps, 50.0):.2f}",
-            "sigma": "0.4",
-        },
-    )
+    attributes = {
+        "id": name,
+        "emissionClass": "Energy",
+        "length": str(LENGTHS_M[vehicle.kind]),
+        "mass": f"{vehicle.mass_kg:.0f}",
+        "accel": f"{style.accelerating_mps2:.2f}",
+        "decel": f"{style.braking_mps2 + 1:.2f}",
+        "speedFactor": f"{style.speed_factor:.3f}",
+        "maxSpeed": f"{min(DUTIES[vehicle.kind].top_mps, 50.0):.2f}",
+        "sigma": "0.4",
+    }
+    kind = SubElement(root, "vType", attributes)
     # SUMO knows one efficiency each way: that of our map in the middle of its range.
     drivetrain = vehicle.drivetrain
     middle = float(drivetrain.efficiency(np.array(drivetrain.peak_force_n / 5), np.array(12.0)))
@@ -244,14 +217,9 @@ def _vehicle_type(root: Element, name: str, vehicle: VehicleParameters, seed: in
 
 
 def _run(command: list[str | Path]) -> None:
+    words = [str(word) for word in command]
     try:
-        done = subprocess.run(
-            [str(word) for word in command],
-            capture_output=True,
-            text=True,
-            timeout=SUMO_TIMEOUT_S,
-            check=False,
-        )
+        done = subprocess.run(words, capture_output=True, text=True, timeout=SUMO_TIMEOUT_S)
     except subprocess.TimeoutExpired as problem:
         raise RunError(
             f"{Path(command[0]).name} did not finish within {SUMO_TIMEOUT_S:.0f} s. "

@@ -39,10 +39,8 @@ def town(seed: int) -> Town:
 
 def homes(roads: RoadNetwork, nearest_m: float, farthest_m: float) -> IntArray:
     """Nodes a vehicle may live at, between two distances from the centre."""
-    fits = (
-        (roads.radius_m >= nearest_m) & (roads.radius_m < farthest_m) & (roads.largest < MOTORWAY)
-    )
-    return np.flatnonzero(fits)
+    within = (roads.radius_m >= nearest_m) & (roads.radius_m < farthest_m)
+    return np.flatnonzero(within & (roads.largest < MOTORWAY))
 
 
 def degrees(x_m: FloatArray, y_m: FloatArray) -> tuple[FloatArray, FloatArray]:

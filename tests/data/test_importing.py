@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fedwatt.data.importing import Maps, Recordings, import_fleet
+from fedwatt.data.importing import USUAL_CLEANING, Maps, Recordings, import_fleet
 from fedwatt.errors import SettingError
 
 
@@ -13,7 +13,8 @@ from fedwatt.errors import SettingError
     [("sumo", "sumo needs two files"), ("csv", "'fedwatt data map week.csv' proposes one")],
 )
 def test_what_cannot_be_imported_is_refused(kind: str, message: str, tmp_path: Path) -> None:
-    recordings = Recordings(kind=kind, paths=(Path("week.csv"),))
+    cleaning = USUAL_CLEANING[kind]
+    recordings = Recordings(kind=kind, paths=(Path("week.csv"),), cleaning=cleaning)
     with pytest.raises(SettingError, match=message):
         import_fleet(tmp_path / "fleet", recordings, Maps())
     assert not (tmp_path / "fleet").exists()

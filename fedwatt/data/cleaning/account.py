@@ -54,11 +54,8 @@ class Account:
         >>> Account.of("dropped", "trips", 3, "under 120 s").count("dropped", "trips")
         3
         """
-        return sum(
-            number
-            for (what, of, why), number in self.entries.items()
-            if (what, of) == (action, unit) and reason in (None, why)
-        )
+        found = self.reasons(action, unit)
+        return sum(found.values()) if reason is None else found.get(reason, 0)
 
     def reasons(self, action: Action, unit: str) -> dict[str, int]:
         """Counts by reason, most frequent first."""
@@ -70,8 +67,7 @@ class Account:
         tree: dict[str, Any] = {}
         for action in ACTIONS:
             for unit in UNITS:
-                reasons = self.reasons(action, unit)
-                if reasons:
+                if reasons := self.reasons(action, unit):
                     plain = action in ("read", "kept")
                     tree.setdefault(action, {})[unit] = reasons[""] if plain else reasons
         return tree

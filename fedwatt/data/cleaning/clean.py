@@ -35,8 +35,7 @@ def clean_vehicle(
     its rows before; the returned account, which is also among its facts, includes it.
     """
     parts: list[Trip] = []
-    accounts = []
-    seen: Counter[str] = Counter()
+    accounts, seen = [], Counter[str]()
     for raw in trips:
         cleaned, account = clean_trip(raw, cleaning)
         accounts.append(account)
@@ -57,13 +56,9 @@ def clean_vehicle(
         return None, _all_dropped(account, reason)
     account += Account.of("kept", "vehicles", 1)
     labelled = all("energy_wh" in part.channels for part in parts)
-    cleaned_vehicle = replace(
-        vehicle,
-        trips=tuple(parts),
-        labels=vehicle.labels if labelled else UNLABELLED,
-        facts={**vehicle.facts, "account": account.to_json()},
-    )
-    return cleaned_vehicle, account
+    labels = vehicle.labels if labelled else UNLABELLED
+    facts = {**vehicle.facts, "account": account.to_json()}
+    return replace(vehicle, trips=tuple(parts), labels=labels, facts=facts), account
 
 
 def part_name(trip: str, part: int) -> str:
@@ -81,11 +76,11 @@ def clean_trip(trip: RawTrip, cleaning: Cleaning) -> tuple[list[Trip], Account]:
     """Usable parts of one trip, all named like it, and what was done to get them."""
     account = Account.of("read", "trips", 1) + Account.of("read", "rows", trip.rows)
     if reason := _unusable(trip, cleaning):
-        return [], account + _dropped(trip.rows, reason)
+        account += Account.of("dropped", "trips", 1, reason)
+        return [], account + Account.of("dropped", "rows", trip.rows, reason)
     parts, reasons, kept_rows = [], Counter[str](), 0
-    accounts = [account]
     ordered, ordered_account = in_order(trip)
-    accounts.append(ordered_account)
+    accounts = [account, ordered_account]
     for part in ordered:
         believed, believed_account = without_glitches(part, cleaning.maximum_gap_s)
         accounts.append(believed_account)
@@ -105,12 +100,9 @@ def clean_trip(trip: RawTrip, cleaning: Cleaning) -> tuple[list[Trip], Account]:
     for reason, rows in reasons.items():
         accounts.append(Account.of("dropped", "rows", rows, reason))
     if parts:
-        accounts += [
-            Account.of("kept", "trips", 1),
-            Account.of("kept", "parts", len(parts)),
-            Account.of("kept", "rows", kept_rows),
-            Account.of("kept", "seconds", round(sum(p.seconds * p.interval_s for p in parts))),
-        ]
+        seconds = round(sum(part.seconds * part.interval_s for part in parts))
+        kept = {"trips": 1, "parts": len(parts), "rows": kept_rows, "seconds": seconds}
+        accounts += [Account.of("kept", unit, count) for unit, count in kept.items()]
     else:
         # The reason that took most of its rows stands for the whole trip.
         worst = reasons.most_common(1)[0][0] if reasons else "nothing left after cleaning"
@@ -163,15 +155,11 @@ def _with_fallbacks(parts: list[Trip]) -> tuple[list[Trip], Account]:
     return parts, Account.total(accounts)
 
 
-def _dropped(rows: int, reason: str) -> Account:
-    return Account.of("dropped", "trips", 1, reason) + Account.of("dropped", "rows", rows, reason)
-
-
 def _all_dropped(account: Account, reason: str) -> Account:
     """The account of a vehicle that is left out for `reason`, which is counted once: with it."""
     entries = {key: number for key, number in account.entries.items() if key[0] != "kept"}
-    moved = [
-        Account.of("dropped", unit, account.count("kept", unit), "of vehicles left out")
-        for unit in ("trips", "rows")
-    ]
-    return Account.total([Account(entries), *moved, Account.of("dropped", "vehicles", 1, reason)])
+    left_out = Account(entries) + Account.of("dropped", "vehicles", 1, reason)
+    for unit in ("trips", "rows"):
+        kept = account.count("kept", unit)
+        left_out += Account.of("dropped", unit, kept, "of vehicles left out")
+    return left_out

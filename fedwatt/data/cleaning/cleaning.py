@@ -31,12 +31,8 @@ class Cleaning:
         check(self, "minimum_seconds", self.minimum_seconds >= 0, "at least 0 s")
         check(self, "minimum_metres", self.minimum_metres >= 0, "at least 0 m")
         check(self, "interval_s", self.interval_s > 0, "above 0 s")
-        check(
-            self,
-            "maximum_gap_s",
-            self.maximum_gap_s >= self.interval_s,
-            f"at least interval_s ({self.interval_s} s)",
-        )
+        at_least = f"at least interval_s ({self.interval_s} s)"
+        check(self, "maximum_gap_s", self.maximum_gap_s >= self.interval_s, at_least)
 
 
 # VED's receiver reports every 30 s at standstill (see `gaps`).

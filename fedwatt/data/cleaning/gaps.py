@@ -30,9 +30,8 @@ def cut_at_gaps(trip: RawTrip, cleaning: Cleaning) -> tuple[list[RawTrip], Accou
     for name in essentials:
         here = _covered(trip.time_s, trip.channels[name], maximum_gap_s)
         lost = int((covered & ~here).sum())
-        accounts.append(
-            Account.of("dropped", "rows", lost, f"no {name} for over {maximum_gap_s:g} s")
-        )
+        reason = f"no {name} for over {maximum_gap_s:g} s"
+        accounts.append(Account.of("dropped", "rows", lost, reason))
         covered &= here
     # Filled before cutting: a part may begin with a value read just before it.
     filled = {n: forward_filled(trip.channels[n]) for n in essentials if n in HELD_ESSENTIALS}
@@ -45,9 +44,8 @@ def cut_at_gaps(trip: RawTrip, cleaning: Cleaning) -> tuple[list[RawTrip], Accou
     cuts = np.flatnonzero(np.diff(kept.time_s) > limit_s) + 1
     if not len(cuts):
         return ([kept] if kept.rows else []), Account.total(accounts)
-    accounts.append(
-        Account.of("repaired", "trips", len(cuts), f"cut at a gap over {maximum_gap_s:g} s")
-    )
+    reason = f"cut at a gap over {maximum_gap_s:g} s"
+    accounts.append(Account.of("repaired", "trips", len(cuts), reason))
     borders = [0, *cuts.tolist(), kept.rows]
     parts = [kept.take(slice(start, stop)) for start, stop in pairwise(borders)]
     return parts, Account.total(accounts)

@@ -64,9 +64,8 @@ def _within_limits(trip: RawTrip) -> tuple[RawTrip, Account]:
         if nowhere.any():
             for name in POSITION:
                 changed[name] = np.where(nowhere, np.nan, changed.get(name, trip.channels[name]))
-            accounts.append(
-                Account.of("repaired", "values", int(nowhere.sum()), "position without a fix")
-            )
+            count = int(nowhere.sum())
+            accounts.append(Account.of("repaired", "values", count, "position without a fix"))
     return trip.with_channels(changed), Account.total(accounts)
 
 
@@ -79,8 +78,7 @@ def jumps(
     `hold_s`: rows can follow each other within 0.1 s although the sensor was read a second ago, and
     a car that stood still did not take its standing time to accelerate.
     """
-    spacing_s = np.diff(time_s)
-    taken_s = np.clip(spacing_s, LEAST_STEP_S, max(LEAST_STEP_S, hold_s))
+    taken_s = np.clip(np.diff(time_s), LEAST_STEP_S, max(LEAST_STEP_S, hold_s))
     fast = np.flatnonzero(np.abs(step) > limit * taken_s)
     spikes, lone = [], []
     i = 0
@@ -105,12 +103,8 @@ def _without_speed_jumps(trip: RawTrip) -> tuple[list[RawTrip], Account]:
     speed = trip.channels["speed_mps"][known]
     rows = updates(speed)
     time_s = trip.time_s[known]
-    spikes, lone = jumps(
-        time_s[rows],
-        np.diff(speed[rows]),
-        ACCELERATION_LIMIT_MPS2,
-        usual_hold_s(time_s, rows),
-    )
+    hold_s = usual_hold_s(time_s, rows)
+    spikes, lone = jumps(time_s[rows], np.diff(speed[rows]), ACCELERATION_LIMIT_MPS2, hold_s)
     if not spikes and not lone:
         return [trip], Account()
     wrong = np.zeros(trip.rows, dtype=bool)
@@ -119,12 +113,9 @@ def _without_speed_jumps(trip: RawTrip) -> tuple[list[RawTrip], Account]:
     mended = trip.with_channels({"speed_mps": np.where(wrong, np.nan, trip.channels["speed_mps"])})
     cuts = [int(known[rows[to]]) for to in lone]
     parts = [mended.take(part) for part in np.split(np.arange(trip.rows), cuts)]
-    return [part for part in parts if part.rows], Account.total(
-        (
-            Account.of("repaired", "values", int(wrong.sum()), "spike in speed_mps"),
-            Account.of("repaired", "trips", len(cuts), "cut where speed jumped"),
-        )
-    )
+    account = Account.of("repaired", "values", int(wrong.sum()), "spike in speed_mps")
+    account += Account.of("repaired", "trips", len(cuts), "cut where speed jumped")
+    return [part for part in parts if part.rows], account
 
 
 def _without_position_jumps(trip: RawTrip) -> tuple[RawTrip, Account]:
@@ -154,9 +145,8 @@ def _without_position_jumps(trip: RawTrip) -> tuple[RawTrip, Account]:
     if not wrong.any():
         return trip, Account()
     changed = {name: np.where(wrong, np.nan, trip.channels[name]) for name in POSITION}
-    return trip.with_channels(changed), Account.of(
-        "repaired", "values", int(wrong.sum()), "position jumped"
-    )
+    account = Account.of("repaired", "values", int(wrong.sum()), "position jumped")
+    return trip.with_channels(changed), account
 
 
 def _without_frozen_rows(trip: RawTrip, maximum_gap_s: float) -> tuple[RawTrip, Account]:

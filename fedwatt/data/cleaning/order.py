@@ -87,6 +87,5 @@ def without_copies(trip: RawTrip, source: IntArray) -> tuple[RawTrip, Account]:
             spans.append((float(begin), float(end), rows))
     spans.sort(key=lambda span: span[0])
     kept = np.concatenate([rows for _, _, rows in spans])
-    return trip.take(kept), Account.of(
-        "dropped", "rows", trip.rows - len(kept), "trip also in another file"
-    )
+    copies = trip.rows - len(kept)
+    return trip.take(kept), Account.of("dropped", "rows", copies, "trip also in another file")

@@ -70,11 +70,9 @@ def _other_unit(ratio: float) -> str:
 def _speed_over_position(trips: Sequence[Trip]) -> float | None:
     by_speed, by_position = 0.0, 0.0
     for trip in trips:
-        if "latitude_deg" not in trip.channels:
+        if "latitude_deg" not in trip.channels or trip.seconds < 2:
             continue
         latitude, longitude = trip.channels["latitude_deg"], trip.channels["longitude_deg"]
-        if len(latitude) < 2:
-            continue
         east = np.diff(longitude) * np.cos(np.radians(latitude[0]))
         metres = np.hypot(np.diff(latitude), east) * METRES_PER_DEGREE
         by_speed += float(trip.channels["speed_mps"][1:].sum()) * trip.interval_s

@@ -117,12 +117,9 @@ def between_updates(
     # knot 0, then for every later knot: where its line begins, and the knot itself
     line_s = np.empty(2 * len(rows) - 1)
     line_s[0::2], line_s[1::2] = knots_s, leave_s
-    lines = []
-    for values in columns:
-        line = np.empty(len(line_s))
-        line[0::2], line[1::2] = values[rows], values[rows[:-1]]
-        lines.append(np.interp(at_s, line_s, line))
-    return tuple(lines)
+    # A line begins at the value of the knot before.
+    before = np.repeat(rows, 2)[:-1]
+    return tuple(np.interp(at_s, line_s, values[before]) for values in columns)
 
 
 def centred_mean(values: FloatArray, width: int) -> FloatArray:
@@ -175,11 +172,11 @@ def _integral(
 def _position(trip: RawTrip, time_s: FloatArray, edges_s: FloatArray) -> dict[str, FloatArray]:
     if not all(trip.has(name) for name in POSITION):
         return {}
-    latitude, longitude = (trip.channels[name] for name in POSITION)
-    known = np.isfinite(latitude) & np.isfinite(longitude)
+    known = np.isfinite([trip.channels[name] for name in POSITION]).all(axis=0)
     if not known.any():
         return {}
-    lines = between_updates(time_s[known], (latitude[known], longitude[known]), edges_s[1:])
+    readings = tuple(trip.channels[name][known] for name in POSITION)
+    lines = between_updates(time_s[known], readings, edges_s[1:])
     return dict(zip(POSITION, lines, strict=True))
 
 

@@ -8,10 +8,9 @@ model of 30 m posts shows its noise.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 from fedwatt.data.channels import CHANNELS, POSITION
 from fedwatt.data.readers.find_files import as_paths
 from fedwatt.data.trip import FloatArray, IntArray, Trip, Vehicle
-from fedwatt.errors import DataError
+from fedwatt.errors import DataError, optional
 
 VOID = -32768
 GRADE_SPAN_M = 100.0
@@ -88,9 +87,8 @@ class Tile:
         around = [top, top, top + 1, top + 1], [left, left + 1, left, left + 1]
         corners = np.asarray(self.heights_m[np.stack(around[0]), np.stack(around[1])], float)
         corners[corners == self.void] = np.nan
-        shares = np.stack(
-            [(1 - down) * (1 - right), (1 - down) * right, down * (1 - right), down * right]
-        )
+        up, aside = 1 - down, 1 - right
+        shares = np.stack([up * aside, up * right, down * aside, down * right])
         shares[~np.isfinite(corners)] = 0.0
         height, weight = (shares * np.nan_to_num(corners)).sum(axis=0), shares.sum(axis=0)
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -125,7 +123,12 @@ def read_terrain(paths: Iterable[str | Path]) -> Tiles:
             files.append(path)
     if not files:
         raise DataError("No terrain model is given. Name .hgt or .tif files, or a folder of them.")
-    return Tiles([_reader(path)(path) for path in files])
+    for path in files:
+        if not path.is_file():
+            raise DataError(f"{path} does not exist.")
+        if path.suffix.lower() not in READERS:
+            raise DataError(f"{path.name}: a terrain model is one of {', '.join(READERS)}.")
+    return Tiles([READERS[path.suffix.lower()](path) for path in files])
 
 
 def read_hgt(path: Path) -> Tile:
@@ -166,13 +169,8 @@ def read_geotiff(path: Path) -> Tile:
 
 
 def _rasterio(path: Path) -> Any:
-    try:
-        return import_module("rasterio")
-    except ImportError as error:
-        raise DataError(
-            f"{path.name}: GeoTIFF needs rasterio: pip install 'fedwatt[terrain]'. "
-            "SRTM .hgt tiles need nothing more."
-        ) from error
+    extra = "GeoTIFF needs rasterio: pip install 'fedwatt[terrain]'."
+    return optional("rasterio", f"{path.name}: {extra} SRTM .hgt tiles need nothing more.")
 
 
 @contextmanager
@@ -183,19 +181,7 @@ def _readable(rasterio: Any, path: Path) -> Iterator[None]:
         raise DataError(f"{path.name} is not a readable GeoTIFF ({error}).") from error
 
 
-READERS: dict[str, Callable[[Path], Terrain]] = {
-    ".hgt": read_hgt,
-    ".tif": read_geotiff,
-    ".tiff": read_geotiff,
-}
-
-
-def _reader(path: Path) -> Callable[[Path], Terrain]:
-    if not path.is_file():
-        raise DataError(f"{path} does not exist.")
-    if path.suffix.lower() not in READERS:
-        raise DataError(f"{path.name}: a terrain model is one of {', '.join(READERS)}.")
-    return READERS[path.suffix.lower()]
+READERS = {".hgt": read_hgt, ".tif": read_geotiff, ".tiff": read_geotiff}
 
 
 def with_elevation(vehicle: Vehicle, terrain: Terrain) -> Vehicle:

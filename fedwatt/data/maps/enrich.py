@@ -57,10 +57,8 @@ class EnrichedVehicles(Iterator[Vehicle]):
                 f"Map: {self.with_map:,} of {self.trips:,} trips lie on known roads; where these "
                 f"state no speed limit ({share:.0%} of the time) a usual one stands in."
             )
-        sentences += [
-            f"Left out: {name} has under {LEAST_TRIPS} enriched trips." for name in self.left_out
-        ]
-        return sentences
+        few = f"has under {LEAST_TRIPS} enriched trips."
+        return sentences + [f"Left out: {name} {few}" for name in self.left_out]
 
     def _enrich(self, vehicles: Iterable[Vehicle]) -> Iterator[Vehicle]:
         for vehicle in vehicles:
@@ -86,10 +84,8 @@ class EnrichedVehicles(Iterator[Vehicle]):
         return vehicle
 
     def _is_covered(self, trip: Trip) -> bool:
-        channels = trip.channels
-        return (self._terrain is None or "grade" in channels) and (
-            self._extract is None or "intersection" in channels
-        )
+        asked = {"grade": self._terrain, "intersection": self._extract}
+        return all(source is None or name in trip.channels for name, source in asked.items())
 
     def _count(self, vehicle: Vehicle) -> None:
         self.vehicles += 1

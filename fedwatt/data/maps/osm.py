@@ -10,7 +10,6 @@ traffic signals. Focus points are nodes of `FOCUS` on a road. Bus stops mostly s
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from importlib import import_module
 from math import nan
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,8 @@ import numpy as np
 from fedwatt.data.maps.maxspeed import KMH, USUAL_KMH, limit_mps
 from fedwatt.data.maps.region import Box, region
 from fedwatt.data.maps.roads import ANYWHERE, Roads
-from fedwatt.data.trip import BoolArray, IntArray, Vehicle
-from fedwatt.errors import DataError
+from fedwatt.data.trip import IntArray, Vehicle
+from fedwatt.errors import DataError, optional
 
 SUFFIXES = (".osm", ".osm.gz", ".osm.bz2", ".pbf")
 FOCUS_HIGHWAYS = (
@@ -29,11 +28,8 @@ FOCUS_HIGHWAYS = (
     "turning_circle", "turning_loop",
 )  # fmt: skip
 FOCUS = (*(("highway", value) for value in FOCUS_HIGHWAYS), ("railway", "level_crossing"))
-BUS_STOPS = (
-    ("highway", "bus_stop"),
-    ("public_transport", "platform"),
-    ("public_transport", "stop_position"),
-)
+PLATFORMS = (("public_transport", "platform"), ("public_transport", "stop_position"))
+BUS_STOPS = (("highway", "bus_stop"), *PLATFORMS)
 ARMS = 3
 # Beyond what any position can touch; and further, so that the next vehicle needs no reading.
 MARGIN_M = 500.0
@@ -122,10 +118,7 @@ def _entities(path: Path) -> Iterator[Any]:
 
 
 def _osmium() -> Any:
-    try:
-        return import_module("osmium")
-    except ImportError as error:
-        raise DataError("Map attributes need osmium: pip install 'fedwatt[osm]'.") from error
+    return optional("osmium", "Map attributes need osmium: pip install 'fedwatt[osm]'.")
 
 
 def _add_node(ways: _Ways, node: Any, box: Box) -> None:
@@ -138,9 +131,8 @@ def _add_node(ways: _Ways, node: Any, box: Box) -> None:
     if any(tags.get(key) == value for key, value in FOCUS):
         ways.focus.append(node.id)
     # Trains and ferries have platforms, too.
-    if tags.get("highway") == "bus_stop" or (
-        "public_transport" in tags and tags.get("bus") == "yes"
-    ):
+    for_buses = "public_transport" in tags and tags.get("bus") == "yes"
+    if tags.get("highway") == "bus_stop" or for_buses:
         ways.stops.append((latitude, longitude))
 
 
@@ -196,6 +188,8 @@ def _roads(ways: _Ways) -> Roads:
     crossroads = np.isin(node, junctions(node[street], node[street + 1])) | signals
     focus = np.isin(node, np.array(ways.focus, np.int64))
     on_road = np.flatnonzero((crossroads | focus) & np.isfinite(place_deg).all(axis=1))
+    # In the order of `roads.FLAGS`.
+    flags = np.stack([crossroads, np.zeros_like(focus), focus], axis=1)[on_road]
     stops = np.array(ways.stops, float).reshape(-1, 2)
     return Roads(
         start_deg=place_deg[begin],
@@ -206,18 +200,8 @@ def _roads(ways: _Ways) -> Roads:
         oneway=np.array(ways.oneway, bool),
         spot_deg=np.concatenate([place_deg[on_road], stops]),
         spot_way=np.concatenate([way[on_road], np.full(len(stops), ANYWHERE)]),
-        spot_flags=np.concatenate(
-            [
-                _flags(crossroads[on_road], focus[on_road]),
-                np.tile([False, True, False], (len(stops), 1)),
-            ]
-        ),
+        spot_flags=np.concatenate([flags, np.tile([False, True, False], (len(stops), 1))]),
     )
-
-
-def _flags(intersection: BoolArray, focus: BoolArray) -> BoolArray:
-    """In the order of `roads.FLAGS`. [spots, 3]."""
-    return np.stack([intersection, np.zeros_like(focus), focus], axis=1)
 
 
 def junctions(start: IntArray, end: IntArray) -> IntArray:

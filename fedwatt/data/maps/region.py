@@ -22,30 +22,18 @@ class Box:
 
     def covers(self, other: "Box") -> bool:
         """Whether no part of `other` lies outside."""
-        return (
-            self.south <= other.south
-            and self.west <= other.west
-            and self.north >= other.north
-            and self.east >= other.east
-        )
+        within_latitudes = self.south <= other.south and other.north <= self.north
+        return within_latitudes and self.west <= other.west and other.east <= self.east
 
     def meets(self, other: "Box") -> bool:
         """Whether the two have a place in common."""
-        return (
-            self.south <= other.north
-            and self.north >= other.south
-            and self.west <= other.east
-            and self.east >= other.west
-        )
+        same_latitudes = self.south <= other.north and other.south <= self.north
+        return same_latitudes and self.west <= other.east and other.west <= self.east
 
     def joined(self, other: "Box") -> "Box":
         """The smallest box that covers both."""
-        return Box(
-            min(self.south, other.south),
-            min(self.west, other.west),
-            max(self.north, other.north),
-            max(self.east, other.east),
-        )
+        south, west = min(self.south, other.south), min(self.west, other.west)
+        return Box(south, west, max(self.north, other.north), max(self.east, other.east))
 
     def widened(self, metres: float) -> "Box":
         """The box with a margin of `metres` all around.
@@ -60,17 +48,14 @@ class Box:
         return Box(self.south - up, self.west - aside, self.north + up, self.east + aside)
 
     def __str__(self) -> str:
-        return (
-            f"latitude {self.south:.1f} to {self.north:.1f} and "
-            f"longitude {self.west:.1f} to {self.east:.1f}"
-        )
+        latitudes = f"latitude {self.south:.1f} to {self.north:.1f}"
+        return f"{latitudes} and longitude {self.west:.1f} to {self.east:.1f}"
 
 
 def has_positions(trip: Trip) -> bool:
     """Whether the trip has a latitude and a longitude at least once."""
-    return all(name in trip.channels for name in POSITION) and bool(
-        np.isfinite(places(trip)).all(axis=1).any()
-    )
+    recorded = all(name in trip.channels for name in POSITION)
+    return recorded and bool(np.isfinite(places(trip)).all(axis=1).any())
 
 
 def places(trip: Trip) -> FloatArray:

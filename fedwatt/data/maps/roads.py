@@ -60,11 +60,10 @@ class Roads:
     @cached_property
     def segments(self) -> BoxIndex:
         """Segments by the cells within their reach."""
-        low, high = (
-            np.minimum(self.start_deg, self.end_deg),
-            np.maximum(self.start_deg, self.end_deg),
-        )
-        return BoxIndex.of(low - _around(low, high, REACH_M), high + _around(low, high, REACH_M))
+        low = np.minimum(self.start_deg, self.end_deg)
+        high = np.maximum(self.start_deg, self.end_deg)
+        around = _around(low, high, REACH_M)
+        return BoxIndex.of(low - around, high + around)
 
     @cached_property
     def spots(self) -> BoxIndex:

@@ -17,17 +17,7 @@ from fedwatt.data.readers.sumo_output import import_sumo
 from fedwatt.data.readers.ved import import_ved
 
 __all__ = [
-    "PLAIN_CLEANING",
-    "POWERTRAINS",
-    "VED_CLEANING",
-    "Cleaning",
-    "CsvMapping",
-    "VehicleStream",
-    "import_csv",
-    "import_eved",
-    "import_sumo",
-    "import_ved",
-    "load_mapping",
-    "propose_mapping",
+    "PLAIN_CLEANING", "POWERTRAINS", "VED_CLEANING", "Cleaning", "CsvMapping", "VehicleStream",
+    "import_csv", "import_eved", "import_sumo", "import_ved", "load_mapping", "propose_mapping",
     "shipped_mappings",
-]
+]  # fmt: skip

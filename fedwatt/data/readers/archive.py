@@ -4,12 +4,11 @@ import lzma
 import struct
 import zlib
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 from fedwatt.data.readers.table_blocks import CsvFeed
-from fedwatt.errors import DataError
+from fedwatt.errors import DataError, optional
 
 
 def csv_members(path: Path) -> dict[str, int]:
@@ -19,17 +18,13 @@ def csv_members(path: Path) -> dict[str, int]:
         raise DataError(f"{path.name} is empty (0 bytes). Download it again or leave it out.")
     try:
         with path.open("rb") as file, py7zr.SevenZipFile(file) as archive:
-            members = {
-                m.filename: int(m.uncompressed) for m in archive.list() if not m.is_directory
-            }
+            files = [member for member in archive.list() if not member.is_directory]
     except _broken(py7zr) as error:
         raise _damaged(path, error) from error
     # A Mac adds a hidden twin "._name.csv" to every file it packs.
-    found = {
-        name: size
-        for name, size in members.items()
-        if name.lower().endswith(".csv") and not Path(name).name.startswith(".")
-    }
+    visible = [file for file in files if not Path(file.filename).name.startswith(".")]
+    tables = [file for file in visible if file.filename.lower().endswith(".csv")]
+    found = {file.filename: int(file.uncompressed) for file in tables}
     if not found:
         raise DataError(f"{path.name} holds no CSV file. Is it VED's dynamic data?")
     return found
@@ -53,17 +48,15 @@ def read_members(path: Path, feed: Callable[[str], CsvFeed], seen: Callable[[int
         member.close()
 
 
-def _py7zr(path: Path) -> ModuleType:
-    try:
-        return import_module("py7zr")
-    except ImportError as error:
-        raise DataError(
-            f"{path.name}: .7z archives need py7zr: pip install 'fedwatt[ved]'. "
-            "Or unpack the archive and import the folder."
-        ) from error
+def _py7zr(path: Path) -> Any:
+    return optional(
+        "py7zr",
+        f"{path.name}: .7z archives need py7zr: pip install 'fedwatt[ved]'. "
+        "Or unpack the archive and import the folder.",
+    )
 
 
-def _broken(py7zr: ModuleType) -> tuple[type[Exception], ...]:
+def _broken(py7zr: Any) -> tuple[type[Exception], ...]:
     """What a truncated or overwritten archive makes py7zr raise, wherever it notices."""
     own = (py7zr.exceptions.ArchiveError, py7zr.exceptions.UnsupportedCompressionMethodError)
     packing = (lzma.LZMAError, zlib.error, EOFError, struct.error, OSError)

@@ -35,11 +35,11 @@ def find_tables(paths: Iterable[str | Path]) -> list[FoundTable]:
     paths = as_paths(paths)
     for path in paths:
         if path.is_dir():
-            inside = [FoundTable(f, False) for f in sorted(path.rglob("*")) if _is_table(f)]
+            inside = [file for file in sorted(path.rglob("*")) if _is_table(file)]
             if not inside and not any(path.rglob("*.xlsx")):
                 raise DataError(f"{path} holds no .csv, .parquet or .7z file.")
             for file in inside:
-                found.setdefault(file.path.resolve(), file)
+                found.setdefault(file.resolve(), FoundTable(file, False))
         elif not path.exists():
             raise DataError(f"{path} does not exist.")
         elif _is_table(path):

@@ -30,6 +30,7 @@ from fedwatt.data.channels import CHANNELS, ENERGY_SOURCES, MAPPABLE
 from fedwatt.data.trip import KINDS, LABELS
 from fedwatt.errors import SettingError, unknown
 
+SHIPPED = resources.files("fedwatt.data.readers") / "mappings"
 # Seconds in a unit of time.
 TIME = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "min": 60.0, "h": 3600.0}
 SIGNED = tuple(name for name, channel in CHANNELS.items() if channel.discharges)
@@ -89,19 +90,15 @@ class CsvMapping:
 
 def shipped_mappings() -> tuple[str, ...]:
     """Names of the mappings that come with the package."""
-    folder = resources.files("fedwatt.data.readers") / "mappings"
-    return tuple(
-        sorted(f.name.removesuffix(".toml") for f in folder.iterdir() if f.name.endswith("toml"))
-    )
+    files = [file.name for file in SHIPPED.iterdir() if file.name.endswith(".toml")]
+    return tuple(sorted(name.removesuffix(".toml") for name in files))
 
 
 def load_mapping(mapping: str | Path) -> CsvMapping:
     """The mapping in a TOML file, or the shipped one of this name."""
     if isinstance(mapping, str) and mapping in shipped_mappings():
-        text = (resources.files("fedwatt.data.readers") / "mappings" / f"{mapping}.toml").read_text(
-            encoding="utf-8"
-        )
-        return parse_mapping(text, f"{mapping}.toml")
+        name = f"{mapping}.toml"
+        return parse_mapping((SHIPPED / name).read_text(encoding="utf-8"), name)
     path = Path(mapping)
     if not path.is_file():
         hint = f"It is neither a file nor one of {', '.join(shipped_mappings())}."

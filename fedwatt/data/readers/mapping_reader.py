@@ -99,10 +99,8 @@ class MappingReader:
         )
 
     def _add(self, tidy: pl.DataFrame, spill: Spill, kind: str) -> Account:
-        keyed = tidy.filter(
-            pl.all_horizontal(pl.col("vehicle", "trip_name").is_not_null())
-            & pl.col("time_s").is_finite().fill_null(False)
-        )
+        timed = tidy.filter(pl.col("time_s").is_finite().fill_null(False))
+        keyed = timed.drop_nulls(["vehicle", "trip_name"])
         for part in keyed.partition_by("vehicle", maintain_order=True):
             vehicle = str(part["vehicle"][0])
             self._kinds.setdefault(vehicle, set()).add(kind)
@@ -113,8 +111,7 @@ class MappingReader:
             trip = pl.col("trip_name").replace_strict(names, numbers, return_dtype=pl.Float64)
             matrix = part.with_columns(trip.alias("trip")).select(self.columns).to_numpy()
             spill.add(vehicle, matrix)
-        unkeyed = tidy.height - keyed.height
-        return Account.passed_over("rows", unkeyed, "no vehicle, trip or time")
+        return Account.passed_over("rows", tidy.height - keyed.height, "no vehicle, trip or time")
 
     def _no_vehicle(self, rows: int) -> str:
         """Why no row could be used: there is none, or none says whose and when it is."""
@@ -141,10 +138,9 @@ class MappingReader:
 
 
 def _layout(mapping: CsvMapping) -> TableLayout:
+    origins = (mapping.vehicle, mapping.trip)
     wanted = {mapping.time_column: WantedColumn(text=mapping.time_unit == "iso")}
-    for how, text in (mapping.vehicle, mapping.trip):
-        if how == "column":
-            wanted[text] = WantedColumn(text=True)
+    wanted |= {text: WantedColumn(text=True) for how, text in origins if how == "column"}
     for channel in mapping.channels.values():
         for column in channel.columns:
             wanted[column] = WantedColumn(channel.aliases, required=not channel.optional)

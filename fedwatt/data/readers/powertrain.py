@@ -33,9 +33,8 @@ def asked_types(powertrain: Iterable[str], *, unlabelled: bool) -> frozenset[str
             f"powertrain {', '.join(names)}: VED records no pack signals for these, so there is no "
             "energy to learn. Ask for unlabelled trips to electrify their driving."
         )
-    if "all" in names:
-        return frozenset(TYPES)
-    return frozenset(name.removesuffix("-electric") for name in names)
+    types = TYPES if "all" in names else (name.removesuffix("-electric") for name in names)
+    return frozenset(types)
 
 
 def electric_trips_only(powertrain: Iterable[str]) -> bool:

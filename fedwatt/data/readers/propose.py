@@ -1,8 +1,10 @@
 """Look at a file's headers and first rows and propose a mapping, as TOML with comments to check."""
 
+import json
 import re
 from collections.abc import Container
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import polars as pl
@@ -29,6 +31,8 @@ UNIT_WORDS = {
     "m": "m", "ft": "ft", "deg": "degree", "ms": "ms", "s": "s", "us": "us", "sec": "s",
     "min": "min",
 }  # fmt: skip
+
+_quoted = partial(json.dumps, ensure_ascii=False)  # TOML's strings are JSON's
 
 
 @dataclass(frozen=True)
@@ -90,8 +94,7 @@ def _sample(path: Path) -> tuple[pl.DataFrame, str]:
             raise DataError(f"{path.name} is not a readable Parquet file.") from error
     with path.open("rb") as file:
         text = file.read(SAMPLE_BYTES).decode("utf-8-sig", errors="replace")
-    header = text.partition("\n")[0]
-    separator = max(SEPARATORS, key=header.count)
+    separator = max(SEPARATORS, key=text.partition("\n")[0].count)
     whole_lines = text[: text.rfind("\n") + 1] or text
     sample = pl.read_csv(
         whole_lines.encode(),
@@ -162,11 +165,8 @@ def _origin_lines(key: str, column: str | None, otherwise: str) -> list[str]:
 
 
 def _channel_lines(channel: str, guess: _Guess, sample: pl.DataFrame) -> list[str]:
-    why = (
-        "as its name says"
-        if guess.stated
-        else "guessed: one of " + ", ".join(CHANNELS[channel].units)
-    )
+    guessed = "guessed: one of " + ", ".join(CHANNELS[channel].units)
+    why = "as its name says" if guess.stated else guessed
     lines = [f"[channels.{channel}]", f"column = {_quoted(guess.column)}"]
     lines += [f'unit = "{guess.unit}"    # {why}']
     # The mean of a counter tells nothing about its sign.
@@ -192,12 +192,6 @@ def _free_lines(taken: Container[str]) -> list[str]:
     if not free:
         return []
     lines = ["# Channels still free, each with the units it may have:"]
-    for name in free:
-        units = ", ".join(CHANNELS[name].units)
-        lines.append(f"# [channels.{name}]    {CHANNELS[name].meaning}; {units}")
+    for name, channel in ((name, CHANNELS[name]) for name in free):
+        lines.append(f"# [channels.{name}]    {channel.meaning}; {', '.join(channel.units)}")
     return lines
-
-
-def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\t", "\\t")
-    return f'"{escaped}"'

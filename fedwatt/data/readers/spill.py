@@ -5,6 +5,7 @@ cleaned only one vehicle is.
 """
 
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -66,8 +67,7 @@ def recorded_trips(
     borders = np.flatnonzero((np.diff(trip) != 0) | (np.diff(day) != 0)) + 1
     channels = [c for c in range(len(KEYS), len(columns)) if np.isfinite(table[c]).any()]
     trips, accounts = [], []
-    starts = [0, *borders.tolist()]
-    for start, stop in zip(starts, [*starts[1:], len(trip)], strict=True):
+    for start, stop in pairwise([0, *borders.tolist(), len(trip)]):
         raw = RawTrip(
             name(int(trip[start])),
             table[columns.index("time_s"), start:stop],

@@ -106,13 +106,12 @@ class VehicleStream(Iterator[Vehicle]):
             self.account += self._reader.read(spill, self._progress)
             candidates, left_out = self._reader.candidates()
             self.account += left_out
-            rows = spill.rows
-            total, done = sum(rows[candidate.key] for candidate in candidates), 0
+            total, done = sum(spill.rows[candidate.key] for candidate in candidates), 0
             for candidate in candidates:
                 self._progress(done, total, f"cleaning {candidate.vehicle.name}")
                 vehicle, account = self._one(spill, candidate)
                 self.account += account
-                done += rows[candidate.key]
+                done += spill.rows[candidate.key]
                 if vehicle is not None:
                     yield vehicle
             self._progress(total, total, "cleaned")

@@ -23,6 +23,7 @@ from fedwatt.data.cleaning.refusal import nothing_left
 from fedwatt.data.trip import FloatArray, RawTrip, Vehicle
 from fedwatt.errors import DataError
 
+Columns = dict[str, FloatArray]  # "time" and the attributes of one vehicle, each [steps]
 Position = Callable[[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
 
 # attribute: its other names, across versions of SUMO
@@ -71,9 +72,8 @@ def import_sumo(
     trips: dict[str, list[RawTrip]] = {}
     for name, pack in packs.items():
         vehicle, _, trip = name.rpartition(separator) if separator else (name, "", "")
-        trips.setdefault(vehicle or name, []).append(
-            _trip(trip if vehicle else "1", moves[name], pack, position)
-        )
+        driven = _trip(trip if vehicle else "1", moves[name], pack, position)
+        trips.setdefault(vehicle or name, []).append(driven)
     return _cleaned(trips, cleaning, fcd)
 
 
@@ -89,12 +89,7 @@ def _cleaned(trips: dict[str, list[RawTrip]], cleaning: Cleaning, fcd: Path) -> 
         raise DataError(f"No vehicle of {fcd} is left to use. {nothing_left(total)}")
 
 
-def _trip(
-    name: str,
-    moves: dict[str, FloatArray],
-    pack: dict[str, FloatArray],
-    position: Position | None,
-) -> RawTrip:
+def _trip(name: str, moves: Columns, pack: Columns, position: Position | None) -> RawTrip:
     """One trip of the seconds that both files have."""
     times, of_move, of_pack = np.intersect1d(moves["time"], pack["time"], return_indices=True)
     moves = {column: values[of_move] for column, values in moves.items()}
@@ -118,7 +113,7 @@ def _columns(
     required: Mapping[str, tuple[str, ...]],
     optional: Sequence[str],
     only: Mapping[str, object] | None = None,
-) -> dict[str, dict[str, FloatArray]]:
+) -> dict[str, Columns]:
     """Vehicle id -> "time" and every column, [steps]; an optional column only where always set."""
     found: dict[str, dict[str, array[float]]] = {}
     for time_s, vehicle in _vehicles(file):
@@ -134,14 +129,11 @@ def _columns(
             text = vehicle.get(column)
             value = math.nan if text is None else _number(text, column, name, time_s, file)
             columns[column].append(value)
-    return {
-        name: {
-            column: values
-            for column, values in ((c, np.array(v)) for c, v in columns.items())
-            if column not in optional or np.isfinite(values).all()
-        }
-        for name, columns in found.items()
-    }
+    for columns in found.values():
+        for column in optional:
+            if not np.isfinite(columns[column]).all():
+                del columns[column]
+    return {name: {c: np.array(v) for c, v in columns.items()} for name, columns in found.items()}
 
 
 def _number(text: str | None, column: str, vehicle: str, time_s: float, file: Path) -> float:

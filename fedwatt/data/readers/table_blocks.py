@@ -5,7 +5,7 @@ becomes "no reading", counted. A column that is mostly text is refused: it is th
 Quoted line breaks are not supported: telemetry has one row a line.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -128,8 +128,7 @@ class CsvFeed:
         if self.passed_over or self._columns is None or not block.strip():
             return
         try:
-            frame = self._scan(block, text=False)
-            account = Account()
+            frame, account = self._scan(block, text=False), Account()
         except pl.exceptions.PolarsError:
             frame, account = self._scan_text(block)
         self.sink(frame, account, self._row)
@@ -138,7 +137,6 @@ class CsvFeed:
     def _read_header(self, block: bytes) -> bytes:
         for _ in range(self.layout.skip_rows):
             block = block.partition(b"\n")[2]
-            self._row += 1
         line, _, block = block.partition(b"\n")
         if b"\x00" in line:
             raise DataError(
@@ -149,26 +147,17 @@ class CsvFeed:
         self._columns = resolve(names, self.layout, self.where)
         self.passed_over = self._columns is None
         self._width = len(names)
-        self._row += 2
-        if self.layout.units_row:
-            block = block.partition(b"\n")[2]
-            self._row += 1
-        return block
+        self._row = self.layout.skip_rows + 2 + self.layout.units_row
+        return block.partition(b"\n")[2] if self.layout.units_row else block
 
     def _scan(self, block: bytes, *, text: bool) -> pl.DataFrame:
         assert self._columns is not None
-        numbers = {
-            position
-            for name, position in self._columns.items()
-            if not text and not self.layout.wanted[name].text
-        }
         # Own names: real headers may be doubled, and every block must have the same width.
-        names = [f"c{position}" for position in range(self._width)]
-        header = self.layout.separator.join(names).encode() + b"\n"
-        schema = {
-            name: pl.Float64 if position in numbers else pl.String
-            for position, name in enumerate(names)
-        }
+        schema: dict[str, type[pl.DataType]] = {f"c{at}": pl.String for at in range(self._width)}
+        for name, at in self._columns.items():
+            if not text and not self.layout.wanted[name].text:
+                schema[f"c{at}"] = pl.Float64
+        header = self.layout.separator.join(schema).encode() + b"\n"
         frame = pl.scan_csv(
             header + block,
             separator=self.layout.separator,
@@ -201,8 +190,7 @@ def as_numbers(
     frame: pl.DataFrame, layout: TableLayout, where: str, first_row: int
 ) -> tuple[pl.DataFrame, Account]:
     """The frame with every number column as Float64; text in it becomes null and is counted."""
-    accounts = []
-    columns = []
+    accounts, columns = [], []
     for name in frame.columns:
         column = frame[name]
         if layout.wanted[name].text:
@@ -263,7 +251,8 @@ def read_parquet(
         seen(size)
         return False
     chosen = [pl.col(header[position]).alias(name) for name, position in columns.items()]
-    for start, count in _blocks(rows):
+    for start in range(0, rows, BLOCK_ROWS):
+        count = min(BLOCK_ROWS, rows - start)
         try:
             frame = table.slice(start, count).select(chosen).collect()
         except pl.exceptions.PolarsError as error:
@@ -275,8 +264,3 @@ def read_parquet(
         sink(frame, account, start + 1)
         seen(size * count // rows)
     return True
-
-
-def _blocks(rows: int) -> Iterator[tuple[int, int]]:
-    for start in range(0, rows, BLOCK_ROWS):
-        yield start, min(BLOCK_ROWS, rows - start)

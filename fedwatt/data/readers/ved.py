@@ -8,7 +8,7 @@ of exactly 0 means that a hybrid did not report it. Only three vehicles are batt
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import polars as pl
@@ -73,9 +73,8 @@ class VedFormat:
     hint: str
 
 
-VED = VedFormat(
-    "VED", RAW_COLUMNS, EXPRESSIONS, "Is it one of VED's weekly files (VED_*_week.csv)?"
-)
+_HINT = "Is it one of VED's weekly files (VED_*_week.csv)?"
+VED = VedFormat("VED", RAW_COLUMNS, EXPRESSIONS, _HINT)
 
 
 def import_ved(
@@ -172,18 +171,14 @@ class VedReader:
             return static, "static file"
         if number in self._stated:
             return self._stated[number], "column EngineType"
-        inferred = inferred_type(
-            pack_rows=self._pack_rows[number], engine_rows=self._engine_rows[number]
-        )
+        pack_rows, engine_rows = self._pack_rows[number], self._engine_rows[number]
+        inferred = inferred_type(pack_rows=pack_rows, engine_rows=engine_rows)
         return inferred, "inferred from its signals"
 
     def _layout(self, table: FoundTable) -> TableLayout:
         wanted = self._form.raw
         if self._unlabelled:
-            wanted = {
-                name: WantedColumn(column.aliases, column.text, required=name in DRIVING)
-                for name, column in wanted.items()
-            }
+            wanted = {n: replace(column, required=n in DRIVING) for n, column in wanted.items()}
         met_in_folder = not table.named and not self._unlabelled
         return TableLayout(wanted, any_of=PACK if met_in_folder else (), hint=self._form.hint)
 
@@ -194,10 +189,8 @@ class VedReader:
             for name, wanted in self._form.raw.items()
             if name not in frame.columns
         )
-        keyed = frame.filter(
-            pl.all_horizontal(pl.col("VehId", "Trip", "Timestamp(ms)").is_finite().fill_null(False))
-        )
-        unkeyed = frame.height - keyed.height
+        keys = pl.col("VehId", "Trip", "Timestamp(ms)")
+        keyed = frame.filter(pl.all_horizontal(keys.is_finite().fill_null(False)))
         tidy = keyed.select(
             pl.col("VehId").cast(pl.Int64).alias("vehicle"),
             pl.col("EngineType").str.to_lowercase().alias("type"),
@@ -205,10 +198,7 @@ class VedReader:
             pl.col("DayNum").alias("day"),
             pl.col("Trip").alias("trip"),
             (pl.col("Timestamp(ms)") / 1000).alias("time_s"),
-            *(
-                channel.cast(pl.Float64).alias(name)
-                for name, channel in self._form.channels.items()
-            ),
+            *(value.cast(pl.Float64).alias(name) for name, value in self._form.channels.items()),
         )
         for part in tidy.partition_by("vehicle", maintain_order=True):
             number = int(part["vehicle"][0])
@@ -225,4 +215,4 @@ class VedReader:
             if asked or number in self._spilled:
                 self._spilled.add(number)
                 spill.add(str(number), part.select(self.columns).to_numpy())
-        return Account.passed_over("rows", unkeyed, "no vehicle, trip or time")
+        return Account.passed_over("rows", frame.height - keyed.height, "no vehicle, trip or time")

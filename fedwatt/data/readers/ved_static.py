@@ -63,10 +63,8 @@ def _rows(path: Path) -> list[dict[str, object]]:
 
 def _static(row: Mapping[str, object]) -> StaticFacts:
     kind = next((text for name in TYPE_COLUMNS if (text := _text(row.get(name)))), "").lower()
-    facts: dict[str, str | float] = {}
-    for column, fact in FACTS.items():
-        if text := _text(row.get(column)):
-            facts[fact] = text
+    texts = {fact: _text(row.get(column)) for column, fact in FACTS.items()}
+    facts: dict[str, str | float] = {fact: text for fact, text in texts.items() if text}
     if pounds := _number(row.get("Generalized_Weight")):
         facts["mass_kg"] = round(pounds * KG_PER_LB, 1)
     return StaticFacts(kind if kind in TYPES else "", facts)
