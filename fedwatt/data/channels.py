@@ -140,10 +140,10 @@ CHANNELS: Mapping[str, Channel] = {
 }
 # fmt: on
 
-# Channels that a trip may have.
 STORED = tuple(name for name, channel in CHANNELS.items() if channel.role != "raw")
-# Channels that a mapping may name.
+"""Channels that a trip may have."""
 MAPPABLE = tuple(name for name, channel in CHANNELS.items() if channel.units)
+"""Channels that a mapping may name."""
 POSITION = ("latitude_deg", "longitude_deg")
 # In order of trust; the first whose channels a trip has gives its energy.
 ENERGY_SOURCES: tuple[tuple[str, ...], ...] = (

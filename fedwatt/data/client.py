@@ -130,8 +130,8 @@ class Fleet:
     clients: tuple[Client, ...]
     settings: DataSettings
     source: str
-    # The files that the clients' arrays are in, where they are too much for memory.
     mapped: Mapped | None = None
+    """The files that the clients' arrays are in, where they are too much for memory."""
 
     def __repr__(self) -> str:
         """Where it comes from and how large it is, not its arrays."""

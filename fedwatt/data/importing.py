@@ -13,13 +13,13 @@ from fedwatt.data.store import write_fleet
 from fedwatt.data.trip import Vehicle
 from fedwatt.errors import SettingError
 
-# How each kind of recording is cleaned unless something else is asked for.
 USUAL_CLEANING = {
     "ved": VED_CLEANING,
     "eved": VED_CLEANING,
     "csv": PLAIN_CLEANING,
     "sumo": PLAIN_CLEANING,
 }
+"""How each kind of recording is cleaned unless something else is asked for."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,27 +26,32 @@ from fedwatt.errors import DataError
 if TYPE_CHECKING:
     from fedwatt.data.client import Client
 
-DENSE_BYTES = 2**29  # Fleets up to this size (512 MiB) stay in memory
+DENSE_BYTES = 2**29
+"""Fleets up to this size (512 MiB) stay in memory."""
 
-# The files of a fleet and the type of the numbers in them.
 KINDS: Mapping[str, type] = {
     "series": np.float32,
     **{f"{split} starts": np.int64 for split in SPLITS},
     **{f"{split} ends": np.int64 for split in SPLITS},
     **{f"{split} labels": np.float32 for split in SPLITS},
 }
+"""The files of a fleet and the type of the numbers in them."""
 
 
 @dataclass(frozen=True, eq=False)
 class Mapped:
     """The windows of all vehicles, one after the other, in files mapped into memory."""
 
-    series: NDArray[np.float32]  # [seconds of all vehicles, features]
-    starts: Mapping[str, NDArray[np.int64]]  # split -> first second of each window in `series`, [W]
-    labels: Mapping[str, NDArray[np.float32]]  # split -> scaled energies, [W]
-    # split -> vehicle k's windows are offsets[k]:offsets[k+1]; [K+1]
+    series: NDArray[np.float32]
+    """[seconds of all vehicles, features]"""
+    starts: Mapping[str, NDArray[np.int64]]
+    """split -> first second of each window in `series`, [W]"""
+    labels: Mapping[str, NDArray[np.float32]]
+    """split -> scaled energies, [W]"""
     offsets: Mapping[str, NDArray[np.int64]]
-    clients: tuple["Client", ...]  # The vehicles, their arrays views of the files
+    """split -> vehicle k's windows are offsets[k]:offsets[k+1]; [K+1]"""
+    clients: tuple["Client", ...]
+    """The vehicles, their arrays views of the files."""
     files: tuple[mmap.mmap, ...]
 
     def holds(self, clients: Sequence["Client"]) -> bool:

@@ -36,8 +36,8 @@ def bounded(vectors: Tensor, bound: float) -> Tensor:
 class NormBound(Defence):
     """Every reply at most `bound` long."""
 
-    # c; inf is no bound. The `drift` that clean rounds record says what is usual.
     bound: float = 1.0
+    """c; inf is no bound. The `drift` that clean rounds record says what is usual."""
 
     fixed: ClassVar[Mapping[str, str]] = {"bound": "set by what clean rounds record"}
 

@@ -70,8 +70,6 @@ METHODS: Final[dict[str, Recipe]] = {
     ),
 }
 
-# Local rules that may be added to any method, as in "scaffold+fractional"; the last four simulate
-# faulty vehicles.
 LOCAL_RULES: Final[dict[str, LocalRule]] = {
     "proximal": Proximal(),
     "roughness": RoughnessProximal(),
@@ -83,8 +81,9 @@ LOCAL_RULES: Final[dict[str, LocalRule]] = {
     "gaussian-update": GaussianUpdate(),
     "label-shift": LabelShift(),
 }
+"""Local rules that may be added to any method, as in "scaffold+fractional"; the last four simulate
+faulty vehicles."""
 
-# Servers that may take the place of averaging, as in "fo-ri-fedavg@adam".
 SERVERS: Final[dict[str, ServerRule]] = {
     "average": Average(),
     "nova": Nova(),
@@ -94,9 +93,8 @@ SERVERS: Final[dict[str, ServerRule]] = {
     "yogi": Yogi(),
     "private": PrivateAverage(),
 }
+"""Servers that may take the place of averaging, as in "fo-ri-fedavg@adam"."""
 
-# What may screen the replies before an averaging server, as in "fedavg@krum" or
-# "fedprox@median+adam".
 DEFENCES: Final[dict[str, Defence]] = {
     "krum": Krum(),
     "multikrum": MultiKrum(),
@@ -105,6 +103,8 @@ DEFENCES: Final[dict[str, Defence]] = {
     "geometric": GeometricMedian(),
     "bounded": NormBound(),
 }
+"""What may screen the replies before an averaging server, as in "fedavg@krum" or
+"fedprox@median+adam"."""
 
 
 def recipe(name: str) -> Recipe:

@@ -34,7 +34,8 @@ from fedwatt.tables import PULL, Column
 class Dynamic(LocalRule):
     """The vehicle's part."""
 
-    alpha_dyn: float = 0.1  # α, the strength of the regulariser
+    alpha_dyn: float = 0.1
+    """α, the strength of the regulariser."""
     weighting: str = "windows"
 
     ranges: ClassVar[Mapping[str, Range]] = {"alpha_dyn": Range(1e-3, 1e-1)}
@@ -74,8 +75,8 @@ class Dynamic(LocalRule):
 class DynamicServer(ServerRule):
     """The server's part."""
 
-    # Whether Hs is added to the mean; without it and with α = 0 this is uniform FedAvg.
     correction: bool = True
+    """Whether Hs is added to the mean; without it and with α = 0 this is uniform FedAvg."""
 
     local_half: ClassVar[type[LocalRule]] = Dynamic
 

@@ -22,8 +22,8 @@ class _Selection(NamedTuple):
 
     importance: Fraction
     size: int
-    # Bit k is tensor k, so that of two sets of equal worth and size the deeper is larger.
     tensors: int
+    """Bit k is tensor k, so that of two sets of equal worth and size the deeper is larger."""
 
     def with_tensor(self, k: int, worth: Fraction) -> "_Selection":
         """The set with one more tensor."""

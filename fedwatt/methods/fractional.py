@@ -32,16 +32,20 @@ from fedwatt.tables import KAPPA, Column
 class Fractional(LocalRule):
     """Fractional preconditioner of order α, with its clip and its spectral gate."""
 
-    alpha: float = 0.8  # Order; 1 is plain SGD
-    delta: float = 1e-6  # δ, keeps a coordinate that did not move from freezing
+    alpha: float = 0.8
+    """Order; 1 is plain SGD."""
+    delta: float = 1e-6
+    """δ, keeps a coordinate that did not move from freezing."""
     p_min: float = 0.2
     p_max: float = 5.0
-    beta_kappa: float = 0.0  # β_κ, strength of the spectral gate; 0 switches it off
-    matrix: str = ""  # Weight matrix whose κ gates the steps; the model's last hidden one if empty
+    beta_kappa: float = 0.0
+    """β_κ, strength of the spectral gate; 0 switches it off."""
+    matrix: str = ""
+    """Weight matrix whose κ gates the steps; the model's last hidden one if empty."""
     power_iterations: int = 10
     epsilon_f: float = 1e-12
-    # The paper's algorithm; "clip-then-gate" is the order of its text.
     order: str = "gate-then-clip"
+    """The paper's algorithm; "clip-then-gate" is the order of its text."""
 
     begin_timed_as: ClassVar[str] = "spectral"
     step_timed_as: ClassVar[str] = "preconditioner"

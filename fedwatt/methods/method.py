@@ -16,8 +16,8 @@ from fedwatt.methods.server import Average, Replies, ServerRule
 from fedwatt.models import MLP, Model
 from fedwatt.tables import Column, clients
 
-# A model to ask rules for the names of their uploads, which no model changes.
 SMALLEST: Final = MLP(1, 1, (1,))
+"""A model to ask rules for the names of their uploads, which no model changes."""
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,8 @@ class Nova(ServerRule):
     """Normalised averaging."""
 
     normalises: ClassVar[bool] = True
-    # ‖a_k‖₁ is of the order of the local steps of a round.
     sum_limits: ClassVar[Mapping[str, float]] = {"accumulation": 2.0**20}
+    """‖a_k‖₁ is of the order of the local steps of a round."""
 
     def sum_fault(self) -> str:
         """Vehicles divide by a_k before they add up, and add up a_k as well."""

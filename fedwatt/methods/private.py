@@ -42,18 +42,22 @@ OUTSIDE = (
 class PrivateAverage(ServerRule):
     """The uniform mean of clipped updates, with noise; ε comes from `fedwatt.privacy`."""
 
-    # z, the noise's standard deviation over c; 0 is no privacy at all.
     noise_multiplier: float = 1.0
-    clip_norm: float = 1.0  # c; with adaptive clipping, where it starts
-    clipping: str = "fixed"  # "fixed", or "adaptive": c follows a quantile of the updates' norms
-    clip_quantile: float = 0.5  # γ, the share of vehicles that adaptive clipping leaves whole
-    clip_rate: float = 0.2  # η_c
-    # σ_b, noise on the number of vehicles left whole; 0: the larger of q·K/20 and z.
+    """z, the noise's standard deviation over c; 0 is no privacy at all."""
+    clip_norm: float = 1.0
+    """c; with adaptive clipping, where it starts."""
+    clipping: str = "fixed"
+    """"fixed", or "adaptive": c follows a quantile of the updates' norms."""
+    clip_quantile: float = 0.5
+    """γ, the share of vehicles that adaptive clipping leaves whole."""
+    clip_rate: float = 0.2
+    """η_c"""
     count_noise: float = 0.0
-    # Whether ε counts on the sampling being secret and Poisson; without it, ε is that of q = 1.
+    """σ_b, noise on the number of vehicles left whole; 0: the larger of q·K/20 and z."""
     amplified: bool = True
-    # δ of the guarantee (ε, δ); 0: K^-1.1, a little below one over the number of vehicles.
+    """Whether ε counts on the sampling being secret and Poisson; without it, ε is that of q = 1."""
     privacy_delta: float = 0.0
+    """δ of the guarantee (ε, δ); 0: K^-1.1, a little below one over the number of vehicles."""
 
     only_deltas: ClassVar[bool] = True
     acts_alone: ClassVar[bool] = True

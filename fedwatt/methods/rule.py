@@ -29,15 +29,18 @@ from fedwatt.models import Loss, Model
 from fedwatt.models.model import Parts
 from fedwatt.tables import Column
 
-Rows = dict[str, Tensor]  # Named tensors whose first axis is the stack of vehicles
+Rows = dict[str, Tensor]
+"""Named tensors whose first axis is the stack of vehicles."""
 
 
 @dataclass(frozen=True)
 class Batch:
     """Training windows of one vehicle."""
 
-    windows: Tensor  # [batch, window, features]
-    labels: Tensor  # [batch]
+    windows: Tensor
+    """[batch, window, features]"""
+    labels: Tensor
+    """[batch]"""
 
 
 @dataclass(frozen=True)
@@ -45,45 +48,56 @@ class Start:
     """What the vehicles of a stack know when round `round` (t, from 0) starts."""
 
     round: int
-    vehicles: tuple[str, ...]  # Names of the stacked vehicles, P of them
-    rate: float  # η_t
-    anchor: Tensor  # The broadcast model w_t of each vehicle, [P, D]
-    broadcast: Rows  # What the server sent besides the model, each [P, ...]
-    steps: Tensor  # H_k, the local steps each vehicle is going to take, [P]
-    # ω_k = K n_k / n, the vehicle's windows over the mean of all vehicles', [P], float64.
+    vehicles: tuple[str, ...]
+    """Names of the stacked vehicles, P of them."""
+    rate: float
+    """η_t"""
+    anchor: Tensor
+    """The broadcast model w_t of each vehicle, [P, D]."""
+    broadcast: Rows
+    """What the server sent besides the model, each [P, ...]."""
+    steps: Tensor
+    """H_k, the local steps each vehicle is going to take, [P]."""
     relative_size: Tensor
-    speed: Tensor  # Relative speed of each vehicle's computer, [P], float64
+    """ω_k = K n_k / n, the vehicle's windows over the mean of all vehicles', [P], float64."""
+    speed: Tensor
+    """Relative speed of each vehicle's computer, [P], float64."""
     model: Model
     loss: Loss
-    # (vehicle's row, size, purpose) → its probe windows of this round, at most `size` of them; each
-    # purpose has draws of its own, so that rules put together stay independent.
     probe_batch: Callable[[int, int, str], Batch]
-    # (vehicle's row, M) → standard normal directions [M, D], float64, the same for all vehicles of
-    # a round: common random numbers take the noise of the draw out of the comparison.
+    """(vehicle's row, size, purpose) → its probe windows of this round, at most `size` of them;
+    each purpose has draws of its own, so that rules put together stay independent."""
     probe_directions: Callable[[int, int], Tensor]
-    fastest: float = 1.0  # Speed of the fastest class of computers in the fleet
-    # ‖a_k‖₁ [P], float64: how much gradient the steps added up to; known when they are done.
+    """(vehicle's row, M) → standard normal directions [M, D], float64, the same for all vehicles
+    of a round: common random numbers take the noise of the draw out of the comparison."""
+    fastest: float = 1.0
+    """Speed of the fastest class of computers in the fleet."""
     accumulation: Tensor | None = None
+    """‖a_k‖₁ [P], float64: how much gradient the steps added up to; known when they are done."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LocalRule(Tunable):
     """A rule that changes nothing; mechanisms override what they need."""
 
-    begin_timed_as: ClassVar[str] = "training"  # What the time of `begin` is booked under
-    step_timed_as: ClassVar[str] = "training"  # What the time of `direction` is booked under
-    looks_back: ClassVar[bool] = False  # Whether `direction` needs the weights before the last step
-    shapes_loss: ClassVar[bool] = False  # Whether `prediction` or `penalty` is overridden
-    # Whether `prediction` puts another in its place; such rules go before those that change it.
+    begin_timed_as: ClassVar[str] = "training"
+    """What the time of `begin` is booked under."""
+    step_timed_as: ClassVar[str] = "training"
+    """What the time of `direction` is booked under."""
+    looks_back: ClassVar[bool] = False
+    """Whether `direction` needs the weights before the last step."""
+    shapes_loss: ClassVar[bool] = False
+    """Whether `prediction` or `penalty` is overridden."""
     chooses_prediction: ClassVar[bool] = False
-    # Whether steps stay linear in the gradients, as FedNova's normalisation needs.
+    """Whether `prediction` puts another in its place; such rules go before those that change it."""
     linear: ClassVar[bool] = True
-    # Names of cached properties that hold numbers worked out from the hyperparameters.
+    """Whether steps stay linear in the gradients, as FedNova's normalisation needs."""
     derived: ClassVar[tuple[str, ...]] = ()
-    # What the rule simulates, if it has no place on a real fleet.
+    """Names of cached properties that hold numbers worked out from the hyperparameters."""
     simulated_only: ClassVar[str] = ""
-    # Entries of the plan, of shape [P], that become columns of the table of clients.
+    """What the rule simulates, if it has no place on a real fleet."""
     records: ClassVar[tuple[Column, ...]] = ()
+    """Entries of the plan, of shape [P], that become columns of the table of clients."""
 
     def adapt(self, model: Model) -> Model:
         """The model as this rule needs it; it may gain tensors at the end of its layout."""

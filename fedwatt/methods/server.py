@@ -23,52 +23,59 @@ from fedwatt.models import Model
 class Replies:
     """What R vehicles handed up in one round, in ascending order of their names."""
 
-    deltas: Tensor  # Δ_k, [R, D]
-    windows: Tensor  # n_k, [R], float64
-    population: int  # K, all vehicles of the federation
-    population_windows: float  # n, the training windows of all of them
-    # The server's own random numbers of this round, for rules that add noise.
+    deltas: Tensor
+    """Δ_k, [R, D]"""
+    windows: Tensor
+    """n_k, [R], float64"""
+    population: int
+    """K, all vehicles of the federation."""
+    population_windows: float
+    """n, the training windows of all of them."""
     rng: np.random.Generator
-    # What the local rules handed up besides Δ_k, each [R, ...].
+    """The server's own random numbers of this round, for rules that add noise."""
     uploads: Rows = field(default_factory=dict)
-    # C, the share of vehicles called in a round, or the probability with which each one is.
+    """What the local rules handed up besides Δ_k, each [R, ...]."""
     participation: float = 1.0
-    # Share of a buffer's places that hold these replies; an empty place counts as Δ = 0. A round
-    # has no places to leave empty.
+    """C, the share of vehicles called in a round, or the probability with which each one is."""
     filled: float = 1.0
+    """Share of a buffer's places that hold these replies; an empty place counts as Δ = 0. A round
+    has no places to leave empty."""
 
 
 @dataclass(frozen=True)
 class GaussianMechanism:
     """The noise that a round adds for differential privacy, as an accountant needs it."""
 
-    # z, the noise's standard deviation over the most that one vehicle can move the sum.
     noise_multiplier: float
-    amplified: bool  # Whether ε counts on the sampling of vehicles being secret and Poisson
-    delta: float  # δ at which ε is stated; 0: K^-1.1
+    """z, the noise's standard deviation over the most that one vehicle can move the sum."""
+    amplified: bool
+    """Whether ε counts on the sampling of vehicles being secret and Poisson."""
+    delta: float
+    """δ at which ε is stated; 0: K^-1.1."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServerRule(Tunable, ABC):
     """Turns replies into the next model; what it keeps between rounds goes in and comes out."""
 
-    # Whether each vehicle's ‖a_k‖₁ is to be handed up as "accumulation".
     normalises: ClassVar[bool] = False
-    # Whether nothing but Δ_k may go up, as differential privacy needs.
+    """Whether each vehicle's ‖a_k‖₁ is to be handed up as "accumulation"."""
     only_deltas: ClassVar[bool] = False
-    acts_alone: ClassVar[bool] = False  # Whether a round without any reply still changes the model
-    # The local rule without which this server means nothing.
+    """Whether nothing but Δ_k may go up, as differential privacy needs."""
+    acts_alone: ClassVar[bool] = False
+    """Whether a round without any reply still changes the model."""
     local_half: ClassVar[type[LocalRule] | None] = None
-    # Largest |value| of an upload in a sum, where it is known; else `SecureSettings` tells.
+    """The local rule without which this server means nothing."""
     sum_limits: ClassVar[Mapping[str, float]] = {}
+    """Largest |value| of an upload in a sum, where it is known; else `SecureSettings` tells."""
 
     def sampling_fault(self, sampling: str, participation: float) -> str:
         """Why vehicles cannot be called in this way (`Training.sampling`); empty if they can."""
         return ""
 
-    # Whether replies count through the mean of their displacements alone, so that a defence may
-    # screen them first.
     averages: ClassVar[bool] = False
+    """Whether replies count through the mean of their displacements alone, so that a defence may
+    screen them first."""
 
     @property
     def mechanism(self) -> GaussianMechanism | None:
