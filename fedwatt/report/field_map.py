@@ -1,7 +1,6 @@
 """The map of a field as a picture, or as one page that pans and zooms without any network."""
 
 from base64 import b64encode
-from io import BytesIO
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +13,7 @@ from matplotlib.colors import to_hex
 from fedwatt.errors import SettingError
 from fedwatt.report.figures.terrain import FEW_MANY, USUAL_K, Relief, relief_of, terrain_figure
 from fedwatt.report.style import INK, MUTED, PAPER, STYLE
-from fedwatt.report.svg import to_pdf, to_svg
+from fedwatt.report.svg import saved
 from fedwatt.terrain import Field
 
 DPI: Final = 220
@@ -36,15 +35,8 @@ def write_map(field: Field, out: Path, *, driven: int = 0) -> None:
         out.write_text(map_page(relief_of(field), driven), encoding="utf-8")
         return
     figure = terrain_figure(field)
-    if out.suffix == ".svg":
-        out.write_bytes(to_svg(figure))
-    elif out.suffix == ".pdf":
-        out.write_bytes(to_pdf(figure))
-    else:
-        drawn = BytesIO()
-        with matplotlib.rc_context(STYLE):
-            figure.savefig(drawn, format="png", dpi=DPI)
-        out.write_bytes(drawn.getvalue())
+    dpi = DPI if out.suffix == ".png" else "figure"
+    out.write_bytes(saved(figure, out.suffix[1:], dpi=dpi))
 
 
 def map_page(relief: Relief, driven: int = 0) -> str:
