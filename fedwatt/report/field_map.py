@@ -35,8 +35,7 @@ def write_map(field: Field, out: Path, *, driven: int = 0) -> None:
         out.write_text(map_page(relief_of(field), driven), encoding="utf-8")
         return
     figure = terrain_figure(field)
-    dpi = DPI if out.suffix == ".png" else "figure"
-    out.write_bytes(saved(figure, out.suffix[1:], dpi=dpi))
+    out.write_bytes(saved(figure, out.suffix[1:], dpi=DPI if out.suffix == ".png" else "figure"))
 
 
 def map_page(relief: Relief, driven: int = 0) -> str:

@@ -165,9 +165,8 @@ def points(
     axes: Axes, x: Any, y: Any, method: str, look: Look, *, area: float, **settings: Any
 ) -> None:
     """A method's marks at `x` and `y`, of an `area` in square points."""
-    settings = {"zorder": 3, "label": name_of(method)} | settings
-    mark = {"marker": look.marker, "color": look.colour, "gid": series(method)}
-    axes.scatter(x, y, s=area, linewidths=0, **mark, **settings)
+    mark: dict[str, Any] = {"gid": series(method), "label": name_of(method), "zorder": 3} | settings
+    axes.scatter(x, y, s=area, marker=look.marker, color=look.colour, linewidths=0, **mark)
 
 
 def horizontal(axes: Axes) -> None:

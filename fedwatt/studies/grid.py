@@ -118,12 +118,7 @@ def _appearing(path: Path, cell: object) -> Iterator[Path]:
 
 
 def _on_ray(
-    cells: Mapping[str, Cell],
-    work: Work[Cell],
-    shared: Any,
-    address: str,
-    cpus: int,
-    gpus: float,
+    cells: Mapping[str, Cell], work: Work[Cell], shared: Any, address: str, cpus: int, gpus: float
 ) -> Iterator[tuple[str, dict[str, bytes]]]:
     """(name, files) of each cell, in the order in which they are finished."""
     ray = _library()

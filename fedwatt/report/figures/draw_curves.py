@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -81,5 +82,5 @@ def _draw_lost(axes: Axes, rounds: np.ndarray, values: np.ndarray, colour: str, 
     axes.plot(rounds, values, color=colour, lw=0.9, alpha=0.6, gid=mark)
     # The last value is often far above the axes: the cross then sits on their upper edge.
     low, high = axes.get_ylim()
-    cross = {"marker": "x", "ms": 6, "mew": 1.6, "clip_on": False, "zorder": 4}
+    cross: dict[str, Any] = {"marker": "x", "ms": 6, "mew": 1.6, "clip_on": False, "zorder": 4}
     axes.plot(rounds[-1:], np.clip(values[-1:], low, high), color=colour, gid=mark, **cross)

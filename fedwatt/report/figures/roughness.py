@@ -1,6 +1,7 @@
 """Roughness of a vehicle's loss against how far it then moved (`eq:roughness_drift_corr`)."""
 
 from textwrap import wrap
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -30,8 +31,8 @@ def roughness_figure(run: Run) -> Figure:
     facts = []
     for method, (roughness, drift) in clouds.items():
         thin = np.linspace(0, roughness.size - 1, min(roughness.size, MOST_POINTS)).astype(int)
-        look, settings = appearance[method], {"alpha": 0.35, "zorder": 1, "label": None}
-        points(axes, roughness[thin], drift[thin], method, look, area=11, **settings)
+        settings: dict[str, Any] = {"area": 11, "alpha": 0.35, "zorder": 1, "label": None}
+        points(axes, roughness[thin], drift[thin], method, appearance[method], **settings)
         facts.append((method, _fact(run, method, roughness)))
     axes.grid(axis="x")
     axes.set_xlabel(ROUGHNESS.title)
