@@ -27,8 +27,7 @@ def own_mask(terms: Terms, seed: bytes, vehicle: str) -> Words:
 def commitment(terms: Terms, vehicle: str, seed: bytes) -> bytes:
     """A digest by which the seed of an own mask is known once it is put together from shares.
 
-    The seed is 32 random bytes, so its SHA-256, bound to the exchange and the vehicle, gives nothing
-    away.
+    The seed is 32 random bytes: its SHA-256, bound to exchange and vehicle, gives nothing away.
     """
     return sha256(framed(b"own seed", terms.digest, vehicle.encode(), seed)).digest()
 
