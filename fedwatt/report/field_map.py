@@ -6,12 +6,12 @@ from typing import Any, Final
 
 import matplotlib
 import numpy as np
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib import colormaps
 from matplotlib.colors import to_hex
 
 from fedwatt.errors import SettingError
 from fedwatt.report.figures.terrain import FEW_MANY, USUAL_K, Relief, relief_of, terrain_figure
+from fedwatt.report.page import fill
 from fedwatt.report.style import INK, MUTED, PAPER, STYLE
 from fedwatt.report.svg import saved
 from fedwatt.terrain import Field
@@ -60,9 +60,9 @@ def map_page(relief: Relief, driven: int = 0) -> str:
         "few_many": list(FEW_MANY),
         "most_passes": int(max(relief.passes.max(), 2)),
     }
-    loader = PackageLoader("fedwatt.report")
-    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
-    return environment.get_template("terrain.html.jinja").render(
+    return fill(
+        "fedwatt.report",
+        "terrain.html.jinja",
         picture=b64encode(picture).decode(),
         facts=facts,
         nodes=relief.field.nodes,
