@@ -1,8 +1,6 @@
 """What a run shows while it goes on: a live view in a terminal, plain lines elsewhere."""
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from math import isfinite, nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -18,35 +16,14 @@ if TYPE_CHECKING:
     from fedwatt.federation import History, RoundRecord, State
     from fedwatt.terrain import Learned, TerrainSettings
 
-NAME = bars.TextColumn("{task.description}", style="bold", markup=False)
 LARGE_FLEET = 500
 """Fleets of this many vehicles take long enough to build that their progress is shown."""
 
 
-@contextmanager
-def progress_bar(console: Console, what: str) -> Iterator[Callable[[int, int], None]]:
-    """A function of (done, all) that moves a bar in a terminal; a line each quarter elsewhere."""
-    if console.is_terminal:
-        columns = (NAME, bars.BarColumn(), bars.TimeRemainingColumn())
-        with bars.Progress(*columns, console=console, transient=True) as bar:
-            task = bar.add_task(what, total=None)
-            yield lambda done, of: bar.update(task, completed=done, total=of)
-        return
-    shown = 0
-
-    def line(done: int, of: int) -> None:
-        nonlocal shown
-        quarter = 4 * done // of
-        if quarter > shown:
-            shown = quarter
-            console.print(f"{what}: {25 * quarter} %", highlight=False)
-
-    yield line
-
-
 def method_bars(console: Console, *shown: str) -> bars.Progress:
     """A bar for each method with the columns `shown`; without a terminal none is drawn."""
-    columns = (NAME, bars.BarColumn(None), bars.MofNCompleteColumn(), *map(bars.TextColumn, shown))
+    name = bars.TextColumn("{task.description}", style="bold", markup=False)
+    columns = (name, bars.BarColumn(None), bars.MofNCompleteColumn(), *map(bars.TextColumn, shown))
     left, hidden = bars.TimeRemainingColumn(), not console.is_terminal
     return bars.Progress(*columns, left, console=console, expand=True, disable=hidden)
 

@@ -176,19 +176,13 @@ class EnergyPredictor:
 
     def snapshot(self) -> str:
         """All that is known between two samples, as JSON."""
-        clock = self._clock
+        names = ("done", "behind", "readings", "first", "counts")
+        kept = {name: getattr(self._clock, name) for name in names}
         state = {
             "format": FORMAT,
             "model": self.model.card.to_json(),
-            "timing": asdict(clock.timing),
-            "clock": {
-                "origin_s": _plain(clock.origin_s),
-                "done": clock.done,
-                "behind": clock.behind,
-                "readings": clock.readings,
-                "first": clock.first,
-                "counts": clock.counts,
-            },
+            "timing": asdict(self._clock.timing),
+            "clock": {"origin_s": _plain(self._clock.origin_s), **kept},
             "recent": [[_plain(value) for value in row] for row in self._recent.tolist()],
             "seconds_seen": self._seconds_seen,
             "predicted": self._predicted,

@@ -43,34 +43,22 @@ class Look:
     dark: str
     marker: str
     dash: str | tuple[int, tuple[int, ...]] = "-"
+    name: str = ""
+    """The method's name as people write it."""
 
 
 LOOKS: Final = {
-    "fedavg": Look("#d55e00", "#ff9248", "o"),
-    "fo-ri-fedavg": Look("#0072b2", "#5bb8f0", "D"),
-    "fedprox": Look("#00865f", "#35cfa2", "s"),
-    "fo-fedavg": Look("#a8447f", "#ec8fc6", "^"),
-    "ri-fedavg": Look("#9a7000", "#e8bd45", "v"),
-    "scaffold": Look("#6a4ba3", "#b79df0", "P", "--"),
-    "fednova": Look("#7f4f24", "#d0a075", "X", "--"),
-    "fedadam": Look("#4d7c0f", "#a3d15a", "<", "--"),
-    "moon": Look("#be185d", "#fb7fb3", ">", (0, (1, 1))),
-    "feddyn": Look("#0e7490", "#58cfe6", "h", (0, (1, 1))),
-    "fedel": Look("#57606a", "#adb7c1", "*", (0, (1, 1))),
-}
-
-NAMES: Final = {
-    "fedavg": "FedAvg",
-    "fedprox": "FedProx",
-    "fo-fedavg": "FO-FedAvg",
-    "ri-fedavg": "RI-FedAvg",
-    "fo-ri-fedavg": "FO-RI-FedAvg",
-    "scaffold": "SCAFFOLD",
-    "fednova": "FedNova",
-    "fedadam": "FedAdam",
-    "moon": "MOON",
-    "feddyn": "FedDyn",
-    "fedel": "FedEL",
+    "fedavg": Look("#d55e00", "#ff9248", "o", name="FedAvg"),
+    "fo-ri-fedavg": Look("#0072b2", "#5bb8f0", "D", name="FO-RI-FedAvg"),
+    "fedprox": Look("#00865f", "#35cfa2", "s", name="FedProx"),
+    "fo-fedavg": Look("#a8447f", "#ec8fc6", "^", name="FO-FedAvg"),
+    "ri-fedavg": Look("#9a7000", "#e8bd45", "v", name="RI-FedAvg"),
+    "scaffold": Look("#6a4ba3", "#b79df0", "P", "--", name="SCAFFOLD"),
+    "fednova": Look("#7f4f24", "#d0a075", "X", "--", name="FedNova"),
+    "fedadam": Look("#4d7c0f", "#a3d15a", "<", "--", name="FedAdam"),
+    "moon": Look("#be185d", "#fb7fb3", ">", (0, (1, 1)), name="MOON"),
+    "feddyn": Look("#0e7490", "#58cfe6", "h", (0, (1, 1)), name="FedDyn"),
+    "fedel": Look("#57606a", "#adb7c1", "*", (0, (1, 1)), name="FedEL"),
 }
 
 PARTS: Final = {
@@ -91,7 +79,8 @@ def name_of(label: str) -> str:
     ('FO-RI-FedAvg', 'FedAvg (night)', 'half rate')
     """
     base, _, rest = label.partition(" (")
-    return NAMES.get(base, base) + (f" ({rest}" if rest else "")
+    name = LOOKS[base].name if base in LOOKS else base
+    return name + (f" ({rest}" if rest else "")
 
 
 def looks(methods: Sequence[str]) -> dict[str, Look]:
