@@ -211,16 +211,12 @@ def time_table(run: Run) -> Table:
             now, amortised = diagnostics(run, method)
             parts = [own[part] * 1e3 for part in PARTS]
             rows.append((name_of(method), sum(parts), *parts, 100 * now, 100 * amortised))
+    times = [Column(name.capitalize(), "ms") for name in ("round", *PARTS)]
+    shares = [Column(f"Diagnostics, {when}", "%") for when in ("when done", "amortised")]
     return Table(
         "time",
         "Mean time of a round and seed",
-        (
-            Column("Method"),
-            Column("Round", "ms"),
-            *(Column(part.capitalize(), "ms") for part in PARTS),
-            Column("Diagnostics, when done", "%"),
-            Column("Diagnostics, amortised", "%"),
-        ),
+        (Column("Method"), *times, *shares),
         tuple(rows),
         "Wall-clock time of the stack divided by the seeds in it. Diagnostics are probe and "
         "spectral ratio as a share of a round without evaluation: in rounds that have them, and "
