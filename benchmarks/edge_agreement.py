@@ -11,8 +11,7 @@ from fedwatt.data.features import trip_features
 from fedwatt.edge.card import ModelCard
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.export import TrainedModel, export
-from fedwatt.edge.graph import build
-from fedwatt.edge.network import Network
+from fedwatt.edge.graph import Network, build
 from fedwatt.models import Model, get_model
 
 

@@ -12,8 +12,7 @@ from benchmarks.latency import Subject
 from fedwatt.data import Fleet, Vehicle
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.export import TrainedModel, export
-from fedwatt.edge.graph import build
-from fedwatt.edge.network import Network
+from fedwatt.edge.graph import Network, build
 from fedwatt.models import Model, get_model
 
 

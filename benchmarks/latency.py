@@ -28,8 +28,7 @@ from fedwatt.data import synthetic_fleet
 from fedwatt.data.features import FEATURE_SETS
 from fedwatt.edge.card import ModelCard
 from fedwatt.edge.energy_model import EnergyModel
-from fedwatt.edge.graph import build
-from fedwatt.edge.network import Network
+from fedwatt.edge.graph import Network, build
 from fedwatt.federation import Federation, Training
 from fedwatt.methods.catalogue import METHODS
 from fedwatt.models import Model, get_model

@@ -30,7 +30,7 @@ from fedwatt.data.split import split_trips
 from fedwatt.data.windows import window_ends, window_energy
 from fedwatt.physics.parameters import LEAF_2013, VehicleParameters
 from fedwatt.report.style import INK, MUTED, WIDTH_IN, styled
-from fedwatt.report.svg import to_svg
+from fedwatt.report.svg import saved
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 SPLIT = (0.7, 0.1, 0.2)
@@ -262,9 +262,9 @@ def main() -> None:
     out.mkdir(exist_ok=True)
     figures.mkdir(parents=True, exist_ok=True)
     (out / "leaf_physics.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    (figures / "leaf_physics.svg").write_bytes(to_svg(leaf_figure(results["leaf"])))
+    (figures / "leaf_physics.svg").write_bytes(saved(leaf_figure(results["leaf"])))
     drawn = distributions_figure(results["distributions"])
-    (figures / "synthetic_vs_ved.svg").write_bytes(to_svg(drawn))
+    (figures / "synthetic_vs_ved.svg").write_bytes(saved(drawn))
     errors = results["leaf"]["test_trips_median_error_percent"]
     print(f"Median error of trip energy, %: {errors}")
 

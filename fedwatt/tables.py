@@ -90,11 +90,7 @@ STOPWATCH: Final = "the stopwatch"
 METHOD: Final = Column("method", str, "label of the method", filled_by=LOOP)
 
 DRIFT: Final = Column(
-    "drift",
-    float,
-    "‖Δ_k‖₂, how far the vehicle moved",
-    filled_by=LOOP,
-    title="drift in the round, ‖Δ‖₂",
+    "drift", float, "‖Δ_k‖₂, how far the vehicle moved", "", LOOP, "drift in the round, ‖Δ‖₂"
 )
 ROUGHNESS: Final = Column(
     "roughness",

@@ -19,7 +19,7 @@ import numpy as np
 from fedwatt.files import write_text
 from fedwatt.methods import Fractional
 from fedwatt.report.style import name_of
-from fedwatt.report.svg import to_svg
+from fedwatt.report.svg import saved
 from fedwatt.report.table import shown
 from reproduction.ablations import variant
 from reproduction.catalogue import STUDIES
@@ -178,7 +178,7 @@ def _studies(view: View, folder: Path) -> list[str]:
         for picture in made.pictures:
             if name in FIGURES and picture.name.startswith(FIGURES[name]):
                 file = f"figures/reproduction_{picture.name}.svg"
-                write_text(folder / file, to_svg(picture.figure).decode())
+                write_text(folder / file, saved(picture.figure).decode())
                 text += [
                     f"![{picture.title}]({file})",
                     "",

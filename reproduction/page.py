@@ -9,7 +9,7 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from fedwatt.files import write_text
 from fedwatt.report.style import LOOKS, PARTS, looks, name_of
-from fedwatt.report.svg import inline, to_svg
+from fedwatt.report.svg import inline, saved
 from fedwatt.report.write import VARIABLES
 from reproduction.cell import Cell
 from reproduction.claims import verdicts
@@ -67,7 +67,7 @@ def _rendered(study: Study, view: LabView, folder: Path) -> dict[str, Any]:
     made = study.show(view)
     pictures = []
     for picture in made.pictures:
-        svg = to_svg(picture.figure)
+        svg = saved(picture.figure)
         write_text(folder / "figures" / f"{study.name}-{picture.name}.svg", svg.decode())
         name = f"{study.name}-{picture.name}"
         pictures.append(

@@ -9,9 +9,9 @@ import typer
 from rich.table import Table
 
 from benchmarks.cli import speed
+from benchmarks.cli.progress import progress_bar
 from benchmarks.cli.scale import scale, traffic
 from fedwatt.cli.console import console
-from fedwatt.cli.progress import progress_bar
 
 if TYPE_CHECKING:
     from benchmarks.latency import Latency

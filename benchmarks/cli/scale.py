@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
+from benchmarks.cli.progress import progress_bar
 from fedwatt.cli.console import console
-from fedwatt.cli.progress import progress_bar
 
 if TYPE_CHECKING:
     from benchmarks.traffic import Traffic

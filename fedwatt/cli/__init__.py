@@ -8,19 +8,9 @@ import typer
 from rich.text import Text
 
 from fedwatt import __version__
-from fedwatt.cli import (
-    data,
-    deploy,
-    export,
-    methods,
-    predict,
-    report,
-    repository,
-    run,
-    terrain,
-    tune,
-)
+from fedwatt.cli import data, deploy, export, methods, predict, report, run, terrain, tune
 from fedwatt.cli.console import console, errors
+from fedwatt.cli.repository import PACKAGES, mount
 from fedwatt.errors import FedwattError
 
 app = typer.Typer(
@@ -39,8 +29,8 @@ app.command("predict")(predict.predict)
 app.add_typer(data.app, name="data")
 app.add_typer(terrain.app, name="terrain")
 app.add_typer(deploy.app, name="deploy")
-for command, package in repository.PACKAGES.items():
-    repository.mount(app, command, package)
+for command, package in PACKAGES.items():
+    mount(app, command, package)
 
 
 def say_version(asked: bool) -> None:
@@ -67,6 +57,5 @@ def main() -> None:
     try:
         app()
     except FedwattError as error:
-        message = Text.assemble(("Error: ", "bold red"), str(error))
-        errors.print(message, soft_wrap=True)
+        errors.print(Text.assemble(("Error: ", "bold red"), str(error)), soft_wrap=True)
         sys.exit(2)

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -121,24 +121,15 @@ def configuration(
         if value is not None:
             tables.setdefault(section, {})[setting] = value
     if methods:
-        tables["method"] = _methods(tables.get("method", []), methods)
+        # Methods of the file keep their settings.
+        known = {table.get("label", table.get("name")): table for table in tables.get("method", [])}
+        tables["method"] = [known.get(name, {"name": name}) for name in methods]
     if device is not None:
         tables["device"] = device
     if seeds is not None:
-        tables["seeds"] = _seeds(seeds)
+        try:
+            tables["seeds"] = [int(part) for part in seeds.split(",")]
+        except ValueError:
+            hint = f"'{seeds}' is not a list of whole numbers such as 1,2,3."
+            raise typer.BadParameter(hint) from None
     return from_tables(override(tables, assignments or []))
-
-
-def _methods(configured: list[dict[str, Any]], names: Sequence[str]) -> list[dict[str, Any]]:
-    """Tables of the methods called `names`; those of the configuration keep their settings."""
-    known = {table.get("label", table.get("name")): table for table in configured}
-    return [known.get(name, {"name": name}) for name in names]
-
-
-def _seeds(text: str) -> list[int]:
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise typer.BadParameter(
-            f"'{text}' is not a list of whole numbers such as 1,2,3."
-        ) from None

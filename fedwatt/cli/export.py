@@ -21,8 +21,7 @@ def export(
     method: Annotated[str | None, typer.Option(help="Method; the run's first if left out.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed; the run's first if left out.")] = None,
     model: Annotated[
-        str,
-        typer.Option(help="'best' by validation, 'last', or 'personal': the vehicle's own."),
+        str, typer.Option(help="'best' by validation, 'last', or 'personal': the vehicle's own.")
     ] = "best",
     form: Annotated[str, typer.Option(help="Weights as float32, float16 or int8.")] = "float32",
     terrain: Annotated[
@@ -39,17 +38,10 @@ def export(
     """Write an ONNX model with all a vehicle has to know about it."""
     from fedwatt.edge.export_run import export_run
 
+    folders = {"vehicle": vehicle, "terrain": terrain, "state": state}
     with console.status("Exporting ..."):
         trained, card = export_run(
-            run,
-            out,
-            method=method,
-            seed=seed,
-            model=model,
-            form=form,
-            vehicle=vehicle,
-            terrain=terrain,
-            state=state,
+            run, out, method=method, seed=seed, model=model, form=form, **folders
         )
     size = out.stat().st_size / 1000
     console.print(
@@ -59,12 +51,7 @@ def export(
     )
     if card.vehicle:
         _show_vehicle(card)
-    else:
-        _show_anybody(card)
-
-
-def _show_anybody(card: "ModelCard") -> None:
-    """What to know about a file without a vehicle's scaling."""
+        return
     console.print("It takes scaled features. With --vehicle FOLDER it takes telemetry.")
     if card.level:
         console.print(

@@ -31,16 +31,10 @@ def methods(
 def _parts() -> Table:
     from fedwatt.methods.catalogue import DEFENCES, LOCAL_RULES, SERVERS
 
-    table = Table(
-        title=Text.assemble(
-            ("compositions", "bold"),
-            "  Methods and local rules joined by +, then @ with a defence, a server or both: "
-            "fractional+scaffold, fo-ri-fedavg@adam, fedprox@krum+yogi.",
-        ),
-        title_justify="left",
-        show_header=False,
-        box=None,
-        padding=(0, 2),
+    table = _headed(
+        "compositions",
+        "Methods and local rules joined by +, then @ with a defence, a server or both: "
+        "fractional+scaffold, fo-ri-fedavg@adam, fedprox@krum+yogi.",
     )
     table.add_row("local rules", ", ".join(LOCAL_RULES))
     table.add_row("defences", ", ".join(DEFENCES))
@@ -55,24 +49,21 @@ def _table(name: str) -> Table:
     from fedwatt.models import get_model
 
     method = get(name)
-    model = get_model("mlp", window=60, features=8)
-    cost = costs(method, model)
+    cost = costs(method, get_model("mlp", window=60, features=8))
 
     def models(numbers: int) -> str:
         return f"{numbers / cost.weights:.2f} models" if numbers > 99 else f"{numbers} numbers"
 
-    table = Table(
-        title=Text.assemble((name, "bold"), f"  {recipe(name).summary}"),
-        title_justify="left",
-        show_header=False,
-        box=None,
-        padding=(0, 2),
-    )
+    table = _headed(name, recipe(name).summary)
     table.add_row("made of", method.composition)
     table.add_row("sent", f"{models(cost.down)} down and {models(cost.up)} up, a vehicle and round")
-    table.add_row(
-        "kept", f"{models(cost.vehicle)} on a vehicle, {models(cost.server)} on the server"
-    )
+    kept = f"{models(cost.vehicle)} on a vehicle, {models(cost.server)} on the server"
+    table.add_row("kept", kept)
     for setting, default in method.settings.items():
         table.add_row(setting, repr(default))
     return table
+
+
+def _headed(name: str, about: str) -> Table:
+    title = Text.assemble((name, "bold"), f"  {about}")
+    return Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 2))

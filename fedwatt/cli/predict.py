@@ -25,7 +25,7 @@ def predict(
     from fedwatt.edge.forecast import forecast
     from fedwatt.edge.page import render
     from fedwatt.files import write_text
-    from fedwatt.report.svg import to_svg
+    from fedwatt.report.svg import saved
 
     made = forecast(model, trip, route=route, charge_percent=charge, capacity_kwh=capacity)
     table = Table(title=made.title, show_header=False)
@@ -37,7 +37,7 @@ def predict(
     for sentence in made.remarks():
         console.print(sentence)
     if plot is not None:
-        write_text(plot, to_svg(energy_figure(made.prediction)).decode())
+        write_text(plot, saved(energy_figure(made.prediction)).decode())
         console.print(f"Figure: {plot}")
     if html is not None:
         write_text(html, render(made))

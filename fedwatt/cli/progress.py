@@ -1,22 +1,12 @@
 """What a run shows while it goes on: a live view in a terminal, plain lines elsewhere."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from math import isfinite, nan
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from rich import progress as bars
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-)
 from rich.table import Table
 
 from fedwatt.errors import counted
@@ -30,51 +20,25 @@ LARGE_FLEET = 500
 """Fleets of this many vehicles take long enough to build that their progress is shown."""
 
 
-def observer_for(console: Console, methods: int) -> "LiveView | PlainLines":
-    """The view that suits the console."""
-    return LiveView(console, methods) if console.is_terminal else PlainLines(console, methods)
-
-
-@contextmanager
-def progress_bar(console: Console, what: str) -> Iterator[Callable[[int, int], None]]:
-    """A function of (done, all) that moves a bar in a terminal; a line each quarter elsewhere."""
-    if console.is_terminal:
-        columns = (TextColumn("{task.description}", style="bold", markup=False), BarColumn())
-        with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
-            task = bar.add_task(what, total=None)
-            yield lambda done, of: bar.update(task, completed=done, total=of)
-        return
-    shown = 0
-
-    def line(done: int, of: int) -> None:
-        nonlocal shown
-        quarter = 4 * done // of
-        if quarter > shown:
-            shown = quarter
-            console.print(f"{what}: {25 * quarter} %", highlight=False)
-
-    yield line
+def method_bars(console: Console, *shown: str) -> bars.Progress:
+    """A bar for each method with the columns `shown`; without a terminal none is drawn."""
+    name = bars.TextColumn("{task.description}", style="bold", markup=False)
+    columns = (name, bars.BarColumn(None), bars.MofNCompleteColumn(), *map(bars.TextColumn, shown))
+    left, hidden = bars.TimeRemainingColumn(), not console.is_terminal
+    return bars.Progress(*columns, left, console=console, expand=True, disable=hidden)
 
 
 class PlainLines:
     """About ten lines a method, for logs and pipes."""
 
-    def __init__(self, console: Console, methods: int) -> None:
+    def __init__(self, console: Console) -> None:
         self.console = console
-        self.methods = methods
-        self.rounds = 1
-        self.begun_at = time.monotonic()
-        self.begun_with = 0
+        self.rounds, self.begun_at, self.begun_with = 1, time.monotonic(), 0
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         """Nothing to close."""
 
     def vehicle_built(self, done: int, of: int) -> None:
@@ -106,8 +70,10 @@ class PlainLines:
 
     def method_ends(self, label: str, history: "History") -> None:
         """A line only if seeds were lost."""
-        for line in divergences(label, history):
-            self.say(line)
+        for row in history.rounds:
+            if row["diverged"]:
+                when = f"diverged at round {row['round']}; left out of all averages"
+                self.say(f"{label}, seed {row['seed']}: {when}")
 
     def say(self, text: str) -> None:
         """A plain line."""
@@ -117,31 +83,18 @@ class PlainLines:
 class LiveView(PlainLines):
     """A bar for each method: rounds, error, drift, speed, time left."""
 
-    def __init__(self, console: Console, methods: int) -> None:
-        super().__init__(console, methods)
-        self.progress = Progress(
-            TextColumn("{task.description}", style="bold", markup=False),
-            BarColumn(bar_width=None),
-            MofNCompleteColumn(),
-            TextColumn("RMSE {task.fields[rmse]}"),
-            TextColumn("drift {task.fields[drift]}{task.fields[epsilon]}"),
-            TextColumn("{task.fields[speed]}"),
-            TimeRemainingColumn(),
-            console=console,
-            expand=True,
-        )
-        self.task = TaskID(0)
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        drift = "drift {task.fields[drift]}{task.fields[epsilon]}"
+        speed = "{task.fields[speed]}"
+        self.progress = method_bars(console, "RMSE {task.fields[rmse]}", drift, speed)
+        self.task = bars.TaskID(0)
 
     def __enter__(self) -> Self:
         self.progress.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         """Leave the bars on the screen."""
         self.progress.stop()
 
@@ -156,18 +109,20 @@ class LiveView(PlainLines):
         """Move the bar."""
         speed = (state.round - self.begun_with) / max(time.monotonic() - self.begun_at, 1e-9)
         rmse, drift = figures(record)
-        update: dict[str, Any] = {"drift": drift, "speed": f"{speed:.1f} rounds/s"}
-        update["epsilon"] = epsilon(record)
-        if rmse != "–":
-            update["rmse"] = rmse
-        self.progress.update(self.task, completed=state.round, **update)
+        shown: dict[str, Any] = {"drift": drift, "speed": f"{speed:.1f} rounds/s"}
+        shown |= {"epsilon": epsilon(record)} | ({"rmse": rmse} if rmse != "–" else {})
+        self.progress.update(self.task, completed=state.round, **shown)
 
 
 def figures(record: "RoundRecord") -> tuple[str, str]:
     """(test RMSE, drift) of a round, means over the seeds that are still finite."""
-    rmse = _mean([row["test_rmse"] for row in record.rounds])
-    drift = _mean([row["drift_mean"] for row in record.rounds])
-    return (f"{rmse:.2f} Wh" if isfinite(rmse) else "–"), f"{drift:.3g}"
+
+    def mean(column: str) -> float:
+        known = [row[column] for row in record.rounds if isfinite(row[column])]
+        return sum(known) / len(known) if known else nan
+
+    rmse = mean("test_rmse")
+    return (f"{rmse:.2f} Wh" if isfinite(rmse) else "–"), f"{mean('drift_mean'):.3g}"
 
 
 def epsilon(record: "RoundRecord") -> str:
@@ -176,19 +131,14 @@ def epsilon(record: "RoundRecord") -> str:
     return f"  ε {max(spent):.3g}" if spent else ""
 
 
-def _mean(values: Sequence[float]) -> float:
-    known = [value for value in values if isfinite(value)]
-    return sum(known) / len(known) if known else nan
-
-
 def describe_fleet(fleet: "Fleet") -> str:
     """The fleet in one line."""
-    windows = {split: fleet.windows(split) for split in ("train", "validation", "test")}
     simulated = sum(client.simulated for client in fleet.clients)
     labels = "simulated" if simulated == len(fleet.clients) else "measured"
     if 0 < simulated < len(fleet.clients):
         labels = f"{simulated} of {len(fleet.clients)} simulated"
-    counts = ", ".join(f"{count:,} {split}" for split, count in windows.items())
+    splits = ("train", "validation", "test")
+    counts = ", ".join(f"{fleet.windows(split):,} {split}" for split in splits)
     vehicles = counted(len(fleet.clients), "vehicle")
     return f"{fleet.source}: {vehicles}, windows: {counts}; labels {labels}"
 
@@ -209,15 +159,6 @@ def describe_hills(learned: "Learned", terrain: "TerrainSettings") -> str:
         f"hills: nothing is published, because a node needs {needed} (terrain.minimum_vehicles), "
         f"and with {vehicles} {none}; {left}"
     )
-
-
-def divergences(label: str, history: "History") -> list[str]:
-    """A line for each seed that left the finite numbers."""
-    return [
-        f"{label}, seed {row['seed']}: diverged at round {row['round']}; left out of all averages"
-        for row in history.rounds
-        if row["diverged"]
-    ]
 
 
 def results_table(run: Path) -> Table:

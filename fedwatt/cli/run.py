@@ -4,25 +4,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedwatt.cli.configure import (
-    Assignments,
-    Config,
-    Data,
-    Device,
-    Methods,
-    Out,
-    Personalise,
-    Ray,
-    Resume,
-    Rounds,
-    Seeds,
-    Vehicles,
-    configuration,
-    folder_for,
-    how_to_go_on,
-)
+from fedwatt.cli import configure
 from fedwatt.cli.console import console, errors
-from fedwatt.cli.progress import describe_hills, observer_for, results_table
+from fedwatt.cli.progress import LiveView, PlainLines, describe_hills, results_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,31 +17,31 @@ if TYPE_CHECKING:
 
 
 def run(
-    config: Config = None,
-    method: Methods = None,
-    data: Data = None,
-    rounds: Rounds = None,
-    vehicles: Vehicles = None,
+    config: configure.Config = None,
+    method: configure.Methods = None,
+    data: configure.Data = None,
+    rounds: configure.Rounds = None,
+    vehicles: configure.Vehicles = None,
     participation: Annotated[
         float | None, typer.Option(help="Share of available vehicles that train in a round, C.")
     ] = None,
-    seeds: Seeds = None,
-    device: Device = None,
-    assignments: Assignments = None,
-    personalise: Personalise = False,
-    ray: Ray = None,
+    seeds: configure.Seeds = None,
+    device: configure.Device = None,
+    assignments: configure.Assignments = None,
+    personalise: configure.Personalise = False,
+    ray: configure.Ray = None,
     seeds_per_task: Annotated[
         int, typer.Option(help="With --ray, seeds trained in one task; 0: all of a method.", min=0)
     ] = 0,
-    resume: Resume = False,
-    out: Out = None,
+    resume: configure.Resume = False,
+    out: configure.Out = None,
 ) -> None:
     """Train one or several methods on a fleet and write a run folder with a report."""
     from fedwatt.report import write_report
     from fedwatt.runs import execute
 
-    out = folder_for(out, resume)
-    chosen = configuration(
+    out = configure.folder_for(out, resume)
+    chosen = configure.configuration(
         config,
         out,
         resume=resume,
@@ -73,7 +57,7 @@ def run(
         device=device,
         assignments=assignments,
     )
-    observer = observer_for(console, len(chosen.methods))
+    observer = (LiveView if console.is_terminal else PlainLines)(console)
     elsewhere = None if ray is None else _on_cluster(chosen, ray, seeds_per_task, out, observer.say)
     try:
         with observer:
@@ -87,7 +71,7 @@ def run(
                 elsewhere=elsewhere,
             )
     except KeyboardInterrupt:
-        errors.print(how_to_go_on(out, "Completed rounds", "fedwatt run --resume"))
+        errors.print(configure.how_to_go_on(out, "Completed rounds", "fedwatt run --resume"))
         raise typer.Exit(130) from None
     console.print(results_table(out))
     console.print(f"Report: {write_report(out)}")

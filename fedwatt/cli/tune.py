@@ -4,57 +4,36 @@ from math import isfinite
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import TaskID
 from rich.table import Table
 
-from fedwatt.cli.configure import (
-    Assignments,
-    Config,
-    Data,
-    Device,
-    Methods,
-    Out,
-    Ray,
-    Resume,
-    Rounds,
-    Seeds,
-    Vehicles,
-    configuration,
-    folder_for,
-    how_to_go_on,
-)
+from fedwatt.cli import configure
 from fedwatt.cli.console import console, errors
+from fedwatt.cli.progress import method_bars
 
 if TYPE_CHECKING:
     from fedwatt.studies.tune import Tuned
 
 
 def tune(
-    config: Config = None,
+    config: configure.Config = None,
     trials: Annotated[int, typer.Option(help="Trials of each method.", min=1)] = 20,
-    method: Methods = None,
-    data: Data = None,
-    rounds: Rounds = None,
-    vehicles: Vehicles = None,
-    seeds: Seeds = None,
-    device: Device = None,
-    assignments: Assignments = None,
-    ray: Ray = None,
-    resume: Resume = False,
-    out: Out = None,
+    method: configure.Methods = None,
+    data: configure.Data = None,
+    rounds: configure.Rounds = None,
+    vehicles: configure.Vehicles = None,
+    seeds: configure.Seeds = None,
+    device: configure.Device = None,
+    assignments: configure.Assignments = None,
+    ray: configure.Ray = None,
+    resume: configure.Resume = False,
+    out: configure.Out = None,
 ) -> None:
     """Tune methods on equal terms by their validation error and write best.toml."""
     from fedwatt.studies.tune import tune as tune_methods
 
-    out = folder_for(out, resume)
-    chosen = configuration(
+    out = configure.folder_for(out, resume)
+    chosen = configure.configuration(
         config,
         out,
         resume=resume,
@@ -76,7 +55,7 @@ def tune(
             )
     except KeyboardInterrupt:
         command = f"fedwatt tune --resume --trials {trials}"
-        errors.print(how_to_go_on(out, "Finished trials", command))
+        errors.print(configure.how_to_go_on(out, "Finished trials", command))
         raise typer.Exit(130) from None
     console.print(_summary(found))
     console.print(f"Train with the chosen values: fedwatt run {out / 'best.toml'}")
@@ -86,16 +65,7 @@ class _TrialView:
     """A bar for each method where there is a terminal, a line for each trial elsewhere."""
 
     def __init__(self) -> None:
-        self.progress = Progress(
-            TextColumn("{task.description}", style="bold", markup=False),
-            BarColumn(bar_width=None),
-            MofNCompleteColumn(),
-            TextColumn("best {task.fields[best]}"),
-            TimeRemainingColumn(),
-            console=console,
-            expand=True,
-            disable=not console.is_terminal,
-        )
+        self.progress = method_bars(console, "best {task.fields[best]}")
         self.tasks: dict[str, TaskID] = {}
 
     def trial(self, label: str, wanted: int, study: "Tuned") -> None:

@@ -75,20 +75,8 @@ class Calibration:
     @staticmethod
     def from_json(entry: Mapping[str, Any]) -> "Calibration":
         """The calibration in a model's card."""
-        values: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in entry.items()
-        }
-        return Calibration(**values)
-
-    def windows(
-        self, energy_wh: FloatArray, windows: NDArray[np.floating]
-    ) -> tuple[FloatArray, FloatArray]:
-        """Lower and upper end for windows [batch, window, features] of physical features."""
-        speed = np.zeros(len(energy_wh))
-        if self.speed_column >= 0:
-            speed = windows[:, :, self.speed_column].mean(axis=1)
-        return self.around(energy_wh, speed)
+        lists = {name: tuple(value) for name, value in entry.items() if isinstance(value, list)}
+        return Calibration(**{**entry, **lists})
 
     def around(self, energy_wh: FloatArray, speed_mps: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Lower and upper end for window energies at these mean speeds, [windows] each."""
@@ -125,16 +113,12 @@ def calibrate(
     )
 
     def factors(trips: Sequence[Outcome]) -> tuple[float, float]:
-        window_scores = [
-            np.abs(o.windows_wh - o.measured_wh)
-            / scale_of(window_basis(o.windows_wh, o.speed_mps), scale, floor)
-            for o in trips
-        ]
-        trip_scores = [
-            np.abs(o.trip_wh - o.trip_measured_wh)
-            / scale_of(trip_basis(o.seconds), trip_scale, trip_floor)
-            for o in trips
-        ]
+        window_scores, trip_scores = [], []
+        for o in trips:
+            expected = scale_of(window_basis(o.windows_wh, o.speed_mps), scale, floor)
+            window_scores.append(np.abs(o.windows_wh - o.measured_wh) / expected)
+            expected = scale_of(trip_basis(o.seconds), trip_scale, trip_floor)
+            trip_scores.append(np.abs(o.trip_wh - o.trip_measured_wh) / expected)
         whole = conformal_quantile(np.array(trip_scores), level)
         return clustered_quantile(window_scores, level), whole
 

@@ -43,15 +43,20 @@ class ErrorBars:
 
         `hills` [batch] says which of them the network with hills predicted.
         """
-        usual = self.usual.windows(energy_wh, windows)
-        return _chosen(usual, self.level.windows(energy_wh, windows), hills)
+        column = self.usual.speed_column
+        speed_mps = windows[:, :, column].mean(axis=1) if column >= 0 else np.zeros(len(energy_wh))
+        return self.around(energy_wh, speed_mps, hills)
 
     def around(
         self, energy_wh: FloatArray, speed_mps: FloatArray, hills: BoolArray | None = None
     ) -> Interval:
         """Lower and upper end for window energies at these mean speeds, [windows] each."""
         usual = self.usual.around(energy_wh, speed_mps)
-        return _chosen(usual, self.level.around(energy_wh, speed_mps), hills)
+        if hills is None:
+            return usual
+        ends = zip(usual, self.level.around(energy_wh, speed_mps), strict=True)
+        low, high = (np.where(hills, *pair) for pair in ends)
+        return low, high
 
     def trip(self, energy_wh: FloatArray, level_share: FloatArray) -> Interval:
         """Lower and upper end for the energy since a trip began, all [seconds].
@@ -64,10 +69,3 @@ class ErrorBars:
         )
         low, high = ((1 - level_share) * usual + level_share * level for usual, level in ends)
         return low, high
-
-
-def _chosen(usual: Interval, level: Interval, hills: BoolArray | None) -> Interval:
-    if hills is None:
-        return usual
-    low, high = (np.where(hills, *pair) for pair in zip(usual, level, strict=True))
-    return low, high

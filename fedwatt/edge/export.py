@@ -19,7 +19,7 @@ from fedwatt.data.features import needs_climb
 from fedwatt.edge.calibration import FloatArray, Outcome, calibrate
 from fedwatt.edge.card import ModelCard
 from fedwatt.edge.energy_model import EnergyModel
-from fedwatt.edge.network import Network
+from fedwatt.edge.graph import Network, build
 from fedwatt.edge.trips import outcome
 from fedwatt.errors import RunError, SettingError, unknown
 from fedwatt.files import write_bytes
@@ -150,10 +150,10 @@ def export(
         level_alone = replace(card, level=card.level | {"borne_out": False})
         bars = draft.calibration(level_alone)
         card = replace(card, level=card.level | {"calibration": bars})
-    loss_wh = 0.0
     if form != "float32":
-        loss_wh = draft.test_rmse(card) - draft.test_rmse(replace(card, form="float32"))
-    card = replace(card, loss_wh=loss_wh, calibration=calibration)
+        plain = replace(card, form="float32")
+        card = replace(card, loss_wh=draft.test_rmse(card) - draft.test_rmse(plain))
+    card = replace(card, calibration=calibration)
     write_bytes(Path(out), draft.content(card))
     return card
 
@@ -271,10 +271,6 @@ def _card(trained: TrainedModel, form: str, vehicle: Vehicle | None = None) -> M
 def _bytes(
     card: ModelCard, networks: Sequence[Network], notes: Mapping[str, str] | None = None
 ) -> bytes:
-    try:
-        from fedwatt.edge.graph import build
-    except ImportError as problem:
-        raise RunError("Export needs onnx: pip install 'fedwatt[edge]'.") from problem
     text: bytes = build(card, *networks, notes=notes).SerializeToString(deterministic=True)
     return text
 

@@ -32,29 +32,16 @@ def trip_figures(found: TripPrediction, charge: FloatArray | None = None) -> lis
     """Speed, height where climb is known, power, energy and a `charge` [seconds] (0 to 1)."""
     made = [TripFigure("speed", "Speed", "Speed of the vehicle.", speed_figure(found))]
     if all(name in found.trip.channels for name in CLIMB):
-        made.append(
-            TripFigure(
-                "height",
-                "Height since the trip began",
-                "Climb less descent, as the model is told; level where it is not known.",
-                height_figure(found),
-            )
-        )
-    made += [
-        TripFigure(
-            "power",
-            "Power",
-            "Power from the pack, a mean over the minutes that cover each second; below zero the "
-            "vehicle charges itself.",
-            power_figure(found),
-        ),
-        TripFigure(
-            "energy",
-            "Energy since the trip began",
-            _about_band(found),
-            energy_figure(found),
-        ),
-    ]
+        title = "Height since the trip began"
+        caption = "Climb less descent, as the model is told; level where it is not known."
+        made.append(TripFigure("height", title, caption, height_figure(found)))
+    caption = (
+        "Power from the pack, a mean over the minutes that cover each second; below zero the "
+        "vehicle charges itself."
+    )
+    made.append(TripFigure("power", "Power", caption, power_figure(found)))
+    title, caption = "Energy since the trip began", _about_band(found)
+    made.append(TripFigure("energy", title, caption, energy_figure(found)))
     if charge is not None:
         title = "State of charge"
         made.append(TripFigure("charge", title, "Charge of the pack.", charge_figure(charge)))
@@ -78,10 +65,9 @@ def height_figure(found: TripPrediction) -> Figure:
     figure, axes = _axes("m")
     climb, descent = (found.trip.channels[name] for name in CLIMB)
     height = np.cumsum(climb - descent)
-    axes.fill_between(
-        _minutes(len(height)), height, height.min(), color=MUTED, alpha=0.25, linewidth=0
-    )
-    axes.plot(_minutes(len(height)), height, color=MUTED, linewidth=1.1)
+    minutes = _minutes(len(height))
+    axes.fill_between(minutes, height, height.min(), color=MUTED, alpha=0.25, linewidth=0)
+    axes.plot(minutes, height, color=MUTED, linewidth=1.1)
     return figure
 
 
@@ -123,15 +109,8 @@ def energy_figure(found: TripPrediction) -> Figure:
         axes.plot(minutes, np.cumsum(found.measured_wh), color=MEASURED.colour, label="measured")
     axes.plot(minutes, np.cumsum(found.predicted_wh), color=PREDICTED.colour, label="predicted")
     if found.interval_wh is not None:
-        axes.fill_between(
-            minutes,
-            found.low_wh,
-            found.high_wh,
-            color=PREDICTED.colour,
-            alpha=0.16,
-            linewidth=0,
-            label=f"{found.level:.0%} interval",
-        )
+        band = axes.fill_between(minutes, found.low_wh, found.high_wh, alpha=0.16, linewidth=0)
+        band.set(color=PREDICTED.colour, label=f"{found.level:.0%} interval")
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     _legend(figure)
     return figure

@@ -23,14 +23,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import onnx
 from numpy.typing import NDArray
-from onnx import TensorProto, helper, numpy_helper
 
 from fedwatt.data.scaling import Scaler
 from fedwatt.edge.card import KEY, ModelCard
-from fedwatt.edge.network import Network
-from fedwatt.errors import SettingError, unknown
+from fedwatt.errors import RunError, SettingError, unknown
+
+try:
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+except ImportError as problem:  # pragma: no cover
+    raise RunError("Export needs onnx: pip install 'fedwatt[edge]'.") from problem
 
 Array = NDArray[Any]
 OPSET = 17
@@ -38,6 +41,19 @@ OPSET = 17
 IR_VERSION = 8
 GATES = {"gru": (1, 0, 2), "lstm": (0, 3, 1, 2)}
 FORMS = ("float32", "float16", "int8")
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """The tensors of a trained model's layout by their names, and how its vehicle scales.
+
+    Without a `scaler` the network takes scaled features and gives scaled energy.
+    """
+
+    weights: Mapping[str, Array]
+    scaler: Scaler | None = None
+    label_center_wh: float = 0.0
+    label_scale_wh: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -107,13 +123,8 @@ def build(
     else:
         inputs.append(helper.make_tensor_value_info("climb_known", TensorProto.BOOL, ["batch"]))
         _either_energy(graph, card, network, level)
-    made = helper.make_graph(
-        graph.nodes,
-        "fedwatt",
-        inputs,
-        [helper.make_tensor_value_info("energy", kind, ["batch"])],
-        graph.constants,
-    )
+    outputs = [helper.make_tensor_value_info("energy", kind, ["batch"])]
+    made = helper.make_graph(graph.nodes, "fedwatt", inputs, outputs, graph.constants)
     model = helper.make_model(
         made,
         producer_name="fedwatt",

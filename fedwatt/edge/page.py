@@ -9,7 +9,7 @@ from fedwatt.edge.range import RangeEstimate
 from fedwatt.edge.trips import TripPrediction
 from fedwatt.report.page import fill
 from fedwatt.report.style import GRID, INK, MUTED, PAPER, name_of
-from fedwatt.report.svg import inline, to_svg
+from fedwatt.report.svg import inline, saved
 
 VARIABLES = {
     INK: "--ink",
@@ -28,7 +28,7 @@ def render(forecast: Forecast) -> str:
         {
             "title": own.title,
             "caption": own.caption,
-            "svg": inline(to_svg(own.figure), own.name, own.title, VARIABLES),
+            "svg": inline(saved(own.figure), own.name, own.title, VARIABLES),
         }
         for own in trip_figures(found, forecast.charge)
     ]

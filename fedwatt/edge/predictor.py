@@ -111,18 +111,11 @@ class EnergyPredictor:
             self.counts["trips cut"] += 1
             done = self.finish()
         self._clock.add(time_s, readings)
-        for row in self._clock.take(self._clock.ready()):
-            self._keep(row)
-            done += self._predictions(self._seconds_seen - self._delay_s)
-        return done
+        return done + self._advance(self._clock.take(self._clock.ready()))
 
     def finish(self) -> list[Prediction]:
         """End the trip: what is left of it, and a clean state for the next."""
-        done: list[Prediction] = []
-        for row in self._clock.finish():
-            self._keep(row)
-            done += self._predictions(self._seconds_seen - self._delay_s)
-        done += self._predictions(self._seconds_seen)
+        done = self._advance(self._clock.finish()) + self._predictions(self._seconds_seen)
         self._begin()
         return done
 
@@ -132,16 +125,19 @@ class EnergyPredictor:
         self._seconds_seen = 0
         self._predicted = self.model.card.window - 1
 
-    def _keep(self, row: FloatArray) -> None:
-        self._recent = np.concatenate((self._recent[-self._capacity + 1 :], row[None]))
-        self._seconds_seen += 1
+    def _advance(self, rows: FloatArray) -> list[Prediction]:
+        """Keep the seconds `rows` [seconds, channels], and predict what each of them completes."""
+        done: list[Prediction] = []
+        for row in rows:
+            self._recent = np.concatenate((self._recent[-self._capacity + 1 :], row[None]))
+            self._seconds_seen += 1
+            done += self._predictions(self._seconds_seen - self._delay_s)
+        return done
 
     def _predictions(self, seconds: int) -> list[Prediction]:
         """Predictions of windows that end within the first `seconds`, not made before."""
-        made = []
-        while self._predicted < seconds:
-            self._predicted += 1
-            made.append(self._predicted)
+        made = list(range(self._predicted + 1, seconds + 1))
+        self._predicted = max(self._predicted, seconds)
         if not made or self.waiting_for:
             return []
         card, channels = self.model.card, self._channels()
@@ -180,19 +176,13 @@ class EnergyPredictor:
 
     def snapshot(self) -> str:
         """All that is known between two samples, as JSON."""
-        clock = self._clock
+        names = ("done", "behind", "readings", "first", "counts")
+        kept = {name: getattr(self._clock, name) for name in names}
         state = {
             "format": FORMAT,
             "model": self.model.card.to_json(),
-            "timing": asdict(clock.timing),
-            "clock": {
-                "origin_s": _plain(clock.origin_s),
-                "done": clock.done,
-                "behind": clock.behind,
-                "readings": clock.readings,
-                "first": clock.first,
-                "counts": clock.counts,
-            },
+            "timing": asdict(self._clock.timing),
+            "clock": {"origin_s": _plain(self._clock.origin_s), **kept},
             "recent": [[_plain(value) for value in row] for row in self._recent.tolist()],
             "seconds_seen": self._seconds_seen,
             "predicted": self._predicted,
@@ -203,9 +193,8 @@ class EnergyPredictor:
         """Go on from a snapshot of a predictor of the same model and timing."""
         try:
             state: dict[str, Any] = json.loads(text)
-            same = state["format"] == FORMAT and state["model"] == self.model.card.to_json()
-            same = same and state["timing"] == asdict(self._clock.timing)
-            if not same:
+            own = (FORMAT, self.model.card.to_json(), asdict(self._clock.timing))
+            if (state["format"], state["model"], state["timing"]) != own:
                 raise DataError(
                     "The snapshot is of another model or of other timing. Start the trip anew, or "
                     "restore it into a predictor like the one that made it."

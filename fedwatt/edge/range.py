@@ -16,11 +16,6 @@ class RangeEstimate:
     infinite where the plan takes no energy. `short_wh` is what the charge lacks for the plan.
     """
 
-    energy_wh: float
-    low_wh: float
-    high_wh: float
-    kilometres: float
-    charge: float
     arrival: float
     arrival_low: float
     arrival_high: float
@@ -48,7 +43,6 @@ def estimate_range(plan: TripPrediction, charge: float, capacity_wh: float) -> R
             f"A usable capacity of {capacity_wh / 1000:g} kWh cannot be: give a number above 0."
         )
     energy_wh, kilometres = plan.total_wh, plan.kilometres
-    low_wh, high_wh = float(plan.low_wh[-1]), float(plan.high_wh[-1])
 
     def after(spent_wh: float) -> float:
         return min(charge - spent_wh / capacity_wh, 1.0)
@@ -56,14 +50,9 @@ def estimate_range(plan: TripPrediction, charge: float, capacity_wh: float) -> R
     wh_per_km = energy_wh / kilometres if kilometres > 0 else float("inf")
     reach_km = charge * capacity_wh / wh_per_km if wh_per_km > 0 else float("inf")
     return RangeEstimate(
-        energy_wh=energy_wh,
-        low_wh=low_wh,
-        high_wh=high_wh,
-        kilometres=kilometres,
-        charge=charge,
         arrival=after(energy_wh),
-        arrival_low=after(high_wh),
-        arrival_high=after(low_wh),
+        arrival_low=after(float(plan.high_wh[-1])),
+        arrival_high=after(float(plan.low_wh[-1])),
         range_km=reach_km,
         remaining_km=max(reach_km - kilometres, 0.0),
         short_wh=max(energy_wh - charge * capacity_wh, 0.0),

@@ -6,13 +6,7 @@ import numpy as np
 
 from fedwatt.data.features import FEATURES, trip_features
 from fedwatt.data.trip import Trip
-from fedwatt.data.windows import (
-    BoolArray,
-    known_windows,
-    window_ends,
-    window_energy,
-    window_means,
-)
+from fedwatt.data.windows import BoolArray, known_windows, window_ends, window_energy, window_means
 from fedwatt.edge.calibration import FloatArray, Outcome
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.error_bars import ErrorBars
@@ -99,18 +93,11 @@ def predict_trip(model: EnergyModel, trip: Trip, vehicle: str) -> TripPrediction
     predicted_wh = energy_by_second(windows_wh, trip.seconds, card.window)
     hills = None if known is None else known & card.level["borne_out"]
     bars = ErrorBars.of(card)
-    low_wh, high_wh = bars.trip(
-        np.cumsum(predicted_wh), level_share(hills, trip.seconds, card.window)
-    )
+    share = level_share(hills, trip.seconds, card.window)
+    low_wh, high_wh = bars.trip(np.cumsum(predicted_wh), share)
+    measured_wh = trip.channels.get("energy_wh")
     return TripPrediction(
-        trip,
-        windows_wh,
-        predicted_wh,
-        trip.channels.get("energy_wh"),
-        low_wh,
-        high_wh,
-        bars.usual.level,
-        hills,
+        trip, windows_wh, predicted_wh, measured_wh, low_wh, high_wh, bars.usual.level, hills
     )
 
 

@@ -78,11 +78,7 @@ class SecureSettings:
 
     def terms(self, *, run: str, number: int, called: int, length: int) -> Terms:
         """The terms of one exchange with `called` vehicles over vectors of `length` words."""
+        needed, bits = self.survivors_needed(called), self.bits
         return Terms(
-            run=run,
-            number=number,
-            called=called,
-            threshold=self.survivors_needed(called),
-            length=length,
-            bits=self.bits,
+            run=run, number=number, called=called, threshold=needed, length=length, bits=bits
         )

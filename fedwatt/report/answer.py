@@ -45,14 +45,11 @@ def answer(run: Run) -> Answer:
     unequal = unequal_rounds(run)
     rest = ((unequal,) if unequal else ()) + _on_board(run) + _lost(run)
     if not run.same_data:
-        return Answer(
-            "These runs saw different data and cannot be ranked",
-            (
-                "Their data or splits differ, so a difference in error may come from the fleet "
-                "rather than the method. The numbers stand side by side below.",
-                *rest,
-            ),
+        reason = (
+            "Their data or splits differ, so a difference in error may come from the fleet rather "
+            "than the method. The numbers stand side by side below."
         )
+        return Answer("These runs saw different data and cannot be ranked", (reason, *rest))
     if len(run.methods) == 1:
         return _alone(run, finals[run.methods[0]], rest)
     comparisons = compare(run)
@@ -79,15 +76,11 @@ def _best(comparisons: list[Comparison]) -> tuple[Comparison, tuple[str, ...]]:
 
 
 def _alone(run: Run, own: Estimate, rest: tuple[str, ...]) -> Answer:
-    method = name_of(run.methods[0])
-    return Answer(
-        f"{method} ends at {shown(own.mean)} Wh RMSE per window",
-        (
-            f"{_means(own)} {_spread(own)}".strip(),
-            "There is nothing to compare it with in this run.",
-            *rest,
-        ),
-    )
+    headline = f"{name_of(run.methods[0])} ends at {shown(own.mean)} Wh RMSE per window"
+    seeds = "One seed."
+    if own.seeds > 1:
+        seeds = f"Mean of {own.seeds} seeds. Their standard deviation is {shown(own.std, 2)} Wh."
+    return Answer(headline, (seeds, "There is nothing to compare it with in this run.", *rest))
 
 
 def _no_common_seed(run: Run, finished: dict[str, Estimate], rest: tuple[str, ...]) -> Answer:
@@ -127,14 +120,13 @@ def _sentences(one: Comparison, finals: dict[str, Estimate], comparisons: int) -
         found.append("One seed cannot tell a difference from noise: run with three or more.")
     else:
         several = f", adjusted for {comparisons} comparisons" if comparisons > 1 else ""
-        verdict = (
-            "leaves zero out, so this is more than the noise between seeds"
-            if change.above_noise
-            else "includes zero, so this is within the noise between seeds"
-        )
+        verdict = "includes zero, so this is within the noise between seeds"
+        if change.above_noise:
+            verdict = "leaves zero out, so this is more than the noise between seeds"
+        high = ("+" if change.high > 0 else "") + shown(change.high, 2)
         found.append(
             f"The 95 % interval of the difference over {change.seeds} paired seeds{several}, "
-            f"{shown(change.low, 2)} to {_signed(change.high)} Wh, {verdict}."
+            f"{shown(change.low, 2)} to {high} Wh, {verdict}."
         )
     found.append(f"{method} has the lower error on {one.better} of {one.vehicles} vehicles.")
     return found
@@ -156,25 +148,10 @@ def _on_board(run: Run) -> tuple[str, ...]:
 def _lost(run: Run) -> tuple[str, ...]:
     found = []
     for method in run.methods:
-        when = sorted(diverged(run, method).items())
-        if when:
+        if when := sorted(diverged(run, method).items()):
             cases = _listed([f"seed {seed} at round {at}" for seed, at in when])
             found.append(f"{name_of(method)} diverged: {cases}. Diverged seeds are in no mean.")
     return tuple(found)
-
-
-def _means(own: Estimate) -> str:
-    return f"Mean of {own.seeds} seeds." if own.seeds > 1 else "One seed."
-
-
-def _spread(own: Estimate) -> str:
-    if own.seeds < 2:
-        return ""
-    return f"Their standard deviation is {shown(own.std, 2)} Wh."
-
-
-def _signed(value: float) -> str:
-    return ("+" if value > 0 else "") + shown(value, 2)
 
 
 def _listed(items: list[str]) -> str:

@@ -59,8 +59,8 @@ def run_facts(run: Run) -> Facts:
             ("Replies lost", f"{lost:,} of {asked:,}"),
             ("Replies rejected", f"{rejected:,} of {asked:,}"),
         ]
-    facts.append(("Seeds", _by_origin(run, _seeds)))
-    return facts
+    seeds = _by_origin(run, lambda own: ", ".join(map(str, np.unique(own["seed"]).tolist())))
+    return [*facts, ("Seeds", seeds)]
 
 
 def unequal_rounds(run: Run) -> str:
@@ -86,16 +86,16 @@ def _by_origin(run: Run, fact: Callable[[Columns], str]) -> str:
     return "; ".join(f"{name}: {value}" for name, value in found.items())
 
 
-def _seeds(rounds: Columns) -> str:
-    return ", ".join(map(str, sorted(set(rounds["seed"].tolist()))))
-
-
 def machine_facts(origin: Origin) -> Facts:
     """Versions, device, time and hashes: all scalars of environment.json that are left."""
     shown = {k: v for k, v in origin.environment.items() if k not in ("fleet", "seeds")}
     facts = list(_flat(shown))
-    took = _duration_s(origin.environment)
-    return [("duration", f"{took:,.0f} s"), *facts] if took is not None else facts
+    try:
+        times = (origin.environment[name] for name in ("started", "finished"))
+        started, finished = map(datetime.fromisoformat, times)
+    except (KeyError, TypeError, ValueError):
+        return facts
+    return [("duration", f"{(finished - started).total_seconds():,.0f} s"), *facts]
 
 
 def _flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
@@ -106,13 +106,3 @@ def _flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
         yield name, ", ".join(map(str, value))
     else:
         yield name, str(value)
-
-
-def _duration_s(environment: Mapping[str, Any]) -> float | None:
-    try:
-        started, finished = (
-            datetime.fromisoformat(environment[name]) for name in ("started", "finished")
-        )
-    except (KeyError, TypeError, ValueError):
-        return None
-    return (finished - started).total_seconds()

@@ -1,20 +1,19 @@
 """The map of a field as a picture, or as one page that pans and zooms without any network."""
 
 from base64 import b64encode
-from io import BytesIO
 from pathlib import Path
 from typing import Any, Final
 
 import matplotlib
 import numpy as np
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib import colormaps
 from matplotlib.colors import to_hex
 
 from fedwatt.errors import SettingError
 from fedwatt.report.figures.terrain import FEW_MANY, USUAL_K, Relief, relief_of, terrain_figure
+from fedwatt.report.page import fill
 from fedwatt.report.style import INK, MUTED, PAPER, STYLE
-from fedwatt.report.svg import to_pdf, to_svg
+from fedwatt.report.svg import saved
 from fedwatt.terrain import Field
 
 DPI: Final = 220
@@ -36,15 +35,7 @@ def write_map(field: Field, out: Path, *, driven: int = 0) -> None:
         out.write_text(map_page(relief_of(field), driven), encoding="utf-8")
         return
     figure = terrain_figure(field)
-    if out.suffix == ".svg":
-        out.write_bytes(to_svg(figure))
-    elif out.suffix == ".pdf":
-        out.write_bytes(to_pdf(figure))
-    else:
-        drawn = BytesIO()
-        with matplotlib.rc_context(STYLE):
-            figure.savefig(drawn, format="png", dpi=DPI)
-        out.write_bytes(drawn.getvalue())
+    out.write_bytes(saved(figure, out.suffix[1:], dpi=DPI if out.suffix == ".png" else "figure"))
 
 
 def map_page(relief: Relief, driven: int = 0) -> str:
@@ -69,9 +60,9 @@ def map_page(relief: Relief, driven: int = 0) -> str:
         "few_many": list(FEW_MANY),
         "most_passes": int(max(relief.passes.max(), 2)),
     }
-    loader = PackageLoader("fedwatt.report")
-    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
-    return environment.get_template("terrain.html.jinja").render(
+    return fill(
+        "fedwatt.report",
+        "terrain.html.jinja",
         picture=b64encode(picture).decode(),
         facts=facts,
         nodes=relief.field.nodes,

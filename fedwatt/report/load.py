@@ -56,8 +56,9 @@ class Run:
     @property
     def same_data(self) -> bool:
         """Did all origins train and test on the same windows of the same fleet?"""
-        seen = {json.dumps(_data_hashes(origin), sort_keys=True) for origin in self.origins}
-        return len(seen) == 1
+        hashes = [origin.environment.get("hashes", {}) for origin in self.origins]
+        seen = [(own.get("splits"), own.get("data")) for own in hashes]
+        return all(own == seen[0] for own in seen)
 
 
 def load_run(folder: Path) -> Run:
@@ -92,20 +93,20 @@ def load_runs(folders: Sequence[Path]) -> Run:
     if len(set(names)) < len(names):
         names = [str(folder) for folder in folders]
     if len(set(names)) < len(names):
-        raise RunError(f"The run folder {_twice(names)} was given twice. Name each one once.")
+        raise RunError(
+            f"The run folder {min(_repeated(names))} was given twice. Name each one once."
+        )
     ambiguous = _repeated([method for run in runs for method in run.methods])
-    labelled = []
+    origins = []
+    parts: dict[str, list[Columns]] = {table: [] for table in TABLES}
     for name, run in zip(names, runs, strict=True):
-        tables = {table: _relabel(getattr(run, table), name, ambiguous) for table in TABLES}
-        methods = frozenset(tables["rounds"]["method"])
+        for table, own in parts.items():
+            own.append(_relabel(getattr(run, table), name, ambiguous))
+        methods = frozenset(parts["rounds"][-1]["method"])
         (origin,) = run.origins
         level = origin.level and _relabel(origin.level, name, ambiguous)
-        origin = replace(origin, name=name, methods=methods, level=level)
-        labelled.append(Run((origin,), **tables))
-    return Run(
-        tuple(run.origins[0] for run in labelled),
-        **{table: _stacked([getattr(run, table) for run in labelled]) for table in TABLES},
-    )
+        origins.append(replace(origin, name=name, methods=methods, level=level))
+    return Run(tuple(origins), **{table: _stacked(own) for table, own in parts.items()})
 
 
 def where(columns: Columns, **values: object) -> Columns:
@@ -135,17 +136,8 @@ def _read_text(path: Path) -> str:
         raise RunError(f"{path} cannot be read: {error}.") from error
 
 
-def _data_hashes(origin: Origin) -> tuple[Any, Any]:
-    hashes = origin.environment.get("hashes", {})
-    return hashes.get("splits"), hashes.get("data")
-
-
 def _repeated(items: Sequence[str]) -> set[str]:
     return {item for item in items if items.count(item) > 1}
-
-
-def _twice(items: Sequence[str]) -> str:
-    return min(_repeated(items))
 
 
 def _relabel(columns: Columns, run: str, ambiguous: set[str]) -> Columns:
@@ -155,11 +147,7 @@ def _relabel(columns: Columns, run: str, ambiguous: set[str]) -> Columns:
 
 def _stacked(parts: Sequence[Columns]) -> Columns:
     """Rows of several tables; a column that one of them lacks is NaN in its rows."""
+    unknown = [np.full(len(part["method"]), np.nan) for part in parts]
+    padded = list(zip(parts, unknown, strict=True))
     names = dict.fromkeys(name for part in parts for name in part)
-    rows = [len(part["method"]) for part in parts]
-    return {
-        name: np.concatenate(
-            [part.get(name, np.full(n, np.nan)) for part, n in zip(parts, rows, strict=True)]
-        )
-        for name in names
-    }
+    return {name: np.concatenate([part.get(name, nan) for part, nan in padded]) for name in names}

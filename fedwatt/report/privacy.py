@@ -34,12 +34,13 @@ def privacy_table(run: Run) -> Table:
     rows = []
     for method in private_methods(run):
         terms = _terms(run, method)
-        shown = [_number(terms.get(n)) for n in ("delta", "noise_multiplier", "probability")]
+        values = [terms.get(name) for name in ("delta", "noise_multiplier", "probability")]
+        shown = ["–" if value is None else f"{value:.3g}" for value in values]
         rows.append((name_of(method), spent(run, method), *shown))
     return Table(
         "privacy",
         "Privacy spent on each vehicle by the whole training",
-        (Column("Method"), Column("ε"), Column("δ"), Column("Noise, z"), Column("Sampling, q")),
+        tuple(map(Column, ("Method", "ε", "δ", "Noise, z", "Sampling, q"))),
         tuple(rows),
         "(ε, δ) differential privacy for a vehicle with all its trips, from the Rényi accountant. "
         "It covers the models that leave the server. Errors, drift and roughness in this report "
@@ -55,7 +56,3 @@ def _terms(run: Run, method: str) -> dict[str, Any]:
             if method in (label, f"{label} ({origin.name})"):
                 return terms
     return {}
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3g}"

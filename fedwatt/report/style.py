@@ -8,6 +8,7 @@ with any colour vision; marker and dash repeat the distinction without colour.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
+from pathlib import Path
 from typing import Any, Final, ParamSpec
 from urllib.parse import quote
 
@@ -24,48 +25,13 @@ WIDTH_IN: Final = 4.6
 """Width of every figure. With 9-point type it is readable at 360 pixels and in one paper column."""
 
 STYLE: Final[dict[Any, Any]] = {
-    "font.size": 9,
-    "axes.titlesize": 9.5,
-    "axes.titlelocation": "left",
-    "axes.titleweight": "bold",
-    "axes.titlepad": 8,
-    "axes.labelsize": 9,
-    "axes.labelcolor": MUTED,
-    "axes.edgecolor": MUTED,
-    "axes.linewidth": 0.6,
-    "axes.facecolor": PAPER,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.spines.left": False,
-    "axes.grid": True,
-    "axes.grid.axis": "y",
-    "axes.axisbelow": True,
+    **matplotlib.rc_params_from_file(
+        Path(__file__).with_name("fedwatt.mplstyle"), use_default_template=False
+    ),
+    **dict.fromkeys(("axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), MUTED),
+    **dict.fromkeys(("axes.facecolor", "figure.facecolor", "savefig.facecolor"), PAPER),
     "grid.color": GRID,
-    "grid.linewidth": 0.8,
     "text.color": INK,
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-    "xtick.labelsize": 8.5,
-    "ytick.labelsize": 8.5,
-    "xtick.major.size": 3,
-    "ytick.major.size": 0,
-    "xtick.major.width": 0.6,
-    "lines.linewidth": 1.9,
-    "lines.solid_capstyle": "round",
-    "legend.frameon": False,
-    "legend.fontsize": 8.5,
-    "figure.facecolor": PAPER,
-    "savefig.facecolor": PAPER,
-    "figure.constrained_layout.use": True,
-    "figure.constrained_layout.h_pad": 0.06,
-    "figure.constrained_layout.w_pad": 0.04,
-    # A dollar sign in somebody's label is a dollar sign.
-    "text.parse_math": False,
-    # Text stays text: small files, selectable, and in the reader's own font on a page.
-    "svg.fonttype": "none",
-    "pdf.fonttype": 42,
-    # Without a fixed salt every drawing of the same run would be a different file.
-    "svg.hashsalt": "fedwatt",
 }
 
 
@@ -77,34 +43,22 @@ class Look:
     dark: str
     marker: str
     dash: str | tuple[int, tuple[int, ...]] = "-"
+    name: str = ""
+    """The method's name as people write it."""
 
 
 LOOKS: Final = {
-    "fedavg": Look("#d55e00", "#ff9248", "o"),
-    "fo-ri-fedavg": Look("#0072b2", "#5bb8f0", "D"),
-    "fedprox": Look("#00865f", "#35cfa2", "s"),
-    "fo-fedavg": Look("#a8447f", "#ec8fc6", "^"),
-    "ri-fedavg": Look("#9a7000", "#e8bd45", "v"),
-    "scaffold": Look("#6a4ba3", "#b79df0", "P", "--"),
-    "fednova": Look("#7f4f24", "#d0a075", "X", "--"),
-    "fedadam": Look("#4d7c0f", "#a3d15a", "<", "--"),
-    "moon": Look("#be185d", "#fb7fb3", ">", (0, (1, 1))),
-    "feddyn": Look("#0e7490", "#58cfe6", "h", (0, (1, 1))),
-    "fedel": Look("#57606a", "#adb7c1", "*", (0, (1, 1))),
-}
-
-NAMES: Final = {
-    "fedavg": "FedAvg",
-    "fedprox": "FedProx",
-    "fo-fedavg": "FO-FedAvg",
-    "ri-fedavg": "RI-FedAvg",
-    "fo-ri-fedavg": "FO-RI-FedAvg",
-    "scaffold": "SCAFFOLD",
-    "fednova": "FedNova",
-    "fedadam": "FedAdam",
-    "moon": "MOON",
-    "feddyn": "FedDyn",
-    "fedel": "FedEL",
+    "fedavg": Look("#d55e00", "#ff9248", "o", name="FedAvg"),
+    "fo-ri-fedavg": Look("#0072b2", "#5bb8f0", "D", name="FO-RI-FedAvg"),
+    "fedprox": Look("#00865f", "#35cfa2", "s", name="FedProx"),
+    "fo-fedavg": Look("#a8447f", "#ec8fc6", "^", name="FO-FedAvg"),
+    "ri-fedavg": Look("#9a7000", "#e8bd45", "v", name="RI-FedAvg"),
+    "scaffold": Look("#6a4ba3", "#b79df0", "P", "--", name="SCAFFOLD"),
+    "fednova": Look("#7f4f24", "#d0a075", "X", "--", name="FedNova"),
+    "fedadam": Look("#4d7c0f", "#a3d15a", "<", "--", name="FedAdam"),
+    "moon": Look("#be185d", "#fb7fb3", ">", (0, (1, 1)), name="MOON"),
+    "feddyn": Look("#0e7490", "#58cfe6", "h", (0, (1, 1)), name="FedDyn"),
+    "fedel": Look("#57606a", "#adb7c1", "*", (0, (1, 1)), name="FedEL"),
 }
 
 PARTS: Final = {
@@ -125,7 +79,8 @@ def name_of(label: str) -> str:
     ('FO-RI-FedAvg', 'FedAvg (night)', 'half rate')
     """
     base, _, rest = label.partition(" (")
-    return NAMES.get(base, base) + (f" ({rest}" if rest else "")
+    name = LOOKS[base].name if base in LOOKS else base
+    return name + (f" ({rest}" if rest else "")
 
 
 def looks(methods: Sequence[str]) -> dict[str, Look]:
@@ -167,19 +122,17 @@ def spread(positions: Sequence[float], gap: float) -> list[float]:
     order = sorted(range(len(positions)), key=lambda i: positions[i])
     groups: list[tuple[float, int]] = []  # centre and size of labels that touch
     for index in order:
-        groups.append((positions[index], 1))
-        while len(groups) > 1 and _touch(groups[-2], groups[-1], gap):
-            (c1, n1), (c2, n2) = groups[-2:]
-            groups[-2:] = [((c1 * n1 + c2 * n2) / (n1 + n2), n1 + n2)]
+        centre, size = positions[index], 1
+        while groups and centre - groups[-1][0] < (groups[-1][1] + size) / 2 * gap:
+            below, labels = groups.pop()
+            centre = (below * labels + centre * size) / (labels + size)
+            size += labels
+        groups.append((centre, size))
     placed = [c + (k - (n - 1) / 2) * gap for c, n in groups for k in range(n)]
     result = [0.0] * len(positions)
     for index, position in zip(order, placed, strict=True):
         result[index] = position
     return result
-
-
-def _touch(below: tuple[float, int], above: tuple[float, int], gap: float) -> bool:
-    return above[0] - below[0] < (below[1] + above[1]) / 2 * gap
 
 
 def label_lines(axes: Axes, ends: dict[str, float], appearance: dict[str, Look]) -> None:
@@ -191,17 +144,18 @@ def label_lines(axes: Axes, ends: dict[str, float], appearance: dict[str, Look])
     gap = 11.5 * (high - low) / (axes.bbox.height * 72 / figure.dpi)
     for method, y in zip(ends, spread(list(ends.values()), gap), strict=True):
         text = axes.annotate(
-            name_of(method),
-            (1, y),
-            xycoords=("axes fraction", "data"),
-            xytext=(5, 0),
-            textcoords="offset points",
-            va="center",
-            color=appearance[method].colour,
-            weight="bold",
-            annotation_clip=False,
+            name_of(method), (1, y), (5, 0), ("axes fraction", "data"), "offset points"
         )
-        text.set_gid(series(method))
+        text.set(va="center", color=appearance[method].colour, weight="bold", gid=series(method))
+        text.set_annotation_clip(False)
+
+
+def points(
+    axes: Axes, x: Any, y: Any, method: str, look: Look, *, area: float, **settings: Any
+) -> None:
+    """A method's marks at `x` and `y`, of an `area` in square points."""
+    mark: dict[str, Any] = {"gid": series(method), "label": name_of(method), "zorder": 3} | settings
+    axes.scatter(x, y, s=area, marker=look.marker, color=look.colour, linewidths=0, **mark)
 
 
 def horizontal(axes: Axes) -> None:

@@ -4,7 +4,7 @@ import io
 import re
 from collections.abc import Mapping
 from html import escape
-from typing import Any
+from typing import Any, Final, Literal
 from urllib.parse import unquote
 
 import matplotlib
@@ -13,26 +13,19 @@ from matplotlib.figure import Figure
 
 from fedwatt.report.style import STYLE
 
-
-def to_svg(figure: Figure) -> bytes:
-    """The figure as an SVG file, the same bytes every time."""
-    return _saved(figure, "svg", {"Date": None})
+DATES: Final[dict[str, dict[str, Any]]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
 
 
-def to_pdf(figure: Figure) -> bytes:
-    """The figure as a PDF file, the same bytes every time."""
-    return _saved(figure, "pdf", {"CreationDate": None})
-
-
-def _saved(figure: Figure, kind: str, metadata: dict[str, Any]) -> bytes:
+def saved(figure: Figure, kind: str = "svg", *, dpi: int | Literal["figure"] = "figure") -> bytes:
+    """The figure as an "svg", "pdf" or "png" file, the same bytes every time."""
     out = io.BytesIO()
     with matplotlib.rc_context(STYLE):
-        figure.savefig(out, format=kind, metadata=metadata)
+        figure.savefig(out, format=kind, metadata=DATES.get(kind), dpi=dpi)
     return out.getvalue()
 
 
 def inline(svg: bytes, name: str, title: str, colours: Mapping[str, str]) -> Markup:
-    """An SVG file of `to_svg` as an <svg> element.
+    """An SVG file of `saved` as an <svg> element.
 
     `colours` maps a colour of the figure to the CSS variable that replaces it. What belongs to a
     method carries its label in `data-series`. Identifiers get `name` before them, because several

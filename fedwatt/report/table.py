@@ -3,8 +3,7 @@
 import csv
 import io
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, fields
 from math import isinf, isnan
 
 from fedwatt.report.statistics import Estimate
@@ -65,22 +64,19 @@ class Table:
 
     def csv(self) -> str:
         """The numbers at full precision; an estimate takes five columns."""
-        wide = [
-            any(isinstance(row[i], Estimate) for row in self.rows) for i in range(len(self.columns))
-        ]
+        parts = [field.name for field in fields(Estimate)]
+        lines: list[list[Cell]] = [[] for _ in range(len(self.rows) + 1)]
+        for i, column in enumerate(self.columns):
+            cells = [row[i] for row in self.rows]
+            wide = any(isinstance(cell, Estimate) for cell in cells)
+            lines[0] += [f"{column.heading} {part}" for part in parts] if wide else [column.heading]
+            for line, cell in zip(lines[1:], cells, strict=True):
+                if isinstance(cell, Estimate):
+                    line += astuple(cell)
+                else:
+                    line += [cell, *[""] * (len(parts) - 1 if wide else 0)]
         out = io.StringIO()
-        writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(
-            heading
-            for column, is_wide in zip(self.columns, wide, strict=True)
-            for heading in (_parts(column.heading) if is_wide else [column.heading])
-        )
-        for row in self.rows:
-            writer.writerow(
-                value
-                for cell, is_wide in zip(row, wide, strict=True)
-                for value in (_values(cell) if is_wide else [cell])
-            )
+        csv.writer(out, lineterminator="\n").writerows(lines)
         return out.getvalue()
 
 
@@ -114,16 +110,6 @@ def mean_and_spread(one: Estimate, digits: int = 1) -> str:
     """
     mean = shown(one.mean, digits)
     return mean if isnan(one.std) else f"{mean} ± {shown(one.std, digits)}"
-
-
-def _parts(heading: str) -> Sequence[str]:
-    return [f"{heading} {part}" for part in ("mean", "std", "low", "high", "seeds")]
-
-
-def _values(cell: Cell) -> Sequence[Cell]:
-    if isinstance(cell, Estimate):
-        return [cell.mean, cell.std, cell.low, cell.high, cell.seeds]
-    return [cell, "", "", "", ""]
 
 
 def _markdown(text: str) -> str:

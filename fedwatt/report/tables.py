@@ -74,29 +74,18 @@ def results_table(run: Run) -> Table:
 def final_results(folder: Path) -> tuple[list[str], list[list[str]]]:
     """Heading and rows of the few figures that a terminal has room for."""
     run = load_run(folder)
-    columns = _columns(*_metrics(headline=True), "best_test_rmse")
-    rows = [
-        [name_of(method)]
-        + [
-            mean_and_spread(estimate(final(run, method, name)), column.digits)
-            for name, column in columns.items()
-        ]
-        + [outcome(run, method)]
-        for method in run.methods
-    ]
-    header = ["Method", *(column.heading for column in columns.values()), "Seeds"]
+    found = {"Method": [name_of(method) for method in run.methods]}
+    for name, column in _columns(*_metrics(headline=True), "best_test_rmse").items():
+        errors = [estimate(final(run, method, name)) for method in run.methods]
+        found[column.heading] = [mean_and_spread(own, column.digits) for own in errors]
+    found["Seeds"] = [outcome(run, method) for method in run.methods]
     for title, rmse in FURTHER.items():
-        further = {method: rmse(run, method) for method in run.methods}
-        if any(further.values()):
-            rows = [
-                [*row, mean_and_spread(estimate(further[method]))]
-                for row, method in zip(rows, run.methods, strict=True)
-            ]
-            header.append(f"{title} (Wh)")
+        further = [rmse(run, method) for method in run.methods]
+        if any(further):
+            found[f"{title} (Wh)"] = [mean_and_spread(estimate(own)) for own in further]
     if private_methods(run):
-        rows = [[*row, spent(run, m)] for row, m in zip(rows, run.methods, strict=True)]
-        header.append("ε")
-    return header, rows
+        found["ε"] = [spent(run, method) for method in run.methods]
+    return list(found), [list(row) for row in zip(*found.values(), strict=True)]
 
 
 def _metrics(*, headline: bool) -> list[str]:
@@ -128,28 +117,18 @@ def differences_table(run: Run) -> Table:
     """Every method against the reference, seed by seed."""
     found = compare(run)
     level = "95 % interval" + (f", held by all {len(found)} at once" if len(found) > 1 else "")
+    plain = ("More than noise?", "Vehicles with lower error", "Paired seeds")
+    columns = (Column("Method"), Column("Difference", "Wh", 2), Column("Relative", "%"))
+    rows: list[tuple[Cell, ...]] = []
+    for one in found:
+        change, better = one.difference, f"{one.better} of {one.vehicles}"
+        noise = _above_noise(change)
+        rows.append((name_of(one.method), change, one.percent, noise, better, change.seeds))
     return Table(
         "differences",
         f"Difference from {name_of(run.reference)} in final test RMSE",
-        (
-            Column("Method"),
-            Column("Difference", "Wh", 2),
-            Column("Relative", "%"),
-            Column("More than noise?"),
-            Column("Vehicles with lower error"),
-            Column("Paired seeds"),
-        ),
-        tuple(
-            (
-                name_of(one.method),
-                one.difference,
-                one.percent,
-                _above_noise(one.difference),
-                f"{one.better} of {one.vehicles}",
-                one.difference.seeds,
-            )
-            for one in found
-        ),
+        (*columns, *map(Column, plain)),
+        tuple(rows),
         f"Below zero: better than {name_of(run.reference)}. Mean ± standard deviation of the "
         f"differences at equal seeds [{level}]. A difference counts as more than noise when the "
         "interval leaves zero out; it covers the randomness of training, not the choice of fleet."
@@ -195,8 +174,7 @@ def thresholds_table(run: Run) -> Table:
 
 def _rounds_to(run: Run, method: str, target: float) -> str:
     found = curves(run, method, "test_rmse")
-    lost = list(found.lost.values())
-    every = [(found.rounds, own) for own in found.values] + lost
+    every = [*((found.rounds, own) for own in found.values), *found.lost.values()]
     when = [rounds_to_threshold(at.astype(int).tolist(), v.tolist(), target) for at, v in every]
     reached = [at for at in when if at != float("inf")]
     if not when:
@@ -212,10 +190,7 @@ def strata_table(run: Run) -> Table:
         "strata",
         "Final test RMSE by driving regime, Wh per window",
         (Column("Windows"), *(Column(name_of(method)) for method in run.methods)),
-        tuple(
-            (name, *(estimate(found[method].get(name, [])) for method in run.methods))
-            for name in strata
-        ),
+        tuple((name, *(estimate(own.get(name, [])) for own in found.values())) for name in strata),
         "Mean ± standard deviation over seeds [95 % interval of the mean], windows of all vehicles "
         "that train pooled.",
     )
@@ -230,16 +205,12 @@ def time_table(run: Run) -> Table:
             now, amortised = diagnostics(run, method)
             parts = [own[part] * 1e3 for part in PARTS]
             rows.append((name_of(method), sum(parts), *parts, 100 * now, 100 * amortised))
+    times = [Column(name.capitalize(), "ms") for name in ("round", *PARTS)]
+    shares = [Column(f"Diagnostics, {when}", "%") for when in ("when done", "amortised")]
     return Table(
         "time",
         "Mean time of a round and seed",
-        (
-            Column("Method"),
-            Column("Round", "ms"),
-            *(Column(part.capitalize(), "ms") for part in PARTS),
-            Column("Diagnostics, when done", "%"),
-            Column("Diagnostics, amortised", "%"),
-        ),
+        (Column("Method"), *times, *shares),
         tuple(rows),
         "Wall-clock time of the stack divided by the seeds in it. Diagnostics are probe and "
         "spectral ratio as a share of a round without evaluation: in rounds that have them, and "

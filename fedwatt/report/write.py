@@ -14,7 +14,7 @@ from fedwatt.report.load import Run, load_run, load_runs
 from fedwatt.report.page import fill
 from fedwatt.report.statistics import estimate, final
 from fedwatt.report.style import GRID, INK, LOOKS, MUTED, PAPER, PARTS, looks, name_of
-from fedwatt.report.svg import inline, to_pdf, to_svg
+from fedwatt.report.svg import inline, saved
 from fedwatt.report.table import Table, shown
 from fedwatt.report.tables import outcome, tables
 
@@ -50,9 +50,9 @@ def write_report(*runs: str | Path, out: str | Path | None = None) -> Path:
     figures = []
     for kind in FIGURES:
         figure = kind.draw(run)
-        svg, pdf = to_svg(figure), to_pdf(figure)
+        svg = saved(figure)
         write_bytes(out / "figures" / f"{kind.name}.svg", svg)
-        write_bytes(out / "figures" / f"{kind.name}.pdf", pdf)
+        write_bytes(out / "figures" / f"{kind.name}.pdf", saved(figure, "pdf"))
         markup = inline(svg, kind.name, kind.title, VARIABLES)
         figures.append(
             {"name": kind.name, "title": kind.title, "svg": markup, "caption": kind.caption}

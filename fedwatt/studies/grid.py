@@ -43,7 +43,6 @@ def run_cells(
     *,
     shared: Any = None,
     ray: str | None = None,
-    cpus: int = 1,
     gpus: float = 0,
     on_done: OnDone | None = None,
 ) -> dict[str, Path]:
@@ -51,8 +50,8 @@ def run_cells(
 
     `shared` is handed to every cell, and on Ray sent once to each machine. `ray` is the address of
     a cluster ("auto", "HOST:6379", or "local" for one on this machine); None: this process. On Ray
-    a cell is given `cpus` threads and `gpus` GPUs. A cell with the name of a finished one must be
-    equal to it.
+    a cell is given one thread and `gpus` GPUs. A cell with the name of a finished one must be equal
+    to it.
     """
     for name in cells:
         if not name or name != Path(name).name or name.startswith("."):
@@ -67,7 +66,7 @@ def run_cells(
             on_done(name, len(finished), len(cells))
 
     if ray is not None and left:
-        for name, files in _on_ray(left, work, shared, ray, cpus, gpus):
+        for name, files in _on_ray(left, work, shared, ray, gpus):
             with _appearing(paths[name], left[name]) as fresh, writing(paths[name]):
                 for file, content in files.items():
                     (fresh / file).parent.mkdir(parents=True, exist_ok=True)
@@ -118,22 +117,16 @@ def _appearing(path: Path, cell: object) -> Iterator[Path]:
 
 
 def _on_ray(
-    cells: Mapping[str, Cell],
-    work: Work[Cell],
-    shared: Any,
-    address: str,
-    cpus: int,
-    gpus: float,
+    cells: Mapping[str, Cell], work: Work[Cell], shared: Any, address: str, gpus: float
 ) -> Iterator[tuple[str, dict[str, bytes]]]:
     """(name, files) of each cell, in the order in which they are finished."""
     ray = _library()
     with connected(address):
         # Ray retries what was lost with its machine or process; an exception is an answer.
-        task = ray.remote(max_retries=RETRIES, num_cpus=cpus, num_gpus=gpus)(_task)
+        task = ray.remote(max_retries=RETRIES, num_cpus=1, num_gpus=gpus)(_task)
         common = ray.put(shared)
-        names = {
-            task.remote(work, cell, common, cpus, versions()): name for name, cell in cells.items()
-        }
+        wanted = versions()
+        names = {task.remote(work, cell, common, wanted): name for name, cell in cells.items()}
         waiting = list(names)
         try:
             while waiting:
@@ -144,9 +137,7 @@ def _on_ray(
                 ray.cancel(reference, force=True)
 
 
-def _task(
-    work: Work[Cell], cell: Cell, shared: Any, cpus: int, wanted: dict[str, str]
-) -> dict[str, bytes]:
+def _task(work: Work[Cell], cell: Cell, shared: Any, wanted: dict[str, str]) -> dict[str, bytes]:
     """A cell on a machine of the cluster: the files that its work made."""
     import torch
 
@@ -156,7 +147,7 @@ def _task(
             f"The machine '{platform.node()}' has {here}, this one "
             f"{ {name: wanted[name] for name in here} }. Install the same versions on all machines."
         )
-    torch.set_num_threads(cpus)
+    torch.set_num_threads(1)
     with tempfile.TemporaryDirectory(prefix="fedwatt-") as scratch:
         work(cell, shared, Path(scratch))
         return {

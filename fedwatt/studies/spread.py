@@ -24,7 +24,7 @@ from fedwatt.federation import History, RoundRecord, State
 from fedwatt.federation.records import Row
 from fedwatt.files import write_text
 from fedwatt.runs.checkpoint import Origin, load_checkpoint, save_checkpoint
-from fedwatt.runs.config import MethodChoice, RunConfig, from_toml, to_toml
+from fedwatt.runs.config import RunConfig, from_toml, to_toml
 from fedwatt.runs.environment import describe_environment
 from fedwatt.runs.execute import federation_for, refuse_refreshes, run_fleet
 from fedwatt.runs.folder import run_hash
@@ -51,12 +51,13 @@ def train_in_tasks(
     origin = Origin(run_hash(config), fleet.data_hash())
     shares: dict[str, list[tuple[str, str]]] = {}
     for choice in config.methods:
-        folder = out / "checkpoint" / choice.label
-        if not _is_finished(load_checkpoint(folder, choice.label, origin), config):
-            shares[choice.label] = [
-                (f"{seeds[0]}x{len(seeds)}-{choice.label}", _share(config, choice, seeds))
-                for seeds in chunks(config.seeds, seeds_per_task)
-            ]
+        known = load_checkpoint(out / "checkpoint" / choice.label, choice.label, origin)
+        if known and (known[0].round >= config.training.rounds or known[0].diverged.all()):
+            continue
+        shares[choice.label] = []
+        for seeds in chunks(config.seeds, seeds_per_task):
+            share = to_toml(replace(config, methods=(choice,), seeds=seeds))
+            shares[choice.label].append((f"{seeds[0]}x{len(seeds)}-{choice.label}", share))
     paths = run_cells(
         dict(cell for own in shares.values() for cell in own),
         train_share,
@@ -70,7 +71,8 @@ def train_in_tasks(
     for label, own in shares.items():
         found = []
         for name, share in own:
-            one = load_checkpoint(paths[name], label, _origin(from_toml(share), origin.data))
+            own_origin = Origin(run_hash(from_toml(share)), origin.data)
+            one = load_checkpoint(paths[name], label, own_origin)
             if one is None:
                 raise RunError(f"{paths[name]} holds no checkpoint. Delete it and resume.")
             found.append(one)
@@ -85,13 +87,12 @@ def train_share(share: str, fleet: Fleet | None, folder: Path) -> None:
     if fleet is None:
         fleet = run_fleet(config)
     (choice,) = config.methods
-    origin = _origin(config, fleet.data_hash())
+    origin = Origin(run_hash(config), fleet.data_hash())
     with tempfile.TemporaryDirectory(prefix="fedwatt-") as scratch:
         federation = federation_for(config, choice, fleet, Path(scratch) / "memory")
-        own = budget_for(config, choice, fleet)
-        silent = _Silent()
+        budget = budget_for(config, choice, fleet)
         state, history = train_method(
-            federation, choice, Path(scratch), silent, origin, inf, own, None
+            federation, choice, Path(scratch), _Silent(), origin, inf, budget, None
         )
         # What vehicles remember is of use to the next round alone, and there is none.
         save_checkpoint(folder, replace(state, memory={}, events={}), history, origin)
@@ -134,21 +135,6 @@ def joined_histories(histories: Sequence[History], seeds: Sequence[int]) -> Hist
         sorted((row for history in histories for row in history.clients), key=order),
         [timing[number] for number in sorted(timing)],
     )
-
-
-def _share(config: RunConfig, choice: MethodChoice, seeds: tuple[int, ...]) -> str:
-    return to_toml(replace(config, methods=(choice,), seeds=seeds))
-
-
-def _origin(config: RunConfig, data: str) -> Origin:
-    return Origin(run_hash(config), data)
-
-
-def _is_finished(found: tuple[State, History] | None, config: RunConfig) -> bool:
-    if found is None:
-        return False
-    state, _ = found
-    return state.round >= config.training.rounds or bool(state.diverged.all())
 
 
 class _Silent:

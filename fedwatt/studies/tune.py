@@ -26,7 +26,7 @@ from fedwatt.federation.together import train_side_by_side
 from fedwatt.files import write_text
 from fedwatt.methods.ranges import Range
 from fedwatt.randomness import generator
-from fedwatt.report.table import Column, Table
+from fedwatt.report.table import Cell, Column, Table
 from fedwatt.runs.config import MethodChoice, RunConfig, choose, from_toml, to_toml
 from fedwatt.runs.execute import federation_for, run_fleet
 from fedwatt.runs.folder import refuse_other_run
@@ -127,13 +127,11 @@ def scores(choices: Sequence[MethodChoice], config: RunConfig, fleet: Fleet) -> 
     # Only the final models are scored, so only they are evaluated.
     sparse = replace(config.training, evaluate_every=config.training.rounds)
     federations = [federation_for(replace(config, training=sparse), c, fleet) for c in choices]
+    pairs = list(zip(federations, (choice.method for choice in choices), strict=True))
     if config.asynchronous.buffer:
-        pairs = zip(federations, choices, strict=True)
-        trained = [federation.train(choice.method) for federation, choice in pairs]
+        trained = [federation.train(method) for federation, method in pairs]
     else:
-        trained = train_side_by_side(
-            [(fed, choice.method) for fed, choice in zip(federations, choices, strict=True)]
-        )
+        trained = train_side_by_side(pairs)
     return [_score(one.history) for one in trained]
 
 
@@ -168,8 +166,9 @@ def _finished_on_ray(
             except StopIteration as end:
                 found[number] = end.value
                 continue
-            first = fingerprint(cell := _cell(choices, config))[:12]
-            asking[number] = f"{choices[0].label}-{first}"
+            # A configuration for each choice: in one they would have the same label.
+            cell = tuple(to_toml(replace(config, methods=(choice,))) for choice in choices)
+            asking[number] = f"{choices[0].label}-{fingerprint(cell)[:12]}"
             cells[asking[number]] = cell
         # A fleet on disk would not fit where it is sent: every machine opens it for itself.
         shared = fleet if fleet.mapped is None else None
@@ -180,11 +179,6 @@ def _finished_on_ray(
             for number, name in asking.items()
         }
     return [found[number] for number in range(len(studies))]
-
-
-def _cell(choices: Sequence[MethodChoice], config: RunConfig) -> tuple[str, ...]:
-    """A configuration for each choice, as text: in one they would have the same label."""
-    return tuple(to_toml(replace(config, methods=(choice,))) for choice in choices)
 
 
 def score_cell(cell: tuple[str, ...], fleet: Fleet | None, folder: Path) -> None:
@@ -228,12 +222,7 @@ def _configured(choice: MethodChoice, config: RunConfig) -> dict[str, float]:
 
 
 def _tune_one(
-    choice: MethodChoice,
-    config: RunConfig,
-    storage: Any,
-    wanted: int,
-    seed: int,
-    on_trial: OnTrial,
+    choice: MethodChoice, config: RunConfig, storage: Any, wanted: int, seed: int, on_trial: OnTrial
 ) -> Study:
     """The study of one method, continued to `wanted` trials."""
     optuna = _library()
@@ -297,28 +286,22 @@ def _ask(
 
 def tuning_table(found: list[Tuned]) -> Table:
     """What was tuned in which range, what was chosen and what it brought."""
-    rows: list[tuple[str | int | float, ...]] = []
+    rows: list[tuple[Cell, ...]] = []
     for one in found:
-        first = one.trials[0]
-        for i, (name, own) in enumerate(one.ranges.items()):
-            rows.append(
-                (
-                    one.choice.label if i == 0 else "",
-                    len(one.trials) if i == 0 else "",
-                    name,
-                    str(own),
-                    f"{first.values[name]:.3g}",
-                    f"{one.best.values[name]:.3g}",
-                    _wh(first.score) if i == 0 else "",
-                    _wh(one.best.score) if i == 0 else "",
-                )
-            )
+        first, best = one.trials[0], one.best
+        label: tuple[Cell, Cell] = (one.choice.label, len(one.trials))
+        rmse = (_wh(first.score), _wh(best.score))
+        for name, own in one.ranges.items():
+            values = (f"{first.values[name]:.3g}", f"{best.values[name]:.3g}")
+            rows.append((*label, name, str(own), *values, *rmse))
+            # What belongs to the method stands in its first row alone.
+            label, rmse = ("", ""), ("", "")
     headings = ("Method", "Trials", "Hyperparameter", "Range", "Configured", "Chosen")
-    rmse = (Column("RMSE configured", "Wh"), Column("RMSE chosen", "Wh"))
+    errors = (Column("RMSE configured", "Wh"), Column("RMSE chosen", "Wh"))
     return Table(
         "tuning",
         "Tuning with the same number of trials for every method",
-        (*map(Column, headings), *rmse),
+        (*map(Column, headings), *errors),
         tuple(rows),
         "RMSE on the validation windows, mean over seeds; the first trial of each method is the "
         "configured one. Test windows were not looked at.",
@@ -331,20 +314,14 @@ def _wh(score: float) -> str:
 
 def _as_json(found: list[Tuned], seed: int) -> dict[str, Any]:
     def trial(one: Trial) -> dict[str, Any]:
-        return {
-            "values": one.values,
-            "validation_rmse_wh": one.score if isfinite(one.score) else None,
-        }
+        score = one.score if isfinite(one.score) else None
+        return {"values": one.values, "validation_rmse_wh": score}
 
+    counts = {"startup_trials": STARTUP_TRIALS, "trials_at_a_time": TOGETHER}
     return {
         "format": 1,
         "objective": "validation RMSE of the final model in Wh, mean over seeds; null: diverged",
-        "sampler": {
-            "name": "TPE",
-            "startup_trials": STARTUP_TRIALS,
-            "trials_at_a_time": TOGETHER,
-            "seed": seed,
-        },
+        "sampler": {"name": "TPE", **counts, "seed": seed},
         "trials_per_method": len(found[0].trials),
         "methods": {
             one.choice.label: {

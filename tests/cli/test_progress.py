@@ -26,7 +26,7 @@ def test_long_names_are_folded_and_not_cut(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_one_is_not_many() -> None:
     log = io.StringIO()
-    lines = PlainLines(Console(file=log), 1)
+    lines = PlainLines(Console(file=log))
     lines.method_begins("fedavg", 0, 1)
     lines.method_begins("fedavg", 1, 3)
     assert log.getvalue() == (

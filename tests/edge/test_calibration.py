@@ -14,6 +14,7 @@ from fedwatt.edge.calibration import (
     fit_scale,
     independent_scores,
 )
+from fedwatt.edge.error_bars import ErrorBars
 from fedwatt.errors import DataError
 
 
@@ -100,5 +101,5 @@ def test_a_calibration_survives_json_and_none_is_nan():
     # The speed of a window is the mean of its column.
     windows = np.zeros((1, 60, 4))
     windows[:, :, 2] = 10.0
-    from_windows = bars.windows(np.array([100.0]), windows)
+    from_windows = ErrorBars(bars, bars).windows(np.array([100.0]), windows)
     assert from_windows[1] == bars.around(np.array([100.0]), np.array([10.0]))[1]

@@ -12,8 +12,7 @@ from fedwatt.data.client import split_of_trips
 from fedwatt.data.features import trip_features
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.export import export
-from fedwatt.edge.graph import build
-from fedwatt.edge.network import Network
+from fedwatt.edge.graph import Network, build
 from fedwatt.edge.trips import predict_trip
 from fedwatt.federation import Federation, Training
 from fedwatt.models import get_model

@@ -284,7 +284,7 @@ def test_a_route_beyond_the_known_ground_is_the_level_models(three):
     known = found.trip.channels["climb_known"]
     # The first window by the level model is the first with 29 known seconds or fewer.
     assert known[first : first + 60].sum() == 29 and known[first - 1 : first + 59].sum() == 30
-    assert estimate_range(found, 0.5, 20_000).energy_wh == found.total_wh
+    assert estimate_range(found, 0.5, 20_000).arrival == 0.5 - found.total_wh / 20_000
 
 
 def test_smaller_forms_hold_both_networks(tmp_path):

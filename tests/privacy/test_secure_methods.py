@@ -1,6 +1,7 @@
 """Every method makes the same model of the vehicles' sum as of their replies."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from fedwatt.methods.server import Replies, ServerRule
 from fedwatt.models import Model, get_model
 from fedwatt.privacy.secure import (
     SecureSettings,
-    mean_replies,
+    means,
     rehearse,
     reply_layout,
     reply_values,
@@ -81,15 +82,13 @@ def summed(method: Method, model: Model, replies: Replies, settings=SETTINGS, la
     total, survivors = rehearse(terms, words, last)
     sums = layout.decode(total)
     assert sums["clipped"] == 0
-    return mean_replies(
-        method,
-        model,
-        sums,
-        survivors=len(survivors),
-        population=replies.population,
-        population_windows=replies.population_windows,
-        rng=replies.rng,
-        participation=replies.participation,
+    delta, weight, uploads = means(method, model, sums)
+    alive = len(survivors)
+    return replace(
+        replies,
+        deltas=delta.expand(alive, -1),
+        windows=torch.full((alive,), weight / alive, dtype=torch.float64),
+        uploads={name: value.expand(alive, *value.shape) for name, value in uploads.items()},
     )
 
 

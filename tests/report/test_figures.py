@@ -4,17 +4,15 @@ import pytest
 from matplotlib.figure import Figure
 
 from fedwatt.report.curves import Curves
-from fedwatt.report.figures import (
-    FIGURES,
-    convergence_figure,
-    roughness_figure,
-    time_figure,
-    vehicles_figure,
-)
+from fedwatt.report.figures import FIGURES
+from fedwatt.report.figures.by_round import convergence_figure
 from fedwatt.report.figures.draw_curves import draw_curves
+from fedwatt.report.figures.roughness import roughness_figure
+from fedwatt.report.figures.time import time_figure
+from fedwatt.report.figures.vehicles import vehicles_figure
 from fedwatt.report.load import load_run, load_runs
 from fedwatt.report.style import LOOKS, PARTS, looks, spread
-from fedwatt.report.svg import inline, to_pdf, to_svg
+from fedwatt.report.svg import inline, saved
 from tests.report.conftest import VEHICLES, make_run, test_rmse_wh
 
 
@@ -125,12 +123,12 @@ def test_nothing_finished_is_still_a_figure(kind, tmp_path):
 
 def test_files_are_the_same_every_time(run):
     first, second = convergence_figure(run), convergence_figure(run)
-    assert to_svg(first) == to_svg(second)
-    assert to_pdf(first) == to_pdf(second)
+    assert saved(first) == saved(second)
+    assert saved(first, "pdf") == saved(second, "pdf")
 
 
 def test_inline_markup_follows_the_page(run):
-    svg = to_svg(convergence_figure(run))
+    svg = saved(convergence_figure(run))
     markup = inline(svg, "convergence", 'Error "x"', {"#d55e00": "--method-fedavg"})
     assert markup.startswith("<svg viewBox=") and markup.rstrip().endswith("</svg>")
     assert 'aria-label="Error &quot;x&quot;"' in markup

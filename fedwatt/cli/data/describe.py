@@ -37,9 +37,9 @@ def describe(
         say_account(account, ("trips", "rows"))
     if plot is not None:
         from fedwatt.report.figures.fleet import fleet_facts, fleet_figure
-        from fedwatt.report.svg import to_svg
+        from fedwatt.report.svg import saved
 
-        plot.write_bytes(to_svg(fleet_figure(fleet_facts(read_fleet(fleet)))))
+        plot.write_bytes(saved(fleet_figure(fleet_facts(read_fleet(fleet)))))
         console.print(f"Figure: {plot}")
 
 

@@ -8,15 +8,7 @@ from typing import Annotated
 import typer
 
 from fedwatt.cli.console import console
-from fedwatt.cli.data.shared import (
-    Kind,
-    Out,
-    Seed,
-    import_progress,
-    refuse_filled,
-    say_account,
-    say_made,
-)
+from fedwatt.cli.data import shared
 
 
 class Engine(StrEnum):
@@ -27,11 +19,11 @@ class Engine(StrEnum):
 
 
 def synth(
-    out: Out,
+    out: shared.Out,
     vehicles: Annotated[int, typer.Option(help="How many vehicles.", min=1)] = 20,
     trips: Annotated[int, typer.Option(help="Trips of each vehicle.", min=3)] = 40,
-    kind: Kind = "passenger",
-    seed: Seed = 0,
+    kind: shared.Kind = "passenger",
+    seed: shared.Seed = 0,
     engine: Annotated[
         Engine, typer.Option(help="Our own town, or Eclipse SUMO's traffic (extra 'sumo').")
     ] = Engine.TOWN,
@@ -40,7 +32,7 @@ def synth(
     from fedwatt.data import synthetic_vehicles
     from fedwatt.data.store import write_fleet
 
-    refuse_filled(out)
+    shared.refuse_filled(out)
     if engine is Engine.SUMO:
         from fedwatt.data.sumo_fleet import sumo_vehicles
         from fedwatt.physics.sumo import SumoTown
@@ -50,7 +42,7 @@ def synth(
         made = iter(synthetic_vehicles(vehicles, seed, trips=trips, kind=kind))
     with console.status("Driving ..."):
         write_fleet(out, made, source=f"synthetic {kind} fleet, {engine.value}, seed {seed}")
-    say_made(out)
+    shared.say_made(out)
 
 
 def electrify(
@@ -61,9 +53,9 @@ def electrify(
             metavar="PATH...",
         ),
     ],
-    out: Out,
-    kind: Kind = "passenger",
-    seed: Seed = 0,
+    out: shared.Out,
+    kind: shared.Kind = "passenger",
+    seed: shared.Seed = 0,
     minimum_trips: Annotated[
         int, typer.Option(help="Usable trips that a vehicle must have.", min=3)
     ] = 10,
@@ -73,8 +65,8 @@ def electrify(
     from fedwatt.data.readers import VED_CLEANING, import_ved
     from fedwatt.data.store import write_fleet
 
-    refuse_filled(out)
-    with import_progress() as report:
+    shared.refuse_filled(out)
+    with shared.import_progress() as report:
         cleaning = replace(VED_CLEANING, unlabelled=True, minimum_trips=minimum_trips)
         recordings = import_ved(
             paths, powertrain=("hev", "ice"), cleaning=cleaning, progress=report
@@ -85,5 +77,5 @@ def electrify(
             electrified_vehicles(recordings, kind=kind, seed=seed),
             source=f"electrified ({kind}): {named}",
         )
-    say_account(recordings.account, ("vehicles", "trips"))
-    say_made(out)
+    shared.say_account(recordings.account, ("vehicles", "trips"))
+    shared.say_made(out)

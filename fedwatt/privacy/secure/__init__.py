@@ -35,13 +35,7 @@ except ImportError as error:
 
 from fedwatt.privacy.fixed_point import Layout
 from fedwatt.privacy.secure import server
-from fedwatt.privacy.secure.compose import (
-    mean_replies,
-    means,
-    reply_layout,
-    reply_values,
-    secure_fault,
-)
+from fedwatt.privacy.secure.compose import means, reply_layout, reply_values, secure_fault
 from fedwatt.privacy.secure.messages import (
     Advert,
     Inbox,
@@ -81,7 +75,6 @@ __all__ = [
     "advertise",
     "from_plain",
     "mask_input",
-    "mean_replies",
     "means",
     "rehearse",
     "reply_layout",

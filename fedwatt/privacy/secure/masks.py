@@ -3,11 +3,13 @@
 The stream is ChaCha20's key stream (RFC 8439). A key is used for one mask only, so the nonce is 0.
 """
 
+from hashlib import sha256
+
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
 from fedwatt.privacy.fixed_point import Words
-from fedwatt.privacy.secure.agreement import agreed_key, derived
+from fedwatt.privacy.secure.agreement import agreed_key, derived, framed
 from fedwatt.privacy.secure_settings import Terms
 
 
@@ -20,6 +22,14 @@ def stream(key: bytes, length: int, bits: int) -> Words:
 def own_mask(terms: Terms, seed: bytes, vehicle: str) -> Words:
     """PRG(b_u), the mask that a vehicle shares with nobody."""
     return stream(derived(seed, terms.digest, "own mask", vehicle), terms.length, terms.bits)
+
+
+def commitment(terms: Terms, vehicle: str, seed: bytes) -> bytes:
+    """A digest by which the seed of an own mask is known once it is put together from shares.
+
+    The seed is 32 random bytes: its SHA-256, bound to exchange and vehicle, gives nothing away.
+    """
+    return sha256(framed(b"own seed", terms.digest, vehicle.encode(), seed)).digest()
 
 
 def pair_mask(terms: Terms, secret: bytes, other_key: bytes, me: str, other: str) -> Words:

@@ -21,7 +21,7 @@ import numpy as np
 from fedwatt.errors import DataError
 from fedwatt.privacy.fixed_point import Words
 from fedwatt.privacy.secure.agreement import KEY_BYTES, agreed_key, public_key, seal, unseal
-from fedwatt.privacy.secure.masks import own_mask, pair_mask
+from fedwatt.privacy.secure.masks import commitment, own_mask, pair_mask
 from fedwatt.privacy.secure.messages import (
     Advert,
     Inbox,
@@ -31,7 +31,6 @@ from fedwatt.privacy.secure.messages import (
     Shares,
     Survivors,
 )
-from fedwatt.privacy.secure.seeds import commitment
 from fedwatt.privacy.secure.shamir import SHARE_BYTES, Entropy, split
 from fedwatt.privacy.secure_settings import Terms
 
@@ -112,24 +111,14 @@ def share_keys(
     if (roster.mask_keys[own], roster.cipher_keys[own]) != mine:
         raise DataError(f"{me} was sent a roster with other keys than its own under its name.")
     seed = entropy(KEY_BYTES)
-    parts = zip(
-        split(seed, terms.threshold, len(names), entropy),
-        split(state.mask_secret, terms.threshold, len(names), entropy),
-        strict=True,
-    )
-    texts = [of_seed + of_key for of_seed, of_key in parts]
-    sealed = [
-        seal(
-            agreed_key(state.cipher_secret, key, terms.digest, "shares", me, name),
-            text,
-            terms.digest,
-            me,
-            name,
-            entropy,
-        )
-        for name, key, text in zip(names, roster.cipher_keys, texts, strict=True)
-        if name != me
-    ]
+    secrets = (seed, state.mask_secret)
+    parts = [split(secret, terms.threshold, len(names), entropy) for secret in secrets]
+    texts = [of_seed + of_key for of_seed, of_key in zip(*parts, strict=True)]
+    sealed = []
+    for name, key, text in zip(names, roster.cipher_keys, texts, strict=True):
+        if name != me:
+            common = agreed_key(state.cipher_secret, key, terms.digest, "shares", me, name)
+            sealed.append(seal(common, text, terms.digest, me, name, entropy))
     shared = Shared(
         terms=terms,
         vehicle=me,
@@ -164,17 +153,14 @@ def mask_input(state: Shared, inbox: Inbox, words: Words) -> tuple[Sent, Masked]
     masked = words + own_mask(terms, state.seed, me)
     texts = {me: state.own_shares}
     for name, sealed in zip(inbox.senders, inbox.ciphertexts, strict=True):
-        at = place[name]
-        key = agreed_key(
-            state.cipher_secret, roster.cipher_keys[at], terms.digest, "shares", name, me
-        )
+        mask_key, cipher_key = roster.mask_keys[place[name]], roster.cipher_keys[place[name]]
+        key = agreed_key(state.cipher_secret, cipher_key, terms.digest, "shares", name, me)
         texts[name] = unseal(key, sealed, terms.digest, name, me)
         if len(texts[name]) != 2 * SHARE_BYTES:
             raise DataError(f"{name} sent {me} something else than two shares.")
-        masked = masked + pair_mask(terms, state.mask_secret, roster.mask_keys[at], me, name)
-    sent = Sent(
-        terms=terms, vehicle=me, sharing=sharing, shares=tuple(texts[name] for name in sharing)
-    )
+        masked = masked + pair_mask(terms, state.mask_secret, mask_key, me, name)
+    shares = tuple(texts[name] for name in sharing)
+    sent = Sent(terms=terms, vehicle=me, sharing=sharing, shares=shares)
     return sent, Masked(exchange=terms.digest, vehicle=me, words=masked.tobytes())
 
 
@@ -195,9 +181,8 @@ def reveal(state: Sent, survivors: Survivors) -> tuple[Sent, Revealed]:
         text[:SHARE_BYTES] if name in survived else text[SHARE_BYTES:]
         for name, text in zip(state.sharing, state.shares, strict=True)
     )
-    return replace(state, survivors=alive), Revealed(
-        exchange=terms.digest, vehicle=me, shares=shares
-    )
+    answer = Revealed(exchange=terms.digest, vehicle=me, shares=shares)
+    return replace(state, survivors=alive), answer
 
 
 def _in_order(state: object, kind: type, exchange: bytes) -> None:

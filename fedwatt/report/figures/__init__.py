@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from matplotlib.figure import Figure
 
-from fedwatt.report.figures.convergence import best_so_far_figure, convergence_figure
-from fedwatt.report.figures.drift import drift_figure
+from fedwatt.report.figures.by_round import best_so_far_figure, convergence_figure, drift_figure
 from fedwatt.report.figures.roughness import roughness_figure
 from fedwatt.report.figures.strata import strata_figure
 from fedwatt.report.figures.time import time_figure
@@ -80,15 +79,3 @@ FIGURES = (
         "and spectral ratio are diagnostics; evaluation serves this report only.",
     ),
 )
-
-__all__ = [
-    "FIGURES",
-    "ReportFigure",
-    "best_so_far_figure",
-    "convergence_figure",
-    "drift_figure",
-    "roughness_figure",
-    "strata_figure",
-    "time_figure",
-    "vehicles_figure",
-]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -59,17 +60,10 @@ def _fit(axes: Axes, shown: dict[str, Curves], floor: float | None) -> None:
         low_later, high_later = _extent(later)
         if high > high_later and high_later - low_later < SQUEEZED * (high - low):
             start = max(float(found.mean[0]) for found in shown.values())
-            axes.annotate(
-                f"↑ starts at {start:.0f}",
-                (1, 1),
-                xycoords="axes fraction",
-                xytext=(-2, -2),
-                textcoords="offset points",
-                ha="right",
-                va="top",
-                color=MUTED,
-                fontsize=8.5,
+            text = axes.annotate(
+                f"↑ starts at {start:.0f}", (1, 1), (-2, -2), "axes fraction", "offset points"
             )
+            text.set(ha="right", va="top", color=MUTED, fontsize=8.5)
             low, high = low_later, high_later
     if floor is not None:
         low, high = min(low, floor), max(high, floor)
@@ -88,14 +82,5 @@ def _draw_lost(axes: Axes, rounds: np.ndarray, values: np.ndarray, colour: str, 
     axes.plot(rounds, values, color=colour, lw=0.9, alpha=0.6, gid=mark)
     # The last value is often far above the axes: the cross then sits on their upper edge.
     low, high = axes.get_ylim()
-    axes.plot(
-        rounds[-1:],
-        np.clip(values[-1:], low, high),
-        marker="x",
-        color=colour,
-        ms=6,
-        mew=1.6,
-        clip_on=False,
-        gid=mark,
-        zorder=4,
-    )
+    cross: dict[str, Any] = {"marker": "x", "ms": 6, "mew": 1.6, "clip_on": False, "zorder": 4}
+    axes.plot(rounds[-1:], np.clip(values[-1:], low, high), color=colour, gid=mark, **cross)

@@ -1,13 +1,14 @@
 """Roughness of a vehicle's loss against how far it then moved (`eq:roughness_drift_corr`)."""
 
 from textwrap import wrap
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from fedwatt.report.load import Run, where
-from fedwatt.report.style import WIDTH_IN, looks, name_of, note, series, styled
+from fedwatt.report.style import WIDTH_IN, looks, name_of, note, points, styled
 from fedwatt.tables import DRIFT, ROUGHNESS
 
 MOST_POINTS = 1200
@@ -30,16 +31,8 @@ def roughness_figure(run: Run) -> Figure:
     facts = []
     for method, (roughness, drift) in clouds.items():
         thin = np.linspace(0, roughness.size - 1, min(roughness.size, MOST_POINTS)).astype(int)
-        axes.scatter(
-            roughness[thin],
-            drift[thin],
-            s=11,
-            marker=appearance[method].marker,
-            color=appearance[method].colour,
-            alpha=0.35,
-            linewidths=0,
-            gid=series(method),
-        )
+        settings: dict[str, Any] = {"area": 11, "alpha": 0.35, "zorder": 1, "label": None}
+        points(axes, roughness[thin], drift[thin], method, appearance[method], **settings)
         facts.append((method, _fact(run, method, roughness)))
     axes.grid(axis="x")
     axes.set_xlabel(ROUGHNESS.title)

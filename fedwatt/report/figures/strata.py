@@ -3,25 +3,15 @@
 import numpy as np
 from matplotlib.figure import Figure
 
+from fedwatt.report import style
 from fedwatt.report.load import Run
 from fedwatt.report.statistics import stratum_rmse
-from fedwatt.report.style import (
-    INK,
-    WIDTH_IN,
-    horizontal,
-    legend,
-    looks,
-    name_of,
-    note,
-    series,
-    styled,
-)
 
 HEAD_IN = 0.27
 LANE_IN = 0.125
 
 
-@styled
+@style.styled
 def strata_figure(run: Run) -> Figure:
     """Pooled test RMSE of each stratum; a mark for the mean over seeds, a line for their range."""
     errors = {method: stratum_rmse(run, method) for method in run.methods}
@@ -29,39 +19,27 @@ def strata_figure(run: Run) -> Figure:
     strata = list(dict.fromkeys(name for own in errors.values() for name in own))
     row_in = 0.14 + LANE_IN * len(errors)
     heads, rows, height_in = _layout(strata, row_in)
-    figure = Figure(figsize=(WIDTH_IN, 1.0 + height_in))
+    figure = Figure(figsize=(style.WIDTH_IN, 1.0 + height_in))
     axes = figure.subplots()
     if not strata:
-        note(axes, "No stratum has test windows.")
+        style.note(axes, "No stratum has test windows.")
         return figure
-    appearance = looks(run.methods)
+    appearance = style.looks(run.methods)
     for lane, (method, own) in enumerate(errors.items()):
         shift = (lane - (len(errors) - 1) / 2) * LANE_IN
         at = [rows[name] + shift for name in own]
-        look, mark = appearance[method], series(method)
+        look = appearance[method]
         low, high = ([extreme(values) for values in own.values()] for extreme in (min, max))
-        axes.hlines(at, low, high, color=look.colour, lw=1.6, alpha=0.5, gid=mark)
-        axes.scatter(
-            [np.mean(values) for values in own.values()],
-            at,
-            s=24,
-            marker=look.marker,
-            color=look.colour,
-            linewidths=0,
-            label=name_of(method),
-            gid=mark,
-            zorder=3,
-        )
-    axes.set_yticks(
-        [*heads.values(), *rows.values()],
-        [*heads, *(name.partition(": ")[2] or name for name in rows)],
-    )
+        axes.hlines(at, low, high, color=look.colour, lw=1.6, alpha=0.5, gid=style.series(method))
+        style.points(axes, [np.mean(values) for values in own.values()], at, method, look, area=24)
+    names = [name.partition(": ")[2] or name for name in rows]
+    axes.set_yticks([*heads.values(), *rows.values()], [*heads, *names])
     for label in axes.get_yticklabels()[: len(heads)]:
-        label.set(weight="bold", color=INK)
+        label.set(weight="bold", color=style.INK)
     axes.set_ylim(height_in, 0)
     axes.set_xlabel("test RMSE, Wh per window")
-    horizontal(axes)
-    legend(figure)
+    style.horizontal(axes)
+    style.legend(figure)
     return figure
 
 

@@ -38,7 +38,7 @@ class Relief:
     """The largest region of a field, ready to be drawn.
 
     east_km, north_km   of its nodes, from its middle, [nodes]
-    elevation_m         about its mean; passes, vehicles: of its nodes, [nodes]
+    passes, vehicles    of its nodes, [nodes]
     height_m            raster [rows, columns] of ground near nodes, NaN elsewhere, south first
     extent              west, east, south and north of the raster in km
     step_m              between contours
@@ -47,7 +47,6 @@ class Relief:
     field: Field
     east_km: FloatArray
     north_km: FloatArray
-    elevation_m: FloatArray
     passes: FloatArray
     vehicles: NDArray[np.int64]
     height_m: FloatArray
@@ -67,26 +66,15 @@ class Relief:
         # The light needs heights everywhere; blank ground is made transparent afterwards.
         blank = np.isnan(self.height_m)
         filled = np.where(blank, np.nanmean(self.height_m), self.height_m)
-        shaded = LightSource(azdeg=315, altdeg=45).shade(
-            filled,
-            cmap=colormaps["terrain"],
-            norm=self.colours,
-            vert_exag=EXAGGERATION,
-            dx=pixel_m,
-            dy=pixel_m,
-            blend_mode="soft",
-        )
+        light = LightSource(azdeg=315, altdeg=45)
+        slope = {"vert_exag": EXAGGERATION, "dx": pixel_m, "dy": pixel_m}
+        shaded = light.shade(filled, colormaps["terrain"], self.colours, "soft", **slope)
         shaded[..., 3] = ~blank
         axes.imshow(shaded, extent=self.extent, origin="lower", interpolation="bilinear")
         low, high = np.nanmin(self.height_m), np.nanmax(self.height_m)
         levels = np.arange(np.ceil(low / self.step_m), high / self.step_m) * self.step_m
-        lines = axes.contour(
-            np.ma.masked_invalid(self.height_m),
-            levels,
-            extent=self.extent,
-            colors=INK,
-            linewidths=0.4,
-        )
+        ground = np.ma.masked_invalid(self.height_m)
+        lines = axes.contour(ground, levels, extent=self.extent, colors=INK, linewidths=0.4)
         axes.clabel(lines, levels[::2].tolist(), fontsize=6, fmt="%g")
 
     def image(self, pixels: int) -> bytes:
@@ -120,9 +108,8 @@ def terrain_figure(field: Field) -> Figure:
     land = ListedColormap(colormaps["terrain"](relief.colours(np.linspace(low, high, 256))))
     _bar(figure, hills, ScalarMappable(Normalize(low, high), land), "m above the region's mean")
     where = {"x": relief.east_km, "y": relief.north_km, "s": 0.8, "lw": 0}
-    passed = driven.scatter(
-        c=np.maximum(relief.passes, 1), cmap="viridis_r", norm=LogNorm(), **where
-    )
+    passes = np.maximum(relief.passes, 1)
+    passed = driven.scatter(c=passes, cmap="viridis_r", norm=LogNorm(), **where)
     driven.set_title("Segments that passed each node")
     _bar(figure, driven, passed, "segments", "{x:g}")
     most = len(FEW_MANY)
@@ -136,12 +123,9 @@ def terrain_figure(field: Field) -> Figure:
     bar = _bar(figure, shared, counted, "vehicles")
     bar.set_ticks(range(1, most + 1), labels=[*map(str, range(1, most)), f"{most} or more"])
     for axes in (hills, driven, shared):
-        axes.set_aspect("equal")
-        axes.set_xlim(extent[:2])
-        axes.set_ylim(extent[2:])
+        axes.set(aspect="equal", xlim=extent[:2], ylim=extent[2:])
+        axes.set(xlabel="km east", ylabel="km north")
         axes.grid(visible=False)
-        axes.set_xlabel("km east")
-        axes.set_ylabel("km north")
     return figure
 
 
@@ -171,8 +155,7 @@ def relief_of(field: Field) -> Relief:
             f"The field has {field.nodes} nodes, too few to draw. Learn it from more vehicles, or "
             "with a smaller number of vehicles a node needs."
         )
-    counts = np.bincount(field.region)
-    inside = field.region == counts.argmax()
+    inside = field.region == np.bincount(field.region).argmax()
     latitude, longitude = field.grid.positions(field.keys[inside])
     # Turned so that the region's middle, a mean of directions, is far from where longitudes wrap.
     turned = np.exp(1j * np.radians(longitude)).mean()
@@ -180,20 +163,10 @@ def relief_of(field: Field) -> Relief:
     km = EARTH_RADIUS_M / 1000 * np.pi / 180
     north = (latitude - np.median(latitude)) * km
     east = longitude * km * np.cos(np.radians(np.median(latitude)))
-    elevation_m = field.elevation_m[inside]
-    height_m, extent = _raster(field, east, north, elevation_m)
-    span = float(np.nanmax(height_m) - np.nanmin(height_m))
-    return Relief(
-        field,
-        east,
-        north,
-        elevation_m,
-        field.passes[inside],
-        field.vehicles[inside],
-        height_m,
-        extent,
-        _round_step(span / 12),
-    )
+    height_m, extent = _raster(field, east, north, field.elevation_m[inside])
+    step_m = _round_step(float(np.nanmax(height_m) - np.nanmin(height_m)) / 12)
+    passes, vehicles = field.passes[inside], field.vehicles[inside]
+    return Relief(field, east, north, passes, vehicles, height_m, extent, step_m)
 
 
 def _raster(

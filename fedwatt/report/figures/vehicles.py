@@ -5,25 +5,15 @@ import re
 import numpy as np
 from matplotlib.figure import Figure
 
+from fedwatt.report import style
 from fedwatt.report.load import Run
 from fedwatt.report.statistics import vehicle_rmse
-from fedwatt.report.style import (
-    GRID,
-    WIDTH_IN,
-    horizontal,
-    legend,
-    looks,
-    name_of,
-    note,
-    series,
-    styled,
-)
 
 MOST_NAMES = 40
 """Above this, vehicles have a rank instead of a name."""
 
 
-@styled
+@style.styled
 def vehicles_figure(run: Run) -> Figure:
     """Test RMSE of each vehicle, sorted by that of the reference; one mark for each method."""
     errors = {method: vehicle_rmse(run, method) for method in run.methods}
@@ -33,37 +23,28 @@ def vehicles_figure(run: Run) -> Figure:
     every = {name: rmse for own in errors.values() for name, rmse in own.items()} | base
     names = sorted(every, key=lambda name: (name not in base, every[name], name))
     few = len(names) <= MOST_NAMES
-    figure = Figure(figsize=(WIDTH_IN, 1.1 + 0.19 * len(names) if few else 3.4))
+    figure = Figure(figsize=(style.WIDTH_IN, 1.1 + 0.19 * len(names) if few else 3.4))
     axes = figure.subplots()
     if not names:
-        note(axes, "No vehicle has a finite error.")
+        style.note(axes, "No vehicle has a finite error.")
         return figure
-    appearance, places = looks(run.methods), np.arange(len(names))
+    appearance, places = style.looks(run.methods), np.arange(len(names))
     table = np.array([[own.get(name, np.nan) for name in names] for own in errors.values()])
     if few and len(errors) > 1 and run.same_data:
-        axes.hlines(places, np.nanmin(table, 0), np.nanmax(table, 0), color=GRID, lw=4, zorder=1)
-    for method, values in zip(errors, table, strict=True):
-        look = appearance[method]
-        x, y = (values, places) if few else (places + 1, values)
-        axes.scatter(
-            x,
-            y,
-            s=26 if few else 10,
-            color=look.colour,
-            marker=look.marker,
-            linewidths=0,
-            label=name_of(method),
-            gid=series(method),
-            zorder=3,
+        axes.hlines(
+            places, np.nanmin(table, 0), np.nanmax(table, 0), color=style.GRID, lw=4, zorder=1
         )
-    legend(figure)
+    for method, values in zip(errors, table, strict=True):
+        x, y = (values, places) if few else (places + 1, values)
+        style.points(axes, x, y, method, appearance[method], area=26 if few else 10)
+    style.legend(figure)
     if few:
         axes.set_yticks(places, [_short(name) for name in names])
-        horizontal(axes)
+        style.horizontal(axes)
         axes.set_ylim(-0.7, len(names) - 0.3)
         axes.set_xlabel("test RMSE, Wh per window")
     else:
-        axes.set_xlabel(f"vehicle, sorted by the error of {name_of(run.reference)}")
+        axes.set_xlabel(f"vehicle, sorted by the error of {style.name_of(run.reference)}")
         axes.set_ylabel("test RMSE, Wh per window")
     return figure
 

@@ -1,4 +1,4 @@
-"""Test error by round: of the current model, against the reference, of the best model so far."""
+"""By round: test error, that of the best model so far, drift of the vehicles and its dispersion."""
 
 from functools import partial
 
@@ -17,13 +17,8 @@ def convergence_figure(run: Run) -> Figure:
     others = [method for method in run.methods if method != run.reference]
     compared = run.same_data and any(difference(run, method).values.size for method in others)
     figure = Figure(figsize=(WIDTH_IN, 4.4 if compared else 2.8))
-    panels = figure.subplots(
-        2 if compared else 1,
-        1,
-        squeeze=False,
-        sharex=True,
-        height_ratios=[1.7, 1] if compared else [1],
-    )
+    heights = [1.7, 1] if compared else [1]
+    panels = figure.subplots(len(heights), squeeze=False, sharex=True, height_ratios=heights)
     above = panels[0, 0]
     error = rounds()["test_rmse"]
     draw_curves(above, run, partial(curves, run, column=error.name))
@@ -44,4 +39,17 @@ def best_so_far_figure(run: Run) -> Figure:
     axes = figure.subplots()
     draw_curves(axes, run, partial(curves, run, column="best_test_rmse"))
     axes.set_title("Test RMSE of the best model so far, Wh per window")
+    return figure
+
+
+@styled
+def drift_figure(run: Run) -> Figure:
+    """Mean drift and its dispersion by round (`eq:mean_drift`, `eq:drift_cv`)."""
+    figure = Figure(figsize=(WIDTH_IN, 4.2))
+    above, below = figure.subplots(2, 1, sharex=True)
+    draw_curves(above, run, partial(curves, run, column="drift_mean"), floor=0.0)
+    above.set_title(rounds()["drift_mean"].title)
+    above.set_xlabel("")
+    draw_curves(below, run, partial(curves, run, column="drift_cv"), labels=False, floor=0.0)
+    below.set_title(rounds()["drift_cv"].title)
     return figure
