@@ -45,7 +45,9 @@ from fedwatt.models import get_model
 from fedwatt.personal import Personal, personal_models
 from fedwatt.randomness import generator
 from fedwatt.runs.config import from_tables
-from fedwatt.terrain import Field, Learned, TerrainSettings, give_terrain, learn
+from fedwatt.terrain.field import Field
+from fedwatt.terrain.learn import Learned, give_terrain, learn
+from fedwatt.terrain.settings import TerrainSettings
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "edge_ved.json"

@@ -28,7 +28,8 @@ from fedwatt.federation import Federation, Training
 from fedwatt.models import get_model
 from fedwatt.personal import Personal, personalise
 from fedwatt.randomness import generator
-from fedwatt.terrain import Field, trip_rise_m
+from fedwatt.terrain.climb import trip_rise_m
+from fedwatt.terrain.field import Field
 from fedwatt.terrain.power import ridge
 from fedwatt.terrain.survey import physics_features
 

@@ -44,8 +44,9 @@ from fedwatt.models import get_model
 from fedwatt.personal import Personal, personalise
 from fedwatt.randomness import generator
 from fedwatt.runs.level import predictions_of, with_level
-from fedwatt.terrain import TerrainSettings, give_terrain, learn
+from fedwatt.terrain.learn import give_terrain, learn
 from fedwatt.terrain.level import Predictions
+from fedwatt.terrain.settings import TerrainSettings
 
 RECORD = Path(__file__).resolve().parents[1] / "results" / "terrain_faults.json"
 SETTINGS = TerrainSettings()

@@ -65,7 +65,7 @@ class Federation(LocalFleet):
     @property
     def buffered(self) -> BufferedFleet:
         """The vehicles with a buffer for their replies."""
-        return BufferedFleet(self.simulated, self.asynchronous)
+        return BufferedFleet(self, self.asynchronous)
 
     @property
     def loop(self) -> Loop:

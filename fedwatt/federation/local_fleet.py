@@ -45,20 +45,6 @@ class LocalFleet:
         self.scratch = scratch
         """Folder for what vehicles remember where that is too much; None: a temporary file."""
 
-    @property
-    def population(self) -> NDArray[np.int64]:
-        """Numbers of the vehicles that may train."""
-        return self.members.population
-
-    @property
-    def population_windows(self) -> float:
-        """n, the training windows of all vehicles that may train."""
-        return self.members.population_windows
-
-    def windows(self, vehicle: int) -> int:
-        """n_k, the training windows of a vehicle."""
-        return self.members.windows(vehicle)
-
     @cached_property
     def pool(self) -> Pool:
         """The fleet's series on the device."""

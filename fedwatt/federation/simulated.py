@@ -19,6 +19,7 @@ from fedwatt.federation.local_round import (
     initial_memory,
     like,
 )
+from fedwatt.federation.members import Members
 from fedwatt.federation.memory import Table, new_table, pages_path
 from fedwatt.federation.participation import first_available, next_available
 from fedwatt.federation.port import Judgement, Present
@@ -37,9 +38,14 @@ class SimulatedFleet:
 
     local: LocalFleet
 
+    @property
+    def members(self) -> Members:
+        """The vehicles, and which of them may train."""
+        return self.local.members
+
     def check(self, method: Method) -> None:
         """Refuse a method that cannot work in rounds of these vehicles."""
-        self.local.terms.check(method, len(self.local.population))
+        self.local.terms.check(method, len(self.members.population))
 
     def remembered(self, method: Method, weights: Tensor) -> tuple[dict[str, Table], Rows]:
         """Tables of what every vehicle of every run remembers; a fleet in rounds has no events."""
@@ -53,7 +59,7 @@ class SimulatedFleet:
 
     def present(self, state: State | None) -> Present:
         """A_t as the seeds draw it."""
-        members, terms = self.local.members, self.local.terms
+        members, terms = self.members, self.local.terms
         vehicles = len(members.population)
         if state is None:
             masks = [first_available(seed, vehicles, terms.availability) for seed in terms.seeds]
@@ -110,8 +116,8 @@ class SimulatedFleet:
             state.round,
             anchor,
             {name: like(value, anchor)[runs] for name, value in sent.items()},
-            len(self.local.population),
-            self.local.population_windows,
+            len(self.members.population),
+            self.members.population_windows,
         )
         memory = {name: table[runs, vehicles] for name, table in state.memory.items()}
         return begin_round(self.local, method, broadcast, memory, calls, watch)

@@ -15,7 +15,7 @@ from fedwatt.errors import SettingError
 from fedwatt.report.figures.terrain import FEW_MANY, USUAL_K, Relief, relief_of, terrain_figure
 from fedwatt.report.style import INK, MUTED, PAPER, STYLE
 from fedwatt.report.svg import to_pdf, to_svg
-from fedwatt.terrain import Field
+from fedwatt.terrain.field import Field
 
 DPI: Final = 220
 PAGE_PIXELS: Final = 2200

@@ -34,7 +34,7 @@ from fedwatt.personal import Personal
 from fedwatt.privacy.secure_settings import SecureSettings
 from fedwatt.runs.deployment import Deployment
 from fedwatt.settings import convert, from_table, to_table
-from fedwatt.terrain import TerrainSettings
+from fedwatt.terrain.settings import TerrainSettings
 
 
 @dataclass(frozen=True, kw_only=True)

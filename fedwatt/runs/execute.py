@@ -20,7 +20,7 @@ from fedwatt.runs.level import ModelPredictions, predictions_of, used_on_board
 from fedwatt.runs.observer import Observer
 from fedwatt.runs.own_models import own_model_writer
 from fedwatt.runs.source import OnVehicle
-from fedwatt.terrain import Learned
+from fedwatt.terrain.learn import Learned
 from fedwatt.terrain.level import Predictions
 
 Elsewhere = Callable[[RunConfig, Path, Fleet], None]

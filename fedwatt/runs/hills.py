@@ -9,7 +9,7 @@ How a field is learned is `fedwatt.terrain`'s.
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -30,14 +30,17 @@ from fedwatt.privacy.fixed_point import add_up
 from fedwatt.runs.config import RunConfig
 from fedwatt.runs.source import OnVehicle, open_fleet, source_vehicles
 from fedwatt.runs.tensors import write_tensors
-from fedwatt.terrain import Field, Learned, TerrainSettings
 from fedwatt.terrain.exchange import refuse_unmaskable, share_by
-from fedwatt.terrain.learn import own_fields, survey_fleet
+from fedwatt.terrain.field import Field
+from fedwatt.terrain.learn import Learned, own_fields, survey_fleet
 from fedwatt.terrain.provenance import Provenance
 from fedwatt.terrain.refresh import refreshed, solved_again
+from fedwatt.terrain.settings import TerrainSettings
 from fedwatt.terrain.sources import learn_fields, learns_field
-from fedwatt.terrain.statistics import LAYOUT, Contribution
+from fedwatt.terrain.statistics import Contribution
 from fedwatt.terrain.store import read_field, read_provenance, write_field
+
+SUMS = tuple(part.name for part in fields(Contribution))
 
 
 def learns_hills(config: RunConfig) -> bool:
@@ -176,7 +179,7 @@ class Refresh:
             )
         predicted_wh = training_predictions(federation, state)
         fresh = refreshed(_vehicles(self.config), self.learned, predicted_wh, settings, data)
-        tensors = {name: torch.from_numpy(getattr(fresh.sums, name).copy()) for name, *_ in LAYOUT}
+        tensors = {name: torch.from_numpy(getattr(fresh.sums, name).copy()) for name in SUMS}
         write_tensors(file, tensors, {"contributors": json.dumps(sorted(fresh.contributors))})
         return fresh
 
@@ -185,7 +188,7 @@ class Refresh:
         try:
             with safe_open(file, framework="numpy") as stored:
                 contributors = frozenset(json.loads(stored.metadata()["contributors"]))
-                sums = Contribution(**{name: stored.get_tensor(name) for name, *_ in LAYOUT})
+                sums = Contribution(**{name: stored.get_tensor(name) for name in SUMS})
         except (SafetensorError, KeyError, TypeError, ValueError) as problem:
             raise RunError(
                 f"{file} is damaged: {problem}. Delete {self.folder} to start its method anew."
@@ -198,7 +201,7 @@ def training_predictions(federation: Federation, state: State) -> dict[str, Floa
     pool, clients = federation.pool, federation.fleet.clients
     weights = state.weights[:1, : federation.model.layout.size]
     predicted = predict(federation.model, weights, pool, pool.train)[0]
-    there = federation.population[state.available[0].numpy()]
+    there = federation.members.population[state.available[0].numpy()]
     return {
         clients[k].name: clients[k].energy_wh(
             predicted[pool.train.offsets[k] : pool.train.offsets[k + 1]]

@@ -16,9 +16,9 @@ from fedwatt.federation import History, LocalFleet, RoundRecord, State
 from fedwatt.federation.evaluate import predict
 from fedwatt.runs.config import RunConfig
 from fedwatt.runs.observer import Observer
-from fedwatt.terrain import TerrainSettings
 from fedwatt.terrain.level import LEVEL as LEVEL
 from fedwatt.terrain.level import Predictions, chosen_by_vehicles, level_data
+from fedwatt.terrain.settings import TerrainSettings
 
 
 def level_config(config: RunConfig) -> RunConfig | None:

@@ -8,7 +8,8 @@ from fedwatt.data import DataSettings, Fleet, Vehicle, build_fleet, synthetic_ve
 from fedwatt.data.store import fleet_source, read_fleet, vehicle_folders
 from fedwatt.errors import DataError, SettingError, counted
 from fedwatt.runs.config import Source
-from fedwatt.terrain import Learned, TerrainSettings
+from fedwatt.terrain.learn import Learned
+from fedwatt.terrain.settings import TerrainSettings
 from fedwatt.terrain.sources import with_climb_channels
 
 SYNTHETIC_VEHICLES = 20

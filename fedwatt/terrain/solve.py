@@ -149,22 +149,6 @@ def regions(matrix: sparse.csr_matrix) -> IntArray:
     return np.asarray(labels, dtype=np.int64)
 
 
-def standard_error_m(equations: System, nodes: IntArray) -> FloatArray:
-    """Standard deviation of the elevation of chosen nodes (by number), as the equations have it.
-
-    Relative to the mean of the node's region, since the region's constant is not known at all.
-    """
-    region = regions(equations.matrix)
-    count = np.bincount(region)
-    backward = factorised(equations.matrix)
-    errors = np.empty(len(nodes))
-    for place, node in enumerate(nodes):
-        contrast = np.where(region == region[node], -1.0 / count[region[node]], 0.0)
-        contrast[node] += 1.0
-        errors[place] = np.sqrt(contrast @ backward(contrast))
-    return errors
-
-
 def _centred(elevation_m: FloatArray, region: IntArray) -> FloatArray:
     mean = np.bincount(region, elevation_m) / np.maximum(np.bincount(region), 1)
     return elevation_m - mean[region]

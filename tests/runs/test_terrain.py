@@ -19,9 +19,11 @@ from fedwatt.runs.hills import Refresh, refreshed_field
 from fedwatt.runs.own_models import read_own_model
 from fedwatt.runs.source import open_fleet
 from fedwatt.runs.tables import read_table
-from fedwatt.terrain import Learned, TerrainSettings, empty_field, learn, learn_shared
+from fedwatt.terrain.field import empty_field
 from fedwatt.terrain.grid import Grid
+from fedwatt.terrain.learn import Learned, learn, learn_shared
 from fedwatt.terrain.provenance import Provenance
+from fedwatt.terrain.settings import TerrainSettings
 from fedwatt.terrain.store import read_field, read_provenance, write_field
 from tests.runs.test_execute import Silent
 

@@ -8,11 +8,12 @@ import pytest
 from fedwatt.data import DataSettings
 from fedwatt.errors import RunError, SettingError
 from fedwatt.privacy.fixed_point import add_up
-from fedwatt.terrain import Grid, TerrainSettings
 from fedwatt.terrain import exchange as exchanges
 from fedwatt.terrain.agreed import Area
 from fedwatt.terrain.exchange import learn_from_totals, share_by, too_long
+from fedwatt.terrain.grid import Grid
 from fedwatt.terrain.learn import publishable, shared_field
+from fedwatt.terrain.settings import TerrainSettings
 from fedwatt.terrain.statistics import touched_nodes
 from fedwatt.terrain.survey import survey
 from tests.terrain.toys import fleet
