@@ -64,7 +64,7 @@ from fedwatt.privacy.secure import reply_layout, reply_values
 from fedwatt.runs.config import MethodChoice, RunConfig, from_toml, to_toml
 from fedwatt.runs.hills import learns_hills
 from fedwatt.runs.level import level_config, predictions_of, with_level
-from fedwatt.runs.own_models import own_weights, write_own_model
+from fedwatt.runs.model_file import own_weights, write_own_model
 from fedwatt.terrain.climb import with_measured_terrain, with_terrain
 from fedwatt.terrain.field import empty_field
 from fedwatt.terrain.grid import Grid
@@ -96,7 +96,7 @@ class _Task:
     @property
     def size(self) -> int:
         """D, of the model as the method trains it."""
-        return self.local.model_for(self.method).layout.size
+        return self.method.adapted(self.local.model).layout.size
 
     @property
     def run(self) -> str:
@@ -240,7 +240,7 @@ class Vehicle:
         question, run = RoundQuestion.read(task.question, task.size), task.run
         folder = memory_folder(self.state, run, task.choice.label)
         model = torch.from_numpy(question.weights).to(local.dtype)
-        initial = initial_memory(method, local.model_for(method), model)
+        initial = initial_memory(method, method.adapted(local.model), model)
         work = local_work(local, method, question, recall(folder, question.counted, initial))
         if work.memory:
             forget_old_runs(self.state, run)
@@ -254,7 +254,7 @@ class Vehicle:
         return Content(values, {"delta": work.deltas[0].numpy(), **arrays}), asked
 
     def _train_in_secret(self, task: _Task) -> tuple[Content, dict[str, ReplyField]]:
-        method, model = task.method, task.local.model_for(task.method)
+        method, model = task.method, task.method.adapted(task.local.model)
         called = self.secrets.terms.called
         reply, _ = self._train(task)
         layout = reply_layout(method, model, task.config.secure, vehicles=called)

@@ -78,10 +78,7 @@ class Federation(LocalFleet):
         self.loop.check(method)
 
     def train(
-        self,
-        method: str | Method,
-        *,
-        on_round: Callable[[State, RoundRecord], None] | None = None,
+        self, method: str | Method, *, on_round: Callable[[State, RoundRecord], None] | None = None
     ) -> Trained:
         """All rounds of a method; `on_round` is called after each one."""
         return self.loop.train(method, on_round=on_round)

@@ -129,7 +129,7 @@ def finish_round(fleet: LocalFleet, method: Method, begun: LocalRound, deltas: T
 
 def _start(fleet: LocalFleet, method: Method, broadcast: Broadcast, calls: Sequence[Call]) -> Start:
     """The round as the stacked vehicles see it, with their own random draws for probing."""
-    terms, model, device = fleet.terms, fleet.model_for(method), fleet.device
+    terms, model, device = fleet.terms, method.adapted(fleet.model), fleet.device
     names = tuple(fleet.members.name(call.vehicle) for call in calls)
     probes = Probes(fleet.pool, fleet.fleet, terms.seeds, broadcast.round, calls, model)
     sizes = [float(fleet.members.windows(call.vehicle)) for call in calls]

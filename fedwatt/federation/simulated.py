@@ -50,7 +50,7 @@ class SimulatedFleet:
     def remembered(self, method: Method, weights: Tensor) -> tuple[dict[str, Table], Rows]:
         """Tables of what every vehicle of every run remembers; a fleet in rounds has no events."""
         runs, vehicles = len(weights), len(self.local.fleet.clients)
-        initial = initial_memory(method, self.local.model_for(method), weights)
+        initial = initial_memory(method, method.adapted(self.local.model), weights)
         tables = {
             name: new_table(value, runs, vehicles, pages_path(self.local.scratch, name))
             for name, value in initial.items()

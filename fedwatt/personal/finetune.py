@@ -9,6 +9,7 @@ engine's own (`train` with no rules), so any method's model can be made personal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,14 +19,35 @@ from fedwatt.engine.batches import Batches, Draw
 from fedwatt.engine.job import Job
 from fedwatt.engine.pool import Windows
 from fedwatt.engine.together import train
+from fedwatt.errors import check
 from fedwatt.federation import LocalFleet
 from fedwatt.federation.evaluate import predict
-from fedwatt.personal.settings import Personal
 
 STACK = 128
 """Vehicles fine-tuned together; bounds memory whatever the size of the fleet."""
 AFTER_THE_ROUNDS = -1
 """Round number of the batches: a stream of its own, apart from every round's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Personal:
+    """Candidates of fine-tuning, from which each vehicle chooses on its validation trips."""
+
+    enabled: bool = False
+    """Whether vehicles fine-tune after the last round; `--personalise` says yes."""
+    rates: tuple[float, ...] = (0.003, 0.01, 0.03)
+    """Rates to try."""
+    steps: tuple[int, ...] = (100, 300, 1000)
+    """Numbers of steps after which the model is looked at, ascending."""
+    batch: int = 64
+    """Windows a step."""
+
+    def __post_init__(self) -> None:
+        rates = len(self.rates) >= 1 and all(0 < rate < inf for rate in self.rates)
+        check(self, "rates", rates, "one or more positive numbers, such as (0.003, 0.01)")
+        rising = list(self.steps) == sorted(set(self.steps)) and min(self.steps, default=0) >= 1
+        check(self, "steps", rising, "one or more ascending whole numbers, such as (100, 300)")
+        check(self, "batch", self.batch >= 1, "at least 1 window")
 
 
 @dataclass(frozen=True, eq=False)

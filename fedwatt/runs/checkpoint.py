@@ -44,7 +44,7 @@ def save_checkpoint(folder: Path, state: State, history: History, origin: Origin
         temporary.mkdir(parents=True)
     try:
         for table in state.paged:
-            table.flush()
+            table.pages.flush()
         tensors = {name: t.contiguous().cpu() for name, t in state.tensors().items()}
         write_tensors(temporary / "state.safetensors", tensors)
         for name in HISTORY:

@@ -8,17 +8,15 @@ from typing import Any
 from fedwatt.data import Fleet
 from fedwatt.federation import Federation, State
 from fedwatt.federation.records import Row
-from fedwatt.personal import personalise
+from fedwatt.personal import PersonalModel, personalise
 from fedwatt.runs.carry_out import Run, carry_out
 from fedwatt.runs.checkpoint import memory_folder
 from fedwatt.runs.config import MethodChoice, RunConfig
 from fedwatt.runs.environment import fleet_hashes
 from fedwatt.runs.hills import Refresh, fleet_with, learned_for, terrain_facts, write_learned
-from fedwatt.runs.hills import refuse_refreshes as refuse_refreshes
-from fedwatt.runs.hills import run_fleet as run_fleet
 from fedwatt.runs.level import ModelPredictions, predictions_of, used_on_board
+from fedwatt.runs.model_file import own_model_file, write_own_model
 from fedwatt.runs.observer import Observer
-from fedwatt.runs.own_models import own_model_writer
 from fedwatt.runs.source import OnVehicle
 from fedwatt.terrain.learn import Learned
 from fedwatt.terrain.level import Predictions
@@ -156,12 +154,12 @@ def _personal_models(
     """Let vehicles make a method's best model their own, one file each; None if they do not."""
     if not run.config.personal.enabled:
         return None
-    own = personalise(
-        federation,
-        state.best_weights,
-        run.config.personal,
-        keep=own_model_writer(run.out, choice.label, federation),
-    )
+
+    def keep(one: PersonalModel) -> None:
+        name, seed = federation.fleet.clients[one.vehicle].name, federation.seeds[one.run]
+        write_own_model(own_model_file(run.out, choice.label, seed, name), federation, one)
+
+    own = personalise(federation, state.best_weights, run.config.personal, keep=keep)
     return Predictions(own.validation, own.predictions)
 
 

@@ -8,7 +8,7 @@ How a field is learned is `fedwatt.terrain`'s.
 """
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from itertools import islice
@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
-from fedwatt.data import Fleet, Vehicle
+from fedwatt.data import Fleet
 from fedwatt.data.features import feature_names, needs_climb
 from fedwatt.data.trip import FloatArray
 from fedwatt.errors import DataError, RunError, SettingError
@@ -57,7 +57,9 @@ def learned_for(config: RunConfig) -> Learned | None:
     """
     if not learns_hills(config):
         return None
-    learn = partial(learn_fields, _vehicles(config), config.data, config.terrain)
+    learn = partial(
+        learn_fields, partial(source_vehicles, config.fleet), config.data, config.terrain
+    )
     if config.secure.enabled:
         refuse_unmaskable(config.terrain)
         return learn(share=share_by(add_up))
@@ -170,7 +172,7 @@ class Refresh:
         settings, data = self.config.terrain, self.config.data
         if file.exists():
             found = self._read(file)
-            vehicles = _vehicles(self.config)()
+            vehicles = source_vehicles(self.config.fleet)
             return solved_again(vehicles, self.learned, *found, settings, data)
         if last != state.round:
             raise RunError(
@@ -178,7 +180,9 @@ class Refresh:
                 f"{self.folder} to start its method anew."
             )
         predicted_wh = training_predictions(federation, state)
-        fresh = refreshed(_vehicles(self.config), self.learned, predicted_wh, settings, data)
+        fresh = refreshed(
+            partial(source_vehicles, self.config.fleet), self.learned, predicted_wh, settings, data
+        )
         tensors = {name: torch.from_numpy(getattr(fresh.sums, name).copy()) for name in SUMS}
         write_tensors(file, tensors, {"contributors": json.dumps(sorted(fresh.contributors))})
         return fresh
@@ -250,7 +254,7 @@ def refreshed_field(config: RunConfig, file: Path, vehicle: str) -> Field:
     As in the run, a vehicle that never contributed (held out, or never there) reads what is shared.
     """
     shared, provenance = read_field(file), read_provenance(file)
-    alone = list(islice((one for one in _vehicles(config)() if one.name == vehicle), 1))
+    alone = list(islice((one for one in source_vehicles(config.fleet) if one.name == vehicle), 1))
     if not alone:
         raise _not_in_fleet(config, vehicle)
     if provenance is None:
@@ -267,7 +271,3 @@ def _not_in_fleet(config: RunConfig, vehicle: str) -> DataError:
         f"Vehicle '{vehicle}' is not in the run's fleet '{config.fleet.data}', so the run has "
         "no field for it. Give one with --terrain ('fedwatt terrain learn' makes it)."
     )
-
-
-def _vehicles(config: RunConfig) -> Callable[[], Iterable[Vehicle]]:
-    return lambda: source_vehicles(config.fleet)

@@ -19,7 +19,7 @@ from functools import cached_property
 
 from fedwatt.data.trip import FloatArray
 from fedwatt.errors import RunError, SettingError
-from fedwatt.terrain.agreed import agreed_pairs, pairs_of_a_node
+from fedwatt.terrain.agreed import Pairs, agreed_pairs, pairs_of_a_node
 from fedwatt.terrain.field import Field, empty_field
 from fedwatt.terrain.grid import Grid, IntArray
 from fedwatt.terrain.learn import Share
@@ -66,7 +66,7 @@ class Question:
     field: Field | None = None
 
     @cached_property
-    def pairs(self) -> tuple[IntArray, IntArray]:
+    def pairs(self) -> Pairs:
         """The agreed pairs of nodes."""
         return agreed_pairs(self.grid, self.nodes, self.settings.segment_s)
 
@@ -90,7 +90,7 @@ class Question:
             return {"weight": sums.weight, "climb": sums.climb}
         if field is None:
             return presence(one, nodes, grid, settings.segment_s)
-        own = residual(one, climb_m(one, field) if field.nodes else None)
+        own = residual(one, climb_m(one, field))
         return packed(one, own, nodes, self.pairs, grid, settings.segment_s)
 
 
@@ -262,7 +262,7 @@ class _Learning:
                     "vehicles that were counted"
                 )
 
-    def sums_for(self, field: Field) -> tuple[Contribution, tuple[IntArray, IntArray]]:
+    def sums_for(self, field: Field) -> tuple[Contribution, Pairs]:
         """Sums over the nodes and their pairs, each node from k vehicles that are still there."""
         least = self.settings.minimum_vehicles
         while True:

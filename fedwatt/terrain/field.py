@@ -6,6 +6,7 @@ mean nothing, and `climb` never takes one.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,6 +64,17 @@ def empty_field(grid: Grid) -> Field:
     """A field that knows nothing."""
     none, nowhere = np.zeros(0), np.zeros(0, dtype=np.int64)
     return Field(grid, nowhere, none, nowhere, none, nowhere)
+
+
+def spread(values: NDArray[Any], at: IntArray, places: int) -> NDArray[Any]:
+    """`values` at their places among so many, 0 elsewhere, [places].
+
+    >>> spread(np.array([7, 9]), np.array([2, 0]), 4)
+    array([9, 0, 7, 0])
+    """
+    wide = np.zeros(places, dtype=values.dtype)
+    wide[at] = values
+    return wide
 
 
 def find(ascending: IntArray, keys: IntArray) -> tuple[IntArray, NDArray[np.bool_]]:

@@ -8,6 +8,7 @@ sums below add, and one exchange gives the server the very problem of the pooled
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +42,15 @@ class Contribution:
     right: FloatArray
     passes: FloatArray
     vehicles: IntArray
+
+    @classmethod
+    def over(
+        cls, keys: IntArray, upper: Any, right: FloatArray, passes: FloatArray, vehicles: IntArray
+    ) -> "Contribution":
+        """Sums over `keys` with the upper triangle of AᵀA as a sparse matrix [nodes, nodes]."""
+        pairs = upper.tocoo()
+        row, column = (at.astype(np.int32, copy=False) for at in (pairs.row, pairs.col))
+        return cls(keys, row, column, pairs.data, right, passes, vehicles)
 
     @cached_property
     def matrix(self) -> sparse.csr_matrix:
@@ -92,16 +102,7 @@ def contribution(
         upper = upper + sparse.triu(design.T @ design)
         right += design.T @ (own.residual_wh[part] / own.noise_wh)
         passes += np.bincount(design.indices, minlength=nodes)
-    pairs = upper.tocoo()
-    return Contribution(
-        keys,
-        pairs.row.astype(np.int32),
-        pairs.col.astype(np.int32),
-        pairs.data,
-        right,
-        passes,
-        np.ones(nodes, dtype=np.int64),
-    )
+    return Contribution.over(keys, upper, right, passes, np.ones(nodes, dtype=np.int64))
 
 
 def add(contributions: Sequence[Contribution], forget: float = 1.0) -> Contribution:
@@ -129,33 +130,14 @@ def add(contributions: Sequence[Contribution], forget: float = 1.0) -> Contribut
         row[part], column[part], value[part] = place[one.row], place[one.column], one.value
         filled = part.stop
     others = sparse.csr_matrix((value, (row, column)), (nodes, nodes))
-    total = (first + others).tocoo()
-    return Contribution(
-        keys,
-        total.row.astype(np.int32, copy=False),
-        total.col.astype(np.int32, copy=False),
-        total.data,
-        right,
-        passes,
-        vehicles,
-    )
+    return Contribution.over(keys, first + others, right, passes, vehicles)
 
 
 def _union(ascending: Sequence[IntArray]) -> IntArray:
     """All keys, ascending, each once. Sorting beats numpy's hashing of many repeated keys."""
     together = np.sort(np.concatenate([np.zeros(0, dtype=np.int64), *ascending]))
-    new = np.ones(len(together), dtype=bool)
-    new[1:] = together[1:] != together[:-1]
-    return together[new]
+    return together[np.diff(together, prepend=-1) > 0]
 
 
-NOTHING = Contribution(
-    np.zeros(0, dtype=np.int64),
-    np.zeros(0, dtype=np.int32),
-    np.zeros(0, dtype=np.int32),
-    np.zeros(0),
-    np.zeros(0),
-    np.zeros(0),
-    np.zeros(0, dtype=np.int64),
-)
+NOTHING = Contribution(*(np.zeros(0, kind) for kind in ("i8", "i4", "i4", "f8", "f8", "f8", "i8")))
 """The sum of no messages."""

@@ -16,7 +16,7 @@ from fedwatt.errors import DataError, RunError, SettingError
 from fedwatt.runs import execute, from_toml
 from fedwatt.runs.config import Source
 from fedwatt.runs.hills import Refresh, refreshed_field
-from fedwatt.runs.own_models import read_own_model
+from fedwatt.runs.model_file import read_own_model
 from fedwatt.runs.source import open_fleet
 from fedwatt.runs.tables import read_table
 from fedwatt.terrain.field import empty_field
