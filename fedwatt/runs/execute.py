@@ -16,8 +16,8 @@ from fedwatt.runs.environment import fleet_hashes
 from fedwatt.runs.hills import Refresh, fleet_with, learned_for, terrain_facts, write_learned
 from fedwatt.runs.level import ModelPredictions, predictions_of, used_on_board
 from fedwatt.runs.model_file import own_model_file, write_own_model
-from fedwatt.runs.observer import Observer
 from fedwatt.runs.source import OnVehicle
+from fedwatt.runs.train import Observer
 from fedwatt.terrain.learn import Learned
 from fedwatt.terrain.level import Predictions
 

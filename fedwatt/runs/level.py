@@ -15,7 +15,7 @@ from fedwatt.errors import SettingError
 from fedwatt.federation import History, LocalFleet, RoundRecord, State
 from fedwatt.federation.evaluate import predict
 from fedwatt.runs.config import RunConfig
-from fedwatt.runs.observer import Observer
+from fedwatt.runs.train import Observer
 from fedwatt.terrain.level import LEVEL as LEVEL
 from fedwatt.terrain.level import Predictions, chosen_by_vehicles, level_data
 from fedwatt.terrain.settings import TerrainSettings
@@ -105,8 +105,8 @@ def used_on_board(
     pairs = {"best": (hilly.best, level.best)}
     if hilly.personal is not None and level.personal is not None:
         pairs["personal"] = hilly.personal, level.personal
-    used = {name: own.test.copy() for name, (own, _) in pairs.items()}
+    used, seeds = {}, list(level.finite)
     for name, (own, other) in pairs.items():
-        seeds = list(level.finite)
+        used[name] = own.test.copy()
         used[name][seeds] = with_level(federation, own, other)[seeds]
     return used

@@ -41,22 +41,17 @@ class Field:
         self, latitude_deg: FloatArray, longitude_deg: FloatArray
     ) -> tuple[FloatArray, IntArray]:
         """Elevation [seconds], NaN where it is not known, and the region, -1 there."""
+        if not self.nodes:
+            return np.full(len(latitude_deg), np.nan), np.full(len(latitude_deg), -1)
         finite = np.isfinite(latitude_deg) & np.isfinite(longitude_deg)
         corners, weights = self.grid.corners(
             np.where(finite, latitude_deg, 0.0), np.where(finite, longitude_deg, 0.0)
         )
         index, known = find(self.keys, corners)
         needed = weights > NEGLIGIBLE_WEIGHT
-        if not self.nodes:
-            finite = np.zeros_like(finite)
-            index = np.zeros_like(index)
-            heights = np.zeros(corners.shape)
-            regions = np.full(len(finite), -1, dtype=np.int64)
-        else:
-            heights = self.elevation_m[index]
-            regions = self.region[index[np.arange(len(index)), weights.argmax(axis=1)]]
+        regions = self.region[index[np.arange(len(index)), weights.argmax(axis=1)]]
         sure = finite & (known | ~needed).all(axis=1)
-        elevation = np.where(needed, weights * heights, 0.0).sum(axis=1)
+        elevation = np.where(needed, weights * self.elevation_m[index], 0.0).sum(axis=1)
         return np.where(sure, elevation, np.nan), np.where(sure, regions, -1)
 
 

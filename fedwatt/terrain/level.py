@@ -20,7 +20,6 @@ from fedwatt.data import DataSettings
 from fedwatt.data.client import Client
 from fedwatt.data.features import feature_names, level_features, needs_climb
 from fedwatt.data.trip import FloatArray
-from fedwatt.data.windows import BoolArray
 from fedwatt.terrain.grid import IntArray
 
 LEVEL: Final = "level"
@@ -48,12 +47,8 @@ def level_data(data: DataSettings) -> DataSettings | None:
     if not level or not needs_climb(feature_names(data.features)):
         return None
     count = len(feature_names(level))
-    return replace(
-        data,
-        features=level,
-        components=min(data.components, count),
-        selected=min(data.selected, count),
-    )
+    components, selected = min(data.components, count), min(data.selected, count)
+    return replace(data, features=level, components=components, selected=selected)
 
 
 def borne_out(hilly: FloatArray, level: FloatArray, client: Client) -> bool:
@@ -77,17 +72,6 @@ def borne_out(hilly: FloatArray, level: FloatArray, client: Client) -> bool:
     return bool(saved.sum() > 0 and (sure or far))
 
 
-def chosen(
-    hilly: FloatArray, level: FloatArray, known: BoolArray, *, borne_out: bool
-) -> FloatArray:
-    """Predictions of windows, all [W], each by the model that the vehicle would use.
-
-    >>> chosen(np.array([1.0, 2.0]), np.zeros(2), np.array([True, False]), borne_out=True)
-    array([1., 0.])
-    """
-    return np.where(known & borne_out, hilly, level)
-
-
 def chosen_by_vehicles(
     clients: Sequence[Client],
     offsets: tuple[IntArray, IntArray],
@@ -103,11 +87,7 @@ def chosen_by_vehicles(
     for vehicle, client in enumerate(clients):
         judged, test = (slice(own[vehicle], own[vehicle + 1]) for own in offsets)
         for run, own in enumerate(result):
-            both = hilly.validation[run, judged], level.validation[run, judged]
-            own[test] = chosen(
-                hilly.test[run, test],
-                level.test[run, test],
-                client.known["test"],
-                borne_out=borne_out(*both, client),
-            )
+            if borne_out(hilly.validation[run, judged], level.validation[run, judged], client):
+                known = client.known["test"]
+                own[test] = np.where(known, hilly.test[run, test], level.test[run, test])
     return result

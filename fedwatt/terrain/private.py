@@ -5,8 +5,6 @@ published ones keep their elevations, except that each shared region may be rais
 whole: two towns that only this vehicle connects have no common zero yet.
 """
 
-from dataclasses import replace
-
 import numpy as np
 from scipy import sparse
 
@@ -46,14 +44,7 @@ def private_field(survey: Survey, own: Residual, shared: Field, prior_grade: flo
     at, own_nodes = find(sums.keys, keys[private])
     passes[private] = np.where(own_nodes, sums.passes[at], 0.0)
     vehicles[private] = 1
-    return replace(
-        shared,
-        keys=keys,
-        elevation_m=elevation_m,
-        region=regions(equations.matrix),
-        passes=passes,
-        vehicles=vehicles,
-    )
+    return Field(shared.grid, keys, elevation_m, regions(equations.matrix), passes, vehicles)
 
 
 def _placed(sums: Contribution, keys: IntArray) -> Contribution:

@@ -110,12 +110,9 @@ def conjugate_gradients(grid: Grid, equations: System, tolerance: float = TOLERA
         improved: FloatArray = scale * residual + spread @ coarse(gather @ residual)
         return improved
 
+    operator = linalg.LinearOperator(matrix.shape, precondition)
     solution, failure = linalg.cg(
-        matrix,
-        equations.right,
-        rtol=tolerance,
-        maxiter=MOST_STEPS,
-        M=linalg.LinearOperator(matrix.shape, precondition),
+        matrix, equations.right, rtol=tolerance, maxiter=MOST_STEPS, M=operator
     )
     if failure:
         raise RunError(
