@@ -173,7 +173,7 @@ def judged_errors(
     """RMSE by vehicle of a global model and of the personal ones made from it."""
     chosen = [federation.fleet.names.index(judged)] if judged else None
     personal = personalise(federation, weights, Personal(), vehicles=chosen)
-    rows = federation.vehicle_rows(weights), federation.prediction_rows(personal.predictions)
+    rows = federation.vehicle_rows(weights), federation.prediction_rows(personal.test)
     one, other = (
         {row["vehicle"]: float(row["rmse"]) for row in part if judged in ("", row["vehicle"])}
         for part in rows

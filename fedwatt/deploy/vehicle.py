@@ -313,8 +313,7 @@ class Vehicle:
             flush(folder)
 
         # What cannot be kept is not reported either.
-        own = personalise(local, model, task.config.personal, keep=keep)
-        return Predictions(own.validation, own.predictions)
+        return personalise(local, model, task.config.personal, keep=keep)
 
     def _own_level(
         self, task: _Task, folder: Path, local: LocalFleet, model: Tensor

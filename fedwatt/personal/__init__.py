@@ -1,5 +1,5 @@
 """Personal models: each vehicle makes the global model its own, on board, after the rounds."""
 
-from fedwatt.personal.finetune import Personal, Personalised, PersonalModel, personalise
+from fedwatt.personal.finetune import Personal, PersonalModel, personalise
 
-__all__ = ["Personal", "PersonalModel", "Personalised", "personalise"]
+__all__ = ["Personal", "PersonalModel", "personalise"]

@@ -22,6 +22,7 @@ from fedwatt.engine.together import train
 from fedwatt.errors import check
 from fedwatt.federation import LocalFleet
 from fedwatt.federation.evaluate import predict
+from fedwatt.terrain.level import Predictions
 
 STACK = 128
 """Vehicles fine-tuned together; bounds memory whatever the size of the fleet."""
@@ -64,21 +65,6 @@ class PersonalModel:
     steps: int
 
 
-@dataclass(frozen=True, eq=False)
-class Personalised:
-    """The result of fine-tuning, [R, K] where no other shape is given.
-
-    predictions   scaled predictions of each vehicle's own model on the test windows, [R, W]
-    validation    the same on the validation windows, [R, V]
-    rate, steps   what each vehicle chose; 0 where it kept the global model
-    """
-
-    predictions: NDArray[np.float64]
-    validation: NDArray[np.float64]
-    rate: NDArray[np.float64]
-    steps: NDArray[np.int64]
-
-
 def personalise(
     federation: LocalFleet,
     weights: Tensor,
@@ -86,34 +72,27 @@ def personalise(
     *,
     vehicles: Sequence[int] | None = None,
     keep: Callable[[PersonalModel], None] | None = None,
-) -> Personalised:
-    """Personal models of all or some `vehicles`, held-out ones included, from global ones [R, D].
+) -> Predictions:
+    """What personal models predict that all or some `vehicles` make of global ones [R, D].
 
-    `keep` is given each model as it is found, so that no more than a stack of them is in memory.
-    Vehicles that are left out predict by the global model.
+    Held-out vehicles make one, too; those that are left out predict by the global model. `keep` is
+    given each model as it is found, so that no more than a stack of them is in memory.
     """
     model, pool = federation.model, federation.pool
     runs, count = len(weights), len(federation.fleet.clients)
     own = np.arange(count) if vehicles is None else np.asarray(vehicles, dtype=np.int64)
-    result = Personalised(
-        np.empty((runs, len(pool.test.starts))),
-        np.empty((runs, len(pool.validation.starts))),
-        np.zeros((runs, count)),
-        np.zeros((runs, count), dtype=np.int64),
-    )
-    parts = (pool.test, result.predictions), (pool.validation, result.validation)
+    parts = [(split, np.empty((runs, len(split.starts)))) for split in (pool.validation, pool.test)]
     if len(own) < count:
         for windows, predictions in parts:
             predictions[:] = predict(model, weights[:, : model.layout.size], pool, windows)
     for one in personal_models(federation, weights, settings, own.tolist()):
-        result.rate[one.run, one.vehicle], result.steps[one.run, one.vehicle] = one.rate, one.steps
         for windows, predictions in parts:
             where = slice(windows.offsets[one.vehicle], windows.offsets[one.vehicle + 1])
             predicted = predict(model, one.weights[None], pool, _of(windows, one.vehicle))
             predictions[one.run, where] = predicted[0]
         if keep is not None:
             keep(one)
-    return result
+    return Predictions(*(predictions for _, predictions in parts))
 
 
 def personal_models(

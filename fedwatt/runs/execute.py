@@ -159,8 +159,7 @@ def _personal_models(
         name, seed = federation.fleet.clients[one.vehicle].name, federation.seeds[one.run]
         write_own_model(own_model_file(run.out, choice.label, seed, name), federation, one)
 
-    own = personalise(federation, state.best_weights, run.config.personal, keep=keep)
-    return Predictions(own.validation, own.predictions)
+    return personalise(federation, state.best_weights, run.config.personal, keep=keep)
 
 
 def federation_for(

@@ -110,16 +110,6 @@ def rise_m(elevation_m: FloatArray, region: IntArray, speed_mps: FloatArray) -> 
     return np.where(still, 0.0, rise)
 
 
-def grade(rise: FloatArray, speed_mps: FloatArray) -> FloatArray:
-    """Rise over run of each second, [seconds]; level where the wheels stand, NaN where unknown.
-
-    >>> grade(np.array([0.5, 0.1]), np.array([10.0, 0.0]))
-    array([0.05, 0.  ])
-    """
-    moving = speed_mps >= STANDING_MPS
-    return np.where(moving, rise / np.where(moving, speed_mps, 1.0), 0.0)
-
-
 def climb_from(trip: Trip, source: str) -> str:
     """What the trip's climb is read from: its positions, or whatever else it says, or nothing.
 

@@ -36,8 +36,7 @@ def trained(vehicles: list[Vehicle], *, hills: bool) -> Trained:
     model = get_model("mlp", window=20, features=len(built.features), hidden=(16, 8))
     federation = Federation(built, model, training=TRAINING, seeds=SEEDS, device="cpu")
     weights = federation.train("fedavg").state.weights
-    own = personalise(federation, weights, TUNING)
-    personal = Predictions(own.validation, own.predictions)
+    personal = personalise(federation, weights, TUNING)
     return federation, predictions_of(federation, weights), personal
 
 
