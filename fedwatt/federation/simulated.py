@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fedwatt.engine.call import Call
 from fedwatt.engine.together import train
+from fedwatt.federation.aggregate import picked
 from fedwatt.federation.local_fleet import LocalFleet
 from fedwatt.federation.local_round import (
     Broadcast,
@@ -108,10 +109,7 @@ class SimulatedFleet:
         """All `calls` as one stack, up to its first step."""
         calls = in_stack_order(calls)
         runs, vehicles = [c.run for c in calls], [c.vehicle for c in calls]
-        # Indexing by a list copies number by number and takes three times as long.
-        places = torch.tensor(runs, dtype=torch.int64, device=state.weights.device)
-        anchor = state.weights.index_select(0, places)
-        sent = method.server.broadcast(state.server)
+        anchor, sent = picked(state.weights, runs), method.server.broadcast(state.server)
         broadcast = Broadcast(
             state.round,
             anchor,

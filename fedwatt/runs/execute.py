@@ -13,10 +13,10 @@ from fedwatt.runs.carry_out import Run, carry_out
 from fedwatt.runs.checkpoint import memory_folder
 from fedwatt.runs.config import MethodChoice, RunConfig
 from fedwatt.runs.environment import fleet_hashes
-from fedwatt.runs.hills import Refresh, fleet_with, learned_for, terrain_facts, write_learned
+from fedwatt.runs.hills import Refresh, learned_for, terrain_facts, write_learned
 from fedwatt.runs.level import ModelPredictions, predictions_of, used_on_board
 from fedwatt.runs.model_file import own_model_file, write_own_model
-from fedwatt.runs.source import OnVehicle
+from fedwatt.runs.source import OnVehicle, open_fleet
 from fedwatt.runs.train import Observer
 from fedwatt.terrain.learn import Learned
 from fedwatt.terrain.level import Predictions
@@ -73,7 +73,7 @@ class Simulation:
         self.learned = learned_for(self.run.config)
         if self.learned is not None and self.on_hills is not None:
             self.on_hills(self.learned)
-        self.opened = fleet_with(self.run.config, self.learned, self.on_vehicle)
+        self.opened = open_fleet(self.run.config, self.learned, self.on_vehicle)
         return self.opened
 
     def fleet(self) -> Fleet:

@@ -28,7 +28,7 @@ from fedwatt.federation.participation import first_available
 from fedwatt.privacy import Budget
 from fedwatt.privacy.fixed_point import add_up
 from fedwatt.runs.config import RunConfig
-from fedwatt.runs.source import OnVehicle, open_fleet, source_vehicles
+from fedwatt.runs.source import open_fleet, source_vehicles
 from fedwatt.runs.tensors import write_tensors
 from fedwatt.terrain.exchange import refuse_unmaskable, share_by
 from fedwatt.terrain.field import Field
@@ -69,18 +69,9 @@ def learned_for(config: RunConfig) -> Learned | None:
     return learn()
 
 
-def fleet_with(
-    config: RunConfig, learned: Learned | None, on_vehicle: OnVehicle | None = None
-) -> Fleet:
-    """The fleet of a run whose vehicles have learned these fields."""
-    return open_fleet(
-        config.fleet, config.data, config.terrain, on_vehicle=on_vehicle, learned=learned
-    )
-
-
 def run_fleet(config: RunConfig) -> Fleet:
     """The fleet of a run, with hills where its features need them."""
-    return fleet_with(config, learned_for(config))
+    return open_fleet(config, learned_for(config))
 
 
 def refuse_refreshes(config: RunConfig) -> None:
@@ -163,7 +154,7 @@ class Refresh:
         last = round - round % self.config.terrain.refresh_every
         if last != self.done:
             self.learned = self._learned(federation, state, last)
-            self.federation = self.federate(fleet_with(self.config, self.learned))
+            self.federation = self.federate(open_fleet(self.config, self.learned))
             self.done = last
         return self.federation or federation
 
