@@ -17,7 +17,6 @@ from torch import Tensor
 
 from fedwatt.engine.batches import Batches, Draw
 from fedwatt.engine.job import Job
-from fedwatt.engine.pool import Windows
 from fedwatt.engine.together import train
 from fedwatt.errors import check
 from fedwatt.federation import LocalFleet
@@ -88,7 +87,7 @@ def personalise(
     for one in personal_models(federation, weights, settings, own.tolist()):
         for windows, predictions in parts:
             where = slice(windows.offsets[one.vehicle], windows.offsets[one.vehicle + 1])
-            predicted = predict(model, one.weights[None], pool, _of(windows, one.vehicle))
+            predicted = predict(model, one.weights[None], pool, windows.of([one.vehicle]))
             predictions[one.run, where] = predicted[0]
         if keep is not None:
             keep(one)
@@ -159,16 +158,9 @@ def _validation(
     windows, pool = federation.pool.validation, federation.pool
     errors = []
     for row, vehicle in enumerate(stack):
-        own = _of(windows, vehicle)
+        own = windows.of([vehicle])
         predicted = predict(federation.model, weights[row : row + 1], pool, own)[0]
         error = float(np.mean((predicted - own.labels.double().cpu().numpy()) ** 2))
         # A diverged candidate is worse than anything; NaN would compare as neither.
         errors.append(error if np.isfinite(error) else np.inf)
     return np.array(errors)
-
-
-def _of(windows: Windows, vehicle: int) -> Windows:
-    """One vehicle's windows of a split."""
-    where = slice(int(windows.offsets[vehicle]), int(windows.offsets[vehicle + 1]))
-    starts = windows.starts[where]
-    return Windows(starts, windows.labels[where], np.array([0, len(starts)]))

@@ -7,6 +7,7 @@ RUN/level/      a whole run folder, trained before the networks with hills are
 
 from dataclasses import dataclass, replace
 
+import numpy as np
 from torch import Tensor
 
 from fedwatt.data import Fleet
@@ -17,7 +18,7 @@ from fedwatt.federation.evaluate import predict
 from fedwatt.runs.config import RunConfig
 from fedwatt.runs.train import Observer
 from fedwatt.terrain.level import LEVEL as LEVEL
-from fedwatt.terrain.level import Predictions, chosen_by_vehicles, level_data
+from fedwatt.terrain.level import Predictions, borne_out, level_data
 from fedwatt.terrain.settings import TerrainSettings
 
 
@@ -90,9 +91,14 @@ def with_level(federation: LocalFleet, hilly: Predictions, level: Predictions) -
 
     `federation` is the one with hills; the level model's has the same windows in the same order.
     """
-    pool = federation.pool
-    offsets = pool.validation.offsets, pool.test.offsets
-    return chosen_by_vehicles(federation.fleet.clients, offsets, hilly, level)
+    splits, result = (federation.pool.validation, federation.pool.test), level.test.copy()
+    for vehicle, client in enumerate(federation.fleet.clients):
+        judged, test = (slice(*windows.offsets[vehicle : vehicle + 2]) for windows in splits)
+        for run, own in enumerate(result):
+            if borne_out(hilly.validation[run, judged], level.validation[run, judged], client):
+                known = client.known["test"]
+                own[test] = np.where(known, hilly.test[run, test], level.test[run, test])
+    return result
 
 
 def used_on_board(

@@ -10,7 +10,6 @@ without features of climb, the level model, and a vehicle predicts with it
 So a vehicle whose positions are of no use predicts what it would in a fleet without terrain.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -20,7 +19,6 @@ from fedwatt.data import DataSettings
 from fedwatt.data.client import Client
 from fedwatt.data.features import feature_names, level_features, needs_climb
 from fedwatt.data.trip import FloatArray
-from fedwatt.terrain.grid import IntArray
 
 LEVEL: Final = "level"
 """Name of the folder in a run's that holds the run of its level model."""
@@ -70,24 +68,3 @@ def borne_out(hilly: FloatArray, level: FloatArray, client: Client) -> bool:
     far = after.sum() <= FAR * before.sum()
     # Not the other way round: what a diverged network saves is NaN, and bears nothing out.
     return bool(saved.sum() > 0 and (sure or far))
-
-
-def chosen_by_vehicles(
-    clients: Sequence[Client],
-    offsets: tuple[IntArray, IntArray],
-    hilly: Predictions,
-    level: Predictions,
-) -> FloatArray:
-    """Test predictions [R, W], each by the model that its vehicle would use.
-
-    `offsets` are where each vehicle's windows begin among all of the validation and of the test
-    windows, and where the last ones end.
-    """
-    result = level.test.copy()
-    for vehicle, client in enumerate(clients):
-        judged, test = (slice(own[vehicle], own[vehicle + 1]) for own in offsets)
-        for run, own in enumerate(result):
-            if borne_out(hilly.validation[run, judged], level.validation[run, judged], client):
-                known = client.known["test"]
-                own[test] = np.where(known, hilly.test[run, test], level.test[run, test])
-    return result

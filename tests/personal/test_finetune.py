@@ -12,7 +12,7 @@ from fedwatt.errors import SettingError
 from fedwatt.federation import Federation, Training
 from fedwatt.federation.evaluate import predict
 from fedwatt.personal import Personal, PersonalModel, personalise
-from fedwatt.personal.finetune import _of, _trained
+from fedwatt.personal.finetune import _trained
 
 SETTINGS = Personal(enabled=True, rates=(0.01, 0.03), steps=(5, 20), batch=32)
 
@@ -37,7 +37,7 @@ def test_a_personal_model_validates_better_or_is_the_global_one(federation, trai
     assert len(models) == 8 and any(one.steps > 0 for one in models)
     for one in models:
         where = slice(pool.test.offsets[one.vehicle], pool.test.offsets[one.vehicle + 1])
-        windows = _of(pool.test, one.vehicle)
+        windows = pool.test.of([one.vehicle])
         same = predict(federation.model, trained[one.run, None], pool, windows)[0]
         kept = one.steps == 0
         assert (one.rate == 0) == kept
