@@ -11,7 +11,7 @@ ones removed. So a kill at any moment leaves the last complete one.
 
 import json
 import shutil
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
@@ -51,8 +51,7 @@ def save_checkpoint(folder: Path, state: State, history: History, origin: Origin
             write_table(temporary, name, getattr(history, name))
         manifest = {
             "round": state.round,
-            "configuration": origin.configuration,
-            "data": origin.data,
+            **asdict(origin),
             "sha256": {name: digest(temporary / name) for name in FILES},
         }
         write_text(temporary / "manifest.json", json.dumps(manifest, indent=2))

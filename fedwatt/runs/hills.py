@@ -57,9 +57,8 @@ def learned_for(config: RunConfig) -> Learned | None:
     """
     if not learns_hills(config):
         return None
-    learn = partial(
-        learn_fields, partial(source_vehicles, config.fleet), config.data, config.terrain
-    )
+    vehicles = partial(source_vehicles, config.fleet)
+    learn = partial(learn_fields, vehicles, config.data, config.terrain)
     if config.secure.enabled:
         refuse_unmaskable(config.terrain)
         return learn(share=share_by(add_up))
@@ -160,20 +159,17 @@ class Refresh:
 
     def _learned(self, federation: Federation, state: State, last: int) -> Learned:
         file = self.folder / f"field-{last:06d}.safetensors"
+        vehicles = partial(source_vehicles, self.config.fleet)
         settings, data = self.config.terrain, self.config.data
         if file.exists():
-            found = self._read(file)
-            vehicles = source_vehicles(self.config.fleet)
-            return solved_again(vehicles, self.learned, *found, settings, data)
+            return solved_again(vehicles(), self.learned, *self._read(file), settings, data)
         if last != state.round:
             raise RunError(
                 f"{file} is missing, so the hills of round {last} are not known. Delete "
                 f"{self.folder} to start its method anew."
             )
         predicted_wh = training_predictions(federation, state)
-        fresh = refreshed(
-            partial(source_vehicles, self.config.fleet), self.learned, predicted_wh, settings, data
-        )
+        fresh = refreshed(vehicles, self.learned, predicted_wh, settings, data)
         tensors = {name: torch.from_numpy(getattr(fresh.sums, name).copy()) for name in SUMS}
         write_tensors(file, tensors, {"contributors": json.dumps(sorted(fresh.contributors))})
         return fresh
