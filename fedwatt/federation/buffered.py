@@ -37,7 +37,7 @@ from fedwatt.federation.memory import Table
 from fedwatt.federation.participation import lost_replies, participant_count
 from fedwatt.federation.port import Present
 from fedwatt.federation.settings import Asynchronous
-from fedwatt.federation.simulated import SimulatedFleet
+from fedwatt.federation.simulated import SimulatedVehicles
 from fedwatt.federation.state import State
 from fedwatt.federation.work import Work, joined, no_work
 from fedwatt.methods import Method
@@ -58,7 +58,7 @@ class Flight:
 
 
 @dataclass(frozen=True)
-class BufferedFleet(SimulatedFleet):
+class BufferedFleet(SimulatedVehicles):
     """Answers for simulated vehicles without rounds: every `buffer` replies make the next model.
 
     Availability decides who may start on the newest model; those at work finish in any case.
@@ -96,13 +96,12 @@ class BufferedFleet(SimulatedFleet):
 
     def remembered(self, method: Method, weights: Tensor) -> tuple[dict[str, Table], Rows]:
         """The vehicles remember what they do in rounds; nobody is at work yet."""
-        memory, _ = super().remembered(method, weights)
         events = {
             "clock": torch.zeros(len(weights), dtype=torch.float64),
             "models": weights[None][:0],
             **packed([[] for _ in weights], self.concurrency),
         }
-        return memory, events
+        return self.tables(method, weights), events
 
     def work(self, method: Method, state: State, present: Present, watch: Stopwatch) -> Work:
         """Let time pass until the buffers are full, then train who is in them."""

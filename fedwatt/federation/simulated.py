@@ -34,8 +34,8 @@ from fedwatt.randomness import generator
 
 
 @dataclass(frozen=True)
-class SimulatedFleet:
-    """Answers for vehicles whose windows are all at hand; churn and losses are drawn."""
+class SimulatedVehicles:
+    """Vehicles whose windows are all at hand, in rounds or not; churn and losses are drawn."""
 
     local: LocalFleet
 
@@ -44,19 +44,14 @@ class SimulatedFleet:
         """The vehicles, and which of them may train."""
         return self.local.members
 
-    def check(self, method: Method) -> None:
-        """Refuse a method that cannot work in rounds of these vehicles."""
-        self.local.terms.check(method, len(self.members.population))
-
-    def remembered(self, method: Method, weights: Tensor) -> tuple[dict[str, Table], Rows]:
-        """Tables of what every vehicle of every run remembers; a fleet in rounds has no events."""
+    def tables(self, method: Method, weights: Tensor) -> dict[str, Table]:
+        """What every vehicle of every run remembers before the first round."""
         runs, vehicles = len(weights), len(self.local.fleet.clients)
         initial = initial_memory(method, method.adapted(self.local.model), weights)
-        tables = {
+        return {
             name: new_table(value, runs, vehicles, pages_path(self.local.scratch, name))
             for name, value in initial.items()
         }
-        return tables, {}
 
     def present(self, state: State | None) -> Present:
         """A_t as the seeds draw it."""
@@ -71,12 +66,6 @@ class SimulatedFleet:
             for seed, own in zip(terms.seeds, state.available, strict=True)
         ]
         return Present(members, state.available, torch.from_numpy(np.stack(masks)))
-
-    def work(self, method: Method, state: State, present: Present, watch: Stopwatch) -> Work:
-        """Train the participants of all runs that are still finite."""
-        calls = self.calls(state, present)
-        work = self.trained(method, state, [call for call in calls if call.steps], watch)
-        return replace(work, asked=calls)
 
     def judge(self, weights: Tensor, events: Rows, present: Present) -> Judgement:
         """Errors on the windows of the evaluated vehicles, who always answer."""
@@ -119,3 +108,21 @@ class SimulatedFleet:
         )
         memory = {name: table[runs, vehicles] for name, table in state.memory.items()}
         return begin_round(self.local, method, broadcast, memory, calls, watch)
+
+
+class SimulatedFleet(SimulatedVehicles):
+    """Answers for simulated vehicles in rounds."""
+
+    def check(self, method: Method) -> None:
+        """Refuse a method that cannot work in rounds of these vehicles."""
+        self.local.terms.check(method, len(self.members.population))
+
+    def remembered(self, method: Method, weights: Tensor) -> tuple[dict[str, Table], Rows]:
+        """What the vehicles remember; a fleet in rounds has no events."""
+        return self.tables(method, weights), {}
+
+    def work(self, method: Method, state: State, present: Present, watch: Stopwatch) -> Work:
+        """Train the participants of all runs that are still finite."""
+        calls = self.calls(state, present)
+        work = self.trained(method, state, [call for call in calls if call.steps], watch)
+        return replace(work, asked=calls)
