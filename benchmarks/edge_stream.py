@@ -18,7 +18,7 @@ from fedwatt.data.windows import window_ends, window_energy
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.predictor import EnergyPredictor
 from fedwatt.edge.trips import predict_trip
-from fedwatt.terrain.on_board import LOOK_AHEAD_S
+from fedwatt.terrain.climb import LOOK_AHEAD_S
 from fedwatt.terrain.positions import trusted_positions
 
 

@@ -42,10 +42,12 @@ from fedwatt.edge.trips import outcome, predict_trip
 from fedwatt.federation import Federation, Training
 from fedwatt.files import write_text
 from fedwatt.models import get_model
-from fedwatt.personal import Personal, personal_models
+from fedwatt.personal.finetune import Personal, personal_models
 from fedwatt.randomness import generator
 from fedwatt.runs.config import from_tables
-from fedwatt.terrain import Field, Learned, TerrainSettings, give_terrain, learn
+from fedwatt.terrain.field import Field
+from fedwatt.terrain.learn import Learned, give_terrain, learn
+from fedwatt.terrain.settings import TerrainSettings
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "edge_ved.json"

@@ -28,7 +28,8 @@ from fedwatt.federation import Federation, Training
 from fedwatt.models import get_model
 from fedwatt.personal import Personal, personalise
 from fedwatt.randomness import generator
-from fedwatt.terrain import Field, trip_rise_m
+from fedwatt.terrain.climb import trip_rise_m
+from fedwatt.terrain.field import Field
 from fedwatt.terrain.power import ridge
 from fedwatt.terrain.survey import physics_features
 
@@ -172,7 +173,7 @@ def judged_errors(
     """RMSE by vehicle of a global model and of the personal ones made from it."""
     chosen = [federation.fleet.names.index(judged)] if judged else None
     personal = personalise(federation, weights, Personal(), vehicles=chosen)
-    rows = federation.vehicle_rows(weights), federation.prediction_rows(personal.predictions)
+    rows = federation.vehicle_rows(weights), federation.prediction_rows(personal.test)
     one, other = (
         {row["vehicle"]: float(row["rmse"]) for row in part if judged in ("", row["vehicle"])}
         for part in rows

@@ -44,8 +44,8 @@ from fedwatt.models import get_model
 from fedwatt.personal import Personal, personalise
 from fedwatt.randomness import generator
 from fedwatt.runs.level import predictions_of, with_level
-from fedwatt.terrain import TerrainSettings, give_terrain, learn
-from fedwatt.terrain.level import Predictions
+from fedwatt.terrain.learn import give_terrain, learn
+from fedwatt.terrain.settings import TerrainSettings
 
 RECORD = Path(__file__).resolve().parents[1] / "results" / "terrain_faults.json"
 SETTINGS = TerrainSettings()
@@ -175,8 +175,7 @@ def hilly_rows(
     chosen = [federation.fleet.names.index(name) for name in judged]
     found = {"global": [predictions_of(*one) for one in both], "personal": []}
     for one in both:
-        tuned = personalise(*one, Personal(), vehicles=chosen)
-        found["personal"].append(Predictions(tuned.validation, tuned.predictions))
+        found["personal"].append(personalise(*one, Personal(), vehicles=chosen))
     rows = {}
     for which, (own, other) in found.items():
         rows[f"{fault}, {which}"] = with_level(federation, own, other)

@@ -32,10 +32,11 @@ from fedwatt.data import Client, Vehicle, build_fleet
 from fedwatt.engine.batches import Draw
 from fedwatt.federation.participation import participants
 from fedwatt.randomness import generator
-from fedwatt.terrain import Field, TerrainSettings, learn, with_terrain
-from fedwatt.terrain.climb import STANDING_MPS
-from fedwatt.terrain.field import find
+from fedwatt.terrain.climb import STANDING_MPS, with_terrain
+from fedwatt.terrain.field import Field, find
+from fedwatt.terrain.learn import learn
 from fedwatt.terrain.positions import trusted_positions
+from fedwatt.terrain.settings import TerrainSettings
 
 RECORD = Path(__file__).resolve().parents[1] / "results" / "terrain_gradient.json"
 ALL = TerrainSettings(minimum_vehicles=1, private=False)

@@ -33,7 +33,8 @@ from benchmarks.terrain_cells import (
 )
 from fedwatt.data import Vehicle, build_fleet
 from fedwatt.federation import Training
-from fedwatt.terrain import TerrainSettings, give_terrain, learn
+from fedwatt.terrain.learn import give_terrain, learn
+from fedwatt.terrain.settings import TerrainSettings
 
 RECORD = Path(__file__).resolve().parents[1] / "results" / "terrain_low.json"
 ALL = TerrainSettings(minimum_vehicles=1, private=False)

@@ -22,9 +22,10 @@ from benchmarks.marked import write_blocks
 from fedwatt.data import DataSettings
 from fedwatt.data.store import read_fleet
 from fedwatt.privacy.secure import Layout, SecureSettings, rehearse, to_plain
-from fedwatt.terrain import Grid, TerrainSettings
 from fedwatt.terrain.exchange import Question, learn_from_totals
+from fedwatt.terrain.grid import Grid
 from fedwatt.terrain.learn import shared_field
+from fedwatt.terrain.settings import TerrainSettings
 from fedwatt.terrain.survey import survey
 
 ROOT = Path(__file__).parents[1]

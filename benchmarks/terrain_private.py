@@ -16,8 +16,9 @@ import numpy as np
 
 from benchmarks.terrain_scale import DEGREE_M, GRID, LATITUDE, LONGITUDE, driven, hills_m
 from fedwatt.runs.hills import terrain_budget
-from fedwatt.terrain import Field, TerrainSettings
+from fedwatt.terrain.field import Field
 from fedwatt.terrain.learn import shared_field
+from fedwatt.terrain.settings import TerrainSettings
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "terrain_private.json"
 SIDE_M = 4000.0

@@ -46,17 +46,12 @@ from fedwatt.federation import Federation, State
 from fedwatt.federation.evaluate import predict
 from fedwatt.methods import get
 from fedwatt.randomness import generator
-from fedwatt.terrain import (
-    Field,
-    TerrainSettings,
-    empty_field,
-    give_terrain,
-    learn,
-    with_terrain,
-)
+from fedwatt.terrain.climb import with_terrain
+from fedwatt.terrain.field import Field, empty_field
 from fedwatt.terrain.grid import Grid
-from fedwatt.terrain.learn import best_field, own_field
+from fedwatt.terrain.learn import best_field, give_terrain, learn, own_field
 from fedwatt.terrain.refresh import refreshed
+from fedwatt.terrain.settings import TerrainSettings
 from fedwatt.terrain.survey import survey
 
 RECORD = Path(__file__).resolve().parents[1] / "results" / "terrain_ved.json"

@@ -71,10 +71,10 @@ def step_scale(
 def _train(federation: Federation, rule: Measured, at: int, broadcast: Tensor) -> None:
     """The first steps of round `at`, vehicle by vehicle, from the model [1, D]."""
     training, seed = federation.training, federation.seeds[0]
-    everyone = np.ones(len(federation.population), dtype=bool)
+    everyone = np.ones(len(federation.members.population), dtype=bool)
     rate = scheduled(training.rate, training.schedule, at)
     for position in participants(seed, at, everyone, training.participation).tolist():
-        vehicle = int(federation.population[position])
+        vehicle = int(federation.members.population[position])
         name, windows = federation.fleet.names[vehicle], federation.pool.train.count(vehicle)
         steps = min(STEPS, training.epochs * -(-windows // training.batch))
         draw = Draw(seed, at, name, windows=windows, end=steps, batch=training.batch)

@@ -142,8 +142,10 @@ def _alone(federation: Federation, on_round: OnRound) -> Rows:
 def _pooled(federation: Federation, on_round: OnRound) -> Rows:
     """One model on all windows in one place: as many steps as all participants together."""
     training = federation.training
-    asked = participant_count(len(federation.population), training.participation)
-    per_vehicle = federation.population_windows / len(federation.population) / training.batch
+    asked = participant_count(len(federation.members.population), training.participation)
+    per_vehicle = (
+        federation.members.population_windows / len(federation.members.population) / training.batch
+    )
     own = Federation(
         replace(federation.fleet, clients=(pooled_client(federation.fleet.clients),)),
         federation.model,

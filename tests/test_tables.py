@@ -6,11 +6,11 @@ import pytest
 
 from fedwatt.errors import SettingError
 from fedwatt.federation.records import (
+    UNEVALUATED,
     Evaluation,
     error_columns,
     evaluation_columns,
     training_columns,
-    unevaluated,
 )
 from fedwatt.metrics import ErrorSums
 from fedwatt.tables import (
@@ -69,7 +69,7 @@ def test_functions_fill_what_they_are_declared_to() -> None:
     training = training_columns([], available=3, rate=0.1, clock=nan)
     for found, columns in (
         (errors, rounds().filled_by(EVALUATION)),
-        (unevaluated(), rounds().filled_by(EVALUATION)),
+        (UNEVALUATED, rounds().filled_by(EVALUATION)),
         (training, rounds().filled_by(TRAINING)),
         (error_columns(sums), vehicles().filled_by(ERRORS)),
     ):

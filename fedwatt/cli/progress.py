@@ -14,7 +14,8 @@ from fedwatt.errors import counted
 if TYPE_CHECKING:
     from fedwatt.data import Fleet
     from fedwatt.federation import History, RoundRecord, State
-    from fedwatt.terrain import Learned, TerrainSettings
+    from fedwatt.terrain.learn import Learned
+    from fedwatt.terrain.settings import TerrainSettings
 
 LARGE_FLEET = 500
 """Fleets of this many vehicles take long enough to build that their progress is shown."""

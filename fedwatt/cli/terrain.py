@@ -42,7 +42,7 @@ def learn_(
 
     The split must be that of the runs that will use it (data.split, split_seed, window, held_out).
     """
-    from fedwatt.terrain.publish import publish_field
+    from fedwatt.terrain.sources import publish_field
 
     settings = TerrainSettings(minimum_vehicles=minimum_vehicles, cell_m=cell)
     data = DataSettings(split_seed=split_seed, split=split, window=window, held_out=held_out)

@@ -25,7 +25,7 @@ from fedwatt.runs.environment import fleet_partition
 from fedwatt.runs.hills import learns_hills, terrain_facts
 from fedwatt.runs.level import level_config
 from fedwatt.runs.model_file import best_weights
-from fedwatt.runs.observer import Observer
+from fedwatt.runs.train import Observer
 from fedwatt.terrain.exchange import refuse_unmaskable
 
 

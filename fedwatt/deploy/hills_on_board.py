@@ -20,9 +20,11 @@ from fedwatt.errors import DataError
 from fedwatt.files import flush, write_atomically
 from fedwatt.privacy.secure import Layout
 from fedwatt.runs.config import RunConfig
-from fedwatt.terrain import Field, Grid, TerrainSettings
 from fedwatt.terrain.encoding import field_digest, field_from_arrays
+from fedwatt.terrain.field import Field
+from fedwatt.terrain.grid import Grid
 from fedwatt.terrain.ground import Ground
+from fedwatt.terrain.settings import TerrainSettings
 from fedwatt.terrain.store import read_field, write_field
 
 HILLS = "hills"

@@ -24,9 +24,10 @@ from fedwatt.errors import DataError, RunError
 from fedwatt.privacy.fixed_point import CLIPPED
 from fedwatt.privacy.secure import Layout
 from fedwatt.runs.config import RunConfig
-from fedwatt.terrain import Field, Grid
 from fedwatt.terrain.encoding import field_digest, field_to_arrays
 from fedwatt.terrain.exchange import Question, SharedField, learn_from_totals
+from fedwatt.terrain.field import Field
+from fedwatt.terrain.grid import Grid
 from fedwatt.terrain.provenance import Provenance
 from fedwatt.terrain.store import read_field, read_provenance, write_field
 

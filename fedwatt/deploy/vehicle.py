@@ -64,9 +64,10 @@ from fedwatt.privacy.secure import reply_layout, reply_values
 from fedwatt.runs.config import MethodChoice, RunConfig, from_toml, to_toml
 from fedwatt.runs.hills import learns_hills
 from fedwatt.runs.level import level_config, predictions_of, with_level
-from fedwatt.runs.own_models import own_weights, write_own_model
-from fedwatt.terrain import Grid, empty_field
+from fedwatt.runs.model_file import own_weights, write_own_model
 from fedwatt.terrain.climb import with_measured_terrain, with_terrain
+from fedwatt.terrain.field import empty_field
+from fedwatt.terrain.grid import Grid
 from fedwatt.terrain.level import LEVEL, Predictions
 from fedwatt.terrain.provenance import warn_unknown
 from fedwatt.terrain.store import read_field, read_provenance
@@ -95,7 +96,7 @@ class _Task:
     @property
     def size(self) -> int:
         """D, of the model as the method trains it."""
-        return self.local.model_for(self.method).layout.size
+        return self.method.adapted(self.local.model).layout.size
 
     @property
     def run(self) -> str:
@@ -239,26 +240,26 @@ class Vehicle:
         question, run = RoundQuestion.read(task.question, task.size), task.run
         folder = memory_folder(self.state, run, task.choice.label)
         model = torch.from_numpy(question.weights).to(local.dtype)
-        initial = initial_memory(method, local.model_for(method), model)
+        initial = initial_memory(method, method.adapted(local.model), model)
         work = local_work(local, method, question, recall(folder, question.counted, initial))
         if work.memory:
             forget_old_runs(self.state, run)
             remember(folder, question.round, {name: rows[0] for name, rows in work.memory.items()})
-        values: dict[str, Any] = {"round": question.round, "windows": local.windows(0)}
+        values: dict[str, Any] = {"round": question.round, "windows": local.members.windows(0)}
         asked = asked_of(method, local.model, diagnostics=question.diagnostics)
         recorded = [name for name in work.columns if name in asked]
         values |= {name: float(work.columns[name][0]) for name in recorded}
         arrays = {name: rows[0].numpy() for name, rows in work.uploads.items()}
-        log.info("round %d: trained %d windows", question.round + 1, local.windows(0))
+        log.info("round %d: trained %d windows", question.round + 1, local.members.windows(0))
         return Content(values, {"delta": work.deltas[0].numpy(), **arrays}), asked
 
     def _train_in_secret(self, task: _Task) -> tuple[Content, dict[str, ReplyField]]:
-        method, model = task.method, task.local.model_for(task.method)
+        method, model = task.method, task.method.adapted(task.local.model)
         called = self.secrets.terms.called
         reply, _ = self._train(task)
         layout = reply_layout(method, model, task.config.secure, vehicles=called)
         uploads = {name: torch.from_numpy(array) for name, array in reply.arrays.items()}
-        delta, windows = uploads.pop("delta"), task.local.windows(0)
+        delta, windows = uploads.pop("delta"), task.local.members.windows(0)
         values = reply_values(method, model, delta, windows, uploads, layout)
         return self.secrets.masked(task.question, layout, values), {}
 
@@ -312,8 +313,7 @@ class Vehicle:
             flush(folder)
 
         # What cannot be kept is not reported either.
-        own = personalise(local, model, task.config.personal, keep=keep)
-        return Predictions(own.validation, own.predictions)
+        return personalise(local, model, task.config.personal, keep=keep)
 
     def _own_level(
         self, task: _Task, folder: Path, local: LocalFleet, model: Tensor
@@ -341,7 +341,7 @@ def local_work(local: LocalFleet, method: Method, question: RoundQuestion, memor
     model = torch.from_numpy(question.weights).to(local.dtype)[None]
     sent = {n: like(torch.from_numpy(array)[None], model) for n, array in question.sent.items()}
     speed = local.terms.speed(0, local.members.name(0))
-    call = Call(0, 0, local.terms.steps(local.windows(0), speed))
+    call = Call(0, 0, local.terms.steps(local.members.windows(0), speed))
     begun = begin_round(
         local,
         method,

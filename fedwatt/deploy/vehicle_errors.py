@@ -17,7 +17,7 @@ from fedwatt.deploy.roster import Roster
 from fedwatt.errors import DataError
 from fedwatt.federation.records import Row, error_columns
 from fedwatt.metrics import SUMS, ErrorSums
-from fedwatt.runs.deployment import Deployment
+from fedwatt.runs.config import Deployment
 from fedwatt.runs.level import LEVEL
 
 log = logging.getLogger("fedwatt.deploy")

@@ -26,8 +26,7 @@ from fedwatt.files import write_bytes
 from fedwatt.runs.config import RunConfig
 from fedwatt.runs.folder import run_hash
 from fedwatt.runs.level import level_config
-from fedwatt.runs.model_file import read_model, read_model_config
-from fedwatt.runs.own_models import read_own_file, read_own_model
+from fedwatt.runs.model_file import read_model, read_model_config, read_own_file, read_own_model
 from fedwatt.terrain.climb import with_measured_terrain, with_terrain
 from fedwatt.terrain.encoding import FIELD_KEY, field_to_text
 from fedwatt.terrain.field import Field

@@ -3,16 +3,13 @@
 from pathlib import Path
 
 from fedwatt.data import Vehicle
-from fedwatt.data.features import feature_names, needs_climb
 from fedwatt.data.store import read_vehicle
 from fedwatt.deploy.state_folder import StateFolder
 from fedwatt.edge.card import ModelCard
 from fedwatt.edge.export import TrainedModel, export, personal, read_trained
-from fedwatt.errors import DataError, SettingError
-from fedwatt.runs.hills import learned_for, learns_hills, refreshed_field
+from fedwatt.errors import DataError
+from fedwatt.runs.hills import learns_hills, vehicle_field
 from fedwatt.runs.level import LEVEL
-from fedwatt.terrain.field import Field
-from fedwatt.terrain.store import read_field
 
 
 def export_run(
@@ -44,7 +41,9 @@ def export_run(
         trained = _personal(trained, run, own, kept)
     if kept is not None and terrain is None and learns_hills(trained.config):
         terrain = kept.hills()
-    field = None if own is None else field_for(trained, run, own.name, terrain)
+    field = None
+    if own is not None:
+        field = vehicle_field(trained.config, run, trained.method, own.name, terrain)
     return trained, export(trained, out, vehicle=own, form=form, field=field)
 
 
@@ -67,41 +66,3 @@ def _personal(
     if trained.level is not None:
         level = StateFolder.of(kept.state, run / LEVEL).personal(trained.method)
     return personal(trained, run, vehicle, kept.personal(trained.method), level)
-
-
-def field_for(
-    trained: TrainedModel, run: Path, vehicle: str, file: Path | None = None
-) -> Field | None:
-    """The elevation field for the vehicle's file: that of `file`, or the run's; None without hills.
-
-    A field that the run learned is learned again, from the same training trips: the shared nodes
-    and, on top, the vehicle's private ones, which no run folder holds. One that was refreshed in
-    training is in the run. That of a real fleet is on the vehicle's own disk, and asked for.
-    """
-    config = trained.config
-    hilly = needs_climb(feature_names(config.data.features))
-    if not hilly or config.terrain.source == "measured":
-        if file is not None:
-            raise SettingError(
-                "The run needs no elevation field: "
-                + ("its climb is measured." if hilly else "climb is not among its features.")
-                + " Leave --terrain out."
-            )
-        return None
-    if file is not None or config.terrain.source != "learn":
-        return read_field(file or Path(config.terrain.source))
-    if config.terrain.refresh_every:
-        return refreshed_field(config, run / "terrain" / f"{trained.method}.parquet", vehicle)
-    if (run / "deployment.json").exists():
-        raise DataError(
-            f"The hills of {run} were learned on a real fleet, and those of vehicle '{vehicle}' "
-            "are on its own disk. Give its --state folder here as well, or the file of a field "
-            "with --terrain."
-        )
-    learned = learned_for(config)
-    if learned is None or vehicle not in learned.own:
-        raise DataError(
-            f"Vehicle '{vehicle}' is not in the run's fleet '{config.fleet.data}', so the run has "
-            "no field for it. Give one with --terrain ('fedwatt terrain learn' makes it)."
-        )
-    return learned.own[vehicle]

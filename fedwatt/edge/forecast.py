@@ -12,7 +12,7 @@ from fedwatt.edge.range import RangeEstimate, estimate_range
 from fedwatt.edge.reading import read_trip
 from fedwatt.edge.trips import TripPrediction, charge_over_time, predict_trip
 from fedwatt.errors import SettingError
-from fedwatt.terrain.on_board import climb_from
+from fedwatt.terrain.climb import climb_from
 
 Rows = list[tuple[str, str]]
 

@@ -27,8 +27,8 @@ from fedwatt.edge.clock import FloatArray, SecondClock, Timing
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.error_bars import ErrorBars
 from fedwatt.errors import DataError
-from fedwatt.terrain.on_board import LOOK_AHEAD_S, SOURCES, with_climb
-from fedwatt.terrain.on_board import MEMORY_S as GROUND_MEMORY_S
+from fedwatt.terrain.climb import LOOK_AHEAD_S, SOURCES, with_climb
+from fedwatt.terrain.climb import MEMORY_S as GROUND_MEMORY_S
 
 # As an import has it: climate devices that never report are taken as off.
 TAKEN_AS_OFF = {"ac_w": 0.0, "heater_w": 0.0}

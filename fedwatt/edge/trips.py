@@ -11,7 +11,7 @@ from fedwatt.edge.calibration import FloatArray, Outcome
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.error_bars import ErrorBars
 from fedwatt.errors import DataError
-from fedwatt.terrain.on_board import with_climb
+from fedwatt.terrain.climb import with_climb
 
 SECONDS_PER_HOUR = 3600.0
 

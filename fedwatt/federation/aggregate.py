@@ -37,7 +37,7 @@ def aggregated(
         counted = [i for i in rows if work.counted[i]]
         if counted or method.server.acts_alone:
             replies = Replies(
-                _rows(work.deltas, counted),
+                picked(work.deltas, counted),
                 torch.from_numpy(work.weights[counted]).to(weights.device),
                 len(present.members.population),
                 present.members.population_windows,
@@ -68,6 +68,6 @@ def aggregated(
     )
 
 
-def _rows(values: Tensor, rows: Sequence[int]) -> Tensor:
-    """`values`[rows], which copies number by number, in a third of the time."""
+def picked(values: Tensor, rows: Sequence[int]) -> Tensor:
+    """`values`[rows] in a third of the time: indexing by a list copies number by number."""
     return values.index_select(0, torch.tensor(rows, dtype=torch.int64, device=values.device))

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import isfinite
 
-from fedwatt.federation.records import Row, unevaluated
+from fedwatt.federation.records import UNEVALUATED, Row
 from fedwatt.federation.state import State
 
 
@@ -25,7 +25,7 @@ def judged(
     best_validation, best_test = state.best_validation.clone(), state.best_test.clone()
     rows = []
     for run in runs:
-        own = errors.get(run) or unevaluated()
+        own = errors.get(run, UNEVALUATED)
         if run in errors:
             score = own["validation_rmse"]
             if not isfinite(score):

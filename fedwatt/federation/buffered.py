@@ -33,13 +33,11 @@ from torch import Tensor
 
 from fedwatt.engine.call import Call
 from fedwatt.errors import SettingError
-from fedwatt.federation.local_fleet import LocalFleet
 from fedwatt.federation.memory import Table
 from fedwatt.federation.participation import lost_replies, participant_count
-from fedwatt.federation.port import Judgement, Present
-from fedwatt.federation.records import Row
+from fedwatt.federation.port import Present
 from fedwatt.federation.settings import Asynchronous
-from fedwatt.federation.simulated import SimulatedFleet
+from fedwatt.federation.simulated import SimulatedVehicles
 from fedwatt.federation.state import State
 from fedwatt.federation.work import Work, joined, no_work
 from fedwatt.methods import Method
@@ -60,28 +58,23 @@ class Flight:
 
 
 @dataclass(frozen=True)
-class BufferedFleet:
-    """Answers for simulated vehicles without rounds: every `buffer` replies make the next model."""
+class BufferedFleet(SimulatedVehicles):
+    """Answers for simulated vehicles without rounds: every `buffer` replies make the next model.
 
-    simulated: SimulatedFleet
+    Availability decides who may start on the newest model; those at work finish in any case.
+    """
+
     asynchronous: Asynchronous
-
-    @property
-    def local(self) -> LocalFleet:
-        """The vehicles' windows, the model and the terms."""
-        return self.simulated.local
 
     @property
     def concurrency(self) -> int:
         """Mc, vehicles at work at any time."""
-        vehicles = len(self.local.population)
-        share = self.local.training.participation
-        wanted = self.asynchronous.concurrency or participant_count(vehicles, share)
-        return min(wanted, vehicles)
+        vehicles, share = len(self.members.population), self.local.training.participation
+        return min(self.asynchronous.concurrency or participant_count(vehicles, share), vehicles)
 
     def refuse_impossible(self) -> None:
         """Raise if these vehicles cannot fill the buffer, or the terms have a deadline."""
-        vehicles, buffer = len(self.local.population), self.asynchronous.buffer
+        vehicles, buffer = len(self.members.population), self.asynchronous.buffer
         if not 1 <= buffer <= vehicles:
             raise SettingError(
                 f"asynchronous.buffer must be in 1..{vehicles}, the vehicles that train, "
@@ -103,29 +96,12 @@ class BufferedFleet:
 
     def remembered(self, method: Method, weights: Tensor) -> tuple[dict[str, Table], Rows]:
         """The vehicles remember what they do in rounds; nobody is at work yet."""
-        memory, _ = self.simulated.remembered(method, weights)
         events = {
             "clock": torch.zeros(len(weights), dtype=torch.float64),
             "models": weights[None][:0],
             **packed([[] for _ in weights], self.concurrency),
         }
-        return memory, events
-
-    def present(self, state: State | None) -> Present:
-        """Who may start on the newest model; those at work finish in any case."""
-        return self.simulated.present(state)
-
-    def judge(self, weights: Tensor, events: Rows, present: Present) -> Judgement:
-        """Errors on the windows of the evaluated vehicles."""
-        return self.simulated.judge(weights, events, present)
-
-    def server_draws(self, run: int, round: int, work: Work) -> np.random.Generator:
-        """Those of the run's seed."""
-        return self.simulated.server_draws(run, round, work)
-
-    def vehicle_rows(self, weights: Tensor) -> list[Row]:
-        """Test errors of each run's model, `weights` [R, D], by vehicle and stratum."""
-        return self.simulated.vehicle_rows(weights)
+        return self.tables(method, weights), events
 
     def work(self, method: Method, state: State, present: Present, watch: Stopwatch) -> Work:
         """Let time pass until the buffers are full, then train who is in them."""
@@ -145,7 +121,7 @@ class BufferedFleet:
         for version in sorted(set(versions.values())):
             then = replace(state, round=version, weights=models[version - state.round - 1])
             own = [call for call in calls if versions.get(call) == version]
-            part = self.simulated.trained(method, then, own, watch)
+            part = self.trained(method, then, own, watch)
             parts.append(self._weakened(part, state.round - version))
         at_work = [flight.version for run in state.live for flight in flights[run]]
         oldest = min(at_work, default=state.round + 1)
@@ -208,7 +184,7 @@ class BufferedFleet:
 
     def _duration(self, run: int, vehicle: int, version: int) -> float:
         """H_k / speed, give or take `jitter`."""
-        name, terms = self.local.members.name(vehicle), self.local.terms
+        name, terms = self.members.name(vehicle), self.local.terms
         normal = generator(terms.seeds[run], "duration", version, name).standard_normal()
         return (
             self._steps(vehicle) / terms.speed(run, name) * exp(self.asynchronous.jitter * normal)
@@ -216,15 +192,13 @@ class BufferedFleet:
 
     def _steps(self, vehicle: int) -> int:
         """H_k; a slow vehicle takes as many steps as a fast one, only later."""
-        return self.local.terms.steps(self.local.windows(vehicle), speed=1.0)
+        return self.local.terms.steps(self.members.windows(vehicle), speed=1.0)
 
     def _counts(self, state: State, run: int, flight: Flight) -> bool:
         """Whether a reply arrives and is not too old; the same question has the same answer."""
-        local = self.local
-        lost = lost_replies(
-            local.seeds[run], flight.version, len(local.population), local.availability
-        )
-        position = int(np.searchsorted(local.population, flight.vehicle))
+        population, local = self.members.population, self.local
+        lost = lost_replies(local.seeds[run], flight.version, len(population), local.availability)
+        position = int(np.searchsorted(population, flight.vehicle))
         limit = self.asynchronous.max_staleness
         fresh = limit == 0 or state.round - flight.version <= limit
         return fresh and not lost[position]
@@ -236,7 +210,8 @@ class BufferedFleet:
         """
         factor = np.full(len(work.calls), staleness_factor(staleness, self.asynchronous))
         if self.asynchronous.weighting == "windows":
-            factor *= work.weights / (self.local.population_windows / len(self.local.population))
+            members = self.members
+            factor *= work.weights / (members.population_windows / len(members.population))
         scale = torch.from_numpy(factor).to(work.deltas.device, work.deltas.dtype)
         return replace(
             work,

@@ -66,18 +66,17 @@ def vehicle_errors(
 def stratum_errors(
     clients: Sequence[Client], windows: Windows, predictions: NDArray[np.float64]
 ) -> list[dict[str, ErrorSums]]:
-    """Error sums of each vehicle's test windows by stratum, such as "speed: under 20 km/h"."""
+    """Error sums of each vehicle's test windows, "all" and by stratum ("speed: under 20 km/h")."""
     result = []
     for k, client in enumerate(clients):
         own = client.energy_wh(predictions[windows.offsets[k] : windows.offsets[k + 1]])
         true = client.energy_wh(client.labels["test"])
-        result.append(
-            {
-                f"{kind}: {name}": ErrorSums.of(own[codes == code], true[codes == code])
-                for kind, (names, codes) in client.strata.items()
-                for code, name in enumerate(names)
-            }
-        )
+        strata = {
+            f"{kind}: {name}": ErrorSums.of(own[codes == code], true[codes == code])
+            for kind, (names, codes) in client.strata.items()
+            for code, name in enumerate(names)
+        }
+        result.append({"all": ErrorSums.of(own, true)} | strata)
     return result
 
 
@@ -90,12 +89,10 @@ def error_rows(
     """Test errors by seed, vehicle and stratum, from scaled predictions [seeds, W]."""
     rows = []
     for seed, own in zip(seeds, predictions, strict=True):
-        overall = vehicle_errors(clients, "test", windows, own)
-        strata = stratum_errors(clients, windows, own)
-        for client, total, parts in zip(clients, overall, strata, strict=True):
+        for client, parts in zip(clients, stratum_errors(clients, windows, own), strict=True):
             about = {"seed": seed, "vehicle": client.name, "held_out": client.held_out}
             rows += [
                 {**about, "stratum": stratum, **error_columns(sums)}
-                for stratum, sums in ({"all": total} | parts).items()
+                for stratum, sums in parts.items()
             ]
     return rows

@@ -65,7 +65,7 @@ class Federation(LocalFleet):
     @property
     def buffered(self) -> BufferedFleet:
         """The vehicles with a buffer for their replies."""
-        return BufferedFleet(self.simulated, self.asynchronous)
+        return BufferedFleet(self, self.asynchronous)
 
     @property
     def loop(self) -> Loop:
@@ -78,10 +78,7 @@ class Federation(LocalFleet):
         self.loop.check(method)
 
     def train(
-        self,
-        method: str | Method,
-        *,
-        on_round: Callable[[State, RoundRecord], None] | None = None,
+        self, method: str | Method, *, on_round: Callable[[State, RoundRecord], None] | None = None
     ) -> Trained:
         """All rounds of a method; `on_round` is called after each one."""
         return self.loop.train(method, on_round=on_round)

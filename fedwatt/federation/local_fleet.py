@@ -18,7 +18,6 @@ from fedwatt.federation.evaluate import error_rows, predict, vehicle_errors
 from fedwatt.federation.members import Members
 from fedwatt.federation.records import Evaluation, Row
 from fedwatt.federation.terms import Terms
-from fedwatt.methods import Method
 from fedwatt.models import Model, ModuleModel, get_loss, get_model
 
 
@@ -34,30 +33,15 @@ class LocalFleet:
         device: str = "auto",
         scratch: Path | None = None,
     ) -> None:
-        self.fleet = fleet
-        self.terms, self.dtype = terms, terms.dtype
+        self.fleet, self.terms = fleet, terms
+        self.dtype, self.seeds = terms.dtype, terms.seeds
         self.training, self.availability = terms.training, terms.availability
-        self.seeds = terms.seeds
         self.model = fitting_model(model, fleet)
         self.loss = get_loss(terms.training.loss)
         self.device = resolve_device(device)
         self.members = Members(fleet, terms.training.evaluate_vehicles)
         self.scratch = scratch
         """Folder for what vehicles remember where that is too much; None: a temporary file."""
-
-    @property
-    def population(self) -> NDArray[np.int64]:
-        """Numbers of the vehicles that may train."""
-        return self.members.population
-
-    @property
-    def population_windows(self) -> float:
-        """n, the training windows of all vehicles that may train."""
-        return self.members.population_windows
-
-    def windows(self, vehicle: int) -> int:
-        """n_k, the training windows of a vehicle."""
-        return self.members.windows(vehicle)
 
     @cached_property
     def pool(self) -> Pool:
@@ -67,10 +51,6 @@ class LocalFleet:
     def share_pool(self, other: "LocalFleet") -> None:
         """Work on the series that another holder of the same fleet has on the device."""
         self.__dict__["pool"] = other.pool
-
-    def model_for(self, method: Method) -> Model:
-        """The model as the method's rules need it, perhaps with more heads."""
-        return method.adapted(self.model)
 
     @cached_property
     def _evaluation_windows(self) -> tuple[Windows, Windows]:
@@ -97,10 +77,8 @@ class LocalFleet:
 
     def vehicle_rows(self, weights: Tensor) -> list[Row]:
         """Test errors of each run's model, `weights` [R, D], by vehicle and stratum."""
-        pool = self.pool
-        return self.prediction_rows(
-            predict(self.model, weights[:, : self.model.layout.size], pool, pool.test)
-        )
+        weights = weights[:, : self.model.layout.size]
+        return self.prediction_rows(predict(self.model, weights, self.pool, self.pool.test))
 
     def prediction_rows(self, predictions: NDArray[np.float64]) -> list[Row]:
         """Test errors by vehicle and stratum of each run's scaled predictions [R, W]."""

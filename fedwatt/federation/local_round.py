@@ -90,7 +90,7 @@ def begin_round(
             terms.seeds[call.run],
             broadcast.round,
             name,
-            windows=fleet.windows(call.vehicle),
+            windows=fleet.members.windows(call.vehicle),
             end=call.steps,
             batch=terms.training.batch,
         )
@@ -123,16 +123,16 @@ def finish_round(fleet: LocalFleet, method: Method, begun: LocalRound, deltas: T
     columns["drift"] = drift.tolist()
     # A norm in float64 is finite where all numbers are, and reading them again takes longer.
     finite = drift.isfinite().cpu().numpy()
-    windows = np.array([float(fleet.windows(call.vehicle)) for call in begun.calls])
+    windows = np.array([float(fleet.members.windows(call.vehicle)) for call in begun.calls])
     return Work(begun.calls, deltas, windows, finite, finite, memory, uploads, columns)
 
 
 def _start(fleet: LocalFleet, method: Method, broadcast: Broadcast, calls: Sequence[Call]) -> Start:
     """The round as the stacked vehicles see it, with their own random draws for probing."""
-    terms, model, device = fleet.terms, fleet.model_for(method), fleet.device
+    terms, model, device = fleet.terms, method.adapted(fleet.model), fleet.device
     names = tuple(fleet.members.name(call.vehicle) for call in calls)
     probes = Probes(fleet.pool, fleet.fleet, terms.seeds, broadcast.round, calls, model)
-    sizes = [float(fleet.windows(call.vehicle)) for call in calls]
+    sizes = [float(fleet.members.windows(call.vehicle)) for call in calls]
     speeds = [terms.speed(call.run, name) for call, name in zip(calls, names, strict=True)]
     mean = broadcast.population / broadcast.population_windows
     return Start(

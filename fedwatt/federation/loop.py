@@ -72,10 +72,7 @@ class Loop:
         return self.port.vehicle_rows(weights)
 
     def train(
-        self,
-        method: str | Method,
-        *,
-        on_round: Callable[[State, RoundRecord], None] | None = None,
+        self, method: str | Method, *, on_round: Callable[[State, RoundRecord], None] | None = None
     ) -> Trained:
         """All rounds of a method; `on_round` is called after each one."""
         method = get(method) if isinstance(method, str) else method

@@ -146,10 +146,6 @@ class Paged:
         """The table, handing out its rows on another device."""
         return Paged(self.pages, self.initial, self.slots, device)
 
-    def flush(self) -> None:
-        """Make sure that the rows have reached the disk."""
-        self.pages.flush()
-
     def pin(self) -> None:
         """Keep these rows, and no longer those pinned before, until others are pinned."""
         self.pages.pinned = self.slots

@@ -9,7 +9,7 @@ from math import ceil
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwatt.federation.settings import Availability
+from fedwatt.federation.settings import Availability, Training
 from fedwatt.randomness import generator
 
 BoolArray = NDArray[np.bool_]
@@ -64,15 +64,13 @@ def device_speed(seed: int, vehicle: str, availability: Availability) -> float:
     return float(generator(seed, "device", vehicle).choice(availability.speeds))
 
 
-def local_steps(
-    windows: int, speed: float, *, epochs: int, steps: int, batch: int, availability: Availability
-) -> int:
+def local_steps(windows: int, speed: float, training: Training, availability: Availability) -> int:
     """H_k of a vehicle with `windows` training windows; 0 if it hands in nothing.
 
-    >>> local_steps(130, 1.0, epochs=2, steps=0, batch=64, availability=Availability())
+    >>> local_steps(130, 1.0, Training(epochs=2, batch=64), Availability())
     6
     """
-    wanted = steps or epochs * -(-windows // batch)
+    wanted = training.steps or training.epochs * -(-windows // training.batch)
     if availability.deadline == 0:
         return wanted
     # 100 * 0.29 is 28.999999999999996 in floating point; that is 29 steps.

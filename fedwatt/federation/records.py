@@ -94,11 +94,8 @@ def _known_mean(values: Sequence[float]) -> float:
 
 UNTRAINED: Row = blank(rounds().filled_by(TRAINING))
 """Training columns of round 0, the initial model."""
-
-
-def unevaluated() -> Row:
-    """Evaluation columns of a round between two evaluations."""
-    return blank(rounds().filled_by(EVALUATION))
+UNEVALUATED: Row = blank(rounds().filled_by(EVALUATION))
+"""Evaluation columns of a round between two evaluations."""
 
 
 def evaluation_columns(

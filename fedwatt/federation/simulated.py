@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fedwatt.engine.call import Call
 from fedwatt.engine.together import train
+from fedwatt.federation.aggregate import picked
 from fedwatt.federation.local_fleet import LocalFleet
 from fedwatt.federation.local_round import (
     Broadcast,
@@ -19,6 +20,7 @@ from fedwatt.federation.local_round import (
     initial_memory,
     like,
 )
+from fedwatt.federation.members import Members
 from fedwatt.federation.memory import Table, new_table, pages_path
 from fedwatt.federation.participation import first_available, next_available
 from fedwatt.federation.port import Judgement, Present
@@ -32,28 +34,28 @@ from fedwatt.randomness import generator
 
 
 @dataclass(frozen=True)
-class SimulatedFleet:
-    """Answers for vehicles whose windows are all at hand; churn and losses are drawn."""
+class SimulatedVehicles:
+    """Vehicles whose windows are all at hand, in rounds or not; churn and losses are drawn."""
 
     local: LocalFleet
 
-    def check(self, method: Method) -> None:
-        """Refuse a method that cannot work in rounds of these vehicles."""
-        self.local.terms.check(method, len(self.local.population))
+    @property
+    def members(self) -> Members:
+        """The vehicles, and which of them may train."""
+        return self.local.members
 
-    def remembered(self, method: Method, weights: Tensor) -> tuple[dict[str, Table], Rows]:
-        """Tables of what every vehicle of every run remembers; a fleet in rounds has no events."""
+    def tables(self, method: Method, weights: Tensor) -> dict[str, Table]:
+        """What every vehicle of every run remembers before the first round."""
         runs, vehicles = len(weights), len(self.local.fleet.clients)
-        initial = initial_memory(method, self.local.model_for(method), weights)
-        tables = {
+        initial = initial_memory(method, method.adapted(self.local.model), weights)
+        return {
             name: new_table(value, runs, vehicles, pages_path(self.local.scratch, name))
             for name, value in initial.items()
         }
-        return tables, {}
 
     def present(self, state: State | None) -> Present:
         """A_t as the seeds draw it."""
-        members, terms = self.local.members, self.local.terms
+        members, terms = self.members, self.local.terms
         vehicles = len(members.population)
         if state is None:
             masks = [first_available(seed, vehicles, terms.availability) for seed in terms.seeds]
@@ -64,12 +66,6 @@ class SimulatedFleet:
             for seed, own in zip(terms.seeds, state.available, strict=True)
         ]
         return Present(members, state.available, torch.from_numpy(np.stack(masks)))
-
-    def work(self, method: Method, state: State, present: Present, watch: Stopwatch) -> Work:
-        """Train the participants of all runs that are still finite."""
-        calls = self.calls(state, present)
-        work = self.trained(method, state, [call for call in calls if call.steps], watch)
-        return replace(work, asked=calls)
 
     def judge(self, weights: Tensor, events: Rows, present: Present) -> Judgement:
         """Errors on the windows of the evaluated vehicles, who always answer."""
@@ -102,16 +98,31 @@ class SimulatedFleet:
         """All `calls` as one stack, up to its first step."""
         calls = in_stack_order(calls)
         runs, vehicles = [c.run for c in calls], [c.vehicle for c in calls]
-        # Indexing by a list copies number by number and takes three times as long.
-        places = torch.tensor(runs, dtype=torch.int64, device=state.weights.device)
-        anchor = state.weights.index_select(0, places)
-        sent = method.server.broadcast(state.server)
+        anchor, sent = picked(state.weights, runs), method.server.broadcast(state.server)
         broadcast = Broadcast(
             state.round,
             anchor,
             {name: like(value, anchor)[runs] for name, value in sent.items()},
-            len(self.local.population),
-            self.local.population_windows,
+            len(self.members.population),
+            self.members.population_windows,
         )
         memory = {name: table[runs, vehicles] for name, table in state.memory.items()}
         return begin_round(self.local, method, broadcast, memory, calls, watch)
+
+
+class SimulatedFleet(SimulatedVehicles):
+    """Answers for simulated vehicles in rounds."""
+
+    def check(self, method: Method) -> None:
+        """Refuse a method that cannot work in rounds of these vehicles."""
+        self.local.terms.check(method, len(self.members.population))
+
+    def remembered(self, method: Method, weights: Tensor) -> tuple[dict[str, Table], Rows]:
+        """What the vehicles remember; a fleet in rounds has no events."""
+        return self.tables(method, weights), {}
+
+    def work(self, method: Method, state: State, present: Present, watch: Stopwatch) -> Work:
+        """Train the participants of all runs that are still finite."""
+        calls = self.calls(state, present)
+        work = self.trained(method, state, [call for call in calls if call.steps], watch)
+        return replace(work, asked=calls)

@@ -49,14 +49,7 @@ class Terms:
 
     def steps(self, windows: int, speed: float) -> int:
         """H_k of a vehicle with so many training windows; 0 if it cannot finish any."""
-        return local_steps(
-            windows,
-            speed,
-            epochs=self.training.epochs,
-            steps=self.training.steps,
-            batch=self.training.batch,
-            availability=self.availability,
-        )
+        return local_steps(windows, speed, self.training, self.availability)
 
     def calls(
         self,

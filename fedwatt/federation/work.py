@@ -114,17 +114,8 @@ def outcome_columns(calls: Sequence[Call], work: Work, records: Iterable[Column]
         if row is None:
             return {"steps": call.steps, "replied": False, "rejected": False, **unknown}
         counted = bool(work.counted[row])
-        known = {
-            column.name: column.value(work.columns[column.name][row])
-            for column in columns
-            if column.name in work.columns
-        }
-        return {
-            "steps": call.steps,
-            "replied": counted,
-            "rejected": not counted,
-            **unknown,
-            **known,
-        }
+        known = [column for column in columns if column.name in work.columns]
+        values = {column.name: column.value(work.columns[column.name][row]) for column in known}
+        return {"steps": call.steps, "replied": counted, "rejected": not counted} | unknown | values
 
     return [outcome(call) for call in calls]

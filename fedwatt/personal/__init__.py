@@ -1,6 +1,5 @@
 """Personal models: each vehicle makes the global model its own, on board, after the rounds."""
 
-from fedwatt.personal.finetune import Personalised, PersonalModel, personal_models, personalise
-from fedwatt.personal.settings import Personal
+from fedwatt.personal.finetune import Personal, PersonalModel, personalise
 
-__all__ = ["Personal", "PersonalModel", "Personalised", "personal_models", "personalise"]
+__all__ = ["Personal", "PersonalModel", "personalise"]

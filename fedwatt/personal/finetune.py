@@ -9,6 +9,7 @@ engine's own (`train` with no rules), so any method's model can be made personal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,16 +17,37 @@ from torch import Tensor
 
 from fedwatt.engine.batches import Batches, Draw
 from fedwatt.engine.job import Job
-from fedwatt.engine.pool import Windows
 from fedwatt.engine.together import train
+from fedwatt.errors import check
 from fedwatt.federation import LocalFleet
 from fedwatt.federation.evaluate import predict
-from fedwatt.personal.settings import Personal
+from fedwatt.terrain.level import Predictions
 
 STACK = 128
 """Vehicles fine-tuned together; bounds memory whatever the size of the fleet."""
 AFTER_THE_ROUNDS = -1
 """Round number of the batches: a stream of its own, apart from every round's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Personal:
+    """Candidates of fine-tuning, from which each vehicle chooses on its validation trips."""
+
+    enabled: bool = False
+    """Whether vehicles fine-tune after the last round; `--personalise` says yes."""
+    rates: tuple[float, ...] = (0.003, 0.01, 0.03)
+    """Rates to try."""
+    steps: tuple[int, ...] = (100, 300, 1000)
+    """Numbers of steps after which the model is looked at, ascending."""
+    batch: int = 64
+    """Windows a step."""
+
+    def __post_init__(self) -> None:
+        rates = len(self.rates) >= 1 and all(0 < rate < inf for rate in self.rates)
+        check(self, "rates", rates, "one or more positive numbers, such as (0.003, 0.01)")
+        rising = list(self.steps) == sorted(set(self.steps)) and min(self.steps, default=0) >= 1
+        check(self, "steps", rising, "one or more ascending whole numbers, such as (100, 300)")
+        check(self, "batch", self.batch >= 1, "at least 1 window")
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,21 +64,6 @@ class PersonalModel:
     steps: int
 
 
-@dataclass(frozen=True, eq=False)
-class Personalised:
-    """The result of fine-tuning, [R, K] where no other shape is given.
-
-    predictions   scaled predictions of each vehicle's own model on the test windows, [R, W]
-    validation    the same on the validation windows, [R, V]
-    rate, steps   what each vehicle chose; 0 where it kept the global model
-    """
-
-    predictions: NDArray[np.float64]
-    validation: NDArray[np.float64]
-    rate: NDArray[np.float64]
-    steps: NDArray[np.int64]
-
-
 def personalise(
     federation: LocalFleet,
     weights: Tensor,
@@ -64,34 +71,27 @@ def personalise(
     *,
     vehicles: Sequence[int] | None = None,
     keep: Callable[[PersonalModel], None] | None = None,
-) -> Personalised:
-    """Personal models of all or some `vehicles`, held-out ones included, from global ones [R, D].
+) -> Predictions:
+    """What personal models predict that all or some `vehicles` make of global ones [R, D].
 
-    `keep` is given each model as it is found, so that no more than a stack of them is in memory.
-    Vehicles that are left out predict by the global model.
+    Held-out vehicles make one, too; those that are left out predict by the global model. `keep` is
+    given each model as it is found, so that no more than a stack of them is in memory.
     """
     model, pool = federation.model, federation.pool
     runs, count = len(weights), len(federation.fleet.clients)
     own = np.arange(count) if vehicles is None else np.asarray(vehicles, dtype=np.int64)
-    result = Personalised(
-        np.empty((runs, len(pool.test.starts))),
-        np.empty((runs, len(pool.validation.starts))),
-        np.zeros((runs, count)),
-        np.zeros((runs, count), dtype=np.int64),
-    )
-    parts = (pool.test, result.predictions), (pool.validation, result.validation)
+    parts = [(split, np.empty((runs, len(split.starts)))) for split in (pool.validation, pool.test)]
     if len(own) < count:
         for windows, predictions in parts:
             predictions[:] = predict(model, weights[:, : model.layout.size], pool, windows)
     for one in personal_models(federation, weights, settings, own.tolist()):
-        result.rate[one.run, one.vehicle], result.steps[one.run, one.vehicle] = one.rate, one.steps
         for windows, predictions in parts:
             where = slice(windows.offsets[one.vehicle], windows.offsets[one.vehicle + 1])
-            predicted = predict(model, one.weights[None], pool, _of(windows, one.vehicle))
+            predicted = predict(model, one.weights[None], pool, windows.of([one.vehicle]))
             predictions[one.run, where] = predicted[0]
         if keep is not None:
             keep(one)
-    return result
+    return Predictions(*(predictions for _, predictions in parts))
 
 
 def personal_models(
@@ -158,16 +158,9 @@ def _validation(
     windows, pool = federation.pool.validation, federation.pool
     errors = []
     for row, vehicle in enumerate(stack):
-        own = _of(windows, vehicle)
+        own = windows.of([vehicle])
         predicted = predict(federation.model, weights[row : row + 1], pool, own)[0]
         error = float(np.mean((predicted - own.labels.double().cpu().numpy()) ** 2))
         # A diverged candidate is worse than anything; NaN would compare as neither.
         errors.append(error if np.isfinite(error) else np.inf)
     return np.array(errors)
-
-
-def _of(windows: Windows, vehicle: int) -> Windows:
-    """One vehicle's windows of a split."""
-    where = slice(int(windows.offsets[vehicle]), int(windows.offsets[vehicle + 1]))
-    starts = windows.starts[where]
-    return Windows(starts, windows.labels[where], np.array([0, len(starts)]))

@@ -14,7 +14,7 @@ from fedwatt.report.figures.terrain import FEW_MANY, USUAL_K, Relief, relief_of,
 from fedwatt.report.page import fill
 from fedwatt.report.style import INK, MUTED, PAPER, STYLE
 from fedwatt.report.svg import saved
-from fedwatt.terrain import Field
+from fedwatt.terrain.field import Field
 
 DPI: Final = 220
 PAGE_PIXELS: Final = 2200

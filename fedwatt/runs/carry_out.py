@@ -10,7 +10,6 @@ What differs between a simulation and a real fleet is its `Site`.
 """
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,9 +26,8 @@ from fedwatt.runs.environment import describe_environment, describe_fleet, parti
 from fedwatt.runs.folder import refuse_other_run, run_hash
 from fedwatt.runs.hills import learns_hills, terrain_spending
 from fedwatt.runs.level import LevelObserver, level_config
-from fedwatt.runs.observer import Observer
 from fedwatt.runs.results import RunResults
-from fedwatt.runs.train import Rounds, budget_for, train_method
+from fedwatt.runs.train import Observer, Rounds, budget_for, train_method
 from fedwatt.terrain.level import LEVEL
 
 FINISHED: Final = "environment.json"
@@ -139,7 +137,11 @@ def carry_out(site: Site[Level, Rounds]) -> dict[str, Level]:
     # Only now, with the data at hand: a run that cannot begin leaves no folder behind.
     write_text(run.out / "config.toml", to_toml(run.config))
     run.observer.fleet_ready(fleet)
-    levels = {} if level_run is None else _level_models(site.level_site(level_run))
+    levels: dict[str, Level] = {}
+    if level_run is not None:
+        below = site.level_site(level_run)
+        finished = below.finished() if run.resume else None
+        levels = carry_out(below) if finished is None else finished
     terrain = site.share_hills()
     results, needed = RunResults(run.config, run.out), {}
     for choice in run.config.methods:
@@ -148,13 +150,17 @@ def carry_out(site: Site[Level, Rounds]) -> dict[str, Level]:
         found = _trained(site, choice, origin, budgets[label], level, results)
         if found is not None:
             needed[label] = found
-    facts = _facts(site, results, budgets) | {
+    called = {h.method: participation_hashes(h.clients) for h in results.histories}
+    environment = describe_environment(results.device) | {
+        "started": started.isoformat(timespec="seconds"),
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        "seeds": list(run.config.seeds),
+        "hashes": site.hashes() | {"participation": called},
+        "fleet": describe_fleet(site.fleet()),
+        "privacy": {label: asdict(own) for label, own in budgets.items() if own is not None},
         "terrain": terrain,
         "level_model": level_run is not None,
     }
-    times = {"started": started, "finished": datetime.now(UTC)}
-    written = {name: time.isoformat(timespec="seconds") for name, time in times.items()}
-    environment = describe_environment(results.device) | written | facts
     write_text(run.out / FINISHED, json.dumps(environment, indent=2))
     return needed
 
@@ -170,12 +176,6 @@ def _checked(site: Site[Level, Rounds], fleet: Fleet, origin: Origin) -> dict[st
     for choice in config.methods:  # refuses another's, before a level model is trained for nothing
         latest_checkpoint(run.checkpoints(choice), origin)
     return budgets
-
-
-def _level_models(site: Site[Level, Rounds]) -> dict[str, Level]:
-    """What methods need of their level models: trained now, or before the run was cut off."""
-    found = site.finished() if site.run.resume else None
-    return carry_out(site) if found is None else found
 
 
 def _trained(
@@ -206,16 +206,3 @@ def _trained(
     judged, needed = site.judge(choice, federation, state, level)
     results.add(federation, choice, state, history, judged)
     return needed
-
-
-def _facts(
-    site: Site[Level, Rounds], results: RunResults, budgets: Mapping[str, Budget | None]
-) -> dict[str, Any]:
-    """Seeds, hashes, fleet and privacy, as environment.json has them."""
-    called = {h.method: participation_hashes(h.clients) for h in results.histories}
-    return {
-        "seeds": list(site.run.config.seeds),
-        "hashes": site.hashes() | {"participation": called},
-        "fleet": describe_fleet(site.fleet()),
-        "privacy": {label: asdict(own) for label, own in budgets.items() if own is not None},
-    }

@@ -11,7 +11,7 @@ ones removed. So a kill at any moment leaves the last complete one.
 
 import json
 import shutil
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
@@ -44,15 +44,14 @@ def save_checkpoint(folder: Path, state: State, history: History, origin: Origin
         temporary.mkdir(parents=True)
     try:
         for table in state.paged:
-            table.flush()
+            table.pages.flush()
         tensors = {name: t.contiguous().cpu() for name, t in state.tensors().items()}
         write_tensors(temporary / "state.safetensors", tensors)
         for name in HISTORY:
             write_table(temporary, name, getattr(history, name))
         manifest = {
             "round": state.round,
-            "configuration": origin.configuration,
-            "data": origin.data,
+            **asdict(origin),
             "sha256": {name: digest(temporary / name) for name in FILES},
         }
         write_text(temporary / "manifest.json", json.dumps(manifest, indent=2))

@@ -18,7 +18,8 @@ import json
 import shlex
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +33,8 @@ from fedwatt.methods.catalogue import recipe
 from fedwatt.models import Model, get_model
 from fedwatt.personal import Personal
 from fedwatt.privacy.secure_settings import SecureSettings
-from fedwatt.runs.deployment import Deployment
 from fedwatt.settings import convert, from_table, to_table
-from fedwatt.terrain import TerrainSettings
+from fedwatt.terrain.settings import TerrainSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +65,33 @@ class ModelChoice:
         return get_model(
             self.name, window=fleet.window, features=len(fleet.features), hidden=self.hidden
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deployment:
+    """What `fedwatt deploy` needs to know beyond a simulation; a simulation ignores it."""
+
+    vehicles: int = 0
+    """Vehicles to wait for before the first round; 0: those that enrol in time."""
+    enrolment_seconds: float = 120.0
+    """Longest wait for vehicles before the first round."""
+    round_seconds: float = 600.0
+    """Deadline for the replies of a round; what comes later is lost."""
+    evaluation_seconds: float = 300.0
+    """Deadline for the error sums of a model."""
+    minimum_replies: int = 1
+    """A round with fewer replies makes no model."""
+    poll_seconds: float = 0.1
+    """Pause between two looks for replies."""
+    diagnostics: bool = False
+    """Whether vehicles report their roughness, pull and runtime for the records."""
+
+    def __post_init__(self) -> None:
+        check(self, "vehicles", self.vehicles >= 0, "at least 0 (0: those that enrol in time)")
+        for name in ("enrolment_seconds", "round_seconds", "evaluation_seconds"):
+            check(self, name, 0 < getattr(self, name) < inf, "above 0 and finite")
+        check(self, "minimum_replies", self.minimum_replies >= 1, "at least 1")
+        check(self, "poll_seconds", 0 < self.poll_seconds <= 1, "above 0, at most 1")
 
 
 @dataclass(frozen=True)
@@ -130,16 +157,7 @@ class RunConfig:
 
 
 SECTIONS: dict[str, type] = {
-    "fleet": Source,
-    "data": DataSettings,
-    "model": ModelChoice,
-    "training": Training,
-    "availability": Availability,
-    "asynchronous": Asynchronous,
-    "terrain": TerrainSettings,
-    "personal": Personal,
-    "deploy": Deployment,
-    "secure": SecureSettings,
+    part.name: type(part.default) for part in fields(RunConfig) if is_dataclass(part.default)
 }
 
 

@@ -8,19 +8,17 @@ from typing import Any
 from fedwatt.data import Fleet
 from fedwatt.federation import Federation, State
 from fedwatt.federation.records import Row
-from fedwatt.personal import personalise
+from fedwatt.personal import PersonalModel, personalise
 from fedwatt.runs.carry_out import Run, carry_out
 from fedwatt.runs.checkpoint import memory_folder
 from fedwatt.runs.config import MethodChoice, RunConfig
 from fedwatt.runs.environment import fleet_hashes
-from fedwatt.runs.hills import Refresh, fleet_with, learned_for, terrain_facts, write_learned
-from fedwatt.runs.hills import refuse_refreshes as refuse_refreshes
-from fedwatt.runs.hills import run_fleet as run_fleet
+from fedwatt.runs.hills import Refresh, learned_for, terrain_facts, write_learned
 from fedwatt.runs.level import ModelPredictions, predictions_of, used_on_board
-from fedwatt.runs.observer import Observer
-from fedwatt.runs.own_models import own_model_writer
-from fedwatt.runs.source import OnVehicle
-from fedwatt.terrain import Learned
+from fedwatt.runs.model_file import own_model_file, write_own_model
+from fedwatt.runs.source import OnVehicle, open_fleet
+from fedwatt.runs.train import Observer
+from fedwatt.terrain.learn import Learned
 from fedwatt.terrain.level import Predictions
 
 Elsewhere = Callable[[RunConfig, Path, Fleet], None]
@@ -75,7 +73,7 @@ class Simulation:
         self.learned = learned_for(self.run.config)
         if self.learned is not None and self.on_hills is not None:
             self.on_hills(self.learned)
-        self.opened = fleet_with(self.run.config, self.learned, self.on_vehicle)
+        self.opened = open_fleet(self.run.config, self.learned, self.on_vehicle)
         return self.opened
 
     def fleet(self) -> Fleet:
@@ -156,13 +154,12 @@ def _personal_models(
     """Let vehicles make a method's best model their own, one file each; None if they do not."""
     if not run.config.personal.enabled:
         return None
-    own = personalise(
-        federation,
-        state.best_weights,
-        run.config.personal,
-        keep=own_model_writer(run.out, choice.label, federation),
-    )
-    return Predictions(own.validation, own.predictions)
+
+    def keep(one: PersonalModel) -> None:
+        name, seed = federation.fleet.clients[one.vehicle].name, federation.seeds[one.run]
+        write_own_model(own_model_file(run.out, choice.label, seed, name), federation, one)
+
+    return personalise(federation, state.best_weights, run.config.personal, keep=keep)
 
 
 def federation_for(

@@ -8,8 +8,8 @@ How a field is learned is `fedwatt.terrain`'s.
 """
 
 import json
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
-from fedwatt.data import Fleet, Vehicle
+from fedwatt.data import Fleet
 from fedwatt.data.features import feature_names, needs_climb
 from fedwatt.data.trip import FloatArray
 from fedwatt.errors import DataError, RunError, SettingError
@@ -28,16 +28,19 @@ from fedwatt.federation.participation import first_available
 from fedwatt.privacy import Budget
 from fedwatt.privacy.fixed_point import add_up
 from fedwatt.runs.config import RunConfig
-from fedwatt.runs.source import OnVehicle, open_fleet, source_vehicles
+from fedwatt.runs.source import open_fleet, source_vehicles
 from fedwatt.runs.tensors import write_tensors
-from fedwatt.terrain import Field, Learned, TerrainSettings
 from fedwatt.terrain.exchange import refuse_unmaskable, share_by
-from fedwatt.terrain.learn import own_fields, survey_fleet
+from fedwatt.terrain.field import Field
+from fedwatt.terrain.learn import Learned, own_fields, survey_fleet
 from fedwatt.terrain.provenance import Provenance
 from fedwatt.terrain.refresh import refreshed, solved_again
+from fedwatt.terrain.settings import TerrainSettings
 from fedwatt.terrain.sources import learn_fields, learns_field
-from fedwatt.terrain.statistics import LAYOUT, Contribution
+from fedwatt.terrain.statistics import Contribution
 from fedwatt.terrain.store import read_field, read_provenance, write_field
+
+SUMS = tuple(part.name for part in fields(Contribution))
 
 
 def learns_hills(config: RunConfig) -> bool:
@@ -54,7 +57,8 @@ def learned_for(config: RunConfig) -> Learned | None:
     """
     if not learns_hills(config):
         return None
-    learn = partial(learn_fields, _vehicles(config), config.data, config.terrain)
+    vehicles = partial(source_vehicles, config.fleet)
+    learn = partial(learn_fields, vehicles, config.data, config.terrain)
     if config.secure.enabled:
         refuse_unmaskable(config.terrain)
         return learn(share=share_by(add_up))
@@ -64,18 +68,9 @@ def learned_for(config: RunConfig) -> Learned | None:
     return learn()
 
 
-def fleet_with(
-    config: RunConfig, learned: Learned | None, on_vehicle: OnVehicle | None = None
-) -> Fleet:
-    """The fleet of a run whose vehicles have learned these fields."""
-    return open_fleet(
-        config.fleet, config.data, config.terrain, on_vehicle=on_vehicle, learned=learned
-    )
-
-
 def run_fleet(config: RunConfig) -> Fleet:
     """The fleet of a run, with hills where its features need them."""
-    return fleet_with(config, learned_for(config))
+    return open_fleet(config, learned_for(config))
 
 
 def refuse_refreshes(config: RunConfig) -> None:
@@ -158,25 +153,24 @@ class Refresh:
         last = round - round % self.config.terrain.refresh_every
         if last != self.done:
             self.learned = self._learned(federation, state, last)
-            self.federation = self.federate(fleet_with(self.config, self.learned))
+            self.federation = self.federate(open_fleet(self.config, self.learned))
             self.done = last
         return self.federation or federation
 
     def _learned(self, federation: Federation, state: State, last: int) -> Learned:
         file = self.folder / f"field-{last:06d}.safetensors"
+        vehicles = partial(source_vehicles, self.config.fleet)
         settings, data = self.config.terrain, self.config.data
         if file.exists():
-            found = self._read(file)
-            vehicles = _vehicles(self.config)()
-            return solved_again(vehicles, self.learned, *found, settings, data)
+            return solved_again(vehicles(), self.learned, *self._read(file), settings, data)
         if last != state.round:
             raise RunError(
                 f"{file} is missing, so the hills of round {last} are not known. Delete "
                 f"{self.folder} to start its method anew."
             )
         predicted_wh = training_predictions(federation, state)
-        fresh = refreshed(_vehicles(self.config), self.learned, predicted_wh, settings, data)
-        tensors = {name: torch.from_numpy(getattr(fresh.sums, name).copy()) for name, *_ in LAYOUT}
+        fresh = refreshed(vehicles, self.learned, predicted_wh, settings, data)
+        tensors = {name: torch.from_numpy(getattr(fresh.sums, name).copy()) for name in SUMS}
         write_tensors(file, tensors, {"contributors": json.dumps(sorted(fresh.contributors))})
         return fresh
 
@@ -185,7 +179,7 @@ class Refresh:
         try:
             with safe_open(file, framework="numpy") as stored:
                 contributors = frozenset(json.loads(stored.metadata()["contributors"]))
-                sums = Contribution(**{name: stored.get_tensor(name) for name, *_ in LAYOUT})
+                sums = Contribution(**{name: stored.get_tensor(name) for name in SUMS})
         except (SafetensorError, KeyError, TypeError, ValueError) as problem:
             raise RunError(
                 f"{file} is damaged: {problem}. Delete {self.folder} to start its method anew."
@@ -198,7 +192,7 @@ def training_predictions(federation: Federation, state: State) -> dict[str, Floa
     pool, clients = federation.pool, federation.fleet.clients
     weights = state.weights[:1, : federation.model.layout.size]
     predicted = predict(federation.model, weights, pool, pool.train)[0]
-    there = federation.population[state.available[0].numpy()]
+    there = federation.members.population[state.available[0].numpy()]
     return {
         clients[k].name: clients[k].energy_wh(
             predicted[pool.train.offsets[k] : pool.train.offsets[k + 1]]
@@ -247,7 +241,7 @@ def refreshed_field(config: RunConfig, file: Path, vehicle: str) -> Field:
     As in the run, a vehicle that never contributed (held out, or never there) reads what is shared.
     """
     shared, provenance = read_field(file), read_provenance(file)
-    alone = list(islice((one for one in _vehicles(config)() if one.name == vehicle), 1))
+    alone = list(islice((one for one in source_vehicles(config.fleet) if one.name == vehicle), 1))
     if not alone:
         raise _not_in_fleet(config, vehicle)
     if provenance is None:
@@ -264,7 +258,3 @@ def _not_in_fleet(config: RunConfig, vehicle: str) -> DataError:
         f"Vehicle '{vehicle}' is not in the run's fleet '{config.fleet.data}', so the run has "
         "no field for it. Give one with --terrain ('fedwatt terrain learn' makes it)."
     )
-
-
-def _vehicles(config: RunConfig) -> Callable[[], Iterable[Vehicle]]:
-    return lambda: source_vehicles(config.fleet)

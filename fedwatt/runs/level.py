@@ -7,6 +7,7 @@ RUN/level/      a whole run folder, trained before the networks with hills are
 
 from dataclasses import dataclass, replace
 
+import numpy as np
 from torch import Tensor
 
 from fedwatt.data import Fleet
@@ -15,10 +16,10 @@ from fedwatt.errors import SettingError
 from fedwatt.federation import History, LocalFleet, RoundRecord, State
 from fedwatt.federation.evaluate import predict
 from fedwatt.runs.config import RunConfig
-from fedwatt.runs.observer import Observer
-from fedwatt.terrain import TerrainSettings
+from fedwatt.runs.train import Observer
 from fedwatt.terrain.level import LEVEL as LEVEL
-from fedwatt.terrain.level import Predictions, chosen_by_vehicles, level_data
+from fedwatt.terrain.level import Predictions, borne_out, level_data
+from fedwatt.terrain.settings import TerrainSettings
 
 
 def level_config(config: RunConfig) -> RunConfig | None:
@@ -90,9 +91,14 @@ def with_level(federation: LocalFleet, hilly: Predictions, level: Predictions) -
 
     `federation` is the one with hills; the level model's has the same windows in the same order.
     """
-    pool = federation.pool
-    offsets = pool.validation.offsets, pool.test.offsets
-    return chosen_by_vehicles(federation.fleet.clients, offsets, hilly, level)
+    splits, result = (federation.pool.validation, federation.pool.test), level.test.copy()
+    for vehicle, client in enumerate(federation.fleet.clients):
+        judged, test = (slice(*windows.offsets[vehicle : vehicle + 2]) for windows in splits)
+        for run, own in enumerate(result):
+            if borne_out(hilly.validation[run, judged], level.validation[run, judged], client):
+                known = client.known["test"]
+                own[test] = np.where(known, hilly.test[run, test], level.test[run, test])
+    return result
 
 
 def used_on_board(
@@ -105,8 +111,8 @@ def used_on_board(
     pairs = {"best": (hilly.best, level.best)}
     if hilly.personal is not None and level.personal is not None:
         pairs["personal"] = hilly.personal, level.personal
-    used = {name: own.test.copy() for name, (own, _) in pairs.items()}
+    used, seeds = {}, list(level.finite)
     for name, (own, other) in pairs.items():
-        seeds = list(level.finite)
+        used[name] = own.test.copy()
         used[name][seeds] = with_level(federation, own, other)[seeds]
     return used

@@ -1,9 +1,14 @@
-"""RUN/model.safetensors: the models of a run's finished methods, and its configuration.
+"""The models of a run on disk: those of its methods, and those that vehicles made their own.
 
-LABEL/best/seed-1/hidden1.weight     of the round with the lowest validation error
-LABEL/last/seed-1/hidden1.weight     of the last round
+RUN/model.safetensors                             of all finished methods, and the configuration
+    LABEL/best/seed-1/hidden1.weight              of the round with the lowest validation error
+    LABEL/last/seed-1/hidden1.weight              of the last round
+RUN/personal/LABEL/seed-1/VEHICLE.safetensors     nothing in it from another vehicle
+
+Of a run on a real fleet each vehicle has its own model on its own disk, and the run has none.
 """
 
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,14 +19,20 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from fedwatt.data.store import folder_name
 from fedwatt.errors import RunError
+from fedwatt.federation import LocalFleet
 from fedwatt.models.layout import Layout
+from fedwatt.personal import PersonalModel
 from fedwatt.runs.config import RunConfig, from_toml, to_toml
 from fedwatt.runs.tensors import write_tensors
 
 MODEL_FILE: Final = "model.safetensors"
 CONFIG: Final = "fedwatt"
 """One entry: safetensors writes several in no fixed order, and equal runs make equal files."""
+OWNER: Final = "fedwatt.personal"
+Parts = dict[str, NDArray[Any]]
+"""The tensors of a model by name."""
 
 
 def model_prefix(label: str, which: str, seed: int) -> str:
@@ -44,7 +55,7 @@ def read_model_config(run: Path) -> RunConfig:
         return from_toml(file.metadata()[CONFIG], str(run / MODEL_FILE))
 
 
-def read_model(run: Path, label: str, which: str, seed: int) -> dict[str, np.ndarray[Any, Any]]:
+def read_model(run: Path, label: str, which: str, seed: int) -> Parts:
     """One model's tensors by name; RunError if the run has not trained it."""
     prefix = model_prefix(label, which, seed)
     with _opened(run) as file:
@@ -86,3 +97,46 @@ def _opened(run: Path) -> Iterator[Any]:
             f"{path} is damaged: {problem}. Delete {run / 'environment.json'}: --resume then makes "
             "it again from the run's checkpoints."
         ) from problem
+
+
+def own_model_file(run: Path, label: str, seed: int, vehicle: str) -> Path:
+    """Where the model is that a vehicle made its own."""
+    return run / "personal" / label / f"seed-{seed}" / f"{folder_name(vehicle)}.safetensors"
+
+
+def write_own_model(file: Path, federation: LocalFleet, one: PersonalModel) -> None:
+    """A personal model as one file, whole or not there at all."""
+    parts = federation.model.layout.split(one.weights)
+    tensors = {part: values.contiguous().cpu() for part, values in parts.items()}
+    name = federation.fleet.clients[one.vehicle].name
+    about = {"vehicle": name, "rate": one.rate, "steps": one.steps}
+    write_tensors(file, tensors, {OWNER: json.dumps(about)})
+
+
+def read_own_model(run: Path, label: str, seed: int, vehicle: str) -> Parts:
+    """The model that a vehicle made its own in a run."""
+    file = own_model_file(run, label, seed, vehicle)
+    if not file.is_file():
+        raise RunError(
+            f"{run} has no personal model of '{vehicle}' for {label}, seed {seed}. Vehicles make "
+            "theirs in a run with --personalise."
+        )
+    return read_own_file(file, vehicle)
+
+
+def own_weights(file: Path, vehicle: str, layout: Layout) -> NDArray[Any]:
+    """The model [D] that a vehicle made its own and kept in `file`; RunError if it is another."""
+    return flat(read_own_file(file, vehicle), layout, file)
+
+
+def read_own_file(file: Path, vehicle: str) -> Parts:
+    """The model that a vehicle made its own, in `file`; RunError if it is another's."""
+    try:
+        with safe_open(file, framework="numpy") as stored:
+            owner = json.loads(stored.metadata()[OWNER])["vehicle"]
+            tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as problem:
+        raise RunError(f"{file} is damaged: {problem}. Train the run again.") from problem
+    if owner != vehicle:
+        raise RunError(f"{file} is the model of vehicle '{owner}', not of '{vehicle}'.")
+    return tensors

@@ -40,12 +40,17 @@ class RunResults:
         any, and those of the "best" one, where vehicles do not use it for all windows.
         """
         self.histories.append(history)
-        self.device = federation.device
+        self.device, layout = federation.device, federation.model.layout
         judged = dict(judged)
         for model, weights in (("last", state.weights), ("best", state.best_weights)):
             if model not in judged:
                 judged[model] = federation.vehicle_rows(weights)
-            self.tensors |= _named(federation, choice.label, model, weights)
+            # A method's extra heads stay out.
+            self.tensors |= {
+                model_prefix(choice.label, model, seed) + name: part.contiguous().cpu()
+                for seed, own in zip(federation.seeds, weights, strict=True)
+                for name, part in layout.split(own[: layout.size]).items()
+            }
         self.vehicles += [
             {"method": choice.label, "model": model} | row
             for model in ("personal", "last", "best")
@@ -56,15 +61,3 @@ class RunResults:
             write_table(self.out, name, all_rows)
         write_table(self.out, "vehicles", self.vehicles)
         write_models(self.out, self.tensors, self.config)
-
-
-def _named(
-    federation: Federation | Loop, label: str, which: str, weights: Tensor
-) -> dict[str, Tensor]:
-    """The tensors of each seed as model.safetensors has them; a method's extra heads stay."""
-    layout = federation.model.layout
-    return {
-        model_prefix(label, which, seed) + name: part.contiguous().cpu()
-        for seed, own in zip(federation.seeds, weights, strict=True)
-        for name, part in layout.split(own[: layout.size]).items()
-    }

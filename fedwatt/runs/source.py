@@ -1,14 +1,15 @@
 """The fleet that a configuration asks for."""
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from fedwatt.data import DataSettings, Fleet, Vehicle, build_fleet, synthetic_vehicles
+from fedwatt.data import Fleet, Vehicle, build_fleet, synthetic_vehicles
 from fedwatt.data.store import fleet_source, read_fleet, vehicle_folders
 from fedwatt.errors import DataError, SettingError, counted
-from fedwatt.runs.config import Source
-from fedwatt.terrain import Learned, TerrainSettings
+from fedwatt.runs.config import RunConfig, Source
+from fedwatt.terrain.learn import Learned
 from fedwatt.terrain.sources import with_climb_channels
 
 SYNTHETIC_VEHICLES = 20
@@ -18,17 +19,13 @@ OnVehicle = Callable[[int, int], None]
 
 
 def open_fleet(
-    source: Source,
-    data: DataSettings,
-    terrain: TerrainSettings | None = None,
-    *,
-    on_vehicle: OnVehicle | None = None,
-    learned: Learned | None = None,
+    config: RunConfig, learned: Learned | None = None, on_vehicle: OnVehicle | None = None
 ) -> Fleet:
     """Synthetic vehicles, or those of a stored fleet; with hills where a feature needs them.
 
     Hills are those of `learned`, if given, and otherwise as `terrain` says.
     """
+    source = config.fleet
     if source.data == "synthetic":
         count = source.vehicles or SYNTHETIC_VEHICLES
         described = f"synthetic, {counted(count, 'vehicle')}, seed {source.seed}"
@@ -47,10 +44,9 @@ def open_fleet(
         if on_vehicle is not None:
             on_vehicle(built, count)
 
-    vehicles = with_climb_channels(
-        lambda: source_vehicles(source), data, terrain or TerrainSettings(), learned
-    )
-    return build_fleet(vehicles, data, described, on_vehicle=report)
+    given = partial(source_vehicles, source)
+    vehicles = with_climb_channels(given, config.data, config.terrain, learned)
+    return build_fleet(vehicles, config.data, described, on_vehicle=report)
 
 
 def source_vehicles(source: Source) -> Iterable[Vehicle]:

@@ -4,17 +4,32 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from fedwatt.data import Fleet
 from fedwatt.federation import Federation, History, Loop, RoundRecord, State
 from fedwatt.privacy import Budget, budget
 from fedwatt.runs.checkpoint import Origin, load_checkpoint, save_checkpoint
 from fedwatt.runs.config import MethodChoice, RunConfig
-from fedwatt.runs.observer import Observer
 
 Rounds = TypeVar("Rounds", Federation, Loop)
 """What trains a method: a federation in this process, or a loop over vehicles on the road."""
+
+
+class Observer(Protocol):
+    """Is called at each step of a run, and may stop it by raising."""
+
+    def fleet_ready(self, fleet: Fleet) -> None:
+        """The vehicles are loaded."""
+
+    def method_begins(self, label: str, done: int, rounds: int) -> None:
+        """A method starts, or goes on after `done` rounds."""
+
+    def round_done(self, label: str, state: State, record: RoundRecord) -> None:
+        """A round of a method is over."""
+
+    def method_ends(self, label: str, history: History) -> None:
+        """A method has done all it will do."""
 
 
 def budget_for(config: RunConfig, choice: MethodChoice, fleet: Fleet) -> Budget | None:

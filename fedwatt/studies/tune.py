@@ -28,8 +28,9 @@ from fedwatt.methods.ranges import Range
 from fedwatt.randomness import generator
 from fedwatt.report.table import Cell, Column, Table
 from fedwatt.runs.config import MethodChoice, RunConfig, choose, from_toml, to_toml
-from fedwatt.runs.execute import federation_for, run_fleet
+from fedwatt.runs.execute import federation_for
 from fedwatt.runs.folder import refuse_other_run
+from fedwatt.runs.hills import run_fleet
 from fedwatt.studies.grid import connected, fingerprint, run_cells
 from fedwatt.studies.ranges import ranges_of
 

@@ -12,13 +12,15 @@ import numpy as np
 
 from fedwatt.data.trip import FloatArray
 from fedwatt.errors import RunError, check
-from fedwatt.terrain.field import find
+from fedwatt.terrain.field import find, spread
 from fedwatt.terrain.grid import COLUMN_MASK, ROW_SHIFT, Grid, IntArray
 from fedwatt.terrain.survey import Survey
 
 if TYPE_CHECKING:  # it needs scipy, and every command reads settings, which need an area
     from fedwatt.terrain.statistics import Contribution
 
+Pairs = tuple[IntArray, IntArray]
+"""Pairs of nodes by their places in an ascending set, the lower place first, each [pairs]."""
 FASTEST_MPS = 40.0
 """Segments driven faster are left out; more pairs would make every vehicle's message longer."""
 
@@ -63,8 +65,8 @@ class Area:
         return rows, around, np.minimum(np.ceil(width * around).astype(np.int64) + 2, around)
 
 
-def agreed_pairs(grid: Grid, nodes: IntArray, segment_s: int) -> tuple[IntArray, IntArray]:
-    """Places (one ≤ other) in `nodes` of all pairs that a segment can touch; the same for all."""
+def agreed_pairs(grid: Grid, nodes: IntArray, segment_s: int) -> Pairs:
+    """All pairs of `nodes` that a segment can touch; the same for every vehicle."""
     reach, sideways = _reach(grid, segment_s)
     row, column = nodes >> ROW_SHIFT, nodes & COLUMN_MASK
     here = column / grid.columns(row)
@@ -132,7 +134,7 @@ def agreed_segments(survey: Survey, grid: Grid, segment_s: int) -> Survey:
 
 
 def over_agreed(
-    sums: "Contribution", nodes: IntArray, pairs: tuple[IntArray, IntArray]
+    sums: "Contribution", nodes: IntArray, pairs: Pairs
 ) -> tuple[FloatArray, FloatArray]:
     """Values [pairs] of AᵀA and of Aᵀy [nodes] where they were agreed on; 0 where there is none."""
     code = pairs[0] * len(nodes) + pairs[1]
@@ -143,13 +145,4 @@ def over_agreed(
             f"A segment joins nodes farther apart than {FASTEST_MPS:g} m/s allow. "
             "Use the grid and segments of the exchange."
         )
-    value = np.zeros(len(code))
-    value[place] = sums.value
-    return value, spread(sums.right, at, len(nodes))
-
-
-def spread(values: FloatArray, at: IntArray, nodes: int) -> FloatArray:
-    """`values` at their places among `nodes`, 0 elsewhere."""
-    wide = np.zeros(nodes)
-    wide[at] = values
-    return wide
+    return spread(sums.value, place, len(code)), spread(sums.right, at, len(nodes))

@@ -6,21 +6,32 @@ in one region and the grade is one a road can have; otherwise climb is not known
 level in the features, which keep level at 0 in every vehicle (`fleet.scaling.about_zero`), and
 windows with many of them are left to the level model (`level`). Wheels that stand do not climb,
 whatever the position does: a parked vehicle's fix wanders, and a ferry carries the vehicle.
+
+On board climb is read in the same way, or else from what the trip says (`with_climb`). Needs numpy
+only.
 """
 
 from dataclasses import replace
 
 import numpy as np
 
+from fedwatt.data.channels import POSITION
+from fedwatt.data.features import CLIMB
 from fedwatt.data.trip import FloatArray, Trip, Vehicle
 from fedwatt.errors import DataError
 from fedwatt.terrain.field import Field
 from fedwatt.terrain.grid import IntArray
-from fedwatt.terrain.positions import trusted_positions
+from fedwatt.terrain.positions import AROUND_LEAP_S, trusted_positions
 
 STANDING_MPS = 0.3
 STEEPEST = 0.2
 SLACK_M = 1.0
+SOURCES = {"field": POSITION, "elevation": ("elevation_m",)}
+"""Where a model's climb comes from, and the channels of telemetry that it is read from."""
+LOOK_AHEAD_S = AROUND_LEAP_S + 1
+"""A leap of the position takes the trust from seconds before it."""
+MEMORY_S = 600
+"""How far back a gap may have begun and still be closed; a longer one stays unknown."""
 
 
 def with_terrain(vehicle: Vehicle, field: Field) -> Vehicle:
@@ -99,11 +110,40 @@ def rise_m(elevation_m: FloatArray, region: IntArray, speed_mps: FloatArray) -> 
     return np.where(still, 0.0, rise)
 
 
-def grade(rise: FloatArray, speed_mps: FloatArray) -> FloatArray:
-    """Rise over run of each second, [seconds]; level where the wheels stand, NaN where unknown.
+def climb_from(trip: Trip, source: str) -> str:
+    """What the trip's climb is read from: its positions, or whatever else it says, or nothing.
 
-    >>> grade(np.array([0.5, 0.1]), np.array([10.0, 0.0]))
-    array([0.05, 0.  ])
+    >>> climb_from(Trip("7", {"speed_mps": np.ones(2), "grade": np.zeros(2)}), "field")
+    'grade'
     """
-    moving = speed_mps >= STANDING_MPS
-    return np.where(moving, rise / np.where(moving, speed_mps, 1.0), 0.0)
+    known = trip.channels
+    if source == "field" and all(
+        name in known and np.isfinite(known[name]).any() for name in POSITION
+    ):
+        return "positions"
+    if all(name in known for name in CLIMB):
+        return "climb"
+    return next((name for name in ("elevation_m", "grade") if name in known), "nothing")
+
+
+def with_climb(trip: Trip, source: str, field: Field | None) -> Trip:
+    """The trip with climb and descent; a level road, and not known, where nothing tells them."""
+    origin = climb_from(trip, source)
+    if origin == "climb":
+        return _as_given(trip)
+    if origin == "positions" and field is not None:
+        return climbing(trip, trip_rise_m(trip, field))
+    if origin == "elevation_m":
+        return climbing(trip, measured_rise_m(trip))
+    if origin == "grade":
+        return climbing(trip, trip.channels["grade"] * trip.channels["speed_mps"])
+    return climbing(trip, np.full(trip.seconds, np.nan))
+
+
+def _as_given(trip: Trip) -> Trip:
+    """The trip with its own climb and descent, known where both are numbers."""
+    given = {name: trip.channels[name] for name in CLIMB}
+    known = np.all([np.isfinite(values) for values in given.values()], axis=0)
+    known &= trip.channels.get("climb_known", np.ones(trip.seconds)) > 0
+    given = {name: np.where(known, values, 0.0) for name, values in given.items()}
+    return replace(trip, channels={**trip.channels, **given, "climb_known": known.astype(float)})

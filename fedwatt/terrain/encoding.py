@@ -62,14 +62,9 @@ def field_to_text(field: Field) -> tuple[str, dict[str, Any]]:
 
     Node keys are differences, elevations are float32 (exact to 0.01 mm); all of it is compressed.
     """
-    content = b"".join(
-        np.ascontiguousarray(part, dtype=kind).tobytes()
-        for part, kind in (
-            (np.diff(field.keys, prepend=0), "<i8"),
-            (field.elevation_m, "<f4"),
-            (field.region, "<i4"),
-        )
-    )
+    steps = np.diff(field.keys, prepend=0)
+    parts = (steps.astype("<i8"), field.elevation_m.astype("<f4"), field.region.astype("<i4"))
+    content = b"".join(part.tobytes() for part in parts)
     about = {
         "source": "field",
         "nodes": field.nodes,

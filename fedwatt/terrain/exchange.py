@@ -19,7 +19,7 @@ from functools import cached_property
 
 from fedwatt.data.trip import FloatArray
 from fedwatt.errors import RunError, SettingError
-from fedwatt.terrain.agreed import agreed_pairs, pairs_of_a_node
+from fedwatt.terrain.agreed import Pairs, agreed_pairs, pairs_of_a_node
 from fedwatt.terrain.field import Field, empty_field
 from fedwatt.terrain.grid import Grid, IntArray
 from fedwatt.terrain.learn import Share
@@ -66,7 +66,7 @@ class Question:
     field: Field | None = None
 
     @cached_property
-    def pairs(self) -> tuple[IntArray, IntArray]:
+    def pairs(self) -> Pairs:
         """The agreed pairs of nodes."""
         return agreed_pairs(self.grid, self.nodes, self.settings.segment_s)
 
@@ -90,7 +90,7 @@ class Question:
             return {"weight": sums.weight, "climb": sums.climb}
         if field is None:
             return presence(one, nodes, grid, settings.segment_s)
-        own = residual(one, climb_m(one, field) if field.nodes else None)
+        own = residual(one, climb_m(one, field))
         return packed(one, own, nodes, self.pairs, grid, settings.segment_s)
 
 
@@ -155,24 +155,13 @@ def refuse_unmaskable(settings: TerrainSettings) -> None:
             "terrain.refresh_every learns hills anew in training, and that exchange has no masks "
             "yet. Set it to 0, or secure.enabled to false."
         )
-    fault = too_long(Grid(cell_m=settings.cell_m), settings.segment_s)
-    if fault:
-        raise SettingError(fault)
-
-
-def too_long(grid: Grid, segment_s: int) -> str:
-    """Why segments are too long for this grid; empty if they are not.
-
-    >>> too_long(Grid(cell_m=80.0), 8)
-    ''
-    """
-    pairs = pairs_of_a_node(grid, segment_s)
-    if pairs <= MOST_PAIRS:
-        return ""
-    return (
-        f"terrain.segment_s = {segment_s} is too long for terrain.cell_m = {grid.cell_m:g} under "
-        f"masks: every node would make {pairs:,} pairs. Choose shorter segments or a larger cell_m."
-    )
+    pairs = pairs_of_a_node(Grid(cell_m=settings.cell_m), settings.segment_s)
+    if pairs > MOST_PAIRS:
+        raise SettingError(
+            f"terrain.segment_s = {settings.segment_s} is too long for terrain.cell_m = "
+            f"{settings.cell_m:g} under masks: every node would make {pairs:,} pairs. Choose "
+            "shorter segments or a larger cell_m."
+        )
 
 
 def learn_from_totals(
@@ -190,18 +179,24 @@ def learn_from_totals(
     Noise, where there is any, is from `draws`; None: as `settings.noise_seed` has it.
     """
     learning = _Learning(totals, grid, settings, vehicles, settings.service_area.nodes(grid))
-    if settings.noise_multiplier:
-        return _learn_with_noise(learning, draws or seeded(settings.noise_seed))
-    field, sums, contributors = empty_field(grid), NOTHING, frozenset[str]()
     try:
-        learning.count()
-        for _ in range(1 + settings.refreshes):
-            sums, pairs = learning.sums_for(field)
-            contributors |= learning.present
-            field = solve_field(grid, sums, settings.prior_grade)
-            refuse_impossible_field(field, pairs)
+        if settings.noise_multiplier:
+            return _learn_with_noise(learning, draws or seeded(settings.noise_seed))
+        return _learn_exactly(learning)
     except _NothingShared as why:
         return SharedField(empty_field(grid), NOTHING, learning.driven, frozenset(), str(why))
+
+
+def _learn_exactly(learning: "_Learning") -> SharedField:
+    """The shared field from totals as they are."""
+    grid, settings = learning.grid, learning.settings
+    field, sums, contributors = empty_field(grid), NOTHING, frozenset[str]()
+    learning.count()
+    for _ in range(1 + settings.refreshes):
+        sums, pairs = learning.sums_for(field)
+        contributors |= learning.present
+        field = solve_field(grid, sums, settings.prior_grade)
+        refuse_impossible_field(field, pairs)
     return SharedField(field, sums, learning.driven, contributors)
 
 
@@ -209,25 +204,20 @@ def _learn_with_noise(learning: "_Learning", draws: Draws) -> SharedField:
     """The shared field where the server adds noise to every total before it is used."""
     grid, settings = learning.grid, learning.settings
     field, contributors = empty_field(grid), frozenset[str]()
-    try:
-        total = learning.total(learning.question(None))
-        nodes, counts = surely_driven(total["vehicles"], learning.nodes, settings, draws)
-        learning.nodes = nodes
-        if not len(nodes):
-            raise _NothingShared(
-                f"no node surely has {settings.minimum_vehicles} vehicles, with the noise on counts"
-            )
-        for exchange in range(1 + settings.refreshes):
-            question = learning.question(field)
-            total = learning.total(question)
-            contributors |= learning.present
-            noisy = PairSums(total["weight"], total["climb"])
-            sums = with_noise(noisy, settings, exchange, draws)
-            made = field_of_noise(grid, nodes, counts, question.pairs, sums, settings)
-            refuse_impossible_field(made, question.pairs)
-            field = made
-    except _NothingShared as why:
-        return SharedField(empty_field(grid), NOTHING, 0, frozenset(), str(why))
+    total = learning.total(learning.question(None))
+    nodes, counts = surely_driven(total["vehicles"], learning.nodes, settings, draws)
+    learning.nodes = nodes
+    if not len(nodes):
+        raise _NothingShared(
+            f"no node surely has {settings.minimum_vehicles} vehicles, with the noise on counts"
+        )
+    for exchange in range(1 + settings.refreshes):
+        question = learning.question(field)
+        total = learning.total(question)
+        contributors |= learning.present
+        sums = with_noise(PairSums(total["weight"], total["climb"]), settings, exchange, draws)
+        field = field_of_noise(grid, nodes, counts, question.pairs, sums, settings)
+        refuse_impossible_field(field, question.pairs)
     return SharedField(field, NOTHING, 0, contributors)
 
 
@@ -262,7 +252,7 @@ class _Learning:
                     "vehicles that were counted"
                 )
 
-    def sums_for(self, field: Field) -> tuple[Contribution, tuple[IntArray, IntArray]]:
+    def sums_for(self, field: Field) -> tuple[Contribution, Pairs]:
         """Sums over the nodes and their pairs, each node from k vehicles that are still there."""
         least = self.settings.minimum_vehicles
         while True:
@@ -279,7 +269,13 @@ class _Learning:
     def question(self, field: Field | None) -> Question:
         """About the nodes that are left; refused where its answers would be too long."""
         question = Question(self.grid, self.settings, self.nodes, field)
-        _refuse_long(question)
+        words = sum(size for size, _ in question.fields.values())
+        if words > MOST_WORDS:
+            raise RunError(
+                f"Sums over {len(self.nodes):,} nodes take {words:,} numbers a vehicle, and "
+                f"{MOST_WORDS:,} can be sent. Choose a smaller terrain.area or a larger "
+                "terrain.cell_m."
+            )
         return question
 
     def total(self, question: Question) -> Mapping[str, FloatArray]:
@@ -299,12 +295,3 @@ class _Learning:
             sums = PairSums(total["weight"], total["climb"])
             refuse_impossible_pair_sums(sums, self.settings.clip, left)
         return total
-
-
-def _refuse_long(question: Question) -> None:
-    words = sum(size for size, _ in question.fields.values())
-    if words > MOST_WORDS:
-        raise RunError(
-            f"Sums over {len(question.nodes):,} nodes take {words:,} numbers a vehicle, and "
-            f"{MOST_WORDS:,} can be sent. Choose a smaller terrain.area or a larger terrain.cell_m."
-        )

@@ -6,6 +6,7 @@ mean nothing, and `climb` never takes one.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,22 +41,17 @@ class Field:
         self, latitude_deg: FloatArray, longitude_deg: FloatArray
     ) -> tuple[FloatArray, IntArray]:
         """Elevation [seconds], NaN where it is not known, and the region, -1 there."""
+        if not self.nodes:
+            return np.full(len(latitude_deg), np.nan), np.full(len(latitude_deg), -1)
         finite = np.isfinite(latitude_deg) & np.isfinite(longitude_deg)
         corners, weights = self.grid.corners(
             np.where(finite, latitude_deg, 0.0), np.where(finite, longitude_deg, 0.0)
         )
         index, known = find(self.keys, corners)
         needed = weights > NEGLIGIBLE_WEIGHT
-        if not self.nodes:
-            finite = np.zeros_like(finite)
-            index = np.zeros_like(index)
-            heights = np.zeros(corners.shape)
-            regions = np.full(len(finite), -1, dtype=np.int64)
-        else:
-            heights = self.elevation_m[index]
-            regions = self.region[index[np.arange(len(index)), weights.argmax(axis=1)]]
+        regions = self.region[index[np.arange(len(index)), weights.argmax(axis=1)]]
         sure = finite & (known | ~needed).all(axis=1)
-        elevation = np.where(needed, weights * heights, 0.0).sum(axis=1)
+        elevation = np.where(needed, weights * self.elevation_m[index], 0.0).sum(axis=1)
         return np.where(sure, elevation, np.nan), np.where(sure, regions, -1)
 
 
@@ -63,6 +59,17 @@ def empty_field(grid: Grid) -> Field:
     """A field that knows nothing."""
     none, nowhere = np.zeros(0), np.zeros(0, dtype=np.int64)
     return Field(grid, nowhere, none, nowhere, none, nowhere)
+
+
+def spread(values: NDArray[Any], at: IntArray, places: int) -> NDArray[Any]:
+    """`values` at their places among so many, 0 elsewhere, [places].
+
+    >>> spread(np.array([7, 9]), np.array([2, 0]), 4)
+    array([9, 0, 7, 0])
+    """
+    wide = np.zeros(places, dtype=values.dtype)
+    wide[at] = values
+    return wide
 
 
 def find(ascending: IntArray, keys: IntArray) -> tuple[IntArray, NDArray[np.bool_]]:

@@ -156,7 +156,7 @@ def own_field(one: Survey, shared: Field, settings: TerrainSettings) -> Field:
     """A vehicle's own field: private nodes learned on board, refreshed as the shared ones are."""
     field = shared
     for _ in range(1 + settings.refreshes):
-        own = residual(one, climb_m(one, field) if field.nodes else None)
+        own = residual(one, climb_m(one, field))
         field = private_field(one, own, shared, settings.prior_grade)
     return field
 
@@ -186,5 +186,4 @@ def give_terrain(vehicles: Iterable[Vehicle], learned: Learned) -> Iterable[Vehi
 
 def vehicle_sums(one: Survey, field: Field, published: IntArray) -> Contribution:
     """What a vehicle hands up, with residuals of a model that knows the field so far."""
-    climb = climb_m(one, field) if field.nodes else None
-    return contribution(one, residual(one, climb), within=published)
+    return contribution(one, residual(one, climb_m(one, field)), within=published)

@@ -10,7 +10,6 @@ without features of climb, the level model, and a vehicle predicts with it
 So a vehicle whose positions are of no use predicts what it would in a fleet without terrain.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -20,8 +19,6 @@ from fedwatt.data import DataSettings
 from fedwatt.data.client import Client
 from fedwatt.data.features import feature_names, level_features, needs_climb
 from fedwatt.data.trip import FloatArray
-from fedwatt.data.windows import BoolArray
-from fedwatt.terrain.grid import IntArray
 
 LEVEL: Final = "level"
 """Name of the folder in a run's that holds the run of its level model."""
@@ -48,12 +45,8 @@ def level_data(data: DataSettings) -> DataSettings | None:
     if not level or not needs_climb(feature_names(data.features)):
         return None
     count = len(feature_names(level))
-    return replace(
-        data,
-        features=level,
-        components=min(data.components, count),
-        selected=min(data.selected, count),
-    )
+    components, selected = min(data.components, count), min(data.selected, count)
+    return replace(data, features=level, components=components, selected=selected)
 
 
 def borne_out(hilly: FloatArray, level: FloatArray, client: Client) -> bool:
@@ -75,39 +68,3 @@ def borne_out(hilly: FloatArray, level: FloatArray, client: Client) -> bool:
     far = after.sum() <= FAR * before.sum()
     # Not the other way round: what a diverged network saves is NaN, and bears nothing out.
     return bool(saved.sum() > 0 and (sure or far))
-
-
-def chosen(
-    hilly: FloatArray, level: FloatArray, known: BoolArray, *, borne_out: bool
-) -> FloatArray:
-    """Predictions of windows, all [W], each by the model that the vehicle would use.
-
-    >>> chosen(np.array([1.0, 2.0]), np.zeros(2), np.array([True, False]), borne_out=True)
-    array([1., 0.])
-    """
-    return np.where(known & borne_out, hilly, level)
-
-
-def chosen_by_vehicles(
-    clients: Sequence[Client],
-    offsets: tuple[IntArray, IntArray],
-    hilly: Predictions,
-    level: Predictions,
-) -> FloatArray:
-    """Test predictions [R, W], each by the model that its vehicle would use.
-
-    `offsets` are where each vehicle's windows begin among all of the validation and of the test
-    windows, and where the last ones end.
-    """
-    result = level.test.copy()
-    for vehicle, client in enumerate(clients):
-        judged, test = (slice(own[vehicle], own[vehicle + 1]) for own in offsets)
-        for run, own in enumerate(result):
-            both = hilly.validation[run, judged], level.validation[run, judged]
-            own[test] = chosen(
-                hilly.test[run, test],
-                level.test[run, test],
-                client.known["test"],
-                borne_out=borne_out(*both, client),
-            )
-    return result

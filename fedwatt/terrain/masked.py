@@ -14,8 +14,8 @@ import numpy as np
 
 from fedwatt.data.trip import FloatArray
 from fedwatt.errors import RunError
-from fedwatt.terrain.agreed import agreed_segments, over_agreed, spread
-from fedwatt.terrain.field import find
+from fedwatt.terrain.agreed import Pairs, agreed_segments, over_agreed
+from fedwatt.terrain.field import find, spread
 from fedwatt.terrain.grid import Grid, IntArray
 from fedwatt.terrain.power import Residual
 from fedwatt.terrain.statistics import Contribution, contribution, touched_nodes
@@ -40,14 +40,12 @@ def presence(
 
     Segments too fast for the agreed pairs are left out, here as in `packed`.
     """
-    inside = np.zeros(len(candidates))
     slow = agreed_segments(survey, grid, segment_s)
     at, _ = find(candidates, touched_nodes(slow, candidates))
-    inside[at] = 1
-    return {"vehicles": inside}
+    return {"vehicles": spread(np.ones(len(at)), at, len(candidates))}
 
 
-def sum_fields(nodes: IntArray, pairs: tuple[IntArray, IntArray]) -> Fields:
+def sum_fields(nodes: IntArray, pairs: Pairs) -> Fields:
     """What `packed` adds."""
     return {
         "value": (len(pairs[0]), LARGEST),
@@ -61,7 +59,7 @@ def packed(
     survey: Survey,
     own: Residual,
     nodes: IntArray,
-    pairs: tuple[IntArray, IntArray],
+    pairs: Pairs,
     grid: Grid,
     segment_s: int,
 ) -> dict[str, FloatArray]:
@@ -80,7 +78,7 @@ def packed(
 def unpacked(
     sums: Mapping[str, FloatArray],
     nodes: IntArray,
-    pairs: tuple[IntArray, IntArray],
+    pairs: Pairs,
     minimum_vehicles: int,
 ) -> Contribution:
     """The fleet's sums from the total of all messages; refused where fewer than k contributed."""

@@ -20,12 +20,11 @@ from dataclasses import dataclass, replace
 from math import sqrt
 
 import numpy as np
-from scipy import sparse
 
 from fedwatt.data.trip import FloatArray
 from fedwatt.randomness import generator
-from fedwatt.terrain.agreed import agreed_pairs
-from fedwatt.terrain.field import Field, empty_field, find
+from fedwatt.terrain.agreed import Pairs, agreed_pairs
+from fedwatt.terrain.field import Field, empty_field, find, spread
 from fedwatt.terrain.grid import CORNERS, Grid, IntArray
 from fedwatt.terrain.power import Residual, residual
 from fedwatt.terrain.settings import TerrainSettings
@@ -59,9 +58,7 @@ class PairSums:
         return replace(self, weight=scale * self.weight, climb=scale * self.climb)
 
 
-def pair_sums(
-    survey: Survey, own: Residual, nodes: IntArray, pairs: tuple[IntArray, IntArray]
-) -> PairSums:
+def pair_sums(survey: Survey, own: Residual, nodes: IntArray, pairs: Pairs) -> PairSums:
     """A vehicle's segments between published nodes, summed by pair of nodes."""
     rows = np.arange(len(survey.keys))
     ends = survey.keys[rows, survey.weights[:, :CORNERS].argmax(axis=1)]
@@ -102,18 +99,14 @@ def seeded(seed: int) -> Draws:
 def counted(one: Survey, area: IntArray, settings: TerrainSettings) -> FloatArray:
     """1 for each node of the area that a vehicle counts for, [area]."""
     at, inside = find(area, counted_nodes(one, settings.most_nodes))
-    counts = np.zeros(len(area))
-    counts[at[inside]] = 1
-    return counts
+    return spread(np.ones(int(inside.sum())), at[inside], len(area))
 
 
 def noisy_counts(
     surveys: Sequence[Survey], area: IntArray, settings: TerrainSettings
 ) -> tuple[IntArray, FloatArray]:
     """Nodes of the area that pass for driven by k vehicles, and their noisy counts."""
-    counts = np.zeros(len(area))
-    for one in surveys:
-        counts += counted(one, area, settings)
+    counts = sum((counted(one, area, settings) for one in surveys), np.zeros(len(area)))
     return surely_driven(counts, area, settings, seeded(settings.noise_seed))
 
 
@@ -167,52 +160,39 @@ def private_shared_field(surveys: Sequence[Survey], grid: Grid, settings: Terrai
     return field
 
 
-def sums_over(
-    one: Survey, field: Field, nodes: IntArray, pairs: tuple[IntArray, IntArray]
-) -> PairSums:
+def sums_over(one: Survey, field: Field, nodes: IntArray, pairs: Pairs) -> PairSums:
     """A vehicle's sums, with residuals of a model that knows the field so far; not yet clipped."""
-    own = residual(one, climb_m(one, field) if field.nodes else None)
-    return pair_sums(one, own, nodes, pairs)
+    return pair_sums(one, residual(one, climb_m(one, field)), nodes, pairs)
 
 
 def field_of_noise(
     grid: Grid,
     nodes: IntArray,
     counts: FloatArray,
-    pairs: tuple[IntArray, IntArray],
+    pairs: Pairs,
     sums: PairSums,
     settings: TerrainSettings,
 ) -> Field:
     """The field that noisy counts and sums make, from pairs that cannot be noise alone."""
     sure = sums.weight > SURELY * settings.noise_multiplier * settings.clip
     weight, climb = (np.where(sure, values, 0) for values in (sums.weight, sums.climb))
-    published = equations(nodes, pairs, weight, climb)
     vehicles = np.round(counts).astype(np.int64)
-    published = replace(published, passes=counts, vehicles=vehicles)
+    published = replace(equations(nodes, pairs, weight, climb), passes=counts, vehicles=vehicles)
     return solve_field(grid, published, settings.prior_grade)
 
 
-def equations(
-    nodes: IntArray, pairs: tuple[IntArray, IntArray], weight: FloatArray, climb: FloatArray
-) -> Contribution:
+def equations(nodes: IntArray, pairs: Pairs, weight: FloatArray, climb: FloatArray) -> Contribution:
     """Normal equations of Σ W (z_second - z_first - climb/W)² over pairs of nodes."""
     count = len(nodes)
     first, second = pairs
     diagonal = np.bincount(first, weight, count) + np.bincount(second, weight, count)
     apart = (weight > 0) & (first != second)
     every = np.arange(count)
-    upper = sparse.coo_matrix(
-        (
-            np.concatenate([diagonal, -weight[apart]]),
-            (np.concatenate([every, first[apart]]), np.concatenate([every, second[apart]])),
-        ),
-        (count, count),
-    )
     return Contribution(
         nodes,
-        upper.row.astype(np.int32),
-        upper.col.astype(np.int32),
-        upper.data,
+        np.concatenate([every, first[apart]]).astype(np.int32),
+        np.concatenate([every, second[apart]]).astype(np.int32),
+        np.concatenate([diagonal, -weight[apart]]),
         _summed(second, climb, count) - _summed(first, climb, count),
         np.zeros(count),
         np.zeros(count, dtype=np.int64),

@@ -9,16 +9,15 @@ import numpy as np
 
 from fedwatt.data.trip import FloatArray
 from fedwatt.errors import RunError
-from fedwatt.terrain.field import Field
-from fedwatt.terrain.grid import IntArray, distance_m
+from fedwatt.terrain.agreed import Pairs
+from fedwatt.terrain.field import Field, spread
+from fedwatt.terrain.grid import distance_m
 from fedwatt.terrain.noise import PairSums
 
 CLIFF = 1.0
 """Grade between two nodes that one segment can join. Bends of a mountain road lie above each other,
 so ground may be steeper than any road (`climb.STEEPEST`)."""
 SLACK_M = 1.0
-
-Pairs = tuple[IntArray, IntArray]
 
 
 def refuse_impossible_counts(counts: FloatArray, vehicles: int) -> None:
@@ -37,8 +36,7 @@ def refuse_impossible_sums(total: Mapping[str, FloatArray], pairs: Pairs, vehicl
     if passes.min() < -rounding:
         raise _at_fault(f"A node has {passes.min():g} passes")
     itself = pairs[0] == pairs[1]
-    diagonal = np.zeros(len(passes))
-    diagonal[pairs[0][itself]] = value[itself]
+    diagonal = spread(value[itself], pairs[0][itself], len(passes))
     if diagonal.min() < -rounding:
         raise _at_fault(f"A node's sum of squares is {diagonal.min():g}")
     most = np.sqrt(np.maximum(diagonal, 0) + rounding)

@@ -56,7 +56,7 @@ def residual(survey: Survey, climb_m: FloatArray | None = None) -> Residual:
     slope = np.full(len(physics), usual)
     hills = np.zeros(len(physics))
     if climb_m is not None and (np.abs(climb_m) > 1).sum() >= LEAST_CLIMBING:
-        ways = np.stack([np.maximum(climb_m, 0), np.minimum(climb_m, 0)], axis=1)
+        ways = _up_and_down(climb_m)
         beta = ridge(np.hstack([physics, ways]), survey.energy_wh)
         hills = ways @ beta[-3:-1]
         explained = physics @ beta[:-3] + beta[-1] + hills
@@ -66,12 +66,20 @@ def residual(survey: Survey, climb_m: FloatArray | None = None) -> Residual:
     else:
         beta = ridge(physics, survey.energy_wh)
         explained = physics @ beta[:-1] + beta[-1]
-    error = survey.energy_wh - explained
-    middle = np.median(np.abs(error[survey.placed])) if survey.placed.any() else 1.0
-    noise_wh = max(1.4826 * float(middle), 1e-3 * usual)
-    # A door left open or a wrong fix must not make a mountain.
-    error = np.clip(error, -OUTLIER * noise_wh, OUTLIER * noise_wh)
+    error, noise_wh = without_outliers(survey.energy_wh - explained, survey)
     return Residual(error + hills, slope, noise_wh)
+
+
+def without_outliers(error_wh: FloatArray, survey: Survey) -> tuple[FloatArray, float]:
+    """Errors of all segments within 3 standard deviations, and what these are, robustly."""
+    middle = np.median(np.abs(error_wh[survey.placed])) if survey.placed.any() else 1.0
+    noise_wh = max(1.4826 * float(middle), 1e-3 * survey.wh_per_m)
+    # A door left open or a wrong fix must not make a mountain.
+    return np.clip(error_wh, -OUTLIER * noise_wh, OUTLIER * noise_wh), noise_wh
+
+
+def _up_and_down(climb_m: FloatArray) -> FloatArray:
+    return np.column_stack([np.maximum(climb_m, 0), np.minimum(climb_m, 0)])
 
 
 def validation_error_wh(
@@ -87,17 +95,14 @@ def validation_error_wh(
     What a metre of climb is worth is fitted, too; `at_face_value` it is what mass and gravity allow
     (`slopes`), as it is to a network that other vehicles trained.
     """
-
-    def ways(climb: FloatArray) -> FloatArray:
-        return np.column_stack([np.maximum(climb, 0), np.minimum(climb, 0)])
-
-    up_and_down = ways(climb_m)
+    up_and_down = _up_and_down(climb_m)
     beta = ridge(np.hstack([training.physics, up_and_down]), training.energy_wh)
     if at_face_value:
         worth = np.array(slopes(float(beta[-3]), float(beta[-2]), training.wh_per_m))
         rest = ridge(training.physics, training.energy_wh - up_and_down @ worth)
         beta = np.concatenate([rest[:-1], worth, rest[-1:]])
-    predicted = np.hstack([validation.physics, ways(validation_climb_m)]) @ beta[:-1] + beta[-1]
+    features = np.hstack([validation.physics, _up_and_down(validation_climb_m)])
+    predicted = features @ beta[:-1] + beta[-1]
     return float(np.sqrt(np.mean((predicted - validation.energy_wh) ** 2)))
 
 

@@ -5,12 +5,10 @@ published ones keep their elevations, except that each shared region may be rais
 whole: two towns that only this vehicle connects have no common zero yet.
 """
 
-from dataclasses import replace
-
 import numpy as np
 from scipy import sparse
 
-from fedwatt.terrain.field import Field, find
+from fedwatt.terrain.field import Field, find, spread
 from fedwatt.terrain.grid import IntArray
 from fedwatt.terrain.power import Residual
 from fedwatt.terrain.solve import factorised, regions, system
@@ -39,37 +37,19 @@ def private_field(survey: Survey, own: Residual, shared: Field, prior_grade: flo
     reduced = (expand.T @ equations.matrix @ expand).tocsr()
     right = expand.T @ (equations.right - equations.matrix @ base)
     elevation_m = base + expand @ factorised(reduced)(right)
-    passes, vehicles = np.zeros(len(keys)), np.zeros(len(keys), dtype=np.int64)
-    passes[shared_at] = shared.passes[is_shared_at[shared_at]]
-    vehicles[shared_at] = shared.vehicles[is_shared_at[shared_at]]
+    both = is_shared_at[shared_at]
+    passes, vehicles = (
+        spread(values[both], shared_at, len(keys)) for values in (shared.passes, shared.vehicles)
+    )
     at, own_nodes = find(sums.keys, keys[private])
     passes[private] = np.where(own_nodes, sums.passes[at], 0.0)
     vehicles[private] = 1
-    return replace(
-        shared,
-        keys=keys,
-        elevation_m=elevation_m,
-        region=regions(equations.matrix),
-        passes=passes,
-        vehicles=vehicles,
-    )
+    return Field(shared.grid, keys, elevation_m, regions(equations.matrix), passes, vehicles)
 
 
 def _placed(sums: Contribution, keys: IntArray) -> Contribution:
     """The same sums, numbered within a larger ascending set of nodes."""
     at, _ = find(keys, sums.keys)
-
-    def spread(values: np.ndarray) -> np.ndarray:
-        wide = np.zeros(len(keys), dtype=values.dtype)
-        wide[at] = values
-        return wide
-
-    return Contribution(
-        keys,
-        at[sums.row].astype(np.int32),
-        at[sums.column].astype(np.int32),
-        sums.value,
-        spread(sums.right),
-        spread(sums.passes),
-        spread(sums.vehicles),
-    )
+    row, column = (at[place].astype(np.int32) for place in (sums.row, sums.column))
+    wide = (spread(part, at, len(keys)) for part in (sums.right, sums.passes, sums.vehicles))
+    return Contribution(keys, row, column, sums.value, *wide)

@@ -6,7 +6,7 @@ way, it would have seen the energy of that run's test trips.
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,23 +35,14 @@ class Provenance:
 
     def to_table(self) -> dict[str, Any]:
         """Plain values for the metadata of a file."""
-        return {
-            "vehicles": sorted(self.vehicles),
-            "split": list(self.split),
-            "split_seed": self.split_seed,
-            "window": self.window,
-        }
+        return asdict(self) | {"vehicles": sorted(self.vehicles)}
 
     @classmethod
     def from_table(cls, table: dict[str, Any]) -> "Provenance":
         """The provenance that `to_table` wrote."""
         train, validation, test = (float(share) for share in table["split"])
-        return cls(
-            frozenset(table["vehicles"]),
-            (train, validation, test),
-            int(table["split_seed"]),
-            int(table["window"]),
-        )
+        split_seed, window = int(table["split_seed"]), int(table["window"])
+        return cls(frozenset(table["vehicles"]), (train, validation, test), split_seed, window)
 
     def refuse(
         self, file: Path, vehicle: str, data: DataSettings, *, held_out: bool = False

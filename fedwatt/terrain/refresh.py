@@ -7,30 +7,29 @@ a training window's energy corrects the field in the same sums over nodes:
 
 with the slope that mass and gravity fix, and the climb that the vehicle's network was given: what
 its own field says, which is not the shared one where it has private ground or gave the field up.
-Sums of earlier exchanges stay in and fade: they know
-about vehicles that are not there now, and a vehicle that joins late only adds to them.
+Sums of earlier exchanges stay in and fade: they know about vehicles that are not there now, and a
+vehicle that joins late only adds to them.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from fedwatt.data import DataSettings, Vehicle
 from fedwatt.data.client import split_of_trips
-from fedwatt.data.trip import FloatArray
+from fedwatt.data.trip import FloatArray, Trip
 from fedwatt.data.windows import window_ends, window_energy, window_sums
 from fedwatt.errors import DataError
 from fedwatt.terrain.climb import trip_rise_m
 from fedwatt.terrain.field import Field, find
 from fedwatt.terrain.grid import Grid, IntArray
 from fedwatt.terrain.learn import Learned, own_fields, publishable, survey_fleet, vehicle_sums
-from fedwatt.terrain.positions import trusted_positions
-from fedwatt.terrain.power import OUTLIER, Residual
+from fedwatt.terrain.power import Residual, without_outliers
 from fedwatt.terrain.settings import TerrainSettings
 from fedwatt.terrain.solve import solve_field
 from fedwatt.terrain.statistics import Contribution, add, contribution, touched_nodes
-from fedwatt.terrain.survey import LEAST_METRES, Survey, usual_wh_per_m
+from fedwatt.terrain.survey import Survey, segments_between, usual_wh_per_m
 
 
 def refreshed(
@@ -62,7 +61,9 @@ def refreshed(
             sums.append(vehicle_sums(surveys[name], learned.shared, published))
     total = add(sums, settings.forget)
     # A vehicle that contributes again is still one vehicle.
-    total = replace(total, vehicles=_driven_by(list(surveys.values()), published, total.keys))
+    touched = [touched_nodes(one, published) for one in surveys.values()]
+    at, known = find(total.keys, np.concatenate([published[:0], *touched]))
+    total = replace(total, vehicles=np.bincount(at[known], minlength=len(total.keys)))
     shared = solve_field(grid, total, settings.prior_grade)
     own_of = own_fields(list(learned.own), surveys, judges, shared, settings)
     return Learned(shared, own_of, total, ever)
@@ -88,60 +89,36 @@ def solved_again(
     return Learned(shared, own, sums, contributors)
 
 
-def _driven_by(surveys: Sequence[Survey], published: IntArray, keys: IntArray) -> IntArray:
-    """How many vehicles' segments touch each of `keys`, [nodes]."""
-    counts = np.zeros(len(keys), dtype=np.int64)
-    for one in surveys:
-        at, known = find(keys, touched_nodes(one, published))
-        counts[at[known]] += 1
-    return counts
-
-
 def window_survey(vehicle: Vehicle, grid: Grid, data: DataSettings) -> Survey:
     """The vehicle's training windows as segments, in the order of its windows."""
-    split_of = split_of_trips(vehicle, data)
-    energy, keys, weights, placed = [], [], [], []
-    for trip in vehicle.trips:
-        if split_of.get(trip.name) != "train":
-            continue
-        end = window_ends(trip.seconds, length=data.window, stride=data.stride)
+    pieces = []
+    for trip, end in _training_windows(vehicle, data):
         # A window's first second was driven from the second before it; the first window has none.
         start = np.maximum(end - data.window, 0)
-        latitude_deg, longitude_deg, trusted = trusted_positions(trip)
-        corners, shares = grid.corners(latitude_deg, longitude_deg)
-        sure = np.concatenate([[0], np.cumsum(trusted)])
-        rolled = np.cumsum(np.nan_to_num(trip.channels["speed_mps"]))
-        keys.append(np.hstack([corners[end], corners[start]]))
-        weights.append(np.hstack([shares[end], -shares[start]]))
-        whole = sure[end + 1] - sure[start] == data.window + 1
-        placed.append(whole & (rolled[end] - rolled[start] > LEAST_METRES))
-        energy.append(window_energy(trip.channels["energy_wh"], end, length=data.window))
-    energy_wh = np.concatenate(energy)
+        keys, weights, placed = segments_between(trip, grid, start, end)
+        energy_wh = window_energy(trip.channels["energy_wh"], end, length=data.window)
+        pieces.append((energy_wh, keys, weights, placed & (end >= data.window)))
+    energy_wh, keys, weights, placed = map(np.concatenate, zip(*pieces, strict=True))
     nothing = np.zeros((len(energy_wh), 0))
-    return Survey(
-        nothing,
-        energy_wh,
-        np.concatenate(keys),
-        np.concatenate(weights),
-        np.concatenate(placed),
-        usual_wh_per_m(vehicle),
-    )
+    return Survey(nothing, energy_wh, keys, weights, placed, usual_wh_per_m(vehicle))
 
 
 def given_climb_m(vehicle: Vehicle, field: Field, data: DataSettings) -> FloatArray:
     """Metres gained in each training window as the vehicle's network is given them, [windows]."""
-    split_of = split_of_trips(vehicle, data)
     return np.concatenate(
         [
-            window_sums(
-                np.nan_to_num(trip_rise_m(trip, field)),
-                window_ends(trip.seconds, length=data.window, stride=data.stride),
-                length=data.window,
-            )
-            for trip in vehicle.trips
-            if split_of.get(trip.name) == "train"
+            window_sums(np.nan_to_num(trip_rise_m(trip, field)), end, length=data.window)
+            for trip, end in _training_windows(vehicle, data)
         ]
     )
+
+
+def _training_windows(vehicle: Vehicle, data: DataSettings) -> Iterator[tuple[Trip, IntArray]]:
+    """The training trips, each with the last seconds of its windows."""
+    split_of = split_of_trips(vehicle, data)
+    for trip in vehicle.trips:
+        if split_of.get(trip.name) == "train":
+            yield trip, window_ends(trip.seconds, length=data.window, stride=data.stride)
 
 
 def network_residual(
@@ -154,10 +131,7 @@ def network_residual(
             "Predict the training windows that the fleet was built with."
         )
     slope = np.full(len(given_m), windows.wh_per_m)
-    error = windows.energy_wh - predicted_wh
-    middle = np.median(np.abs(error[windows.placed])) if windows.placed.any() else 1.0
-    noise_wh = max(1.4826 * float(middle), 1e-3 * windows.wh_per_m)
-    error = np.clip(error, -OUTLIER * noise_wh, OUTLIER * noise_wh)
+    error, noise_wh = without_outliers(windows.energy_wh - predicted_wh, windows)
     # Windows that overlap say the same thing several times.
     overlap = max(data.window / data.stride, 1.0)
     return Residual(error + slope * given_m, slope, noise_wh * float(np.sqrt(overlap)))

@@ -30,12 +30,11 @@ MOST_STEPS = 5_000
 
 @dataclass(frozen=True, eq=False)
 class System:
-    """`matrix` z = `right` for the elevations of `keys`; and the neighbours the prior ties."""
+    """`matrix` z = `right` for the elevations of `keys`."""
 
     keys: IntArray
     matrix: sparse.csr_matrix
     right: FloatArray
-    ties: sparse.csr_matrix
 
 
 def system(grid: Grid, sums: Contribution, prior_grade: float) -> System:
@@ -44,7 +43,7 @@ def system(grid: Grid, sums: Contribution, prior_grade: float) -> System:
     tightness = 1 / (prior_grade * grid.cell_m) ** 2
     prior = tightness * (ties.T @ ties)
     anchor = sparse.identity(len(sums.keys), format="csr") / ELEVATION_SPREAD_M**2
-    return System(sums.keys, (sums.matrix + prior + anchor).tocsr(), sums.right, ties)
+    return System(sums.keys, (sums.matrix + prior + anchor).tocsr(), sums.right)
 
 
 def neighbour_ties(grid: Grid, keys: IntArray) -> sparse.csr_matrix:
@@ -56,23 +55,17 @@ def neighbour_ties(grid: Grid, keys: IntArray) -> sparse.csr_matrix:
     nodes = np.arange(len(keys))
     east, north, share = grid.beside(keys)
     east_at, east_known = find(keys, east)
-    pairs = [(nodes[east_known], east_at[east_known], np.ones(int(east_known.sum())))]
+    west, east_at = nodes[east_known], east_at[east_known]
     north_at, north_known = find(keys, north)
     share = np.where(north_known, share, 0.0)
     total = share.sum(axis=1)
-    apart = (total > 0.3) & (north[:, 0] != keys)
-    rows = [np.arange(len(pairs[0][0]))] * 2
-    columns = [pairs[0][0], pairs[0][1]]
-    values = [-pairs[0][2], pairs[0][2]]
-    first, some = len(pairs[0][0]), np.flatnonzero(apart)
-    numbers = first + np.arange(len(some))
-    rows += [numbers, numbers, numbers]
-    columns += [some, north_at[some, 0], north_at[some, 1]]
-    values += [-np.ones(len(some)), *(share[some] / total[some, None]).T]
-    shape = (first + len(some), len(keys))
-    ties = sparse.csr_matrix(
-        (np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))), shape
-    )
+    south = np.flatnonzero((total > 0.3) & (north[:, 0] != keys))
+    eastward, northward = np.split(np.arange(len(west) + len(south)), [len(west)])
+    rows = np.concatenate([eastward, eastward, northward, northward, northward])
+    columns = np.concatenate([west, east_at, south, *north_at[south].T])
+    one, other = np.ones(len(west)), np.ones(len(south))
+    values = np.concatenate([-one, one, -other, *(share[south] / total[south, None]).T])
+    ties = sparse.csr_matrix((values, (rows, columns)), (len(west) + len(south), len(keys)))
     ties.eliminate_zeros()
     return ties
 
@@ -82,24 +75,13 @@ def solve_field(grid: Grid, sums: Contribution, prior_grade: float) -> Field:
     if not len(sums.keys):
         return empty_field(grid)
     equations = system(grid, sums, prior_grade)
-    elevation_m = solve(grid, equations)
-    region = regions(equations.matrix)
-    return Field(
-        grid,
-        sums.keys,
-        _centred(elevation_m, region),
-        region,
-        np.asarray(sums.passes, float),
-        np.asarray(sums.vehicles),
-    )
-
-
-def solve(grid: Grid, equations: System) -> FloatArray:
-    """z [nodes]: by factorisation where that is cheap, else by conjugate gradients."""
     if len(equations.keys) <= DIRECT_NODES:
-        solution: FloatArray = factorised(equations.matrix)(equations.right)
-        return solution
-    return conjugate_gradients(grid, equations)
+        elevation_m = factorised(equations.matrix)(equations.right)
+    else:
+        elevation_m = conjugate_gradients(grid, equations)
+    region = regions(equations.matrix)
+    mean_m = np.bincount(region, elevation_m) / np.maximum(np.bincount(region), 1)
+    return Field(grid, sums.keys, elevation_m - mean_m[region], region, sums.passes, sums.vehicles)
 
 
 def factorised(matrix: sparse.csr_matrix) -> Callable[[FloatArray], FloatArray]:
@@ -128,12 +110,9 @@ def conjugate_gradients(grid: Grid, equations: System, tolerance: float = TOLERA
         improved: FloatArray = scale * residual + spread @ coarse(gather @ residual)
         return improved
 
+    operator = linalg.LinearOperator(matrix.shape, precondition)
     solution, failure = linalg.cg(
-        matrix,
-        equations.right,
-        rtol=tolerance,
-        maxiter=MOST_STEPS,
-        M=linalg.LinearOperator(matrix.shape, precondition),
+        matrix, equations.right, rtol=tolerance, maxiter=MOST_STEPS, M=operator
     )
     if failure:
         raise RunError(
@@ -147,24 +126,3 @@ def regions(matrix: sparse.csr_matrix) -> IntArray:
     """Number of the connected piece that each node is in, [nodes]."""
     _, labels = csgraph.connected_components(matrix, directed=False)
     return np.asarray(labels, dtype=np.int64)
-
-
-def standard_error_m(equations: System, nodes: IntArray) -> FloatArray:
-    """Standard deviation of the elevation of chosen nodes (by number), as the equations have it.
-
-    Relative to the mean of the node's region, since the region's constant is not known at all.
-    """
-    region = regions(equations.matrix)
-    count = np.bincount(region)
-    backward = factorised(equations.matrix)
-    errors = np.empty(len(nodes))
-    for place, node in enumerate(nodes):
-        contrast = np.where(region == region[node], -1.0 / count[region[node]], 0.0)
-        contrast[node] += 1.0
-        errors[place] = np.sqrt(contrast @ backward(contrast))
-    return errors
-
-
-def _centred(elevation_m: FloatArray, region: IntArray) -> FloatArray:
-    mean = np.bincount(region, elevation_m) / np.maximum(np.bincount(region), 1)
-    return elevation_m - mean[region]

@@ -4,18 +4,20 @@
 vehicles come as a function that gives them anew.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from fedwatt.data import DataSettings, Vehicle
 from fedwatt.data.features import feature_names, needs_climb
 from fedwatt.data.split import held_out_vehicles, natural_key
+from fedwatt.data.store import read_fleet
 from fedwatt.data.windows import BoolArray
 from fedwatt.terrain.climb import with_measured_terrain, with_terrain
-from fedwatt.terrain.learn import Learned, Share, give_terrain, learn
-from fedwatt.terrain.provenance import warn_unknown
+from fedwatt.terrain.field import Field
+from fedwatt.terrain.learn import Learned, Share, give_terrain, learn, learn_shared
+from fedwatt.terrain.provenance import Provenance, warn_unknown
 from fedwatt.terrain.settings import TerrainSettings
-from fedwatt.terrain.store import read_field, read_provenance
+from fedwatt.terrain.store import read_field, read_provenance, write_field
 
 Vehicles = Callable[[], Iterable[Vehicle]]
 """Gives the vehicles of a fleet, one at a time, each time it is called."""
@@ -70,11 +72,36 @@ def learn_fields(
     return learn(vehicles(), settings, data, contributors=contributors, share=share)
 
 
+def publish_field(
+    fleet: Path, out: Path, settings: TerrainSettings, data: DataSettings
+) -> tuple[Field, int]:
+    """The field that a stored fleet publishes, now in the file `out`, and how many nodes it drove.
+
+    Vehicles that a run under `data` holds out contribute nothing, and the file says who did.
+    """
+    never = _held_out(lambda: read_fleet(fleet), data)
+    contributors: list[str] = []
+
+    def contributing() -> Iterator[Vehicle]:
+        for vehicle in read_fleet(fleet):
+            if vehicle.name not in never:
+                contributors.append(vehicle.name)
+                yield vehicle
+
+    field, driven = learn_shared(contributing(), settings, data)
+    write_field(out, field, driven=driven, provenance=Provenance.by(contributors, data))
+    return field, driven
+
+
+def _held_out(vehicles: Vehicles, data: DataSettings) -> frozenset[str]:
+    names = [vehicle.name for vehicle in vehicles()] if data.held_out else []
+    return frozenset(held_out_vehicles(names, data.held_out, data.split_seed))
+
+
 def _with_field_of(file: Path, vehicles: Vehicles, data: DataSettings) -> Iterable[Vehicle]:
     """The vehicles with climb from the field of a file, unless it knows their test trips."""
     field, provenance = read_field(file), read_provenance(file)
-    names = [vehicle.name for vehicle in vehicles()] if data.held_out else []
-    never = held_out_vehicles(names, data.held_out, data.split_seed)
+    never = _held_out(vehicles, data)
     if provenance is None:
         warn_unknown(file)
     for vehicle in vehicles():

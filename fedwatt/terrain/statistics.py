@@ -5,16 +5,16 @@ weighted by 1 / noise², the fleet's least-squares problem is Σ AᵀA and Σ A�
 sums below add, and one exchange gives the server the very problem of the pooled data.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
 from fedwatt.data.trip import FloatArray
-from fedwatt.errors import DataError
 from fedwatt.terrain.field import find
 from fedwatt.terrain.grid import IntArray
 from fedwatt.terrain.power import Residual
@@ -22,8 +22,6 @@ from fedwatt.terrain.survey import Survey
 
 CHUNK = 65_536
 """Segments turned into sums at a time; bounds memory for any length of driving."""
-PENDING_PAIRS = 32_000_000
-"""Pairs of messages that wait before they are merged: half a gigabyte."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,51 +43,21 @@ class Contribution:
     passes: FloatArray
     vehicles: IntArray
 
+    @classmethod
+    def over(
+        cls, keys: IntArray, upper: Any, right: FloatArray, passes: FloatArray, vehicles: IntArray
+    ) -> "Contribution":
+        """Sums over `keys` with the upper triangle of AᵀA as a sparse matrix [nodes, nodes]."""
+        pairs = upper.tocoo()
+        row, column = (at.astype(np.int32, copy=False) for at in (pairs.row, pairs.col))
+        return cls(keys, row, column, pairs.data, right, passes, vehicles)
+
     @cached_property
     def matrix(self) -> sparse.csr_matrix:
         """AᵀA, symmetric, [nodes, nodes]."""
         nodes = len(self.keys)
         upper = sparse.csr_matrix((self.value, (self.row, self.column)), shape=(nodes, nodes))
         return (upper + sparse.triu(upper, 1).T).tocsr()
-
-    def to_bytes(self) -> bytes:
-        """The message as it travels: a length, then the arrays one after the other."""
-        head = np.array([len(self.keys), len(self.value)], dtype="<i8").tobytes()
-        return head + b"".join(
-            np.ascontiguousarray(getattr(self, name), dtype=kind).tobytes()
-            for name, kind, _ in LAYOUT
-        )
-
-    @classmethod
-    def from_bytes(cls, message: bytes) -> "Contribution":
-        """The contribution that a message holds; refuses one of another length."""
-        if len(message) < 16:
-            raise DataError("A terrain message is cut short: it has no head. Ask for it again.")
-        nodes, pairs = (int(n) for n in np.frombuffer(message[:16], dtype="<i8"))
-        counts = {"nodes": nodes, "pairs": pairs}
-        expected = 16 + sum(np.dtype(kind).itemsize * counts[of] for _, kind, of in LAYOUT)
-        if nodes < 0 or pairs < 0 or len(message) != expected:
-            raise DataError(
-                f"A terrain message of {nodes} nodes and {pairs} pairs has {len(message)} bytes, "
-                f"not {expected}. Ask for it again."
-            )
-        parts, at = {}, 16
-        for name, kind, of in LAYOUT:
-            size = np.dtype(kind).itemsize * counts[of]
-            parts[name] = np.frombuffer(message[at : at + size], dtype=kind)
-            at += size
-        return cls(**parts)
-
-
-LAYOUT = (
-    ("keys", "<i8", "nodes"),
-    ("row", "<i4", "pairs"),
-    ("column", "<i4", "pairs"),
-    ("value", "<f8", "pairs"),
-    ("right", "<f8", "nodes"),
-    ("passes", "<f8", "nodes"),
-    ("vehicles", "<i8", "nodes"),
-)
 
 
 def touched_nodes(survey: Survey, within: IntArray | None = None) -> IntArray:
@@ -134,16 +102,7 @@ def contribution(
         upper = upper + sparse.triu(design.T @ design)
         right += design.T @ (own.residual_wh[part] / own.noise_wh)
         passes += np.bincount(design.indices, minlength=nodes)
-    pairs = upper.tocoo()
-    return Contribution(
-        keys,
-        pairs.row.astype(np.int32),
-        pairs.col.astype(np.int32),
-        pairs.data,
-        right,
-        passes,
-        np.ones(nodes, dtype=np.int64),
-    )
+    return Contribution.over(keys, upper, right, passes, np.ones(nodes, dtype=np.int64))
 
 
 def add(contributions: Sequence[Contribution], forget: float = 1.0) -> Contribution:
@@ -171,49 +130,14 @@ def add(contributions: Sequence[Contribution], forget: float = 1.0) -> Contribut
         row[part], column[part], value[part] = place[one.row], place[one.column], one.value
         filled = part.stop
     others = sparse.csr_matrix((value, (row, column)), (nodes, nodes))
-    total = (first + others).tocoo()
-    return Contribution(
-        keys,
-        total.row.astype(np.int32, copy=False),
-        total.col.astype(np.int32, copy=False),
-        total.data,
-        right,
-        passes,
-        vehicles,
-    )
-
-
-def add_all(messages: Iterable[Contribution], pairs: int = PENDING_PAIRS) -> Contribution:
-    """The sum of messages as they come in; the server holds about `pairs` of their pairs at a time.
-
-    Merging into the sum costs as much as the sum is long, so it is done seldom: after `pairs`
-    waiting pairs, or as many as the sum already has if these are more.
-    """
-    total, held = NOTHING, 0
-    waiting: list[Contribution] = []
-    for message in messages:
-        waiting.append(message)
-        held += len(message.value)
-        if held >= max(pairs, len(total.value)):
-            total, waiting, held = add([total, *waiting]), [], 0
-    return add([total, *waiting])
+    return Contribution.over(keys, first + others, right, passes, vehicles)
 
 
 def _union(ascending: Sequence[IntArray]) -> IntArray:
     """All keys, ascending, each once. Sorting beats numpy's hashing of many repeated keys."""
     together = np.sort(np.concatenate([np.zeros(0, dtype=np.int64), *ascending]))
-    new = np.ones(len(together), dtype=bool)
-    new[1:] = together[1:] != together[:-1]
-    return together[new]
+    return together[np.diff(together, prepend=-1) > 0]
 
 
-NOTHING = Contribution(
-    np.zeros(0, dtype=np.int64),
-    np.zeros(0, dtype=np.int32),
-    np.zeros(0, dtype=np.int32),
-    np.zeros(0),
-    np.zeros(0),
-    np.zeros(0),
-    np.zeros(0, dtype=np.int64),
-)
+NOTHING = Contribution(*(np.zeros(0, kind) for kind in ("i8", "i4", "i4", "f8", "f8", "f8", "i8")))
 """The sum of no messages."""

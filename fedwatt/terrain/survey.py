@@ -52,9 +52,7 @@ def survey(
     names = physics_features([trip for trip in vehicle.trips if trip.name in split_of])
     chosen = [trip for trip in vehicle.trips if split_of.get(trip.name) == split]
     pieces = [_trip_segments(trip, grid, segment_s, names, vehicle.name) for trip in chosen]
-    physics, energy_wh, keys, weights, placed = (
-        np.concatenate(parts) for parts in zip(*pieces, strict=True)
-    )
+    physics, energy_wh, keys, weights, placed = map(np.concatenate, zip(*pieces, strict=True))
     return Survey(physics, energy_wh, keys, weights, placed, usual_wh_per_m(vehicle))
 
 
@@ -77,7 +75,6 @@ def _trip_segments(
     trip: Trip, grid: Grid, segment_s: int, names: tuple[str, ...], vehicle: str
 ) -> tuple[FloatArray, FloatArray, IntArray, FloatArray, NDArray[np.bool_]]:
     """The parts of a survey from one trip."""
-    latitude_deg, longitude_deg, trusted = trusted_positions(trip)
     # Energy of second t belongs to the way from t-1 to t, so a segment is (start, end].
     start = np.arange(0, trip.seconds - segment_s, segment_s)
     end = start + segment_s
@@ -87,15 +84,22 @@ def _trip_segments(
         sums: FloatArray = total[end] - total[start]
         return sums
 
+    physics, energy_wh = over(trip_features(trip, names, vehicle)), over(trip.channels["energy_wh"])
+    return physics, energy_wh, *segments_between(trip, grid, start, end)
+
+
+def segments_between(
+    trip: Trip, grid: Grid, start: IntArray, end: IntArray
+) -> tuple[IntArray, FloatArray, NDArray[np.bool_]]:
+    """Keys, weights and `placed` of a trip's segments between seconds, all [segments, ...]."""
+    latitude_deg, longitude_deg, trusted = trusted_positions(trip)
     corners, weights = grid.corners(latitude_deg, longitude_deg)
-    rolled = over(np.nan_to_num(trip.channels["speed_mps"])) > LEAST_METRES
-    whole = over(trusted.astype(float)) == segment_s
+    rolled_m, sure = np.cumsum(np.nan_to_num(trip.channels["speed_mps"])), np.cumsum(trusted)
+    whole = trusted[start] & (sure[end] - sure[start] == end - start)
     return (
-        over(trip_features(trip, names, vehicle)),
-        over(trip.channels["energy_wh"]),
         np.hstack([corners[end], corners[start]]),
         np.hstack([weights[end], -weights[start]]),
-        rolled & whole & trusted[start],
+        whole & (rolled_m[end] - rolled_m[start] > LEAST_METRES),
     )
 
 

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from fedwatt.cli.configure import how_to_go_on
 from fedwatt.cli.progress import PlainLines, describe_hills, results_table
-from fedwatt.terrain import TerrainSettings
+from fedwatt.terrain.settings import TerrainSettings
 
 
 def test_long_names_are_folded_and_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,8 +14,9 @@ from fedwatt.deploy.memory import memory_folder, remember, run_folder
 from fedwatt.deploy.messages import Content
 from fedwatt.errors import DataError
 from fedwatt.runs import from_toml
-from fedwatt.terrain import Field, Grid
 from fedwatt.terrain.encoding import field_to_arrays
+from fedwatt.terrain.field import Field
+from fedwatt.terrain.grid import Grid
 from tests.deploy.hilly import hilly, hilly_fleet
 
 

@@ -27,7 +27,7 @@ from fedwatt.edge.trips import outcome
 from fedwatt.errors import RunError
 from fedwatt.metrics import ErrorSums
 from fedwatt.runs import execute, from_toml
-from fedwatt.runs.own_models import own_model_file
+from fedwatt.runs.model_file import own_model_file
 from fedwatt.runs.tables import read_table
 from tests.deploy.fleets import config_text, deployed, loopback, make_fleet
 from tests.deploy.hilly import hilly, hilly_fleet

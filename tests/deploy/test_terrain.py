@@ -14,8 +14,9 @@ from fedwatt.data.store import read_fleet, vehicle_folders
 from fedwatt.deploy.vehicle import Vehicle
 from fedwatt.errors import DataError, SettingError
 from fedwatt.runs import execute, from_toml
-from fedwatt.terrain import TerrainSettings, learn_shared
+from fedwatt.terrain.learn import learn_shared
 from fedwatt.terrain.provenance import Provenance
+from fedwatt.terrain.settings import TerrainSettings
 from fedwatt.terrain.store import write_field
 from tests.deploy.fleets import config_text, deployed, make_fleet, weights
 from tests.deploy.loopback import Loopback

@@ -23,7 +23,8 @@ from fedwatt.data import DataSettings
 from fedwatt.privacy.secure import (
     Layout, SecureSettings, advertise, mask_input, server, share_keys, to_plain
 )
-from fedwatt.terrain import Grid, TerrainSettings
+from fedwatt.terrain.grid import Grid
+from fedwatt.terrain.settings import TerrainSettings
 from fedwatt.terrain.exchange import MOST_WORDS, Question
 from fedwatt.terrain.field import empty_field
 from fedwatt.terrain.survey import survey

@@ -14,7 +14,8 @@ from fedwatt.deploy import client_app
 from fedwatt.deploy.connection import Connection
 from fedwatt.deploy.messages import MESSAGE_TYPES, Content, from_records, to_records
 from fedwatt.deploy.trial import stock_command
-from fedwatt.terrain import Grid, empty_field
+from fedwatt.terrain.field import empty_field
+from fedwatt.terrain.grid import Grid
 from fedwatt.terrain.store import write_field
 from tests.deploy.fleets import config_text, make_fleet
 

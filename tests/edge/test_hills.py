@@ -20,11 +20,10 @@ from fedwatt.edge.export import export
 from fedwatt.edge.predictor import EnergyPredictor
 from fedwatt.edge.trips import predict_trip
 from fedwatt.errors import DataError, SettingError
-from fedwatt.terrain.climb import with_terrain
+from fedwatt.terrain.climb import CLIMB, LOOK_AHEAD_S, climb_from, with_terrain
 from fedwatt.terrain.encoding import field_from_text, field_to_text
 from fedwatt.terrain.field import Field
 from fedwatt.terrain.grid import Grid
-from fedwatt.terrain.on_board import CLIMB, LOOK_AHEAD_S, climb_from
 
 from .bare import ON_BOARD
 from .toys import a_vehicle, hold_of, raw_trip, trained, with_level

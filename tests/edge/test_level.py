@@ -24,8 +24,7 @@ from fedwatt.edge.range import estimate_range
 from fedwatt.edge.route import route_trip
 from fedwatt.edge.trips import level_share, predict_trip
 from fedwatt.errors import DataError, RunError, SettingError
-from fedwatt.terrain.climb import with_terrain
-from fedwatt.terrain.on_board import climb_from, with_climb
+from fedwatt.terrain.climb import climb_from, with_climb, with_terrain
 from fedwatt.terrain.store import write_field
 
 from .test_graph import BACKBONES, torch_energy

@@ -17,9 +17,10 @@ from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.export import export
 from fedwatt.edge.predictor import EnergyPredictor
 from fedwatt.edge.trips import predict_trip
-from fedwatt.terrain import TerrainSettings, learn
-from fedwatt.terrain.on_board import LOOK_AHEAD_S
+from fedwatt.terrain.climb import LOOK_AHEAD_S
+from fedwatt.terrain.learn import learn
 from fedwatt.terrain.positions import trusted_positions
+from fedwatt.terrain.settings import TerrainSettings
 
 from .toys import trained
 

@@ -282,7 +282,7 @@ def test_fedel_with_time_enough_is_fedavg(model: Model, precision: str) -> None:
 def test_fedel_leaves_alone_what_was_not_selected(weighting: str) -> None:
     method = get("fedel", weighting=weighting)
     fed = federation(None, DEEP, availability=SPEEDS, participation=0.25, seeds=(1, 2, 3))
-    model = fed.model_for(method)
+    model = method.adapted(fed.model)
     state, _ = fed.start(method)
     kept = changed = 0
     for _ in range(6):

@@ -58,14 +58,16 @@ def test_the_servers_control_is_the_mean_of_all_controls(
     federation: Federation, weighting: str, option: int, name: str
 ) -> None:
     method = get(name, weighting=weighting, option=option)
-    q = torch.ones(len(federation.population), dtype=torch.float64)
+    q = torch.ones(len(federation.members.population), dtype=torch.float64)
     if weighting == "windows":
-        q *= torch.tensor([federation.pool.train.count(int(k)) for k in federation.population])
+        q *= torch.tensor(
+            [federation.pool.train.count(int(k)) for k in federation.members.population]
+        )
     q /= q.sum()
     state, _ = federation.start(method)
     while not federation.finished(state):
         state, _ = federation.advance(method, state)
-        own = state.memory["control"][:, federation.population]
+        own = state.memory["control"][:, federation.members.population]
         mean = (q[:, None] * own).sum(dim=1)
         torch.testing.assert_close(state.server["control"], mean, rtol=0, atol=1e-12)
 
@@ -77,7 +79,7 @@ def test_feddyns_server_knows_the_mean_of_all_h(federation: Federation, weightin
     state, _ = federation.start(method)
     while not federation.finished(state):
         state, _ = federation.advance(method, state)
-        mean = state.memory["h"][:, federation.population].mean(dim=1)
+        mean = state.memory["h"][:, federation.members.population].mean(dim=1)
         torch.testing.assert_close(state.server["mean_h"], mean, rtol=0, atol=1e-12)
 
 

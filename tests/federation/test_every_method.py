@@ -56,7 +56,7 @@ def test_vehicles_hand_up_what_the_rules_declare(name: str, precision: str) -> N
     method = Watched(own.name, own.local, own.server)
     fed.advance(method, fed.start(method)[0])
     uploads = method.__dict__["seen"].uploads
-    declared = method.uploads(fed.model_for(method))
+    declared = method.uploads(method.adapted(fed.model))
     assert list(uploads) == list(declared) == method.upload_names
     for table, rows in uploads.items():
         assert rows.shape == (len(SIZES), *declared[table].shape)

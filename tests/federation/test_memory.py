@@ -81,7 +81,7 @@ def test_slots_that_nobody_refers_to_are_used_again(everything_on_disk) -> None:
 def test_pinned_rows_outlive_the_state_they_belong_to(everything_on_disk, tmp_path) -> None:
     paged = table(tmp_path / "control.rows")
     paged[0, [0, 1]] = torch.tensor([[1.0, 1.0], [2.0, 2.0]])
-    paged.flush()
+    paged.pages.flush()
     paged.pin()
     stored = paged.tensors()
     for value in range(20):

@@ -127,11 +127,13 @@ def test_a_full_disk_is_one_sentence(everything_on_disk, monkeypatch) -> None:
 def test_vehicles_are_built_one_at_a_time(everything_on_disk, monkeypatch) -> None:
     # The next vehicle is asked for only once the last one is in the files.
     written = []
-    monkeypatch.setattr(
-        paged._Spill,
-        "add",
-        lambda self, client, add=paged._Spill.add: (add(self, client), written.append(client.name)),
-    )
+    add = paged._GrowingFiles.add
+
+    def overheard(self, client) -> None:
+        add(self, client)
+        written.append(client.name)
+
+    monkeypatch.setattr(paged._GrowingFiles, "add", overheard)
 
     def clients() -> Iterator:
         for number, client in enumerate(random_fleet().clients):

@@ -111,9 +111,8 @@ def test_replies_are_lost_at_the_given_rate() -> None:
 
 
 def steps(windows: int, speed: float, *, steps: int = 0, **availability) -> int:
-    return local_steps(
-        windows, speed, epochs=2, steps=steps, batch=64, availability=Availability(**availability)
-    )
+    training = Training(epochs=2, steps=steps, batch=64)
+    return local_steps(windows, speed, training, Availability(**availability))
 
 
 def test_local_work_of_a_vehicle() -> None:

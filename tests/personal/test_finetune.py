@@ -11,8 +11,8 @@ from fedwatt.data.client import DataSettings
 from fedwatt.errors import SettingError
 from fedwatt.federation import Federation, Training
 from fedwatt.federation.evaluate import predict
-from fedwatt.personal import Personal, personalise
-from fedwatt.personal.finetune import _of, _trained
+from fedwatt.personal import Personal, PersonalModel, personalise
+from fedwatt.personal.finetune import _trained
 
 SETTINGS = Personal(enabled=True, rates=(0.01, 0.03), steps=(5, 20), batch=32)
 
@@ -31,16 +31,17 @@ def trained(federation):
 
 
 def test_a_personal_model_validates_better_or_is_the_global_one(federation, trained):
-    result = personalise(federation, trained, SETTINGS)
+    models: list[PersonalModel] = []
+    result = personalise(federation, trained, SETTINGS, keep=models.append)
     pool = federation.pool
-    assert (result.steps > 0).any()
-    for run in range(2):
-        for vehicle in range(4):
-            where = slice(pool.test.offsets[vehicle], pool.test.offsets[vehicle + 1])
-            same = predict(federation.model, trained[run, None], pool, _of(pool.test, vehicle))[0]
-            kept = result.steps[run, vehicle] == 0
-            assert (result.rate[run, vehicle] == 0) == kept
-            assert np.allclose(result.predictions[run, where], same, atol=1e-12) == kept
+    assert len(models) == 8 and any(one.steps > 0 for one in models)
+    for one in models:
+        where = slice(pool.test.offsets[one.vehicle], pool.test.offsets[one.vehicle + 1])
+        windows = pool.test.of([one.vehicle])
+        same = predict(federation.model, trained[one.run, None], pool, windows)[0]
+        kept = one.steps == 0
+        assert (one.rate == 0) == kept
+        assert np.allclose(result.test[one.run, where], same, atol=1e-12) == kept
 
 
 def test_the_stack_takes_the_steps_a_vehicle_would_take_alone(federation, trained):
@@ -55,9 +56,11 @@ def test_the_stack_takes_the_steps_a_vehicle_would_take_alone(federation, traine
 
 
 def test_ruinous_rates_leave_the_global_model(federation, trained):
-    result = personalise(federation, trained, replace(SETTINGS, rates=(1e6,)))
-    assert (result.steps == 0).all()
-    kept = federation.prediction_rows(result.predictions)
+    models: list[PersonalModel] = []
+    ruinous = replace(SETTINGS, rates=(1e6,))
+    result = personalise(federation, trained, ruinous, keep=models.append)
+    assert [one.steps for one in models] == [0] * 8
+    kept = federation.prediction_rows(result.test)
     assert [row["rmse"] for row in kept] == pytest.approx(
         [row["rmse"] for row in federation.vehicle_rows(trained)], nan_ok=True
     )
@@ -76,14 +79,14 @@ def test_labels_of_test_windows_choose_nothing(federation, trained):
     )
     one = personalise(federation, trained, SETTINGS)
     two = personalise(other, trained, SETTINGS)
-    assert (one.predictions == two.predictions).all()
+    assert (one.test == two.test).all()
 
 
 @pytest.mark.parametrize("method", ["fo-ri-fedavg", "scaffold", "moon", "fedadam"])
 def test_every_method_can_be_made_personal(federation, method):
     state = federation.train(method).state
     result = personalise(federation, state.weights, replace(SETTINGS, rates=(0.01,), steps=(3,)))
-    assert np.isfinite(result.predictions).all()
+    assert np.isfinite(result.test).all()
 
 
 @pytest.mark.parametrize(

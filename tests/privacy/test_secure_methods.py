@@ -242,7 +242,7 @@ def test_a_trained_round_with_a_vehicle_lost_is_the_round_of_the_others(name: st
     state, _ = federation.start(method)
     federation.advance(method, state)
     replies = method.__dict__["seen"]
-    model = federation.model_for(method)
+    model = method.adapted(federation.model)
     before = {key: table[0] for key, table in state.server.items()}
     others = kept(replies, torch.tensor([0, 1, 3]))
     _, expected = own.update(before, state.weights[0], others)

@@ -10,7 +10,8 @@ import pytest
 from fedwatt.errors import DataError
 from fedwatt.report.field_map import map_page
 from fedwatt.report.figures.terrain import hidden_words, relief_of
-from fedwatt.terrain import Field, Grid, empty_field
+from fedwatt.terrain.field import Field, empty_field
+from fedwatt.terrain.grid import Grid
 
 GRID = Grid()
 

@@ -9,19 +9,21 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
-from fedwatt.data import DataSettings
+from fedwatt.data import DataSettings, Fleet
 from fedwatt.data.store import read_fleet, write_fleet
 from fedwatt.data.synthetic import synthetic_vehicles
 from fedwatt.errors import DataError, RunError, SettingError
 from fedwatt.runs import execute, from_toml
-from fedwatt.runs.config import Source
+from fedwatt.runs.config import RunConfig, Source
 from fedwatt.runs.hills import Refresh, refreshed_field
-from fedwatt.runs.own_models import read_own_model
+from fedwatt.runs.model_file import read_own_model
 from fedwatt.runs.source import open_fleet
 from fedwatt.runs.tables import read_table
-from fedwatt.terrain import Learned, TerrainSettings, empty_field, learn, learn_shared
+from fedwatt.terrain.field import empty_field
 from fedwatt.terrain.grid import Grid
+from fedwatt.terrain.learn import Learned, learn, learn_shared
 from fedwatt.terrain.provenance import Provenance
+from fedwatt.terrain.settings import TerrainSettings
 from fedwatt.terrain.store import read_field, read_provenance, write_field
 from tests.runs.test_execute import Silent
 
@@ -82,6 +84,10 @@ def stored(tmp_path_factory) -> Path:
     return path
 
 
+def fleet_of(source: Source, data: DataSettings, terrain: TerrainSettings) -> Fleet:
+    return open_fleet(RunConfig(fleet=source, data=data, terrain=terrain))
+
+
 def ascent(fleet, vehicle: int) -> np.ndarray:
     client = fleet.clients[vehicle]
     column = client.series[:, fleet.features.index("ascent")]
@@ -97,7 +103,7 @@ def test_a_stored_field_measured_elevation_and_learning_agree_on_the_hills(store
     climbs = {}
     for source in ("learn", "measured", str(tmp_path / "hills.parquet")):
         settings = TerrainSettings(source=source, minimum_vehicles=1, private=False)
-        climbs[source] = ascent(open_fleet(Source(data=str(stored)), data, settings), 0)
+        climbs[source] = ascent(fleet_of(Source(data=str(stored)), data, settings), 0)
     learned, measured, read = climbs.values()
     assert read == pytest.approx(learned, abs=1e-5)
 
@@ -112,7 +118,7 @@ def test_held_out_vehicles_teach_the_field_nothing(stored):
     """Energy of a held-out vehicle may be anything: no other vehicle's features change."""
     data = DataSettings(features="speed, terrain", window=10, held_out=1)
     settings = TerrainSettings(minimum_vehicles=1)
-    fleet = open_fleet(Source(data=str(stored)), data, settings)
+    fleet = fleet_of(Source(data=str(stored)), data, settings)
     (out,) = (i for i, client in enumerate(fleet.clients) if client.held_out)
     others = [v for i, v in enumerate(read_fleet(stored)) if i != out]
     alone = learn(others, settings, data)
@@ -140,26 +146,26 @@ def test_a_field_that_may_know_test_trips_is_refused(stored, tmp_path, other, sa
     data = DataSettings(features="speed, terrain", window=10)
     write_field(file, empty_field(Grid()), provenance=Provenance.by(names(stored), data))
     fleet, terrain = Source(data=str(stored)), TerrainSettings(source=str(file))
-    open_fleet(fleet, data, terrain)
+    fleet_of(fleet, data, terrain)
     with pytest.raises(SettingError, match=said):
-        open_fleet(fleet, replace(data, **other), terrain)
+        fleet_of(fleet, replace(data, **other), terrain)
     # Learned from vehicles of another town it knows none of these trips, whatever the split.
     write_field(file, empty_field(Grid()), provenance=Provenance.by(["bus-1"], data))
-    open_fleet(fleet, replace(data, **other), terrain)
+    fleet_of(fleet, replace(data, **other), terrain)
 
 
 def test_a_field_that_does_not_say_whose_it_is_is_used_with_a_warning(stored, tmp_path, caplog):
     file = tmp_path / "hills.parquet"
     write_field(file, empty_field(Grid()))
     data = DataSettings(features="speed, terrain", window=10)
-    open_fleet(Source(data=str(stored)), data, TerrainSettings(source=str(file)))
+    fleet_of(Source(data=str(stored)), data, TerrainSettings(source=str(file)))
     assert "does not say which trips it was learned from" in caplog.text
 
 
 def test_a_missing_field_is_named(stored):
     data = DataSettings(features="speed, terrain", window=10)
     with pytest.raises(DataError, match=r"There is no field /.*/nowhere\.parquet"):
-        open_fleet(Source(data=str(stored)), data, TerrainSettings(source="nowhere.parquet"))
+        fleet_of(Source(data=str(stored)), data, TerrainSettings(source="nowhere.parquet"))
 
 
 def test_personal_models_are_kept_one_file_a_vehicle_and_seed(run):

@@ -77,7 +77,7 @@ def test_the_configured_method_is_the_first_trial(whole) -> None:
 
 def test_a_score_is_the_validation_error_of_the_final_models(whole) -> None:
     _, found = whole
-    fleet = open_fleet(CONFIG.fleet, CONFIG.data)
+    fleet = open_fleet(CONFIG)
     assert scores([found[1].tuned], CONFIG, fleet) == [pytest.approx(found[1].best.score, rel=1e-5)]
     assert found[1].tuned.schedule == "constant"
     wild = replace(CONFIG.methods[0], rate=1e6)

@@ -7,8 +7,11 @@ import pytest
 
 from fedwatt.data import DataSettings, Trip, Vehicle, synthetic_vehicles
 from fedwatt.errors import DataError
-from fedwatt.terrain import Field, Grid, TerrainSettings, learn
 from fedwatt.terrain.compare import compare
+from fedwatt.terrain.field import Field
+from fedwatt.terrain.grid import Grid
+from fedwatt.terrain.learn import learn
+from fedwatt.terrain.settings import TerrainSettings
 from tests.terrain.toys import DEGREE_M, fleet, hill_m
 
 GRID = Grid()

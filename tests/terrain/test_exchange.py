@@ -8,11 +8,12 @@ import pytest
 from fedwatt.data import DataSettings
 from fedwatt.errors import RunError, SettingError
 from fedwatt.privacy.fixed_point import add_up
-from fedwatt.terrain import Grid, TerrainSettings
 from fedwatt.terrain import exchange as exchanges
 from fedwatt.terrain.agreed import Area
-from fedwatt.terrain.exchange import learn_from_totals, share_by, too_long
+from fedwatt.terrain.exchange import learn_from_totals, refuse_unmaskable, share_by
+from fedwatt.terrain.grid import Grid
 from fedwatt.terrain.learn import publishable, shared_field
+from fedwatt.terrain.settings import TerrainSettings
 from fedwatt.terrain.statistics import touched_nodes
 from fedwatt.terrain.survey import survey
 from tests.terrain.toys import fleet
@@ -179,8 +180,11 @@ def test_an_empty_field_says_why(surveys):
 
 
 def test_segments_may_not_reach_across_the_map():
-    assert too_long(GRID, 8) == too_long(GRID, 30) == ""
-    assert "every node would make" in too_long(Grid(cell_m=1.0), 600)
+    for segment_s in (8, 30):
+        refuse_unmaskable(settings(segment_s=segment_s))
+    small = (42.0, 42.001, -83.0, -82.999)
+    with pytest.raises(SettingError, match="every node would make"):
+        refuse_unmaskable(settings(cell_m=1.0, segment_s=600, area=small))
 
 
 @pytest.mark.parametrize(

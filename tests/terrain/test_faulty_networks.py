@@ -11,8 +11,9 @@ from fedwatt.federation import Federation, Training
 from fedwatt.models import get_model
 from fedwatt.personal import Personal, personalise
 from fedwatt.runs.level import predictions_of, with_level
-from fedwatt.terrain import TerrainSettings, give_terrain, learn
+from fedwatt.terrain.learn import give_terrain, learn
 from fedwatt.terrain.level import Predictions
+from fedwatt.terrain.settings import TerrainSettings
 from tests.terrain.test_faults import FAULTS, ferry, nothing, spoiled
 from tests.terrain.toys import fleet
 
@@ -35,8 +36,7 @@ def trained(vehicles: list[Vehicle], *, hills: bool) -> Trained:
     model = get_model("mlp", window=20, features=len(built.features), hidden=(16, 8))
     federation = Federation(built, model, training=TRAINING, seeds=SEEDS, device="cpu")
     weights = federation.train("fedavg").state.weights
-    own = personalise(federation, weights, TUNING)
-    personal = Predictions(own.validation, own.predictions)
+    personal = personalise(federation, weights, TUNING)
     return federation, predictions_of(federation, weights), personal
 
 

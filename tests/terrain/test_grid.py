@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 from fedwatt.errors import SettingError
-from fedwatt.terrain import Field, Grid, empty_field
 from fedwatt.terrain.agreed import Area
-from fedwatt.terrain.grid import distance_m
+from fedwatt.terrain.field import Field, empty_field
+from fedwatt.terrain.grid import Grid, distance_m
 
 GRID = Grid(cell_m=80.0)
 

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy import sparse
 
 from fedwatt.data import DataSettings, Trip, synthetic_vehicles
 from fedwatt.physics.town import (
@@ -13,19 +12,20 @@ from fedwatt.physics.town import (
     EARTH_RADIUS_M,
     town,
 )
-from fedwatt.terrain import TerrainSettings, learn, trip_rise_m
+from fedwatt.terrain.climb import trip_rise_m
 from fedwatt.terrain.field import find
 from fedwatt.terrain.grid import Grid
+from fedwatt.terrain.learn import learn
 from fedwatt.terrain.power import residual, validation_error_wh
+from fedwatt.terrain.settings import TerrainSettings
 from fedwatt.terrain.solve import (
     conjugate_gradients,
     factorised,
     neighbour_ties,
     solve_field,
-    standard_error_m,
     system,
 )
-from fedwatt.terrain.statistics import Contribution, add, add_all, contribution
+from fedwatt.terrain.statistics import Contribution, add, contribution
 from fedwatt.terrain.survey import Survey, survey
 from tests.terrain.toys import DEGREE_M, fleet, hill_m
 
@@ -107,22 +107,6 @@ def test_conjugate_gradients_agree_with_the_factorisation(messages):
     assert found == pytest.approx(direct, abs=1e-6)
 
 
-def test_standard_errors_are_those_of_the_inverse_and_shrink_with_data(messages):
-    few, many = (system(GRID, add(part), 0.03) for part in (messages[:2], messages))
-    inverse = np.linalg.inv(many.matrix.toarray())
-    nodes = len(many.keys)
-    centring = np.eye(nodes) - 1 / nodes
-    _, whole = sparse.csgraph.connected_components(many.matrix, directed=False)
-    assert whole.max() == 0
-    exact = np.sqrt(np.diag(centring @ inverse @ centring))
-    some = np.arange(0, nodes, 50)
-    assert standard_error_m(many, some) == pytest.approx(exact[some], rel=1e-6)
-    shared = np.intersect1d(few.keys, many.keys)[::40]
-    before = standard_error_m(few, find(few.keys, shared)[0])
-    after = standard_error_m(many, find(many.keys, shared)[0])
-    assert np.median(after / before) < 1
-
-
 def test_sums_add_in_any_order_and_late_vehicles_join(messages):
     at_once = add(messages)
     later = add([add(messages[3:]), *messages[:3]])
@@ -130,18 +114,6 @@ def test_sums_add_in_any_order_and_late_vehicles_join(messages):
     assert later.right == pytest.approx(at_once.right, abs=1e-9)
     assert abs(later.matrix - at_once.matrix).max() < 1e-9
     assert (later.vehicles == at_once.vehicles).all()
-
-
-def test_a_stream_of_messages_adds_up_whenever_it_is_merged(messages):
-    at_once = add(messages)
-    for pairs in (1, 5000, 10**9):
-        streamed = add_all(iter(messages), pairs=pairs)
-        assert (streamed.keys == at_once.keys).all()
-        assert (streamed.row == at_once.row).all()
-        assert (streamed.column == at_once.column).all()
-        assert streamed.value == pytest.approx(at_once.value, abs=1e-9)
-        assert (streamed.passes == at_once.passes).all()
-    assert len(add_all([]).keys) == 0
 
 
 def test_forgetting_weighs_the_past_less(messages):

@@ -1,10 +1,14 @@
 """Which of two models predicts a window."""
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from fedwatt.data import Client
-from fedwatt.terrain.level import borne_out, chosen
+from fedwatt.runs.level import with_level
+from fedwatt.terrain.level import Predictions, borne_out
 
 WINDOW = 10
 
@@ -74,6 +78,15 @@ def test_no_gain_is_no_reason():
 
 
 def test_unknown_windows_and_hills_that_are_not_borne_out_are_left_to_the_level_model():
-    hilly, level, known = np.array([1.0, 2.0]), np.array([3.0, 4.0]), np.array([True, False])
-    assert chosen(hilly, level, known, borne_out=True).tolist() == [1, 4]
-    assert chosen(hilly, level, known, borne_out=False).tolist() == [3, 4]
+    vehicle = client(np.zeros(2))
+    vehicle = replace(vehicle, known=vehicle.known | {"test": np.array([True, False])})
+    windows = SimpleNamespace(offsets=np.array([0, 2]))
+    federation = SimpleNamespace(
+        fleet=SimpleNamespace(clients=[vehicle]),
+        pool=SimpleNamespace(validation=windows, test=windows),
+    )
+    right, wrong = np.zeros((1, 2)), np.ones((1, 2))
+    hilly, level = np.array([[1.0, 2.0]]), np.array([[3.0, 4.0]])
+    for judged, used in (((right, wrong), [1, 4]), ((wrong, right), [3, 4])):
+        both = (Predictions(*own) for own in zip(judged, (hilly, level), strict=True))
+        assert with_level(federation, *both).tolist() == [used]

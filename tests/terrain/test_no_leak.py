@@ -10,8 +10,10 @@ from fedwatt.data.client import Client, split_of_trips
 from fedwatt.federation import Federation, Training
 from fedwatt.personal import Personal, PersonalModel, personalise
 from fedwatt.randomness import generator
-from fedwatt.terrain import TerrainSettings, empty_field, give_terrain, learn
+from fedwatt.terrain.field import empty_field
 from fedwatt.terrain.grid import Grid
+from fedwatt.terrain.learn import give_terrain, learn
+from fedwatt.terrain.settings import TerrainSettings
 from tests.terrain.test_faults import error_wh, moved
 from tests.terrain.toys import fleet
 

@@ -9,7 +9,6 @@ import pytest
 from fedwatt.data import DataSettings
 from fedwatt.errors import SettingError
 from fedwatt.runs.hills import terrain_budget
-from fedwatt.terrain import TerrainSettings
 from fedwatt.terrain.agreed import agreed_pairs
 from fedwatt.terrain.grid import Grid
 from fedwatt.terrain.learn import shared_field
@@ -22,6 +21,7 @@ from fedwatt.terrain.noise import (
     pair_sums,
 )
 from fedwatt.terrain.power import Residual, residual
+from fedwatt.terrain.settings import TerrainSettings
 from fedwatt.terrain.survey import Survey, survey
 from tests.terrain.test_learn import truth_m
 from tests.terrain.toys import fleet

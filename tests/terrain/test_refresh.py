@@ -9,9 +9,11 @@ from fedwatt.data import DataSettings, Trip, Vehicle, build_client
 from fedwatt.data.client import split_of_trips
 from fedwatt.data.windows import window_ends, window_sums
 from fedwatt.errors import DataError
-from fedwatt.terrain import Field, Grid, TerrainSettings, empty_field, learn
-from fedwatt.terrain.learn import Learned
+from fedwatt.terrain.field import Field, empty_field
+from fedwatt.terrain.grid import Grid
+from fedwatt.terrain.learn import Learned, learn
 from fedwatt.terrain.refresh import given_climb_m, network_residual, refreshed, window_survey
+from fedwatt.terrain.settings import TerrainSettings
 from fedwatt.terrain.statistics import contribution, touched_nodes
 from fedwatt.terrain.survey import climb_m, survey
 from tests.terrain.test_learn import truth_m

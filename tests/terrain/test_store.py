@@ -7,8 +7,10 @@ import pytest
 from fedwatt.data import DataSettings
 from fedwatt.errors import DataError, SettingError
 from fedwatt.report.field_map import write_map
-from fedwatt.terrain import TerrainSettings, empty_field, learn
+from fedwatt.terrain.field import empty_field
 from fedwatt.terrain.grid import Grid
+from fedwatt.terrain.learn import learn
+from fedwatt.terrain.settings import TerrainSettings
 from fedwatt.terrain.store import read_field, write_field
 from tests.terrain.toys import fleet
 

@@ -17,7 +17,7 @@ from scipy.spatial import cKDTree
 
 from fedwatt.errors import DataError
 from fedwatt.report.style import INK, WIDTH_IN, styled
-from fedwatt.terrain import Field
+from fedwatt.terrain.field import Field
 from fedwatt.terrain.grid import EARTH_RADIUS_M
 
 FloatArray = NDArray[np.float64]
