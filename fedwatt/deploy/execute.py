@@ -176,11 +176,7 @@ class RealFleet:
         return terrain_facts(config, fleet, learned, contributors, state.learnings)
 
     def judge(
-        self,
-        choice: MethodChoice,
-        federation: Loop,
-        state: State,
-        level: NDArray[Any] | None,
+        self, choice: MethodChoice, federation: Loop, state: State, level: NDArray[Any] | None
     ) -> tuple[dict[str, list[Row]], NDArray[Any] | None]:
         """Errors that vehicles report of their personal models and of what they would use."""
         self.roster.refresh()

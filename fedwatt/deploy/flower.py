@@ -129,9 +129,7 @@ def part_numbers(tree: Any) -> set[str]:
 def pull_part(grid: "HttpGrid", part: str) -> bytes | None:
     """A part of a reply; None where it is still on its way, ConnectionError if it is lost."""
     pull = make_pull_object_fn_protobuf(
-        pull_object_protobuf=grid._runtime_client.PullObject,
-        node=grid.node,
-        run_id=grid.run.run_id,
+        pull_object_protobuf=grid._runtime_client.PullObject, node=grid.node, run_id=grid.run.run_id
     )
     try:
         return bytes(pull(part))

@@ -31,13 +31,7 @@ from fedwatt.deploy.memory import (
     recall,
     remember,
 )
-from fedwatt.deploy.messages import (
-    NO_MODEL,
-    Content,
-    ReplyField,
-    from_records,
-    sealed,
-)
+from fedwatt.deploy.messages import NO_MODEL, Content, ReplyField, from_records, sealed
 from fedwatt.deploy.questions import RoundQuestion, asked_of, sizes_of, value, weights
 from fedwatt.deploy.secure_board import Secrets
 from fedwatt.deploy.sums import sums_by_stratum
@@ -265,11 +259,7 @@ class Vehicle:
     def _evaluate(self, task: _Task) -> tuple[Content, dict[str, ReplyField]]:
         errors = task.local.evaluate(task.weights())[0]
         return Content(
-            {},
-            {
-                "validation": errors.validation[0].as_array(),
-                "test": errors.test[0].as_array(),
-            },
+            {}, {"validation": errors.validation[0].as_array(), "test": errors.test[0].as_array()}
         ), {}
 
     def _strata(self, task: _Task) -> tuple[Content, dict[str, ReplyField]]:
