@@ -21,7 +21,10 @@ import numpy as np
 from benchmarks.marked import write_blocks
 from fedwatt.data import DataSettings
 from fedwatt.data.store import read_fleet
-from fedwatt.privacy.secure import Layout, SecureSettings, rehearse, to_plain
+from fedwatt.privacy.fixed_point import Layout
+from fedwatt.privacy.secure.plain import to_plain
+from fedwatt.privacy.secure.rehearsal import rehearse
+from fedwatt.privacy.secure_settings import SecureSettings
 from fedwatt.terrain import Grid, TerrainSettings
 from fedwatt.terrain.exchange import Question, learn_from_totals
 from fedwatt.terrain.learn import shared_field

@@ -18,7 +18,7 @@ from fedwatt.deploy.messages import Content, Value
 from fedwatt.deploy.secure_board import Secrets
 from fedwatt.errors import DataError
 from fedwatt.files import flush, write_atomically
-from fedwatt.privacy.secure import Layout
+from fedwatt.privacy.fixed_point import Layout
 from fedwatt.runs.config import RunConfig
 from fedwatt.terrain import Field, Grid, TerrainSettings
 from fedwatt.terrain.encoding import field_digest, field_from_arrays

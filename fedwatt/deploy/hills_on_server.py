@@ -21,8 +21,7 @@ from fedwatt.deploy.roster import Roster
 from fedwatt.deploy.secure_exchange import NoSum, SecretSum, SecureExchange
 from fedwatt.deploy.state import RunState
 from fedwatt.errors import DataError, RunError
-from fedwatt.privacy.fixed_point import CLIPPED
-from fedwatt.privacy.secure import Layout
+from fedwatt.privacy.fixed_point import CLIPPED, Layout
 from fedwatt.runs.config import RunConfig
 from fedwatt.terrain import Field, Grid
 from fedwatt.terrain.encoding import field_digest, field_to_arrays

@@ -16,18 +16,11 @@ from fedwatt.deploy.roster import Roster
 from fedwatt.deploy.secure_board import to_values
 from fedwatt.deploy.state import RunState
 from fedwatt.errors import DataError, FedwattError, RunError
-from fedwatt.privacy.fixed_point import FloatArray
-from fedwatt.privacy.secure import (
-    Advert,
-    Layout,
-    Masked,
-    Revealed,
-    SecureSettings,
-    Shares,
-    Terms,
-    from_plain,
-    server,
-)
+from fedwatt.privacy.fixed_point import FloatArray, Layout
+from fedwatt.privacy.secure import server
+from fedwatt.privacy.secure.messages import Advert, Masked, Revealed, Shares
+from fedwatt.privacy.secure.plain import from_plain
+from fedwatt.privacy.secure_settings import SecureSettings, Terms
 
 log = logging.getLogger("fedwatt.deploy")
 

@@ -25,8 +25,8 @@ from fedwatt.federation.work import Work, no_work
 from fedwatt.methods import Method
 from fedwatt.methods.rule import Rows
 from fedwatt.metrics import Stopwatch
-from fedwatt.privacy.fixed_point import CLIPPED, FloatArray
-from fedwatt.privacy.secure import Layout, means, reply_layout, secure_fault
+from fedwatt.privacy.fixed_point import CLIPPED, FloatArray, Layout
+from fedwatt.privacy.secure.compose import means, reply_layout, secure_fault
 
 log = logging.getLogger("fedwatt.deploy")
 

@@ -54,7 +54,7 @@ from fedwatt.methods import Method
 from fedwatt.methods.rule import Rows
 from fedwatt.metrics import Stopwatch
 from fedwatt.personal import PersonalModel, personalise
-from fedwatt.privacy.secure import reply_layout, reply_values
+from fedwatt.privacy.secure.compose import reply_layout, reply_values
 from fedwatt.runs.config import MethodChoice, RunConfig, from_toml, to_toml
 from fedwatt.runs.hills import learns_hills
 from fedwatt.runs.level import level_config, predictions_of, with_level

@@ -20,9 +20,11 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 import fedwatt.deploy.node  # all that a vehicle's process has loaded
 from fedwatt.deploy.messages import Content, to_records
 from fedwatt.data import DataSettings
-from fedwatt.privacy.secure import (
-    Layout, SecureSettings, advertise, mask_input, server, share_keys, to_plain
-)
+from fedwatt.privacy.fixed_point import Layout
+from fedwatt.privacy.secure import server
+from fedwatt.privacy.secure.plain import to_plain
+from fedwatt.privacy.secure.vehicle import advertise, mask_input, share_keys
+from fedwatt.privacy.secure_settings import SecureSettings
 from fedwatt.terrain import Grid, TerrainSettings
 from fedwatt.terrain.exchange import MOST_WORDS, Question
 from fedwatt.terrain.field import empty_field

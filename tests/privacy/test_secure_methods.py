@@ -1,6 +1,7 @@
 """Every method makes the same model of the vehicles' sum as of their replies."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,14 +14,9 @@ from fedwatt.methods.catalogue import DEFENCES
 from fedwatt.methods.defence import kept
 from fedwatt.methods.server import Replies, ServerRule
 from fedwatt.models import Model, get_model
-from fedwatt.privacy.secure import (
-    SecureSettings,
-    mean_replies,
-    rehearse,
-    reply_layout,
-    reply_values,
-    secure_fault,
-)
+from fedwatt.privacy.secure.compose import means, reply_layout, reply_values, secure_fault
+from fedwatt.privacy.secure.rehearsal import rehearse
+from fedwatt.privacy.secure_settings import SecureSettings
 from tests.federation.toys import random_fleet
 from tests.privacy.exchanges import names_of
 
@@ -81,15 +77,13 @@ def summed(method: Method, model: Model, replies: Replies, settings=SETTINGS, la
     total, survivors = rehearse(terms, words, last)
     sums = layout.decode(total)
     assert sums["clipped"] == 0
-    return mean_replies(
-        method,
-        model,
-        sums,
-        survivors=len(survivors),
-        population=replies.population,
-        population_windows=replies.population_windows,
-        rng=replies.rng,
-        participation=replies.participation,
+    delta, weight, uploads = means(method, model, sums)
+    rows = len(survivors)
+    return replace(
+        replies,
+        deltas=delta.expand(rows, -1),
+        windows=torch.full((rows,), weight / rows, dtype=torch.float64),
+        uploads={name: value.expand(rows, *value.shape) for name, value in uploads.items()},
     )
 
 

@@ -8,7 +8,11 @@ import pytest
 
 from fedwatt.data import DataSettings, Trip, Vehicle
 from fedwatt.errors import DataError, RunError
-from fedwatt.privacy.secure import Layout, Masked, SecureSettings, rehearse, to_plain
+from fedwatt.privacy.fixed_point import Layout
+from fedwatt.privacy.secure.messages import Masked
+from fedwatt.privacy.secure.plain import to_plain
+from fedwatt.privacy.secure.rehearsal import rehearse
+from fedwatt.privacy.secure_settings import SecureSettings
 from fedwatt.randomness import generator
 from fedwatt.terrain import TerrainSettings, learn
 from fedwatt.terrain.agreed import Area, agreed_pairs, agreed_segments

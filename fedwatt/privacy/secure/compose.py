@@ -24,7 +24,6 @@ from torch import Tensor
 from fedwatt.errors import DataError, SettingError
 from fedwatt.methods import Method
 from fedwatt.methods.rule import Rows
-from fedwatt.methods.server import Replies
 from fedwatt.models import Model
 from fedwatt.privacy.fixed_point import FloatArray, Layout
 from fedwatt.privacy.secure_settings import SecureSettings
@@ -82,30 +81,6 @@ def reply_values(
     values["delta"] = method.server.summand(model, delta.detach().cpu().double(), values)
     weighted = {name: (weight * value).numpy() for name, value in values.items()}
     return {"weight": np.array([weight]), **weighted}
-
-
-def mean_replies(
-    method: Method,
-    model: Model,
-    sums: Mapping[str, FloatArray],
-    *,
-    survivors: int,
-    population: int,
-    population_windows: float,
-    rng: np.random.Generator,
-    participation: float = 1.0,
-) -> Replies:
-    """R = `survivors` replies that are the mean of those behind the `sums`, on the CPU."""
-    delta, weight, uploads = means(method, model, sums)
-    return Replies(
-        deltas=delta.expand(survivors, -1),
-        windows=torch.full((survivors,), weight / survivors, dtype=torch.float64),
-        population=population,
-        population_windows=population_windows,
-        rng=rng,
-        uploads={name: value.expand(survivors, *value.shape) for name, value in uploads.items()},
-        participation=participation,
-    )
 
 
 def means(

@@ -3,11 +3,13 @@
 The stream is ChaCha20's key stream (RFC 8439). A key is used for one mask only, so the nonce is 0.
 """
 
+from hashlib import sha256
+
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
 from fedwatt.privacy.fixed_point import Words
-from fedwatt.privacy.secure.agreement import agreed_key, derived
+from fedwatt.privacy.secure.agreement import agreed_key, derived, framed
 from fedwatt.privacy.secure_settings import Terms
 
 
@@ -30,3 +32,11 @@ def pair_mask(terms: Terms, secret: bytes, other_key: bytes, me: str, other: str
     key = agreed_key(secret, other_key, terms.digest, "pair mask", *sorted((me, other)))
     words = stream(key, terms.length, terms.bits)
     return words if me < other else np.negative(words)
+
+
+def commitment(terms: Terms, vehicle: str, seed: bytes) -> bytes:
+    """A digest by which the server knows b_u once it is put together from shares.
+
+    The seed is 32 random bytes, so its digest gives nothing away.
+    """
+    return sha256(framed(b"own seed", terms.digest, vehicle.encode(), seed)).digest()

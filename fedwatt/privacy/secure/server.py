@@ -14,7 +14,7 @@ import numpy as np
 from fedwatt.errors import DataError, RunError
 from fedwatt.privacy.fixed_point import Words
 from fedwatt.privacy.secure.agreement import KEY_BYTES, SEAL_BYTES, is_public_key, public_key
-from fedwatt.privacy.secure.masks import own_mask, pair_mask
+from fedwatt.privacy.secure.masks import commitment, own_mask, pair_mask
 from fedwatt.privacy.secure.messages import (
     Advert,
     Inbox,
@@ -24,7 +24,6 @@ from fedwatt.privacy.secure.messages import (
     Shares,
     Survivors,
 )
-from fedwatt.privacy.secure.seeds import commitment
 from fedwatt.privacy.secure.shamir import SHARE_BYTES, combine, weights_at_zero
 from fedwatt.privacy.secure_settings import Terms
 

@@ -21,7 +21,7 @@ import numpy as np
 from fedwatt.errors import DataError
 from fedwatt.privacy.fixed_point import Words
 from fedwatt.privacy.secure.agreement import KEY_BYTES, agreed_key, public_key, seal, unseal
-from fedwatt.privacy.secure.masks import own_mask, pair_mask
+from fedwatt.privacy.secure.masks import commitment, own_mask, pair_mask
 from fedwatt.privacy.secure.messages import (
     Advert,
     Inbox,
@@ -31,7 +31,6 @@ from fedwatt.privacy.secure.messages import (
     Shares,
     Survivors,
 )
-from fedwatt.privacy.secure.seeds import commitment
 from fedwatt.privacy.secure.shamir import SHARE_BYTES, Entropy, split
 from fedwatt.privacy.secure_settings import Terms
 
