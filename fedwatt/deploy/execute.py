@@ -12,6 +12,7 @@ from fedwatt.deploy.exchange import Exchange
 from fedwatt.deploy.hills_on_server import PublishedHills, hills_of_run
 from fedwatt.deploy.memory import level_run
 from fedwatt.deploy.messages import Content
+from fedwatt.deploy.prompt_grid import PromptGrid
 from fedwatt.deploy.remote_fleet import RemoteFleet
 from fedwatt.deploy.roster import Roster
 from fedwatt.deploy.secure_fleet import SecureFleet
@@ -67,7 +68,12 @@ def refuse_undeployable(config: RunConfig) -> None:
 
 
 def execute(
-    config: RunConfig, out: Path, grid: Grid, observer: Observer, *, resume: bool = False
+    config: RunConfig,
+    out: Path,
+    grid: Grid | PromptGrid,
+    observer: Observer,
+    *,
+    resume: bool = False,
 ) -> None:
     """Train every method of `config` on the vehicles behind `grid` and fill the run folder `out`.
 
@@ -125,11 +131,6 @@ class RealFleet:
         """The number of the run: vehicles file their memory under it."""
         return self.state.run
 
-    def vehicles(self, choice: MethodChoice, level: NDArray[Any] | None = None) -> RemoteFleet:
-        """The vehicles with which a method trains; `level` is the level model beside it, if any."""
-        text = to_toml(self.run.config)
-        return RemoteFleet.of(self.roster, self.run.config, choice, self.state, text, level)
-
     def federation(
         self,
         choice: MethodChoice,
@@ -138,9 +139,9 @@ class RealFleet:
         level: NDArray[Any] | None = None,
     ) -> Loop:
         """The loop over a method's rounds, with sums in secret if so configured."""
-        fleet = self.asked = self.vehicles(choice, level)
-        secure = self.run.config.secure.enabled
-        return fleet.loop(SecureFleet(fleet, self.state) if secure else None)
+        kind = SecureFleet if self.run.config.secure.enabled else RemoteFleet
+        self.asked = kind.of(self.roster, self.run.config, choice, self.state, level)
+        return self.asked.loop()
 
     def refresh(self, choice: MethodChoice) -> None:
         """None: a real fleet learns its hills once."""
@@ -162,14 +163,14 @@ class RealFleet:
 
     def share_hills(self) -> dict[str, Any]:
         """Learn the field of the run, hand it to the vehicles, and say what it cost."""
-        config, state, text = self.run.config, self.state, to_toml(self.run.config)
+        config, state = self.run.config, self.state
         if not learns_hills(config):
             return {}
         fleet = self.fleet()
         learned, contributors = hills_of_run(
-            self.run.out, self.roster, config, state, text, resume=self.run.resume
+            self.run.out, self.roster, config, state, resume=self.run.resume
         )
-        common = {"run": state.run, "config": text}
+        common = {"run": state.run, "config": to_toml(config)}
         hills = PublishedHills(learned, common, config.deploy.round_seconds)
         self.roster.provision = hills
         hills.wait(self.roster)

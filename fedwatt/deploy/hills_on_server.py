@@ -22,7 +22,7 @@ from fedwatt.deploy.secure_exchange import NoSum, SecretSum, SecureExchange
 from fedwatt.deploy.state import RunState
 from fedwatt.errors import DataError, RunError
 from fedwatt.privacy.fixed_point import CLIPPED, Layout
-from fedwatt.runs.config import RunConfig
+from fedwatt.runs.config import RunConfig, to_toml
 from fedwatt.terrain import Field, Grid
 from fedwatt.terrain.encoding import field_digest, field_to_arrays
 from fedwatt.terrain.exchange import Question, SharedField, learn_from_totals
@@ -38,7 +38,7 @@ AGAIN_SECONDS = 10.0
 
 
 def hills_of_run(
-    out: Path, roster: Roster, config: RunConfig, run: RunState, text: str, *, resume: bool
+    out: Path, roster: Roster, config: RunConfig, run: RunState, *, resume: bool
 ) -> tuple[Field, int]:
     """The field of a run and how many vehicles it is from: learned now, or before a cut-off."""
     file = out / "field.parquet"
@@ -53,15 +53,15 @@ def hills_of_run(
         log.info("hills: %d nodes, learned before", found.nodes)
         return found, 0 if provenance is None else len(provenance.vehicles)
     run.begin_learning()
-    learned = learn_hills(roster, config, run, text)
+    learned = learn_hills(roster, config, run)
     provenance = Provenance.by(learned.contributors, config.data)
     write_field(file, learned.field, driven=learned.driven, provenance=provenance)
     return learned.field, len(learned.contributors)
 
 
-def learn_hills(roster: Roster, config: RunConfig, run: RunState, text: str) -> SharedField:
+def learn_hills(roster: Roster, config: RunConfig, run: RunState) -> SharedField:
     """The field that the connected vehicles learn together, under masks."""
-    common: dict[str, Value] = {"run": run.run, "config": text}
+    common: dict[str, Value] = {"run": run.run, "config": to_toml(config)}
     least = max(2, config.terrain.minimum_vehicles)
     # In 32 bits sums would be too coarse, whatever training makes do with.
     settings = replace(config.secure, bits=64)
@@ -137,20 +137,18 @@ class _SecretTotals:
     def _gathered(self, names: frozenset[str]) -> frozenset[str]:
         """Those of `names` that are there; waits a while for enough of them."""
         roster = self.exchange.roster
-        talk = roster.exchange
-        deadline = talk.clock() + self.exchange.settings.stage_seconds
-        while True:
+        there: frozenset[str] = frozenset()
+
+        def enough() -> bool:
+            nonlocal there
             roster.refresh()
             there = frozenset(name for name in names if roster.there(name))
-            left = deadline - talk.clock()
-            if len(there) >= self.least:
-                return there
-            if left <= 0:
-                reason = (
-                    f"{len(there)} of {len(names)} vehicles are there, {self.least} are needed."
-                )
-                raise NoSum(reason, frozenset())
-            talk.sleep(min(talk.poll_seconds, left))
+            return len(there) >= self.least
+
+        if not roster.exchange.wait(enough, self.exchange.settings.stage_seconds):
+            reason = f"{len(there)} of {len(names)} vehicles are there, {self.least} are needed."
+            raise NoSum(reason, frozenset())
+        return there
 
 
 def secret_draws(*purpose: object) -> np.random.Generator:
@@ -245,14 +243,12 @@ class PublishedHills:
 
     def wait(self, roster: Roster) -> None:
         """Until all vehicles that are there have the field, or time is up; RunError if none has."""
-        exchange = roster.exchange
-        deadline = exchange.clock() + self.seconds
-        while True:
+
+        def answered() -> bool:
             roster.refresh()
-            left = deadline - exchange.clock()
-            if not self.asked or left <= 0:
-                break
-            exchange.sleep(min(exchange.poll_seconds, left))
+            return not self.asked
+
+        roster.exchange.wait(answered, self.seconds)
         if not self.holders:
             raise RunError(
                 "No vehicle took the field of hills. Their own logs say why; --resume tries again."

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from math import nan
 from secrets import randbits
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -31,7 +31,7 @@ from fedwatt.federation import Loop, State
 from fedwatt.federation.local_fleet import fitting_model
 from fedwatt.federation.members import Members
 from fedwatt.federation.memory import Table
-from fedwatt.federation.port import Judgement, Port, Present
+from fedwatt.federation.port import Judgement, Present
 from fedwatt.federation.records import Evaluation, Row
 from fedwatt.federation.terms import Terms
 from fedwatt.federation.work import Work, enough, no_work
@@ -40,7 +40,7 @@ from fedwatt.methods.rule import Rows
 from fedwatt.metrics import ErrorSums, Stopwatch
 from fedwatt.models import Model
 from fedwatt.randomness import generator
-from fedwatt.runs.config import MethodChoice, RunConfig
+from fedwatt.runs.config import MethodChoice, RunConfig, to_toml
 
 log = logging.getLogger("fedwatt.deploy")
 
@@ -53,6 +53,7 @@ class RemoteFleet:
     """Answers for vehicles that are elsewhere; they keep their own memory."""
 
     roster: Roster
+    run: RunState
     config: RunConfig
     method: Method
     terms: Terms
@@ -72,26 +73,27 @@ class RemoteFleet:
         config: RunConfig,
         choice: MethodChoice,
         run: RunState,
-        text: str,
         level: NDArray[Any] | None = None,
-    ) -> "RemoteFleet":
-        """The vehicles of a roster in a run with the configuration `text`; `level` as in errors."""
-        common: dict[str, Value] = {"run": run.run, "label": choice.label, "config": text}
+    ) -> Self:
+        """The vehicles of a roster that train a method in a run; `level` as in `VehicleErrors`."""
+        common: dict[str, Value] = {
+            "run": run.run,
+            "label": choice.label,
+            "config": to_toml(config),
+        }
         if roster.provision is not None:
             common |= roster.provision.question_values
         fleet = roster.fleet(config.data)
         terms = Terms(choice.training(config.training), config.availability, config.seeds)
         model = fitting_model(config.model.on(fleet), fleet)
         sizes = sizes_of(choice.method, model, terms.training.precision)
-        errors = VehicleErrors(
-            roster, config.data, config.deploy, common, sizes, config.seeds[0], level
-        )
+        errors = VehicleErrors(roster, config, common, sizes, level)
         device = resolve_device(config.device)
-        return cls(roster, config, choice.method, terms, model, device, common, errors)
+        return cls(roster, run, config, choice.method, terms, model, device, common, errors)
 
-    def loop(self, port: Port | None = None) -> Loop:
-        """The loop over the rounds of these vehicles, or over a `port` that asks them."""
-        return Loop(port or self, self.terms, self.model, self.device)
+    def loop(self) -> Loop:
+        """The loop over the rounds of these vehicles."""
+        return Loop(self, self.terms, self.model, self.device)
 
     @property
     def sizes(self) -> Sizes:
@@ -312,9 +314,7 @@ class RemoteFleet:
         limit = self.roster.windows_limit
         for node, answer in answers.items():
             try:
-                if answer.content is None:
-                    raise DataError(answer.trouble)
-                own = answer.content.arrays
+                own = answer.usable().arrays
                 validation, test = (possible_sums(own[n], limit) for n in ("validation", "test"))
                 sums[nodes[node]] = validation, test
             except DataError as error:

@@ -104,16 +104,15 @@ class Roster:
 
         A run that is continued waits for those it had, and goes on with whoever is there.
         """
-        exchange, known = self.exchange, len(self.members)
+        known = len(self.members)
         vehicles = known or vehicles
-        deadline = exchange.clock() + seconds
-        while True:
+
+        def complete() -> bool:
             self.refresh()
-            there = int(sum(self.there(name) for name in self.members))
-            left = deadline - exchange.clock()
-            if (vehicles and there >= vehicles) or left <= 0:
-                break
-            exchange.sleep(min(exchange.poll_seconds, left))
+            return 0 < vehicles <= sum(self.there(name) for name in self.members)
+
+        self.exchange.wait(complete, seconds)
+        there = sum(self.there(name) for name in self.members)
         if not there or (vehicles and there < vehicles and not known):
             raise RunError(
                 f"{there} of {vehicles or 'any'} vehicles enrolled within {seconds:g} s. Start "

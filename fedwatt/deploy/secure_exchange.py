@@ -167,9 +167,7 @@ class _Asking:
         good = {}
         for node, answer in answers.items():
             try:
-                if answer.content is None:
-                    raise DataError(answer.trouble)
-                good[nodes[node]] = from_plain(reply, answer.content.values)
+                good[nodes[node]] = from_plain(reply, answer.usable().values)
             except DataError as error:
                 self.rejected[nodes[node]] = str(error)
         self.answered = frozenset(good)

@@ -14,16 +14,12 @@ from torch import Tensor
 from fedwatt.deploy.messages import Content
 from fedwatt.deploy.remote_fleet import RemoteFleet
 from fedwatt.deploy.secure_exchange import SecretSum, SecureExchange
-from fedwatt.deploy.state import RunState
 from fedwatt.engine.call import Call
 from fedwatt.errors import FedwattError, RunError, SettingError
 from fedwatt.federation import State
-from fedwatt.federation.memory import Table
-from fedwatt.federation.port import Judgement, Present
-from fedwatt.federation.records import Row
+from fedwatt.federation.port import Present
 from fedwatt.federation.work import Work, no_work
 from fedwatt.methods import Method
-from fedwatt.methods.rule import Rows
 from fedwatt.metrics import Stopwatch
 from fedwatt.privacy.fixed_point import CLIPPED, FloatArray, Layout
 from fedwatt.privacy.secure.compose import means, reply_layout, secure_fault
@@ -32,47 +28,24 @@ log = logging.getLogger("fedwatt.deploy")
 
 
 @dataclass(frozen=True, eq=False)
-class SecureFleet:
-    """Answers for a real fleet of which no single reply is seen; the rest is as in `remote`."""
-
-    remote: RemoteFleet
-    run: RunState
+class SecureFleet(RemoteFleet):
+    """Answers for a real fleet of which no single reply is seen."""
 
     def check(self, method: Method) -> None:
         """Refuse also what secure sums cannot do."""
-        self.remote.check(method)
+        super().check(method)
         fault = secure_fault(method)
         if fault:
             raise SettingError(f"Method '{method.name}' with secure aggregation: {fault}")
-        if self.remote.config.deploy.diagnostics:
+        if self.config.deploy.diagnostics:
             raise SettingError(
                 "deploy.diagnostics asks every vehicle for its roughness, and secure.enabled keeps "
                 "single vehicles secret. Switch one of them off."
             )
 
-    def remembered(self, method: Method, weights: Tensor) -> tuple[dict[str, Table], Rows]:
-        """Vehicles remember for themselves."""
-        return self.remote.remembered(method, weights)
-
-    def present(self, state: State | None) -> Present:
-        """Who is connected now."""
-        return self.remote.present(state)
-
-    def judge(self, weights: Tensor, events: Rows, present: Present) -> Judgement:
-        """Error sums of the model [1, D], which each vehicle reports for itself."""
-        return self.remote.judge(weights, events, present)
-
-    def server_draws(self, run: int, round: int, work: Work) -> np.random.Generator:
-        """The run's; for a private method secret ones."""
-        return self.remote.server_draws(run, round, work)
-
-    def vehicle_rows(self, weights: Tensor) -> list[Row]:
-        """Test errors of the model [1, D] by vehicle and stratum, of those that answer."""
-        return self.remote.vehicle_rows(weights)
-
     def work(self, method: Method, state: State, present: Present, watch: Stopwatch) -> Work:
         """Ask the participants for their sum; who drops out of it has not replied."""
-        calls = self.remote.calls(state, present)
+        calls = self.calls(state, present)
         names = {present.members.name(call.vehicle): call for call in calls if call.steps}
         work = no_work(state.weights)
         try:
@@ -81,21 +54,21 @@ class SecureFleet:
                 work = self._means(method, found, names)
         except FedwattError as error:
             log.warning("round %d makes no model: %s", state.round + 1, error)
-        return self.remote.taken_in(method, state, present, calls, work)
+        return self.taken_in(method, state, present, calls, work)
 
     def _sum(self, method: Method, state: State, present: Present, names: list[str]) -> SecretSum:
         """One exchange with the vehicles `names`; RunError if too few see it through."""
-        remote, what = self.remote, f"round {state.round + 1}"
-        settings, model = remote.config.secure, method.adapted(remote.model)
+        what, settings = f"round {state.round + 1}", self.config.secure
+        model = method.adapted(self.model)
 
         def layout(vehicles: int) -> Layout:
             return reply_layout(method, model, settings, vehicles=vehicles)
 
         def training(name: str) -> Content:
-            return remote.training_question(method, state, present, name)
+            return self.training_question(method, state, present, name)
 
-        exchange = SecureExchange(remote.roster, self.run, settings, remote.common)
-        seconds = remote.config.deploy.round_seconds
+        exchange = SecureExchange(self.roster, self.run, settings, self.common)
+        seconds = self.config.deploy.round_seconds
         found = exchange.total(what, names, layout, "secure-train", training, seconds)
         refuse_impossible_weight(layout(len(names)), found.sums, len(found.survivors))
         if found.sums[CLIPPED][0]:
@@ -111,12 +84,12 @@ class SecureFleet:
         """The survivors' mean in the place of each of their replies; each weighs Σ w_k / R."""
         counted = [names[name] for name in found.survivors]
         others = [names[name] for name in found.rejected if name not in found.survivors]
-        delta, weight, uploads = means(method, method.adapted(self.remote.model), found.sums)
+        delta, weight, uploads = means(method, method.adapted(self.model), found.sums)
         calls = [*counted, *others]
         usable = np.arange(len(calls)) < len(counted)
 
         def rows(mean: Tensor) -> Tensor:
-            return mean.expand(len(calls), *mean.shape).to(self.remote.device)
+            return mean.expand(len(calls), *mean.shape).to(self.device)
 
         return Work(
             calls,

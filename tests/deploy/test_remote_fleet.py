@@ -53,9 +53,10 @@ def remote(
         config.secure.windows_limit,
     )
     roster.wait(4, 5.0)
-    own = RemoteFleet.of(roster, config, config.methods[0], run, to_toml(config))
+    kind = SecureFleet if config.secure.enabled else RemoteFleet
+    own = kind.of(roster, config, config.methods[0], run)
     own = own if secret is None else replace(own, secret=secret)
-    return own, own.loop(SecureFleet(own, run) if config.secure.enabled else None)
+    return own, own.loop()
 
 
 def texts(fleet: Path, method: str, secure: bool) -> str:

@@ -182,7 +182,7 @@ def learned_by(grid: Loopback, text: str, out: Path) -> SharedField:
         config.secure.windows_limit,
     )
     roster.wait(config.deploy.vehicles, config.deploy.enrolment_seconds)
-    return learn_hills(roster, config, run, text)
+    return learn_hills(roster, config, run)
 
 
 DROPS = [
