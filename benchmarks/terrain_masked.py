@@ -54,7 +54,7 @@ def measure(fleet: Path) -> dict[str, Any]:
     def totals(question: Question, present: frozenset[str]) -> Any:
         sent: Counter[str] = Counter()
         begin = process_time()
-        layout = Layout.of(question.fields, vehicles=len(present))
+        layout = Layout(question.fields, vehicles=len(present))
         words = {name: layout.encode(question.answer(surveys[name])) for name in sorted(present)}
         summed = process_time() - begin
         terms = SecureSettings().terms(

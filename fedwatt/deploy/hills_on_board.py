@@ -57,7 +57,7 @@ class HillsOnBoard:
             )
         ground = self._surveyed(config)
         asked = ground.question(question.arrays, counting=question.values.get("count") is True)
-        layout = Layout.of(asked.fields, vehicles=terms.called)
+        layout = Layout(asked.fields, vehicles=terms.called)
         return secrets.masked(question, layout, asked.answer(ground.training))
 
     def take(self, question: Content, config: RunConfig) -> Content:

@@ -124,14 +124,13 @@ class _SecretTotals:
         )
 
     def _sum(self, question: Question, called: frozenset[str]) -> SecretSum:
-        content = _message(question, self.exchange.common)
+        arrays = {"nodes": question.nodes}
+        if question.field is not None:
+            arrays |= field_to_arrays(question.field)
+        content = Content({**self.exchange.common, "count": question.field is None}, arrays)
+        layout = Layout(question.fields, vehicles=len(called))
         return self.exchange.total(
-            "hills",
-            called,
-            lambda vehicles: Layout.of(question.fields, vehicles=vehicles),
-            "secure-terrain",
-            lambda name: content,
-            self.seconds,
+            "hills", called, layout, "secure-terrain", lambda name: content, self.seconds
         )
 
     def _gathered(self, names: frozenset[str]) -> frozenset[str]:
@@ -156,16 +155,9 @@ def secret_draws(*purpose: object) -> np.random.Generator:
     return np.random.default_rng(randbits(128))
 
 
-def _message(question: Question, common: Mapping[str, Value]) -> Content:
-    arrays = {"nodes": question.nodes}
-    if question.field is None:
-        return Content({**common, "count": True}, arrays)
-    return Content({**common, "count": False}, arrays | field_to_arrays(question.field))
-
-
 @dataclass
 class PublishedHills:
-    """The field of a run, and which vehicles have it on board; a `Provision`."""
+    """The field of a run, and which vehicles have it on board."""
 
     published: Field
     common: Mapping[str, Value]
@@ -203,10 +195,11 @@ class PublishedHills:
         if self.asked:
             self._receive(exchange)
         now = exchange.clock()
+        wanting = roster.online.keys() - (self.holders - self.doubted)
         fresh = {
             member.node: name
             for name, member in roster.members.items()
-            if member.node in roster.online and self._wants(member.node, now)
+            if member.node in wanting and self.pause.get(member.node, now) <= now
         }
         if not fresh:
             return
@@ -222,11 +215,6 @@ class PublishedHills:
         self.asked |= exchange.send("terrain-field", questions, self.seconds)
         self.pause |= dict.fromkeys(fresh, now + max(AGAIN_SECONDS, self.seconds))
         self.doubted -= fresh.keys()
-
-    def _wants(self, node: int, now: float) -> bool:
-        """Whether a node is to be sent the field now."""
-        wanting = node in self.doubted or node not in self.holders
-        return wanting and self.pause.get(node, now) <= now
 
     def _receive(self, exchange: Exchange) -> None:
         """Note who has the field by now, and who could not take it."""

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,10 +20,13 @@ from fedwatt.data import DataSettings, Fleet
 from fedwatt.data.client import Client
 from fedwatt.data.split import SPLITS, held_out_vehicles, natural_key
 from fedwatt.deploy.exchange import Answer, Exchange
-from fedwatt.deploy.messages import NO_MODEL, Content, Value
+from fedwatt.deploy.messages import NO_MODEL, Content
 from fedwatt.errors import RunError
 from fedwatt.federation.participation import BoolArray
 from fedwatt.files import write_text
+
+if TYPE_CHECKING:
+    from fedwatt.deploy.hills_on_server import PublishedHills
 
 log = logging.getLogger("fedwatt.deploy")
 
@@ -43,23 +46,6 @@ class Member:
     windows: tuple[int, int, int]
     """Training, validation and test windows."""
     simulated: bool
-
-
-class Provision(Protocol):
-    """Something that a vehicle must have on board before it can train."""
-
-    @property
-    def question_values(self) -> Mapping[str, Value]:
-        """Names it in questions."""
-
-    def offer(self, roster: "Roster") -> None:
-        """Send it to vehicles that may not have it, and see who has it by now."""
-
-    def held_by(self, node: int) -> bool:
-        """Whether a node has it."""
-
-    def doubt(self, node: int) -> None:
-        """Send it to a node once more: it may have lost it."""
 
 
 @dataclass
@@ -84,8 +70,8 @@ class Roster:
     """Nodes that are not asked again before a time: those that cannot be admitted, or not yet."""
     refusals: dict[int, int] = field(default_factory=dict)
     """How often in a row a node was turned away."""
-    provision: Provision | None = None
-    """What vehicles need besides their own data; None: nothing."""
+    provision: "PublishedHills | None" = None
+    """What vehicles must have on board before they can train; None: nothing but their data."""
 
     def load(self) -> None:
         """Continue with the vehicles of an interrupted run."""
@@ -241,18 +227,14 @@ class Roster:
 
 def _hollow(member: Member, settings: DataSettings, held_out: bool) -> Client:
     """A client of which only the numbers of windows are known."""
-    nothing = np.zeros((0, len(settings.columns)), dtype=np.float32)
     # All windows end at second 0, in no memory: only their number means anything.
-    ends = {
-        split: np.broadcast_to(np.int64(0), count)
-        for split, count in zip(SPLITS, member.windows, strict=True)
-    }
+    ends = [np.broadcast_to(np.int64(0), count) for count in member.windows]
     return Client(
         name=member.name,
         features=settings.columns,
         window=settings.window,
-        series=nothing,
-        ends=ends,
+        series=np.zeros((0, len(settings.columns)), dtype=np.float32),
+        ends=dict(zip(SPLITS, ends, strict=True)),
         labels={split: np.zeros(0, dtype=np.float32) for split in SPLITS},
         label_center_wh=0.0,
         label_scale_wh=1.0,

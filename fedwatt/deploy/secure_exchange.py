@@ -67,7 +67,7 @@ class SecureExchange:
         self,
         what: str,
         names: Iterable[str],
-        layout: Callable[[int], Layout],
+        layout: Layout,
         kind: str,
         question: Callable[[str], Content],
         seconds: float,
@@ -82,8 +82,14 @@ class SecureExchange:
         if len(called) < least:
             reason = f"a secure sum needs {least} vehicles or more, and {len(called)} are called."
             raise NoSum(reason, frozenset())
-        form = layout(len(called))
-        terms = self._terms(len(called), form)
+        terms = self.settings.terms(
+            run=self.run.run,
+            number=self.run.next_exchange(time.time_ns() // 1000),
+            called=len(called),
+            length=layout.length,
+        )
+        threshold = max(terms.threshold, self.survivors_needed)
+        terms = replace(terms, threshold=threshold, bits=layout.bits)
         asking = _Asking(self, kind, question, seconds)
         try:
             total, survivors = asking.total(terms, called)
@@ -95,17 +101,7 @@ class SecureExchange:
         finally:
             for name, reason in asking.rejected.items():
                 log.warning("%s: a message of %s rejected: %s", what, name, reason)
-        return SecretSum(form.decode(total), survivors, asking.rejected)
-
-    def _terms(self, called: int, form: Layout) -> Terms:
-        terms = self.settings.terms(
-            run=self.run.run,
-            number=self.run.next_exchange(time.time_ns() // 1000),
-            called=called,
-            length=form.length,
-        )
-        threshold = max(terms.threshold, self.survivors_needed)
-        return replace(terms, threshold=threshold, bits=form.bits)
+        return SecretSum(layout.decode(total), survivors, asking.rejected)
 
 
 @dataclass

@@ -58,19 +58,16 @@ class SecureFleet(RemoteFleet):
 
     def _sum(self, method: Method, state: State, present: Present, names: list[str]) -> SecretSum:
         """One exchange with the vehicles `names`; RunError if too few see it through."""
-        what, settings = f"round {state.round + 1}", self.config.secure
-        model = method.adapted(self.model)
-
-        def layout(vehicles: int) -> Layout:
-            return reply_layout(method, model, settings, vehicles=vehicles)
+        what, model = f"round {state.round + 1}", method.adapted(self.model)
+        layout = reply_layout(method, model, self.config.secure, vehicles=len(names))
 
         def training(name: str) -> Content:
             return self.training_question(method, state, present, name)
 
-        exchange = SecureExchange(self.roster, self.run, settings, self.common)
+        exchange = SecureExchange(self.roster, self.run, self.config.secure, self.common)
         seconds = self.config.deploy.round_seconds
         found = exchange.total(what, names, layout, "secure-train", training, seconds)
-        refuse_impossible_weight(layout(len(names)), found.sums, len(found.survivors))
+        refuse_impossible_weight(layout, found.sums, len(found.survivors))
         if found.sums[CLIPPED][0]:
             log.warning(
                 "%s: %d values of all vehicles together were clipped; raise secure.delta_limit or "
@@ -111,7 +108,7 @@ def refuse_impossible_weight(
     One vehicle can still bend a sum that nobody can look into, but not end the run with it.
     """
     (weight,) = sums["weight"]
-    heaviest = next(field.limit for field in layout.fields if field.name == "weight")
+    _, heaviest = layout.fields["weight"]
     rounding = survivors * layout.steps["weight"] / 2
     if not survivors - rounding <= weight <= survivors * heaviest + rounding:
         raise RunError(

@@ -24,31 +24,16 @@ from fedwatt.data.client import Client, build_client
 from fedwatt.data.features import feature_names, needs_climb
 from fedwatt.data.split import SPLITS
 from fedwatt.data.store import read_vehicle
+from fedwatt.deploy import memory
 from fedwatt.deploy.hills_on_board import HillsOnBoard, hills_of
-from fedwatt.deploy.memory import (
-    forget_old_runs,
-    level_run,
-    mark,
-    memory_folder,
-    personal_file,
-    recall,
-    remember,
-)
 from fedwatt.deploy.messages import NO_MODEL, NOTHING, Content, ReplyField, from_records, sealed
 from fedwatt.deploy.questions import RoundQuestion, asked_of, sizes_of, value, weights
 from fedwatt.deploy.secure_board import Secrets
 from fedwatt.engine.call import Call
 from fedwatt.engine.together import train
 from fedwatt.errors import DataError, RunError
-from fedwatt.federation import LocalFleet
+from fedwatt.federation import LocalFleet, local_round
 from fedwatt.federation.evaluate import predict, stratum_errors, vehicle_errors
-from fedwatt.federation.local_round import (
-    Broadcast,
-    begin_round,
-    finish_round,
-    initial_memory,
-    like,
-)
 from fedwatt.federation.terms import Terms
 from fedwatt.federation.work import Work
 from fedwatt.files import flush
@@ -222,12 +207,14 @@ class Vehicle:
     def _train(self, task: _Task) -> Content:
         local, method = task.local, task.method
         question, run = RoundQuestion.read(task.question, task.size), task.run
-        folder = memory_folder(self.state, run, task.choice.label)
-        initial = initial_memory(method, local.model_for(method), task.weights()[0])
-        work = local_work(local, method, question, recall(folder, question.counted, initial))
+        folder = memory.memory_folder(self.state, run, task.choice.label)
+        initial = local_round.initial_memory(method, local.model_for(method), task.weights()[0])
+        work = local_work(local, method, question, memory.recall(folder, question.counted, initial))
         if work.memory:
-            forget_old_runs(self.state, run)
-            remember(folder, question.round, {name: rows[0] for name, rows in work.memory.items()})
+            memory.forget_old_runs(self.state, run)
+            memory.remember(
+                folder, question.round, {name: rows[0] for name, rows in work.memory.items()}
+            )
         values: dict[str, Any] = {"round": question.round, "windows": local.windows(0)}
         asked = task.asked
         values |= {name: float(own[0]) for name, own in work.columns.items() if name in asked}
@@ -264,10 +251,10 @@ class Vehicle:
         below = None
         if level_config(task.config) is not None or LEVEL in task.question.arrays:
             below = self._level(task)
-        own = self._own(task, memory_folder(self.state, run, label), task.local, model)
+        own = self._own(task, memory.memory_folder(self.state, run, label), task.local, model)
         test = own.test
         if below is not None:
-            folder = memory_folder(self.state, level_run(run), label)
+            folder = memory.memory_folder(self.state, memory.level_run(run), label)
             test = with_level(task.local, own, self._own_level(task, folder, *below))
         return sums_by_stratum(task.local, test[0])
 
@@ -284,9 +271,9 @@ class Vehicle:
         """Predictions of what the vehicle makes of a model [1, D] for itself, and keeps."""
 
         def keep(one: PersonalModel) -> None:
-            forget_old_runs(self.state, task.run)
-            mark(folder.parent)
-            write_own_model(personal_file(folder), local, one)
+            memory.forget_old_runs(self.state, task.run)
+            memory.mark(folder.parent)
+            write_own_model(memory.personal_file(folder), local, one)
             flush(folder)
 
         # What cannot be kept is not reported either.
@@ -297,7 +284,7 @@ class Vehicle:
         self, task: _Task, folder: Path, local: LocalFleet, model: Tensor
     ) -> Predictions:
         """Predictions of the vehicle's own level model: the one it kept, or one made now."""
-        file = personal_file(folder)
+        file = memory.personal_file(folder)
         if file.exists():
             try:
                 kept = own_weights(file, self.name, local.model.layout)
@@ -317,18 +304,19 @@ def fleet_of_one(client: Client, config: RunConfig, choice: MethodChoice) -> Loc
 def local_work(local: LocalFleet, method: Method, question: RoundQuestion, memory: Rows) -> Work:
     """One round of a vehicle alone, as a stack of one; `memory` is its own, without that axis."""
     model = torch.from_numpy(question.weights).to(local.dtype)[None]
-    sent = {n: like(torch.from_numpy(array)[None], model) for n, array in question.sent.items()}
+    sent = {name: torch.from_numpy(array)[None] for name, array in question.sent.items()}
+    broadcast = local_round.Broadcast(
+        question.round,
+        model,
+        {name: local_round.like(rows, model) for name, rows in sent.items()},
+        question.population,
+        question.population_windows,
+    )
     speed = local.terms.speed(0, local.members.name(0))
     call = Call(0, 0, local.terms.steps(local.windows(0), speed))
-    begun = begin_round(
-        local,
-        method,
-        Broadcast(question.round, model, sent, question.population, question.population_windows),
-        {name: row[None] for name, row in memory.items()},
-        [call],
-        Stopwatch(),
-    )
-    return finish_round(local, method, begun, train(begun.job))
+    before = {name: row[None] for name, row in memory.items()}
+    begun = local_round.begin_round(local, method, broadcast, before, [call], Stopwatch())
+    return local_round.finish_round(local, method, begun, train(begun.job))
 
 
 def sums_by_stratum(local: LocalFleet, predictions: NDArray[np.float64]) -> Content:

@@ -94,7 +94,7 @@ def in_process(
 
     def totals(question: Question, present: frozenset[str]):
         asked.append("count" if question.field is None else "sum")
-        layout = Layout.of(question.fields, vehicles=len(present))
+        layout = Layout(question.fields, vehicles=len(present))
         left = present - {gone} if len(asked) >= since else present
         words = sum(layout.encode(question.answer(surveys[name])) for name in left)
         return layout.decode(words), left

@@ -34,7 +34,7 @@ from tests.terrain.toys import fleet
 grid, settings = Grid(), TerrainSettings(area=(42.0, 42.24, -83.0, -82.676))
 own = survey(fleet(1)[0], grid, 8, DataSettings(features="speed"))
 question = Question(grid, settings, settings.service_area.nodes(grid), empty_field(grid))
-layout = Layout.of(question.fields, vehicles=2)
+layout = Layout(question.fields, vehicles=2)
 assert 0.95 * MOST_WORDS < layout.length <= MOST_WORDS, layout.length
 
 terms = SecureSettings().terms(run="r", number=0, called=2, length=layout.length)

@@ -117,27 +117,12 @@ def share_keys(
         strict=True,
     )
     texts = [of_seed + of_key for of_seed, of_key in parts]
-    sealed = [
-        seal(
-            agreed_key(state.cipher_secret, key, terms.digest, "shares", me, name),
-            text,
-            terms.digest,
-            me,
-            name,
-            entropy,
-        )
-        for name, key, text in zip(names, roster.cipher_keys, texts, strict=True)
-        if name != me
-    ]
-    shared = Shared(
-        terms=terms,
-        vehicle=me,
-        roster=roster,
-        mask_secret=state.mask_secret,
-        cipher_secret=state.cipher_secret,
-        seed=seed,
-        own_shares=texts[own],
-    )
+    sealed = []
+    for name, key, text in zip(names, roster.cipher_keys, texts, strict=True):
+        if name != me:
+            common = agreed_key(state.cipher_secret, key, terms.digest, "shares", me, name)
+            sealed.append(seal(common, text, terms.digest, me, name, entropy))
+    shared = Shared(**vars(state), roster=roster, seed=seed, own_shares=texts[own])
     return shared, Shares(
         exchange=terms.digest,
         vehicle=me,
