@@ -11,7 +11,6 @@ from fedwatt.data import Fleet
 from fedwatt.deploy.exchange import Exchange
 from fedwatt.deploy.hills_on_server import PublishedHills, hills_of_run
 from fedwatt.deploy.memory import level_run
-from fedwatt.deploy.messages import Content
 from fedwatt.deploy.prompt_grid import PromptGrid
 from fedwatt.deploy.remote_fleet import RemoteFleet
 from fedwatt.deploy.roster import Roster
@@ -82,14 +81,8 @@ def execute(
     goes on after the last one.
     """
     refuse_undeployable(config)
-    roster = Roster(
-        Exchange(grid, config.deploy.poll_seconds),
-        Content({"config": to_toml(config)}),
-        config.data,
-        out / "roster.json",
-        config.deploy.enrolment_seconds,
-        config.secure.windows_limit,
-    )
+    exchange = Exchange(grid, config.deploy.poll_seconds)
+    roster = Roster(exchange, config, out / "roster.json")
     run = Run(config, out, observer, resume, checkpoint_seconds=0.0)
     carry_out(RealFleet(run, roster))
 
@@ -115,8 +108,7 @@ class RealFleet:
         if not self.number:
             if self.run.resume:
                 self.roster.load()
-            terms = self.run.config.deploy
-            self.roster.wait(terms.vehicles, terms.enrolment_seconds)
+            self.roster.wait()
         return self.fleet()
 
     def fleet(self) -> Fleet:

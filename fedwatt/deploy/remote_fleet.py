@@ -311,7 +311,7 @@ class RemoteFleet:
             self.config.deploy.evaluation_seconds,
             sizes=self.sizes,
         )
-        limit = self.roster.windows_limit
+        limit = self.config.secure.windows_limit
         for node, answer in answers.items():
             try:
                 own = answer.usable().arrays

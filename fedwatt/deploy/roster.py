@@ -24,6 +24,7 @@ from fedwatt.deploy.messages import NO_MODEL, Content
 from fedwatt.errors import RunError
 from fedwatt.federation.participation import BoolArray
 from fedwatt.files import write_text
+from fedwatt.runs.config import RunConfig, to_toml
 
 if TYPE_CHECKING:
     from fedwatt.deploy.hills_on_server import PublishedHills
@@ -53,14 +54,9 @@ class Roster:
     """The vehicles of a run; grows when new ones enrol, and forgets none."""
 
     exchange: Exchange
-    question: Content
-    """What every vehicle is asked when it first appears."""
-    settings: DataSettings
+    config: RunConfig
     path: Path
-    seconds: float
-    """How long an enrolment may take."""
-    windows_limit: int
-    """Most windows of a vehicle for training, validation or test."""
+    """Where the members are kept."""
     members: dict[str, Member] = field(default_factory=dict)
     online: dict[int, str] = field(default_factory=dict)
     """Nodes that are there now, with the name their key is registered under ("" for none)."""
@@ -85,13 +81,13 @@ class Roster:
                 raise RunError(f"{self.path} is damaged: {error}. Delete it.") from error
             self.members = {member.name: member for member in found}
 
-    def wait(self, vehicles: int, seconds: float) -> None:
-        """Let vehicles enrol: until `vehicles` are there (0: whoever comes), `seconds` at most.
+    def wait(self) -> None:
+        """Let vehicles enrol: until as many are there as configured, or time is up.
 
         A run that is continued waits for those it had, and goes on with whoever is there.
         """
-        known = len(self.members)
-        vehicles = known or vehicles
+        known, seconds = len(self.members), self.config.deploy.enrolment_seconds
+        vehicles = known or self.config.deploy.vehicles
 
         def complete() -> bool:
             self.refresh()
@@ -122,7 +118,9 @@ class Roster:
         waiting = {node for node, until in self.turned_away.items() if until > now}
         fresh = [node for node in self.online if node not in known | waiting]
         if fresh:
-            self.asked |= exchange.send("enrol", dict.fromkeys(fresh, self.question), self.seconds)
+            question = Content({"config": to_toml(self.config)})
+            seconds = self.config.deploy.enrolment_seconds
+            self.asked |= exchange.send("enrol", dict.fromkeys(fresh, question), seconds)
         if self.provision is not None:
             self.provision.offer(self)
 
@@ -162,7 +160,7 @@ class Roster:
 
     def possible(self, count: int) -> bool:
         """Whether a vehicle can have so many windows."""
-        return 1 <= count <= self.windows_limit
+        return 1 <= count <= self.config.secure.windows_limit
 
     def _fault(self, node: int, content: Content) -> str:
         """Why an enrolment cannot be accepted; empty if it can."""
@@ -174,13 +172,14 @@ class Roster:
         before = self.members.get(name)
         if before is not None and before.node != node and before.node in self.online:
             return f"{TAKEN} '{name}'"
-        if content.values["features"] != list(self.settings.columns):
+        if content.values["features"] != list(self.config.data.columns):
             return "it has other features than the configuration asks for"
         counts = content.arrays["windows"].tolist()
         if min(counts) < 1:
             return "it lacks windows for training, validation or test"
         if not all(self.possible(count) for count in counts):
-            return f"it has {max(counts)} windows, and secure.windows_limit is {self.windows_limit}"
+            most = self.config.secure.windows_limit
+            return f"it has {max(counts)} windows, and secure.windows_limit is {most}"
         return ""
 
     def ordered(self) -> list[Member]:
@@ -209,7 +208,7 @@ class Roster:
         With other `settings` it is that of a run inside the run, with other features of the same
         windows.
         """
-        settings, members = settings or self.settings, self.ordered()
+        settings, members = settings or self.config.data, self.ordered()
         never = held_out_vehicles(
             [member.name for member in members], settings.held_out, settings.split_seed
         )

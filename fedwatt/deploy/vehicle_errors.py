@@ -89,7 +89,7 @@ class VehicleErrors:
             raise DataError(f"{len(sums)} error sums do not fit {len(set(strata))} strata")
         if not all(isinstance(stratum, str) for stratum in strata):
             raise DataError("a stratum has a name")
-        limit = self.roster.windows_limit
+        limit = self.config.secure.windows_limit
         return {str(s): possible_sums(own, limit) for s, own in zip(strata, sums, strict=True)}
 
 

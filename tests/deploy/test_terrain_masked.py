@@ -173,15 +173,8 @@ def vehicles(fleet: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[int,
 def learned_by(grid: Loopback, text: str, out: Path) -> SharedField:
     """The hills of a run that does nothing else."""
     config, run = from_toml(text), RunState.begin(out, resume=False)
-    roster = Roster(
-        Exchange(grid, config.deploy.poll_seconds),
-        Content({"config": text}),
-        config.data,
-        out / "roster.json",
-        config.deploy.enrolment_seconds,
-        config.secure.windows_limit,
-    )
-    roster.wait(config.deploy.vehicles, config.deploy.enrolment_seconds)
+    roster = Roster(Exchange(grid, config.deploy.poll_seconds), config, out / "roster.json")
+    roster.wait()
     return learn_hills(roster, config, run)
 
 
