@@ -151,24 +151,13 @@ class RemoteFleet:
         """Ask the participants to train; what does not come, or cannot be used, is not counted."""
         calls = self.calls(state, present)
         names = {present.members.name(call.vehicle): call for call in calls if call.steps}
-        nodes = self.roster.nodes(names)
-        questions = {
-            node: self.training_question(method, state, present, name)
-            for node, name in nodes.items()
-        }
-        terms = self.config.deploy
-        answers = self.roster.exchange.ask(
-            "train",
-            questions,
-            terms.round_seconds,
-            sizes=self.sizes,
-            asked=asked_of(method, self.model, diagnostics=terms.diagnostics),
-        )
-        # In the order of the calls, whichever came first.
+        questions = {name: self.training_question(method, state, present, name) for name in names}
+        asked = asked_of(method, self.model, diagnostics=self.config.deploy.diagnostics)
+        seconds = self.config.deploy.round_seconds
+        answers = self.roster.ask("train", questions, seconds, sizes=self.sizes, asked=asked)
         found = {
-            name: self._reply(method, state.round, name, names[name], answers[node])
-            for node, name in nodes.items()
-            if node in answers
+            name: self._reply(method, state.round, name, names[name], answer)
+            for name, answer in answers.items()
         }
         work = no_work(state.weights)
         if found:
@@ -303,22 +292,17 @@ class RemoteFleet:
         known = Known.unpacked(events)
         names = [present.members.name(k) for k in present.members.evaluated]
         sums = {name: (known.validation.get(name, ErrorSums()), ErrorSums()) for name in names}
-        nodes = self.roster.nodes(sums)
         question = Content(dict(self.common), {"weights": weights[0].cpu().numpy()})
-        answers = self.roster.exchange.ask(
-            "evaluate",
-            dict.fromkeys(nodes, question),
-            self.config.deploy.evaluation_seconds,
-            sizes=self.sizes,
-        )
+        seconds, questions = self.config.deploy.evaluation_seconds, dict.fromkeys(names, question)
+        answers = self.roster.ask("evaluate", questions, seconds, sizes=self.sizes)
         limit = self.config.secure.windows_limit
-        for node, answer in answers.items():
+        for name, answer in answers.items():
             try:
                 own = answer.usable().arrays
                 validation, test = (possible_sums(own[n], limit) for n in ("validation", "test"))
-                sums[nodes[node]] = validation, test
+                sums[name] = validation, test
             except DataError as error:
-                log.warning("evaluation of %s rejected: %s", nodes[node], error)
+                log.warning("evaluation of %s rejected: %s", name, error)
         latest = {name: own[0] for name, own in sums.items() if own[0].windows}
         newcomers = latest.keys() - known.validation.keys()
         judging = sum(own[1].windows > 0 for own in sums.values())

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from fedwatt.data import DataSettings, Fleet
 from fedwatt.data.client import Client
 from fedwatt.data.split import SPLITS, held_out_vehicles, natural_key
 from fedwatt.deploy.exchange import Answer, Exchange
-from fedwatt.deploy.messages import NO_MODEL, Content
+from fedwatt.deploy.messages import NO_MODEL, NOTHING, Content, ReplyField, Sizes
 from fedwatt.errors import RunError
 from fedwatt.federation.participation import BoolArray
 from fedwatt.files import write_text
@@ -219,9 +219,20 @@ class Roster:
         """A_t as a mask over the vehicles of `fleet` that may train."""
         return np.array([self.there(c.name) for c in fleet.clients if not c.held_out], dtype=bool)
 
-    def nodes(self, names: Mapping[str, Any]) -> dict[int, str]:
-        """Node → vehicle, of those of `names` that are connected."""
-        return {self.members[name].node: name for name in names if self.there(name)}
+    def ask(
+        self,
+        kind: str,
+        questions: Mapping[str, Content],
+        seconds: float,
+        *,
+        sizes: Sizes = NO_MODEL,
+        asked: Mapping[str, ReplyField] = NOTHING,
+    ) -> dict[str, Answer]:
+        """Answers by vehicle, in the order of `questions`, of those that came within `seconds`."""
+        nodes = {name: self.members[name].node for name in questions if self.there(name)}
+        sent = {node: questions[name] for name, node in nodes.items()}
+        answers = self.exchange.ask(kind, sent, seconds, sizes=sizes, asked=asked)
+        return {name: answers[node] for name, node in nodes.items() if node in answers}
 
 
 def _hollow(member: Member, settings: DataSettings, held_out: bool) -> Client:

@@ -60,21 +60,18 @@ class VehicleErrors:
 
     def _asked(self, kind: str, arrays: Mapping[str, NDArray[Any]]) -> list[Row]:
         names = {client.name: client for client in self.roster.fleet(self.config.data).clients}
-        nodes = self.roster.nodes(names)
-        question = Content(dict(self.common), arrays)
+        questions = dict.fromkeys(names, Content(dict(self.common), arrays))
         # Fine-tuning takes about as long as a round; looking at a model does not.
         terms = self.config.deploy
         seconds = terms.round_seconds if kind == "personalise" else terms.evaluation_seconds
-        asked = dict.fromkeys(nodes, question)
-        answers = self.roster.exchange.ask(kind, asked, seconds, sizes=self.sizes)
-        by_name = {nodes[node]: answer for node, answer in answers.items()}
+        answers = self.roster.ask(kind, questions, seconds, sizes=self.sizes)
         rows: list[Row] = []
         for name, client in names.items():
             about = {"seed": self.config.seeds[0], "vehicle": name, "held_out": client.held_out}
             try:
-                if name not in by_name:
+                if name not in answers:
                     raise DataError("it did not answer")
-                errors = self._strata(by_name[name])
+                errors = self._strata(answers[name])
                 rows += [{**about, "stratum": s, **error_columns(e)} for s, e in errors.items()]
             except DataError as error:
                 log.warning("no errors of %s by stratum: %s", name, error)
