@@ -56,10 +56,8 @@ def describe_run(out: Path) -> Iterator[str]:
     """How far the methods of a run are, those of a run inside it first."""
     from fedwatt.runs.level import LEVEL, level_label
 
-    folders = [
-        *((level_label(folder.name), folder) for folder in _methods(out / LEVEL)),
-        *((folder.name, folder) for folder in _methods(out)),
-    ]
+    folders = [(level_label(folder.name), folder) for folder in _methods(out / LEVEL)]
+    folders += [(folder.name, folder) for folder in _methods(out)]
     if not folders:
         raise RunError(f"{out} has no completed round yet.")
     for name, folder in folders:

@@ -125,13 +125,6 @@ class RemoteFleet:
         there = torch.from_numpy(self.roster.available(members.fleet))[None]
         return Present(members, there, there)
 
-    def calls(self, state: State, present: Present) -> list[Call]:
-        """Who is asked in the round that follows `state`."""
-        secret = self.secret if self.private else None
-        return self.terms.calls(
-            state.round, present.members, present.available, state.live, calling_seed=secret
-        )
-
     def server_draws(self, run: int, round: int, work: Work) -> np.random.Generator:
         """The run's; for a private method secret ones.
 
@@ -148,40 +141,38 @@ class RemoteFleet:
         return self.errors.of_model(weights)
 
     def work(self, method: Method, state: State, present: Present, watch: Stopwatch) -> Work:
-        """Ask the participants to train; what does not come, or cannot be used, is not counted."""
-        calls = self.calls(state, present)
-        names = {present.members.name(call.vehicle): call for call in calls if call.steps}
-        questions = {name: self.training_question(method, state, present, name) for name in names}
+        """Ask the participants to train; the roster is told who did not do what it was asked to."""
+        secret = self.secret if self.private else None
+        calls = self.terms.calls(
+            state.round, present.members, present.available, state.live, calling_seed=secret
+        )
+        name = present.members.name
+        called = {name(call.vehicle): call for call in calls if call.steps}
+        work = self.replies(method, state, present, called)
+        work = enough(work, max(self.config.deploy.minimum_replies, method.replies_needed))
+        pairs = zip(work.calls, work.counted, strict=True)
+        counted = {name(call.vehicle) for call, counts in pairs if counts}
+        for silent in called.keys() - counted:
+            self.roster.unanswered(silent)
+        known = Known.unpacked(state.events)
+        known = replace(known, counted={**known.counted, **dict.fromkeys(counted, state.round)})
+        return replace(work, asked=calls, events=known.packed())
+
+    def replies(
+        self, method: Method, state: State, present: Present, called: Mapping[str, Call]
+    ) -> Work:
+        """What comes back from the vehicles called; what cannot be used is not counted."""
+        questions = {name: self.training_question(method, state, present, name) for name in called}
         asked = asked_of(method, self.model, diagnostics=self.config.deploy.diagnostics)
         seconds = self.config.deploy.round_seconds
         answers = self.roster.ask("train", questions, seconds, sizes=self.sizes, asked=asked)
+        if not answers:
+            return no_work(state.weights)
         found = {
-            name: self._reply(method, state.round, name, names[name], answer)
+            name: self._reply(method, state.round, name, called[name], answer)
             for name, answer in answers.items()
         }
-        work = no_work(state.weights)
-        if found:
-            work = self._stacked(method, state, present, names, found)
-        return self.taken_in(method, state, present, calls, work)
-
-    def taken_in(
-        self, method: Method, state: State, present: Present, calls: list[Call], work: Work
-    ) -> Work:
-        """The work with all that were called, and with what is known of the vehicles from now on.
-
-        The roster is told who did not do what it was asked to.
-        """
-        work = enough(work, max(self.config.deploy.minimum_replies, method.replies_needed))
-        pairs = zip(work.calls, work.counted, strict=True)
-        counted = {call.vehicle for call, counts in pairs if counts}
-        name = present.members.name
-        for call in calls:
-            if call.steps and call.vehicle not in counted:
-                self.roster.unanswered(name(call.vehicle))
-        known = Known.unpacked(state.events)
-        rounds = {name(vehicle): state.round for vehicle in counted}
-        known = replace(known, counted={**known.counted, **rounds})
-        return replace(work, asked=calls, events=known.packed())
+        return self._stacked(method, state, present, called, found)
 
     def training_question(
         self, method: Method, state: State, present: Present, name: str

@@ -20,7 +20,6 @@ from fedwatt.federation import State
 from fedwatt.federation.port import Present
 from fedwatt.federation.work import Work, no_work
 from fedwatt.methods import Method
-from fedwatt.metrics import Stopwatch
 from fedwatt.privacy.fixed_point import CLIPPED, FloatArray, Layout
 from fedwatt.privacy.secure.compose import means, reply_layout, secure_fault
 
@@ -43,18 +42,17 @@ class SecureFleet(RemoteFleet):
                 "single vehicles secret. Switch one of them off."
             )
 
-    def work(self, method: Method, state: State, present: Present, watch: Stopwatch) -> Work:
-        """Ask the participants for their sum; who drops out of it has not replied."""
-        calls = self.calls(state, present)
-        names = {present.members.name(call.vehicle): call for call in calls if call.steps}
-        work = no_work(state.weights)
+    def replies(
+        self, method: Method, state: State, present: Present, called: Mapping[str, Call]
+    ) -> Work:
+        """The sum over the vehicles called; who drops out of it has not replied."""
         try:
-            if names:
-                found = self._sum(method, state, present, list(names))
-                work = self._means(method, found, names)
+            if called:
+                found = self._sum(method, state, present, list(called))
+                return self._means(method, found, called)
         except FedwattError as error:
             log.warning("round %d makes no model: %s", state.round + 1, error)
-        return self.taken_in(method, state, present, calls, work)
+        return no_work(state.weights)
 
     def _sum(self, method: Method, state: State, present: Present, names: list[str]) -> SecretSum:
         """One exchange with the vehicles `names`; RunError if too few see it through."""
