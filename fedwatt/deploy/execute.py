@@ -159,9 +159,8 @@ class RealFleet:
         if not learns_hills(config):
             return {}
         fleet = self.fleet()
-        learned, contributors = hills_of_run(
-            self.run.out, self.roster, config, state, resume=self.run.resume
-        )
+        out, resume = self.run.out, self.run.resume
+        learned, contributors = hills_of_run(out, self.roster, state, resume=resume)
         common = {"run": state.run, "config": to_toml(config)}
         hills = PublishedHills(learned, common, config.deploy.round_seconds)
         self.roster.provision = hills

@@ -22,7 +22,7 @@ from fedwatt.deploy.secure_exchange import NoSum, SecretSum, SecureExchange
 from fedwatt.deploy.state import RunState
 from fedwatt.errors import DataError, RunError
 from fedwatt.privacy.fixed_point import CLIPPED, Layout
-from fedwatt.runs.config import RunConfig, to_toml
+from fedwatt.runs.config import to_toml
 from fedwatt.terrain import Field, Grid
 from fedwatt.terrain.encoding import field_digest, field_to_arrays
 from fedwatt.terrain.exchange import Question, SharedField, learn_from_totals
@@ -37,9 +37,7 @@ AGAIN_SECONDS = 10.0
 """After which a vehicle that could not take the field is sent it again."""
 
 
-def hills_of_run(
-    out: Path, roster: Roster, config: RunConfig, run: RunState, *, resume: bool
-) -> tuple[Field, int]:
+def hills_of_run(out: Path, roster: Roster, run: RunState, *, resume: bool) -> tuple[Field, int]:
     """The field of a run and how many vehicles it is from: learned now, or before a cut-off."""
     file = out / "field.parquet"
     if resume and file.exists():
@@ -53,14 +51,15 @@ def hills_of_run(
         log.info("hills: %d nodes, learned before", found.nodes)
         return found, 0 if provenance is None else len(provenance.vehicles)
     run.begin_learning()
-    learned = learn_hills(roster, config, run)
-    provenance = Provenance.by(learned.contributors, config.data)
+    learned = learn_hills(roster, run)
+    provenance = Provenance.by(learned.contributors, roster.config.data)
     write_field(file, learned.field, driven=learned.driven, provenance=provenance)
     return learned.field, len(learned.contributors)
 
 
-def learn_hills(roster: Roster, config: RunConfig, run: RunState) -> SharedField:
+def learn_hills(roster: Roster, run: RunState) -> SharedField:
     """The field that the connected vehicles learn together, under masks."""
+    config = roster.config
     common: dict[str, Value] = {"run": run.run, "config": to_toml(config)}
     least = max(2, config.terrain.minimum_vehicles)
     # In 32 bits sums would be too coarse, whatever training makes do with.

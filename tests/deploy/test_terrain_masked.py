@@ -175,7 +175,7 @@ def learned_by(grid: Loopback, text: str, out: Path) -> SharedField:
     config, run = from_toml(text), RunState.begin(out, resume=False)
     roster = Roster(Exchange(grid, config.deploy.poll_seconds), config, out / "roster.json")
     roster.wait()
-    return learn_hills(roster, config, run)
+    return learn_hills(roster, run)
 
 
 DROPS = [
