@@ -301,8 +301,8 @@ def fleet_of_one(client: Client, config: RunConfig, choice: MethodChoice) -> Loc
     return LocalFleet(alone, config.model.on(alone), terms, device="cpu")
 
 
-def local_work(local: LocalFleet, method: Method, question: RoundQuestion, memory: Rows) -> Work:
-    """One round of a vehicle alone, as a stack of one; `memory` is its own, without that axis."""
+def local_work(local: LocalFleet, method: Method, question: RoundQuestion, kept: Rows) -> Work:
+    """One round of a vehicle alone, as a stack of one; `kept` is its memory, without that axis."""
     model = torch.from_numpy(question.weights).to(local.dtype)[None]
     sent = {name: torch.from_numpy(array)[None] for name, array in question.sent.items()}
     broadcast = local_round.Broadcast(
@@ -314,7 +314,7 @@ def local_work(local: LocalFleet, method: Method, question: RoundQuestion, memor
     )
     speed = local.terms.speed(0, local.members.name(0))
     call = Call(0, 0, local.terms.steps(local.windows(0), speed))
-    before = {name: row[None] for name, row in memory.items()}
+    before = {name: row[None] for name, row in kept.items()}
     begun = local_round.begin_round(local, method, broadcast, before, [call], Stopwatch())
     return local_round.finish_round(local, method, begun, train(begun.job))
 
