@@ -16,16 +16,11 @@ import numpy as np
 from benchmarks.marked import write_blocks
 from fedwatt.methods import get
 from fedwatt.models import get_model
-from fedwatt.privacy.secure import (
-    SecureSettings,
-    advertise,
-    mask_input,
-    reply_layout,
-    reveal,
-    server,
-    share_keys,
-    to_plain,
-)
+from fedwatt.privacy.secure import server
+from fedwatt.privacy.secure.compose import reply_layout
+from fedwatt.privacy.secure.plain import to_plain
+from fedwatt.privacy.secure.vehicle import advertise, mask_input, reveal, share_keys
+from fedwatt.privacy.secure_settings import SecureSettings
 
 ROOT = Path(__file__).parents[1]
 FLEETS = (3, 10, 30, 100, 300)

@@ -21,7 +21,10 @@ import numpy as np
 from benchmarks.marked import write_blocks
 from fedwatt.data import DataSettings
 from fedwatt.data.store import read_fleet
-from fedwatt.privacy.secure import Layout, SecureSettings, rehearse, to_plain
+from fedwatt.privacy.fixed_point import Layout
+from fedwatt.privacy.secure.plain import to_plain
+from fedwatt.privacy.secure.rehearsal import rehearse
+from fedwatt.privacy.secure_settings import SecureSettings
 from fedwatt.terrain.exchange import Question, learn_from_totals
 from fedwatt.terrain.grid import Grid
 from fedwatt.terrain.learn import shared_field
@@ -52,7 +55,7 @@ def measure(fleet: Path) -> dict[str, Any]:
     def totals(question: Question, present: frozenset[str]) -> Any:
         sent: Counter[str] = Counter()
         begin = process_time()
-        layout = Layout.of(question.fields, vehicles=len(present))
+        layout = Layout(question.fields, vehicles=len(present))
         words = {name: layout.encode(question.answer(surveys[name])) for name in sorted(present)}
         summed = process_time() - begin
         terms = SecureSettings().terms(

@@ -1,10 +1,10 @@
 """A real fleet on Flower: the same methods, with the vehicles somewhere else.
 
-    messages   what goes over the air, declared field by field
-    board      a vehicle: its folder, its memory, its answers
-    remote     the server: asks vehicles instead of simulating them
-    flower     all that is used of Flower beyond its public interface, patches included
-    node, superlink, app, keys, commands, control    Flower's processes, keys and command lines
+    messages       what goes over the air, declared field by field
+    vehicle        a vehicle: its folder, its memory, its answers
+    remote_fleet   the server: asks vehicles instead of simulating them
+    flower         all that is used of Flower beyond its public interface, patches included
+    node, superlink, processes, keys, commands, control    Flower's processes, keys and commands
 
 Flower carries messages, keeps sessions and checks keys. What a vehicle does with a model and what
 the server does with replies is `fedwatt.federation` and `fedwatt.methods`, as in a simulation.

@@ -4,18 +4,19 @@ The requests of `flwr supernode` and `flwr list`, over one connection: a start o
 line takes more than a second, and a depot has many vehicles.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_ssh_public_key,
+)
 
 from fedwatt.deploy.commands import Flower
-from fedwatt.deploy.flower import UNREGISTERED, ControlClient, RefusedError, requesting
+from fedwatt.deploy.flower import UNREGISTERED, RefusedError, ask_control, control_client
 from fedwatt.errors import RunError
 
 
@@ -48,53 +49,37 @@ class Control:
     def __init__(self, flower: Flower) -> None:
         self.flower = flower
         certificate = None if flower.insecure else flower.authority().read_bytes()
-        self.client = ControlClient(flower.local_address, flower.insecure, certificate)
+        self.client = control_client(flower.local_address, certificate)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close the connection."""
+    def __exit__(self, *error: object) -> None:
         self.client.close()
 
     def nodes(self) -> list[Node]:
         """Vehicles' keys, in the order in which they were registered, refused ones included."""
-        with self._asking("supernode list"):
-            found = self.client.nodes()
+        found = self._ask("supernode list", "ListNodes").nodes_info
         changed = {
             "online": "last_activated_at",
             "offline": "last_deactivated_at",
             UNREGISTERED: "unregistered_at",
         }
-        return [
-            Node(
-                one.node_id,
-                one.name,
-                one.status,
-                _to_the_second(getattr(one, changed.get(one.status, "registered_at"))),
-            )
-            for one in found
-        ]
+        nodes = []
+        for one in sorted(found, key=lambda node: node.registered_at):
+            since = getattr(one, changed.get(one.status, "registered_at"))
+            nodes.append(Node(one.node_id, one.name, one.status, _to_the_second(since)))
+        return nodes
 
     def runs(self) -> list[Run]:
         """Runs since the server was started, the first one first."""
-        with self._asking("list"):
-            found = self.client.runs()
-        return [
-            Run(
-                run.run_id,
-                " ".join(filter(None, (run.status.status, run.status.sub_status))),
-                _to_the_second(
-                    run.finished_at or run.running_at or run.starting_at or run.pending_at
-                ),
-            )
-            for run in found
-        ]
+        found = self._ask("list", "ListRuns").run_dict.values()
+        runs = []
+        for one in sorted(found, key=lambda run: run.pending_at):
+            status = " ".join(filter(None, (one.status.status, one.status.sub_status)))
+            since = one.finished_at or one.running_at or one.starting_at or one.pending_at
+            runs.append(Run(one.run_id, status, _to_the_second(since)))
+        return runs
 
     def register(self, public: Path, name: str) -> int:
         """Make the server accept a vehicle's key; the number of its node."""
@@ -104,32 +89,28 @@ class Control:
             raise RunError(f"{public} is no public key: {error}.") from error
         if not isinstance(key, ec.EllipticCurvePublicKey):
             raise RunError(f"{public} is no elliptic-curve key. 'keys rotate {name}' makes one.")
-        with self._asking(f"supernode register {name}"):
-            return self.client.register(key, name)
+        content = key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+        what = f"supernode register {name}"
+        return int(self._ask(what, "RegisterNode", public_key=content, name=name).node_id)
 
     def unregister(self, node: int) -> None:
         """Make the server refuse a vehicle's key."""
-        with self._asking(f"supernode unregister {node}"):
-            self.client.unregister(node)
+        self._ask(f"supernode unregister {node}", "UnregisterNode", node_id=node)
 
     def stop(self, run: int) -> None:
         """End a run."""
-        with self._asking(f"stop {run}"):
-            self.client.stop(run)
+        self._ask(f"stop {run}", "StopRun", run_id=run)
 
-    @contextmanager
-    def _asking(self, what: str) -> Iterator[None]:
-        """Turn what goes wrong into a sentence."""
-        where = self.flower.local_address
+    def _ask(self, command: str, request: str, **fields: object) -> Any:
+        """Flower's answer to a request; RunError, naming Flower's `command` for it, if none."""
         try:
-            with requesting():
-                yield
+            return ask_control(self.client, request, **fields)
         except RefusedError as error:
-            raise RunError(f"The server refuses 'flwr {what}': {error}") from error
+            raise RunError(f"The server refuses 'flwr {command}': {error}") from error
         except ConnectionError as error:
             raise RunError(
-                f"No server answers at {where} ({error}). 'fedwatt deploy server' starts one; "
-                "--address and --insecure must be as there."
+                f"No server answers at {self.flower.local_address} ({error}). 'fedwatt deploy "
+                "server' starts one; --address and --insecure must be as there."
             ) from error
 
 

@@ -8,7 +8,6 @@ a real server the Grid is a `PromptGrid`, whose looks do not wait for what is st
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from flwr.app import Message
 from flwr.serverapp import Grid
@@ -22,10 +21,8 @@ from fedwatt.deploy.messages import (
     opened,
     to_records,
 )
-from fedwatt.errors import FedwattError
-
-UNREADABLE: Final = 1000
-"""Code of the error that stands for a reply which came and cannot be read; Flower's are below."""
+from fedwatt.deploy.prompt_grid import UNREADABLE, PromptGrid
+from fedwatt.errors import DataError, FedwattError
 
 
 @dataclass(frozen=True)
@@ -35,17 +32,18 @@ class Answer:
     content: Content | None
     trouble: str = ""
 
-    @property
-    def rejected(self) -> bool:
-        """Whether there was an answer that could not be used."""
-        return self.content is None
+    def usable(self) -> Content:
+        """The content; DataError if there was an answer that cannot be used."""
+        if self.content is None:
+            raise DataError(self.trouble)
+        return self.content
 
 
 @dataclass(frozen=True)
 class Exchange:
     """A way to ask vehicles by their node numbers."""
 
-    grid: Grid
+    grid: Grid | PromptGrid
     poll_seconds: float = 0.1
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
@@ -64,15 +62,25 @@ class Exchange:
         A vehicle that could not answer (Flower's error reply) counts as one that did not.
         """
         waiting = self.send(kind, questions, seconds)
-        deadline = self.clock() + seconds
         answers: dict[int, Answer] = {}
-        while waiting:
-            answers |= self.receive(kind, waiting, sizes=sizes, asked=asked)
-            left = deadline - self.clock()
-            if not waiting or left <= 0:
-                break
-            self.sleep(min(self.poll_seconds, left))
+
+        def complete() -> bool:
+            if waiting:
+                answers.update(self.receive(kind, waiting, sizes=sizes, asked=asked))
+            return not waiting
+
+        self.wait(complete, seconds)
         return answers
+
+    def wait(self, done: Callable[[], bool], seconds: float) -> bool:
+        """Look again and again until it is `done`, `seconds` at most; whether it was."""
+        deadline = self.clock() + seconds
+        while not done():
+            left = deadline - self.clock()
+            if left <= 0:
+                return False
+            self.sleep(min(self.poll_seconds, left))
+        return True
 
     def send(self, kind: str, questions: Mapping[int, Content], seconds: float) -> dict[str, int]:
         """Put questions on their way: node of each message that was accepted, by its number."""

@@ -11,8 +11,9 @@ from fedwatt.data import Fleet
 from fedwatt.deploy.exchange import Exchange
 from fedwatt.deploy.hills_on_server import PublishedHills, hills_of_run
 from fedwatt.deploy.memory import level_run
-from fedwatt.deploy.messages import Content
+from fedwatt.deploy.prompt_grid import PromptGrid
 from fedwatt.deploy.remote_fleet import RemoteFleet
+from fedwatt.deploy.road_fleet import RoadFleet
 from fedwatt.deploy.roster import Roster
 from fedwatt.deploy.secure_fleet import SecureFleet
 from fedwatt.deploy.state import RunState
@@ -67,7 +68,12 @@ def refuse_undeployable(config: RunConfig) -> None:
 
 
 def execute(
-    config: RunConfig, out: Path, grid: Grid, observer: Observer, *, resume: bool = False
+    config: RunConfig,
+    out: Path,
+    grid: Grid | PromptGrid,
+    observer: Observer,
+    *,
+    resume: bool = False,
 ) -> None:
     """Train every method of `config` on the vehicles behind `grid` and fill the run folder `out`.
 
@@ -76,14 +82,8 @@ def execute(
     goes on after the last one.
     """
     refuse_undeployable(config)
-    roster = Roster(
-        Exchange(grid, config.deploy.poll_seconds),
-        Content({"config": to_toml(config)}),
-        config.data,
-        out / "roster.json",
-        config.deploy.enrolment_seconds,
-        config.secure.windows_limit,
-    )
+    exchange = Exchange(grid, config.deploy.poll_seconds)
+    roster = Roster(exchange, config, out / "roster.json")
     run = Run(config, out, observer, resume, checkpoint_seconds=0.0)
     carry_out(RealFleet(run, roster))
 
@@ -100,7 +100,7 @@ class RealFleet:
     number: str = ""
     """Of a level model's run; the run itself draws its own."""
     state: RunState = field(init=False)
-    asked: RemoteFleet = field(init=False)
+    asked: RoadFleet = field(init=False)
     """The vehicles of the method that trains; what they said of a model is asked for once."""
 
     def open(self) -> Fleet:
@@ -109,8 +109,7 @@ class RealFleet:
         if not self.number:
             if self.run.resume:
                 self.roster.load()
-            terms = self.run.config.deploy
-            self.roster.wait(terms.vehicles, terms.enrolment_seconds)
+            self.roster.wait()
         return self.fleet()
 
     def fleet(self) -> Fleet:
@@ -125,11 +124,6 @@ class RealFleet:
         """The number of the run: vehicles file their memory under it."""
         return self.state.run
 
-    def vehicles(self, choice: MethodChoice, level: NDArray[Any] | None = None) -> RemoteFleet:
-        """The vehicles with which a method trains; `level` is the level model beside it, if any."""
-        text = to_toml(self.run.config)
-        return RemoteFleet.of(self.roster, self.run.config, choice, self.state, text, level)
-
     def federation(
         self,
         choice: MethodChoice,
@@ -138,9 +132,9 @@ class RealFleet:
         level: NDArray[Any] | None = None,
     ) -> Loop:
         """The loop over a method's rounds, with sums in secret if so configured."""
-        fleet = self.asked = self.vehicles(choice, level)
-        secure = self.run.config.secure.enabled
-        return fleet.loop(SecureFleet(fleet, self.state) if secure else None)
+        kind = SecureFleet if self.run.config.secure.enabled else RemoteFleet
+        self.asked = kind.of(self.roster, self.run.config, choice, self.state, level)
+        return self.asked.loop()
 
     def refresh(self, choice: MethodChoice) -> None:
         """None: a real fleet learns its hills once."""
@@ -162,25 +156,20 @@ class RealFleet:
 
     def share_hills(self) -> dict[str, Any]:
         """Learn the field of the run, hand it to the vehicles, and say what it cost."""
-        config, state, text = self.run.config, self.state, to_toml(self.run.config)
+        config, state = self.run.config, self.state
         if not learns_hills(config):
             return {}
         fleet = self.fleet()
-        learned, contributors = hills_of_run(
-            self.run.out, self.roster, config, state, text, resume=self.run.resume
-        )
-        common = {"run": state.run, "config": text}
+        out, resume = self.run.out, self.run.resume
+        learned, contributors = hills_of_run(out, self.roster, state, resume=resume)
+        common = {"run": state.run, "config": to_toml(config)}
         hills = PublishedHills(learned, common, config.deploy.round_seconds)
         self.roster.provision = hills
         hills.wait(self.roster)
         return terrain_facts(config, fleet, learned, contributors, state.learnings)
 
     def judge(
-        self,
-        choice: MethodChoice,
-        federation: Loop,
-        state: State,
-        level: NDArray[Any] | None,
+        self, choice: MethodChoice, federation: Loop, state: State, level: NDArray[Any] | None
     ) -> tuple[dict[str, list[Row]], NDArray[Any] | None]:
         """Errors that vehicles report of their personal models and of what they would use."""
         self.roster.refresh()

@@ -18,14 +18,14 @@ loaded where they are used: they would cost a vehicle 30 MB. What is patched, an
 
 What is replaced without a patch: `HttpGrid.pull_messages`, which waits for each reply in turn, by
 `prompt_grid`; the SuperNode's loop, which executes code that a server sends, by `answer_next`;
-the commands `flwr supernode` and `flwr list`, which take a second to start, by `ControlClient`.
+the commands `flwr supernode` and `flwr list`, which take a second to start, by `ask_control`.
 """
 
 import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -35,13 +35,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from flwr.app import Error, Message, Metadata
 from flwr.app.message import make_message, remove_content_from_message
 from flwr.common.constant import ErrorCode
-from flwr.proto.control_pb2 import (
-    ListNodesRequest,
-    ListRunsRequest,
-    RegisterNodeRequest,
-    StopRunRequest,
-    UnregisterNodeRequest,
-)
+from flwr.proto import control_pb2
 from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest
 from flwr.proto.runtime_pb2 import PullAppMessagesRequest
 from flwr.supercore.constant import SYSTEM_MESSAGE_TYPE
@@ -62,7 +56,6 @@ from flwr.supercore.inflatable.inflatable_utils import (
     push_objects,
 )
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
-from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.supercore.retry import http_retry
 from flwr.supercore.run import RunNotRunningException
 from flwr.supercore.task_identity import TaskIdentity
@@ -129,9 +122,7 @@ def part_numbers(tree: Any) -> set[str]:
 def pull_part(grid: "HttpGrid", part: str) -> bytes | None:
     """A part of a reply; None where it is still on its way, ConnectionError if it is lost."""
     pull = make_pull_object_fn_protobuf(
-        pull_object_protobuf=grid._runtime_client.PullObject,
-        node=grid.node,
-        run_id=grid.run.run_id,
+        pull_object_protobuf=grid._runtime_client.PullObject, node=grid.node, run_id=grid.run.run_id
     )
     try:
         return bytes(pull(part))
@@ -248,52 +239,23 @@ def answer_next(session: Session, answer: Callable[[Message], Message]) -> bool:
 # ------------------------------------------------------------------------------ operators' requests
 
 
-class ControlClient:
-    """A connection to the server's interface for operators."""
-
-    def __init__(self, address: str, insecure: bool, certificate: bytes | None) -> None:
-        versions = RuntimeVersionHttpInterceptor(component_name="flwr CLI")
-        self._client = ControlHttpClient.from_server_address(
-            address, insecure, certificate, [versions]
-        )
-
-    def close(self) -> None:
-        """End the connection."""
-        self._client.close()
-
-    def nodes(self) -> list[Any]:
-        """Flower's descriptions of all nodes, in the order in which they were registered."""
-        found = self._client.ListNodes(ListNodesRequest())
-        return sorted(found.nodes_info, key=lambda node: node.registered_at)
-
-    def runs(self) -> list[Any]:
-        """Flower's descriptions of all runs, the first one first."""
-        found = self._client.ListRuns(ListRunsRequest())
-        return sorted(found.run_dict.values(), key=lambda run: run.pending_at)
-
-    def register(self, key: ec.EllipticCurvePublicKey, name: str) -> int:
-        """Make the server accept a key; the number of its node."""
-        request = RegisterNodeRequest(public_key=public_key_to_bytes(key), name=name)
-        return int(self._client.RegisterNode(request).node_id)
-
-    def unregister(self, node: int) -> None:
-        """Make the server refuse the key of a node."""
-        self._client.UnregisterNode(UnregisterNodeRequest(node_id=node))
-
-    def stop(self, run: int) -> None:
-        """End a run."""
-        self._client.StopRun(StopRunRequest(run_id=run))
-
-
 class RefusedError(Exception):
     """The server understood a request and refuses it; says why."""
 
 
-@contextmanager
-def requesting() -> Iterator[None]:
-    """Raise RefusedError or ConnectionError where a request of a `ControlClient` goes wrong."""
+def control_client(address: str, certificate: bytes | None) -> ControlHttpClient:
+    """A connection to the server's interface for operators; no TLS without a certificate."""
+    versions = RuntimeVersionHttpInterceptor(component_name="flwr CLI")
+    return ControlHttpClient.from_server_address(
+        address, certificate is None, certificate, [versions]
+    )
+
+
+def ask_control(client: ControlHttpClient, request: str, **fields: object) -> Any:
+    """Flower's answer to a request such as "ListNodes"; RefusedError or ConnectionError if none."""
+    message = getattr(control_pb2, f"{request}Request")(**fields)
     try:
-        yield
+        return getattr(client, request)(message)
     except httpx.HTTPStatusError as error:
         refusal = FlowerError.from_json(error.response.text)
         reason = error.response.text[:200] if refusal is None else refusal.message

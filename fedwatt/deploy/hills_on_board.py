@@ -18,7 +18,7 @@ from fedwatt.deploy.messages import Content, Value
 from fedwatt.deploy.secure_board import Secrets
 from fedwatt.errors import DataError
 from fedwatt.files import flush, write_atomically
-from fedwatt.privacy.secure import Layout
+from fedwatt.privacy.fixed_point import Layout
 from fedwatt.runs.config import RunConfig
 from fedwatt.terrain.encoding import field_digest, field_from_arrays
 from fedwatt.terrain.field import Field
@@ -59,7 +59,7 @@ class HillsOnBoard:
             )
         ground = self._surveyed(config)
         asked = ground.question(question.arrays, counting=question.values.get("count") is True)
-        layout = Layout.of(asked.fields, vehicles=terms.called)
+        layout = Layout(asked.fields, vehicles=terms.called)
         return secrets.masked(question, layout, asked.answer(ground.training))
 
     def take(self, question: Content, config: RunConfig) -> Content:

@@ -21,9 +21,8 @@ from fedwatt.deploy.roster import Roster
 from fedwatt.deploy.secure_exchange import NoSum, SecretSum, SecureExchange
 from fedwatt.deploy.state import RunState
 from fedwatt.errors import DataError, RunError
-from fedwatt.privacy.fixed_point import CLIPPED
-from fedwatt.privacy.secure import Layout
-from fedwatt.runs.config import RunConfig
+from fedwatt.privacy.fixed_point import CLIPPED, Layout
+from fedwatt.runs.config import to_toml
 from fedwatt.terrain.encoding import field_digest, field_to_arrays
 from fedwatt.terrain.exchange import Question, SharedField, learn_from_totals
 from fedwatt.terrain.field import Field
@@ -39,9 +38,7 @@ AGAIN_SECONDS = 10.0
 """After which a vehicle that could not take the field is sent it again."""
 
 
-def hills_of_run(
-    out: Path, roster: Roster, config: RunConfig, run: RunState, text: str, *, resume: bool
-) -> tuple[Field, int]:
+def hills_of_run(out: Path, roster: Roster, run: RunState, *, resume: bool) -> tuple[Field, int]:
     """The field of a run and how many vehicles it is from: learned now, or before a cut-off."""
     file = out / "field.parquet"
     if resume and file.exists():
@@ -55,15 +52,16 @@ def hills_of_run(
         log.info("hills: %d nodes, learned before", found.nodes)
         return found, 0 if provenance is None else len(provenance.vehicles)
     run.begin_learning()
-    learned = learn_hills(roster, config, run, text)
-    provenance = Provenance.by(learned.contributors, config.data)
+    learned = learn_hills(roster, run)
+    provenance = Provenance.by(learned.contributors, roster.config.data)
     write_field(file, learned.field, driven=learned.driven, provenance=provenance)
     return learned.field, len(learned.contributors)
 
 
-def learn_hills(roster: Roster, config: RunConfig, run: RunState, text: str) -> SharedField:
+def learn_hills(roster: Roster, run: RunState) -> SharedField:
     """The field that the connected vehicles learn together, under masks."""
-    common: dict[str, Value] = {"run": run.run, "config": text}
+    config = roster.config
+    common: dict[str, Value] = {"run": run.run, "config": to_toml(config)}
     least = max(2, config.terrain.minimum_vehicles)
     # In 32 bits sums would be too coarse, whatever training makes do with.
     settings = replace(config.secure, bits=64)
@@ -126,33 +124,30 @@ class _SecretTotals:
         )
 
     def _sum(self, question: Question, called: frozenset[str]) -> SecretSum:
-        content = _message(question, self.exchange.common)
+        arrays = {"nodes": question.nodes}
+        if question.field is not None:
+            arrays |= field_to_arrays(question.field)
+        content = Content({**self.exchange.common, "count": question.field is None}, arrays)
+        layout = Layout(question.fields, vehicles=len(called))
         return self.exchange.total(
-            "hills",
-            called,
-            lambda vehicles: Layout.of(question.fields, vehicles=vehicles),
-            "secure-terrain",
-            lambda name: content,
-            self.seconds,
+            "hills", called, layout, "secure-terrain", lambda name: content, self.seconds
         )
 
     def _gathered(self, names: frozenset[str]) -> frozenset[str]:
         """Those of `names` that are there; waits a while for enough of them."""
         roster = self.exchange.roster
-        talk = roster.exchange
-        deadline = talk.clock() + self.exchange.settings.stage_seconds
-        while True:
+        there: frozenset[str] = frozenset()
+
+        def enough() -> bool:
+            nonlocal there
             roster.refresh()
             there = frozenset(name for name in names if roster.there(name))
-            left = deadline - talk.clock()
-            if len(there) >= self.least:
-                return there
-            if left <= 0:
-                reason = (
-                    f"{len(there)} of {len(names)} vehicles are there, {self.least} are needed."
-                )
-                raise NoSum(reason, frozenset())
-            talk.sleep(min(talk.poll_seconds, left))
+            return len(there) >= self.least
+
+        if not roster.exchange.wait(enough, self.exchange.settings.stage_seconds):
+            reason = f"{len(there)} of {len(names)} vehicles are there, {self.least} are needed."
+            raise NoSum(reason, frozenset())
+        return there
 
 
 def secret_draws(*purpose: object) -> np.random.Generator:
@@ -160,16 +155,9 @@ def secret_draws(*purpose: object) -> np.random.Generator:
     return np.random.default_rng(randbits(128))
 
 
-def _message(question: Question, common: Mapping[str, Value]) -> Content:
-    arrays = {"nodes": question.nodes}
-    if question.field is None:
-        return Content({**common, "count": True}, arrays)
-    return Content({**common, "count": False}, arrays | field_to_arrays(question.field))
-
-
 @dataclass
 class PublishedHills:
-    """The field of a run, and which vehicles have it on board; a `Provision`."""
+    """The field of a run, and which vehicles have it on board."""
 
     published: Field
     common: Mapping[str, Value]
@@ -207,10 +195,11 @@ class PublishedHills:
         if self.asked:
             self._receive(exchange)
         now = exchange.clock()
+        wanting = roster.online.keys() - (self.holders - self.doubted)
         fresh = {
             member.node: name
             for name, member in roster.members.items()
-            if member.node in roster.online and self._wants(member.node, now)
+            if member.node in wanting and self.pause.get(member.node, now) <= now
         }
         if not fresh:
             return
@@ -227,11 +216,6 @@ class PublishedHills:
         self.pause |= dict.fromkeys(fresh, now + max(AGAIN_SECONDS, self.seconds))
         self.doubted -= fresh.keys()
 
-    def _wants(self, node: int, now: float) -> bool:
-        """Whether a node is to be sent the field now."""
-        wanting = node in self.doubted or node not in self.holders
-        return wanting and self.pause.get(node, now) <= now
-
     def _receive(self, exchange: Exchange) -> None:
         """Note who has the field by now, and who could not take it."""
         before = set(self.asked.values())
@@ -247,14 +231,12 @@ class PublishedHills:
 
     def wait(self, roster: Roster) -> None:
         """Until all vehicles that are there have the field, or time is up; RunError if none has."""
-        exchange = roster.exchange
-        deadline = exchange.clock() + self.seconds
-        while True:
+
+        def answered() -> bool:
             roster.refresh()
-            left = deadline - exchange.clock()
-            if not self.asked or left <= 0:
-                break
-            exchange.sleep(min(exchange.poll_seconds, left))
+            return not self.asked
+
+        roster.exchange.wait(answered, self.seconds)
         if not self.holders:
             raise RunError(
                 "No vehicle took the field of hills. Their own logs say why; --resume tries again."

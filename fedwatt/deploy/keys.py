@@ -13,7 +13,7 @@ wants them. A revoked or replaced key is refused from the moment the server is t
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -22,13 +22,20 @@ from pathlib import Path
 from typing import Final
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedwatt.data.store import folder_name
 from fedwatt.errors import RunError
-from fedwatt.files import exclusively, write_text
+from fedwatt.files import exclusively, write_atomically, write_bytes, write_text
 
 CA_DAYS: Final = 3650
 SERVER_DAYS: Final = 397
@@ -65,39 +72,56 @@ class Depot:
                 f"{self.folder} already has keys. Renew the server's with 'keys rotate --server', "
                 "or choose another folder."
             )
-        key = ec.generate_private_key(ec.SECP384R1())
-        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedwatt depot")])
         usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
-        builder = (
-            _certificate(name, name, key.public_key(), CA_DAYS)
-            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-            .add_extension(usage, critical=True)
-        )
-        _write_secret(self.folder / "ca.key", _pem(key))
-        write_text(self.ca, _text(builder.sign(key, hashes.SHA384())))
+        authority = x509.BasicConstraints(ca=True, path_length=0)
+        self._issue("ca", "fedwatt depot", CA_DAYS, {authority: True, usage: True})
         self.renew_server(hosts)
 
     def renew_server(self, hosts: Sequence[str]) -> None:
         """A new key and certificate for the server; without `hosts`, for those it had."""
         authority = self._authority()
-        certificate, key_file = self.server
-        if not hosts:
-            hosts = _hosts(certificate)
+        hosts = hosts or _hosts(self.server[0])
+        extensions: dict[x509.ExtensionType, bool] = {
+            x509.SubjectAlternativeName([_san(host) for host in hosts]): False,
+            x509.BasicConstraints(ca=False, path_length=None): True,
+            x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]): False,
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key()): False,
+        }
+        self._issue("server", hosts[0], SERVER_DAYS, extensions, authority)
+
+    def _issue(
+        self,
+        stem: str,
+        subject: str,
+        days: int,
+        extensions: Mapping[x509.ExtensionType, bool],
+        authority: ec.EllipticCurvePrivateKey | None = None,
+    ) -> None:
+        """Write a new key and its certificate, signed by the authority or, without one, by itself.
+
+        `extensions` says of each whether it is critical.
+        """
         key = ec.generate_private_key(ec.SECP384R1())
-        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0])])
-        about = x509.load_pem_x509_certificate(self.ca.read_bytes())
+        name = issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)])
+        if authority is not None:
+            issuer = x509.load_pem_x509_certificate(self.ca.read_bytes()).subject
+        own, now = x509.SubjectKeyIdentifier.from_public_key(key.public_key()), datetime.now(UTC)
         builder = (
-            _certificate(name, about.subject, key.public_key(), SERVER_DAYS)
-            .add_extension(x509.SubjectAlternativeName([_san(h) for h in hosts]), critical=False)
-            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-            .add_extension(
-                x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key()),
-                critical=False,
-            )
+            x509.CertificateBuilder()
+            .subject_name(name)
+            .issuer_name(issuer)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            # Clocks of vehicles may be slow.
+            .not_valid_before(now - timedelta(days=1))
+            .not_valid_after(now + timedelta(days=days))
         )
-        _write_secret(key_file, _pem(key))
-        write_text(certificate, _text(builder.sign(authority, hashes.SHA384())))
+        for extension, critical in {own: False, **extensions}.items():
+            builder = builder.add_extension(extension, critical=critical)
+        certificate = builder.sign(authority or key, hashes.SHA384())
+        private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        _write_secret(self.folder / f"{stem}.key", private)
+        write_bytes(self.folder / f"{stem}.pem", certificate.public_bytes(Encoding.PEM))
 
     def add_vehicle(self, name: str) -> Path:
         """A key pair for a new vehicle; the folder to copy into it."""
@@ -157,14 +181,8 @@ class Depot:
     def _write_pair(self, name: str) -> None:
         folder = self.vehicle(name)
         key = ec.generate_private_key(ec.SECP384R1())
-        private = key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.OpenSSH,
-            serialization.NoEncryption(),
-        )
-        public = key.public_key().public_bytes(
-            serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
-        )
+        private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
+        public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
         _write_secret(folder / "key", private)
         write_text(folder / "key.pub", public.decode() + "\n")
         write_text(folder / "ca.pem", self.ca.read_text(encoding="utf-8"))
@@ -172,7 +190,7 @@ class Depot:
     def _authority(self) -> ec.EllipticCurvePrivateKey:
         path = self.folder / "ca.key"
         try:
-            key = serialization.load_pem_private_key(path.read_bytes(), password=None)
+            key = load_pem_private_key(path.read_bytes(), password=None)
         except FileNotFoundError as error:
             raise RunError(
                 f"{self.folder} has no ca.key. 'fedwatt deploy keys create' makes a depot."
@@ -201,23 +219,6 @@ class Registry:
             self.retired.append(node)
 
 
-def _certificate(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: int
-) -> x509.CertificateBuilder:
-    now = datetime.now(UTC)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key)
-        .serial_number(x509.random_serial_number())
-        # Clocks of vehicles may be slow.
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=days))
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
-    )
-
-
 def _san(host: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ip_address(host))
@@ -232,26 +233,12 @@ def _hosts(certificate: Path) -> list[str]:
     return [str(name.value) for name in names]
 
 
-def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-
-
-def _text(certificate: x509.Certificate) -> str:
-    return certificate.public_bytes(serialization.Encoding.PEM).decode()
-
-
 def _write_secret(path: Path, content: bytes) -> None:
     """A file that only its owner can read, from its first moment."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.part")
-    temporary.unlink(missing_ok=True)
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+
+    def write(file: Path) -> None:
+        file.unlink(missing_ok=True)
+        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as opened:
+            opened.write(content)
+
+    write_atomically(path, write)

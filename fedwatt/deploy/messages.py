@@ -81,7 +81,17 @@ NUMBERS: Final = ("bool", "int32", "int64", "float32", "float64")
 """Types of the numbers in a message."""
 MOST_AXES: Final = 4
 
-REPLIES: Final[dict[str, dict[str, ReplyField]]] = {
+_EXCHANGE: Final = {
+    "exchange": ValueField(bytes, "which secure sum this belongs to"),
+    "vehicle": ValueField(str, "its name"),
+}
+"""What every reply in a secure sum begins with."""
+_STRATA: Final[Mapping[str, ReplyField]] = {
+    "strata": ValueField(list, "names of the strata, such as 'speed: under 20 km/h'"),
+    "sums": ArrayField(("*", len(SUMS)), "float64", "error sums of its test windows in each"),
+}
+
+REPLIES: Final[dict[str, Mapping[str, ReplyField]]] = {
     "enrol": {
         "vehicle": ValueField(str, "its name, which keys its random draws"),
         "windows": ArrayField((3,), "int64", "n_k: training, validation and test windows"),
@@ -98,59 +108,34 @@ REPLIES: Final[dict[str, dict[str, ReplyField]]] = {
         "validation": ArrayField((len(SUMS),), "float64", "error sums of its validation windows"),
         "test": ArrayField((len(SUMS),), "float64", "error sums of its test windows"),
     },
-    "strata": {
-        "strata": ValueField(list, "names of the strata, such as 'speed: under 20 km/h'"),
-        "sums": ArrayField(("*", len(SUMS)), "float64", "error sums of its test windows in each"),
+    # Where a question of these two brings a level model along, the sums are of what the vehicle
+    # would predict with both. Sums that equal those of the level model alone tell that it uses no
+    # other.
+    "strata": _STRATA,
+    # After fine-tuning on board: the same sums of the vehicle's own model, and not the model.
+    "personalise": _STRATA,
+    # With secure sums these four take the place of "train".
+    "secure-keys": _EXCHANGE
+    | {
+        "mask_key": ValueField(bytes, "a public key, for masks of pairs of vehicles"),
+        "cipher_key": ValueField(bytes, "a public key, for what vehicles send each other"),
     },
+    "secure-shares": _EXCHANGE
+    | {
+        "ciphertexts": ValueField(list, "shares that others can read", most=MOST_SUM),
+        "commitment": ValueField(bytes, "digest of a random seed"),
+    },
+    "secure-train": _EXCHANGE
+    | {"words": ValueField(bytes, "the reply to a round under masks, by itself random")},
+    "secure-reveal": _EXCHANGE
+    | {"shares": ValueField(list, "one share of a secret of every vehicle", most=MOST_SUM)},
+    # In learning hills, in the place of "secure-train"; of one length for all vehicles.
+    "secure-terrain": _EXCHANGE
+    | {"words": ValueField(bytes, "its counts or sums over agreed nodes under masks, random")},
+    # The field comes from the server; what a vehicle learns on top of it stays on board.
+    "terrain-field": {"field": ValueField(str, "digest of the published field, received")},
 }
 """What leaves a vehicle, by what it was asked."""
-
-_EXCHANGE = ValueField(bytes, "which secure sum this belongs to")
-_VEHICLE = ValueField(str, "its name")
-REPLIES.update(
-    {
-        "secure-keys": {
-            "exchange": _EXCHANGE,
-            "vehicle": _VEHICLE,
-            "mask_key": ValueField(bytes, "a public key, for masks of pairs of vehicles"),
-            "cipher_key": ValueField(bytes, "a public key, for what vehicles send each other"),
-        },
-        "secure-shares": {
-            "exchange": _EXCHANGE,
-            "vehicle": _VEHICLE,
-            "ciphertexts": ValueField(list, "shares that others can read", most=MOST_SUM),
-            "commitment": ValueField(bytes, "digest of a random seed"),
-        },
-        "secure-train": {
-            "exchange": _EXCHANGE,
-            "vehicle": _VEHICLE,
-            "words": ValueField(bytes, "the reply to a round under masks, by itself random"),
-        },
-        "secure-reveal": {
-            "exchange": _EXCHANGE,
-            "vehicle": _VEHICLE,
-            "shares": ValueField(list, "one share of a secret of every vehicle", most=MOST_SUM),
-        },
-    }
-)
-"""With secure sums these take the place of "train"."""
-
-REPLIES["secure-terrain"] = {
-    "exchange": _EXCHANGE,
-    "vehicle": _VEHICLE,
-    "words": ValueField(bytes, "its counts or sums over agreed nodes under masks, random"),
-}
-"""In learning hills, in the place of "secure-train"; of one length for all vehicles."""
-
-REPLIES["terrain-field"] = {"field": ValueField(str, "digest of the published field, received")}
-"""The field comes from the server; what a vehicle learns on top of it stays on board."""
-
-REPLIES["personalise"] = REPLIES["strata"]
-"""After fine-tuning on board: the same sums of the vehicle's own model, and not the model.
-
-Where a question of these two brings a level model along, the sums are of what the vehicle would
-predict with both. Sums that equal those of the level model alone tell that it uses no other.
-"""
 
 MESSAGE_TYPES: Final = {
     "enrol": "query.enrol",
@@ -183,7 +168,7 @@ def sealed(
 
     `asked` are the further fields that this question asks for; they may be left out.
     """
-    _refuse_undeclared(kind, content, sizes, asked)
+    _refuse_undeclared(kind, content.values, content.arrays, sizes, asked)
     return to_records(content)
 
 
@@ -191,20 +176,9 @@ def opened(
     kind: str, records: RecordDict, sizes: Sizes, asked: Mapping[str, ReplyField] = NOTHING
 ) -> Content:
     """What a reply says; DataError if it is not what `kind` declares, before any array is read."""
-    declared = {**asked, **REPLIES[kind]}
-    arrays = _only(records.array_records, "arrays")
-    for name, array in arrays.items():
-        known = declared.get(name)
-        if not isinstance(known, ArrayField):
-            raise DataError(f"array '{name[:40]}' was not asked for")
-        shape, dtype = tuple(array.shape), np.dtype(_dtype(known, sizes))
-        if not _fits(shape, known, sizes):
-            raise DataError(f"array '{name}' has the shape {list(shape)[:4]}")
-        if array.dtype != str(dtype):
-            raise DataError(f"array '{name}' is of {array.dtype}, {len(array.data)} bytes")
-    content = from_records(records)
-    _refuse_undeclared(kind, content, sizes, asked)
-    return content
+    values = _only(records.config_records, "values")
+    _refuse_undeclared(kind, values, _only(records.array_records, "arrays"), sizes, asked)
+    return from_records(records)
 
 
 def to_records(content: Content) -> RecordDict:
@@ -260,30 +234,34 @@ def _only(records: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _refuse_undeclared(
-    kind: str, content: Content, sizes: Sizes, asked: Mapping[str, ReplyField]
+    kind: str,
+    values: Mapping[str, Value],
+    arrays: Mapping[str, NDArray[Any] | Array],
+    sizes: Sizes,
+    asked: Mapping[str, ReplyField],
 ) -> None:
+    """DataError unless all fields are declared and of the declared types and shapes."""
     required = REPLIES[kind]
     declared = {**asked, **required}
-    both = set(content.values) & set(content.arrays)
-    names = {*content.values, *content.arrays}
+    names = {*values, *arrays}
     missing, unknown = required.keys() - names, names - declared.keys()
+    both = set(values) & set(arrays)
     if both or missing or unknown:
         wrong = sorted(both | missing | unknown)[0][:40]
         trouble = "missing" if missing else "not declared for this question"
         raise DataError(f"a reply to '{kind}': field '{wrong}' is {trouble}")
-    for name, value in content.values.items():
+    for name, value in values.items():
         if fault := _value_fault(value, declared[name]):
             raise DataError(f"a reply to '{kind}': '{name}' is {fault}")
-    for name, array in content.arrays.items():
-        own = declared[name]
-        if not isinstance(own, ArrayField) or not _as_declared(array, own, sizes):
+    for name, array in arrays.items():
+        if not _as_declared(array, declared[name], sizes):
             raise DataError(
-                f"a reply to '{kind}': '{name}' is {array.dtype}{list(array.shape)[:4]}, "
-                "which is not what was declared"
+                f"a reply to '{kind}': '{name}' is {str(array.dtype)[:40]}"
+                f"{list(array.shape)[:4]}, which is not what was declared"
             )
 
 
-def _value_fault(value: Value, known: "ValueField | ArrayField") -> str:
+def _value_fault(value: Value, known: ReplyField) -> str:
     """What is wrong with a value; empty if it is as declared."""
     if not isinstance(known, ValueField) or type(value) is not known.kind:
         return "not what was declared"
@@ -292,22 +270,14 @@ def _value_fault(value: Value, known: "ValueField | ArrayField") -> str:
     return "too long" if len(texts) > known.most or long else ""
 
 
-def _dtype(known: ArrayField, sizes: Sizes) -> str:
-    return sizes.dtype if known.dtype == "model" else known.dtype
-
-
-def _as_declared(array: NDArray[Any], known: ArrayField, sizes: Sizes) -> bool:
-    """Whether an array has the declared type and shape."""
-    return array.dtype == np.dtype(_dtype(known, sizes)) and _fits(array.shape, known, sizes)
-
-
-def _fits(shape: tuple[int, ...], known: ArrayField, sizes: Sizes) -> bool:
-    """Whether `shape` is the declared one."""
-    if len(shape) != len(known.shape):
+def _as_declared(array: NDArray[Any] | Array, known: ReplyField, sizes: Sizes) -> bool:
+    """Whether an array, or what Flower's record says of it, has the declared type and shape."""
+    if not isinstance(known, ArrayField) or len(array.shape) != len(known.shape):
         return False
-    return all(
+    dtype = sizes.dtype if known.dtype == "model" else known.dtype
+    return str(array.dtype) == dtype and all(
         0 <= have <= MOST_STRATA
         if want == "*"
         else have == (sizes.parameters if want == "D" else want)
-        for have, want in zip(shape, known.shape, strict=True)
+        for have, want in zip(array.shape, known.shape, strict=True)
     )

@@ -9,10 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedwatt.deploy.app import write_app
+import tomli_w
+
+import fedwatt
 from fedwatt.deploy.commands import Flower
 from fedwatt.errors import RunError
-from fedwatt.runs.config import RunConfig
+from fedwatt.files import write_text
+from fedwatt.runs.config import RunConfig, to_toml
 
 if TYPE_CHECKING:
     from fedwatt.deploy.control import Control
@@ -78,6 +81,26 @@ def submit(
             f"The run did not end well; the log above says why. Continue it with: fedwatt deploy "
             f"submit --resume --out {out}"
         )
+
+
+def write_app(folder: Path, config: RunConfig, out: Path, resume: bool) -> Path:
+    """The Flower app of a run: nothing but names of what is installed, and the configuration."""
+    project = {
+        "name": "fedwatt",
+        "version": fedwatt.__version__,
+        "description": "Federated energy models of electric vehicles",
+        "license": "Apache-2.0",
+        "dependencies": [],
+    }
+    components = {
+        "serverapp": "fedwatt.deploy.server_app:app",
+        "clientapp": "fedwatt.deploy.client_app:app",
+    }
+    settings = {"config": to_toml(config), "out": str(out.resolve()), "resume": resume}
+    app = {"publisher": "fedwatt", "components": components, "config": settings}
+    about = {"project": project, "tool": {"flwr": {"app": app}}}
+    write_text(folder / "pyproject.toml", tomli_w.dumps(about))
+    return folder
 
 
 def _start(flower: Flower, command: list[str]) -> subprocess.Popen[bytes]:

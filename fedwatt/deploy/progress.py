@@ -42,17 +42,10 @@ class LogLines:
         """What a round led to, and who was missing."""
         row = record.rounds[0]
         missing = "".join(f", {row[n]} {n}" for n in ("lost", "rejected") if row[n])
-        log.info(
-            "%s: round %d/%d, %d of %d replies%s, RMSE %.2f Wh, %.1f s",
-            label,
-            state.round,
-            self.rounds,
-            row["replies"],
-            row["participants"],
-            missing,
-            row["test_rmse"],
-            record.seconds["total"],
-        )
+        came = f"{row['replies']} of {row['participants']} replies{missing}"
+        seconds = record.seconds["total"]
+        about = f"{label}: round {state.round}/{self.rounds}"
+        log.info("%s, %s, RMSE %.2f Wh, %.1f s", about, came, row["test_rmse"], seconds)
 
     def method_ends(self, label: str, history: "History") -> None:
         """A method is done."""
@@ -63,10 +56,8 @@ def describe_run(out: Path) -> Iterator[str]:
     """How far the methods of a run are, those of a run inside it first."""
     from fedwatt.runs.level import LEVEL, level_label
 
-    folders = [
-        *((level_label(folder.name), folder) for folder in _methods(out / LEVEL)),
-        *((folder.name, folder) for folder in _methods(out)),
-    ]
+    folders = [(level_label(folder.name), folder) for folder in _methods(out / LEVEL)]
+    folders += [(folder.name, folder) for folder in _methods(out)]
     if not folders:
         raise RunError(f"{out} has no completed round yet.")
     for name, folder in folders:

@@ -17,8 +17,9 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from fedwatt.deploy import flower
-from fedwatt.deploy.exchange import UNREADABLE
 
+UNREADABLE: Final = 1000
+"""Code of the error that stands for a reply which came and cannot be read; Flower's are below."""
 MOST_PARTS: Final = 1000
 """Parts of a reply; ours have about ten."""
 FORGET_SECONDS: Final = 3600.0
@@ -42,8 +43,8 @@ class Announced:
     code: int = UNREADABLE
 
 
-class PromptGrid(Grid):
-    """A Grid whose `pull_messages` returns at once with the replies that are complete."""
+class PromptGrid:
+    """What an `Exchange` needs of a Grid; takes at once the replies that are complete."""
 
     def __init__(self, grid: "flower.HttpGrid") -> None:
         self.grid = grid
@@ -121,28 +122,7 @@ class PromptGrid(Grid):
         """Nodes that Flower's grid knows, with their names."""
         return self.grid.get_nodes()
 
-    def get_node_ids(self) -> Iterable[int]:
-        """Numbers of the nodes that Flower's grid knows."""
-        return self.grid.get_node_ids()
 
-    def set_run(self, run: Any) -> None:
-        """Set the run of Flower's grid."""
-        self.grid.set_run(run)
-
-    @property
-    def run(self) -> Any:
-        """The run of Flower's grid."""
-        return self.grid.run
-
-    def create_message(self, *args: Any, **kwargs: Any) -> Message:
-        """A message made by Flower's grid."""
-        return self.grid.create_message(*args, **kwargs)
-
-    def send_and_receive(self, *args: Any, **kwargs: Any) -> Iterable[Message]:
-        """Send messages and wait for all replies, as Flower's grid does."""
-        return self.grid.send_and_receive(*args, **kwargs)
-
-
-def prompt(grid: Grid) -> Grid:
+def prompt(grid: Grid) -> Grid | PromptGrid:
     """The grid of a run without its waits; one that has none as it is."""
     return PromptGrid(grid) if flower.is_http_grid(grid) else grid  # type: ignore[arg-type]

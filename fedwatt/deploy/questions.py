@@ -9,14 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedwatt.deploy.messages import (
-    ArrayField,
-    Content,
-    ReplyField,
-    Sizes,
-    Value,
-    diagnostic_fields,
-)
+from fedwatt.deploy.messages import ArrayField, Content, ReplyField, Sizes, Value, diagnostic_fields
 from fedwatt.errors import DataError
 from fedwatt.methods import Method
 from fedwatt.models import Model

@@ -1,15 +1,8 @@
-"""A real fleet as the loop sees it: vehicles are asked where a simulation would train them.
-
-Who takes part, how replies become the next model, what is recorded and which model is best are the
-loop's own lines (`federation.loop`).
-"""
+"""A real fleet whose vehicles reply one by one, as the loop sees it."""
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from hashlib import sha256
 from math import nan
-from secrets import randbits
 from typing import Any
 
 import numpy as np
@@ -18,29 +11,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedwatt.deploy.exchange import Answer
-from fedwatt.deploy.known import Known
-from fedwatt.deploy.messages import Content, Sizes, Value
-from fedwatt.deploy.questions import RoundQuestion, asked_of, sizes_of
-from fedwatt.deploy.roster import Roster
-from fedwatt.deploy.state import RunState
-from fedwatt.deploy.vehicle_errors import VehicleErrors, possible_sums
+from fedwatt.deploy.messages import Content
+from fedwatt.deploy.questions import asked_of
+from fedwatt.deploy.road_fleet import RoadFleet
 from fedwatt.engine.call import Call
-from fedwatt.engine.device import resolve_device
-from fedwatt.errors import DataError
-from fedwatt.federation import Loop, State
-from fedwatt.federation.local_fleet import fitting_model
-from fedwatt.federation.members import Members
-from fedwatt.federation.memory import Table
-from fedwatt.federation.port import Judgement, Port, Present
-from fedwatt.federation.records import Evaluation, Row
-from fedwatt.federation.terms import Terms
-from fedwatt.federation.work import Work, enough, no_work
+from fedwatt.federation import State
+from fedwatt.federation.port import Present
+from fedwatt.federation.work import Work, no_work
 from fedwatt.methods import Method
-from fedwatt.methods.rule import Rows
-from fedwatt.metrics import ErrorSums, Stopwatch
-from fedwatt.models import Model
-from fedwatt.randomness import generator
-from fedwatt.runs.config import MethodChoice, RunConfig
 
 log = logging.getLogger("fedwatt.deploy")
 
@@ -48,169 +26,28 @@ LEAST_ACCUMULATION = 0.01
 """Least ‖a_k‖₁: the last gradient counts in full, so 1 but for a pull of nearly twice the rate."""
 
 
-@dataclass(frozen=True, eq=False)
-class RemoteFleet:
-    """Answers for vehicles that are elsewhere; they keep their own memory."""
-
-    roster: Roster
-    config: RunConfig
-    method: Method
-    terms: Terms
-    model: Model
-    device: torch.device
-    common: Mapping[str, Value]
-    """What every question says: the run, its configuration and the method."""
-    errors: VehicleErrors
-    secret: int = field(default_factory=lambda: randbits(128))
-    """Seed of a private method's draws: ε counts on nobody knowing them, and vehicles know the
-    run's seed."""
-
-    @classmethod
-    def of(
-        cls,
-        roster: Roster,
-        config: RunConfig,
-        choice: MethodChoice,
-        run: RunState,
-        text: str,
-        level: NDArray[Any] | None = None,
-    ) -> "RemoteFleet":
-        """The vehicles of a roster in a run with the configuration `text`; `level` as in errors."""
-        common: dict[str, Value] = {"run": run.run, "label": choice.label, "config": text}
-        if roster.provision is not None:
-            common |= roster.provision.question_values
-        fleet = roster.fleet(config.data)
-        terms = Terms(choice.training(config.training), config.availability, config.seeds)
-        model = fitting_model(config.model.on(fleet), fleet)
-        sizes = sizes_of(choice.method, model, terms.training.precision)
-        errors = VehicleErrors(
-            roster, config.data, config.deploy, common, sizes, config.seeds[0], level
-        )
-        device = resolve_device(config.device)
-        return cls(roster, config, choice.method, terms, model, device, common, errors)
-
-    def loop(self, port: Port | None = None) -> Loop:
-        """The loop over the rounds of these vehicles, or over a `port` that asks them."""
-        return Loop(port or self, self.terms, self.model, self.device)
-
-    @property
-    def sizes(self) -> Sizes:
-        """Lengths of what the method's messages hold."""
-        return self.errors.sizes
-
-    @property
-    def private(self) -> bool:
-        """Whether the method adds noise for privacy."""
-        return self.method.server.private
-
-    def members(self) -> Members:
-        """The vehicles that have enrolled so far."""
-        fleet = self.roster.fleet(self.config.data)
-        return Members(fleet, self.terms.training.evaluate_vehicles)
+class RemoteFleet(RoadFleet):
+    """Answers for a real fleet of which every reply is seen, and checked."""
 
     def check(self, method: Method) -> None:
         """Refuse a method that cannot work in rounds of these vehicles."""
-        self.terms.check(method, len(self.members().population))
+        self.check_terms(method)
 
-    def remembered(self, method: Method, weights: Tensor) -> tuple[dict[str, Table], Rows]:
-        """Vehicles remember for themselves; nothing is known of them yet."""
-        return {}, Known().packed()
-
-    def present(self, state: State | None) -> Present:
-        """Who is connected now, newcomers included."""
-        self.roster.refresh()
-        members = self.members()
-        there = torch.from_numpy(self.roster.available(members.fleet))[None]
-        return Present(members, there, there)
-
-    def calls(self, state: State, present: Present) -> list[Call]:
-        """Who is asked in the round that follows `state`."""
-        secret = self.secret if self.private else None
-        return self.terms.calls(
-            state.round, present.members, present.available, state.live, calling_seed=secret
-        )
-
-    def server_draws(self, run: int, round: int, work: Work) -> np.random.Generator:
-        """The run's; for a private method secret ones.
-
-        Other replies to the same round get other noise, since the difference of two models with the
-        same noise would show the replies.
-        """
-        if not self.private:
-            return generator(self.terms.seeds[run], "server", round)
-        replies = sha256(work.deltas.cpu().numpy().tobytes() + work.counted.tobytes())
-        return generator(self.secret, "server", round, replies.hexdigest())
-
-    def vehicle_rows(self, weights: Tensor) -> list[Row]:
-        """Test errors of the model [1, D] by vehicle and stratum, of those that answer."""
-        return self.errors.of_model(weights)
-
-    def work(self, method: Method, state: State, present: Present, watch: Stopwatch) -> Work:
-        """Ask the participants to train; what does not come, or cannot be used, is not counted."""
-        calls = self.calls(state, present)
-        names = {present.members.name(call.vehicle): call for call in calls if call.steps}
-        nodes = self.roster.nodes(names)
-        questions = {
-            node: self.training_question(method, state, present, name)
-            for node, name in nodes.items()
-        }
-        terms = self.config.deploy
-        answers = self.roster.exchange.ask(
-            "train",
-            questions,
-            terms.round_seconds,
-            sizes=self.sizes,
-            asked=asked_of(method, self.model, diagnostics=terms.diagnostics),
-        )
-        # In the order of the calls, whichever came first.
-        found = {
-            name: self._reply(method, state.round, name, names[name], answers[node])
-            for node, name in nodes.items()
-            if node in answers
-        }
-        work = no_work(state.weights)
-        if found:
-            work = self._stacked(method, state, present, names, found)
-        return self.taken_in(method, state, present, calls, work)
-
-    def taken_in(
-        self, method: Method, state: State, present: Present, calls: list[Call], work: Work
+    def replies(
+        self, method: Method, state: State, present: Present, called: Mapping[str, Call]
     ) -> Work:
-        """The work with all that were called, and with what is known of the vehicles from now on.
-
-        The roster is told who did not do what it was asked to.
-        """
-        work = enough(work, max(self.config.deploy.minimum_replies, method.replies_needed))
-        pairs = zip(work.calls, work.counted, strict=True)
-        counted = {call.vehicle for call, counts in pairs if counts}
-        name = present.members.name
-        for call in calls:
-            if call.steps and call.vehicle not in counted:
-                self.roster.unanswered(name(call.vehicle))
-        known = Known.unpacked(state.events)
-        rounds = {name(vehicle): state.round for vehicle in counted}
-        known = replace(known, counted={**known.counted, **rounds})
-        return replace(work, asked=calls, events=known.packed())
-
-    def training_question(
-        self, method: Method, state: State, present: Present, name: str
-    ) -> Content:
-        """What the vehicle `name` is asked in the round that follows `state`."""
-        anchor = state.weights[0]
-        sent = {
-            key: (v.to(anchor.dtype) if v.is_floating_point() else v)[0].cpu().numpy()
-            for key, v in method.server.broadcast(state.server).items()
+        """What comes back from the vehicles called; what cannot be used is not counted."""
+        questions = {name: self.training_question(method, state, present, name) for name in called}
+        asked = asked_of(method, self.model, diagnostics=self.config.deploy.diagnostics)
+        seconds = self.config.deploy.round_seconds
+        answers = self.roster.ask("train", questions, seconds, sizes=self.sizes, asked=asked)
+        if not answers:
+            return no_work(state.weights)
+        found = {
+            name: self._reply(method, state.round, name, called[name], answer)
+            for name, answer in answers.items()
         }
-        question = RoundQuestion(
-            state.round,
-            Known.unpacked(state.events).counted.get(name, -1),
-            len(present.members.population),
-            present.members.population_windows,
-            self.config.deploy.diagnostics,
-            anchor.cpu().numpy(),
-            sent,
-        )
-        return question.content(self.common)
+        return self._stacked(method, state, present, called, found)
 
     def _reply(
         self, method: Method, round: int, name: str, call: Call, answer: Answer
@@ -289,45 +126,6 @@ class RemoteFleet:
             {name: table.to(self.device) for name, table in uploads.items()},
             columns,
         )
-
-    def judge(self, weights: Tensor, events: Rows, present: Present) -> Judgement:
-        """Error sums of the model [1, D]; vehicles that do not answer have no test errors.
-
-        Their validation errors are their last ones, so that the best of two rounds is chosen
-        between errors on the same vehicles: without them a round would look better because a
-        vehicle that is hard to predict was away. Where a vehicle answers for the first time, the
-        model cannot be compared with those that it never judged.
-        """
-        known = Known.unpacked(events)
-        names = [present.members.name(k) for k in present.members.evaluated]
-        sums = {name: (known.validation.get(name, ErrorSums()), ErrorSums()) for name in names}
-        nodes = self.roster.nodes(sums)
-        question = Content(dict(self.common), {"weights": weights[0].cpu().numpy()})
-        answers = self.roster.exchange.ask(
-            "evaluate",
-            dict.fromkeys(nodes, question),
-            self.config.deploy.evaluation_seconds,
-            sizes=self.sizes,
-        )
-        limit = self.roster.windows_limit
-        for node, answer in answers.items():
-            try:
-                if answer.content is None:
-                    raise DataError(answer.trouble)
-                own = answer.content.arrays
-                validation, test = (possible_sums(own[n], limit) for n in ("validation", "test"))
-                sums[nodes[node]] = validation, test
-            except DataError as error:
-                log.warning("evaluation of %s rejected: %s", nodes[node], error)
-        latest = {name: own[0] for name, own in sums.items() if own[0].windows}
-        newcomers = latest.keys() - known.validation.keys()
-        judging = sum(own[1].windows > 0 for own in sums.values())
-        if judging < len(names):
-            log.info("the model was judged by %d of %d vehicles", judging, len(names))
-        evaluation = Evaluation([sums[name][0] for name in names], [sums[n][1] for n in names])
-        after = replace(known, validation={**known.validation, **latest})
-        comparable = not (known.validation and newcomers)
-        return Judgement([evaluation], after.packed(), comparable)
 
 
 def accumulation_fault(arrays: Mapping[str, NDArray[Any]], steps: int) -> str:

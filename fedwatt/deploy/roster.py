@@ -11,7 +11,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,10 +20,14 @@ from fedwatt.data import DataSettings, Fleet
 from fedwatt.data.client import Client
 from fedwatt.data.split import SPLITS, held_out_vehicles, natural_key
 from fedwatt.deploy.exchange import Answer, Exchange
-from fedwatt.deploy.messages import NO_MODEL, Content, Value
+from fedwatt.deploy.messages import NO_MODEL, NOTHING, Content, ReplyField, Sizes
 from fedwatt.errors import RunError
 from fedwatt.federation.participation import BoolArray
 from fedwatt.files import write_text
+from fedwatt.runs.config import RunConfig, to_toml
+
+if TYPE_CHECKING:
+    from fedwatt.deploy.hills_on_server import PublishedHills
 
 log = logging.getLogger("fedwatt.deploy")
 
@@ -45,36 +49,14 @@ class Member:
     simulated: bool
 
 
-class Provision(Protocol):
-    """Something that a vehicle must have on board before it can train."""
-
-    @property
-    def question_values(self) -> Mapping[str, Value]:
-        """Names it in questions."""
-
-    def offer(self, roster: "Roster") -> None:
-        """Send it to vehicles that may not have it, and see who has it by now."""
-
-    def held_by(self, node: int) -> bool:
-        """Whether a node has it."""
-
-    def doubt(self, node: int) -> None:
-        """Send it to a node once more: it may have lost it."""
-
-
 @dataclass
 class Roster:
     """The vehicles of a run; grows when new ones enrol, and forgets none."""
 
     exchange: Exchange
-    question: Content
-    """What every vehicle is asked when it first appears."""
-    settings: DataSettings
+    config: RunConfig
     path: Path
-    seconds: float
-    """How long an enrolment may take."""
-    windows_limit: int
-    """Most windows of a vehicle for training, validation or test."""
+    """Where the members are kept."""
     members: dict[str, Member] = field(default_factory=dict)
     online: dict[int, str] = field(default_factory=dict)
     """Nodes that are there now, with the name their key is registered under ("" for none)."""
@@ -84,8 +66,8 @@ class Roster:
     """Nodes that are not asked again before a time: those that cannot be admitted, or not yet."""
     refusals: dict[int, int] = field(default_factory=dict)
     """How often in a row a node was turned away."""
-    provision: Provision | None = None
-    """What vehicles need besides their own data; None: nothing."""
+    provision: "PublishedHills | None" = None
+    """What vehicles must have on board before they can train; None: nothing but their data."""
 
     def load(self) -> None:
         """Continue with the vehicles of an interrupted run."""
@@ -99,21 +81,20 @@ class Roster:
                 raise RunError(f"{self.path} is damaged: {error}. Delete it.") from error
             self.members = {member.name: member for member in found}
 
-    def wait(self, vehicles: int, seconds: float) -> None:
-        """Let vehicles enrol: until `vehicles` are there (0: whoever comes), `seconds` at most.
+    def wait(self) -> None:
+        """Let vehicles enrol: until as many are there as configured, or time is up.
 
         A run that is continued waits for those it had, and goes on with whoever is there.
         """
-        exchange, known = self.exchange, len(self.members)
-        vehicles = known or vehicles
-        deadline = exchange.clock() + seconds
-        while True:
+        known, seconds = len(self.members), self.config.deploy.enrolment_seconds
+        vehicles = known or self.config.deploy.vehicles
+
+        def complete() -> bool:
             self.refresh()
-            there = int(sum(self.there(name) for name in self.members))
-            left = deadline - exchange.clock()
-            if (vehicles and there >= vehicles) or left <= 0:
-                break
-            exchange.sleep(min(exchange.poll_seconds, left))
+            return 0 < vehicles <= sum(self.there(name) for name in self.members)
+
+        self.exchange.wait(complete, seconds)
+        there = sum(self.there(name) for name in self.members)
         if not there or (vehicles and there < vehicles and not known):
             raise RunError(
                 f"{there} of {vehicles or 'any'} vehicles enrolled within {seconds:g} s. Start "
@@ -137,7 +118,9 @@ class Roster:
         waiting = {node for node, until in self.turned_away.items() if until > now}
         fresh = [node for node in self.online if node not in known | waiting]
         if fresh:
-            self.asked |= exchange.send("enrol", dict.fromkeys(fresh, self.question), self.seconds)
+            question = Content({"config": to_toml(self.config)})
+            seconds = self.config.deploy.enrolment_seconds
+            self.asked |= exchange.send("enrol", dict.fromkeys(fresh, question), seconds)
         if self.provision is not None:
             self.provision.offer(self)
 
@@ -177,7 +160,7 @@ class Roster:
 
     def possible(self, count: int) -> bool:
         """Whether a vehicle can have so many windows."""
-        return 1 <= count <= self.windows_limit
+        return 1 <= count <= self.config.secure.windows_limit
 
     def _fault(self, node: int, content: Content) -> str:
         """Why an enrolment cannot be accepted; empty if it can."""
@@ -189,13 +172,14 @@ class Roster:
         before = self.members.get(name)
         if before is not None and before.node != node and before.node in self.online:
             return f"{TAKEN} '{name}'"
-        if content.values["features"] != list(self.settings.columns):
+        if content.values["features"] != list(self.config.data.columns):
             return "it has other features than the configuration asks for"
         counts = content.arrays["windows"].tolist()
         if min(counts) < 1:
             return "it lacks windows for training, validation or test"
         if not all(self.possible(count) for count in counts):
-            return f"it has {max(counts)} windows, and secure.windows_limit is {self.windows_limit}"
+            most = self.config.secure.windows_limit
+            return f"it has {max(counts)} windows, and secure.windows_limit is {most}"
         return ""
 
     def ordered(self) -> list[Member]:
@@ -224,7 +208,7 @@ class Roster:
         With other `settings` it is that of a run inside the run, with other features of the same
         windows.
         """
-        settings, members = settings or self.settings, self.ordered()
+        settings, members = settings or self.config.data, self.ordered()
         never = held_out_vehicles(
             [member.name for member in members], settings.held_out, settings.split_seed
         )
@@ -235,25 +219,32 @@ class Roster:
         """A_t as a mask over the vehicles of `fleet` that may train."""
         return np.array([self.there(c.name) for c in fleet.clients if not c.held_out], dtype=bool)
 
-    def nodes(self, names: Mapping[str, Any]) -> dict[int, str]:
-        """Node → vehicle, of those of `names` that are connected."""
-        return {self.members[name].node: name for name in names if self.there(name)}
+    def ask(
+        self,
+        kind: str,
+        questions: Mapping[str, Content],
+        seconds: float,
+        *,
+        sizes: Sizes = NO_MODEL,
+        asked: Mapping[str, ReplyField] = NOTHING,
+    ) -> dict[str, Answer]:
+        """Answers by vehicle, in the order of `questions`, of those that came within `seconds`."""
+        nodes = {name: self.members[name].node for name in questions if self.there(name)}
+        sent = {node: questions[name] for name, node in nodes.items()}
+        answers = self.exchange.ask(kind, sent, seconds, sizes=sizes, asked=asked)
+        return {name: answers[node] for name, node in nodes.items() if node in answers}
 
 
 def _hollow(member: Member, settings: DataSettings, held_out: bool) -> Client:
     """A client of which only the numbers of windows are known."""
-    nothing = np.zeros((0, len(settings.columns)), dtype=np.float32)
     # All windows end at second 0, in no memory: only their number means anything.
-    ends = {
-        split: np.broadcast_to(np.int64(0), count)
-        for split, count in zip(SPLITS, member.windows, strict=True)
-    }
+    ends = [np.broadcast_to(np.int64(0), count) for count in member.windows]
     return Client(
         name=member.name,
         features=settings.columns,
         window=settings.window,
-        series=nothing,
-        ends=ends,
+        series=np.zeros((0, len(settings.columns)), dtype=np.float32),
+        ends=dict(zip(SPLITS, ends, strict=True)),
         labels={split: np.zeros(0, dtype=np.float32) for split in SPLITS},
         label_center_wh=0.0,
         label_scale_wh=1.0,

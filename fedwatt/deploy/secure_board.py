@@ -8,33 +8,22 @@ there they are handed from one to the next in the node's memory (`handed_on`, `t
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from fedwatt.deploy.messages import Content, Value
 from fedwatt.errors import DataError
 from fedwatt.files import write_text
-from fedwatt.privacy.fixed_point import FloatArray
-from fedwatt.privacy.secure import (
-    Advertised,
-    Inbox,
-    Layout,
-    Roster,
-    Sent,
-    Shared,
-    Survivors,
-    Terms,
-    advertise,
-    from_plain,
-    mask_input,
-    reveal,
-    share_keys,
-    to_plain,
-)
+from fedwatt.privacy.fixed_point import FloatArray, Layout
+from fedwatt.privacy.secure import vehicle as protocol
+from fedwatt.privacy.secure.messages import Inbox, Roster, Survivors
+from fedwatt.privacy.secure.plain import from_plain, to_plain
+from fedwatt.privacy.secure_settings import Terms
 
 SECURE = "secure."
 """Prefix of what belongs to a secure sum in a question."""
 
 Message = TypeVar("Message")
+Stage = protocol.Advertised | protocol.Shared | protocol.Sent
 
 
 def to_values(message: Any) -> dict[str, Value]:
@@ -53,7 +42,7 @@ class Secrets:
 
     def __init__(self, vehicle: str, folder: Path) -> None:
         self.vehicle = vehicle
-        self._state: Advertised | Shared | Sent | None = None
+        self._state: Stage | None = None
         self._path = folder / "secure-sums.json"
         """Keeps run and number of the last exchange, which a restart must not forget."""
 
@@ -61,7 +50,7 @@ class Secrets:
         """Fresh public keys; what was left of another exchange is forgotten."""
         terms = from_values(Terms, question.values)
         self._state = None
-        state, advert = advertise(terms, self.vehicle, after=self._last(terms.run))
+        state, advert = protocol.advertise(terms, self.vehicle, after=self._last(terms.run))
         write_text(self._path, json.dumps({"run": terms.run, "number": terms.number}) + "\n")
         self._state = state
         return Content(to_plain(advert))
@@ -69,27 +58,27 @@ class Secrets:
     def shares(self, question: Content) -> Content:
         """Shares of the two secrets, sealed for the others."""
         roster = from_values(Roster, question.values)
-        self._state, shares = share_keys(self._now(Advertised), roster)
+        self._state, shares = protocol.share_keys(self._now(protocol.Advertised), roster)
         return Content(to_plain(shares))
 
     @property
     def terms(self) -> Terms:
         """Of the exchange that now waits for this vehicle's vector; DataError if none does."""
-        return self._now(Shared).terms
+        return self._now(protocol.Shared).terms
 
     def masked(
         self, question: Content, layout: Layout, values: Mapping[str, FloatArray]
     ) -> Content:
         """The vehicle's numbers under its masks."""
-        state = self._now(Shared)
+        state = self._now(protocol.Shared)
         inbox = from_values(Inbox, question.values)
-        self._state, masked = mask_input(state, inbox, layout.encode(values))
+        self._state, masked = protocol.mask_input(state, inbox, layout.encode(values))
         return Content(to_plain(masked))
 
     def revealed(self, question: Content) -> Content:
         """A share of one secret of every vehicle."""
         survivors = from_values(Survivors, question.values)
-        self._state, revealed = reveal(self._now(Sent), survivors)
+        self._state, revealed = protocol.reveal(self._now(protocol.Sent), survivors)
         return Content(to_plain(revealed))
 
     def handed_on(self) -> dict[str, Value]:
@@ -101,9 +90,7 @@ class Secrets:
     def take_over(self, kept: Mapping[str, Any]) -> None:
         """Go on from what was `handed_on`."""
         rest = dict(kept)
-        stages: dict[str, type[Advertised] | type[Shared] | type[Sent]] = {
-            kind.__name__: kind for kind in (Advertised, Shared, Sent)
-        }
+        stages: dict[str, type[Stage]] = {kind.__name__: kind for kind in get_args(Stage)}
         stage = stages.get(rest.pop("stage", ""))
         self._state = None if stage is None else from_plain(stage, rest)
 

@@ -11,23 +11,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from fedwatt.deploy.messages import NO_MODEL, Content, Value
+from fedwatt.deploy.messages import Content, Value
 from fedwatt.deploy.roster import Roster
 from fedwatt.deploy.secure_board import to_values
 from fedwatt.deploy.state import RunState
 from fedwatt.errors import DataError, FedwattError, RunError
-from fedwatt.privacy.fixed_point import FloatArray
-from fedwatt.privacy.secure import (
-    Advert,
-    Layout,
-    Masked,
-    Revealed,
-    SecureSettings,
-    Shares,
-    Terms,
-    from_plain,
-    server,
-)
+from fedwatt.privacy.fixed_point import FloatArray, Layout
+from fedwatt.privacy.secure import server
+from fedwatt.privacy.secure.messages import Advert, Masked, Revealed, Shares
+from fedwatt.privacy.secure.plain import from_plain
+from fedwatt.privacy.secure_settings import SecureSettings, Terms
 
 log = logging.getLogger("fedwatt.deploy")
 
@@ -74,7 +67,7 @@ class SecureExchange:
         self,
         what: str,
         names: Iterable[str],
-        layout: Callable[[int], Layout],
+        layout: Layout,
         kind: str,
         question: Callable[[str], Content],
         seconds: float,
@@ -89,8 +82,14 @@ class SecureExchange:
         if len(called) < least:
             reason = f"a secure sum needs {least} vehicles or more, and {len(called)} are called."
             raise NoSum(reason, frozenset())
-        form = layout(len(called))
-        terms = self._terms(len(called), form)
+        terms = self.settings.terms(
+            run=self.run.run,
+            number=self.run.next_exchange(time.time_ns() // 1000),
+            called=len(called),
+            length=layout.length,
+        )
+        threshold = max(terms.threshold, self.survivors_needed)
+        terms = replace(terms, threshold=threshold, bits=layout.bits)
         asking = _Asking(self, kind, question, seconds)
         try:
             total, survivors = asking.total(terms, called)
@@ -102,17 +101,7 @@ class SecureExchange:
         finally:
             for name, reason in asking.rejected.items():
                 log.warning("%s: a message of %s rejected: %s", what, name, reason)
-        return SecretSum(form.decode(total), survivors, asking.rejected)
-
-    def _terms(self, called: int, form: Layout) -> Terms:
-        terms = self.settings.terms(
-            run=self.run.run,
-            number=self.run.next_exchange(time.time_ns() // 1000),
-            called=called,
-            length=form.length,
-        )
-        threshold = max(terms.threshold, self.survivors_needed)
-        return replace(terms, threshold=threshold, bits=form.bits)
+        return SecretSum(layout.decode(total), survivors, asking.rejected)
 
 
 @dataclass
@@ -130,29 +119,27 @@ class _Asking:
     def total(self, terms: Terms, names: list[str]) -> tuple[Any, tuple[str, ...]]:
         """The sum of the survivors' words, and who they are."""
         short = self.exchange.settings.stage_seconds
-        adverts = self._ask("secure-keys", Advert, names, self._same(terms), short)
+        adverts = self._ask("secure-keys", Advert, self._same(terms, names), short)
         keys, left_out = server.make_roster(terms, adverts)
         self.reject(left_out)
-        shares = self._ask("secure-shares", Shares, keys.vehicles, self._same(keys), short)
+        shares = self._ask("secure-shares", Shares, self._same(keys, keys.vehicles), short)
         routed, inboxes, left_out = server.route(terms, keys, shares)
         self.reject(left_out)
-
-        def vector(name: str) -> Content:
+        vectors = {}
+        for name, inbox in inboxes.items():
             plain = self.question(name)
-            return Content({**plain.values, **to_values(inboxes[name])}, plain.arrays)
-
-        masked = self._ask(self.kind, Masked, inboxes, vector, self.seconds)
+            vectors[name] = Content({**plain.values, **to_values(inbox)}, plain.arrays)
+        masked = self._ask(self.kind, Masked, vectors, self.seconds)
         summed, survivors, left_out = server.collect(routed, masked)
         self.reject(left_out)
         alive = survivors.vehicles
-        revealed = self._ask("secure-reveal", Revealed, alive, self._same(survivors), short)
+        revealed = self._ask("secure-reveal", Revealed, self._same(survivors, alive), short)
         total, left_out = server.unmask(summed, revealed)
         self.reject(left_out)
         return total, alive
 
-    def _same(self, message: Any) -> Callable[[str], Content]:
-        content = Content({**self.exchange.common, **to_values(message)})
-        return lambda name: content
+    def _same(self, message: Any, names: Iterable[str]) -> dict[str, Content]:
+        return dict.fromkeys(names, Content({**self.exchange.common, **to_values(message)}))
 
     def reject(self, left_out: Mapping[str, str]) -> None:
         """Take note of those whose messages were not in order."""
@@ -160,24 +147,13 @@ class _Asking:
         self.answered -= left_out.keys()
 
     def _ask(
-        self,
-        kind: str,
-        reply: type[Message],
-        names: Iterable[str],
-        question: Callable[[str], Content],
-        seconds: float,
+        self, kind: str, reply: type[Message], questions: Mapping[str, Content], seconds: float
     ) -> dict[str, Message]:
-        roster = self.exchange.roster
-        nodes = roster.nodes(dict.fromkeys(names))
-        questions = {node: question(name) for node, name in nodes.items()}
-        answers = roster.exchange.ask(kind, questions, seconds, sizes=NO_MODEL)
         good = {}
-        for node, answer in answers.items():
+        for name, answer in self.exchange.roster.ask(kind, questions, seconds).items():
             try:
-                if answer.content is None:
-                    raise DataError(answer.trouble)
-                good[nodes[node]] = from_plain(reply, answer.content.values)
+                good[name] = from_plain(reply, answer.usable().values)
             except DataError as error:
-                self.rejected[nodes[node]] = str(error)
+                self.rejected[name] = str(error)
         self.answered = frozenset(good)
         return good

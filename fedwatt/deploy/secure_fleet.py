@@ -6,98 +6,64 @@ method as the replies of the survivors, all equal to their mean.
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from torch import Tensor
 
 from fedwatt.deploy.messages import Content
-from fedwatt.deploy.remote_fleet import RemoteFleet
+from fedwatt.deploy.road_fleet import RoadFleet
 from fedwatt.deploy.secure_exchange import SecretSum, SecureExchange
-from fedwatt.deploy.state import RunState
 from fedwatt.engine.call import Call
 from fedwatt.errors import FedwattError, RunError, SettingError
 from fedwatt.federation import State
-from fedwatt.federation.memory import Table
-from fedwatt.federation.port import Judgement, Present
-from fedwatt.federation.records import Row
+from fedwatt.federation.port import Present
 from fedwatt.federation.work import Work, no_work
 from fedwatt.methods import Method
-from fedwatt.methods.rule import Rows
-from fedwatt.metrics import Stopwatch
-from fedwatt.privacy.fixed_point import CLIPPED, FloatArray
-from fedwatt.privacy.secure import Layout, means, reply_layout, secure_fault
+from fedwatt.privacy.fixed_point import CLIPPED, FloatArray, Layout
+from fedwatt.privacy.secure.compose import means, reply_layout, secure_fault
 
 log = logging.getLogger("fedwatt.deploy")
 
 
-@dataclass(frozen=True, eq=False)
-class SecureFleet:
-    """Answers for a real fleet of which no single reply is seen; the rest is as in `remote`."""
-
-    remote: RemoteFleet
-    run: RunState
+class SecureFleet(RoadFleet):
+    """Answers for a real fleet of which no single reply is seen."""
 
     def check(self, method: Method) -> None:
-        """Refuse also what secure sums cannot do."""
-        self.remote.check(method)
+        """Refuse what cannot work in rounds of these vehicles, and what secure sums cannot do."""
+        self.check_terms(method)
         fault = secure_fault(method)
         if fault:
             raise SettingError(f"Method '{method.name}' with secure aggregation: {fault}")
-        if self.remote.config.deploy.diagnostics:
+        if self.config.deploy.diagnostics:
             raise SettingError(
                 "deploy.diagnostics asks every vehicle for its roughness, and secure.enabled keeps "
                 "single vehicles secret. Switch one of them off."
             )
 
-    def remembered(self, method: Method, weights: Tensor) -> tuple[dict[str, Table], Rows]:
-        """Vehicles remember for themselves."""
-        return self.remote.remembered(method, weights)
-
-    def present(self, state: State | None) -> Present:
-        """Who is connected now."""
-        return self.remote.present(state)
-
-    def judge(self, weights: Tensor, events: Rows, present: Present) -> Judgement:
-        """Error sums of the model [1, D], which each vehicle reports for itself."""
-        return self.remote.judge(weights, events, present)
-
-    def server_draws(self, run: int, round: int, work: Work) -> np.random.Generator:
-        """The run's; for a private method secret ones."""
-        return self.remote.server_draws(run, round, work)
-
-    def vehicle_rows(self, weights: Tensor) -> list[Row]:
-        """Test errors of the model [1, D] by vehicle and stratum, of those that answer."""
-        return self.remote.vehicle_rows(weights)
-
-    def work(self, method: Method, state: State, present: Present, watch: Stopwatch) -> Work:
-        """Ask the participants for their sum; who drops out of it has not replied."""
-        calls = self.remote.calls(state, present)
-        names = {present.members.name(call.vehicle): call for call in calls if call.steps}
-        work = no_work(state.weights)
+    def replies(
+        self, method: Method, state: State, present: Present, called: Mapping[str, Call]
+    ) -> Work:
+        """The sum over the vehicles called; who drops out of it has not replied."""
         try:
-            if names:
-                found = self._sum(method, state, present, list(names))
-                work = self._means(method, found, names)
+            if called:
+                found = self._sum(method, state, present, list(called))
+                return self._means(method, found, called)
         except FedwattError as error:
             log.warning("round %d makes no model: %s", state.round + 1, error)
-        return self.remote.taken_in(method, state, present, calls, work)
+        return no_work(state.weights)
 
     def _sum(self, method: Method, state: State, present: Present, names: list[str]) -> SecretSum:
         """One exchange with the vehicles `names`; RunError if too few see it through."""
-        remote, what = self.remote, f"round {state.round + 1}"
-        settings, model = remote.config.secure, method.adapted(remote.model)
-
-        def layout(vehicles: int) -> Layout:
-            return reply_layout(method, model, settings, vehicles=vehicles)
+        what, model = f"round {state.round + 1}", method.adapted(self.model)
+        layout = reply_layout(method, model, self.config.secure, vehicles=len(names))
 
         def training(name: str) -> Content:
-            return remote.training_question(method, state, present, name)
+            return self.training_question(method, state, present, name)
 
-        exchange = SecureExchange(remote.roster, self.run, settings, remote.common)
-        seconds = remote.config.deploy.round_seconds
+        exchange = SecureExchange(self.roster, self.run, self.config.secure, self.common)
+        seconds = self.config.deploy.round_seconds
         found = exchange.total(what, names, layout, "secure-train", training, seconds)
-        refuse_impossible_weight(layout(len(names)), found.sums, len(found.survivors))
+        refuse_impossible_weight(layout, found.sums, len(found.survivors))
         if found.sums[CLIPPED][0]:
             log.warning(
                 "%s: %d values of all vehicles together were clipped; raise secure.delta_limit or "
@@ -111,12 +77,12 @@ class SecureFleet:
         """The survivors' mean in the place of each of their replies; each weighs Σ w_k / R."""
         counted = [names[name] for name in found.survivors]
         others = [names[name] for name in found.rejected if name not in found.survivors]
-        delta, weight, uploads = means(method, method.adapted(self.remote.model), found.sums)
+        delta, weight, uploads = means(method, method.adapted(self.model), found.sums)
         calls = [*counted, *others]
         usable = np.arange(len(calls)) < len(counted)
 
         def rows(mean: Tensor) -> Tensor:
-            return mean.expand(len(calls), *mean.shape).to(self.remote.device)
+            return mean.expand(len(calls), *mean.shape).to(self.device)
 
         return Work(
             calls,
@@ -138,7 +104,7 @@ def refuse_impossible_weight(
     One vehicle can still bend a sum that nobody can look into, but not end the run with it.
     """
     (weight,) = sums["weight"]
-    heaviest = next(field.limit for field in layout.fields if field.name == "weight")
+    _, heaviest = layout.fields["weight"]
     rounding = survivors * layout.steps["weight"] / 2
     if not survivors - rounding <= weight <= survivors * heaviest + rounding:
         raise RunError(

@@ -44,10 +44,5 @@ def allowed(scope: Scope) -> bool:
         return False
 
 
-def main() -> None:
-    """Start the SuperLink."""
-    start_superlink(Middleware(LocalControl))
-
-
 if __name__ == "__main__":
-    main()
+    start_superlink(Middleware(LocalControl))

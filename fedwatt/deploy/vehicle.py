@@ -6,53 +6,34 @@ is in the question.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
 from flwr.app import RecordDict
+from numpy.typing import NDArray
 from torch import Tensor
 
 import fedwatt
 from fedwatt.data import DataSettings, Fleet, trip
 from fedwatt.data.client import Client, build_client
 from fedwatt.data.features import feature_names, needs_climb
+from fedwatt.data.split import SPLITS
 from fedwatt.data.store import read_vehicle
+from fedwatt.deploy import memory
 from fedwatt.deploy.hills_on_board import HillsOnBoard, hills_of
-from fedwatt.deploy.memory import (
-    forget_old_runs,
-    level_run,
-    mark,
-    memory_folder,
-    personal_file,
-    recall,
-    remember,
-)
-from fedwatt.deploy.messages import (
-    NO_MODEL,
-    Content,
-    ReplyField,
-    from_records,
-    sealed,
-)
+from fedwatt.deploy.messages import NO_MODEL, NOTHING, Content, ReplyField, from_records, sealed
 from fedwatt.deploy.questions import RoundQuestion, asked_of, sizes_of, value, weights
 from fedwatt.deploy.secure_board import Secrets
-from fedwatt.deploy.sums import sums_by_stratum
 from fedwatt.engine.call import Call
 from fedwatt.engine.together import train
 from fedwatt.errors import DataError, RunError
-from fedwatt.federation import LocalFleet
-from fedwatt.federation.evaluate import predict
-from fedwatt.federation.local_round import (
-    Broadcast,
-    begin_round,
-    finish_round,
-    initial_memory,
-    like,
-)
+from fedwatt.federation import LocalFleet, local_round
+from fedwatt.federation.evaluate import predict, stratum_errors, vehicle_errors
 from fedwatt.federation.terms import Terms
 from fedwatt.federation.work import Work
 from fedwatt.files import flush
@@ -60,7 +41,7 @@ from fedwatt.methods import Method
 from fedwatt.methods.rule import Rows
 from fedwatt.metrics import Stopwatch
 from fedwatt.personal import PersonalModel, personalise
-from fedwatt.privacy.secure import reply_layout, reply_values
+from fedwatt.privacy.secure.compose import reply_layout, reply_values
 from fedwatt.runs.config import MethodChoice, RunConfig, from_toml, to_toml
 from fedwatt.runs.hills import learns_hills
 from fedwatt.runs.level import level_config, predictions_of, with_level
@@ -76,7 +57,6 @@ log = logging.getLogger("fedwatt.deploy")
 
 Hills = tuple[str, str]
 """A run, and the digest of the field that its vehicles learned."""
-Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -102,6 +82,12 @@ class _Task:
     def run(self) -> str:
         return str(value(self.question, "run", str))
 
+    @property
+    def asked(self) -> dict[str, ReplyField]:
+        """The further fields that the method, or a server that diagnoses, asks of training."""
+        diagnostics = self.question.values.get("diagnostics") is True
+        return asked_of(self.method, self.local.model, diagnostics=diagnostics)
+
     def weights(self) -> Tensor:
         """The model that the question is about, [1, D]."""
         found = weights(self.question, "weights", "model", self.size)
@@ -114,11 +100,9 @@ class Vehicle:
     def __init__(self, folder: Path, state: Path, field: Path | None = None) -> None:
         self.folder, self.state, self.field = folder, state, field
         self.name = read_vehicle(folder).name
-        self._clients: dict[tuple[object, ...], Client] = {}
-        """Cache key: data settings, source of terrain, and hills."""
-        self._methods: dict[tuple[object, ...], tuple[LocalFleet, MethodChoice]] = {}
-        """Cache key: configuration, method and hills."""
-        self._config: tuple[str, RunConfig] | None = None
+        # Two of each: those of a run and of its level model.
+        self._client = lru_cache(maxsize=2)(self._read_client)
+        self._method = lru_cache(maxsize=2)(self._read_method)
         self.secrets = Secrets(self.name, state)
         self.hills = HillsOnBoard(folder, state)
 
@@ -129,13 +113,13 @@ class Vehicle:
 
         `hills` is the run and the field of hills that the fleet learned in it.
         """
-        about = settings, terrain, hills
-        if about not in self._clients:
-            vehicle = read_vehicle(self.folder)
-            if needs_climb(feature_names(settings.features)):
-                vehicle = self._climbing(vehicle, terrain, settings, hills)
-            self._clients = _latest(self._clients) | {about: build_client(vehicle, settings)}
-        return self._clients[about]
+        return self._client(settings, terrain, hills)
+
+    def _read_client(self, settings: DataSettings, terrain: str, hills: Hills | None) -> Client:
+        vehicle = read_vehicle(self.folder)
+        if needs_climb(feature_names(settings.features)):
+            vehicle = self._climbing(vehicle, terrain, settings, hills)
+        return build_client(vehicle, settings)
 
     def _climbing(
         self, vehicle: trip.Vehicle, terrain: str, settings: DataSettings, hills: Hills | None
@@ -164,11 +148,11 @@ class Vehicle:
             "secure-shares": self.secrets.shares,
             "secure-reveal": self.secrets.revealed,
             "secure-terrain": lambda asked: self.hills.masked(
-                asked, self._configuration(asked), self.secrets
+                asked, _configuration(asked), self.secrets
             ),
-            "terrain-field": lambda asked: self.hills.take(asked, self._configuration(asked)),
+            "terrain-field": lambda asked: self.hills.take(asked, _configuration(asked)),
         }
-        answers: dict[str, Callable[[_Task], tuple[Content, dict[str, ReplyField]]]] = {
+        answers: dict[str, Callable[[_Task], Content]] = {
             "train": self._train,
             "evaluate": self._evaluate,
             "strata": self._strata,
@@ -183,48 +167,34 @@ class Vehicle:
         task = self._task(question)
         if kind == "train" and task.config.secure.enabled:
             raise DataError("this run adds up in secret, so a reply in the clear is not given")
-        content, asked = answers[kind](task)
         sizes = sizes_of(task.method, task.local.model, task.local.training.precision)
-        return sealed(kind, content, sizes, asked)
-
-    def _configuration(self, question: Content) -> RunConfig:
-        """The configuration of a question; read once for as long as it stays the same."""
-        text = question.values.get("config")
-        if not isinstance(text, str):
-            raise DataError("the question lacks its configuration")
-        if self._config is None or self._config[0] != text:
-            self._config = text, from_toml(text, "the server's configuration")
-        return self._config[1]
+        return sealed(kind, answers[kind](task), sizes, task.asked if kind == "train" else NOTHING)
 
     def _task(self, question: Content) -> _Task:
         """What a question about a method is about."""
-        config = self._configuration(question)
+        config = _configuration(question)
         label, hills = question.values.get("label"), hills_of(question.values)
         if not isinstance(label, str) or not label:
             raise DataError("the question lacks its method")
         if learns_hills(config) and hills is None:
             raise DataError("the question lacks the hills that this run learned")
-        text = str(question.values["config"])
-        return _Task(*self._method(config, text, label, hills), config, question)
+        return _Task(*self._method(str(question.values["config"]), label, hills), config, question)
 
-    def _method(
-        self, config: RunConfig, text: str, label: str, hills: Hills | None
+    def _read_method(
+        self, text: str, label: str, hills: Hills | None
     ) -> tuple[LocalFleet, MethodChoice]:
-        """The method `label` of a configuration on this vehicle's windows."""
-        about = text, label, hills
-        if about not in self._methods:
-            choices = [choice for choice in config.methods if choice.label == label]
-            if not choices:
-                raise DataError(f"the configuration has no method '{label[:40]}'")
-            client = self.client(config.data, config.terrain.source, hills)
-            local = fleet_of_one(client, config, choices[0])
-            self._methods = _latest(self._methods) | {about: (local, choices[0])}
-        return self._methods[about]
+        """The method `label` of the configuration `text` on this vehicle's windows."""
+        config = _read_configuration(text)
+        choices = [choice for choice in config.methods if choice.label == label]
+        if not choices:
+            raise DataError(f"the configuration has no method '{label[:40]}'")
+        client = self.client(config.data, config.terrain.source, hills)
+        return fleet_of_one(client, config, choices[0]), choices[0]
 
     def _enrol(self, question: Content) -> Content:
-        config = self._configuration(question)
+        config = _configuration(question)
         client = self.client(config.data, config.terrain.source)
-        counts = [len(client.ends[split]) for split in ("train", "validation", "test")]
+        counts = [len(client.ends[split]) for split in SPLITS]
         return Content(
             {
                 "vehicle": client.name,
@@ -235,71 +205,66 @@ class Vehicle:
             {"windows": np.array(counts, dtype=np.int64)},
         )
 
-    def _train(self, task: _Task) -> tuple[Content, dict[str, ReplyField]]:
+    def _train(self, task: _Task) -> Content:
         local, method = task.local, task.method
         question, run = RoundQuestion.read(task.question, task.size), task.run
-        folder = memory_folder(self.state, run, task.choice.label)
-        model = torch.from_numpy(question.weights).to(local.dtype)
-        initial = initial_memory(method, method.adapted(local.model), model)
-        work = local_work(local, method, question, recall(folder, question.counted, initial))
+        folder = memory.memory_folder(self.state, run, task.choice.label)
+        initial = local_round.initial_memory(method, method.adapted(local.model), task.weights()[0])
+        work = local_work(local, method, question, memory.recall(folder, question.counted, initial))
         if work.memory:
-            forget_old_runs(self.state, run)
-            remember(folder, question.round, {name: rows[0] for name, rows in work.memory.items()})
+            memory.forget_old_runs(self.state, run)
+            memory.remember(
+                folder, question.round, {name: rows[0] for name, rows in work.memory.items()}
+            )
         values: dict[str, Any] = {"round": question.round, "windows": local.members.windows(0)}
-        asked = asked_of(method, local.model, diagnostics=question.diagnostics)
-        recorded = [name for name in work.columns if name in asked]
-        values |= {name: float(work.columns[name][0]) for name in recorded}
+        asked = task.asked
+        values |= {name: float(own[0]) for name, own in work.columns.items() if name in asked}
         arrays = {name: rows[0].numpy() for name, rows in work.uploads.items()}
         log.info("round %d: trained %d windows", question.round + 1, local.members.windows(0))
-        return Content(values, {"delta": work.deltas[0].numpy(), **arrays}), asked
+        return Content(values, {"delta": work.deltas[0].numpy(), **arrays})
 
-    def _train_in_secret(self, task: _Task) -> tuple[Content, dict[str, ReplyField]]:
+    def _train_in_secret(self, task: _Task) -> Content:
         method, model = task.method, task.method.adapted(task.local.model)
         called = self.secrets.terms.called
-        reply, _ = self._train(task)
+        reply = self._train(task)
         layout = reply_layout(method, model, task.config.secure, vehicles=called)
         uploads = {name: torch.from_numpy(array) for name, array in reply.arrays.items()}
         delta, windows = uploads.pop("delta"), task.local.members.windows(0)
         values = reply_values(method, model, delta, windows, uploads, layout)
-        return self.secrets.masked(task.question, layout, values), {}
+        return self.secrets.masked(task.question, layout, values)
 
-    def _evaluate(self, task: _Task) -> tuple[Content, dict[str, ReplyField]]:
+    def _evaluate(self, task: _Task) -> Content:
         errors = task.local.evaluate(task.weights())[0]
-        return Content(
-            {},
-            {
-                "validation": errors.validation[0].as_array(),
-                "test": errors.test[0].as_array(),
-            },
-        ), {}
+        validation, test = errors.validation[0].as_array(), errors.test[0].as_array()
+        return Content({}, {"validation": validation, "test": test})
 
-    def _strata(self, task: _Task) -> tuple[Content, dict[str, ReplyField]]:
+    def _strata(self, task: _Task) -> Content:
         local, pool, model = task.local, task.local.pool, task.weights()
         if LEVEL in task.question.arrays:
             level = predictions_of(*self._level(task))
             test = with_level(local, predictions_of(local, model), level)
         else:
             test = predict(local.model, model[:, : local.model.layout.size], pool, pool.test)
-        return sums_by_stratum(local, test[0]), {}
+        return sums_by_stratum(local, test[0])
 
-    def _personalise(self, task: _Task) -> tuple[Content, dict[str, ReplyField]]:
+    def _personalise(self, task: _Task) -> Content:
         model, run, label = task.weights(), task.run, task.choice.label
         below = None
         if level_config(task.config) is not None or LEVEL in task.question.arrays:
             below = self._level(task)
-        own = self._own(task, memory_folder(self.state, run, label), task.local, model)
+        own = self._own(task, memory.memory_folder(self.state, run, label), task.local, model)
         test = own.test
         if below is not None:
-            folder = memory_folder(self.state, level_run(run), label)
+            folder = memory.memory_folder(self.state, memory.level_run(run), label)
             test = with_level(task.local, own, self._own_level(task, folder, *below))
-        return sums_by_stratum(task.local, test[0]), {}
+        return sums_by_stratum(task.local, test[0])
 
     def _level(self, task: _Task) -> tuple[LocalFleet, Tensor]:
         """This vehicle without climb, and the level model [1, D] that comes with the question."""
         config = level_config(task.config)
         if config is None:
             raise DataError("the question holds a level model, and its run has none")
-        local, _ = self._method(config, to_toml(config), task.choice.label, None)
+        local, _ = self._method(to_toml(config), task.choice.label, None)
         found = weights(task.question, LEVEL, "level model", local.model.layout.size)
         return local, torch.from_numpy(found).to(local.dtype)[None]
 
@@ -307,9 +272,9 @@ class Vehicle:
         """Predictions of what the vehicle makes of a model [1, D] for itself, and keeps."""
 
         def keep(one: PersonalModel) -> None:
-            forget_old_runs(self.state, task.run)
-            mark(folder.parent)
-            write_own_model(personal_file(folder), local, one)
+            memory.forget_old_runs(self.state, task.run)
+            memory.mark(folder.parent)
+            write_own_model(memory.personal_file(folder), local, one)
             flush(folder)
 
         # What cannot be kept is not reported either.
@@ -319,7 +284,7 @@ class Vehicle:
         self, task: _Task, folder: Path, local: LocalFleet, model: Tensor
     ) -> Predictions:
         """Predictions of the vehicle's own level model: the one it kept, or one made now."""
-        file = personal_file(folder)
+        file = memory.personal_file(folder)
         if file.exists():
             try:
                 kept = own_weights(file, self.name, local.model.layout)
@@ -336,23 +301,42 @@ def fleet_of_one(client: Client, config: RunConfig, choice: MethodChoice) -> Loc
     return LocalFleet(alone, config.model.on(alone), terms, device="cpu")
 
 
-def local_work(local: LocalFleet, method: Method, question: RoundQuestion, memory: Rows) -> Work:
-    """One round of a vehicle alone, as a stack of one; `memory` is its own, without that axis."""
+def local_work(local: LocalFleet, method: Method, question: RoundQuestion, kept: Rows) -> Work:
+    """One round of a vehicle alone, as a stack of one; `kept` is its memory, without that axis."""
     model = torch.from_numpy(question.weights).to(local.dtype)[None]
-    sent = {n: like(torch.from_numpy(array)[None], model) for n, array in question.sent.items()}
+    sent = {name: torch.from_numpy(array)[None] for name, array in question.sent.items()}
+    broadcast = local_round.Broadcast(
+        question.round,
+        model,
+        {name: local_round.like(rows, model) for name, rows in sent.items()},
+        question.population,
+        question.population_windows,
+    )
     speed = local.terms.speed(0, local.members.name(0))
     call = Call(0, 0, local.terms.steps(local.members.windows(0), speed))
-    begun = begin_round(
-        local,
-        method,
-        Broadcast(question.round, model, sent, question.population, question.population_windows),
-        {name: row[None] for name, row in memory.items()},
-        [call],
-        Stopwatch(),
-    )
-    return finish_round(local, method, begun, train(begun.job))
+    before = {name: row[None] for name, row in kept.items()}
+    begun = local_round.begin_round(local, method, broadcast, before, [call], Stopwatch())
+    return local_round.finish_round(local, method, begun, train(begun.job))
 
 
-def _latest(made: Mapping[tuple[object, ...], Made]) -> dict[tuple[object, ...], Made]:
-    """The last that was made; with the next one there are two, a run's and its level model's."""
-    return dict([*made.items()][-1:])
+def sums_by_stratum(local: LocalFleet, predictions: NDArray[np.float64]) -> Content:
+    """Error sums of a vehicle's test windows, all and by stratum, from scaled predictions [W]."""
+    clients, windows = local.fleet.clients, local.pool.test
+    total = vehicle_errors(clients, "test", windows, predictions)[0]
+    parts = {"all": total} | stratum_errors(clients, windows, predictions)[0]
+    sums = np.stack([own.as_array() for own in parts.values()])
+    return Content({"strata": list(parts)}, {"sums": sums})
+
+
+def _configuration(question: Content) -> RunConfig:
+    """The configuration of a question; DataError if it has none."""
+    text = question.values.get("config")
+    if not isinstance(text, str):
+        raise DataError("the question lacks its configuration")
+    return _read_configuration(text)
+
+
+@lru_cache(maxsize=2)
+def _read_configuration(text: str) -> RunConfig:
+    """Read once for as long as it stays the same."""
+    return from_toml(text, "the server's configuration")

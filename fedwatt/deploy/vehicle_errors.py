@@ -10,14 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedwatt.data import DataSettings
 from fedwatt.deploy.exchange import Answer
 from fedwatt.deploy.messages import Content, Sizes, Value
 from fedwatt.deploy.roster import Roster
 from fedwatt.errors import DataError
 from fedwatt.federation.records import Row, error_columns
 from fedwatt.metrics import SUMS, ErrorSums
-from fedwatt.runs.config import Deployment
+from fedwatt.runs.config import RunConfig
 from fedwatt.runs.level import LEVEL
 
 log = logging.getLogger("fedwatt.deploy")
@@ -28,12 +27,10 @@ class VehicleErrors:
     """Asks about models; about each one once, since the last is often the best one, too."""
 
     roster: Roster
-    data: DataSettings
-    deployment: Deployment
+    config: RunConfig
     common: Mapping[str, Value]
     """What every question says: the run, its configuration and the method."""
     sizes: Sizes
-    seed: int
     level: NDArray[Any] | None = None
     """The level model [D] that vehicles have beside this one, if any."""
     rows: dict[str, list[Row]] = field(default_factory=dict)
@@ -62,25 +59,19 @@ class VehicleErrors:
         return self.rows[model]
 
     def _asked(self, kind: str, arrays: Mapping[str, NDArray[Any]]) -> list[Row]:
-        names = {client.name: client for client in self.roster.fleet(self.data).clients}
-        nodes = self.roster.nodes(names)
-        question = Content(dict(self.common), arrays)
+        names = {client.name: client for client in self.roster.fleet(self.config.data).clients}
+        questions = dict.fromkeys(names, Content(dict(self.common), arrays))
         # Fine-tuning takes about as long as a round; looking at a model does not.
-        tuning, looking = self.deployment.round_seconds, self.deployment.evaluation_seconds
-        answers = self.roster.exchange.ask(
-            kind,
-            dict.fromkeys(nodes, question),
-            tuning if kind == "personalise" else looking,
-            sizes=self.sizes,
-        )
-        by_name = {nodes[node]: answer for node, answer in answers.items()}
+        terms = self.config.deploy
+        seconds = terms.round_seconds if kind == "personalise" else terms.evaluation_seconds
+        answers = self.roster.ask(kind, questions, seconds, sizes=self.sizes)
         rows: list[Row] = []
         for name, client in names.items():
-            about = {"seed": self.seed, "vehicle": name, "held_out": client.held_out}
+            about = {"seed": self.config.seeds[0], "vehicle": name, "held_out": client.held_out}
             try:
-                if name not in by_name:
+                if name not in answers:
                     raise DataError("it did not answer")
-                errors = self._strata(by_name[name])
+                errors = self._strata(answers[name])
                 rows += [{**about, "stratum": s, **error_columns(e)} for s, e in errors.items()]
             except DataError as error:
                 log.warning("no errors of %s by stratum: %s", name, error)
@@ -88,15 +79,14 @@ class VehicleErrors:
 
     def _strata(self, answer: Answer) -> dict[str, ErrorSums]:
         """Error sums by stratum; DataError if they cannot be used."""
-        if answer.content is None:
-            raise DataError(answer.trouble)
-        strata, sums = answer.content.values["strata"], answer.content.arrays["sums"]
+        content = answer.usable()
+        strata, sums = content.values["strata"], content.arrays["sums"]
         assert isinstance(strata, list)
         if len(strata) != len(sums) or len(set(strata)) != len(strata):
             raise DataError(f"{len(sums)} error sums do not fit {len(set(strata))} strata")
         if not all(isinstance(stratum, str) for stratum in strata):
             raise DataError("a stratum has a name")
-        limit = self.roster.windows_limit
+        limit = self.config.secure.windows_limit
         return {str(s): possible_sums(own, limit) for s, own in zip(strata, sums, strict=True)}
 
 

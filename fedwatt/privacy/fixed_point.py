@@ -30,81 +30,61 @@ CLIPPED = "clipped"
 """The field that every vector ends with."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Field:
-    """A stretch of a vector: `size` values between -limit and limit."""
-
-    name: str
-    size: int
-    limit: float
-
-    def __post_init__(self) -> None:
-        check(self, "size", self.size >= 0, "at least 0")
-        check(self, "limit", 0 < self.limit < inf, "above 0 and finite")
-
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Layout:
     """Which values lie where in a vector, for sums over at most `vehicles` vehicles."""
 
-    fields: tuple[Field, ...]
+    fields: Mapping[str, tuple[int, float]]
+    """{name: (size, limit)}, in this order: `size` values between -limit and limit."""
     vehicles: int
     bits: int = 64
 
     def __post_init__(self) -> None:
         check(self, "bits", self.bits in (32, 64), "32 or 64")
         check(self, "vehicles", 1 <= self.vehicles < 2**20, "from 1 to about a million")
+        sound = all(size >= 0 and 0 < limit < inf for size, limit in self.fields.values())
+        check(self, "fields", sound, "at least 0 values each, with limits above 0 and finite")
+        check(self, "fields", CLIPPED not in self.fields, f"fields of which none is '{CLIPPED}'")
         countable = self.vehicles * self.length < 2 ** (self.bits - 1)
         check(self, "vehicles", countable, f"few enough to count {self.length} clipped values each")
-        names = [field.name for field in self.fields]
-        unlike = len({*names, CLIPPED}) == len(names) + 1
-        check(self, "fields", unlike, f"of different names, none of them '{CLIPPED}'")
-
-    @classmethod
-    def of(
-        cls, fields: Mapping[str, tuple[int, float]], *, vehicles: int, bits: int = 64
-    ) -> "Layout":
-        """From {name: (size, limit)}, in this order."""
-        made = (Field(name=n, size=size, limit=limit) for n, (size, limit) in fields.items())
-        return cls(fields=tuple(made), vehicles=vehicles, bits=bits)
 
     @property
     def length(self) -> int:
         """Words in a vector."""
-        return sum(field.size for field in self.fields) + 1
+        return sum(size for size, _ in self.fields.values()) + 1
 
     @property
     def steps(self) -> dict[str, float]:
         """The resolution of each field.
 
-        >>> Layout.of({"weight": (1, 1000.0)}, vehicles=3, bits=32).steps["weight"]  # 2^-19
+        >>> Layout({"weight": (1, 1000.0)}, vehicles=3, bits=32).steps["weight"]  # 2^-19
         1.9073486328125e-06
         """
-        return {field.name: step(field.limit, self.vehicles, self.bits) for field in self.fields}
+        limits = {name: limit for name, (_, limit) in self.fields.items()}
+        return {name: step(limit, self.vehicles, self.bits) for name, limit in limits.items()}
 
     def encode(self, values: Mapping[str, FloatArray]) -> Words:
         """A vehicle's values as words, [length]; refuses values that are not finite.
 
-        >>> layout = Layout.of({"a": (2, 8.0)}, vehicles=2)
+        >>> layout = Layout({"a": (2, 8.0)}, vehicles=2)
         >>> layout.decode(layout.encode({"a": [1.5, -9]}) + layout.encode({"a": [0.25, 1]}))
         {'a': array([ 1.75, -7.  ]), 'clipped': array([1.])}
         """
-        if set(values) != {field.name for field in self.fields}:
+        if values.keys() != self.fields.keys():
             raise DataError(
                 f"A vector for a secure sum has the fields {', '.join(sorted(values))}, and "
-                f"{', '.join(sorted(field.name for field in self.fields))} are to be summed."
+                f"{', '.join(sorted(self.fields))} are to be summed."
             )
-        parts, clipped = [], 0
-        for field in self.fields:
-            own = np.asarray(values[field.name], dtype=np.float64).ravel()
-            if len(own) != field.size or not np.isfinite(own).all():
+        parts, clipped, steps = [], 0, self.steps
+        for name, (size, limit) in self.fields.items():
+            own = np.asarray(values[name], dtype=np.float64).ravel()
+            if len(own) != size or not np.isfinite(own).all():
                 raise DataError(
-                    f"'{field.name}' of a secure sum must be {field.size} finite numbers, got "
-                    f"{len(own)}, {int(np.isfinite(own).sum())} of them finite."
+                    f"'{name}' of a secure sum must be {size} finite numbers, got {len(own)}, "
+                    f"{int(np.isfinite(own).sum())} of them finite."
                 )
-            clipped += int((np.abs(own) > field.limit).sum())
-            own = np.clip(own, -field.limit, field.limit)
-            parts.append(np.rint(own / step(field.limit, self.vehicles, self.bits)))
+            clipped += int((np.abs(own) > limit).sum())
+            parts.append(np.rint(np.clip(own, -limit, limit) / steps[name]))
         signed = np.concatenate([*parts, [clipped]]).astype(np.int64)
         # Narrowing and reading as unsigned are both reductions modulo a power of two.
         return signed.view(np.uint64).astype(f"<u{self.bits // 8}")
@@ -117,11 +97,10 @@ class Layout:
                 f"layout has {self.length} of {self.bits}. Use the same settings on both sides."
             )
         signed = total.view(f"<i{self.bits // 8}").astype(np.float64)
-        sums, at = {}, 0
-        for field in self.fields:
-            own = signed[at : at + field.size]
-            sums[field.name] = own * step(field.limit, self.vehicles, self.bits)
-            at += field.size
+        sums, at, steps = {}, 0, self.steps
+        for name, (size, _) in self.fields.items():
+            sums[name] = signed[at : at + size] * steps[name]
+            at += size
         return sums | {CLIPPED: signed[at:]}
 
 
@@ -137,7 +116,7 @@ def add_up(
     >>> add_up({"a": (2, 8.0)}, 2, [{"a": np.array([1.5, -9])}, {"a": np.array([0.25, 1])}])
     {'a': array([ 1.75, -7.  ]), 'clipped': array([1.])}
     """
-    layout = Layout.of(fields, vehicles=vehicles)
+    layout = Layout(fields, vehicles=vehicles)
     words = np.zeros(layout.length, dtype=np.uint64)
     for answer in answers:
         words += layout.encode(answer)

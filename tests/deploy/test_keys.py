@@ -19,7 +19,6 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 from flwr.cli.config_utils import load_and_validate
 
-from fedwatt.deploy.app import write_app
 from fedwatt.deploy.commands import Flower
 from fedwatt.deploy.connection import key_pair
 from fedwatt.deploy.control import Control, Node
@@ -27,6 +26,7 @@ from fedwatt.deploy.flower import UNREGISTERED
 from fedwatt.deploy.keys import Depot
 from fedwatt.deploy.limits import Limits
 from fedwatt.deploy.memory import KEPT_RUNS, forget_old_runs, memory_folder, recall, remember
+from fedwatt.deploy.processes import write_app
 from fedwatt.deploy.register import apply_registry
 from fedwatt.deploy.superlink import LocalControl, allowed
 from fedwatt.errors import RunError, SettingError

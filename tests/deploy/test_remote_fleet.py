@@ -23,7 +23,6 @@ from fedwatt.deploy.state import RunState
 from fedwatt.federation import Loop, RoundRecord, State
 from fedwatt.federation.work import no_work
 from fedwatt.runs import from_toml
-from fedwatt.runs.config import to_toml
 from tests.deploy.fleets import config_text, deployed, loopback, make_fleet
 from tests.deploy.loopback import KINDS, Loopback
 
@@ -44,18 +43,12 @@ def remote(
     """A server that has just started, with a known secret or one of its own."""
     config = from_toml(text)
     run = RunState.begin(out, resume=True)
-    roster = Roster(
-        Exchange(grid, 0.001),
-        Content({"config": to_toml(config)}),
-        config.data,
-        out / "roster.json",
-        5.0,
-        config.secure.windows_limit,
-    )
-    roster.wait(4, 5.0)
-    own = RemoteFleet.of(roster, config, config.methods[0], run, to_toml(config))
+    roster = Roster(Exchange(grid, 0.001), config, out / "roster.json")
+    roster.wait()
+    kind = SecureFleet if config.secure.enabled else RemoteFleet
+    own = kind.of(roster, config, config.methods[0], run)
     own = own if secret is None else replace(own, secret=secret)
-    return own, own.loop(SecureFleet(own, run) if config.secure.enabled else None)
+    return own, own.loop()
 
 
 def texts(fleet: Path, method: str, secure: bool) -> str:

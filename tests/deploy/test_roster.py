@@ -12,13 +12,13 @@ pytest.importorskip("flwr")
 import torch
 from flwr.app import RecordDict
 
-from fedwatt.data import DataSettings
 from fedwatt.deploy.exchange import Exchange
 from fedwatt.deploy.execute import refuse_undeployable
 from fedwatt.deploy.messages import Content, from_records, to_records
 from fedwatt.deploy.roster import Roster
 from fedwatt.errors import DataError, RunError, SettingError
 from fedwatt.runs import execute, from_toml
+from fedwatt.runs.config import RunConfig
 from fedwatt.runs.tables import read_table
 from tests.deploy.fleets import config_text, deployed, loopback, make_fleet, weights
 from tests.runs.test_execute import Silent
@@ -111,7 +111,7 @@ def test_a_roster_with_impossible_windows_is_said_to_be_damaged(tmp_path: Path) 
     path = tmp_path / "roster.json"
     row = {"name": "car-001", "node": 1, "windows": [2**62, 5, 5], "simulated": True}
     path.write_text(json.dumps([row]))
-    roster = Roster(None, Content(), DataSettings(), path, 1.0, 4_000_000)
+    roster = Roster(None, RunConfig(), path)
     with pytest.raises(RunError, match="impossible number of windows"):
         roster.load()
 
@@ -151,10 +151,8 @@ def test_a_vehicle_that_was_repaired_is_let_in_and_not_nagged_before(
 
     answer = vehicle.answer
     vehicle.answer = lambda kind, records: tamper(kind, 1, answer(kind, records))
-    settings = from_toml(config_text(fleet)).data
-    question = Content({"config": config_text(fleet)})
-    exchange = Exchange(grid, clock=clock)
-    roster = Roster(exchange, question, settings, tmp_path / "roster.json", 5.0, 4_000_000)
+    exchange, config = Exchange(grid, clock=clock), from_toml(config_text(fleet))
+    roster = Roster(exchange, config, tmp_path / "roster.json")
     for clock.now in np.arange(0.0, 65.0, 1.0):
         roster.refresh()
     # Asked at 0 and answered at 1: again after 10 s, and 20 s after that answer, and 40 s later.

@@ -96,7 +96,7 @@ def in_the_clear(sent: Sent, own: Survey, text: str) -> np.ndarray:
     if not sent.asked.values["count"]:
         known = field_from_arrays(sent.asked.arrays, grid)
     question = Question(grid, config.terrain, sent.asked.arrays["nodes"], known)
-    return Layout.of(question.fields, vehicles=CARS).encode(question.answer(own))
+    return Layout(question.fields, vehicles=CARS).encode(question.answer(own))
 
 
 def test_every_byte_of_learning_hills(fleet: Path, tmp_path: Path) -> None:

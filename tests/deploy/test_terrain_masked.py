@@ -96,7 +96,7 @@ def in_process(
 
     def totals(question: Question, present: frozenset[str]):
         asked.append("count" if question.field is None else "sum")
-        layout = Layout.of(question.fields, vehicles=len(present))
+        layout = Layout(question.fields, vehicles=len(present))
         left = present - {gone} if len(asked) >= since else present
         words = sum(layout.encode(question.answer(surveys[name])) for name in left)
         return layout.decode(words), left
@@ -175,16 +175,9 @@ def vehicles(fleet: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[int,
 def learned_by(grid: Loopback, text: str, out: Path) -> SharedField:
     """The hills of a run that does nothing else."""
     config, run = from_toml(text), RunState.begin(out, resume=False)
-    roster = Roster(
-        Exchange(grid, config.deploy.poll_seconds),
-        Content({"config": text}),
-        config.data,
-        out / "roster.json",
-        config.deploy.enrolment_seconds,
-        config.secure.windows_limit,
-    )
-    roster.wait(config.deploy.vehicles, config.deploy.enrolment_seconds)
-    return learn_hills(roster, config, run, text)
+    roster = Roster(Exchange(grid, config.deploy.poll_seconds), config, out / "roster.json")
+    roster.wait()
+    return learn_hills(roster, run)
 
 
 DROPS = [

@@ -20,9 +20,11 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 import fedwatt.deploy.node  # all that a vehicle's process has loaded
 from fedwatt.deploy.messages import Content, to_records
 from fedwatt.data import DataSettings
-from fedwatt.privacy.secure import (
-    Layout, SecureSettings, advertise, mask_input, server, share_keys, to_plain
-)
+from fedwatt.privacy.fixed_point import Layout
+from fedwatt.privacy.secure import server
+from fedwatt.privacy.secure.plain import to_plain
+from fedwatt.privacy.secure.vehicle import advertise, mask_input, share_keys
+from fedwatt.privacy.secure_settings import SecureSettings
 from fedwatt.terrain.grid import Grid
 from fedwatt.terrain.settings import TerrainSettings
 from fedwatt.terrain.exchange import MOST_WORDS, Question
@@ -33,7 +35,7 @@ from tests.terrain.toys import fleet
 grid, settings = Grid(), TerrainSettings(area=(42.0, 42.24, -83.0, -82.676))
 own = survey(fleet(1)[0], grid, 8, DataSettings(features="speed"))
 question = Question(grid, settings, settings.service_area.nodes(grid), empty_field(grid))
-layout = Layout.of(question.fields, vehicles=2)
+layout = Layout(question.fields, vehicles=2)
 assert 0.95 * MOST_WORDS < layout.length <= MOST_WORDS, layout.length
 
 terms = SecureSettings().terms(run="r", number=0, called=2, length=layout.length)

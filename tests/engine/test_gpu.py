@@ -19,8 +19,9 @@ def test_one_recording_serves_other_numbers_but_no_other_plan() -> None:
         federation = Federation(random_fleet([40, 9]), training=Training(batch=8), device="cpu")
         method = get("fo-ri-fedavg", **settings)
         state, _ = federation.start(method)
-        calls = federation.calls(state)
-        return recording_key(federation.prepare(method, state, calls, Stopwatch()).job)
+        fleet = federation.simulated
+        calls = fleet.calls(state, fleet.present(state))
+        return recording_key(fleet.begin(method, state, calls, Stopwatch()).job)
 
     assert key() == key(alpha=0.7, lam=0.3, p_max=2.0)
     assert key() != key(beta_kappa=0.5)  # the gate plans with κ

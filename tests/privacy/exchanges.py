@@ -5,20 +5,17 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from fedwatt.privacy.fixed_point import Words
-from fedwatt.privacy.secure import (
+from fedwatt.privacy.secure import server
+from fedwatt.privacy.secure.messages import Inbox, Roster, Shares
+from fedwatt.privacy.secure.vehicle import (
     Advertised,
-    Inbox,
-    Roster,
-    SecureSettings,
     Sent,
     Shared,
-    Shares,
-    Terms,
     advertise,
     mask_input,
-    server,
     share_keys,
 )
+from fedwatt.privacy.secure_settings import SecureSettings, Terms
 
 
 def entropy_of(seed: int) -> Callable[[int], bytes]:

@@ -6,26 +6,21 @@ import numpy as np
 import pytest
 
 from fedwatt.errors import DataError, RunError, SettingError
-from fedwatt.privacy.secure import (
-    Advert,
+from fedwatt.privacy.secure import server
+from fedwatt.privacy.secure.agreement import seal, unseal
+from fedwatt.privacy.secure.messages import Advert, Inbox, Roster, Survivors
+from fedwatt.privacy.secure.plain import from_plain, to_plain
+from fedwatt.privacy.secure.shamir import combine, split, weights_at_zero
+from fedwatt.privacy.secure.vehicle import (
     Advertised,
-    Inbox,
-    Roster,
-    SecureSettings,
     Sent,
     Shared,
-    Survivors,
-    Terms,
     advertise,
-    from_plain,
     mask_input,
     reveal,
-    server,
     share_keys,
-    to_plain,
 )
-from fedwatt.privacy.secure.agreement import seal, unseal
-from fedwatt.privacy.secure.shamir import combine, split, weights_at_zero
+from fedwatt.privacy.secure_settings import SecureSettings, Terms
 from tests.privacy.exchanges import Stopped, entropy_of, terms_of
 
 

@@ -14,14 +14,9 @@ from fedwatt.methods.catalogue import DEFENCES
 from fedwatt.methods.defence import kept
 from fedwatt.methods.server import Replies, ServerRule
 from fedwatt.models import Model, get_model
-from fedwatt.privacy.secure import (
-    SecureSettings,
-    means,
-    rehearse,
-    reply_layout,
-    reply_values,
-    secure_fault,
-)
+from fedwatt.privacy.secure.compose import means, reply_layout, reply_values, secure_fault
+from fedwatt.privacy.secure.rehearsal import rehearse
+from fedwatt.privacy.secure_settings import SecureSettings
 from tests.federation.toys import random_fleet
 from tests.privacy.exchanges import names_of
 
@@ -83,12 +78,12 @@ def summed(method: Method, model: Model, replies: Replies, settings=SETTINGS, la
     sums = layout.decode(total)
     assert sums["clipped"] == 0
     delta, weight, uploads = means(method, model, sums)
-    alive = len(survivors)
+    rows = len(survivors)
     return replace(
         replies,
-        deltas=delta.expand(alive, -1),
-        windows=torch.full((alive,), weight / alive, dtype=torch.float64),
-        uploads={name: value.expand(alive, *value.shape) for name, value in uploads.items()},
+        deltas=delta.expand(rows, -1),
+        windows=torch.full((rows,), weight / rows, dtype=torch.float64),
+        uploads={name: value.expand(rows, *value.shape) for name, value in uploads.items()},
     )
 
 

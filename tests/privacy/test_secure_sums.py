@@ -9,9 +9,12 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from fedwatt.errors import RunError
-from fedwatt.privacy.secure import Masked, Revealed, Terms, rehearse, reveal, server
+from fedwatt.privacy.secure import server
 from fedwatt.privacy.secure.masks import own_mask, pair_mask
-from fedwatt.privacy.secure.rehearsal import STAGES
+from fedwatt.privacy.secure.messages import Masked, Revealed
+from fedwatt.privacy.secure.rehearsal import STAGES, rehearse
+from fedwatt.privacy.secure.vehicle import reveal
+from fedwatt.privacy.secure_settings import Terms
 from tests.privacy.exchanges import Stopped, entropy_of, names_of, random_words, terms_of
 
 

@@ -34,54 +34,8 @@ except ImportError as error:
     ) from error
 
 from fedwatt.privacy.fixed_point import Layout
-from fedwatt.privacy.secure import server
-from fedwatt.privacy.secure.compose import means, reply_layout, reply_values, secure_fault
-from fedwatt.privacy.secure.messages import (
-    Advert,
-    Inbox,
-    Masked,
-    Revealed,
-    Roster,
-    Shares,
-    Survivors,
-)
-from fedwatt.privacy.secure.plain import from_plain, to_plain
+from fedwatt.privacy.secure.compose import secure_fault
 from fedwatt.privacy.secure.rehearsal import rehearse
-from fedwatt.privacy.secure.vehicle import (
-    Advertised,
-    Sent,
-    Shared,
-    advertise,
-    mask_input,
-    reveal,
-    share_keys,
-)
-from fedwatt.privacy.secure_settings import SecureSettings, Terms
+from fedwatt.privacy.secure_settings import SecureSettings
 
-__all__ = [
-    "Advert",
-    "Advertised",
-    "Inbox",
-    "Layout",
-    "Masked",
-    "Revealed",
-    "Roster",
-    "SecureSettings",
-    "Sent",
-    "Shared",
-    "Shares",
-    "Survivors",
-    "Terms",
-    "advertise",
-    "from_plain",
-    "mask_input",
-    "means",
-    "rehearse",
-    "reply_layout",
-    "reply_values",
-    "reveal",
-    "secure_fault",
-    "server",
-    "share_keys",
-    "to_plain",
-]
+__all__ = ["Layout", "SecureSettings", "rehearse", "secure_fault"]

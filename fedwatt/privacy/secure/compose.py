@@ -59,7 +59,7 @@ def reply_layout(
     for name, template in method.uploads(model).items():
         limit = method.server.sum_limits.get(name, settings.upload_limit)
         fields[name] = (template.numel(), heaviest * limit)
-    return Layout.of(fields, vehicles=vehicles, bits=settings.bits)
+    return Layout(fields, vehicles=vehicles, bits=settings.bits)
 
 
 def reply_values(
@@ -71,7 +71,7 @@ def reply_values(
     would bend the mean.
     """
     weight = 1.0 if method.server.counts_alike else float(windows)
-    heaviest = next(field.limit for field in layout.fields if field.name == "weight")
+    _, heaviest = layout.fields["weight"]
     if weight > heaviest:
         raise DataError(
             f"A vehicle has {windows:,} training windows, and secure aggregation was set up for at "

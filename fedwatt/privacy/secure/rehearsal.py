@@ -4,11 +4,13 @@ For tests, examples and whoever wants to see the order of messages; a deployment
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from fedwatt.privacy.fixed_point import Words
-from fedwatt.privacy.secure import server, vehicle
+from fedwatt.privacy.secure import server
 from fedwatt.privacy.secure.shamir import Entropy
+from fedwatt.privacy.secure.vehicle import advertise, mask_input, reveal, share_keys
 from fedwatt.privacy.secure_settings import Terms
 
 STAGES = ("nothing", "keys", "shares", "vector", "everything")
@@ -29,32 +31,29 @@ def rehearse(
     """
     last = dict.fromkeys(words, "everything") | dict(last or {})
 
-    def heard(name: str, what: str, message: object) -> bool:
-        arrives = STAGES.index(last[name]) >= STAGES.index(what)
-        if arrives:
-            overheard(message)
-        return arrives
+    states: dict[str, Any] = {}
 
-    adverts, shares, masked, revealed = {}, {}, {}, {}
-    advertised, shared, sent = {}, {}, {}
-    for name in words:
-        advertised[name], advert = vehicle.advertise(terms, name, entropy=entropy)
-        if heard(name, "keys", advert):
-            adverts[name] = advert
+    def answers(what: str, asked: Iterable[str], answer: Callable[[str], Any]) -> dict[str, Any]:
+        """The answers that arrive; every vehicle goes on to its next state."""
+        arrived = {}
+        for name in asked:
+            states[name], message = answer(name)
+            if STAGES.index(last[name]) >= STAGES.index(what):
+                overheard(message)
+                arrived[name] = message
+        return arrived
+
+    adverts = answers("keys", words, lambda name: advertise(terms, name, entropy=entropy))
     roster, _ = server.make_roster(terms, adverts)
-    for name in roster.vehicles:
-        shared[name], share = vehicle.share_keys(advertised[name], roster, entropy=entropy)
-        if heard(name, "shares", share):
-            shares[name] = share
+    shares = answers(
+        "shares", roster.vehicles, lambda name: share_keys(states[name], roster, entropy=entropy)
+    )
     routed, inboxes, _ = server.route(terms, roster, shares)
-    for name, inbox in inboxes.items():
-        sent[name], vector = vehicle.mask_input(shared[name], inbox, words[name])
-        if heard(name, "vector", vector):
-            masked[name] = vector
+    masked = answers(
+        "vector", inboxes, lambda name: mask_input(states[name], inboxes[name], words[name])
+    )
     summed, survivors, _ = server.collect(routed, masked)
-    for name in survivors.vehicles:
-        sent[name], answer = vehicle.reveal(sent[name], survivors)
-        if heard(name, "everything", answer):
-            revealed[name] = answer
+    alive = survivors.vehicles
+    revealed = answers("everything", alive, lambda name: reveal(states[name], survivors))
     total, _ = server.unmask(summed, revealed)
-    return total, survivors.vehicles
+    return total, alive

@@ -5,7 +5,7 @@ leaves out what is not in order, and says what and why (`rejected`). It stops th
 fewer than the threshold are left.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -32,6 +32,7 @@ Rejected = dict[str, str]
 """Why a vehicle's message was left out, by its name."""
 
 SEALED_BYTES = 2 * SHARE_BYTES + SEAL_BYTES
+WRONG_SHARES = "shares are missing or of a wrong length"
 
 
 class NoTotal(RunError):
@@ -64,19 +65,18 @@ class Summed:
 
 def make_roster(terms: Terms, adverts: Mapping[str, Advert]) -> tuple[Roster, Rejected]:
     """Whose keys everybody is sent."""
-    good, rejected = _sorted_out(terms, adverts)
     seen: set[bytes] = set()
-    for name, advert in list(good.items()):
+
+    def fault(advert: Advert) -> str:
         keys = {advert.mask_key, advert.cipher_key}
         if not all(is_public_key(key) for key in keys):
-            rejected[name] = "a key is none"
-        elif len(keys) < 2 or keys & seen:
-            rejected[name] = "a key occurs twice"
-        if name in rejected:
-            del good[name]
-        else:
-            seen |= keys
-    _enough(terms, len(good), "advertised keys", rejected)
+            return "a key is none"
+        if len(keys) < 2 or keys & seen:
+            return "a key occurs twice"
+        seen.update(keys)
+        return ""
+
+    good, rejected = _sorted_out(terms, adverts, None, fault, "advertised keys")
     roster = Roster(
         exchange=terms.digest,
         vehicles=tuple(good),
@@ -90,46 +90,40 @@ def route(
     terms: Terms, roster: Roster, shares: Mapping[str, Shares]
 ) -> tuple[Routed, dict[str, Inbox], Rejected]:
     """What each vehicle that shared its keys is sent of the others' shares."""
-    good, rejected = _sorted_out(terms, shares, roster.vehicles)
-    for name, sent in list(good.items()):
+
+    def fault(sent: Shares) -> str:
         lengths = [len(sealed) for sealed in sent.ciphertexts]
-        if lengths != [SEALED_BYTES] * (len(roster.vehicles) - 1):
-            rejected[name] = "shares are missing or of a wrong length"
-            del good[name]
-    _enough(terms, len(good), "shared their keys", rejected)
+        whole = lengths == [SEALED_BYTES] * (len(roster.vehicles) - 1)
+        return "" if whole else WRONG_SHARES
+
+    good, rejected = _sorted_out(terms, shares, roster.vehicles, fault, "shared their keys")
     place = _places(roster)
     inboxes = {}
     for name in good:
-        others = [other for other in good if other != name]
+        others = tuple(other for other in good if other != name)
         # A sender has no ciphertext for itself, so those behind it are one place further on.
         sealed = (
             good[other].ciphertexts[place[name] - (place[other] < place[name])] for other in others
         )
-        inboxes[name] = Inbox(
-            exchange=terms.digest, senders=tuple(others), ciphertexts=tuple(sealed)
-        )
-    routed = Routed(
-        terms=terms,
-        roster=roster,
-        sharing=tuple(good),
-        commitments=tuple(sent.commitment for sent in good.values()),
-    )
+        inboxes[name] = Inbox(exchange=terms.digest, senders=others, ciphertexts=tuple(sealed))
+    commitments = tuple(sent.commitment for sent in good.values())
+    routed = Routed(terms=terms, roster=roster, sharing=tuple(good), commitments=commitments)
     return routed, inboxes, rejected
 
 
 def collect(routed: Routed, masked: Mapping[str, Masked]) -> tuple[Summed, Survivors, Rejected]:
     """The sum of the vectors that arrived, and who they came from."""
     terms = routed.terms
-    good, rejected = _sorted_out(terms, masked, routed.sharing)
     kind = np.dtype(f"<u{terms.bits // 8}")
+
+    def fault(sent: Masked) -> str:
+        whole = len(sent.words) == terms.length * kind.itemsize
+        return "" if whole else f"{len(sent.words)} bytes are not {terms.length} words"
+
+    good, rejected = _sorted_out(terms, masked, routed.sharing, fault, "sent their vectors")
     total = np.zeros(terms.length, dtype=kind)
-    for name, sent in list(good.items()):
-        if len(sent.words) != terms.length * kind.itemsize:
-            rejected[name] = f"{len(sent.words)} bytes are not {terms.length} words"
-            del good[name]
-        else:
-            total = total + np.frombuffer(sent.words, dtype=kind)
-    _enough(terms, len(good), "sent their vectors", rejected)
+    for sent in good.values():
+        total = total + np.frombuffer(sent.words, dtype=kind)
     survivors = Survivors(exchange=terms.digest, vehicles=tuple(good))
     return Summed(routed=routed, survivors=survivors.vehicles, words=total), survivors, rejected
 
@@ -138,12 +132,12 @@ def unmask(summed: Summed, revealed: Mapping[str, Revealed]) -> tuple[Words, Rej
     """The sum of the survivors' vectors, [length]: the one thing the server learns of them."""
     routed = summed.routed
     terms, roster = routed.terms, routed.roster
-    good, rejected = _sorted_out(terms, revealed, summed.survivors)
-    for name, sent in list(good.items()):
-        if [len(share) for share in sent.shares] != [SHARE_BYTES] * len(routed.sharing):
-            rejected[name] = "shares are missing or of a wrong length"
-            del good[name]
-    _enough(terms, len(good), "revealed their shares", rejected)
+
+    def fault(sent: Revealed) -> str:
+        whole = [len(share) for share in sent.shares] == [SHARE_BYTES] * len(routed.sharing)
+        return "" if whole else WRONG_SHARES
+
+    good, rejected = _sorted_out(terms, revealed, summed.survivors, fault, "revealed their shares")
     place_of, survivors = _places(roster), set(summed.survivors)
     chosen = list(good)[: terms.threshold]
     weights = weights_at_zero([place_of[name] + 1 for name in chosen])
@@ -183,9 +177,16 @@ def _places(roster: Roster) -> dict[str, int]:
 
 
 def _sorted_out(
-    terms: Terms, messages: Mapping[str, Message], known: tuple[str, ...] | None = None
+    terms: Terms,
+    messages: Mapping[str, Message],
+    known: tuple[str, ...] | None,
+    fault: Callable[[Message], str],
+    did: str,
 ) -> tuple[dict[str, Message], Rejected]:
-    """Messages of this exchange by their senders' names, ascending, and why others are none."""
+    """Messages of this exchange by their senders' names, ascending, and why others are none.
+
+    NoTotal if too few `did` what they were asked to.
+    """
     good, rejected = {}, {}
     for name in sorted(messages):
         message = messages[name]
@@ -195,15 +196,14 @@ def _sorted_out(
             rejected[name] = f"sent in the name of {message.vehicle}"
         elif known is not None and name not in known:
             rejected[name] = "out of turn"
+        elif trouble := fault(message):
+            rejected[name] = trouble
         else:
             good[name] = message
-    return good, rejected
-
-
-def _enough(terms: Terms, vehicles: int, did: str, rejected: Rejected) -> None:
-    if vehicles < terms.threshold:
+    if len(good) < terms.threshold:
         raise NoTotal(
-            f"Secure sum {terms.number} of run '{terms.run}' ends here: {vehicles} vehicles {did}, "
-            f"and {terms.threshold} of {terms.called} are needed.",
+            f"Secure sum {terms.number} of run '{terms.run}' ends here: {len(good)} vehicles "
+            f"{did}, and {terms.threshold} of {terms.called} are needed.",
             rejected,
         )
+    return good, rejected

@@ -111,23 +111,18 @@ def share_keys(
     if (roster.mask_keys[own], roster.cipher_keys[own]) != mine:
         raise DataError(f"{me} was sent a roster with other keys than its own under its name.")
     seed = entropy(KEY_BYTES)
-    secrets = (seed, state.mask_secret)
-    parts = [split(secret, terms.threshold, len(names), entropy) for secret in secrets]
-    texts = [of_seed + of_key for of_seed, of_key in zip(*parts, strict=True)]
+    parts = zip(
+        split(seed, terms.threshold, len(names), entropy),
+        split(state.mask_secret, terms.threshold, len(names), entropy),
+        strict=True,
+    )
+    texts = [of_seed + of_key for of_seed, of_key in parts]
     sealed = []
     for name, key, text in zip(names, roster.cipher_keys, texts, strict=True):
         if name != me:
             common = agreed_key(state.cipher_secret, key, terms.digest, "shares", me, name)
             sealed.append(seal(common, text, terms.digest, me, name, entropy))
-    shared = Shared(
-        terms=terms,
-        vehicle=me,
-        roster=roster,
-        mask_secret=state.mask_secret,
-        cipher_secret=state.cipher_secret,
-        seed=seed,
-        own_shares=texts[own],
-    )
+    shared = Shared(**vars(state), roster=roster, seed=seed, own_shares=texts[own])
     return shared, Shares(
         exchange=terms.digest,
         vehicle=me,

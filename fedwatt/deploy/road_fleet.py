@@ -1,0 +1,220 @@
+"""A real fleet as the loop sees it: vehicles are asked where a simulation would train them.
+
+Who takes part, how replies become the next model, what is recorded and which model is best are the
+loop's own lines (`federation.loop`).
+"""
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from secrets import randbits
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedwatt.deploy.known import Known
+from fedwatt.deploy.messages import Content, Sizes, Value
+from fedwatt.deploy.questions import RoundQuestion, sizes_of
+from fedwatt.deploy.roster import Roster
+from fedwatt.deploy.state import RunState
+from fedwatt.deploy.vehicle_errors import VehicleErrors, possible_sums
+from fedwatt.engine.call import Call
+from fedwatt.engine.device import resolve_device
+from fedwatt.errors import DataError
+from fedwatt.federation import Loop, State
+from fedwatt.federation.local_fleet import fitting_model
+from fedwatt.federation.members import Members
+from fedwatt.federation.memory import Table
+from fedwatt.federation.port import Judgement, Present
+from fedwatt.federation.records import Evaluation, Row
+from fedwatt.federation.terms import Terms
+from fedwatt.federation.work import Work, enough
+from fedwatt.methods import Method
+from fedwatt.methods.rule import Rows
+from fedwatt.metrics import ErrorSums, Stopwatch
+from fedwatt.models import Model
+from fedwatt.randomness import generator
+from fedwatt.runs.config import MethodChoice, RunConfig, to_toml
+
+log = logging.getLogger("fedwatt.deploy")
+
+
+@dataclass(frozen=True, eq=False)
+class RoadFleet(ABC):
+    """Answers for vehicles that are elsewhere; they keep their own memory.
+
+    What is left open is how a round's replies are gathered: one by one, or as a sum in secret.
+    """
+
+    roster: Roster
+    run: RunState
+    config: RunConfig
+    method: Method
+    terms: Terms
+    model: Model
+    device: torch.device
+    common: Mapping[str, Value]
+    """What every question says: the run, its configuration and the method."""
+    errors: VehicleErrors
+    secret: int = field(default_factory=lambda: randbits(128))
+    """Seed of a private method's draws: ε counts on nobody knowing them, and vehicles know the
+    run's seed."""
+
+    @classmethod
+    def of(
+        cls,
+        roster: Roster,
+        config: RunConfig,
+        choice: MethodChoice,
+        run: RunState,
+        level: NDArray[Any] | None = None,
+    ) -> Self:
+        """The vehicles of a roster that train a method in a run; `level` as in `VehicleErrors`."""
+        common: dict[str, Value] = {
+            "run": run.run,
+            "label": choice.label,
+            "config": to_toml(config),
+        }
+        if roster.provision is not None:
+            common |= roster.provision.question_values
+        fleet = roster.fleet(config.data)
+        terms = Terms(choice.training(config.training), config.availability, config.seeds)
+        model = fitting_model(config.model.on(fleet), fleet)
+        sizes = sizes_of(choice.method, model, terms.training.precision)
+        errors = VehicleErrors(roster, config, common, sizes, level)
+        device = resolve_device(config.device)
+        return cls(roster, run, config, choice.method, terms, model, device, common, errors)
+
+    def loop(self) -> Loop:
+        """The loop over the rounds of these vehicles."""
+        return Loop(self, self.terms, self.model, self.device)
+
+    @property
+    def sizes(self) -> Sizes:
+        """Lengths of what the method's messages hold."""
+        return self.errors.sizes
+
+    @property
+    def private(self) -> bool:
+        """Whether the method adds noise for privacy."""
+        return self.method.server.private
+
+    def members(self) -> Members:
+        """The vehicles that have enrolled so far."""
+        fleet = self.roster.fleet(self.config.data)
+        return Members(fleet, self.terms.training.evaluate_vehicles)
+
+    @abstractmethod
+    def check(self, method: Method) -> None:
+        """Refuse a method that cannot work with these vehicles."""
+
+    def check_terms(self, method: Method) -> None:
+        """Refuse a method that cannot work in rounds of these vehicles."""
+        self.terms.check(method, len(self.members().population))
+
+    def remembered(self, method: Method, weights: Tensor) -> tuple[dict[str, Table], Rows]:
+        """Vehicles remember for themselves; nothing is known of them yet."""
+        return {}, Known().packed()
+
+    def present(self, state: State | None) -> Present:
+        """Who is connected now, newcomers included."""
+        self.roster.refresh()
+        members = self.members()
+        there = torch.from_numpy(self.roster.available(members.fleet))[None]
+        return Present(members, there, there)
+
+    def server_draws(self, run: int, round: int, work: Work) -> np.random.Generator:
+        """The run's; for a private method secret ones.
+
+        Other replies to the same round get other noise, since the difference of two models with the
+        same noise would show the replies.
+        """
+        if not self.private:
+            return generator(self.terms.seeds[run], "server", round)
+        replies = sha256(work.deltas.cpu().numpy().tobytes() + work.counted.tobytes())
+        return generator(self.secret, "server", round, replies.hexdigest())
+
+    def vehicle_rows(self, weights: Tensor) -> list[Row]:
+        """Test errors of the model [1, D] by vehicle and stratum, of those that answer."""
+        return self.errors.of_model(weights)
+
+    def work(self, method: Method, state: State, present: Present, watch: Stopwatch) -> Work:
+        """Ask the participants to train; the roster is told who did not do what it was asked to."""
+        secret = self.secret if self.private else None
+        calls = self.terms.calls(
+            state.round, present.members, present.available, state.live, calling_seed=secret
+        )
+        name = present.members.name
+        called = {name(call.vehicle): call for call in calls if call.steps}
+        work = self.replies(method, state, present, called)
+        work = enough(work, max(self.config.deploy.minimum_replies, method.replies_needed))
+        pairs = zip(work.calls, work.counted, strict=True)
+        counted = {name(call.vehicle) for call, counts in pairs if counts}
+        for silent in called.keys() - counted:
+            self.roster.unanswered(silent)
+        known = Known.unpacked(state.events)
+        known = replace(known, counted={**known.counted, **dict.fromkeys(counted, state.round)})
+        return replace(work, asked=calls, events=known.packed())
+
+    @abstractmethod
+    def replies(
+        self, method: Method, state: State, present: Present, called: Mapping[str, Call]
+    ) -> Work:
+        """What comes back from the vehicles called; what cannot be used is not counted."""
+
+    def training_question(
+        self, method: Method, state: State, present: Present, name: str
+    ) -> Content:
+        """What the vehicle `name` is asked in the round that follows `state`."""
+        anchor = state.weights[0]
+        sent = {
+            key: (v.to(anchor.dtype) if v.is_floating_point() else v)[0].cpu().numpy()
+            for key, v in method.server.broadcast(state.server).items()
+        }
+        question = RoundQuestion(
+            state.round,
+            Known.unpacked(state.events).counted.get(name, -1),
+            len(present.members.population),
+            present.members.population_windows,
+            self.config.deploy.diagnostics,
+            anchor.cpu().numpy(),
+            sent,
+        )
+        return question.content(self.common)
+
+    def judge(self, weights: Tensor, events: Rows, present: Present) -> Judgement:
+        """Error sums of the model [1, D]; vehicles that do not answer have no test errors.
+
+        Their validation errors are their last ones, so that the best of two rounds is chosen
+        between errors on the same vehicles: without them a round would look better because a
+        vehicle that is hard to predict was away. Where a vehicle answers for the first time, the
+        model cannot be compared with those that it never judged.
+        """
+        known = Known.unpacked(events)
+        names = [present.members.name(k) for k in present.members.evaluated]
+        sums = {name: (known.validation.get(name, ErrorSums()), ErrorSums()) for name in names}
+        question = Content(dict(self.common), {"weights": weights[0].cpu().numpy()})
+        seconds, questions = self.config.deploy.evaluation_seconds, dict.fromkeys(names, question)
+        answers = self.roster.ask("evaluate", questions, seconds, sizes=self.sizes)
+        limit = self.config.secure.windows_limit
+        for name, answer in answers.items():
+            try:
+                own = answer.usable().arrays
+                validation, test = (possible_sums(own[n], limit) for n in ("validation", "test"))
+                sums[name] = validation, test
+            except DataError as error:
+                log.warning("evaluation of %s rejected: %s", name, error)
+        latest = {name: own[0] for name, own in sums.items() if own[0].windows}
+        newcomers = latest.keys() - known.validation.keys()
+        judging = sum(own[1].windows > 0 for own in sums.values())
+        if judging < len(names):
+            log.info("the model was judged by %d of %d vehicles", judging, len(names))
+        evaluation = Evaluation([sums[name][0] for name in names], [sums[n][1] for n in names])
+        after = replace(known, validation={**known.validation, **latest})
+        comparable = not (known.validation and newcomers)
+        return Judgement([evaluation], after.packed(), comparable)
