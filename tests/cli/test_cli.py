@@ -256,7 +256,7 @@ def test_bad_fleets_are_one_sentence(folder: Path, refused) -> None:
     broken_fleet(folder, "lonely", keep=1)
     assert (
         "Vehicle 'car-001' has 1 trips, 1 of them at least 60 s long; training, validation and "
-        "test need one each." in refused("run", "--data", "lonely")
+        "test need one each" in refused("run", "--data", "lonely")
     )
     broken_fleet(folder, "holey", spoil="speed_mps")
     assert re.search(
