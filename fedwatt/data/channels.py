@@ -30,7 +30,8 @@ class Channel:
     fallback     what stands in where a trip has no reading at all; None leaves the channel out
     units        the units that a mapping may name; a channel without any cannot be mapped
     usual_unit   the one to propose for a column that names none; the first of `units` by default
-    header       regular expression that finds its column, in lower case with spaces between words
+    header       regular expression that finds its column, in lower case with spaces between words;
+                 the first channel of `CHANNELS` whose expression and units fit is proposed
     discharges   its sign tells discharge (+) from charge, and recordings may have it reversed
     """
 

@@ -14,8 +14,8 @@ follow. One that needs another sum gets it as a field of `ErrorSums`, filled in 
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
-from math import nan, sqrt
-from typing import Final
+from math import isfinite, nan, sqrt
+from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -44,6 +44,9 @@ class ErrorSums:
     """Σ |Y|"""
     near_zero: int = 0
     """Windows with |Y| < 5 Wh"""
+
+    signed: ClassVar[frozenset[str]] = frozenset()
+    """Names of sums that may be below 0; a row with any other below 0 is refused."""
 
     @classmethod
     def of(cls, predicted_wh: ArrayLike, label_wh: ArrayLike) -> "ErrorSums":
@@ -84,8 +87,9 @@ class ErrorSums:
         >>> ErrorSums.from_array(np.array([2.0, 10.0, 4.0, 0.5, 90.0, 1.0])).mae
         2.0
         """
-        if not np.isfinite(row).all() or (row < 0).any():
-            raise DataError("error sums are finite and not below 0")
+        for name, value in zip(SUMS, row.tolist(), strict=True):
+            if not isfinite(value) or (value < 0 and name not in cls.signed):
+                raise DataError(f"error sums are finite and not below 0, and '{name}' is {value:g}")
         return cls(*(SUMS[name](value) for name, value in zip(SUMS, row.tolist(), strict=True)))
 
     @property

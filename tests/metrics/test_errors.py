@@ -121,3 +121,15 @@ def test_any_cut_of_the_windows_gives_the_same_errors(windows, data):
     assert asdict(parts) == approx(asdict(whole), rel=1e-9, abs=1e-9)
     # Below 1e-150 Wh the square of an error is 0.
     assert whole.mae <= whole.rmse * (1 + 1e-12) + 1e-150
+
+
+def test_a_sum_below_0_is_named_unless_it_may_be_so() -> None:
+    class Signed(ErrorSums):
+        signed = frozenset({"label_wh"})
+
+    row = np.array([2.0, 10.0, 4.0, 0.5, -90.0, 1.0])
+    with pytest.raises(DataError, match="'label_wh' is -90"):
+        ErrorSums.from_array(row)
+    assert Signed.from_array(row).label_wh == -90.0
+    with pytest.raises(DataError, match="'near_zero' is nan"):
+        Signed.from_array(np.array([2.0, 10.0, 4.0, 0.5, 90.0, np.nan]))

@@ -54,7 +54,7 @@ def propose_mapping(path: str | Path) -> str:
     vehicle = vehicle if vehicle in taken else None
     channels: dict[str, _Guess] = {}
     for column, text in plain.items():
-        channel = _channel_of(text) if column not in taken else ""
+        channel = _channel_of(text, column) if column not in taken else ""
         if channel and channel not in channels:
             unit = _unit(column, text, CHANNELS[channel].units)
             usual = CHANNELS[channel].usual_unit
@@ -117,15 +117,23 @@ def _plain(name: str) -> str:
     return " ".join(re.sub(r"[^a-z0-9%°]+", " ", spaced.casefold()).split())
 
 
-def _channel_of(text: str) -> str:
-    """Channel that a column of this name holds, or ""; the speed of the wind is no vehicle's.
+def _channel_of(text: str, column: str = "") -> str:
+    """The first channel that a column of this name may hold, or ""; the wind's speed is none.
+
+    A unit in brackets that the channel cannot have speaks against it.
 
     >>> _channel_of("vehicle speed km h"), _channel_of("wind speed km h")
     ('speed_mps', '')
+    >>> _channel_of("outside air"), _channel_of("outside air %", "Outside Air [%]")
+    ('ambient_c', '')
     """
     foreign = NOT_THE_VEHICLE.search(text)
+    known = {unit for channel in CHANNELS.values() for unit in channel.units}
+    unit = _unit(column, text, known) if re.search(r"[\[(]", column) else ""
     for name, channel in CHANNELS.items():
         about_it = not foreign or foreign[0] in channel.header
+        if unit and unit not in channel.units:
+            continue
         if channel.header and about_it and re.search(channel.header, text):
             return name
     return ""

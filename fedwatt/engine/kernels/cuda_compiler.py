@@ -90,7 +90,7 @@ def _nvrtc() -> ctypes.CDLL | None:
 
 
 def machine_code(compiler: ctypes.CDLL, source: str, architecture: str) -> bytes:
-    """`source` compiled by NVRTC; RuntimeError with what it said if it does not take it."""
+    """`source` compiled by NVRTC; RuntimeError with the compiler's words if it does not take it."""
     program, size = ctypes.c_void_p(), ctypes.c_size_t()
     compiler.nvrtcCreateProgram(
         ctypes.byref(program), source.encode(), b"fedwatt.cu", 0, None, None
@@ -99,9 +99,9 @@ def machine_code(compiler: ctypes.CDLL, source: str, architecture: str) -> bytes
     try:
         if compiler.nvrtcCompileProgram(program, len(options), options):
             compiler.nvrtcGetProgramLogSize(program, ctypes.byref(size))
-            said = ctypes.create_string_buffer(size.value)
-            compiler.nvrtcGetProgramLog(program, said)
-            raise RuntimeError(f"NVRTC says {said.value.decode(errors='replace').strip()}")
+            words = ctypes.create_string_buffer(size.value)
+            compiler.nvrtcGetProgramLog(program, words)
+            raise RuntimeError(f"NVRTC says {words.value.decode(errors='replace').strip()}")
         compiler.nvrtcGetCUBINSize(program, ctypes.byref(size))
         code = ctypes.create_string_buffer(size.value)
         compiler.nvrtcGetCUBIN(program, code)
