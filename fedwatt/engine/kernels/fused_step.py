@@ -172,14 +172,16 @@ def _generated(rules: Sequence[LocalRule], plans: Sequence[Rows], size: int) -> 
 
 
 def _loops(own: Statements, entries: Sequence[str], read: str) -> str:
-    """The loop over weights; a quicker one, too, for where all exponents turn out small."""
+    """The loop over weights, and a quicker one for where the numbers of a row allow it."""
     lines = "\n        ".join((*entries, *own.weights))
     loop = LOOP.format(weights=lines, result=own.result, read=read)
-    if not own.exponents:
+    if not own.quick:
         return loop
-    small = " && ".join(f"fabs({y}) < 0.98" for y in own.exponents)
-    quick = loop.replace("= log_power(", "= small_log_power(")
-    return f"if ({small}) {{{quick}    }} else {{{loop}    }}"
+    quick = loop
+    for _, function, quicker in own.quick:
+        quick = quick.replace(function, quicker)
+    conditions = " && ".join(condition for condition, *_ in own.quick)
+    return f"if ({conditions}) {{{quick}    }} else {{{loop}    }}"
 
 
 class FusedStep:

@@ -86,6 +86,12 @@ static inline float small_log_power(float x, float y, float at_0, float at_infin
     return x > 1.17549435e-38f ? p : x >= 0.0f ? at_0 : NAN;
 }
 
+/* The same for an x that is a size plus a normal number above 0, so that only infinity and NaN are
+   left to care for: both give NaN. */
+static inline float positive_log_power(float x, float y, float at_0, float at_infinity) {
+    return binary_power(y * binary_log(x)) + (x - x);
+}
+
 /* x^y; for y that is whole also of x < 0. */
 static inline float power_f(float x, float y) {
     const float whole = nearbyintf(y), odd = whole - 2.0f * nearbyintf(0.5f * whole);

@@ -47,8 +47,8 @@ class Statements:
     weights: tuple[str, ...]
     """For every weight, in float."""
     result: str
-    exponents: tuple[str, ...] = ()
-    """The numbers y of all `log_power(x, y)`: where they are small, `small_log_power` will do."""
+    quick: tuple[tuple[str, str, str], ...] = ()
+    """(condition, function, quicker one) for each power: which one will do where numbers allow."""
 
 
 SAME: Final = frozenset(
@@ -168,7 +168,7 @@ def statements(
         ) from problem
     value = recorder.value(result, weight=True)
     lines = tuple(recorder.numbers), tuple(recorder.weights)
-    return Statements(*lines, value, tuple(recorder.exponents))
+    return Statements(*lines, value, tuple(recorder.quick))
 
 
 class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -182,7 +182,11 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """x of each weight that is log x."""
         self.scaled: dict[str, tuple[str, str]] = {}
         """(x, y) of each weight that is y · log x for a number y."""
-        self.exponents: list[str] = []
+        self.sizes: set[str] = set()
+        """Weights that are not below 0."""
+        self.positive: dict[str, str] = {}
+        """The number that was added to a size, for each weight that is one."""
+        self.quick: list[tuple[str, str, str]] = []
         self.alive: list[Tensor] = []
         """Kept, so that no other tensor gets the memory of one that is known."""
         for name, tensor in inputs.items():
@@ -259,16 +263,29 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _power(self, x: str, y: str) -> str:
         """e^(y log x) for a weight x and a number y, which fixes what it is at 0 and infinity."""
-        self.exponents.append(y)
+        condition, quicker = f"fabs({y}) < 0.98", f"small_log_power({x},"
+        if x in self.positive:
+            condition += f" && {self.positive[x]} >= 1.17549436e-38"
+            quicker = f"positive_log_power({x},"
+        self.quick.append((condition, f"log_power({x},", quicker))
         ends = [self._declare(f"exp({y} * {end})", False) for end in ("-INFINITY", "INFINITY")]
         return f"log_power({x}, (float){y}, (float){ends[0]}, (float){ends[1]})"
 
     def _note_logarithms(
         self, name: str, args: Sequence[Any], before: Mapping[Any, Value | None], value: Value
     ) -> None:
-        """Remember y · log x, since e to that is a power, which is quicker than both."""
+        """Remember y · log x, since e to that is a power, which is quicker than both.
+
+        And what is known to be above 0, which makes a power quicker still.
+        """
         values = [before.get(_key(of)) for of in args]
         known = [own for own in values if own is not None]
+        if name == "abs" and value.is_weight:
+            self.sizes.add(value.name)
+        if name == "add" and len(known) == 2 and len(args) == 2:
+            for size, number in (known, known[::-1]):
+                if size.name in self.sizes and not number.is_weight:
+                    self.positive[value.name] = number.name
         if name == "log" and value.is_weight and known:
             self.logarithms[value.name] = known[0].name
         if name == "mul" and len(known) == 2:
