@@ -7,7 +7,7 @@ from statistics import median
 
 import numpy as np
 
-from fedwatt.metrics import EPSILON_Y_WH, METRICS, NEAR_ZERO_WH, rounds_to_threshold
+from fedwatt.metrics import EPSILON_Y, METRICS, NEAR_ZERO, TYPICAL_WH, rounds_to_threshold
 from fedwatt.report.curves import curves, diverged
 from fedwatt.report.facts import unequal_rounds
 from fedwatt.report.load import Run, load_run
@@ -64,7 +64,7 @@ def results_table(run: Run) -> Table:
         "Mean ± standard deviation over seeds [95 % interval of the mean]. Diverged seeds count in "
         "no mean. RMSE, MAE, MAPE and wMAPE pool the windows of all vehicles; the vehicle mean "
         "counts every vehicle the same, the weighted mean by its training windows. MAPE divides by "
-        f"|Y| + {EPSILON_Y_WH:g} Wh and is ruled by windows with |Y| < {NEAR_ZERO_WH:g} Wh{share}; "
+        f"|Y| + {EPSILON_Y * TYPICAL_WH:g} Wh and is ruled by windows with |Y| < {NEAR_ZERO * TYPICAL_WH:g} Wh{share}; "
         "wMAPE = Σ|e| / Σ|Y| is not."
         + (ON_BOARD_NOTE if ON_BOARD_COLUMN in columns else "")
         + _about_rounds(run),
