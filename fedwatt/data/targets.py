@@ -25,6 +25,7 @@ from fedwatt.data.features import FEATURES, STREAMING_DELAY_S, refuse_gaps
 from fedwatt.data.trip import FloatArray, IntArray, Trip
 from fedwatt.data.windows import window_ends, window_sums
 from fedwatt.errors import DataError, SettingError, check, unknown
+from fedwatt.plugins import refers, resolve
 
 Values = Mapping[str, FloatArray]
 """Channel -> its values [seconds]; fact of the vehicle -> one number, []."""
@@ -209,14 +210,18 @@ TARGETS: Final[dict[str, Target]] = {
 
 
 def get_target(name: str) -> Target:
-    """Target by its name.
+    """Target by its name, or the one that a reference such as './file.py:name' names.
 
     >>> get_target("soc").unit
     'points'
     """
-    if name not in TARGETS:
+    if name in TARGETS:
+        return TARGETS[name]
+    if not refers(name, "target"):
         raise SettingError(unknown("target", name, TARGETS))
-    return TARGETS[name]
+    wanted = "a Target, as fedwatt.data.targets has them"
+    found: Target = resolve(name, "target", wanted, lambda one: isinstance(one, Target)).value
+    return found
 
 
 def refuse_leaks(target: Target, features: Sequence[str]) -> None:

@@ -55,6 +55,11 @@ class Origin:
     level: Columns | None = None
     """The table of vehicles of the run in the folder RUN/level; None without one."""
 
+    @property
+    def target(self) -> Predicted:
+        """What windows predict; energy where a run does not say."""
+        return Predicted(**self.environment.get("fleet", {}).get("target", {}))
+
 
 @dataclass(frozen=True)
 class Run:
@@ -78,8 +83,8 @@ class Run:
 
     @property
     def target(self) -> Predicted:
-        """What windows predict; energy where a run does not say."""
-        return Predicted(**self.origins[0].environment.get("fleet", {}).get("target", {}))
+        """What windows predict."""
+        return self.origins[0].target
 
     @property
     def unit(self) -> str:
