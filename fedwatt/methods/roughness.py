@@ -79,19 +79,13 @@ class RoughnessProximal(LocalRule):
     it uses the one it remembers.
     """
 
-    lam: float = 0.1
-    """λ, the strength where the response is 1."""
+    lam: float = 0.1  # λ, the strength where the response is 1
     lam_schedule: str = "constant"
-    directions: int = 10
-    """M"""
-    points: int = 100
-    """m; each slice has m + 1 points."""
-    radius: float = 0.01
-    """ℓ"""
-    probe_batch: int = 128
-    """B_probe, windows; a vehicle with fewer uses all it has."""
-    probe_every: int = 5
-    """R, rounds"""
+    directions: int = 10  # M
+    points: int = 100  # m; each slice has m + 1 points
+    radius: float = 0.01  # ℓ
+    probe_batch: int = 128  # B_probe, windows; a vehicle with fewer uses all it has
+    probe_every: int = 5  # R, rounds
     response: str = "saturating"
     """r(I): "saturating" is I/(I + τ_I), "clipped" is clip(I, I_min, I_max)."""
     tau_i: float = 0.1

@@ -30,12 +30,9 @@ accountant's series for them does not always converge."""
 class Budget:
     """The privacy of a training: what each round is, and at which δ it is stated."""
 
-    noise_multiplier: float
-    """z"""
-    probability: float
-    """q; 1 where sampling is not counted on."""
-    delta: float
-    """δ"""
+    noise_multiplier: float  # z
+    probability: float  # q; 1 where sampling is not counted on
+    delta: float  # δ
 
     def epsilon(self, rounds: int) -> float:
         """ε after `rounds` rounds; infinite without noise.

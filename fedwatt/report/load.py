@@ -24,11 +24,9 @@ class Origin:
     """A run folder: its configuration and what it ran on."""
 
     name: str
-    config: str
-    """The text of config.toml."""
+    config: str  # the text of config.toml
     environment: Mapping[str, Any]
-    methods: frozenset[str]
-    """Labels of its methods."""
+    methods: frozenset[str]  # labels of its methods
     level: Columns | None = None
     """The table of vehicles of the run in the folder RUN/level; None without one."""
 

@@ -45,16 +45,14 @@ class Trial:
     """Values of the tuned hyperparameters and what they led to."""
 
     values: dict[str, float]
-    score: float
-    """Validation RMSE, Wh, mean over seeds; infinite if one diverged."""
+    score: float  # validation RMSE, Wh, mean over seeds; infinite if one diverged
 
 
 @dataclass(frozen=True)
 class Tuned:
     """A method's study."""
 
-    choice: MethodChoice
-    """The method as it was configured."""
+    choice: MethodChoice  # the method as it was configured
     ranges: dict[str, Range]
     trials: tuple[Trial, ...]
 

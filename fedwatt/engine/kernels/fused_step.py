@@ -63,10 +63,8 @@ class CStep:
     """The step of a composition of rules as C, and where its inputs come from."""
 
     source: str
-    numbers: tuple[Source, ...]
-    """Behind the rate, in this order; one a row."""
-    tensors: tuple[Source, ...]
-    """In this order; one entry for each weight."""
+    numbers: tuple[Source, ...]  # behind the rate, in this order; one a row
+    tensors: tuple[Source, ...]  # in this order; one entry for each weight
 
     def columns(self, job: Job) -> Tensor:
         """The rate and all numbers, [P, count], float64."""

@@ -42,10 +42,8 @@ class Value:
 class Statements:
     """C that computes `result` from its inputs."""
 
-    numbers: tuple[str, ...]
-    """Once a row, in double."""
-    weights: tuple[str, ...]
-    """For every weight, in float."""
+    numbers: tuple[str, ...]  # once a row, in double
+    weights: tuple[str, ...]  # for every weight, in float
     result: str
     quick: tuple[tuple[str, str, str], ...] = ()
     """(condition, function, quicker one) for each power: which one will do where numbers allow."""

@@ -49,8 +49,7 @@ class Routed:
 
     terms: Terms
     roster: Roster
-    sharing: tuple[str, ...]
-    """Vehicles whose shares were passed on."""
+    sharing: tuple[str, ...]  # vehicles whose shares were passed on
     commitments: tuple[bytes, ...]
 
 
