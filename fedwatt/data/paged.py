@@ -26,8 +26,7 @@ from fedwatt.errors import DataError
 if TYPE_CHECKING:
     from fedwatt.data.client import Client
 
-DENSE_BYTES = 2**29
-"""Fleets up to this size (512 MiB) stay in memory."""
+DENSE_BYTES = 2**29  # fleets up to this size (512 MiB) stay in memory
 
 KINDS: Mapping[str, type] = {
     "series": np.float32,

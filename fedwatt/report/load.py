@@ -15,8 +15,7 @@ from fedwatt.runs.level import LEVEL
 from fedwatt.runs.tables import read_table
 from fedwatt.tables import TABLES
 
-Columns = Mapping[str, NDArray[Any]]
-"""Column name → values, [rows]. Missing numbers are NaN."""
+Columns = Mapping[str, NDArray[Any]]  # column name → values, [rows]; missing numbers are NaN
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,7 @@ Work = Callable[[Cell, Any, Path], None]
 OnDone = Callable[[str, int, int], None]
 """Called with (name of a finished cell, cells finished, cells in all)."""
 
-MARK = "cell.txt"
-"""File in a finished cell's folder that says which work it was."""
+MARK = "cell.txt"  # file in a finished cell's folder that says which work it was
 RETRIES = 3
 CONNECT_SECONDS = 10
 

@@ -36,8 +36,7 @@ from fedwatt.studies.ranges import ranges_of
 
 STARTUP_TRIALS = 5
 """Trials drawn blindly before the estimator has something to go by, the configured one included."""
-TOGETHER = 5
-"""Trials that are drawn and trained at a time."""
+TOGETHER = 5  # trials that are drawn and trained at a time
 
 
 @dataclass(frozen=True)
