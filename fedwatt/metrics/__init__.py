@@ -23,24 +23,8 @@ from fedwatt.metrics.timing import (
 )
 
 __all__ = [
-    "DIAGNOSTICS",
-    "EPSILON_Y_WH",
-    "FEWEST_PARTICIPANTS",
-    "METRICS",
-    "NEAR_ZERO_WH",
-    "PARTS",
-    "SUMS",
-    "ErrorSums",
-    "Metric",
-    "Stopwatch",
-    "amortised_diagnostics_fraction",
-    "diagnostics_fraction",
-    "drift_dispersion",
-    "macro_mean",
-    "mean_drift",
-    "micro",
-    "pearson",
-    "rounds_to_threshold",
-    "spearman",
-    "weighted_mean",
-]
+    "DIAGNOSTICS", "EPSILON_Y_WH", "FEWEST_PARTICIPANTS", "METRICS", "NEAR_ZERO_WH", "PARTS",
+    "SUMS", "ErrorSums", "Metric", "Stopwatch", "amortised_diagnostics_fraction",
+    "diagnostics_fraction", "drift_dispersion", "macro_mean", "mean_drift", "micro", "pearson",
+    "rounds_to_threshold", "spearman", "weighted_mean",
+]  # fmt: skip

@@ -6,13 +6,7 @@ from fedwatt.report.curves import diverged, rounds_of
 from fedwatt.report.facts import unequal_rounds
 from fedwatt.report.load import Run
 from fedwatt.report.on_board import ON_BOARD_MEANS, on_board_errors
-from fedwatt.report.statistics import (
-    Comparison,
-    Estimate,
-    compare,
-    estimate,
-    final,
-)
+from fedwatt.report.statistics import Comparison, Estimate, compare, estimate, final
 from fedwatt.report.style import name_of
 from fedwatt.report.table import shown
 

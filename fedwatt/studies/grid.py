@@ -21,7 +21,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fedwatt.errors import FedwattError, RunError, SettingError
+from fedwatt.errors import FedwattError, RunError, SettingError, optional
 from fedwatt.files import flush, writing
 
 Cell = TypeVar("Cell")
@@ -214,8 +214,4 @@ def _knock(address: str) -> None:
 def _library() -> Any:
     """Ray, which tells nobody that it is used, or a sentence on how to get it."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    try:
-        import ray
-    except ImportError as error:
-        raise SettingError("A grid on Ray needs Ray: pip install 'fedwatt[cluster]'.") from error
-    return ray
+    return optional("ray", "A grid on Ray needs Ray: pip install 'fedwatt[cluster]'.", SettingError)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from fedwatt.data import Fleet
-from fedwatt.errors import RunError, SettingError
+from fedwatt.errors import RunError, SettingError, optional
 from fedwatt.federation import History
 from fedwatt.federation.together import train_side_by_side
 from fedwatt.files import write_text
@@ -334,9 +334,7 @@ def _as_json(found: list[Tuned], seed: int) -> dict[str, Any]:
 
 def _library() -> Any:
     """Optuna, quiet, or a sentence on how to get it."""
-    try:
-        import optuna
-    except ImportError as error:
-        raise SettingError("Tuning needs Optuna: pip install 'fedwatt[tune]'.") from error
+    needed = "Tuning needs Optuna: pip install 'fedwatt[tune]'."
+    optuna = optional("optuna", needed, SettingError)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna

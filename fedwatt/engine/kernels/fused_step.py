@@ -119,7 +119,7 @@ def _generated(rules: Sequence[LocalRule], plans: Sequence[Rows], size: int) -> 
 
     found = {"first": step(True), "later": step(False)}
     text = " ".join(line for own in found.values() for line in (*own.numbers, *own.weights))
-    used = {name: source for name, source in sources.items() if _mentions(text, name)}
+    used = {name: source for name, source in sources.items() if re.search(rf"\b{name}\b", text)}
     by_row = [name for name in used if inputs[name].shape[1:] != (COLUMNS,)]
     by_weight = [name for name in used if name not in by_row]
     looks_back = any(rule.looks_back for rule in rules)
@@ -223,8 +223,3 @@ def _sample(rows: Tensor, size: int) -> Tensor:
     kind = _kind(rows, size)
     shape = (ROWS, COLUMNS) if kind == "weight" else (ROWS, *rows.shape[1:])
     return torch.ones(shape, dtype=rows.dtype)
-
-
-def _mentions(text: str, name: str) -> bool:
-    """Whether a name stands in C as a word of its own."""
-    return re.search(rf"\b{name}\b", text) is not None
