@@ -31,8 +31,12 @@ def _built_in(kind: str) -> list[str]:
     from fedwatt.data.importing import USUAL_CLEANING
     from fedwatt.models import MODELS
 
-    names = {"model": MODELS, "feature": {**FEATURE_SETS, **FEATURES}, "reader": USUAL_CLEANING}
-    return list(names.get(kind, ()))
+    names = {
+        "model": [*MODELS],
+        "feature": [*FEATURE_SETS, *FEATURES],
+        "reader": [*USUAL_CLEANING],
+    }
+    return names.get(kind, [])
 
 
 def _of_others(kind: str) -> Iterator[tuple[str, str, str]]:

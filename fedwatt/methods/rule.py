@@ -24,6 +24,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import ClassVar, TypeVar
 
+import torch
 from torch import Tensor
 
 from fedwatt.methods.ranges import Tunable
@@ -104,6 +105,8 @@ class LocalRule(Tunable):
     """Whether `prediction` or `penalty` is overridden."""
     chooses_prediction: ClassVar[bool] = False
     """Whether `prediction` puts another in its place; such rules go before those that change it."""
+    acts_last: ClassVar[bool] = False
+    """Whether `direction` must see what all other rules have made of the gradient."""
     linear: ClassVar[bool] = True
     """Whether steps stay linear in the gradients, as FedNova's normalisation needs."""
     derived: ClassVar[tuple[str, ...]] = ()
@@ -206,6 +209,13 @@ class LocalRule(Tunable):
 def explores(rule: LocalRule) -> bool:
     """Whether a rule asks for gradients elsewhere than at the weights of a step."""
     return type(rule).explore is not LocalRule.explore
+
+
+def gradient_at_anchor(start: Start, row: int, size: int, purpose: str) -> Tensor:
+    """∇F_k(w_t) [D] of the vehicle in `row`, over at most `size` windows drawn for `purpose`."""
+    batch = start.probe_batch(row, size, purpose)
+    share = torch.full_like(batch.labels, 1 / len(batch.labels))
+    return start.model.gradient(start.anchor[row], batch.windows, batch.labels, share, start.loss)
 
 
 AnyRule = TypeVar("AnyRule", bound=LocalRule)

@@ -141,5 +141,5 @@ def test_plugins_is_no_setting(config: RunConfig) -> None:
 def test_a_relative_path_starts_from_the_working_folder(config: RunConfig, tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
     os.chdir(tmp_path / "deep")
-    with pytest.raises(SettingError, match="a relative path starts from .*deep"):
+    with pytest.raises(SettingError, match=r"a relative path starts from .*deep"):
         from_toml(to_toml(config))
