@@ -21,7 +21,7 @@ from fedwatt.errors import SettingError
 from fedwatt.federation import Availability, Loop, State
 from fedwatt.federation.records import Row
 from fedwatt.runs.carry_out import FINISHED, Run, carry_out
-from fedwatt.runs.config import MethodChoice, RunConfig, to_toml
+from fedwatt.runs.config import Deployment, MethodChoice, RunConfig, to_toml
 from fedwatt.runs.environment import fleet_partition
 from fedwatt.runs.hills import learns_hills, terrain_facts
 from fedwatt.runs.level import level_config
@@ -51,6 +51,12 @@ def refuse_undeployable(config: RunConfig) -> None:
                 "terrain.source = 'measured'."
             )
         refuse_unmaskable(config.terrain)
+    if config.deploy.over_selection and config.training.sampling != "fixed":
+        raise SettingError(
+            "deploy.over_selection calls more vehicles than training.sampling = "
+            f"'{config.training.sampling}' drew, so none of them would have been drawn by that. "
+            "Set deploy.over_selection = 0, or sampling = 'fixed'."
+        )
     level_config(config)  # refuses noise for privacy, which a level model would spend twice
     ideal = Availability()
     for name in ("p_leave", "p_join", "initially", "reply_loss"):
@@ -59,12 +65,29 @@ def refuse_undeployable(config: RunConfig) -> None:
                 f"availability.{name} simulates what a real fleet does by itself. Leave it out."
             )
     for choice in config.methods:
+        refuse_reply_counts(config.deploy, choice)
         for rule in choice.method.local:
             if rule.simulated_only:
                 raise SettingError(
                     f"Method '{choice.label}': {type(rule).__name__} simulates "
                     f"{rule.simulated_only} and has no place on a real fleet."
                 )
+
+
+def refuse_reply_counts(deploy: Deployment, choice: MethodChoice) -> None:
+    """Raise if a private method's rounds would stand or fall with single vehicles.
+
+    Where a round counts only with m replies, one vehicle more or less moves its sum by m · c and
+    not by c: it decides about the replies of m vehicles.
+    """
+    if not choice.method.server.private:
+        return
+    for name in ("minimum_replies", "over_selection"):
+        if getattr(deploy, name) != getattr(Deployment(), name):
+            raise SettingError(
+                f"Method '{choice.label}': deploy.{name} lets one vehicle decide whether the "
+                "replies of others count, and the noise is that of a single reply. Leave it out."
+            )
 
 
 def execute(

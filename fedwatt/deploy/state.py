@@ -1,16 +1,24 @@
 """What a deployment must not forget when its server is killed, besides its checkpoints.
 
-It is all in RUN/deployment.json: the run's number, that of its last secure sum, and how often
-learning a field was begun.
+It is all in RUN/deployment.json: the run's number, that of its last secure sum, how often learning
+a field was begun, and what the run is doing, for `fedwatt deploy status`.
 """
 
 import json
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 from uuid import uuid4
 
 from fedwatt.errors import RunError
 from fedwatt.files import write_text
+
+
+RUNNING: Final = "running"
+PAUSED: Final = "paused"
+FINISHED: Final = "finished"
+FAILED: Final = "ended early"
 
 
 @dataclass
@@ -24,15 +32,20 @@ class RunState:
     """Of the last secure sum; -1: there was none."""
     learnings: int = 0
     """How often learning a field was begun; each time all noise is drawn anew."""
+    status: str = RUNNING
+    """What the run is doing, or how it ended."""
+    since: str = ""
+    """When that began, UTC."""
+    about: str = ""
+    """Why."""
 
     @classmethod
     def begin(cls, out: Path, *, resume: bool, number: str = "") -> "RunState":
         """A new run in the folder `out`, or the one that is there; by its `number`, if given."""
         path = out / "deployment.json"
-        if resume and path.exists():
-            return cls.read(path)
-        state = cls(path, number or uuid4().hex)
-        state.save()
+        found = resume and path.exists()
+        state = cls.read(path) if found else cls(path, number or uuid4().hex)
+        state.note(RUNNING)
         return state
 
     @classmethod
@@ -41,7 +54,8 @@ class RunState:
         try:
             table = json.loads(path.read_text(encoding="utf-8"))
             exchange, learnings = table.get("exchange", -1), table.get("learnings", 0)
-            return cls(path, str(table["run"]), int(exchange), int(learnings))
+            doing = (str(table.get(name, "")) for name in ("status", "since", "about"))
+            return cls(path, str(table["run"]), int(exchange), int(learnings), *doing)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise RunError(f"{path} is damaged: {error}. Start anew with another --out.") from error
 
@@ -59,7 +73,13 @@ class RunState:
         self.learnings += 1
         self.save()
 
+    def note(self, status: str, about: str = "") -> None:
+        """Write down what the run is doing from now on, and why."""
+        self.status, self.about = status, about
+        self.since = datetime.now(UTC).isoformat(sep=" ", timespec="seconds")[:19]
+        self.save()
+
     def save(self) -> None:
         """Write the file."""
-        table = {"run": self.run, "exchange": self.exchange, "learnings": self.learnings}
-        write_text(self.path, json.dumps(table) + "\n")
+        table = {name: value for name, value in vars(self).items() if name != "path"}
+        write_text(self.path, json.dumps(table, ensure_ascii=False) + "\n")
