@@ -16,11 +16,13 @@ from fedwatt.deploy.remote_fleet import RemoteFleet
 from fedwatt.deploy.road_fleet import RoadFleet
 from fedwatt.deploy.roster import Roster
 from fedwatt.deploy.secure_fleet import SecureFleet
-from fedwatt.deploy.state import RunState
-from fedwatt.errors import SettingError
+from fedwatt.deploy.state import FAILED, FINISHED, RUN_LOCK, RunState
+from fedwatt.errors import FedwattError, SettingError
 from fedwatt.federation import Availability, Loop, State
 from fedwatt.federation.records import Row
-from fedwatt.runs.carry_out import FINISHED, Run, carry_out
+from fedwatt.files import holding
+from fedwatt.runs.carry_out import FINISHED as COMPLETE
+from fedwatt.runs.carry_out import Run, carry_out
 from fedwatt.runs.config import Deployment, MethodChoice, RunConfig, to_toml
 from fedwatt.runs.environment import fleet_partition
 from fedwatt.runs.hills import learns_hills, terrain_facts
@@ -108,7 +110,16 @@ def execute(
     exchange = Exchange(grid, config.deploy.poll_seconds)
     roster = Roster(exchange, config, out / "roster.json")
     run = Run(config, out, observer, resume, checkpoint_seconds=0.0)
-    carry_out(RealFleet(run, roster))
+    with holding(
+        out, RUN_LOCK, f"A run is going on in {out}. Wait for its end, or choose another."
+    ):
+        site = RealFleet(run, roster)
+        try:
+            carry_out(site)
+        except FedwattError as error:
+            site.note(FAILED, str(error))
+            raise
+        site.note(FINISHED)
 
 
 @dataclass
@@ -125,6 +136,11 @@ class RealFleet:
     state: RunState = field(init=False)
     asked: RoadFleet = field(init=False)
     """The vehicles of the method that trains; what they said of a model is asked for once."""
+
+    def note(self, status: str, about: str = "") -> None:
+        """Write down how the run ended, if it began."""
+        if hasattr(self, "state"):
+            self.state.note(status, about)
 
     def open(self) -> Fleet:
         """Let vehicles enrol; those of a level model's run have enrolled already."""
@@ -169,7 +185,7 @@ class RealFleet:
     def finished(self) -> dict[str, NDArray[Any]] | None:
         """The best models of a finished run, so that no vehicle is asked again about them."""
         config, out = self.run.config, self.run.out
-        if not (out / FINISHED).exists():
+        if not (out / COMPLETE).exists():
             return None
         layout = config.model.on(self.fleet()).layout
         return {

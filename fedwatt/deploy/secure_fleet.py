@@ -12,8 +12,8 @@ import numpy as np
 from torch import Tensor
 
 from fedwatt.deploy.messages import Content
-from fedwatt.deploy.road_fleet import RoadFleet
 from fedwatt.deploy.quorum import Unanswered
+from fedwatt.deploy.road_fleet import RoadFleet
 from fedwatt.deploy.secure_exchange import NoSum, SecretSum, SecureExchange
 from fedwatt.engine.call import Call
 from fedwatt.errors import FedwattError, RunError, SettingError

@@ -12,13 +12,18 @@ from typing import Final
 from uuid import uuid4
 
 from fedwatt.errors import RunError
-from fedwatt.files import write_text
+from fedwatt.files import is_held, write_text
 
-
+RUN_LOCK: Final = "run"
+"""What the process that carries a run out holds its folder for."""
+SUBMIT_LOCK: Final = "submit"
+"""What a process that submits a run holds its folder for."""
 RUNNING: Final = "running"
 PAUSED: Final = "paused"
 FINISHED: Final = "finished"
 FAILED: Final = "ended early"
+INTERRUPTED: Final = "interrupted"
+"""It says that it is running, and no process is at it."""
 
 
 @dataclass
@@ -78,6 +83,14 @@ class RunState:
         self.status, self.about = status, about
         self.since = datetime.now(UTC).isoformat(sep=" ", timespec="seconds")[:19]
         self.save()
+
+    @property
+    def doing(self) -> str:
+        """What the run is doing, since when and why, as one sentence for people."""
+        status, about = self.status, self.about
+        if status in (RUNNING, PAUSED) and not is_held(self.path.parent, RUN_LOCK):
+            status, about = INTERRUPTED, "its server was stopped; --resume goes on with it"
+        return f"{status} since {self.since} (UTC)" + (f": {about}" if about else "")
 
     def save(self) -> None:
         """Write the file."""
