@@ -13,7 +13,7 @@ from fedwatt.data.store import write_vehicle
 from fedwatt.edge.page import headline
 from fedwatt.edge.range import estimate_range
 from fedwatt.edge.reading import read_trip
-from fedwatt.edge.trips import TripPrediction, energy_by_second, predict_trip
+from fedwatt.edge.trips import TripPrediction, predict_trip
 from fedwatt.errors import DataError, FedwattError, SettingError
 
 from .toys import rendered, run_folder, trained
@@ -27,16 +27,6 @@ def planned(total_wh: float, km: float = 10.0, spread_wh: float = 100.0) -> Trip
     each = np.full(seconds, total_wh / seconds)
     since = np.cumsum(each)
     return TripPrediction(trip, each[:41], each, None, since - spread_wh, since + spread_wh, 0.9)
-
-
-def test_energy_of_a_second_is_the_mean_over_its_windows():
-    # Windows of 3 s over 5 s; second 2 lies in all three of them.
-    spread = energy_by_second(np.array([3.0, 6.0, -3.0]), 5, window=3)
-    assert spread == pytest.approx([1, 1.5, 2 / 3, 0.5, -1])
-
-
-def test_constant_windows_add_up_to_the_trip():
-    assert energy_by_second(np.full(200, 60.0), 259, window=60).sum() == pytest.approx(259)
 
 
 def test_range_by_hand():
