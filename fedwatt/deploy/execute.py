@@ -16,7 +16,7 @@ from fedwatt.deploy.remote_fleet import RemoteFleet
 from fedwatt.deploy.road_fleet import RoadFleet
 from fedwatt.deploy.roster import Roster
 from fedwatt.deploy.secure_fleet import SecureFleet
-from fedwatt.deploy.state import FAILED, FINISHED, RUN_LOCK, RunState
+from fedwatt.deploy.state import FAILED, FINISHED, RUN_LOCK, RunState, going_on
 from fedwatt.errors import FedwattError, SettingError
 from fedwatt.federation import Availability, Loop, State
 from fedwatt.federation.records import Row
@@ -110,9 +110,7 @@ def execute(
     exchange = Exchange(grid, config.deploy.poll_seconds)
     roster = Roster(exchange, config, out / "roster.json")
     run = Run(config, out, observer, resume, checkpoint_seconds=0.0)
-    with holding(
-        out, RUN_LOCK, f"A run is going on in {out}. Wait for its end, or choose another."
-    ):
+    with holding(out, RUN_LOCK, going_on(out)):
         site = RealFleet(run, roster)
         try:
             carry_out(site)

@@ -16,7 +16,7 @@ import tomli_w
 import fedwatt
 from fedwatt.deploy.commands import Flower
 from fedwatt.deploy.door import folder_in
-from fedwatt.deploy.state import RUN_LOCK, SUBMIT_LOCK
+from fedwatt.deploy.state import RUN_LOCK, SUBMIT_LOCK, going_on
 from fedwatt.errors import RunError
 from fedwatt.files import holding, is_held, write_text
 from fedwatt.runs.config import RunConfig, to_toml
@@ -55,11 +55,10 @@ def serve(flower: Flower, on_up: "Callable[[Control], None]") -> int:
 @contextmanager
 def only_submission(out: Path) -> Iterator[None]:
     """RunError if the run folder is another submission's already."""
-    taken = f"A run is going on in {out}. Wait for its end, or choose another --out."
-    with holding(out, SUBMIT_LOCK, taken):
+    with holding(out, SUBMIT_LOCK, going_on(out)):
         # A submission can be killed while its run goes on.
         if is_held(out, RUN_LOCK):
-            raise RunError(taken)
+            raise RunError(going_on(out))
         yield
 
 

@@ -151,8 +151,8 @@ class RoadFleet(ABC):
 
         self.quorum.wait(0 if state is None else state.round, there)
         members = self.members()
-        there = torch.from_numpy(self.roster.available(members.fleet))[None]
-        return Present(members, there, there)
+        available = torch.from_numpy(self.roster.available(members.fleet))[None]
+        return Present(members, available, available)
 
     def server_draws(self, run: int, round: int, work: Work) -> np.random.Generator:
         """The run's; for a private method secret ones.

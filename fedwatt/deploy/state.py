@@ -26,6 +26,11 @@ INTERRUPTED: Final = "interrupted"
 """It says that it is running, and no process is at it."""
 
 
+def going_on(out: Path) -> str:
+    """What to say where a run folder is another process's."""
+    return f"A run is going on in {out}. Wait for its end, or choose another --out."
+
+
 @dataclass
 class RunState:
     """The numbers of a run."""

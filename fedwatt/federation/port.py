@@ -61,7 +61,7 @@ class Port(Protocol):
         """Who is there in the round that follows `state`; None: before the first."""
 
     def work(self, method: Method, state: State, present: Present, watch: Stopwatch) -> Work | None:
-        """Who is asked to train in that round, and what comes back; None: it is to be asked again."""
+        """Who is asked to train in that round, and what comes back; None: ask for it again."""
 
     def judge(self, weights: Tensor, events: Rows, present: Present) -> Judgement:
         """Errors of the models `weights` [R, D] on the vehicles' windows."""

@@ -147,7 +147,6 @@ def test_over_selection_closes_a_round_without_the_slowest(fleet: Path, tmp_path
     rows = read_table(run, "rounds").to_pylist()[1:]
     # Two of four are wanted and all four are called; the two that answer are enough.
     assert [(row["participants"], row["replies"]) for row in rows] == [(4, 2), (4, 2)]
-    assert rows[0]["training_seconds"] < 5 if "training_seconds" in rows[0] else True
 
 
 @pytest.mark.parametrize("setting", ["minimum_replies = 2", "over_selection = 0.5"])
