@@ -1,4 +1,4 @@
-"""`fedwatt methods`: every method, its composition, cost, hyperparameters and their defaults."""
+"""`fedwatt methods`: every method, its composition, cost, hyperparameters and their ranges."""
 
 from typing import Annotated
 
@@ -18,7 +18,7 @@ def methods(
         ),
     ] = None,
 ) -> None:
-    """List the methods: what they are made of, send and keep, and their hyperparameters."""
+    """List the methods: what they are made of, send and keep, and what is tuned in which range."""
     from fedwatt.methods import METHODS
 
     for known in [name] if name is not None else METHODS:
@@ -47,6 +47,7 @@ def _table(name: str) -> Table:
     from fedwatt.methods.catalogue import recipe
     from fedwatt.methods.costs import costs
     from fedwatt.models import get_model
+    from fedwatt.studies.ranges import ranges_of
 
     method = get(name)
     cost = costs(method, get_model("mlp", window=60, features=8))
@@ -59,8 +60,11 @@ def _table(name: str) -> Table:
     table.add_row("sent", f"{models(cost.down)} down and {models(cost.up)} up, a vehicle and round")
     kept = f"{models(cost.vehicle)} on a vehicle, {models(cost.server)} on the server"
     table.add_row("kept", kept)
+    ranges = ranges_of(method)
+    table.add_row("rate", f"training.rate; tuned from {ranges['rate']}")
     for setting, default in method.settings.items():
-        table.add_row(setting, repr(default))
+        tuned = f"; tuned from {ranges[setting]}" if setting in ranges else ""
+        table.add_row(setting, f"{default!r}{tuned}")
     return table
 
 
