@@ -96,8 +96,9 @@ class Cell:
 
 def _shipped(name: str) -> Cell:
     """A cell of vehicles.toml."""
-    values = SHIPPED["cells"][name]
-    return Cell(**{key: tuple(v) if isinstance(v, list) else v for key, v in values.items()})
+    values: dict[str, Any] = SHIPPED["cells"][name]
+    curves = {key: tuple(value) for key, value in values.items() if isinstance(value, list)}
+    return Cell(**values | curves)
 
 
 FLAT_CELL, LEAF_CELL, NMC_CELL = (_shipped(name) for name in ("flat", "leaf", "nmc"))
