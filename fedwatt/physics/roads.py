@@ -6,7 +6,7 @@ suburbs, main roads out to the villages, and two motorways that meet main roads 
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from heapq import heappop, heappush
 
 import numpy as np
 
@@ -46,7 +46,7 @@ class RoadNetwork:
     y_m: FloatArray
     neighbours: tuple[dict[int, Road], ...]
     bus_stop: BoolArray
-    _ways: dict[int, list[int]] = field(default_factory=dict)
+    _ways: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
     @cached_property
     def radius_m(self) -> FloatArray:
@@ -75,25 +75,36 @@ class RoadNetwork:
         Ways to a place are kept: many vehicles go to the same few places.
         """
         if place not in self._ways:
-            from scipy.sparse.csgraph import dijkstra  # here: a vehicle on the road has no scipy
-
-            _, onward = dijkstra(self._seconds, indices=place, return_predecessors=True)
-            self._ways[place] = onward.tolist()
+            self._ways[place] = self._ways_to(place)
         way, path = self._ways[place], [start]
         while path[-1] != place:
             path.append(way[path[-1]])
         return path
 
-    @cached_property
-    def _seconds(self) -> Any:
-        """Seconds that it takes from each node to its neighbours, sparse [nodes, nodes]."""
-        from scipy.sparse import csr_matrix
+    def _ways_to(self, place: int) -> tuple[int, ...]:
+        """Next node on the quickest way to `place` (Dijkstra), for every node."""
+        seconds = [np.inf] * len(self.neighbours)
+        onward = [-1] * len(self.neighbours)
+        seconds[place], onward[place] = 0.0, place
+        queue = [(0.0, place)]
+        while queue:
+            so_far, node = heappop(queue)
+            if so_far > seconds[node]:
+                continue
+            for neighbour, cost in self._costs[node]:
+                if so_far + cost < seconds[neighbour]:
+                    seconds[neighbour], onward[neighbour] = so_far + cost, node
+                    heappush(queue, (so_far + cost, neighbour))
+        return tuple(onward)
 
-        ends = [(one, other) for one, around in enumerate(self.neighbours) for other in around]
-        limits = [road.limit_mps for around in self.neighbours for road in around.values()]
-        one, other = np.array(ends).T
-        metres = np.hypot(self.x_m[one] - self.x_m[other], self.y_m[one] - self.y_m[other])
-        return csr_matrix((metres / limits + CROSSING_S, (one, other)))
+    @cached_property
+    def _costs(self) -> list[list[tuple[int, float]]]:
+        """Neighbours of each node, and the seconds it takes to reach them."""
+        costs: list[list[tuple[int, float]]] = []
+        for x_m, y_m, roads in zip(self.x_m, self.y_m, self.neighbours, strict=True):
+            metres = {to: float(np.hypot(x_m - self.x_m[to], y_m - self.y_m[to])) for to in roads}
+            costs.append([(to, metres[to] / roads[to].limit_mps + CROSSING_S) for to in roads])
+        return costs
 
 
 def draw_roads(seed: int) -> RoadNetwork:

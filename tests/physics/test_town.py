@@ -7,7 +7,7 @@ import pytest
 
 from fedwatt.physics.climate import daily_mean_c, trip_days
 from fedwatt.physics.landscape import SLOPE_RMS, Landscape, draw_landscape
-from fedwatt.physics.roads import CROSSING_S, MOTORWAY
+from fedwatt.physics.roads import MOTORWAY
 from fedwatt.physics.routes import SHORTEST_TRIP_M, STEP_M, itinerary, trace
 from fedwatt.physics.town import EARTH_RADIUS_M, degrees, homes, town
 
@@ -31,9 +31,8 @@ def test_slopes_are_as_steep_as_stated():
 
 def test_every_home_reaches_every_place():
     roads = town(0).roads
-    place = int(town(0).places[0])
-    for home in range(0, len(roads.neighbours), 50):
-        assert roads.path_to(place, home)[-1] == place
+    ways = roads._ways_to(int(town(0).places[0]))
+    assert min(ways) >= 0
     assert len(homes(roads, 0, 2600)) > 100
     assert len(homes(roads, 5000, 8200)) > 100
 
@@ -44,22 +43,16 @@ def test_the_quickest_way_is_quickest():
     place = int(town(0).places[3])
     seconds = np.full(len(roads.neighbours), np.inf)
     seconds[place] = 0.0
-
-    def cost(one: int, other: int) -> float:
-        apart_m = np.hypot(roads.x_m[one] - roads.x_m[other], roads.y_m[one] - roads.y_m[other])
-        return apart_m / roads.neighbours[one][other].limit_mps + CROSSING_S
-
-    costs = [{n: cost(node, n) for n in ways} for node, ways in enumerate(roads.neighbours)]
     while True:
         before = seconds.copy()
-        for node, ways in enumerate(costs):
-            seconds[node] = min([seconds[node], *(seconds[n] + own for n, own in ways.items())])
+        for node, ways in enumerate(roads._costs):
+            seconds[node] = min([seconds[node], *(seconds[n] + cost for n, cost in ways)])
         if np.array_equal(before, seconds):
             break
     for start in (0, 500, 1500):
         path = roads.path_to(place, start)
-        taken = sum(costs[a][b] for a, b in pairwise(path))
-        assert taken == pytest.approx(seconds[start])
+        costs = [dict(roads._costs[a])[b] for a, b in pairwise(path)]
+        assert sum(costs) == pytest.approx(seconds[start])
 
 
 def test_trips_follow_on_each_other_along_roads():
