@@ -7,7 +7,7 @@ from functools import cached_property
 from torch import Tensor
 
 from fedwatt.engine.batches import Batches
-from fedwatt.methods.rule import LocalRule, Rows, composition, lifted
+from fedwatt.methods.rule import LocalRule, Rows, composition, explores, lifted
 from fedwatt.models import Loss, Model
 
 
@@ -39,6 +39,11 @@ class Job:
     def shapes_loss(self) -> bool:
         """Whether any rule has a say in the loss of any of these vehicles."""
         return any(rule.shapes(plan) for rule, plan in zip(self.rules, self.plans, strict=True))
+
+    @property
+    def explores(self) -> bool:
+        """Whether any rule asks for gradients elsewhere than at the weights of a step."""
+        return any(explores(rule) for rule in self.rules)
 
     @property
     def kind(self) -> tuple[Hashable, ...]:
