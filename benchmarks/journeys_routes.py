@@ -17,7 +17,10 @@ Fills the part "routes" and its keys of "summary" in results/journeys_ved.json.
 
 import argparse
 import json
+import multiprocessing
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +30,14 @@ from benchmarks.terrain_cells import NAMES, data_settings, vehicles_of
 from fedwatt.data import Vehicle
 from fedwatt.data.client import split_of_trips
 from fedwatt.files import write_text
-from fedwatt.journeys.fleet_routes import FleetRoutes, learn_routes
+from fedwatt.journeys.fleet_routes import learn_routes
 from fedwatt.journeys.route_bars import crps, interval
 from fedwatt.journeys.route_board import Pass, RouteBoard, passes
+from fedwatt.journeys.route_features import route_rise_m
 from fedwatt.journeys.route_model import RouteModel
 from fedwatt.terrain.field import Field
 from fedwatt.terrain.grid import Grid
-from fedwatt.terrain.learn import Learned, learn
+from fedwatt.terrain.learn import learn
 from fedwatt.terrain.settings import TerrainSettings
 
 RECORD = Path(__file__).resolve().parents[1] / "results" / "journeys_ved.json"
@@ -93,11 +97,29 @@ def split_rows(
         name = vehicle.name
         model = fleet.personal(boards[name], name)
         per_km = wh_per_km(taught[name])
-        rows += [
-            {"seed": seed, "vehicle": name, **judge(model, hills[name], one, per_km)}
-            for one in tested[name]
-        ]
+        for one in tested[name]:
+            row = {"seed": seed, "vehicle": name, **judge(model, hills[name], one, per_km)}
+            rows.append(row | under_way(model, boards[name], hills[name], one))
     return rows
+
+
+def under_way(
+    model: RouteModel, own: RouteBoard, hills: Field, one: Pass
+) -> dict[str, dict[str, float]]:
+    """Errors of the total after a share of the way, %."""
+    beta = {name: found.beta for name, found in model.coefficients.items()}
+    x = own.features(one, route_rise_m(one.route, hills)[0], model.field)
+    total = one.measured("energy")
+    kappa, kinetic, constant = model.correction.tolist()
+    errors: dict[str, dict[str, float]] = {"corrected": {}, "uncorrected": {}, "ratio": {}}
+    for share in SHARES:
+        going = one.driven(x, beta, share / 100, (kappa, kinetic, constant))
+        spent, left, key = going.measured_wh, going.forecast_left_wh, str(share)
+        forecast = float(going.energy_wh[-1]) - left
+        errors["corrected"][key] = abs(going.total_wh / total - 1)
+        errors["uncorrected"][key] = abs((spent + left) / total - 1)
+        errors["ratio"][key] = abs((spent + left * spent / max(forecast, 20.0)) / total - 1)
+    return errors
 
 
 def wh_per_km(taught: Sequence[Pass]) -> float:
@@ -173,7 +195,11 @@ def summary(rows: Sequence[Mapping[str, Any]], newcomers: Mapping[str, list[floa
         return [float(row[name]) for row in rows]
 
     error = three(of("error"))
-    new = {name: three(values)[0] for name, values in newcomers.items() if name != "wider"}
+    new = {
+        name: three(values)[0]
+        for name, values in newcomers.items()
+        if name not in ("wider", "covered")
+    }
     return {
         "trips": len(rows),
         "trip_error_route_only_median": error[0],
@@ -187,8 +213,51 @@ def summary(rows: Sequence[Mapping[str, Any]], newcomers: Mapping[str, list[floa
         "coverage_90_duration": round(100 * float(np.mean(of("duration_covered_90"))), 1),
         "crps_wh": round(float(np.mean(of("crps_wh"))), 1),
         "crps_wh_per_km": round(float(np.mean(of("wh_per_km_crps_wh"))), 1),
-        "newcomers": new,
+        "in_trip_route_only": _in_trip(rows, "corrected"),
+        "in_trip_uncorrected": _in_trip(rows, "uncorrected"),
+        "in_trip_ratio_so_far": _in_trip(rows, "ratio"),
+        "newcomers": new | {"covered": round(100 * float(np.mean(newcomers["covered"])), 1)}
+        if newcomers
+        else {},
     }
+
+
+def _in_trip(rows: Sequence[Mapping[str, Any]], name: str) -> dict[str, float]:
+    return {str(share): three([row[name][str(share)] for row in rows])[0] for share in SHARES}
+
+
+def by_length(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Coverage and half-width of 90 % bars by length of way."""
+    found = {}
+    for low, high in ((0, 4), (4, 8), (8, 1000)):
+        own = [row for row in rows if low <= row["km"] < high]
+        found[f"{low} to {high} km"] = {
+            "trips": len(own),
+            "covered_90": round(100 * float(np.mean([row["covered_90"] for row in own])), 1),
+            "half_width": three([row["half_width"] for row in own])[0],
+        }
+    return found
+
+
+def spread(rows: Sequence[Mapping[str, Any]], name: str) -> list[float]:
+    """Mean over splits of a split's median, and its standard deviation."""
+    seeds = sorted({row["seed"] for row in rows})
+    medians = [np.median([row[name] for row in rows if row["seed"] == seed]) for seed in seeds]
+    return [round(float(np.mean(medians)), 4), round(float(np.std(medians, ddof=1)), 4)]
+
+
+@lru_cache(maxsize=1)
+def opened(folder: Path) -> Any:
+    """The vehicles and their passes, once a process."""
+    vehicles = vehicles_of(folder)
+    return vehicles, recorded(vehicles)
+
+
+def work(task: tuple[Path, int, str]) -> Any:
+    """Rows of a split, or errors of a newcomer in it."""
+    folder, seed, me = task
+    vehicles, all_ = opened(folder)
+    return newcomer_rows(vehicles, all_, seed, me) if me else split_rows(vehicles, all_, seed)
 
 
 def update(part: str, content: Any, keys: Mapping[str, Any], record: Path = RECORD) -> None:
@@ -203,25 +272,43 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--fleet", type=Path, required=True)
     parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
+    parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--no-newcomers", action="store_true")
     parser.add_argument("--record", type=Path, default=RECORD)
     asked = parser.parse_args()
-    vehicles = vehicles_of(asked.fleet)
-    all_ = recorded(vehicles)
     rows: list[dict[str, Any]] = []
     newcomers: dict[str, list[float]] = {}
-    for seed in asked.seeds:
-        rows += split_rows(vehicles, all_, seed)
-        print(seed, json.dumps(summary(rows, newcomers)), flush=True)
-        for me in () if asked.no_newcomers else NAMES:
-            for name, values in newcomer_rows(vehicles, all_, seed, me).items():
+    by_newcomer: dict[str, dict[str, list[float]]] = {}
+    tasks = [(asked.fleet, seed, "") for seed in asked.seeds]
+    if not asked.no_newcomers:
+        tasks += [(asked.fleet, seed, me) for seed in asked.seeds for me in NAMES]
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(asked.jobs, mp_context=context) as pool:
+        for (_, seed, me), found in zip(tasks, pool.map(work, tasks), strict=True):
+            print(seed, me or "all vehicles", flush=True)
+            if not me:
+                rows += found
+                continue
+            for name, values in found.items():
                 newcomers.setdefault(name, []).extend(values)
+                by_newcomer.setdefault(me, {}).setdefault(name, []).extend(values)
     keys = summary(rows, newcomers)
     print(json.dumps(keys, indent=1))
     by_vehicle = {
         name: three([row["error"] for row in rows if row["vehicle"] == name]) for name in NAMES
     }
-    update("routes", {"seeds": asked.seeds, "by_vehicle": by_vehicle}, keys, asked.record)
+    content = {
+        "seeds": asked.seeds,
+        "by_vehicle": by_vehicle,
+        "by_length": by_length(rows),
+        "newcomers": {
+            me: {name: three(values)[0] for name, values in found.items() if name != "wider"}
+            | {"wider": round(float(np.mean(found["wider"])), 2)}
+            for me, found in by_newcomer.items()
+        },
+        "intervals": {name: spread(rows, name) for name in ("error", "duration_error", "crps_wh")},
+    }
+    update("routes", content, keys, asked.record)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ from fedwatt.data.features import FEATURES
 from fedwatt.data.windows import BoolArray
 from fedwatt.edge.card import KEY, ModelCard
 from fedwatt.errors import DataError
+from fedwatt.journeys.route_file import ROUTES_KEY, model_from_text
+from fedwatt.journeys.route_model import RouteModel
 from fedwatt.terrain.encoding import FIELD_KEY, field_from_text
 
 try:
@@ -57,6 +59,9 @@ class EnergyModel:
         self.field = None
         if self.card.terrain.get("source") == "field":
             self.field = field_from_text(notes.get(FIELD_KEY, ""), self.card.terrain, str(path))
+        self.routes: RouteModel | None = None
+        if ROUTES_KEY in notes:
+            self.routes = model_from_text(notes[ROUTES_KEY], str(path))
         self._type = np.float64 if self.card.output == "Wh" else np.float32
 
     def refuse_unless_telemetry(self) -> None:

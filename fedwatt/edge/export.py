@@ -23,6 +23,8 @@ from fedwatt.edge.graph import Network, build
 from fedwatt.edge.trips import outcome
 from fedwatt.errors import RunError, SettingError, unknown
 from fedwatt.files import write_bytes
+from fedwatt.journeys.route_file import ROUTES_KEY, model_to_text
+from fedwatt.journeys.route_model import RouteModel
 from fedwatt.runs.config import RunConfig
 from fedwatt.runs.folder import run_hash
 from fedwatt.runs.level import level_config
@@ -118,8 +120,9 @@ def export(
     vehicle: Vehicle | None = None,
     form: str = "float32",
     field: Field | None = None,
+    routes: RouteModel | None = None,
 ) -> ModelCard:
-    """Write the model file `out`.
+    """Write the model file `out`, with the vehicle's model of `routes` where it has one.
 
     With a `vehicle` its scaling is in the graph, its error bars are in the card, and the accuracy
     that `form` costs is measured on its test windows. A model that was trained with hills takes the
@@ -132,6 +135,8 @@ def export(
         write_bytes(Path(out), _bytes(card, [_network(one) for one in both]))
         return card
     vehicle, terrain, notes = _with_terrain(trained, vehicle, field)
+    if routes is not None:
+        notes |= {ROUTES_KEY: model_to_text(routes)}
     clients = [build_client(vehicle, one.config.data) for one in both]
     networks = [_network(one, client) for one, client in zip(both, clients, strict=True)]
     draft = _Draft(vehicle, split_of_trips(vehicle, trained.config.data), networks, notes)

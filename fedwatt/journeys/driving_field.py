@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwatt.data.trip import FloatArray, Trip
-from fedwatt.journeys.route import HEADINGS, Route, recorded_route
+from fedwatt.journeys.route import HEADINGS, Route
 from fedwatt.terrain.field import find
 from fedwatt.terrain.grid import Grid, IntArray
 
@@ -70,8 +70,11 @@ NO_PASSES = DrivingSums(
 )
 
 
-def trip_sums(trip: Trip, route: Route, at_m: FloatArray, grid: Grid) -> DrivingSums:
-    """What one pass adds; `at_m` [seconds] is how far along the route the vehicle was."""
+def trip_sums(trip: Trip, route: Route, at_m: FloatArray, cells: IntArray) -> DrivingSums:
+    """What one pass adds; `at_m` [seconds] is how far along the route the vehicle was.
+
+    `cells` [steps] are the route's.
+    """
     speed = np.nan_to_num(trip.channels["speed_mps"])
     smooth = np.convolve(np.pad(speed, 1, mode="edge"), np.ones(3) / 3, "valid")
     work = smooth * np.diff(smooth, prepend=smooth[0]) / trip.interval_s
@@ -89,7 +92,7 @@ def trip_sums(trip: Trip, route: Route, at_m: FloatArray, grid: Grid) -> Driving
         axis=1,
     )
     step = np.clip(np.ceil(at_m / route.step_m).astype(np.int64) - 1, 0, route.steps - 1)
-    return _summed(route.cells(grid)[step], each)
+    return _summed(cells[step], each)
 
 
 def _summed(keys: IntArray, values: FloatArray) -> DrivingSums:
@@ -102,12 +105,6 @@ def vehicle_sums(trips: Iterable[DrivingSums]) -> DrivingSums:
     """All passes of one vehicle: every cell counts one vehicle."""
     total = add(list(trips))
     return DrivingSums(total.keys, total.sums, np.minimum(total.vehicles, 1))
-
-
-def recorded_sums(trip: Trip, grid: Grid) -> tuple[Route, FloatArray, DrivingSums]:
-    """A recorded trip's route, metres along it [seconds], and what its pass adds."""
-    route, at_m = recorded_route(trip)
-    return route, at_m, trip_sums(trip, route, at_m, grid)
 
 
 def add(parts: Sequence[DrivingSums], forget: float = 1.0) -> DrivingSums:
@@ -152,12 +149,14 @@ class DrivingField:
         total: FloatArray = self.cells.sums.sum(axis=0)
         return total
 
-    def read(self, route: Route, without: DrivingSums = NO_PASSES) -> tuple[FloatArray, FloatArray]:
+    def read(
+        self, keys: IntArray, without: DrivingSums = NO_PASSES
+    ) -> tuple[FloatArray, FloatArray]:
         """Sums per metre of route, [steps, 6] without route_m, and whether each step is known.
 
-        `without` are passes that the reader must not see: those of the very trip that is predicted.
+        `keys` are a route's (`Route.cells`); `without` are passes that the reader must not see:
+        those of the very trip that is predicted.
         """
-        keys = route.cells(self.grid)
         # A trip can only take out what was put in: cells that the field has.
         without = without.within(self.cells.keys)
         cell = _look_up(self.cells, keys) - _look_up(without, keys)

@@ -9,7 +9,7 @@ questions (`fedwatt.deploy`).
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -29,7 +29,13 @@ from fedwatt.journeys.route_bars import BINS, MIDDLES_KM, Bars, error_counts, qu
 from fedwatt.journeys.route_board import TARGETS, Learnable, RouteBoard, judged
 from fedwatt.journeys.route_features import NAMES
 from fedwatt.journeys.route_model import Coefficients, RouteModel
-from fedwatt.terrain.field import Field
+from fedwatt.journeys.under_way import (
+    CORRECTION_FIELDS,
+    REWEIGHTINGS,
+    USUAL,
+    Moments,
+    corrected,
+)
 from fedwatt.terrain.grid import Grid
 from fedwatt.terrain.masked import Fields
 from fedwatt.terrain.settings import TerrainSettings
@@ -43,16 +49,18 @@ JUDGED = ("insider", "newcomer", "unknown")
 class FleetRoutes:
     """What the server has in the end, and every vehicle gets.
 
-    driving   the cells that at least k vehicles drive
-    effects   coefficients by target
-    counts    errors by target and circumstance (`JUDGED`), counted in bins
-    vehicles  how many taught it
+    driving     the cells that at least k vehicles drive
+    effects     coefficients by target
+    counts      errors by target and circumstance (`JUDGED`), counted in bins
+    correction  κ, q and c of `under_way`
+    vehicles    how many taught it
     """
 
     cell_m: float
     driving: DrivingSums
     effects: Mapping[str, FleetEffects]
     counts: Mapping[str, Mapping[str, FloatArray]]
+    correction: FloatArray
     vehicles: int
 
     @property
@@ -74,8 +82,8 @@ class FleetRoutes:
         capacity_wh: float = 0.0,
     ) -> RouteModel:
         """A vehicle's own model; `contributed` says whether its passes are in the fleet's."""
-        own = board.observations(self.driving, contributed=contributed)
         field = on_board(self.driving, board.sums, board.grid, contributed=contributed)
+        own = board.inside(field)
         parts = {target: self._personal(target, own, contributed) for target in TARGETS}
         return RouteModel(
             vehicle=name,
@@ -86,6 +94,7 @@ class FleetRoutes:
             field=field,
             coefficients={target: found for target, (found, _) in parts.items()},
             bars={target: bars for target, (_, bars) in parts.items()},
+            correction=self.correction,
         )
 
     def _personal(
@@ -147,23 +156,40 @@ def learn_routes(
     driving = _driving(boards, settings, add_up)
     if before is not None:
         driving = add([before, driving], settings.forget)
-    own = {name: board.observations(driving) for name, board in boards.items()}
+    lessons = [board.lessons(driving) for board in boards.values()]
     adding = add_up or plainly
     effects, counts = {}, {}
     for target in TARGETS:
 
         def total(fleet: FleetEffects | None, target: str = target) -> Mapping[str, FloatArray]:
             fields = unit_fields(len(NAMES)) if fleet is None else sum_fields(len(NAMES))
-            return adding(fields, len(own), (one.answer(target, fleet) for one in own.values()))
+            answers = (one.inside.answer(target, fleet) for one in lessons)
+            return adding(fields, len(lessons), answers)
 
         fleet, *equations = fit(total, len(NAMES), SPREADS[target])
         effects[target] = fleet
-        answers = (
-            judged(board, driving, target, fleet, (equations[0], equations[1]))
-            for board in boards.values()
-        )
-        counts[target] = dict(adding(judged_fields(), len(boards), answers))
-    return FleetRoutes(settings.cell_m, driving, effects, counts, len(boards))
+        off = (judged(one, target, fleet, (equations[0], equations[1])) for one in lessons)
+        counts[target] = dict(adding(judged_fields(), len(lessons), off))
+    learned = FleetRoutes(settings.cell_m, driving, effects, counts, np.array(USUAL), len(boards))
+    return replace(learned, correction=_correction(learned, boards, adding))
+
+
+def _correction(
+    learned: FleetRoutes, boards: Mapping[str, RouteBoard], adding: AddUp
+) -> FloatArray:
+    """κ, q and c, which the vehicles learn from moments under way in their training trips."""
+    seen = [own_moments(learned, board) for board in boards.values()]
+    found = learned.correction
+    for _ in range(REWEIGHTINGS):
+        sums = (one.sums(found) for one in seen)
+        found = corrected(adding(CORRECTION_FIELDS, len(seen), sums))
+    return found
+
+
+def own_moments(learned: FleetRoutes, board: RouteBoard) -> Moments:
+    """Moments under way in a vehicle's training trips, forecast with its own coefficients."""
+    own = learned.personal(board, "")
+    return board.under_way(own.field, {name: own.coefficients[name].beta for name in TARGETS})
 
 
 def _driving(

@@ -62,7 +62,9 @@ class RouteForecast:
     def speed_mps(self) -> FloatArray:
         """Expected mean speed of each step."""
         step = self.route.step_m
-        found: FloatArray = step / np.maximum(np.diff(self.seconds, prepend=0.0), step / FASTEST_MPS)
+        found: FloatArray = step / np.maximum(
+            np.diff(self.seconds, prepend=0.0), step / FASTEST_MPS
+        )
         return found
 
 
@@ -73,6 +75,7 @@ class RouteModel:
     trips           of its own that taught it; 0: a newcomer
     fleet_vehicles  that taught the fleet's part
     capacity_wh     usable, where it is known; else 0
+    correction      κ, q and c for a route under way (`under_way`), [3]
     """
 
     vehicle: str
@@ -83,6 +86,7 @@ class RouteModel:
     field: DrivingField
     coefficients: Mapping[str, Coefficients]
     bars: Mapping[str, Bars]
+    correction: FloatArray
 
     def forecast(
         self, route: Route, temperature_c: float, hills: Field | None = None
@@ -92,7 +96,7 @@ class RouteModel:
             raise SettingError(
                 f"An outside temperature of {temperature_c:g} °C cannot be: give degrees Celsius."
             )
-        rates, known = self.field.read(route)
+        rates, known = self.field.read(route.cells(self.field.grid))
         share = float(known.mean())
         if share < LEAST_KNOWN:
             raise DataError(self._unknown(route, share))
@@ -121,13 +125,18 @@ class RouteModel:
         """Why a route is refused, with the way out where there is one."""
         swapped = Route(route.name, route.longitude_deg, route.latitude_deg, route.step_m)
         inside = np.abs(swapped.latitude_deg).max() <= 90
-        if inside and self.field.read(swapped)[1].mean() > max(LEAST_KNOWN, share):
+        if inside and self.field.read(swapped.cells(self.field.grid))[1].mean() > max(
+            LEAST_KNOWN, share
+        ):
             return (
                 f"Route '{route.name}': latitude and longitude seem to be exchanged; the other way "
                 "round it goes where the fleet drives."
             )
         return (
-            f"Route '{route.name}' goes where the fleet has not driven: it knows {share:.0%} of the "
-            f"way, and at least {LEAST_KNOWN:.0%} are needed for a number that means something."
+            f"Route '{route.name}' goes where the fleet has not driven: it knows {share:.0%} of "
+            f"the way, and at least {LEAST_KNOWN:.0%} are needed for a number that means something."
         )
 
+    def _known(self, route: Route) -> float:
+        """Share of a route's metres that the fleet knows."""
+        return float(self.field.read(route.cells(self.field.grid))[1].mean())
