@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from fedwatt.data.store import read_vehicle
+from fedwatt.data.trip import FloatArray
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.route_reading import read_route
 from fedwatt.edge.run_routes import run_routes, vehicle_routes
-from fedwatt.errors import DataError, SettingError, counted
+from fedwatt.errors import DataError, SettingError, counted, unknown
 from fedwatt.journeys.charge import Arrival, arrival, refuse_impossible_charge, usable_wh
 from fedwatt.journeys.route import Route
 from fedwatt.journeys.route_bars import interval
@@ -96,7 +97,7 @@ class PlannedRoute:
             *_bar_rows(100 * np.maximum(own.levels, 0), "{:.0f} to {:.0f} %"),
             ("chance to arrive", _chance(own.likely)),
             ("charge reaches", _reach(own.reach_m)),
-            *((f"{share:.0%} of cases", _reaches(*own.reach(share))) for share in BARS),
+            *((f"{100 * share:.0f} % of cases", _reaches(*own.reach(share))) for share in BARS),
         ]
 
 
@@ -107,14 +108,16 @@ def _climbs(found: RouteForecast) -> str:
     return f"{rise[rise > 0].sum():.0f} m, {-rise[rise < 0].sum():.0f} m"
 
 
-def _bar_rows(levels: np.ndarray, form: str) -> list[tuple[str, str]]:  # type: ignore[type-arg]
-    return [(f"{share:.0%} of cases", form.format(*interval(levels, share))) for share in BARS]
+def _bar_rows(levels: FloatArray, form: str) -> list[tuple[str, str]]:
+    return [
+        (f"{100 * share:.0f} % of cases", form.format(*interval(levels, share))) for share in BARS
+    ]
 
 
 def _chance(likely: float) -> str:
     if likely >= 0.99:
         return "over 99 %"
-    return "under 1 %" if likely <= 0.01 else f"{likely:.0%}"
+    return "under 1 %" if likely <= 0.01 else f"{100 * likely:.0f} %"
 
 
 def _reach(metres: float) -> str:
@@ -219,6 +222,8 @@ def opened_routes(path: Path, plan: Plan) -> tuple[RouteModel, Field | None]:
         return model.routes, model.field
     config = read_model_config(path)
     if plan.vehicle is None:
+        if plan.kind not in USUAL_MASS_KG:
+            raise SettingError(unknown("class of vehicle", plan.kind, USUAL_MASS_KG))
         mass = USUAL_MASS_KG[plan.kind] if plan.mass_kg is None else plan.mass_kg
         if not 100 <= mass <= 60_000:
             raise SettingError(f"A vehicle of {mass:g} kg is none of the road: give --mass in kg.")

@@ -3,7 +3,7 @@
 A trip's error is measured in σ = D + 2 km, (y - ŷ) / σ, as if the trip itself had taught nothing.
 Vehicles count theirs in narrow bins, by length of way; the counts add up to the fleet's
 distribution. On board a vehicle's own errors are counted in with the fleet's, which weigh as much
-as 30 trips of its own: a vehicle of few trips has the fleet's bars, one of many its own.
+as 100 trips of its own: a vehicle of few trips has the fleet's bars, one of many its own.
 
 Three distributions are kept: of vehicles that are in the fleet, of the same vehicles as newcomers
 (coefficients and field without them) and on unknown ground (no field, level road).
@@ -26,7 +26,7 @@ BINS = 160
 WIDEST = 8.0
 """Errors are counted up to so many b, the fleet's mean absolute error; beyond, in the last bin."""
 LEVELS = np.arange(1, 100) / 100
-FLEET_TRIPS = 30.0
+FLEET_TRIPS = 100.0
 
 
 def sigma(metres: FloatArray | float) -> FloatArray:
@@ -50,7 +50,8 @@ def error_counts(errors: FloatArray, kilometres: FloatArray, noise: float) -> Fl
 def quantiles(fleet: FloatArray, own: FloatArray, noise: float) -> FloatArray:
     """(y - ŷ) / σ at 99 levels for each class of length, [3, 99], from counts [3 · 160] of both.
 
-    A class that nobody drove takes the others' errors.
+    A class that nobody drove takes the others' errors. The middle is taken off: what is predicted
+    is the middle of what is expected.
     """
     shape = (len(MIDDLES_KM), BINS)
     edges = np.linspace(-WIDEST, WIDEST, BINS + 1) * noise
@@ -64,7 +65,7 @@ def quantiles(fleet: FloatArray, own: FloatArray, noise: float) -> FloatArray:
         room = 0.5 / (counts.sum() + 1)
         levels = np.clip(LEVELS + np.sign(LEVELS - 0.5) * room, 0.0, 1.0)
         table.append(np.interp(levels, grown, edges))
-    return np.array(table)
+    return np.array(table) - np.array(table)[:, len(LEVELS) // 2, None]
 
 
 @dataclass(frozen=True, eq=False)

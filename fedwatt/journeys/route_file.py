@@ -66,7 +66,7 @@ NUMBERS = ("vehicle", "trips", "fleet_vehicles", "mass_kg", "capacity_wh")
 
 
 def model_to_text(model: RouteModel) -> str:
-    """A vehicle's routes as text for its model file; the field is float32, exact to a centimetre."""
+    """A vehicle's routes as text for its model file, the driving field in float32."""
     arrays = _sums_to_arrays(model.field.cells) | {"correction": model.correction}
     arrays["sums"] = arrays["sums"].astype(np.float32)
     for target in TARGETS:
