@@ -168,7 +168,7 @@ def newcomer_rows(
         "before any trip": fleet.personal(first, me, contributed=False),
         "after 20 trips": fleet.personal(later, me, contributed=False),
     }
-    errors: dict[str, list[float]] = {"fleet's Wh/km": []} | {name: [] for name in models}
+    errors: dict[str, list[float]] = {name: [] for name in ("fleet's Wh/km", *models)}
     errors |= {"covered": [], "wider": [models["before any trip"].bars["energy"].wider]}
     for one in tested[me]:
         energy = one.measured("energy")

@@ -98,7 +98,8 @@ def trip_sums(trip: Trip, route: Route, at_m: FloatArray, cells: IntArray) -> Dr
 def _summed(keys: IntArray, values: FloatArray) -> DrivingSums:
     cells, at = np.unique(keys, return_inverse=True)
     sums = np.stack([np.bincount(at, column, len(cells)) for column in values.T], axis=1)
-    return DrivingSums(cells, sums, np.ones(len(cells), dtype=np.int64))
+    vehicles = np.ones(len(cells), dtype=np.int64)
+    return DrivingSums(cells, sums.astype(np.float64), vehicles)
 
 
 def vehicle_sums(trips: Iterable[DrivingSums]) -> DrivingSums:

@@ -100,7 +100,7 @@ def own_effects(fleet: FleetEffects, trips: Observations) -> OwnEffects:
         far = np.maximum(np.abs(residual) / fleet.noise, SMALLEST)
         weights = 1 / ((trips.sigma * fleet.noise) ** 2 * far)
         a, right = _normal(z * scale, trips.y, weights)
-        covariance = np.linalg.inv(a + np.diag(fleet.spread**-2.0))
+        covariance = np.linalg.inv(a + np.diag(fleet.spread**-2.0)).astype(np.float64)
         beta = covariance @ (right - a @ fleet.mean)
         fitted = z @ (fleet.mean + beta)
         prior = SCALE_SPREAD**-2
@@ -192,7 +192,8 @@ def left_out(fleet: FleetEffects, own: OwnEffects, trips: Observations) -> Float
     z = trips.x / fleet.unit * own.scale
     leverage = trips_leverage(z, own)
     residual = (trips.y - predict(fleet, own, trips.x)) / trips.sigma
-    return residual / (1 - np.minimum(leverage, 0.9))
+    found: FloatArray = residual / (1 - np.minimum(leverage, 0.9))
+    return found
 
 
 def trips_leverage(z: FloatArray, own: OwnEffects) -> FloatArray:

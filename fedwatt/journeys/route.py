@@ -52,7 +52,8 @@ class Route:
     @cached_property
     def metres_at(self) -> FloatArray:
         """Metres from the start to the end of each step, [steps]."""
-        return np.arange(1, self.steps + 1) * self.step_m
+        found: FloatArray = np.arange(1.0, self.steps + 1.0) * self.step_m
+        return found
 
     def cells(self, grid: Grid) -> IntArray:
         """The cell and heading of each step as one key, 8 · node + heading, [steps]."""
@@ -144,7 +145,8 @@ def fixes(trip: Trip) -> IntArray:
     moved = distance_m(lat[seconds[:-1]], lon[seconds[:-1]], lat[seconds[1:]], lon[seconds[1:]])
     leaps = moved > FASTEST_FIX_MPS * trip.interval_s * np.diff(seconds)
     piece = np.concatenate([[0], np.cumsum(leaps)])
-    return seconds[np.bincount(piece)[piece] * trip.interval_s >= SHORTEST_PIECE_S]
+    whole: IntArray = seconds[np.bincount(piece)[piece] * trip.interval_s >= SHORTEST_PIECE_S]
+    return whole
 
 
 def recorded_route(trip: Trip) -> tuple[Route, FloatArray]:

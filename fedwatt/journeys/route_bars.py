@@ -65,7 +65,9 @@ def quantiles(fleet: FloatArray, own: FloatArray, noise: float) -> FloatArray:
         room = 0.5 / (counts.sum() + 1)
         levels = np.clip(LEVELS + np.sign(LEVELS - 0.5) * room, 0.0, 1.0)
         table.append(np.interp(levels, grown, edges))
-    return np.array(table) - np.array(table)[:, len(LEVELS) // 2, None]
+    found = np.array(table)
+    centred: FloatArray = found - found[:, len(LEVELS) // 2, None]
+    return centred
 
 
 @dataclass(frozen=True, eq=False)

@@ -47,8 +47,10 @@ def fleet_from_bytes(content: bytes, where: str) -> FleetRoutes:
         arrays, about = _load(content)
         effects = {
             target: FleetEffects(
-                *(arrays[f"{target}.{name}"] for name in ("unit", "mean", "spread")),
-                float(arrays[f"{target}.noise"][0]),
+                unit=arrays[f"{target}.unit"],
+                mean=arrays[f"{target}.mean"],
+                spread=arrays[f"{target}.spread"],
+                noise=float(arrays[f"{target}.noise"][0]),
             )
             for target in TARGETS
         }
@@ -127,7 +129,7 @@ def _load(content: bytes) -> tuple[Arrays, dict[str, Any]]:
     kinds = {"F64": np.float64, "F32": np.float32, "I64": np.int64}
     arrays = {
         name: np.frombuffer(part["data"], kinds[part["dtype"]]).reshape(part["shape"]).copy()
-        for name, part in deserialize(content)
+        for name, part in deserialize(content)  # type: ignore[no-untyped-call]
     }
     size = int.from_bytes(content[:8], "little")
     about = json.loads(json.loads(content[8 : 8 + size])["__metadata__"]["fedwatt"])

@@ -191,7 +191,7 @@ def corrected(total: Mapping[str, FloatArray]) -> FloatArray:
     matrix = total["matrix"].reshape(3, 3)
     if np.linalg.matrix_rank(matrix) < 3:
         return np.array(USUAL)
-    found: FloatArray = np.linalg.solve(matrix, total["right"])
+    found: FloatArray = np.linalg.solve(matrix, total["right"]).astype(np.float64)
     # Where climb is not known, states mistake hills for a load: less than nothing is not believed.
     found[0] = np.clip(found[0], 0.0, 1.0)
     return found
