@@ -23,10 +23,18 @@ from fedwatt.edge.graph import Network, build
 from fedwatt.edge.trips import outcome
 from fedwatt.errors import RunError, SettingError, unknown
 from fedwatt.files import write_bytes
+from fedwatt.models import MODELS, Model, get_model
+from fedwatt.plugins import short
 from fedwatt.runs.config import RunConfig
 from fedwatt.runs.folder import run_hash
 from fedwatt.runs.level import level_config
-from fedwatt.runs.model_file import read_model, read_model_config, read_own_file, read_own_model
+from fedwatt.runs.model_file import (
+    flat,
+    read_model,
+    read_model_config,
+    read_own_file,
+    read_own_model,
+)
 from fedwatt.terrain.climb import with_measured_terrain, with_terrain
 from fedwatt.terrain.encoding import FIELD_KEY, field_to_text
 from fedwatt.terrain.field import Field
@@ -48,6 +56,12 @@ class TrainedModel:
     seed: int
     personal: bool = False
     level: "TrainedModel | None" = None
+    own: Model | None = None
+    """The network, where it is none of fedwatt's."""
+
+    def __post_init__(self) -> None:
+        if self.own is not None:
+            flat(self.weights, self.own.layout, self.config.model.name)
 
 
 def read_trained(
@@ -81,7 +95,16 @@ def read_trained(
                 "also scaled climb in another way: train it again."
             )
         level = read_trained(below, method=chosen, seed=number, which=which)
-    return TrainedModel(weights, config, chosen, number, level=level)
+    return TrainedModel(weights, config, chosen, number, level=level, own=own_network(config))
+
+
+def own_network(config: RunConfig) -> Model | None:
+    """The network of a configuration, if it is none of fedwatt's."""
+    choice, data = config.model, config.data
+    if choice.name in MODELS:
+        return None
+    columns = len(data.columns)
+    return get_model(choice.name, window=data.window, features=columns, hidden=choice.hidden)
 
 
 def personal(
@@ -227,8 +250,9 @@ def _judged_level(both: Sequence[TrainedModel], clients: Sequence[Client]) -> di
 
 def _network(trained: TrainedModel, client: Client | None = None) -> Network:
     if client is None:
-        return Network(trained.weights)
-    return Network(trained.weights, client.scaler, client.label_center_wh, client.label_scale_wh)
+        return Network(trained.weights, own=trained.own)
+    label = (client.label_center_wh, client.label_scale_wh)
+    return Network(trained.weights, client.scaler, *label, own=trained.own)
 
 
 def _with_terrain(
@@ -259,7 +283,7 @@ def _card(trained: TrainedModel, form: str, vehicle: Vehicle | None = None) -> M
         method=trained.method,
         run_hash=run_hash(trained.config),
         library=__version__,
-        backbone=trained.config.model.name,
+        backbone=short(trained.config.model.name),
         vehicle="" if vehicle is None else vehicle.name,
         output="scaled" if vehicle is None else "Wh",
         form=form,
