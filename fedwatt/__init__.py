@@ -17,6 +17,7 @@ os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 if TYPE_CHECKING:
     from fedwatt import methods
     from fedwatt.data import DataSettings, Fleet, synthetic_fleet
+    from fedwatt.data.frames import fleet_from_frame
     from fedwatt.data.store import load_fleet
     from fedwatt.federation import Availability, Training
     from fedwatt.methods import Method
@@ -35,6 +36,7 @@ _HOMES = {
     "Model": "fedwatt.models",
     "Trained": "fedwatt.trained",
     "Training": "fedwatt.federation",
+    "fleet_from_frame": "fedwatt.data.frames",
     "load": "fedwatt.trained",
     "load_fleet": "fedwatt.data.store",
     "methods": "fedwatt.methods",
@@ -51,6 +53,7 @@ __all__ = [
     "Model",
     "Trained",
     "Training",
+    "fleet_from_frame",
     "load",
     "load_fleet",
     "methods",
