@@ -40,8 +40,7 @@ app.add_typer(deploy_keys.app, name="keys")
 
 WORDS = {"registered": "not seen yet", "unregistered": "refused"}
 """For Flower's words, where they say little."""
-PATIENCE = 60.0
-"""Seconds in which a server that has just been started is to answer."""
+PATIENCE = 60.0  # seconds in which a server that has just been started is to answer
 BEFORE = ("app", "deployment.json", "roster.json")
 """What is in a run folder before enough vehicles have enrolled for the run to begin."""
 

@@ -60,8 +60,7 @@ class SecureExchange:
     settings: SecureSettings
     common: Mapping[str, Value]
     """What every question says: the run, its configuration, and the method if it is about one."""
-    survivors_needed: int = 0
-    """Raises what the settings ask for; 0: does not."""
+    survivors_needed: int = 0  # raises what the settings ask for; 0: does not
 
     def total(
         self,
@@ -113,8 +112,7 @@ class _Asking:
     question: Callable[[str], Content]
     seconds: float
     rejected: dict[str, str] = field(default_factory=dict)
-    answered: frozenset[str] = frozenset()
-    """Whose answer to the last step was in order."""
+    answered: frozenset[str] = frozenset()  # whose answer to the last step was in order
 
     def total(self, terms: Terms, names: list[str]) -> tuple[Any, tuple[str, ...]]:
         """The sum of the survivors' words, and who they are."""

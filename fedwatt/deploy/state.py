@@ -18,12 +18,9 @@ class RunState:
     """The numbers of a run."""
 
     path: Path
-    run: str
-    """What vehicles file their memory under."""
-    exchange: int = -1
-    """Of the last secure sum; -1: there was none."""
-    learnings: int = 0
-    """How often learning a field was begun; each time all noise is drawn anew."""
+    run: str  # what vehicles file their memory under
+    exchange: int = -1  # of the last secure sum; -1: there was none
+    learnings: int = 0  # how often learning a field was begun; each time all noise is drawn anew
 
     @classmethod
     def begin(cls, out: Path, *, resume: bool, number: str = "") -> "RunState":

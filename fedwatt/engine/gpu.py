@@ -34,8 +34,7 @@ from fedwatt.engine.step import (
 )
 from fedwatt.methods.rule import LocalRule, Rows, composition, lifted, numbers
 
-KEPT: Final = 12
-"""Recordings kept for a pool, the last used; all eleven methods of a run fit."""
+KEPT: Final = 12  # recordings kept for a pool, the last used; all eleven methods of a run fit
 
 _recordings: weakref.WeakKeyDictionary[Pool, OrderedDict[Hashable, "Recording"]] = (
     weakref.WeakKeyDictionary()

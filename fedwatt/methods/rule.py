@@ -32,8 +32,7 @@ from fedwatt.models import Loss, Model
 from fedwatt.models.model import Parts
 from fedwatt.tables import Column
 
-Rows = dict[str, Tensor]
-"""Named tensors whose first axis is the stack of vehicles."""
+Rows = dict[str, Tensor]  # named tensors whose first axis is the stack of vehicles
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,7 @@ MODEL_FILE: Final = "model.safetensors"
 CONFIG: Final = "fedwatt"
 """One entry: safetensors writes several in no fixed order, and equal runs make equal files."""
 OWNER: Final = "fedwatt.personal"
-Parts = dict[str, NDArray[Any]]
-"""The tensors of a model by name."""
+Parts = dict[str, NDArray[Any]]  # the tensors of a model by name
 
 
 def model_prefix(label: str, which: str, seed: int) -> str:

@@ -16,8 +16,7 @@ SYNTHETIC_VEHICLES = 20
 OWN = "own"
 """In the place of a folder: a fleet that was made in Python and is not stored."""
 
-OnVehicle = Callable[[int, int], None]
-"""Called with (vehicles built so far, vehicles in all)."""
+OnVehicle = Callable[[int, int], None]  # called with (vehicles built so far, vehicles in all)
 
 
 def open_fleet(

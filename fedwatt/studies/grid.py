@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fedwatt import plugins
-from fedwatt.errors import FedwattError, RunError, SettingError
+from fedwatt.errors import FedwattError, RunError, SettingError, optional
 from fedwatt.files import flush, writing
 
 Cell = TypeVar("Cell")
@@ -31,8 +31,7 @@ Work = Callable[[Cell, Any, Path], None]
 OnDone = Callable[[str, int, int], None]
 """Called with (name of a finished cell, cells finished, cells in all)."""
 
-MARK = "cell.txt"
-"""File in a finished cell's folder that says which work it was."""
+MARK = "cell.txt"  # file in a finished cell's folder that says which work it was
 RETRIES = 3
 CONNECT_SECONDS = 10
 
@@ -226,8 +225,4 @@ def _knock(address: str) -> None:
 def _library() -> Any:
     """Ray, which tells nobody that it is used, or a sentence on how to get it."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    try:
-        import ray
-    except ImportError as error:
-        raise SettingError("A grid on Ray needs Ray: pip install 'fedwatt[cluster]'.") from error
-    return ray
+    return optional("ray", "A grid on Ray needs Ray: pip install 'fedwatt[cluster]'.", SettingError)
