@@ -87,7 +87,8 @@ def test_saved_and_loaded(trained: Trained, fleet: Fleet, tmp_path: Path) -> Non
     assert back.config == trained.config
     assert_frame_equal(back.frame(), trained.frame(), check_column_order=False)
     for name, found in back.predict(fleet, seed=2).items():
-        np.testing.assert_array_equal(found, trained.predict(fleet, seed=2)[name])
+        # Equal but for where weights lie in memory, which may change how a product is rounded.
+        np.testing.assert_allclose(found, trained.predict(fleet, seed=2)[name], rtol=1e-6)
     assert load_run(str(folder)).methods == ("fedprox",)
     with pytest.raises(RunError, match="exists and is not empty"):
         trained.save(folder)
@@ -114,7 +115,8 @@ def test_personal_models(trained: Trained, fleet: Fleet, tmp_path: Path) -> None
     # Chosen by validation, so no worse there; on test windows it only differs.
     assert rmse(own, fleet) != rmse(trained, fleet) == rmse(own, fleet, model="best")
     back = load(own.save(tmp_path / "own"))
-    np.testing.assert_array_equal(back.predict(fleet)["car-003"], own.predict(fleet)["car-003"])
+    expected = own.predict(fleet)["car-003"]
+    np.testing.assert_allclose(back.predict(fleet)["car-003"], expected, rtol=1e-6)
     with pytest.raises(SettingError, match="has no model of its own"):
         trained.predict(fleet, model="personal")
     with pytest.raises(SettingError, match="say whose"):
@@ -136,7 +138,8 @@ def test_own_objects_are_written_down_by_reference(fleet: Fleet, tmp_path: Path)
     (choice,) = one.config.methods
     assert (choice.label, choice.method.name) == ("pulled", "proximal")
     back = load(one.save(tmp_path / "own"))
-    np.testing.assert_array_equal(back.predict(fleet)["car-001"], one.predict(fleet)["car-001"])
+    expected = one.predict(fleet)["car-001"]
+    np.testing.assert_allclose(back.predict(fleet)["car-001"], expected, rtol=1e-6)
 
 
 def test_names_of_methods() -> None:
@@ -160,7 +163,8 @@ def test_a_network_that_no_name_makes(fleet: Fleet, tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=r"was given as an object in Python.*load\(RUN, model="):
         load(folder).predict(fleet)
     back = load(folder, model=network)
-    np.testing.assert_array_equal(back.predict(fleet)["car-001"], one.predict(fleet)["car-001"])
+    expected = one.predict(fleet)["car-001"]
+    np.testing.assert_allclose(back.predict(fleet)["car-001"], expected, rtol=1e-6)
     back.export(tmp_path / "model.onnx")
     assert EnergyModel(tmp_path / "model.onnx").card.backbone == "own"
 

@@ -16,6 +16,7 @@ from fedwatt import __version__
 from fedwatt.data import FEATURES, INTERVAL_S, Client, Trip, Vehicle, build_client, feature_names
 from fedwatt.data.client import split_of_trips
 from fedwatt.data.features import needs_climb
+from fedwatt.data.targets import ENERGY
 from fedwatt.edge.calibration import FloatArray, Outcome, calibrate
 from fedwatt.edge.card import ModelCard
 from fedwatt.edge.energy_model import EnergyModel
@@ -167,6 +168,10 @@ def export(
     )
     if trained.level is not None:
         card = replace(card, level=_judged_level(both, clients))
+    if card.target != ENERGY.name:  # error bars and losses are of energies, which add up to trips
+        card = replace(card, loss_wh=0.0 if form == "float32" else None)
+        write_bytes(Path(out), draft.content(card))
+        return card
     calibration = draft.calibration(card)
     if card.level:
         level_alone = replace(card, level=card.level | {"borne_out": False})
@@ -284,7 +289,8 @@ def _card(trained: TrainedModel, form: str, vehicle: Vehicle | None = None) -> M
         library=__version__,
         backbone=short(trained.config.model.name),
         vehicle="" if vehicle is None else vehicle.name,
-        output="scaled" if vehicle is None else "Wh",
+        output="scaled" if vehicle is None else data.predicts.unit,
+        target=data.predicts.name if not data.horizon else f"{data.predicts.name} ahead",
         form=form,
         personal=trained.personal,
     )
