@@ -1,4 +1,4 @@
-"""`fedwatt methods`: every method, its composition, cost, hyperparameters and their defaults."""
+"""`fedwatt methods`: every method, its composition, cost, hyperparameters and their ranges."""
 
 from typing import Annotated
 
@@ -19,7 +19,7 @@ def methods(
         ),
     ] = None,
 ) -> None:
-    """List the methods: what they are made of, send and keep, and their hyperparameters."""
+    """List the methods: what they are made of, send and keep, and what is tuned in which range."""
     from fedwatt import plugins
     from fedwatt.methods import METHODS
 
@@ -51,6 +51,7 @@ def _table(name: str) -> Table:
     from fedwatt.methods.costs import costs
     from fedwatt.models import get_model
     from fedwatt.plugins import origin_of, parts, refers
+    from fedwatt.studies.ranges import RATE
 
     method = get(name)
     cost = costs(method, get_model("mlp", window=60, features=8))
@@ -65,8 +66,11 @@ def _table(name: str) -> Table:
     table.add_row("sent", f"{models(cost.down)} down and {models(cost.up)} up, a vehicle and round")
     kept = f"{models(cost.vehicle)} on a vehicle, {models(cost.server)} on the server"
     table.add_row("kept", kept)
+    ranges = {setting: own for rule in method.rules for setting, own in rule.ranges.items()}
+    table.add_row("rate", f"training.rate; tuned from {RATE}")
     for setting, default in method.settings.items():
-        table.add_row(setting, repr(default))
+        tuned = f"; tuned from {ranges[setting]}" if setting in ranges else ""
+        table.add_row(setting, f"{default!r}{tuned}")
     return table
 
 

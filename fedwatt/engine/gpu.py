@@ -9,9 +9,11 @@ One graph is recorded for each number of vehicles still at work. The first step 
 plainly, which lets libraries and compilers prepare, and recorded when it comes again.
 """
 
+import warnings
 import weakref
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from importlib.util import find_spec
 from shutil import which
@@ -178,15 +180,25 @@ class Recording:
         """`explored_gradient`, which finds out whether a rule waits for a number off the GPU."""
         if self.waits or torch.cuda.is_current_stream_capturing():
             return explored_gradient(job, here, batch, shaped=shaped)
-        before = torch.cuda.get_sync_debug_mode()
-        torch.cuda.set_sync_debug_mode("error")
         try:
-            return explored_gradient(job, here, batch, shaped=shaped)
+            with _no_waiting():
+                return explored_gradient(job, here, batch, shaped=shaped)
         except RuntimeError:  # a rule that looks at numbers is not to be recorded
             self.waits = True
-        finally:
-            torch.cuda.set_sync_debug_mode(before)
         return explored_gradient(job, here, batch, shaped=shaped)
+
+
+@contextmanager
+def _no_waiting() -> Iterator[None]:
+    """Whatever waits for the GPU raises RuntimeError."""
+    before = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch calls the mode a prototype
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode(before)
 
 
 def _shaped(shaping: Sequence[tuple[LocalRule, Rows]], active: int) -> bool:

@@ -56,8 +56,8 @@ class Port(Protocol):
     def present(self, state: State | None) -> Present:
         """Who is there in the round that follows `state`; None: before the first."""
 
-    def work(self, method: Method, state: State, present: Present, watch: Stopwatch) -> Work:
-        """Who is asked to train in that round, and what comes back."""
+    def work(self, method: Method, state: State, present: Present, watch: Stopwatch) -> Work | None:
+        """Who is asked to train in that round, and what comes back; None: ask for it again."""
 
     def judge(self, weights: Tensor, events: Rows, present: Present) -> Judgement:
         """Errors of the models `weights` [R, D] on the vehicles' windows."""

@@ -88,8 +88,16 @@ class Deployment:
     """Deadline for the replies of a round; what comes later is lost."""
     evaluation_seconds: float = 300.0
     """Deadline for the error sums of a model."""
+    quorum: int = 1
+    """Vehicles that must be there for a round; with fewer the run pauses, and a round that fewer of
+    those called have answered is asked again."""
+    pause_seconds: float = 604_800.0
+    """Longest pause for want of vehicles, a week; then the run ends and can be resumed."""
+    over_selection: float = 0.0
+    """Share of vehicles called beyond `participation`; the round closes with the replies that it
+    would have had without them."""
     minimum_replies: int = 1
-    """A round with fewer replies makes no model."""
+    """A round with fewer usable replies makes no model."""
     poll_seconds: float = 0.1
     """Pause between two looks for replies."""
     diagnostics: bool = False
@@ -97,8 +105,10 @@ class Deployment:
 
     def __post_init__(self) -> None:
         check(self, "vehicles", self.vehicles >= 0, "at least 0 (0: those that enrol in time)")
-        for name in ("enrolment_seconds", "round_seconds", "evaluation_seconds"):
+        for name in ("enrolment_seconds", "round_seconds", "evaluation_seconds", "pause_seconds"):
             check(self, name, 0 < getattr(self, name) < inf, "above 0 and finite")
+        check(self, "quorum", self.quorum >= 1, "at least 1 vehicle")
+        check(self, "over_selection", 0 <= self.over_selection <= 2, "from 0 to 2")
         check(self, "minimum_replies", self.minimum_replies >= 1, "at least 1")
         check(self, "poll_seconds", 0 < self.poll_seconds <= 1, "above 0, at most 1")
 

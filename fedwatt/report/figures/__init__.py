@@ -1,23 +1,23 @@
-"""The figures of a report. Each is drawn by a function of the run, which saves nothing."""
+"""The figures of a report, as figures.toml lists them.
+
+Each is drawn by a function of the run, in a module beside this one, which saves nothing.
+"""
 
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from matplotlib.figure import Figure
 
-from fedwatt.report.figures.by_round import best_so_far_figure, convergence_figure, drift_figure
-from fedwatt.report.figures.roughness import roughness_figure
-from fedwatt.report.figures.strata import strata_figure
-from fedwatt.report.figures.time import time_figure
-from fedwatt.report.figures.vehicles import vehicles_figure
 from fedwatt.report.load import Run
 
 
 @dataclass(frozen=True)
 class ReportFigure:
-    """A figure of the report: its file name, heading, drawing and how to read it."""
+    """A figure of the report: its file name, drawing, heading and how to read it."""
 
     name: str
     draw: Callable[[Run], Figure]
@@ -25,14 +25,13 @@ class ReportFigure:
     caption: str
 
 
-DRAWN: dict[str, Callable[[Run], Figure]] = {
-    "convergence": convergence_figure,
-    "vehicles": vehicles_figure,
-    "strata": strata_figure,
-    "best-so-far": best_so_far_figure,
-    "drift": drift_figure,
-    "roughness": roughness_figure,
-    "time": time_figure,
-}
-_WORDS = tomllib.loads(Path(__file__).with_name("captions.toml").read_text(encoding="utf-8"))
-FIGURES = tuple(ReportFigure(name, draw, **_WORDS[name]) for name, draw in DRAWN.items())
+def _listed(name: str, drawn_by: str, title: str, caption: str) -> ReportFigure:
+    module, _, function = drawn_by.partition(".")
+    draw = getattr(import_module(f"{__name__}.{module}"), function)
+    return ReportFigure(name, draw, title, caption)
+
+
+_LIST: dict[str, Any] = tomllib.loads(
+    Path(__file__).with_name("figures.toml").read_text(encoding="utf-8")
+)
+FIGURES = tuple(_listed(name, **about) for name, about in _LIST.items())
