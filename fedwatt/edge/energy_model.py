@@ -13,6 +13,7 @@ from fedwatt.edge.card import KEY, ModelCard
 from fedwatt.errors import DataError
 from fedwatt.journeys.route_file import ROUTES_KEY, model_from_text
 from fedwatt.journeys.route_model import RouteModel
+from fedwatt.plugins import refers
 from fedwatt.terrain.encoding import FIELD_KEY, field_from_text
 
 try:
@@ -62,16 +63,22 @@ class EnergyModel:
         self.routes: RouteModel | None = None
         if ROUTES_KEY in notes:
             self.routes = model_from_text(notes[ROUTES_KEY], str(path))
-        self._type = np.float64 if self.card.output == "Wh" else np.float32
+        self._type = np.float32 if self.card.output == "scaled" else np.float64
 
     def refuse_unless_telemetry(self) -> None:
         """Raise unless the model takes features that telemetry can be turned into, and gives Wh."""
+        if self.card.target != "energy":
+            raise DataError(
+                f"{self.path} predicts {self.card.target} of single windows, which do not add up "
+                "to the energy of a trip. EnergyModel.energies gives them."
+            )
         if self.card.output != "Wh":
             raise DataError(
                 f"{self.path} has no vehicle's scaling in it, so it cannot turn telemetry into Wh. "
                 "Export it with --vehicle FOLDER."
             )
-        others = [name for name in self.card.features if name not in FEATURES]
+        names = self.card.features
+        others = [n for n in names if n not in FEATURES and not refers(n, "feature")]
         if others:
             raise DataError(
                 f"{self.path} is a model for other features ({', '.join(others)}), which this "
