@@ -18,14 +18,14 @@ from fedwatt.data.client import split_of_trips
 from fedwatt.data.features import needs_climb
 from fedwatt.data.targets import ENERGY
 from fedwatt.edge.calibration import FloatArray, Outcome, calibrate
-from fedwatt.edge.card import ModelCard
+from fedwatt.edge.card import ROUTES_KEY, ModelCard
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.graph import Network, build
 from fedwatt.edge.trips import outcome
 from fedwatt.errors import RunError, SettingError, unknown
 from fedwatt.files import write_bytes
-from fedwatt.journeys.route_file import ROUTES_KEY, model_to_text
 from fedwatt.journeys.route_model import RouteModel
+from fedwatt.journeys.route_text import model_to_text
 from fedwatt.models import MODELS, Model, get_model
 from fedwatt.plugins import short
 from fedwatt.runs.config import RunConfig

@@ -214,12 +214,13 @@ def opened_routes(path: Path, plan: Plan) -> tuple[RouteModel, Field | None]:
         if plan.vehicle is not None or plan.mass_kg is not None:
             raise SettingError("A model file is one vehicle's: leave --vehicle and --mass out.")
         model = EnergyModel(path)
-        if model.routes is None:
+        routes = model.routes()
+        if routes is None:
             raise DataError(
                 f"{path} knows nothing about routes. Export it with --routes, or give the run's "
                 "folder."
             )
-        return model.routes, model.field
+        return routes, model.field
     config = read_model_config(path)
     if plan.vehicle is None:
         if plan.kind not in USUAL_MASS_KG:

@@ -1,7 +1,7 @@
 """The routes of a run: what its fleet has learned about them, and a vehicle's own part.
 
-RUN/routes.safetensors is written when it is first needed, from the training and validation trips of
-the run's vehicles; a real fleet makes it in an exchange of its own.
+RUN/routes.json is written when it is first needed, from the training and validation trips of the
+run's simulated vehicles. Nobody but the vehicles has those of a real fleet.
 """
 
 from pathlib import Path
@@ -23,7 +23,7 @@ from fedwatt.terrain.field import Field
 from fedwatt.terrain.grid import Grid
 from fedwatt.terrain.survey import USUAL_MASS_KG
 
-ROUTES = "routes.safetensors"
+ROUTES = "routes.json"
 FEWEST_TRIPS = 3
 """With fewer trips than these a vehicle has no split; all of them teach."""
 
@@ -36,7 +36,7 @@ def run_routes(run: Path, config: RunConfig) -> FleetRoutes:
     if (run / "deployment.json").exists():
         raise DataError(
             f"The vehicles of {run} are on the road, and have not shared how they drive: there is "
-            f"no {file}. Set deploy.routes = true and run again."
+            f"no {file}. Learn it with a run of recorded trips."
         )
     found = learn_run_routes(config)
     write_bytes(file, fleet_to_bytes(found))

@@ -26,9 +26,9 @@ from fedwatt.journeys.mixed_effects import (
     unit_fields,
 )
 from fedwatt.journeys.route_bars import BINS, MIDDLES_KM, Bars, error_counts, quantiles
-from fedwatt.journeys.route_board import TARGETS, Learnable, RouteBoard, judged
+from fedwatt.journeys.route_board import Learnable, RouteBoard, judged
 from fedwatt.journeys.route_features import NAMES
-from fedwatt.journeys.route_model import Coefficients, RouteModel
+from fedwatt.journeys.route_model import TARGETS, Coefficients, RouteModel
 from fedwatt.journeys.under_way import (
     CORRECTION_FIELDS,
     REWEIGHTINGS,

@@ -31,11 +31,11 @@ from fedwatt.journeys.mixed_effects import (
 from fedwatt.journeys.route import Route, recorded_route
 from fedwatt.journeys.route_bars import BASE_KM, error_counts, sigma
 from fedwatt.journeys.route_features import NAMES, route_features, route_rise_m
+from fedwatt.journeys.route_model import TARGETS
 from fedwatt.journeys.under_way import SHARES, USUAL, Moments, UnderWay, driven, moments
 from fedwatt.terrain.field import Field
 from fedwatt.terrain.grid import Grid, IntArray
 
-TARGETS = ("energy", "duration")
 SHORTEST_M = 500.0
 USUAL_C = 20.0
 

@@ -17,6 +17,7 @@ from fedwatt.journeys.route_bars import Bars
 from fedwatt.journeys.route_features import route_features, route_rise_m
 from fedwatt.terrain.field import Field
 
+TARGETS = ("energy", "duration")
 LEAST_KNOWN = 0.2
 """Share of a route's metres that the fleet must know, or nothing is predicted."""
 

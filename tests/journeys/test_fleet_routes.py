@@ -1,3 +1,5 @@
+import subprocess
+import sys
 import time
 from dataclasses import replace
 
@@ -10,15 +12,12 @@ from fedwatt.journeys.fleet_routes import learn_routes
 from fedwatt.journeys.route import Route, recorded_route, route_of
 from fedwatt.journeys.route_bars import interval
 from fedwatt.journeys.route_board import passes
-from fedwatt.journeys.route_file import (
-    fleet_from_bytes,
-    fleet_to_bytes,
-    model_from_text,
-    model_to_text,
-)
+from fedwatt.journeys.route_file import fleet_from_bytes, fleet_to_bytes
+from fedwatt.journeys.route_text import model_from_text, model_to_text
 from fedwatt.privacy.fixed_point import add_up
 from fedwatt.randomness import generator
 from fedwatt.terrain.settings import TerrainSettings
+from tests.edge.bare import ON_BOARD
 
 from .towns import DEGREE_M, a_vehicle, board, boards, street_trip
 
@@ -170,3 +169,23 @@ def test_a_trip_without_positions_teaches_nothing():
     own = board(a_vehicle("car-9", trips=2))
     nowhere = {name: v for name, v in own.passes[0].trip.channels.items() if "deg" not in name}
     assert passes([replace(own.passes[0].trip, channels=nowhere)], own.grid) == ()
+
+
+def test_a_vehicle_reads_its_routes_with_numpy_alone(model, tmp_path):
+    (tmp_path / "routes.txt").write_text(model_to_text(model))
+    program = (
+        ON_BOARD
+        + f"""
+from pathlib import Path
+import numpy as np
+from fedwatt.journeys.route import route_of
+from fedwatt.journeys.route_text import model_from_text
+model = model_from_text(Path({str(tmp_path / "routes.txt")!r}).read_text(), "here")
+at = np.arange(0, 4001, 10.0)
+route = route_of("north", 42 + at / {DEGREE_M}, np.full(len(at), -83.0))
+print(round(model.forecast(route, 20.0).total_wh))
+"""
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr
+    assert int(found.stdout) == round(model.forecast(along(0, 4000), 20.0).total_wh)
