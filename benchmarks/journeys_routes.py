@@ -1,6 +1,7 @@
 """Trips of VED from their routes alone: energy, duration, error bars, under way, newcomers.
 
     python benchmarks/journeys_routes.py --fleet FLEET
+    python benchmarks/journeys_routes.py               writes docs/journeys.md from the record
 
 FLEET is made by `fedwatt data import ved PATH --powertrain ev,phev-electric --out FLEET`. The 12
 vehicles with 20 or more usable all-electric trips, five splits, test trips of at least 2 km. Hills,
@@ -26,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.marked import write_blocks
 from benchmarks.terrain_cells import NAMES, data_settings, vehicles_of
 from fedwatt.data import Vehicle
 from fedwatt.data.client import split_of_trips
@@ -41,6 +43,8 @@ from fedwatt.terrain.learn import learn
 from fedwatt.terrain.settings import TerrainSettings
 
 RECORD = Path(__file__).resolve().parents[1] / "results" / "journeys_ved.json"
+PAGE = RECORD.parents[1] / "docs" / "journeys.md"
+FLEET = "fleet's Wh/km"
 SETTINGS = TerrainSettings()
 SEEDS = (0, 1, 2, 3, 4)
 LEAST_M = 2000.0
@@ -168,11 +172,11 @@ def newcomer_rows(
         "before any trip": fleet.personal(first, me, contributed=False),
         "after 20 trips": fleet.personal(later, me, contributed=False),
     }
-    errors: dict[str, list[float]] = {name: [] for name in ("fleet's Wh/km", *models)}
+    errors: dict[str, list[float]] = {name: [] for name in (FLEET, *models)}
     errors |= {"covered": [], "wider": [models["before any trip"].bars["energy"].wider]}
     for one in tested[me]:
         energy = one.measured("energy")
-        errors["fleet's Wh/km"].append(abs(per_km * one.route.metres / 1000 / energy - 1))
+        errors[FLEET].append(abs(per_km * one.route.metres / 1000 / energy - 1))
         for name, model in models.items():
             found = model.forecast(one.route, one.temperature_c, learned.shared)
             errors[name].append(abs(found.total_wh / energy - 1))
@@ -268,14 +272,68 @@ def update(part: str, content: Any, keys: Mapping[str, Any], record: Path = RECO
     write_text(record, json.dumps(known, indent=1, sort_keys=True) + "\n")
 
 
+def table(keys: Mapping[str, Any], content: Mapping[str, Any]) -> str:
+    """The record as the table of docs/journeys.md."""
+
+    def cells(values: Sequence[float]) -> str:
+        return " | ".join(f"{value:.1f}" for value in values)
+
+    error = [keys[f"trip_error_route_only_{name}"] for name in ("median", "mean", "p90")]
+    lines = [
+        f"| {keys['trips']:,} test trips, error in % | median | mean | 90th percentile |",
+        "|---|---|---|---|",
+        f"| energy, from the route | {cells(error)} |",
+        f"| energy, the vehicle's mean Wh/km | {cells(keys['trip_error_wh_per_km'])} |",
+        f"| duration, from the route | {cells(keys['duration_error'])} |",
+        "",
+        f"Bars of 90 % cover {keys['coverage_90_routes']:.1f} % of energies and "
+        f"{keys['coverage_90_duration']:.1f} % of durations, bars of 50 % "
+        f"{keys['coverage_50_routes']:.1f} % of energies; CRPS {keys['crps_wh']:.1f} Wh "
+        f"(absolute error of mean Wh/km: {keys['crps_wh_per_km']:.1f} Wh).",
+        "",
+        "| length of way | trips | covered by 90 % bars, % | half-width, % |",
+        "|---|---|---|---|",
+    ]
+    lines += [
+        f"| {name.replace('8 to 1000', '8 and more')} | {own['trips']} | {own['covered_90']:.1f} "
+        f"| {own['half_width']:.0f} |"
+        for name, own in content["by_length"].items()
+    ]
+    lines += [
+        "",
+        "| median error of the total, %, after | " + " | ".join(f"{s} %" for s in SHARES) + " |",
+        "|---|---|---|---|---|",
+    ]
+    for key, name in (
+        ("in_trip_route_only", "corrected under way"),
+        ("in_trip_uncorrected", "forecast of the rest as it was"),
+        ("in_trip_ratio_so_far", "rest scaled by the ratio so far"),
+    ):
+        lines.append(f"| {name} | {cells([keys[key][str(share)] for share in SHARES])} |")
+    new = keys.get("newcomers", {})
+    if new:
+        lines += [
+            "",
+            "Newcomers, whose trips are in no hills, field or coefficients (median error, %): "
+            f"{new['before any trip']:.1f} before any trip, {new['after 20 trips']:.1f} after 20; "
+            f"the fleet's mean Wh/km {new[FLEET]:.1f}. Their 90 % bars cover "
+            f"{new['covered']:.1f} % before any trip.",
+        ]
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--fleet", type=Path, required=True)
+    parser.add_argument("--fleet", type=Path)
     parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--no-newcomers", action="store_true")
     parser.add_argument("--record", type=Path, default=RECORD)
     asked = parser.parse_args()
+    if asked.fleet is None:
+        known = json.loads(asked.record.read_text())
+        write_blocks(PAGE, {"routes": table(known["summary"], known["routes"])})
+        return
     rows: list[dict[str, Any]] = []
     newcomers: dict[str, list[float]] = {}
     by_newcomer: dict[str, dict[str, list[float]]] = {}
