@@ -102,7 +102,7 @@ def split_rows(
         model = fleet.personal(boards[name], name)
         per_km = wh_per_km(taught[name])
         for one in tested[name]:
-            row = {"seed": seed, "vehicle": name, **judge(model, hills[name], one, per_km)}
+            row = {"seed": seed, "vehicle": name, **judge(model, one, per_km)}
             rows.append(row | under_way(model, boards[name], hills[name], one))
     return rows
 
@@ -132,9 +132,9 @@ def wh_per_km(taught: Sequence[Pass]) -> float:
     return energy / sum(one.route.metres for one in taught) * 1000
 
 
-def judge(model: RouteModel, hills: Field, one: Pass, per_km: float) -> dict[str, Any]:
+def judge(model: RouteModel, one: Pass, per_km: float) -> dict[str, Any]:
     """Errors of a test trip from its route; `per_km` is the vehicle's mean Wh/km."""
-    found = model.forecast(one.route, one.temperature_c, hills)
+    found = model.forecast(one.route, one.temperature_c)
     energy, seconds = one.measured("energy"), one.measured("duration")
     levels = found.energy_levels_wh[-1]
     low50, high50 = interval(levels, 0.5)
@@ -178,7 +178,7 @@ def newcomer_rows(
         energy = one.measured("energy")
         errors[FLEET].append(abs(per_km * one.route.metres / 1000 / energy - 1))
         for name, model in models.items():
-            found = model.forecast(one.route, one.temperature_c, learned.shared)
+            found = model.forecast(one.route, one.temperature_c)
             errors[name].append(abs(found.total_wh / energy - 1))
             if name == "before any trip":
                 low, high = interval(found.energy_levels_wh[-1], 0.9)
@@ -192,18 +192,13 @@ def three(values: Sequence[float]) -> list[float]:
     return [round(float(x), 2) for x in (np.median(found), found.mean(), np.percentile(found, 90))]
 
 
-def summary(rows: Sequence[Mapping[str, Any]], newcomers: Mapping[str, list[float]]) -> Any:
+def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The keys of "summary" that are about routes."""
 
     def of(name: str) -> list[float]:
         return [float(row[name]) for row in rows]
 
     error = three(of("error"))
-    new = {
-        name: three(values)[0]
-        for name, values in newcomers.items()
-        if name not in ("wider", "covered")
-    }
     return {
         "trips": len(rows),
         "trip_error_route_only_median": error[0],
@@ -220,9 +215,6 @@ def summary(rows: Sequence[Mapping[str, Any]], newcomers: Mapping[str, list[floa
         "in_trip_route_only": _in_trip(rows, "corrected"),
         "in_trip_uncorrected": _in_trip(rows, "uncorrected"),
         "in_trip_ratio_so_far": _in_trip(rows, "ratio"),
-        "newcomers": new | {"covered": round(100 * float(np.mean(newcomers["covered"])), 1)}
-        if newcomers
-        else {},
     }
 
 
@@ -327,46 +319,55 @@ def main() -> None:
     parser.add_argument("--fleet", type=Path)
     parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--no-newcomers", action="store_true")
+    parser.add_argument("--parts", default="routes,newcomers")
     parser.add_argument("--record", type=Path, default=RECORD)
     asked = parser.parse_args()
     if asked.fleet is None:
         known = json.loads(asked.record.read_text())
         write_blocks(PAGE, {"routes": table(known["summary"], known["routes"])})
         return
-    rows: list[dict[str, Any]] = []
-    newcomers: dict[str, list[float]] = {}
-    by_newcomer: dict[str, dict[str, list[float]]] = {}
-    tasks = [(asked.fleet, seed, "") for seed in asked.seeds]
-    if not asked.no_newcomers:
-        tasks += [(asked.fleet, seed, me) for seed in asked.seeds for me in NAMES]
+    parts = asked.parts.split(",")
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(asked.jobs, mp_context=context) as pool:
-        for (_, seed, me), found in zip(tasks, pool.map(work, tasks), strict=True):
-            print(seed, me or "all vehicles", flush=True)
-            if not me:
-                rows += found
-                continue
-            for name, values in found.items():
-                newcomers.setdefault(name, []).extend(values)
-                by_newcomer.setdefault(me, {}).setdefault(name, []).extend(values)
-    keys = summary(rows, newcomers)
-    print(json.dumps(keys, indent=1))
-    by_vehicle = {
-        name: three([row["error"] for row in rows if row["vehicle"] == name]) for name in NAMES
-    }
-    content = {
-        "seeds": asked.seeds,
-        "by_vehicle": by_vehicle,
-        "by_length": by_length(rows),
-        "newcomers": {
-            me: {name: three(values)[0] for name, values in found.items() if name != "wider"}
-            | {"wider": round(float(np.mean(found["wider"])), 2)}
-            for me, found in by_newcomer.items()
+        if "routes" in parts:
+            tasks = [(asked.fleet, seed, "") for seed in asked.seeds]
+            rows = [row for found in pool.map(work, tasks) for row in found]
+            update("routes", about_routes(rows), summary(rows), asked.record)
+        if "newcomers" in parts:
+            tasks = [(asked.fleet, seed, me) for seed in asked.seeds for me in NAMES]
+            named = zip((me for _, _, me in tasks), pool.map(work, tasks), strict=True)
+            content = about_newcomers(list(named)) | {"seeds": asked.seeds}
+            update("newcomers", content, {"newcomers": content["all"]}, asked.record)
+
+
+def about_routes(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """By vehicle, by length of way, and how far splits differ."""
+    return {
+        "seeds": sorted({row["seed"] for row in rows}),
+        "by_vehicle": {
+            name: three([row["error"] for row in rows if row["vehicle"] == name]) for name in NAMES
         },
+        "by_length": by_length(rows),
         "intervals": {name: spread(rows, name) for name in ("error", "duration_error", "crps_wh")},
     }
-    update("routes", content, keys, asked.record)
+
+
+def about_newcomers(found: Sequence[tuple[str, Mapping[str, list[float]]]]) -> dict[str, Any]:
+    """Median errors, %, of all newcomers and of each; coverage, and how much wider bars are."""
+
+    def of(rows: Sequence[Mapping[str, list[float]]]) -> dict[str, float]:
+        names = [name for name in rows[0] if name not in ("wider", "covered")]
+        errors = {name: three([x for row in rows for x in row[name]])[0] for name in names}
+        covered = float(np.mean([x for row in rows for x in row["covered"]]))
+        wider = float(np.mean([x for row in rows for x in row["wider"]]))
+        return errors | {"covered": round(100 * covered, 1), "wider": round(wider, 2)}
+
+    by_vehicle = {
+        me: of([row for name, row in found if name == me])
+        for me in NAMES
+        if any(row["covered"] for name, row in found if name == me)
+    }
+    return {"all": of([row for _, row in found]), "by_vehicle": by_vehicle}
 
 
 if __name__ == "__main__":
