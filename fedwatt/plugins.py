@@ -99,6 +99,11 @@ def resolve(reference: str, kind: str, wanted: str, fits: Callable[[Any], bool])
     try:
         value = reduce(getattr, attribute.split("."), module)
     except AttributeError as error:
+        if home == "__main__":
+            raise SettingError(
+                f"'{attribute}' was written in a script or session that is over. Move it to a file "
+                f"of its own and name that, as in './own.py:{attribute}'."
+            ) from error
         near = get_close_matches(attribute, dir(module), n=1)
         guess = f" Did you mean '{near[0]}'?" if near else ""
         raise SettingError(
