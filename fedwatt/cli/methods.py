@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedwatt.cli.console import console
+from fedwatt.errors import FedwattError
 
 
 def methods(
@@ -23,12 +24,18 @@ def methods(
     from fedwatt import plugins
     from fedwatt.methods import METHODS
 
-    others = [own for own in plugins.entry_points("method") if own not in METHODS]
-    for known in [name] if name is not None else [*METHODS, *others]:
+    for known in [name] if name is not None else METHODS:
         console.print(_table(known))
         console.print()
-    if name is None:
-        console.print(_parts())
+    if name is not None:
+        return
+    for other in plugins.entry_points("method"):
+        try:
+            console.print(_table(other))
+        except FedwattError as error:  # one broken package does not hide the others
+            console.print(_headed(other, str(error)))
+        console.print()
+    console.print(_parts())
 
 
 def _parts() -> Table:
