@@ -31,9 +31,10 @@ def methods(
         return
     for other in plugins.entry_points("method"):
         try:
-            console.print(_table(other))
+            hidden = f"That of {plugins.origin_of(other, 'method')} is hidden by fedwatt's own."
+            console.print(_title(other, hidden) if other in METHODS else _table(other))
         except FedwattError as error:  # one broken package does not hide the others
-            console.print(_headed(other, str(error)))
+            console.print(_title(other, str(error)))
         console.print()
     console.print(_parts())
 
@@ -81,6 +82,10 @@ def _table(name: str) -> Table:
     return table
 
 
+def _title(name: str, about: str) -> Text:
+    return Text.assemble((name, "bold"), f"  {about}")
+
+
 def _headed(name: str, about: str) -> Table:
-    title = Text.assemble((name, "bold"), f"  {about}")
+    title = _title(name, about)
     return Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 2))

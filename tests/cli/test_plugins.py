@@ -13,12 +13,12 @@ from tests.examples import EXAMPLES
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A package with two methods, one of which cannot be loaded, and a model."""
+    """A package with three methods, of which one is broken and one hidden, and a model."""
     about = tmp_path / "sharp-1.0.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: sharp\nVersion: 1.0\n")
     (about / "entry_points.txt").write_text(
-        "[fedwatt.methods]\nsam = sharp:sam\nbroken = sharp:nothing\n"
+        "[fedwatt.methods]\nsharp = sharp:sam\nsam = sharp:sam\nbroken = sharp:nothing\n"
         "[fedwatt.models]\nconv = conv1d:Conv\n"
     )
     for name, example in (("sharp", "sam"), ("conv1d", "conv")):
@@ -37,11 +37,12 @@ def shown(*arguments: str) -> str:
 
 
 def test_methods(package: None) -> None:
-    text = " ".join(shown("methods").split())  # whatever the width of the terminal
-    assert "sam FedSAM: every step takes the gradient where the loss is worst nearby." in text
+    text = " ".join(shown("methods").split())
+    assert "sharp FedSAM: every step takes the gradient where the loss is worst nearby." in text
     assert "sharp 1.0" in text
     assert "sharp defines no 'nothing', which 'broken' asks for" in text
-    assert "SharpnessAware + Fractional → Average" in shown("methods", "sam+fractional")
+    assert "sam That of sharp 1.0 is hidden by fedwatt's own." in text
+    assert "SharpnessAware + Fractional → Average" in shown("methods", "sharp+fractional")
 
 
 def test_a_file(package: None) -> None:

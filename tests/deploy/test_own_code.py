@@ -22,7 +22,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     about = tmp_path / "site" / "sharp-1.0.dist-info"
     about.mkdir(parents=True)
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: sharp\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text("[fedwatt.methods]\nsam = sharp:sam\n")
+    (about / "entry_points.txt").write_text("[fedwatt.methods]\nsharp = sharp:sam\n")
     module = tmp_path / "site" / "sharp.py"
     module.write_text((EXAMPLES / "sam.py").read_text(encoding="utf-8"))
     monkeypatch.syspath_prepend(tmp_path / "site")
@@ -32,7 +32,8 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def test_an_installed_method_on_a_fleet(package: Path, tmp_path: Path) -> None:
     fleet = make_fleet(tmp_path / "fleet")
-    text = config_text(fleet, "sam", rounds=2)
+    text = config_text(fleet, "sharp", rounds=2)
+    assert set(from_toml(text).plugins["methods"]) == {"sharp"}
     execute(from_toml(text), tmp_path / "simulated", Silent())
     real = deployed(text, loopback(fleet, tmp_path / "state"), tmp_path / "real")
     wanted, got = weights(tmp_path / "simulated"), weights(real)
@@ -51,10 +52,10 @@ def test_a_file_is_not_sent_for(package: Path, tmp_path: Path) -> None:
 
 
 def test_a_vehicle_with_another_version_says_so(package: Path, tmp_path: Path) -> None:
-    text = to_toml(from_toml(config_text(tmp_path, "sam")))
-    assert _read_configuration(text).methods[0].label == "sam"
+    text = to_toml(from_toml(config_text(tmp_path, "sharp")))
+    assert _read_configuration(text).methods[0].label == "sharp"
     sys.modules.pop("sharp")
     package.write_text(package.read_text(encoding="utf-8") + "# 1.1\n")
     _read_configuration.cache_clear()
-    with pytest.raises(SettingError, match="The vehicle's 'sam' is not the server's: install"):
+    with pytest.raises(SettingError, match="The vehicle's 'sharp' is not the server's: install"):
         _read_configuration(text)
