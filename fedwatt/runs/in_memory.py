@@ -88,7 +88,23 @@ def _model_choice(federation: Federation) -> ModelChoice:
         name = reference_to(type(own) if isinstance(own, nn.Module | Model) else own)
     if _makes(name, hidden, federation):
         return ModelChoice(name=name, hidden=hidden)
-    return ModelChoice(name=models.OWN)
+    return GivenModel.of(model)
+
+
+class GivenModel(ModelChoice):
+    """A network that no name makes, for as long as it is at hand."""
+
+    @staticmethod
+    def of(model: Model) -> "GivenModel":
+        """The choice of this network."""
+        choice = GivenModel(name=models.OWN)
+        object.__setattr__(choice, "given", model)
+        return choice
+
+    def on(self, fleet: Fleet) -> Model:
+        """The network itself."""
+        given: Model = self.__dict__["given"]
+        return given
 
 
 def _makes(name: str, hidden: tuple[int, ...], federation: Federation) -> bool:
