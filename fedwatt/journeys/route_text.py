@@ -18,7 +18,11 @@ from fedwatt.terrain.field import Field
 from fedwatt.terrain.grid import Grid
 
 FORMAT = 1
-KINDS = {np.dtype("<f8"): "f8", np.dtype("<f4"): "f4", np.dtype("<i8"): "i8"}
+KINDS: dict[np.dtype[Any], str] = {
+    np.dtype("<f8"): "f8",
+    np.dtype("<f4"): "f4",
+    np.dtype("<i8"): "i8",
+}
 Arrays = dict[str, np.ndarray[Any, Any]]
 NUMBERS = ("vehicle", "trips", "fleet_vehicles", "mass_kg", "capacity_wh")
 
