@@ -7,15 +7,18 @@ from fedwatt.errors import SettingError, unknown
 from fedwatt.methods.adaptive import Adagrad, Adam, ServerSgd, Yogi
 from fedwatt.methods.attack import GaussianUpdate, LabelShift, ScaledUpdate, SignFlip
 from fedwatt.methods.bounding import NormBound
+from fedwatt.methods.client_momentum import ClientMomentum, FleetMomentum
 from fedwatt.methods.contrastive import Contrastive
 from fedwatt.methods.coordinatewise import Median, TrimmedMean
 from fedwatt.methods.defence import Defence
 from fedwatt.methods.dynamic import Dynamic, DynamicServer
 from fedwatt.methods.elastic import Elastic, ElasticServer
+from fedwatt.methods.extrapolated import Extrapolated, SquaredLength
 from fedwatt.methods.fractional import Fractional
 from fedwatt.methods.geometric import GeometricMedian
 from fedwatt.methods.krum import Krum, MultiKrum
 from fedwatt.methods.method import Method
+from fedwatt.methods.mime import FrozenMomentum, MimeServer
 from fedwatt.methods.momentum import Momentum
 from fedwatt.methods.nova import Nova
 from fedwatt.methods.private import OUTSIDE, PrivateAverage
@@ -59,6 +62,21 @@ METHODS: Final[dict[str, Recipe]] = {
         "Slow vehicles train a window of blocks and the tensors in it that matter most.",
         (Elastic(),),
         ElasticServer(),
+    ),
+    "fedexp": Recipe(
+        "FedAvg whose server takes longer steps where vehicles disagree.",
+        (SquaredLength(),),
+        Extrapolated(),
+    ),
+    "fedcm": Recipe(
+        "Local steps that mix in the direction in which the fleet moved last.",
+        (ClientMomentum(),),
+        FleetMomentum(),
+    ),
+    "mimelite": Recipe(
+        "Local steps with a server momentum made of gradients at the broadcast model.",
+        (FrozenMomentum(),),
+        MimeServer(),
     ),
     "fo-fedavg": Recipe("FedAvg with fractional-order steps of order alpha.", (Fractional(),)),
     "ri-fedavg": Recipe(
@@ -155,7 +173,7 @@ def recipe(name: str) -> Recipe:
         )
     return Recipe(
         f"Composed: {name}.",
-        tuple(local),
+        tuple(sorted(local, key=lambda rule: rule.acts_last)),
         servers[0] if servers else server,
         defences[0] if defences else None,
     )

@@ -22,6 +22,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import ClassVar, TypeVar
 
+import torch
 from torch import Tensor
 
 from fedwatt.methods.ranges import Tunable
@@ -90,6 +91,8 @@ class LocalRule(Tunable):
     """Whether `prediction` or `penalty` is overridden."""
     chooses_prediction: ClassVar[bool] = False
     """Whether `prediction` puts another in its place; such rules go before those that change it."""
+    acts_last: ClassVar[bool] = False
+    """Whether `direction` must see what all other rules have made of the gradient."""
     linear: ClassVar[bool] = True
     """Whether steps stay linear in the gradients, as FedNova's normalisation needs."""
     derived: ClassVar[tuple[str, ...]] = ()
@@ -177,6 +180,13 @@ class LocalRule(Tunable):
     def accumulation(self, start: Start, plan: Rows) -> Tensor | None:
         """‖a_k‖₁ [P], how much gradient a vehicle's steps add up to (FedNova); None: H_k."""
         return None
+
+
+def gradient_at_anchor(start: Start, row: int, size: int, purpose: str) -> Tensor:
+    """∇F_k(w_t) [D] of the vehicle in `row`, over at most `size` windows drawn for `purpose`."""
+    batch = start.probe_batch(row, size, purpose)
+    share = torch.full_like(batch.labels, 1 / len(batch.labels))
+    return start.model.gradient(start.anchor[row], batch.windows, batch.labels, share, start.loss)
 
 
 AnyRule = TypeVar("AnyRule", bound=LocalRule)

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from fedwatt.errors import check
-from fedwatt.methods.rule import LocalRule, Rows, Start
+from fedwatt.methods.rule import LocalRule, Rows, Start, gradient_at_anchor
 from fedwatt.methods.server import Replies, ServerRule, moved, weighted_sum
 from fedwatt.models import Model
 
@@ -64,15 +64,12 @@ class ControlVariates(LocalRule):
         own = memory["control"].to(start.anchor.dtype)
         plan = {"own_control": own, "correction": start.broadcast["server_control"] - own}
         if self.option == 1:
-            fresh = [self._gradient(start, row) for row in range(len(own))]
+            fresh = [
+                gradient_at_anchor(start, row, self.control_batch, "control batch")
+                for row in range(len(own))
+            ]
             plan["fresh_control"] = torch.stack(fresh)
         return memory, plan
-
-    def _gradient(self, start: Start, row: int) -> Tensor:
-        batch = start.probe_batch(row, self.control_batch, "control batch")
-        windows, labels = batch.windows, batch.labels
-        share = torch.full_like(labels, 1 / len(labels))
-        return start.model.gradient(start.anchor[row], windows, labels, share, start.loss)
 
     def gradient(self, gradient: Tensor, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
         """g + (c - c_k)."""

@@ -4,10 +4,11 @@ from fedwatt.metrics.convergence import rounds_to_threshold
 from fedwatt.metrics.coupling import FEWEST_PARTICIPANTS, pearson, spearman
 from fedwatt.metrics.drift import drift_dispersion, mean_drift
 from fedwatt.metrics.errors import (
-    EPSILON_Y_WH,
+    EPSILON_Y,
     METRICS,
-    NEAR_ZERO_WH,
+    NEAR_ZERO,
     SUMS,
+    TYPICAL_WH,
     ErrorSums,
     Metric,
     macro_mean,
@@ -24,12 +25,13 @@ from fedwatt.metrics.timing import (
 
 __all__ = [
     "DIAGNOSTICS",
-    "EPSILON_Y_WH",
+    "EPSILON_Y",
     "FEWEST_PARTICIPANTS",
     "METRICS",
-    "NEAR_ZERO_WH",
+    "NEAR_ZERO",
     "PARTS",
     "SUMS",
+    "TYPICAL_WH",
     "ErrorSums",
     "Metric",
     "Stopwatch",

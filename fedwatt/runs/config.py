@@ -26,6 +26,7 @@ from typing import Any
 import tomli_w
 
 from fedwatt.data import DataSettings, Fleet
+from fedwatt.data.targets import ENERGY
 from fedwatt.errors import SettingError, check, unknown
 from fedwatt.federation import Asynchronous, Availability, Training
 from fedwatt.methods import Method, get
@@ -152,6 +153,11 @@ class RunConfig:
             raise SettingError(
                 "terrain.refresh_every needs rounds and one seed a run: each seed's network would "
                 "make a field of its own. Run the seeds one by one, or set it to 0."
+            )
+        if self.terrain.refresh_every and self.data.predicts != ENERGY:
+            raise SettingError(
+                "terrain.refresh_every learns hills from the energy that a model leaves "
+                f"unexplained, so it needs data.target = energy, not {self.data.target}."
             )
         check(self, "device", self.device in ("auto", "cpu", "cuda"), "'auto', 'cpu' or 'cuda'")
 

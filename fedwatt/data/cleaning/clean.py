@@ -55,7 +55,8 @@ def clean_vehicle(
     if reason:
         return None, _all_dropped(account, reason)
     account += Account.of("kept", "vehicles", 1)
-    labelled = all("energy_wh" in part.channels for part in parts)
+    label = "soc" if cleaning.charge_only else "energy_wh"
+    labelled = all(label in part.channels for part in parts)
     labels = vehicle.labels if labelled else UNLABELLED
     facts = {**vehicle.facts, "account": account.to_json()}
     return replace(vehicle, trips=tuple(parts), labels=labels, facts=facts), account
@@ -113,7 +114,9 @@ def clean_trip(trip: RawTrip, cleaning: Cleaning) -> tuple[list[Trip], Account]:
 def _unusable(trip: RawTrip, cleaning: Cleaning) -> str:
     if not trip.has("speed_mps"):
         return "no speed"
-    if not cleaning.unlabelled and not energy_source(trip):
+    if cleaning.charge_only and not trip.has("soc"):
+        return "no state of charge"
+    if not (cleaning.unlabelled or cleaning.charge_only or energy_source(trip)):
         missing = [name for name in ("voltage_v", "current_a") if not trip.has(name)]
         return f"no pack {' and '.join(name.split('_')[0] for name in missing)}"
     return ""
