@@ -6,7 +6,8 @@ FLEET is made by `fedwatt data import ved PATH --powertrain ev,phev-electric --o
 is another split of trips. Vehicles are aligned by their own lags, learn the hills together, train
 FedAvg and fine-tune the best-validated model. Three networks: of energy, with a second draw of its
 initial weights and batches, and of what the vehicle's own ridge leaves ("residual"). FOLDER then
-holds seed-1-energy.npz and so on, the personal weights [vehicles, D], which `journeys_ved.py` reads.
+holds the personal weights [vehicles, D], which `journeys_ved.py` reads, as seed-1-energy.npz and
+so on.
 Needs torch, numpy, scipy and pyarrow.
 """
 
@@ -23,7 +24,7 @@ import torch
 from benchmarks.terrain_cells import vehicles_of
 from fedwatt.data import DataSettings, Fleet, Vehicle, build_fleet
 from fedwatt.federation import Federation, Training
-from fedwatt.journeys.lag import all_aligned
+from fedwatt.journeys.lag import prepared as aligned
 from fedwatt.journeys.ridge import LOCAL, moments, solve, window_features
 from fedwatt.models import get_model
 from fedwatt.personal import Personal
@@ -40,13 +41,15 @@ KINDS = ("energy", "second", "residual")
 
 def settings(seed: int, features: str = FEATURES) -> DataSettings:
     """Data settings of a split."""
-    return DataSettings(features=features, split_seed=seed, stride=5, evaluation_stride=5)
+    return DataSettings(
+        features=features, split_seed=seed, stride=5, evaluation_stride=5, align=True
+    )
 
 
 def prepared(folder: Path, seed: int, field: TerrainSettings = FIELD) -> tuple[Vehicle, ...]:
     """The vehicles of a split, aligned and with climb from the field that they learned."""
     data = settings(seed)
-    vehicles = tuple(all_aligned(vehicles_of(folder), data))
+    vehicles = tuple(aligned(one, data) for one in vehicles_of(folder))
     return tuple(give_terrain(vehicles, learn(vehicles, field, data)))
 
 

@@ -4,7 +4,7 @@
 
 Trains FedAvg on the 12 vehicles of VED, on six of them alone, on the car of Changchun and on the
 embedded fleet, on five splits each, and records validation and test RMSE of every round's model and
-of running means of models. `RULES` then say which model they would have kept; FILE holds the test
+of running means of models. Rules then say which model they would have kept; FILE holds the test
 error of each, by fleet and split. Fleets are made by `fedwatt data import`. Needs torch and numpy.
 """
 
@@ -12,7 +12,6 @@ import argparse
 import json
 import math
 import multiprocessing
-from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
@@ -88,15 +87,15 @@ def kept(found: dict[str, list[float]], kind: str, tolerance: float) -> float:
     return found[f"{kind} test"][int(np.flatnonzero(validation <= limit)[-1])]
 
 
-RULES: dict[str, Callable[[dict[str, list[float]]], float]] = {
-    "last": lambda found: found["round test"][-1],
-    **{f"last mean of {n}": lambda found, n=n: found[f"mean {n} test"][-1] for n in MEANS},
-    **{
-        f"{kind}, within {t:g}/√trips": lambda found, kind=kind, t=t: kept(found, kind, t)
-        for kind in ("round", *(f"mean {n}" for n in MEANS))
-        for t in TOLERANCES
-    },
-}
+def errors_by_rule(found: dict[str, list[float]]) -> dict[str, float]:
+    """Test error of the model that each rule would have kept."""
+    kinds = ("round", *(f"mean {count}" for count in MEANS))
+    last = {f"{kind}, last": found[f"{kind} test"][-1] for kind in kinds}
+    return last | {
+        f"{kind}, within {tolerance:g}/√trips": kept(found, kind, tolerance)
+        for kind in kinds
+        for tolerance in TOLERANCES
+    }
 
 
 def main() -> None:
@@ -118,9 +117,9 @@ def main() -> None:
             name, seed = tasks[done]
             found = done.result()
             record.setdefault(name, {})[seed] = {
-                rule: round(choose(found), 3) for rule, choose in RULES.items()
+                rule: round(error, 3) for rule, error in errors_by_rule(found).items()
             } | {"validation trips": found["trips"][0]}
-            print(name, seed, record[name][seed]["last"], flush=True)
+            print(name, seed, record[name][seed]["round, last"], flush=True)
             chosen.out.parent.mkdir(parents=True, exist_ok=True)
             chosen.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 

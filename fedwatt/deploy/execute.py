@@ -51,6 +51,11 @@ def refuse_undeployable(config: RunConfig) -> None:
                 "terrain.source = 'measured'."
             )
         refuse_unmaskable(config.terrain)
+    if config.model.mixture:
+        raise SettingError(
+            "model.mixture needs the sums of all vehicles' windows, which a real fleet does not "
+            "exchange yet. Set model.mixture = false, or simulate the run."
+        )
     level_config(config)  # refuses noise for privacy, which a level model would spend twice
     ideal = Availability()
     for name in ("p_leave", "p_join", "initially", "reply_loss"):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedwatt.data.features import CLIMB, FEATURES, feature_columns, trip_features
+from fedwatt.data.lag import delayed
 from fedwatt.data.trip import Trip
 from fedwatt.data.windows import BoolArray, known_windows, window_ends, window_energy, window_means
 from fedwatt.edge.calibration import FloatArray, Outcome
@@ -23,7 +24,8 @@ MOTION = ("speed_mps", "grade", *CLIMB)
 class TripPrediction:
     """A trip as a model sees it, [seconds] each unless said otherwise.
 
-    trip          with climb and descent where the model needs them
+    trip          with climb and descent where the model needs them, its motion delayed by the
+                  vehicle's lag
     windows_wh    energy of each window, [windows]; the first ends at second window - 1
     predicted_wh  energy of each second, of windows that tile the trip (`journeys.totals`)
     measured_wh   what left the pack, or None for a plan
@@ -79,6 +81,7 @@ def predict_trip(model: EnergyModel, trip: Trip, vehicle: str) -> TripPrediction
         raise DataError(
             f"Trip '{trip.name}' lasts {trip.seconds} s; the model needs at least {card.window} s."
         )
+    trip = delayed(trip, card.lag_s)
     if card.terrain and "speed_mps" in trip.channels:
         trip = with_climb(trip, card.terrain["source"], model.field)
     for name in card.features:

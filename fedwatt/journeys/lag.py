@@ -6,7 +6,7 @@ second by a parabola through the least and its neighbours. It is 0 where that ex
 Hills are not known yet; they are learned on aligned motion, and change too slowly to matter here.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from math import ceil
 
 import numpy as np
@@ -29,6 +29,8 @@ RESOLUTION_S = 0.25
 def vehicle_lag_s(vehicle: Vehicle, data: DataSettings) -> float:
     """The vehicle's lag in seconds, 0 to `LONGEST_S`."""
     split_of = split_of_trips(vehicle, data)
+    if any("energy_wh" not in trip.channels for trip in vehicle.trips):
+        return 0.0
     names = physics_features([trip for trip in vehicle.trips if trip.name in split_of])
     training = [trip for trip in vehicle.trips if split_of.get(trip.name) == "train"]
     lags = np.arange(0, LONGEST_S + STEP_S / 2, STEP_S)
@@ -63,6 +65,9 @@ def _sums(values: FloatArray) -> FloatArray:
     return cut
 
 
-def all_aligned(vehicles: Iterable[Vehicle], data: DataSettings) -> Iterator[Vehicle]:
-    """Each vehicle with its motion delayed by its own lag."""
-    return (aligned(vehicle, vehicle_lag_s(vehicle, data)) for vehicle in vehicles)
+def prepared(vehicle: Vehicle, data: DataSettings) -> Vehicle:
+    """The vehicle with its motion delayed by its own lag, where `data.align` asks for it.
+
+    Whoever makes windows or hills of a vehicle's trips prepares it first.
+    """
+    return aligned(vehicle, vehicle_lag_s(vehicle, data)) if data.align else vehicle

@@ -11,7 +11,7 @@ regressions", 1996, with the shrinkage added. The two ridges are linear in the s
 mixture is one number, the network's weight, and one linear function.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -46,14 +46,15 @@ Ridges = tuple[FloatArray, FloatArray]
 """Coefficients of a vehicle's own ridge, and of that with the fleet's as a prior."""
 
 
-def vehicle_ridges(clients: Sequence[Client]) -> Mapping[str, Ridges]:
-    """Both ridges of every vehicle; those that are held out have no part in the fleet's."""
-    own = {client.name: moments(client) for client in clients}
-    training = [own[client.name] for client in clients if not client.held_out]
-    fleet = solve(fleet_moments(training or own.values()), LOCAL)
-    return {
-        name: (solve(sums, LOCAL), solve(sums, MIXED, towards=fleet)) for name, sums in own.items()
-    }
+def fleet_ridge(clients: Iterable[Client]) -> FloatArray:
+    """The ridge of all vehicles that train, each counting once, [features + 1]."""
+    return solve(fleet_moments(moments(one) for one in clients if not one.held_out), LOCAL)
+
+
+def vehicle_ridges(client: Client, fleet: FloatArray) -> Ridges:
+    """Both ridges of a vehicle, given that of the fleet."""
+    own = moments(client)
+    return solve(own, LOCAL), solve(own, MIXED, towards=fleet)
 
 
 def chosen_mixture(client: Client, ridges: Ridges, network: FloatArray) -> Mixture:

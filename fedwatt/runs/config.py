@@ -60,6 +60,9 @@ class ModelChoice:
     name: str = "mlp"
     hidden: tuple[int, ...] = ()
     """Widths; empty: 64-32 for the MLP, 32 for GRU and LSTM."""
+    mixture: bool = False
+    """Whether each vehicle mixes the network with two ridge regressions, its own and one with the
+    fleet's as a prior, with weights that its validation trips ask for."""
 
     def on(self, fleet: Fleet) -> Model:
         """The network for the windows of a fleet."""

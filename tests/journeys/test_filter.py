@@ -65,7 +65,7 @@ def test_a_part_of_a_window_says_less():
     short, long = TripFilter(PRIOR, 60), TripFilter(PRIOR, 60)
     short.observe(10, 5.0, 10.0, seconds=10)
     long.observe(10, 30.0, 60.0)
-    assert 0 < short.expected(70, 100.0).wh
+    assert short.expected(70, 100.0).wh > 0
     assert short.expected(70, 100.0).deviation_wh > long.expected(70, 100.0).deviation_wh
 
 
