@@ -39,8 +39,8 @@ class ModelCard:
                        all the hilly network's. Empty where there is one network
     lag_s              seconds by which the vehicle's motion is delayed before features are made
     network_weight     what the network counts in a mixture with ridges; 1 where there is none
-    trip_prior         how a trip's residuals usually hang together, in Wh, for predictions that learn
-                       from the trip under way (`journeys.filter.TripPrior`); or empty
+    trip_prior         how a trip's residuals usually hang together, in Wh, for predictions that
+                       learn from the trip under way (`journeys.filter.TripPrior`); or empty
     """
 
     features: tuple[str, ...]

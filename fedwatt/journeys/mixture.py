@@ -83,7 +83,8 @@ def stacking_weights(
     worth = trips / max(left, 1e-12) / len(true)
     gram = worth * predicted.T @ predicted + trust * np.eye(len(usual))
     right = worth * predicted.T @ true + trust * usual
-    best, least = usual, np.inf
+    best: FloatArray = usual
+    least = np.inf
     places = np.flatnonzero(finite)
     # The least over a face of the simplex, for each face: there are seven.
     for size in range(1, len(places) + 1):
