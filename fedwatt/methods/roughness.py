@@ -80,21 +80,14 @@ class RoughnessProximal(LocalRule):
     cost less and leave indices older); in between it uses the one it remembers.
     """
 
-    lam: float = 0.1
-    """λ, the strength where the response is 1."""
+    lam: float = 0.1  # λ, the strength where the response is 1
     lam_schedule: str = "constant"
-    directions: int = 10
-    """M"""
-    points: int = 100
-    """m; each slice has m + 1 points."""
-    radius: float = 0.01
-    """ℓ"""
-    probe_batch: int = 128
-    """B_probe, windows; a vehicle with fewer uses all it has."""
-    probe_every: int = 5
-    """R, rounds"""
-    probe_schedule: str = "age"
-    """"age" or "global"."""
+    directions: int = 10  # M
+    points: int = 100  # m; each slice has m + 1 points
+    radius: float = 0.01  # ℓ
+    probe_batch: int = 128  # B_probe, windows; a vehicle with fewer uses all it has
+    probe_every: int = 5  # R, rounds
+    probe_schedule: str = "age"  # or "global"
     response: str = "saturating"
     """r(I): "saturating" is I/(I + τ_I), "clipped" is clip(I, I_min, I_max)."""
     tau_i: float = 0.1
