@@ -137,12 +137,8 @@ def _minute_of(function: Callable[[FloatArray], FloatArray]) -> Callable[[Inputs
     return lambda inputs: _minute(function(inputs["speed_mps"]))
 
 
-<<<<<<< HEAD
 _WHEELS = ("speed_mps", "ambient_c", *CLIMB)
-FEATURES: Mapping[str, Feature] = {
-=======
 _FEATURES: Mapping[str, Feature] = {
->>>>>>> main
     "speed": _channel("speed_mps", "m/s"),
     "acceleration": Feature("m/s²", ("speed_mps",), lambda x: acceleration(x["speed_mps"])),
     "speed_squared": Feature("m²/s²", ("speed_mps",), lambda x: x["speed_mps"] ** 2),

@@ -53,18 +53,15 @@ def refuse_undeployable(config: RunConfig) -> None:
                 "terrain.source = 'measured'."
             )
         refuse_unmaskable(config.terrain)
-<<<<<<< HEAD
     if config.model.mixture:
         raise SettingError(
             "model.mixture needs the sums of all vehicles' windows, which a real fleet does not "
             "exchange yet. Set model.mixture = false, or simulate the run."
-=======
     if config.deploy.over_selection and config.training.sampling != "fixed":
         raise SettingError(
             "deploy.over_selection calls more vehicles than training.sampling = "
             f"'{config.training.sampling}' drew, so none of them would have been drawn by that. "
             "Set deploy.over_selection = 0, or sampling = 'fixed'."
->>>>>>> main
         )
     level_config(config)  # refuses noise for privacy, which a level model would spend twice
     ideal = Availability()
