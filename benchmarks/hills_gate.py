@@ -41,7 +41,7 @@ def predictions(fleet: Any, seed: int) -> tuple[FloatArray, FloatArray]:
     federation = Federation(fleet, model, training=training, seeds=(seed,), device="cpu")
     weights = federation.train("fedavg").state.weights[:, : model.layout.size]
     pool = federation.pool
-    return tuple(predict(model, weights, pool, part)[0] for part in (pool.validation, pool.test))  # type: ignore[return-value]
+    return tuple(predict(model, weights, pool, part)[0] for part in (pool.validation, pool.test))
 
 
 def evidence(hilly: FloatArray, level: FloatArray, client: Client) -> tuple[float, float]:

@@ -6,9 +6,9 @@ ridge with the fleet's as a prior (`journeys.ridge`). Weights are at least 0 and
     w = argmin  n · |y - P w|² / |y - P u|²  +  TRUST · |w - u|²
 
 with predictions P [windows, 3] of validation windows, n validation trips, and u the usual weights,
-to which few trips are shrunk: half for the network, a quarter for each ridge. Breiman, "Stacked
-regressions", 1996, with the shrinkage added. The two ridges are linear in the same features, so a
-mixture is one number, the network's weight, and one linear function.
+to which few trips are shrunk. Breiman, "Stacked regressions", 1996, with the shrinkage added. The
+two ridges are linear in the same features, so a mixture is one number, the network's weight, and
+one linear function.
 """
 
 from collections.abc import Iterable
@@ -21,9 +21,10 @@ from fedwatt.data.client import Client
 from fedwatt.data.trip import FloatArray
 from fedwatt.journeys.ridge import LOCAL, MIXED, fleet_moments, moments, solve, window_features
 
-USUAL = (0.5, 0.25, 0.25)
-"""Weights of the network, of the vehicle's own ridge, and of that with the fleet's as a prior."""
-TRUST = 10.0
+USUAL = (0.4, 0.4, 0.2)
+"""Weights of the network, of the vehicle's own ridge, and of that with the fleet's as a prior; set
+after a look at two splits of VED."""
+TRUST = 20.0
 """Validation trips that the usual weights are worth."""
 
 
@@ -73,7 +74,7 @@ def stacking_weights(
 
     >>> exact, far = np.array([1.0, -1.0]), np.array([9.0, 9.0])
     >>> stacking_weights(np.column_stack([far, exact, exact]), exact, trips=1000).round(2)
-    array([0. , 0.5, 0.5])
+    array([0. , 0.6, 0.4])
     """
     finite = np.isfinite(predicted).all(axis=0)
     usual = np.where(finite, USUAL, 0.0)
