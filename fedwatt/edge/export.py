@@ -16,9 +16,8 @@ from fedwatt import __version__
 from fedwatt.data import FEATURES, INTERVAL_S, Client, Trip, Vehicle, build_client, feature_names
 from fedwatt.data.client import split_of_trips
 from fedwatt.data.features import needs_climb
-from fedwatt.edge.calibration import (
-    LEVEL as BARS,
-)
+from fedwatt.data.targets import ENERGY
+from fedwatt.edge.calibration import LEVEL as BARS
 from fedwatt.edge.calibration import FloatArray, Outcome, alike, calibrate, clustered_quantile
 from fedwatt.edge.card import ModelCard
 from fedwatt.edge.energy_model import EnergyModel
@@ -31,11 +30,19 @@ from fedwatt.journeys.filter import TripPrior
 from fedwatt.journeys.lag import prepared
 from fedwatt.journeys.mixture import chosen_mixture, vehicle_ridges
 from fedwatt.journeys.prior import USUAL, in_wh
+from fedwatt.models import MODELS, Model, get_model
+from fedwatt.plugins import short
 from fedwatt.runs.config import RunConfig
 from fedwatt.runs.folder import run_hash
 from fedwatt.runs.journeys import read_fleet_ridge, read_trip_prior
 from fedwatt.runs.level import level_config
-from fedwatt.runs.model_file import read_model, read_model_config, read_own_file, read_own_model
+from fedwatt.runs.model_file import (
+    flat,
+    read_model,
+    read_model_config,
+    read_own_file,
+    read_own_model,
+)
 from fedwatt.terrain.climb import with_measured_terrain, with_terrain
 from fedwatt.terrain.encoding import FIELD_KEY, field_to_text
 from fedwatt.terrain.field import Field
@@ -60,6 +67,12 @@ class TrainedModel:
     level: "TrainedModel | None" = None
     fleet_ridge: FloatArray | None = None
     trip_prior: TripPrior = USUAL
+    own: Model | None = None
+    """The network, where it is none of fedwatt's."""
+
+    def __post_init__(self) -> None:
+        if self.own is not None:
+            flat(self.weights, self.own.layout, self.config.model.name)
 
 
 def read_trained(
@@ -93,11 +106,25 @@ def read_trained(
                 "also scaled climb in another way: train it again."
             )
         level = read_trained(below, method=chosen, seed=number, which=which)
-    prior = read_trip_prior(run, chosen) or USUAL
-    ridge = read_fleet_ridge(run)
     return TrainedModel(
-        weights, config, chosen, number, level=level, fleet_ridge=ridge, trip_prior=prior
+        weights,
+        config,
+        chosen,
+        number,
+        level=level,
+        fleet_ridge=read_fleet_ridge(run),
+        trip_prior=read_trip_prior(run, chosen) or USUAL,
+        own=own_network(config),
     )
+
+
+def own_network(config: RunConfig) -> Model | None:
+    """The network of a configuration, if it is none of fedwatt's."""
+    choice, data = config.model, config.data
+    if choice.name in MODELS:
+        return None
+    columns = len(data.columns)
+    return get_model(choice.name, window=data.window, features=columns, hidden=choice.hidden)
 
 
 def personal(
@@ -164,6 +191,10 @@ def export(
     )
     if trained.level is not None:
         card = replace(card, level=_judged_level(networks, both, clients))
+    if card.target != ENERGY.name:  # error bars and losses are of energies, which add up to trips
+        card = replace(card, loss_wh=0.0 if form == "float32" else None)
+        write_bytes(Path(out), draft.content(card))
+        return card
     calibration = draft.calibration(card)
     prior = draft.trip_prior(card, in_wh(trained.trip_prior, clients[0].label_scale_wh))
     if card.level:
@@ -256,13 +287,13 @@ def _judged_level(
 
 def _network(trained: TrainedModel, client: Client | None = None) -> Network:
     if client is None:
-        return Network(trained.weights)
+        return Network(trained.weights, own=trained.own)
     mixture = None
     if trained.fleet_ridge is not None:
         ridges = vehicle_ridges(client, trained.fleet_ridge)
         mixture = chosen_mixture(client, ridges, _scaled_predictions(trained, client))
-    center_wh, scale_wh = client.label_center_wh, client.label_scale_wh
-    return Network(trained.weights, client.scaler, center_wh, scale_wh, mixture)
+    label = (client.label_center_wh, client.label_scale_wh)
+    return Network(trained.weights, client.scaler, *label, mixture, own=trained.own)
 
 
 def _scaled_predictions(trained: TrainedModel, client: Client) -> FloatArray:
@@ -302,9 +333,10 @@ def _card(trained: TrainedModel, form: str, vehicle: Vehicle | None = None) -> M
         method=trained.method,
         run_hash=run_hash(trained.config),
         library=__version__,
-        backbone=trained.config.model.name,
+        backbone=short(trained.config.model.name),
         vehicle="" if vehicle is None else vehicle.name,
-        output="scaled" if vehicle is None else "Wh",
+        output="scaled" if vehicle is None else data.predicts.unit,
+        target=data.predicts.name if not data.horizon else f"{data.predicts.name} ahead",
         form=form,
         personal=trained.personal,
     )
