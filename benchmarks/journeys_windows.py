@@ -28,7 +28,7 @@ from fedwatt.journeys.prior import fitted_prior, in_wh, residual_sums
 from fedwatt.journeys.ridge import LOCAL, moments, solve, window_features
 from fedwatt.models import get_model
 
-MOST_TRAINING_TRIPS = 40
+MOST_TRAINING_TRIPS = 25
 """Training trips of a vehicle that the scale of its error bars is fitted to."""
 LEAST_KM = 2.0
 Errors = dict[str, dict[str, float]]

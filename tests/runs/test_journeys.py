@@ -89,13 +89,13 @@ def test_the_file_of_a_vehicle_predicts_as_well_as_its_run_said(run, fleet, tmp_
 
 def test_a_real_fleet_refuses_mixtures(fleet):
     text = CONFIG.replace("FLEET", str(fleet)).replace("MIXTURE", "true")
-    with pytest.raises(SettingError, match="model.mixture needs the sums of all vehicles"):
+    with pytest.raises(SettingError, match=r"model\.mixture needs the sums of all vehicles"):
         refuse_undeployable(from_toml(text))
 
 
 def test_a_damaged_file_is_named(tmp_path):
     (tmp_path / "trip_prior.json").write_text("{")
-    with pytest.raises(RunError, match="trip_prior.json is damaged"):
+    with pytest.raises(RunError, match=r"trip_prior\.json is damaged"):
         read_trip_prior(tmp_path, "fedavg")
     (tmp_path / "fleet_ridge.json").write_text(json.dumps({"beta": [1.0, 2.0]}))
     assert read_fleet_ridge(tmp_path).tolist() == [1.0, 2.0]
