@@ -27,7 +27,8 @@ from fedwatt.data.store import read_vehicle
 from fedwatt.deploy import memory
 from fedwatt.deploy.hills_on_board import HillsOnBoard, hills_of
 from fedwatt.deploy.messages import NO_MODEL, NOTHING, Content, ReplyField, from_records, sealed
-from fedwatt.deploy.questions import RoundQuestion, asked_of, sizes_of, value, weights
+from fedwatt.deploy.privacy_ledger import PrivacyLedger
+from fedwatt.deploy.questions import DRAWN, RoundQuestion, asked_of, sizes_of, value, weights
 from fedwatt.deploy.secure_board import Secrets
 from fedwatt.engine.call import Call
 from fedwatt.engine.together import train
@@ -105,6 +106,7 @@ class Vehicle:
         self._method = lru_cache(maxsize=2)(self._read_method)
         self.secrets = Secrets(self.name, state)
         self.hills = HillsOnBoard(folder, state)
+        self.spent = PrivacyLedger.of(state)
 
     def client(
         self, settings: DataSettings, terrain: str = "measured", hills: Hills | None = None
@@ -208,6 +210,8 @@ class Vehicle:
     def _train(self, task: _Task) -> Content:
         local, method = task.local, task.method
         question, run = RoundQuestion.read(task.question, task.size), task.run
+        probability = local.training.participation
+        self.spent.spend(run, task.choice.label, method, probability, question.round)
         folder = memory.memory_folder(self.state, run, task.choice.label)
         initial = local_round.initial_memory(method, method.adapted(local.model), task.weights()[0])
         work = local_work(local, method, question, memory.recall(folder, question.counted, initial))
@@ -225,12 +229,17 @@ class Vehicle:
 
     def _train_in_secret(self, task: _Task) -> Content:
         method, model = task.method, task.method.adapted(task.local.model)
-        called = self.secrets.terms.called
-        reply = self._train(task)
-        layout = reply_layout(method, model, task.config.secure, vehicles=called)
-        uploads = {name: torch.from_numpy(array) for name, array in reply.arrays.items()}
+        terms = self.secrets.terms
+        if task.question.values.get(DRAWN) is False:
+            # Its share of the noise is all that this vehicle adds; only methods that hand up
+            # nothing but Δ_k are private.
+            arrays = {"delta": np.zeros(task.size)}
+        else:
+            arrays = dict(self._train(task).arrays)
+        layout = reply_layout(method, model, task.config.secure, vehicles=terms.called)
+        uploads = {name: torch.from_numpy(array) for name, array in arrays.items()}
         delta, windows = uploads.pop("delta"), task.local.members.windows(0)
-        values = reply_values(method, model, delta, windows, uploads, layout)
+        values = reply_values(method, model, delta, windows, uploads, layout, terms.threshold)
         return self.secrets.masked(task.question, layout, values)
 
     def _evaluate(self, task: _Task) -> Content:
