@@ -131,8 +131,7 @@ class RealFleet:
 
     run: Run
     roster: Roster
-    number: str = ""
-    """Of a level model's run; the run itself draws its own."""
+    number: str = ""  # of a level model's run; the run itself draws its own
     state: RunState = field(init=False)
     asked: RoadFleet = field(init=False)
     """The vehicles of the method that trains; what they said of a model is asked for once."""

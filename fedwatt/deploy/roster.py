@@ -42,10 +42,8 @@ class Member:
     """A vehicle as the server knows it."""
 
     name: str
-    node: int
-    """Flower's number of the node that answers for it."""
-    windows: tuple[int, int, int]
-    """Training, validation and test windows."""
+    node: int  # Flower's number of the node that answers for it
+    windows: tuple[int, int, int]  # training, validation and test windows
     simulated: bool
 
 

@@ -21,8 +21,7 @@ from fedwatt.privacy.secure.messages import Inbox, Roster, Survivors
 from fedwatt.privacy.secure.plain import from_plain, to_plain
 from fedwatt.privacy.secure_settings import Terms
 
-SECURE = "secure."
-"""Prefix of what belongs to a secure sum in a question."""
+SECURE = "secure."  # prefix of what belongs to a secure sum in a question
 
 LOST_SECONDS = 60
 """How far back a number may lie where the last one was lost: clocks differ."""

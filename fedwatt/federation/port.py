@@ -31,20 +31,16 @@ class Present:
     """The vehicles as a round finds them; masks are [R, K], over those that may train."""
 
     members: Members
-    available: Tensor
-    """A_t"""
-    available_next: Tensor
-    """A_{t+1}, as far as it is known by now."""
+    available: Tensor  # A_t
+    available_next: Tensor  # A_{t+1}, as far as it is known by now
 
 
 @dataclass(frozen=True)
 class Judgement:
     """What vehicles say of R models."""
 
-    evaluations: Sequence[Evaluation]
-    """One for each model, of the members that are evaluated."""
-    events: Rows
-    """What the fleet remembers from now on."""
+    evaluations: Sequence[Evaluation]  # one for each model, of the members that are evaluated
+    events: Rows  # what the fleet remembers from now on
     comparable: bool = True
     """Whether the errors are of the vehicles that judged the best model so far."""
 

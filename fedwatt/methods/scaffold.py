@@ -33,8 +33,7 @@ WEIGHTINGS = ("windows", "uniform")
 class ControlVariates(LocalRule):
     """The vehicle's part."""
 
-    option: int = 2
-    """How c_k is renewed: 1 by one more gradient, 2 from the steps taken."""
+    option: int = 2  # how c_k is renewed: 1 by one more gradient, 2 from the steps taken
     control_batch: int = 1024
     """Windows of option 1's gradient; a vehicle with fewer uses all it has."""
 
@@ -90,8 +89,7 @@ class ControlVariates(LocalRule):
 class Scaffold(ServerRule):
     """The server's part."""
 
-    server_rate: float = 1.0
-    """η_g"""
+    server_rate: float = 1.0  # η_g
     weighting: str = "windows"
 
     local_half: ClassVar[type[LocalRule]] = ControlVariates

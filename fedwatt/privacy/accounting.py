@@ -18,12 +18,9 @@ from fedwatt.privacy.rdp import FloatArray, sampled_gaussian, to_epsilon
 class Budget:
     """The privacy of a training: what each round is, and at which δ it is stated."""
 
-    noise_multiplier: float
-    """z"""
-    probability: float
-    """q; 1 where sampling is not counted on."""
-    delta: float
-    """δ"""
+    noise_multiplier: float  # z
+    probability: float  # q; 1 where sampling is not counted on
+    delta: float  # δ
     sensitivity: float = 1.0
     """By how many clip norms one vehicle can move a round's sum. 1, unless a round stands or falls
     with single vehicles: where it needs m replies to count, one more or less moves it by m."""

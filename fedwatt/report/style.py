@@ -43,8 +43,7 @@ class Look:
     dark: str
     marker: str
     dash: str | tuple[int, tuple[int, ...]] = "-"
-    name: str = ""
-    """The method's name as people write it."""
+    name: str = ""  # the method's name as people write it
 
 
 LOOKS: Final = {

@@ -96,6 +96,8 @@ def test_a_csv_at_any_times_is_resampled_like_an_import(tmp_path):
         ("speed_kmh\n3\n", "Unknown column 'speed_kmh'"),
         ("speed_mps\n3\nfast\n", "line 3 does not hold 1 numbers"),
         ("time_s,speed_mps\n100,3\n0,3\n", "is set back"),
+        ("speed_mps\n3\n120\n", "line 3: speed_mps is 120 m/s, and can only be 0 to 70"),
+        ("speed_mps,soc\n3,0.8\n3,79\n", "line 3: soc is 79 1, and can only be 0 to 1.001"),
     ],
 )
 def test_what_is_wrong_with_a_csv(text, said, tmp_path):
