@@ -55,10 +55,10 @@ def sign(
 
     for path in requests:
         signed = own.sign(path, replace=replace)
-        answer = own.hand_out(signed.vehicle, path if path.is_dir() else path.parent)
+        answers = own.hand_out(signed.vehicle, path if path.is_dir() else path.parent)
         key = fingerprint(signed.key)
         console.print(f"{signed.vehicle}: accepted {key}", highlight=False, soft_wrap=True)
-        console.print(f"It needs {answer} beside its key.", highlight=False)
+        console.print(f"It needs {', '.join(map(str, answers))} beside its key.", highlight=False)
     console.print(APPLIED)
 
 

@@ -156,11 +156,12 @@ class Depot:
             self._write_public(name, request.key)
         return request
 
-    def hand_out(self, name: str, folder: Path) -> Path:
+    def hand_out(self, name: str, folder: Path) -> list[Path]:
         """Put what a vehicle needs of the depot into `folder`, beside its request."""
-        answer = self.vehicle(name) / "ca.pem"
-        write_bytes(folder / answer.name, answer.read_bytes())
-        return folder / answer.name
+        own = [file for file in self.vehicle(name).iterdir() if file.name not in ("key", "key.pub")]
+        for file in own:
+            write_bytes(folder / file.name, file.read_bytes())
+        return sorted(folder / file.name for file in own)
 
     def rotate_vehicle(self, name: str) -> Path:
         """A new pair in the place of a vehicle's old one, which is to be refused."""
