@@ -164,7 +164,12 @@ class Depot:
         return sorted(folder / file.name for file in own)
 
     def rotate_vehicle(self, name: str) -> Path:
-        """A new pair in the place of a vehicle's old one, which is to be refused."""
+        """A new pair, made here, in the place of one that was; the old key is to be refused."""
+        if name in self.registry().keys and not (self.vehicle(name) / "key").exists():
+            raise RunError(
+                f"{name} made its key itself. Let it make a new one ('keys request'), which 'keys "
+                "sign --replace' accepts."
+            )
         with self.changing() as registry:
             registry.revoke(name)
             # Before there is a new pair: whatever happens now, the old one is to be refused.

@@ -98,6 +98,8 @@ def test_a_vehicle_makes_its_own_key_and_the_depot_signs_it(depot: Depot, tmp_pa
         "ca.pem",
         "key.pub",
     ]
+    with pytest.raises(RunError, match="made its key itself"):
+        depot.rotate_vehicle("bus 1/a")
     depot.sign(keys)  # once more changes nothing
     assert depot.registry().revoked == []
 
