@@ -93,8 +93,9 @@ class RunState:
 
     def note(self, status: str, about: str = "") -> None:
         """Write down what the run is doing from now on, and why."""
+        if status != self.status or not self.since:
+            self.since = datetime.now(UTC).isoformat(sep=" ", timespec="seconds")[:19]
         self.status, self.about = status, about
-        self.since = datetime.now(UTC).isoformat(sep=" ", timespec="seconds")[:19]
         self.save()
 
     @property
