@@ -14,12 +14,15 @@ import logging
 from dataclasses import asdict, dataclass, replace
 from math import inf
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedwatt.files import write_text
-from fedwatt.methods import Method
 from fedwatt.privacy.rdp import ORDERS, sampled_gaussian, to_epsilon
+
+if TYPE_CHECKING:  # torch is not needed to look at the ledger
+    from fedwatt.methods import Method
 
 log = logging.getLogger("fedwatt.deploy")
 
@@ -55,7 +58,7 @@ class PrivacyLedger:
         """In the vehicle's state folder."""
         return cls(state / "privacy.json")
 
-    def spend(self, run: str, label: str, method: Method, probability: float, round: int) -> None:
+    def spend(self, run: str, label: str, method: "Method", probability: float, round: int) -> None:
         """Count a question about a round of a method, before it is answered."""
         mechanism = method.server.mechanism
         noise = 0.0 if mechanism is None else mechanism.noise_multiplier

@@ -8,10 +8,13 @@ Google's `dp-accounting` (a test).
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from fedwatt.errors import SettingError, check
-from fedwatt.methods import Method
 from fedwatt.privacy.rdp import FloatArray, sampled_gaussian, to_epsilon
+
+if TYPE_CHECKING:  # torch is not needed to account
+    from fedwatt.methods import Method
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ class Budget:
         return replace(self, probability=1.0)
 
 
-def budget(method: Method, *, participation: float, population: int) -> Budget | None:
+def budget(method: "Method", *, participation: float, population: int) -> Budget | None:
     """The budget of a method in a federation of K = `population` vehicles; None: not private.
 
     δ must stay below 1/K: at 1/K, publishing one vehicle's data in full would count as private.
