@@ -28,7 +28,7 @@ from fedwatt.deploy import memory
 from fedwatt.deploy.hills_on_board import HillsOnBoard, hills_of
 from fedwatt.deploy.messages import NO_MODEL, NOTHING, Content, ReplyField, from_records, sealed
 from fedwatt.deploy.privacy_ledger import PrivacyLedger
-from fedwatt.deploy.questions import DRAWN, RoundQuestion, asked_of, sizes_of, value, weights
+from fedwatt.deploy.questions import RoundQuestion, asked_of, sizes_of, value, weights
 from fedwatt.deploy.secure_board import Secrets
 from fedwatt.engine.call import Call
 from fedwatt.engine.together import train
@@ -43,6 +43,7 @@ from fedwatt.methods.rule import Rows
 from fedwatt.metrics import Stopwatch
 from fedwatt.personal import PersonalModel, personalise
 from fedwatt.plugins import named_by_server
+from fedwatt.privacy.drawing import drawn, draws_on_board
 from fedwatt.privacy.secure.compose import reply_layout, reply_values
 from fedwatt.runs.config import MethodChoice, RunConfig, from_toml, to_toml
 from fedwatt.runs.hills import learns_hills
@@ -229,13 +230,27 @@ class Vehicle:
         log.info("round %d: trained %d windows", question.round + 1, local.members.windows(0))
         return Content(values, {"delta": work.deltas[0].numpy(), **arrays})
 
+    def _stay_out(self, task: _Task) -> dict[str, NDArray[Any]]:
+        """What a vehicle adds to a private sum that it did not draw itself for: nothing but noise.
+
+        Only methods that hand up nothing but Δ_k are private. What the vehicle remembers stays.
+        """
+        question, label = RoundQuestion.read(task.question, task.size), task.choice.label
+        method, folder = task.method, memory.memory_folder(self.state, task.run, label)
+        share = task.local.training.participation
+        self.spent.spend(task.run, label, method, share, question.round)
+        model = method.adapted(task.local.model)
+        initial = local_round.initial_memory(method, model, task.weights()[0])
+        if initial:
+            kept = memory.recall(folder, question.counted, initial)
+            memory.remember(folder, question.round, kept)
+        return {"delta": np.zeros(task.size)}
+
     def _train_in_secret(self, task: _Task) -> Content:
         method, model = task.method, task.method.adapted(task.local.model)
-        terms = self.secrets.terms
-        if task.question.values.get(DRAWN) is False:
-            # Its share of the noise is all that this vehicle adds; only methods that hand up
-            # nothing but Δ_k are private.
-            arrays = {"delta": np.zeros(task.size)}
+        terms, training = self.secrets.terms, task.local.training
+        if draws_on_board(method, training) and not drawn(training.participation):
+            arrays = self._stay_out(task)
         else:
             arrays = dict(self._train(task).arrays)
         layout = reply_layout(method, model, task.config.secure, vehicles=terms.called)
