@@ -230,7 +230,7 @@ class Vehicle:
         log.info("round %d: trained %d windows", question.round + 1, local.members.windows(0))
         return Content(values, {"delta": work.deltas[0].numpy(), **arrays})
 
-    def _stay_out(self, task: _Task) -> dict[str, NDArray[Any]]:
+    def _stay_out(self, task: _Task) -> dict[str, Any]:
         """What a vehicle adds to a private sum that it did not draw itself for: nothing but noise.
 
         Only methods that hand up nothing but Δ_k are private. What the vehicle remembers stays.
