@@ -48,16 +48,28 @@ def run_routes(run: Path, config: RunConfig) -> FleetRoutes:
 
 
 def learn_run_routes(config: RunConfig) -> FleetRoutes:
+<<<<<<< HEAD
     """The routes that the simulated vehicles of a run learn; those held out contribute nothing.
 
     Hills are learned for them whether or not the run's features have them.
     """
     names = [vehicle.name for vehicle in source_vehicles(config.fleet)]
+=======
+    """The routes that the simulated vehicles of a run learn; those held out contribute nothing."""
+    names = [vehicle.name for vehicle in source_vehicles(config.fleet, config.data)]
+>>>>>>> main
     never = held_out_vehicles(names, config.data.held_out, config.data.split_seed)
     learned = learned_for(config) or _learned_hills(config)
     boards = {
+<<<<<<< HEAD
         vehicle.name: route_board(vehicle, config, learned.own[vehicle.name])
         for vehicle in source_vehicles(config.fleet)
+=======
+        vehicle.name: route_board(
+            vehicle, config, None if learned is None else learned.own[vehicle.name]
+        )
+        for vehicle in source_vehicles(config.fleet, config.data)
+>>>>>>> main
         if vehicle.name not in never
     }
     add = add_up if config.secure.enabled else None
@@ -101,7 +113,7 @@ def mass_kg(vehicle: Vehicle) -> float:
 def vehicle_routes(run: Path, config: RunConfig, vehicle: Vehicle) -> RouteModel:
     """A vehicle's own model of routes; of one that the run never saw, as a newcomer's."""
     fleet = run_routes(run, config)
-    insiders = {one.name for one in source_vehicles(config.fleet)}
+    insiders = {one.name for one in source_vehicles(config.fleet, config.data)}
     never = held_out_vehicles(insiders, config.data.held_out, config.data.split_seed)
     return fleet.personal(
         route_board(vehicle, config, own_hills(vehicle, config, fleet.hills)),
