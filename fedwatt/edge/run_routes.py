@@ -48,28 +48,16 @@ def run_routes(run: Path, config: RunConfig) -> FleetRoutes:
 
 
 def learn_run_routes(config: RunConfig) -> FleetRoutes:
-<<<<<<< HEAD
     """The routes that the simulated vehicles of a run learn; those held out contribute nothing.
 
     Hills are learned for them whether or not the run's features have them.
     """
-    names = [vehicle.name for vehicle in source_vehicles(config.fleet)]
-=======
-    """The routes that the simulated vehicles of a run learn; those held out contribute nothing."""
     names = [vehicle.name for vehicle in source_vehicles(config.fleet, config.data)]
->>>>>>> main
     never = held_out_vehicles(names, config.data.held_out, config.data.split_seed)
     learned = learned_for(config) or _learned_hills(config)
     boards = {
-<<<<<<< HEAD
         vehicle.name: route_board(vehicle, config, learned.own[vehicle.name])
-        for vehicle in source_vehicles(config.fleet)
-=======
-        vehicle.name: route_board(
-            vehicle, config, None if learned is None else learned.own[vehicle.name]
-        )
         for vehicle in source_vehicles(config.fleet, config.data)
->>>>>>> main
         if vehicle.name not in never
     }
     add = add_up if config.secure.enabled else None
@@ -82,7 +70,7 @@ def _learned_hills(config: RunConfig) -> Learned:
     if config.secure.enabled:
         refuse_unmaskable(config.terrain)
         share = share_by(add_up)
-    vehicles = partial(source_vehicles, config.fleet)
+    vehicles = partial(source_vehicles, config.fleet, config.data)
     return learn_fields(vehicles, config.data, config.terrain, share=share)
 
 
