@@ -31,6 +31,7 @@ from benchmarks.marked import write_blocks
 from benchmarks.terrain_cells import NAMES, data_settings, vehicles_of
 from fedwatt.data import Vehicle
 from fedwatt.data.client import split_of_trips
+from fedwatt.errors import DataError
 from fedwatt.files import write_text
 from fedwatt.journeys.fleet_routes import learn_routes
 from fedwatt.journeys.route_bars import crps, interval
@@ -173,16 +174,26 @@ def newcomer_rows(
         "after 20 trips": fleet.personal(later, me, contributed=False),
     }
     errors: dict[str, list[float]] = {name: [] for name in (FLEET, *models)}
-    errors |= {"covered": [], "wider": [models["before any trip"].bars["energy"].wider]}
+    errors |= {
+        "covered": [],
+        "refused": [],
+        "wider": [models["before any trip"].bars["energy"].wider],
+    }
     for one in tested[me]:
         energy = one.measured("energy")
+        try:
+            found = {
+                name: model.forecast(one.route, one.temperature_c) for name, model in models.items()
+            }
+        except DataError:  # the others know less than a fifth of the way
+            errors["refused"].append(1.0)
+            continue
+        errors["refused"].append(0.0)
         errors[FLEET].append(abs(per_km * one.route.metres / 1000 / energy - 1))
-        for name, model in models.items():
-            found = model.forecast(one.route, one.temperature_c)
-            errors[name].append(abs(found.total_wh / energy - 1))
-            if name == "before any trip":
-                low, high = interval(found.energy_levels_wh[-1], 0.9)
-                errors["covered"].append(float(low <= energy <= high))
+        for name in models:
+            errors[name].append(abs(found[name].total_wh / energy - 1))
+        low, high = interval(found["before any trip"].energy_levels_wh[-1], 0.9)
+        errors["covered"].append(float(low <= energy <= high))
     return errors
 
 
@@ -309,7 +320,8 @@ def table(keys: Mapping[str, Any], content: Mapping[str, Any]) -> str:
             "Newcomers, whose trips are in no hills, field or coefficients (median error, %): "
             f"{new['before any trip']:.1f} before any trip, {new['after 20 trips']:.1f} after 20; "
             f"the fleet's mean Wh/km {new[FLEET]:.1f}. Their 90 % bars cover "
-            f"{new['covered']:.1f} % before any trip.",
+            f"{new['covered']:.1f} % before any trip; {new['refused']:.1f} % of the trips are refused, "
+            "because the others know less than a fifth of the way.",
         ]
     return "\n".join(lines)
 
@@ -356,11 +368,13 @@ def about_newcomers(found: Sequence[tuple[str, Mapping[str, list[float]]]]) -> d
     """Median errors, %, of all newcomers and of each; coverage, and how much wider bars are."""
 
     def of(rows: Sequence[Mapping[str, list[float]]]) -> dict[str, float]:
-        names = [name for name in rows[0] if name not in ("wider", "covered")]
+        shares = ("covered", "refused")
+        names = [name for name in rows[0] if name not in ("wider", *shares)]
         errors = {name: three([x for row in rows for x in row[name]])[0] for name in names}
-        covered = float(np.mean([x for row in rows for x in row["covered"]]))
+        for name in shares:
+            errors[name] = round(100 * float(np.mean([x for row in rows for x in row[name]])), 1)
         wider = float(np.mean([x for row in rows for x in row["wider"]]))
-        return errors | {"covered": round(100 * covered, 1), "wider": round(wider, 2)}
+        return errors | {"wider": round(wider, 2)}
 
     by_vehicle = {
         me: of([row for name, row in found if name == me])
