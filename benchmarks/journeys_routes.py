@@ -320,8 +320,8 @@ def table(keys: Mapping[str, Any], content: Mapping[str, Any]) -> str:
             "Newcomers, whose trips are in no hills, field or coefficients (median error, %): "
             f"{new['before any trip']:.1f} before any trip, {new['after 20 trips']:.1f} after 20; "
             f"the fleet's mean Wh/km {new[FLEET]:.1f}. Their 90 % bars cover "
-            f"{new['covered']:.1f} % before any trip; {new['refused']:.1f} % of the trips are refused, "
-            "because the others know less than a fifth of the way.",
+            f"{new['covered']:.1f} % before any trip; {new['refused']:.1f} % of the trips are "
+            "refused, because the others know less than a fifth of the way.",
         ]
     return "\n".join(lines)
 
