@@ -19,7 +19,7 @@ from fedwatt.data.features import needs_climb
 from fedwatt.data.targets import ENERGY
 from fedwatt.edge.calibration import LEVEL as BARS
 from fedwatt.edge.calibration import FloatArray, Outcome, alike, calibrate, clustered_quantile
-from fedwatt.edge.card import ModelCard
+from fedwatt.edge.card import ROUTES_KEY, ModelCard
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.graph import Network, build
 from fedwatt.edge.in_trip import in_trip_scores
@@ -30,6 +30,8 @@ from fedwatt.journeys.filter import TripPrior
 from fedwatt.journeys.lag import prepared
 from fedwatt.journeys.mixture import chosen_mixture, vehicle_ridges
 from fedwatt.journeys.prior import USUAL, in_wh
+from fedwatt.journeys.route_model import RouteModel
+from fedwatt.journeys.route_text import model_to_text
 from fedwatt.models import MODELS, Model, get_model
 from fedwatt.plugins import short
 from fedwatt.runs.config import RunConfig
@@ -161,8 +163,9 @@ def export(
     vehicle: Vehicle | None = None,
     form: str = "float32",
     field: Field | None = None,
+    routes: RouteModel | None = None,
 ) -> ModelCard:
-    """Write the model file `out`.
+    """Write the model file `out`, with the vehicle's model of `routes` where it has one.
 
     With a `vehicle` its scaling is in the graph, its error bars are in the card, and the accuracy
     that `form` costs is measured on its test windows. A model that was trained with hills takes the
@@ -177,6 +180,8 @@ def export(
     # Predictions are made of trips as recorded: the file itself delays them and reads their climb.
     aligned = prepared(vehicle, trained.config.data)
     climbing, terrain, notes = _with_terrain(trained, aligned, field)
+    if routes is not None:
+        notes |= {ROUTES_KEY: model_to_text(routes)}
     clients = [build_client(climbing, one.config.data) for one in both]
     networks = [_network(one, client) for one, client in zip(both, clients, strict=True)]
     draft = _Draft(vehicle, split_of_trips(vehicle, trained.config.data), networks, notes)
