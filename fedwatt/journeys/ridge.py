@@ -25,7 +25,7 @@ MIXED = 0.1
 
 
 @dataclass(frozen=True, eq=False)
-class Moments:
+class WindowMoments:
     """Means over a vehicle's training windows, or over several vehicles', each counting once.
 
     gram    float64 [features + 1, features + 1]: x xᵀ
@@ -45,24 +45,24 @@ def window_features(client: Client, split: str) -> FloatArray:
     return np.column_stack([means, np.ones(len(ends))])
 
 
-def moments(client: Client) -> Moments:
+def moments(client: Client) -> WindowMoments:
     """The sums of one vehicle."""
     x, y = window_features(client, "train"), client.labels["train"].astype(np.float64)
-    return Moments(x.T @ x / len(y), x.T @ y / len(y))
+    return WindowMoments(x.T @ x / len(y), x.T @ y / len(y))
 
 
-def fleet_moments(vehicles: Iterable[Moments]) -> Moments:
+def fleet_moments(vehicles: Iterable[WindowMoments]) -> WindowMoments:
     """The sums of a fleet, in which every vehicle counts once."""
     found = list(vehicles)
     gram = np.sum([one.gram for one in found], axis=0) / len(found)
-    return Moments(gram, np.sum([one.right for one in found], axis=0) / len(found))
+    return WindowMoments(gram, np.sum([one.right for one in found], axis=0) / len(found))
 
 
-def solve(own: Moments, strength: float, towards: FloatArray | None = None) -> FloatArray:
+def solve(own: WindowMoments, strength: float, towards: FloatArray | None = None) -> FloatArray:
     """β [features + 1] of the sums, pulled towards another (None: 0).
 
     >>> x, y = np.array([[0.0, 1.0], [1.0, 1.0], [2.0, 1.0]]), np.array([1.0, 3.0, 5.0])
-    >>> sums = Moments(x.T @ x / 3, x.T @ y / 3)
+    >>> sums = WindowMoments(x.T @ x / 3, x.T @ y / 3)
     >>> solve(sums, 0.0).round(6), solve(sums, 1.0).round(6)
     (array([2., 1.]), array([1., 2.]))
     """
