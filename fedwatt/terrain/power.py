@@ -82,15 +82,15 @@ def _up_and_down(climb_m: FloatArray) -> FloatArray:
     return np.column_stack([np.maximum(climb_m, 0), np.minimum(climb_m, 0)])
 
 
-def validation_error_wh(
+def validation_errors_wh(
     training: Survey,
     climb_m: FloatArray,
     validation: Survey,
     validation_climb_m: FloatArray,
     *,
     at_face_value: bool = False,
-) -> float:
-    """RMSE on validation segments of the power model fitted on training segments.
+) -> FloatArray:
+    """Errors [segments] on validation trips of the power model fitted on training segments.
 
     What a metre of climb is worth is fitted, too; `at_face_value` it is what mass and gravity allow
     (`slopes`), as it is to a network that other vehicles trained.
@@ -102,8 +102,8 @@ def validation_error_wh(
         rest = ridge(training.physics, training.energy_wh - up_and_down @ worth)
         beta = np.concatenate([rest[:-1], worth, rest[-1:]])
     features = np.hstack([validation.physics, _up_and_down(validation_climb_m)])
-    predicted = features @ beta[:-1] + beta[-1]
-    return float(np.sqrt(np.mean((predicted - validation.energy_wh) ** 2)))
+    errors: FloatArray = features @ beta[:-1] + beta[-1] - validation.energy_wh
+    return errors
 
 
 def slopes(up: float, down: float, usual: float) -> tuple[float, float]:
