@@ -23,7 +23,8 @@ import numpy as np
 from fedwatt.data.trip import FloatArray
 from fedwatt.terrain.field import Field, Prior, empty_field
 from fedwatt.terrain.grid import Grid
-from fedwatt.terrain.power import residual, validation_errors_wh
+from fedwatt.terrain.measured import segment_residual
+from fedwatt.terrain.power import validation_errors_wh
 from fedwatt.terrain.private import own_field, private_field
 from fedwatt.terrain.settings import TerrainSettings
 from fedwatt.terrain.solve import solve_field
@@ -82,9 +83,9 @@ def learn_with_prior(
     grades = [grade for grade in GRADES if grade > field.prior.grade]
     steeper = [solved(grid, sums, replace(field.prior, grade=grade)) for grade in grades]
     # Where the next steeper prior is no better at all, still steeper ones are not either.
-    if steeper and judge([field, steeper[0]]).gain[0] > 0:
-        if best := judge([field, *steeper]).best:
-            field, sums = exchanged(exchange, steeper[best - 1], settings.refreshes or 1)
+    promising = steeper and judge([field, steeper[0]]).gain[0] > 0
+    if promising and (best := judge([field, *steeper]).best):
+        field, sums = exchanged(exchange, steeper[best - 1], settings.refreshes or 1)
     for length in settings.lengths[1:]:
         prior = replace(field.prior, segment_s=length)
         longer, other_sums = exchanged(exchange, replace(field, prior=prior), 1)
@@ -137,6 +138,6 @@ def _with_own_ground(
     fields = [own_field(one, shared[0], settings)]
     for field in shared[1:]:
         cut = one.cut(field.prior.segment_s)
-        own = residual(cut, climb_m(cut, fields[0]))
+        own = segment_residual(cut, fields[0])
         fields.append(private_field(cut, own, field, field.prior.grade))
     return fields

@@ -87,7 +87,7 @@ def field_to_text(field: Field) -> tuple[str, dict[str, Any]]:
     parts = (steps.astype("<i8"), field.elevation_m.astype("<f4"), field.region.astype("<i4"))
     content = b"".join(part.tobytes() for part in parts)
     about = {
-        "source": "field",
+        "source": "auto" if field.measured else "field",
         "nodes": field.nodes,
         "cell_m": field.grid.cell_m,
         "hash": blake2b(content, digest_size=8).hexdigest(),
@@ -110,7 +110,8 @@ def field_from_text(text: str, about: Mapping[str, Any], where: str) -> Field:
         raise DataError(
             f"{where} has a damaged elevation field: {problem}. Export the model again."
         ) from problem
-    return _field(grid, np.cumsum(steps), elevation_m, region)
+    field = _field(grid, np.cumsum(steps), elevation_m, region)
+    return replace(field, measured=about.get("source") == "auto")
 
 
 def _field(grid: Grid, keys: IntArray, elevation_m: FloatArray, region: IntArray) -> Field:

@@ -37,6 +37,7 @@ from fedwatt.terrain.masked import (
     sum_fields,
     unpacked,
 )
+from fedwatt.terrain.measured import segment_residual
 from fedwatt.terrain.noise import (
     CLIMB_M,
     Draws,
@@ -54,10 +55,9 @@ from fedwatt.terrain.plausible import (
     refuse_impossible_pair_sums,
     refuse_impossible_sums,
 )
-from fedwatt.terrain.power import residual
 from fedwatt.terrain.settings import TerrainSettings
 from fedwatt.terrain.statistics import NOTHING, Contribution
-from fedwatt.terrain.survey import Survey, climb_m
+from fedwatt.terrain.survey import Survey
 
 MOST_WORDS = 2**23
 """Numbers in a vehicle's message: 64 MB, with which a vehicle stays within 1 GB of memory."""
@@ -124,7 +124,7 @@ class Question:
             return {"weight": sums.weight, "climb": sums.climb}
         if field is None:
             return presence(one, nodes, grid, self.segment_s)
-        own = residual(one, climb_m(one, field))
+        own = segment_residual(one, field)
         return packed(one, own, nodes, self.pairs, grid, self.segment_s)
 
 

@@ -31,6 +31,8 @@ class Field:
 
     `region` numbers the connected pieces; `passes` is how many segments met a node (an estimate
     where shared), `vehicles` how many vehicles contributed to it. `prior` is what the fleet chose.
+    A vehicle whose own field is `measured` reads its elevation channel first, and the field where
+    that says nothing.
     """
 
     grid: Grid
@@ -40,6 +42,7 @@ class Field:
     passes: FloatArray
     vehicles: IntArray
     prior: Prior = Prior()
+    measured: bool = False
 
     @property
     def nodes(self) -> int:

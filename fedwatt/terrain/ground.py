@@ -22,7 +22,6 @@ from fedwatt.terrain.learn import own_fields
 from fedwatt.terrain.settings import TerrainSettings
 from fedwatt.terrain.survey import Survey, whole_survey
 
-
 MOST_JUDGED = 1 + len(GRADES)
 
 
@@ -46,7 +45,8 @@ class Ground:
     @cached_property
     def training(self) -> Survey:
         """Segments of the training trips, and all that choosing a prior needs."""
-        return whole_survey(self.vehicle, self.grid, self.settings.lengths, self.data)
+        lengths, measured = self.settings.lengths, self.settings.measures
+        return whole_survey(self.vehicle, self.grid, lengths, self.data, measured=measured)
 
     @cached_property
     def area(self) -> IntArray:

@@ -10,7 +10,7 @@
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,14 +20,13 @@ from fedwatt.terrain.choose import Verdict, learn_with_prior, verdict
 from fedwatt.terrain.climb import with_terrain
 from fedwatt.terrain.field import Field, empty_field
 from fedwatt.terrain.grid import Grid, IntArray
+from fedwatt.terrain.measured import measured_is_better, segment_residual
 from fedwatt.terrain.noise import private_shared_field
-from fedwatt.terrain.power import residual, validation_errors_wh
+from fedwatt.terrain.power import CLEAR_GAIN, validation_errors_wh
 from fedwatt.terrain.private import own_field
 from fedwatt.terrain.settings import TerrainSettings
 from fedwatt.terrain.statistics import NOTHING, Contribution, add, contribution, touched_nodes
 from fedwatt.terrain.survey import Survey, climb_m, whole_survey
-
-CLEAR_GAIN = 1.02
 
 Share = Callable[[Sequence[Survey], Grid, TerrainSettings], tuple[Field, Contribution]]
 """Builds the shared field, and the sums behind it, from the vehicles' surveys."""
@@ -79,7 +78,9 @@ def survey_fleet(
     for vehicle in vehicles:
         names.append(vehicle.name)
         if contributors is None or vehicle.name in contributors:
-            surveys[vehicle.name] = whole_survey(vehicle, grid, settings.lengths, data)
+            surveys[vehicle.name] = whole_survey(
+                vehicle, grid, settings.lengths, data, measured=settings.measures
+            )
     return names, surveys
 
 
@@ -89,13 +90,18 @@ def own_fields(
     shared: Field,
     settings: TerrainSettings,
 ) -> dict[str, Field]:
-    """What each vehicle keeps; those without a survey of their own read the shared field."""
-    fields = dict.fromkeys(names, shared)
+    """What each vehicle keeps; those without a survey of their own read the shared field.
+
+    With the source "auto" a vehicle reads its measured elevation first, unless its validation trips
+    clearly speak for the field.
+    """
+    fields = dict.fromkeys(names, replace(shared, measured=settings.measures))
     for name, one in surveys.items():
         candidates = [shared, empty_field(shared.grid)]
         if settings.private:
             candidates.insert(0, own_field(one, shared, settings))
-        fields[name] = best_field(candidates, one)
+        best = best_field(candidates, one)
+        fields[name] = replace(best, measured=measured_is_better(one, best))
     return fields
 
 
@@ -107,7 +113,6 @@ def best_field(candidates: Sequence[Field], training: Survey) -> Field:
     are wrong all the time look harmless to a model that may value them at nothing, but a network
     that other vehicles trained takes them at face value, so at face value they must not do harm.
     """
-
     validation = training.validation
     if validation is None:
         raise DataError("A survey without validation trips cannot choose among fields.")
@@ -134,7 +139,7 @@ def learn_shared(
 ) -> tuple[Field, int]:
     """The field that is published, and how many nodes were driven at all."""
     grid = Grid(cell_m=settings.cell_m)
-    surveys = [whole_survey(vehicle, grid, settings.lengths, data) for vehicle in vehicles]
+    surveys = list(survey_fleet(vehicles, None, grid, settings, data)[1].values())
     return shared_field(surveys, grid, settings)[0], len(publishable(surveys, 1))
 
 
@@ -192,4 +197,4 @@ def give_terrain(vehicles: Iterable[Vehicle], learned: Learned) -> Iterable[Vehi
 
 def vehicle_sums(one: Survey, field: Field, published: IntArray) -> Contribution:
     """What a vehicle hands up, with residuals of a model that knows the field so far."""
-    return contribution(one, residual(one, climb_m(one, field)), within=published)
+    return contribution(one, segment_residual(one, field), within=published)

@@ -12,12 +12,12 @@ from scipy import sparse
 
 from fedwatt.terrain.field import Field, find, spread
 from fedwatt.terrain.grid import IntArray
-from fedwatt.terrain.power import Residual, residual
+from fedwatt.terrain.measured import segment_residual
+from fedwatt.terrain.power import Residual
 from fedwatt.terrain.settings import TerrainSettings
 from fedwatt.terrain.solve import factorised, regions, system
 from fedwatt.terrain.statistics import Contribution, contribution
-from fedwatt.terrain.survey import Survey, climb_m
-
+from fedwatt.terrain.survey import Survey
 
 _LAST: WeakKeyDictionary[Survey, tuple[Field, int, Field]] = WeakKeyDictionary()
 """By survey the last own field, and what it was made on: asked for when a prior is judged, and
@@ -63,7 +63,7 @@ def own_field(one: Survey, shared: Field, settings: TerrainSettings) -> Field:
         return kept[2]
     cut, field = one.cut(shared.prior.segment_s), shared
     for _ in range(1 + settings.refreshes):
-        own = residual(cut, climb_m(cut, field))
+        own = segment_residual(cut, field)
         field = private_field(cut, own, shared, shared.prior.grade)
     _LAST[one] = shared, settings.refreshes, field
     return field

@@ -21,7 +21,7 @@ from fedwatt.data.client import split_of_trips
 from fedwatt.data.trip import FloatArray, Trip
 from fedwatt.data.windows import window_ends, window_energy, window_sums
 from fedwatt.errors import DataError
-from fedwatt.terrain.climb import trip_rise_m
+from fedwatt.terrain.climb import own_rise_m
 from fedwatt.terrain.field import Field, find
 from fedwatt.terrain.grid import Grid, IntArray
 from fedwatt.terrain.learn import Learned, own_fields, publishable, survey_fleet, vehicle_sums
@@ -109,7 +109,7 @@ def given_climb_m(vehicle: Vehicle, field: Field, data: DataSettings) -> FloatAr
     """Metres gained in each training window as the vehicle's network is given them, [windows]."""
     return np.concatenate(
         [
-            window_sums(np.nan_to_num(trip_rise_m(trip, field)), end, length=data.window)
+            window_sums(np.nan_to_num(own_rise_m(trip, field)), end, length=data.window)
             for trip, end in _training_windows(vehicle, data)
         ]
     )

@@ -13,15 +13,16 @@ MOST_AREA_NODES = 1_000_000
 
 
 LONGER_S = (12, 20)
-"""Lengths of segments that are tried besides `segment_s`, each only if the one before was better."""
+"""Lengths of segments that are tried, each only if the one before was better."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TerrainSettings:
     """Grid, segments, prior and privacy of a field."""
 
-    source: str = "learn"
-    """"learn" from the fleet's training trips, "measured" by the vehicles' own elevation channel,
+    source: str = "auto"
+    """"auto": a vehicle's own elevation channel where it has one, else the field that the fleet
+    learns, else the level model; "learn": the field alone; "measured": the elevation channel alone;
     or the file of a field made by `fedwatt terrain learn`."""
     cell_m: float = 80.0
     """Metres between nodes."""
@@ -97,6 +98,16 @@ class TerrainSettings:
         """Seconds that segments may have: `segment_s`, then longer ones that are tried."""
         longer = tuple(length for length in LONGER_S if length > self.segment_s)
         return (self.segment_s, *(longer if self.chooses else ()))
+
+    @property
+    def measures(self) -> bool:
+        """Whether a vehicle's own elevation counts where the fleet learns its field."""
+        return self.source == "auto"
+
+    @property
+    def learns(self) -> bool:
+        """Whether the fleet learns its field in the run."""
+        return self.source in ("auto", "learn")
 
     @property
     def chooses(self) -> bool:

@@ -35,7 +35,7 @@ def write_field(
     """
     arrays = (field.keys, field.elevation_m, field.region, field.passes, field.vehicles)
     head: dict[str, Any] = {"format": FORMAT, "cell_m": field.grid.cell_m, "driven": driven}
-    head["prior"] = asdict(field.prior)
+    head |= {"prior": asdict(field.prior), "measured": field.measured}
     if provenance is not None:
         head["taught"] = provenance.to_table()
     schema = pa.schema(list(COLUMNS.items()), metadata={"fedwatt.field": json.dumps(head)})
@@ -62,11 +62,12 @@ def read_field(path: Path) -> Field:
         )
         prior = Prior(**head.get("prior", {}))
         grid = Grid(cell_m=head["cell_m"])
-        return Field(grid, keys, elevation_m, region, passes, vehicles, prior)
+        measured = bool(head.get("measured", False))
+        return Field(grid, keys, elevation_m, region, passes, vehicles, prior, measured)
     except FileNotFoundError:
         raise DataError(
             f"There is no field {path.absolute()}. 'fedwatt terrain learn' makes one; "
-            'terrain.source = "learn" learns it in the run.'
+            'terrain.source = "auto" learns it in the run.'
         ) from None
     except (OSError, KeyError, TypeError, ValueError, pa.ArrowException) as problem:
         reason = str(problem).splitlines()[0].rstrip(".")

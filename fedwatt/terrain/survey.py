@@ -16,6 +16,7 @@ from fedwatt.data import DataSettings, Vehicle
 from fedwatt.data.client import split_of_trips
 from fedwatt.data.features import FEATURE_SETS, FEATURES, trip_features
 from fedwatt.data.trip import FloatArray, Trip
+from fedwatt.terrain.climb import measured_rise_m
 from fedwatt.terrain.field import Field, find
 from fedwatt.terrain.grid import Grid, IntArray
 from fedwatt.terrain.positions import trusted_positions
@@ -39,6 +40,8 @@ class Survey:
     trip         int64 [segments]: number of the trip that each segment is of
     others       the same trips in segments of other lengths, by seconds
     validation   segments of the validation trips, by which a prior is judged; None: none is chosen
+    measured_m   float64 [segments]: climb by the vehicle's elevation channel, NaN where that is not
+                 known; empty where it is not asked for
     """
 
     physics: FloatArray
@@ -50,6 +53,7 @@ class Survey:
     trip: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     others: "Mapping[int, Survey]" = field(default_factory=dict)
     validation: "Survey | None" = None
+    measured_m: FloatArray = field(default_factory=lambda: np.zeros(0))
 
     def cut(self, segment_s: int) -> "Survey":
         """The survey in segments of this length: one of the others, or else itself."""
@@ -64,9 +68,15 @@ def survey(
 
 
 def surveys(
-    vehicle: Vehicle, grid: Grid, lengths: Sequence[int], data: DataSettings, split: str
+    vehicle: Vehicle,
+    grid: Grid,
+    lengths: Sequence[int],
+    data: DataSettings,
+    split: str,
+    *,
+    measured: bool = False,
 ) -> dict[int, Survey]:
-    """The trips of a split in segments of each of `lengths`."""
+    """The trips of a split in segments of each of `lengths`, on request with measured climbs."""
     split_of = split_of_trips(vehicle, data)
     names = physics_features([trip for trip in vehicle.trips if trip.name in split_of])
     chosen = [trip for trip in vehicle.trips if split_of.get(trip.name) == split]
@@ -74,30 +84,40 @@ def surveys(
     for number, trip in enumerate(chosen):
         sums = np.cumsum(trip_features(trip, names, vehicle.name), axis=0)
         energy = np.cumsum(trip.channels["energy_wh"])
-        track = Track.of(trip, grid)
+        track, rise = Track.of(trip, grid), measured_rise_m(trip)
+        climbed, unknown = np.cumsum(np.nan_to_num(rise)), np.cumsum(~np.isfinite(rise))
         for length, own in pieces.items():
             # Energy of second t belongs to the way from t-1 to t, so a segment is (start, end].
             start = np.arange(0, trip.seconds - length, length)
             end = start + length
             over = (values[end] - values[start] for values in (sums, energy))
-            own.append((*over, *track.segments(start, end), np.full(len(start), number)))
+            known = unknown[end] == unknown[start]
+            climb = np.where(known, climbed[end] - climbed[start], np.nan)
+            own.append((*over, *track.segments(start, end), np.full(len(start), number), climb))
     found = {}
     for length, own in pieces.items():
         parts = [np.concatenate(part) for part in zip(*own, strict=True)]
-        found[length] = Survey(*parts[:-1], usual_wh_per_m(vehicle), parts[-1])
+        physics, energy_wh, keys, weights, placed, trips, climb = parts
+        wh_per_m = usual_wh_per_m(vehicle)
+        one = Survey(physics, energy_wh, keys, weights, placed, wh_per_m, trips)
+        known = measured and np.isfinite(climb).any()
+        found[length] = replace(one, measured_m=climb) if known else one
     return found
 
 
 def whole_survey(
-    vehicle: Vehicle, grid: Grid, lengths: Sequence[int], data: DataSettings
+    vehicle: Vehicle,
+    grid: Grid,
+    lengths: Sequence[int],
+    data: DataSettings,
+    *,
+    measured: bool = False,
 ) -> Survey:
-    """Training trips in segments of the first of `lengths`, with all that choosing a prior needs.
-
-    With one length alone there is nothing to choose, but validation trips are judged all the same.
-    """
-    first, *others = surveys(vehicle, grid, lengths, data, "train").items()
-    validation = survey(vehicle, grid, first[0], data, "validation")
-    return replace(first[1], others=dict(others), validation=validation)
+    """Training trips, with all that choosing a prior, and among fields, needs besides."""
+    training = surveys(vehicle, grid, lengths, data, "train", measured=measured)
+    judged = surveys(vehicle, grid, lengths[:1], data, "validation", measured=measured)
+    first = training.pop(lengths[0])
+    return replace(first, others=training, validation=judged[lengths[0]])
 
 
 def usual_wh_per_m(vehicle: Vehicle) -> float:
