@@ -8,7 +8,8 @@ heater and air conditioning; VED has no elevation, so the road is level. Then th
 each car are fitted on its training trips and judged on its test trips, for several splits.
 
 Writes results/leaf_physics.json and, from it, docs/figures/leaf_physics.svg and
-docs/figures/synthetic_vs_ved.svg and a paragraph of docs/data.md. Everything written is an aggregate over many trips.
+docs/figures/synthetic_vs_ved.svg and a paragraph of docs/data.md. Everything written is an
+aggregate over many trips.
 """
 
 import argparse

@@ -72,12 +72,17 @@ def survey_fleet(
     settings: TerrainSettings,
     data: DataSettings,
 ) -> tuple[list[str], dict[str, Survey]]:
-    """Names of all vehicles, and the contributors' surveys; None: all vehicles contribute."""
+    """Names of all vehicles, and the contributors' surveys; None: all vehicles contribute.
+
+    One without energy, such as a fleet of states of charge has, contributes nothing and reads what
+    the others learn.
+    """
     names: list[str] = []
     surveys: dict[str, Survey] = {}
     for vehicle in vehicles:
         names.append(vehicle.name)
-        if contributors is None or vehicle.name in contributors:
+        has_energy = all("energy_wh" in trip.channels for trip in vehicle.trips)
+        if has_energy and (contributors is None or vehicle.name in contributors):
             surveys[vehicle.name] = whole_survey(
                 vehicle, grid, settings.lengths, data, measured=settings.measures
             )

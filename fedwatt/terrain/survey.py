@@ -16,6 +16,7 @@ from fedwatt.data import DataSettings, Vehicle
 from fedwatt.data.client import split_of_trips
 from fedwatt.data.features import FEATURE_SETS, FEATURES, trip_features
 from fedwatt.data.trip import FloatArray, Trip
+from fedwatt.errors import DataError
 from fedwatt.terrain.climb import measured_rise_m
 from fedwatt.terrain.field import Field, find
 from fedwatt.terrain.grid import Grid, IntArray
@@ -82,6 +83,12 @@ def surveys(
     chosen = [trip for trip in vehicle.trips if split_of.get(trip.name) == split]
     pieces: dict[int, list[tuple[NDArray[Any], ...]]] = {length: [] for length in lengths}
     for number, trip in enumerate(chosen):
+        if "energy_wh" not in trip.channels:
+            raise DataError(
+                f"Vehicle '{vehicle.name}', trip '{trip.name}' has no energy, from which hills are "
+                "learned. Leave 'terrain' out of the features, or read climb off elevation_m: "
+                "terrain.source = measured."
+            )
         sums = np.cumsum(trip_features(trip, names, vehicle.name), axis=0)
         energy = np.cumsum(trip.channels["energy_wh"])
         track, rise = Track.of(trip, grid), measured_rise_m(trip)
