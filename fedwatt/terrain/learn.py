@@ -100,7 +100,7 @@ def own_fields(
     With the source "auto" a vehicle reads its measured elevation first, unless its validation trips
     clearly speak for the field.
     """
-    fields = dict.fromkeys(names, replace(shared, measured=settings.measures))
+    fields = dict.fromkeys(names, replace(shared, measured=True) if settings.measures else shared)
     for name, one in surveys.items():
         candidates = [shared, empty_field(shared.grid)]
         if settings.private:

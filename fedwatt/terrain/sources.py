@@ -23,7 +23,7 @@ from fedwatt.terrain.provenance import Provenance, warn_unknown
 from fedwatt.terrain.settings import TerrainSettings
 from fedwatt.terrain.store import read_field, read_provenance, write_field
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("fedwatt.terrain")
 
 Vehicles = Callable[[], Iterable[Vehicle]]
 """Gives the vehicles of a fleet, one at a time, each time it is called."""
