@@ -16,17 +16,28 @@ from fedwatt import __version__
 from fedwatt.data import FEATURES, INTERVAL_S, Client, Trip, Vehicle, build_client, feature_names
 from fedwatt.data.client import split_of_trips
 from fedwatt.data.features import needs_climb
+from fedwatt.data.targets import ENERGY
 from fedwatt.edge.calibration import FloatArray, Outcome, calibrate
-from fedwatt.edge.card import ModelCard
+from fedwatt.edge.card import ROUTES_KEY, ModelCard
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.graph import Network, build
 from fedwatt.edge.trips import outcome
 from fedwatt.errors import RunError, SettingError, unknown
 from fedwatt.files import write_bytes
+from fedwatt.journeys.route_model import RouteModel
+from fedwatt.journeys.route_text import model_to_text
+from fedwatt.models import MODELS, Model, get_model
+from fedwatt.plugins import short
 from fedwatt.runs.config import RunConfig
 from fedwatt.runs.folder import run_hash
 from fedwatt.runs.level import level_config
-from fedwatt.runs.model_file import read_model, read_model_config, read_own_file, read_own_model
+from fedwatt.runs.model_file import (
+    flat,
+    read_model,
+    read_model_config,
+    read_own_file,
+    read_own_model,
+)
 from fedwatt.terrain.climb import with_measured_terrain, with_terrain
 from fedwatt.terrain.encoding import FIELD_KEY, field_to_text
 from fedwatt.terrain.field import Field
@@ -48,6 +59,12 @@ class TrainedModel:
     seed: int
     personal: bool = False
     level: "TrainedModel | None" = None
+    own: Model | None = None
+    """The network, where it is none of fedwatt's."""
+
+    def __post_init__(self) -> None:
+        if self.own is not None:
+            flat(self.weights, self.own.layout, self.config.model.name)
 
 
 def read_trained(
@@ -81,7 +98,16 @@ def read_trained(
                 "also scaled climb in another way: train it again."
             )
         level = read_trained(below, method=chosen, seed=number, which=which)
-    return TrainedModel(weights, config, chosen, number, level=level)
+    return TrainedModel(weights, config, chosen, number, level=level, own=own_network(config))
+
+
+def own_network(config: RunConfig) -> Model | None:
+    """The network of a configuration, if it is none of fedwatt's."""
+    choice, data = config.model, config.data
+    if choice.name in MODELS:
+        return None
+    columns = len(data.columns)
+    return get_model(choice.name, window=data.window, features=columns, hidden=choice.hidden)
 
 
 def personal(
@@ -118,8 +144,9 @@ def export(
     vehicle: Vehicle | None = None,
     form: str = "float32",
     field: Field | None = None,
+    routes: RouteModel | None = None,
 ) -> ModelCard:
-    """Write the model file `out`.
+    """Write the model file `out`, with the vehicle's model of `routes` where it has one.
 
     With a `vehicle` its scaling is in the graph, its error bars are in the card, and the accuracy
     that `form` costs is measured on its test windows. A model that was trained with hills takes the
@@ -132,6 +159,8 @@ def export(
         write_bytes(Path(out), _bytes(card, [_network(one) for one in both]))
         return card
     vehicle, terrain, notes = _with_terrain(trained, vehicle, field)
+    if routes is not None:
+        notes |= {ROUTES_KEY: model_to_text(routes)}
     clients = [build_client(vehicle, one.config.data) for one in both]
     networks = [_network(one, client) for one, client in zip(both, clients, strict=True)]
     draft = _Draft(vehicle, split_of_trips(vehicle, trained.config.data), networks, notes)
@@ -144,6 +173,10 @@ def export(
     )
     if trained.level is not None:
         card = replace(card, level=_judged_level(both, clients))
+    if card.target != ENERGY.name:  # error bars and losses are of energies, which add up to trips
+        card = replace(card, loss_wh=0.0 if form == "float32" else None)
+        write_bytes(Path(out), draft.content(card))
+        return card
     calibration = draft.calibration(card)
     if card.level:
         level_alone = replace(card, level=card.level | {"borne_out": False})
@@ -226,8 +259,9 @@ def _judged_level(both: Sequence[TrainedModel], clients: Sequence[Client]) -> di
 
 def _network(trained: TrainedModel, client: Client | None = None) -> Network:
     if client is None:
-        return Network(trained.weights)
-    return Network(trained.weights, client.scaler, client.label_center_wh, client.label_scale_wh)
+        return Network(trained.weights, own=trained.own)
+    label = (client.label_center_wh, client.label_scale_wh)
+    return Network(trained.weights, client.scaler, *label, own=trained.own)
 
 
 def _with_terrain(
@@ -258,9 +292,10 @@ def _card(trained: TrainedModel, form: str, vehicle: Vehicle | None = None) -> M
         method=trained.method,
         run_hash=run_hash(trained.config),
         library=__version__,
-        backbone=trained.config.model.name,
+        backbone=short(trained.config.model.name),
         vehicle="" if vehicle is None else vehicle.name,
-        output="scaled" if vehicle is None else "Wh",
+        output="scaled" if vehicle is None else data.predicts.unit,
+        target=data.predicts.name if not data.horizon else f"{data.predicts.name} ahead",
         form=form,
         personal=trained.personal,
     )
