@@ -94,8 +94,8 @@ def sentence() -> str:
     return (
         "On VED's real cars, hills that the fleet learned from its own energy, without a map and "
         f"without any position leaving a car, take a personal model from {errors['none']} to "
-        f"**{errors['learned']} Wh** a minute ({errors['learned, k = 3']} if only places that three "
-        "cars drive are shared); NASA's elevation map on the same minutes "
+        f"**{errors['learned']} Wh** a minute ({errors['learned, k = 3']} if only places that "
+        "three cars drive are shared); NASA's elevation map on the same minutes "
         f"leaves {errors['map, smoothed']} Wh: the fleet's hills are better by {gain} % (five "
         "splits, [how](docs/accuracy.md#against-a-map))."
     )

@@ -168,7 +168,7 @@ def fault_words() -> str:
     if not cells:
         return ""
     single: list[tuple[float, str]] = []
-    worst, chance = -1.0, -1.0
+    chance, worst = -1.0, dict[str, float]()
     for row, own in cells.items():
         fault, which = row.rsplit(", ", 1)
         level = cells.get(f"no terrain, {which}")
@@ -183,9 +183,11 @@ def fault_words() -> str:
             chance = max(chance, *each.values())
             continue
         names = sorted(next(iter(own.values())))
-        worst = max(worst, *(change(own, level, [name]) for name in names))
+        for name in names:
+            worst[name] = max(worst.get(name, -1.0), change(own, level, [name]))
         single += [(share, f"{name}, {fault}") for (_, name), share in each.items()]
     most, where = max(single)
+    last, *others = sorted(worst, key=lambda name: -worst[name])
 
     def fleet(row: str) -> float:
         return float(np.mean([overall(own) for own in cells[row].values()]))
@@ -195,9 +197,10 @@ def fault_words() -> str:
         return f"{fleet(f'no fault, {which}'):.1f} instead of {alone:.1f}"
 
     return (
-        f"The worst vehicle of any fault is at {percent(worst)} over the seeds. In a single split "
-        f"of a single vehicle it can be more: at most {percent(most)} ({where}), where another "
-        f"initial model alone makes up to {percent(chance)}. With sound positions the level model "
+        f"The worst vehicle of any fault is {last}, at {percent(worst[last])} over the seeds; no "
+        f"other is above {percent(worst[others[0]])}. In a single split of a single "
+        f"vehicle it can be more: at most {percent(most)} ({where}), where another initial model "
+        f"alone makes up to {percent(chance)}. With sound positions the level model "
         f"makes {sound('global')} Wh over all vehicles as one global model, {sound('personal')} "
         "personal."
     )
