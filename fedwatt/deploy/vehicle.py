@@ -133,7 +133,7 @@ class Vehicle:
         """The vehicle with climb and descent: from its altitude, or from a field on board."""
         if terrain == "measured":
             return with_measured_terrain(vehicle)
-        if terrain == "learn":
+        if terrain in ("auto", "learn"):
             # Before hills are learned the road is level; how many windows there are is the same.
             field = empty_field(Grid()) if hills is None else self.hills.field(*hills)
             return with_terrain(vehicle, field)
