@@ -261,6 +261,25 @@ def vehicles() -> Table:
     )
 
 
+def references() -> Table:
+    """The table of references."""
+    columns = (
+        _about("reference", str, '"mean", "ridge", "network" or "pooled"', RUN_FOLDER),
+        _about("vehicle", str, "name of the vehicle"),
+        _about("stratum", str, '"all", or windows such as "speed: under 20 km/h"'),
+        _about("seed", int, "seed of the run; 0 where chance plays no part"),
+        _about("windows", int, "test windows", ERRORS),
+        *_errors("", ERRORS),
+        _about("held_out", bool, "whether the vehicle never trains"),
+    )
+    return Table(
+        "Test errors of models that are not federated: each vehicle's own mean, its own ridge on "
+        "window means and its own network, and one network on pooled data, which only a "
+        "simulation can have. Empty where references are switched off and on a real fleet.",
+        columns,
+    )
+
+
 def timing() -> Table:
     """The table of times."""
     meanings = PARTS | {"evaluation": "errors on validation and test windows"}
@@ -285,6 +304,7 @@ TABLES: Final[dict[str, Callable[[], Table]]] = {
     "rounds": rounds,
     "clients": clients,
     "vehicles": vehicles,
+    "references": references,
     "timing": timing,
 }
 

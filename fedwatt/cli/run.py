@@ -6,7 +6,13 @@ import typer
 
 from fedwatt.cli import configure
 from fedwatt.cli.console import console, errors
-from fedwatt.cli.progress import LiveView, PlainLines, describe_hills, results_table
+from fedwatt.cli.progress import (
+    LiveView,
+    PlainLines,
+    describe_hills,
+    references_table,
+    results_table,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +35,12 @@ def run(
     device: configure.Device = None,
     assignments: configure.Assignments = None,
     personalise: configure.Personalise = False,
+    references: Annotated[
+        bool,
+        typer.Option(
+            help="Also what each vehicle would have alone, and one network on pooled data."
+        ),
+    ] = True,
     ray: configure.Ray = None,
     seeds_per_task: Annotated[
         int, typer.Option(help="With --ray, seeds trained in one task; 0: all of a method.", min=0)
@@ -37,6 +49,7 @@ def run(
     out: configure.Out = None,
 ) -> None:
     """Train one or several methods on a fleet and write a run folder with a report."""
+    from fedwatt.references import REFERENCES
     from fedwatt.report import write_report
     from fedwatt.runs import execute
 
@@ -52,6 +65,7 @@ def run(
             ("fleet", "vehicles"): vehicles,
             ("fleet", "data"): data,
             ("personal", "enabled"): True if personalise else None,
+            ("references", "enabled"): None if references else False,
         },
         seeds=seeds,
         device=device,
@@ -68,12 +82,15 @@ def run(
                 resume=resume,
                 on_vehicle=observer.vehicle_built,
                 on_hills=lambda learned: observer.say(describe_hills(learned, chosen.terrain)),
+                on_reference=lambda name: observer.say(f"reference: {REFERENCES[name].title}"),
                 elsewhere=elsewhere,
             )
     except KeyboardInterrupt:
         errors.print(configure.how_to_go_on(out, "Completed rounds", "fedwatt run --resume"))
         raise typer.Exit(130) from None
     console.print(results_table(out))
+    if chosen.references.enabled:
+        console.print(references_table(out))
     console.print(f"Report: {write_report(out)}")
 
 

@@ -9,6 +9,7 @@ seeds = [1, 2, 3]
 [asynchronous]     a buffer in place of rounds
 [terrain]          the elevation field, where features ask for one
 [personal]         fine-tuning in each vehicle after the rounds
+[references]       what each vehicle would have alone, and all data in one place
 [deploy]           deadlines on a real fleet; a simulation ignores it
 [secure]           secure sums on a real fleet; a simulation only learns its hills so
 [[method]]         one table for each method: name, label, its hyperparameters, its own rate
@@ -34,6 +35,7 @@ from fedwatt.methods.catalogue import recipe
 from fedwatt.models import Model, get_model
 from fedwatt.personal import Personal
 from fedwatt.privacy.secure_settings import SecureSettings
+from fedwatt.references import References
 from fedwatt.settings import convert, from_table, to_table
 from fedwatt.terrain.settings import TerrainSettings
 
@@ -48,9 +50,12 @@ class Source:
     """How many vehicles; 0: 20 synthetic ones, or all of a stored fleet."""
     seed: int = 0
     """Of the synthetic fleet."""
+    trips: int = 8
+    """Trips of each synthetic vehicle: a week or two of driving."""
 
     def __post_init__(self) -> None:
         check(self, "vehicles", self.vehicles >= 0, "at least 0 (0: 20 synthetic or all stored)")
+        check(self, "trips", self.trips >= 3, "at least 3: one to train, validate and test each")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,6 +135,7 @@ class RunConfig:
     asynchronous: Asynchronous = Asynchronous()
     terrain: TerrainSettings = TerrainSettings()
     personal: Personal = Personal()
+    references: References = References()
     deploy: Deployment = Deployment()
     secure: SecureSettings = SecureSettings()
 

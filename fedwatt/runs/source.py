@@ -28,7 +28,8 @@ def open_fleet(
     source = config.fleet
     if source.data == "synthetic":
         count = source.vehicles or SYNTHETIC_VEHICLES
-        described = f"synthetic, {counted(count, 'vehicle')}, seed {source.seed}"
+        trips = f"{source.trips} trips each"
+        described = f"synthetic, {counted(count, 'vehicle')} with {trips}, seed {source.seed}"
     else:
         folder = fleet_folder(source)
         described = fleet_source(folder)
@@ -52,7 +53,8 @@ def open_fleet(
 def source_vehicles(source: Source) -> Iterable[Vehicle]:
     """The vehicles themselves, one at a time."""
     if source.data == "synthetic":
-        return synthetic_vehicles(source.vehicles or SYNTHETIC_VEHICLES, source.seed)
+        count = source.vehicles or SYNTHETIC_VEHICLES
+        return synthetic_vehicles(count, source.seed, trips=source.trips)
     return islice(read_fleet(fleet_folder(source)), source.vehicles or None)
 
 
