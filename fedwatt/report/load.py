@@ -99,7 +99,8 @@ class Run:
             table = tomllib.loads(origin.config)
             common = table.get("training", {}).get("rate")
             for method in table.get("method", []):
-                label, rate = str(method.get("label")), method.get("rate", common)
+                label = str(method.get("label", method.get("name")))
+                rate = method.get("rate", common)
                 names = {label, f"{label} ({origin.name})"} & origin.methods
                 found |= {name: rate for name in names if rate is not None}
         return found
