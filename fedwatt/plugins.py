@@ -13,6 +13,7 @@ repeated and continued, and can say when the code is no longer what it was. Only
 hashed, not what it imports.
 """
 
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -136,8 +137,34 @@ def short(reference: str) -> str:
 
 def whole(reference: str) -> bool:
     """Whether a reference is one object, not several that are joined by + and @."""
-    home, colon, _ = reference.rpartition(":")
-    return bool(colon) and (not {"+", "@"} & set(reference) or _readable(home))
+    home, colon, attribute = reference.rpartition(":")
+    joined = {"+", "@"}
+    return bool(colon and not joined & set(attribute)) and (
+        not joined & set(home) or _readable(home)
+    )
+
+
+def parts(name: str) -> list[str]:
+    """What a composition is made of.
+
+    >>> parts("fractional+./sam.py:sam@adam")
+    ['fractional', './sam.py:sam', 'adam']
+    """
+    return [name] if whole(name) else re.split("[+@]", name)
+
+
+def source_of(reference: str, kind: str) -> str:
+    """Hash of the file that what `reference` names is written in."""
+    return _anything(reference, kind).source
+
+
+def origin_of(reference: str, kind: str) -> str:
+    """Where what `reference` names comes from: a file, a module, or a package and its version."""
+    return _anything(reference, kind).origin
+
+
+def _anything(reference: str, kind: str) -> Plugin:
+    return resolve(reference, kind, "anything", lambda value: True)
 
 
 def loaded_files() -> dict[str, bytes]:
@@ -158,16 +185,6 @@ def named_by_server() -> Iterator[None]:
         yield
     finally:
         _of_a_server.reset(before)
-
-
-def changed(recorded: Mapping[str, str], present: Mapping[str, str]) -> list[str]:
-    """References whose code is not what was recorded; SettingError if a server recorded it."""
-    found = [name for name, source in recorded.items() if present.get(name, source) != source]
-    if found and _of_a_server.get():
-        raise SettingError(
-            f"The vehicle's '{found[0]}' is not the one the server has: install the same version."
-        )
-    return found
 
 
 def _module(home: str, reference: str) -> tuple[ModuleType, str]:

@@ -3,9 +3,11 @@
 Each runs in a session of its own, so that Ctrl-C reaches only us, and we end them in order.
 """
 
+import shutil
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,8 +15,10 @@ import tomli_w
 
 import fedwatt
 from fedwatt.deploy.commands import Flower
+from fedwatt.deploy.door import folder_in
+from fedwatt.deploy.state import RUN_LOCK, SUBMIT_LOCK, going_on
 from fedwatt.errors import RunError
-from fedwatt.files import write_text
+from fedwatt.files import holding, is_held, write_text
 from fedwatt.runs.config import RunConfig, to_toml
 
 if TYPE_CHECKING:
@@ -26,6 +30,8 @@ def serve(flower: Flower, on_up: "Callable[[Control], None]") -> int:
 
     `on_up` is called as soon as it answers.
     """
+    # What runs of an earlier server expected.
+    shutil.rmtree(folder_in(flower.home), ignore_errors=True)
     process = _start(flower, flower.superlink())
 
     def end(number: int, frame: object) -> None:
@@ -44,6 +50,16 @@ def serve(flower: Flower, on_up: "Callable[[Control], None]") -> int:
             process.terminate()
             raise RunError(f"The server does not answer at {flower.address}; its log is above.")
     return process.wait()
+
+
+@contextmanager
+def only_submission(out: Path) -> Iterator[None]:
+    """RunError if the run folder is another submission's already."""
+    with holding(out, SUBMIT_LOCK, going_on(out)):
+        # A submission can be killed while its run goes on.
+        if is_held(out, RUN_LOCK):
+            raise RunError(going_on(out))
+        yield
 
 
 def submit(

@@ -19,8 +19,7 @@ from fedwatt.privacy.secure.messages import Inbox, Roster, Survivors
 from fedwatt.privacy.secure.plain import from_plain, to_plain
 from fedwatt.privacy.secure_settings import Terms
 
-SECURE = "secure."
-"""Prefix of what belongs to a secure sum in a question."""
+SECURE = "secure."  # prefix of what belongs to a secure sum in a question
 
 Message = TypeVar("Message")
 Stage = protocol.Advertised | protocol.Shared | protocol.Sent

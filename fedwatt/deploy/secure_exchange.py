@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from fedwatt.deploy.messages import Content, Value
+from fedwatt.deploy.messages import NO_MODEL, Content, Sizes, Value
 from fedwatt.deploy.roster import Roster
 from fedwatt.deploy.secure_board import to_values
 from fedwatt.deploy.state import RunState
@@ -40,15 +40,21 @@ class NoSum(RunError):
     """An exchange that too few saw through.
 
     `lost` are those that did not answer its last step in order, `rejected` those whose messages
-    could not be used, then or before.
+    could not be used, then or before. `sent` says whether vectors were asked for by then.
     """
 
     def __init__(
-        self, reason: str, lost: frozenset[str], rejected: frozenset[str] = frozenset()
+        self,
+        reason: str,
+        lost: frozenset[str],
+        rejected: frozenset[str] = frozenset(),
+        *,
+        sent: bool = False,
     ) -> None:
         super().__init__(reason)
         self.lost = lost
         self.rejected = rejected
+        self.sent = sent
 
 
 @dataclass(frozen=True)
@@ -62,6 +68,8 @@ class SecureExchange:
     """What every question says: the run, its configuration, and the method if it is about one."""
     survivors_needed: int = 0
     """Raises what the settings ask for; 0: does not."""
+    enough: int = 0
+    """Vectors after which no other is waited for; 0: all are."""
 
     def total(
         self,
@@ -90,14 +98,16 @@ class SecureExchange:
         )
         threshold = max(terms.threshold, self.survivors_needed)
         terms = replace(terms, threshold=threshold, bits=layout.bits)
-        asking = _Asking(self, kind, question, seconds)
+        sizes = replace(NO_MODEL, words=terms.length * terms.bits // 8)
+        asking = _Asking(self, kind, question, seconds, sizes)
         try:
             total, survivors = asking.total(terms, called)
         except FedwattError as error:
             if isinstance(error, server.NoTotal):
                 asking.reject(error.rejected)
             lost = frozenset(called) - asking.answered
-            raise NoSum(str(error), lost, frozenset(asking.rejected)) from error
+            rejected = frozenset(asking.rejected)
+            raise NoSum(str(error), lost, rejected, sent=asking.sent) from error
         finally:
             for name, reason in asking.rejected.items():
                 log.warning("%s: a message of %s rejected: %s", what, name, reason)
@@ -112,9 +122,12 @@ class _Asking:
     kind: str
     question: Callable[[str], Content]
     seconds: float
+    sizes: Sizes
     rejected: dict[str, str] = field(default_factory=dict)
     answered: frozenset[str] = frozenset()
     """Whose answer to the last step was in order."""
+    sent: bool = False
+    """Whether vectors have been asked for."""
 
     def total(self, terms: Terms, names: list[str]) -> tuple[Any, tuple[str, ...]]:
         """The sum of the survivors' words, and who they are."""
@@ -129,7 +142,9 @@ class _Asking:
         for name, inbox in inboxes.items():
             plain = self.question(name)
             vectors[name] = Content({**plain.values, **to_values(inbox)}, plain.arrays)
-        masked = self._ask(self.kind, Masked, vectors, self.seconds)
+        self.sent = True
+        enough = self.exchange.enough and max(self.exchange.enough, terms.threshold)
+        masked = self._ask(self.kind, Masked, vectors, self.seconds, enough)
         summed, survivors, left_out = server.collect(routed, masked)
         self.reject(left_out)
         alive = survivors.vehicles
@@ -147,10 +162,18 @@ class _Asking:
         self.answered -= left_out.keys()
 
     def _ask(
-        self, kind: str, reply: type[Message], questions: Mapping[str, Content], seconds: float
+        self,
+        kind: str,
+        reply: type[Message],
+        questions: Mapping[str, Content],
+        seconds: float,
+        enough: int = 0,
     ) -> dict[str, Message]:
         good = {}
-        for name, answer in self.exchange.roster.ask(kind, questions, seconds).items():
+        answers = self.exchange.roster.ask(
+            kind, questions, seconds, sizes=self.sizes, enough=enough
+        )
+        for name, answer in answers.items():
             try:
                 good[name] = from_plain(reply, answer.usable().values)
             except DataError as error:

@@ -31,7 +31,7 @@ from fedwatt.deploy.questions import RoundQuestion, asked_of, sizes_of, value, w
 from fedwatt.deploy.secure_board import Secrets
 from fedwatt.engine.call import Call
 from fedwatt.engine.together import train
-from fedwatt.errors import DataError, RunError
+from fedwatt.errors import DataError, RunError, SettingError
 from fedwatt.federation import LocalFleet, local_round
 from fedwatt.federation.evaluate import predict, stratum_errors, vehicle_errors
 from fedwatt.federation.terms import Terms
@@ -41,11 +41,13 @@ from fedwatt.methods import Method
 from fedwatt.methods.rule import Rows
 from fedwatt.metrics import Stopwatch
 from fedwatt.personal import PersonalModel, personalise
+from fedwatt.plugins import named_by_server
 from fedwatt.privacy.secure.compose import reply_layout, reply_values
 from fedwatt.runs.config import MethodChoice, RunConfig, from_toml, to_toml
 from fedwatt.runs.hills import learns_hills
 from fedwatt.runs.level import level_config, predictions_of, with_level
 from fedwatt.runs.model_file import own_weights, write_own_model
+from fedwatt.runs.own_code import changed_since
 from fedwatt.terrain.climb import with_measured_terrain, with_terrain
 from fedwatt.terrain.field import empty_field
 from fedwatt.terrain.grid import Grid
@@ -338,5 +340,12 @@ def _configuration(question: Content) -> RunConfig:
 
 @lru_cache(maxsize=2)
 def _read_configuration(text: str) -> RunConfig:
-    """Read once for as long as it stays the same."""
-    return from_toml(text, "the server's configuration")
+    """Read once for as long as it stays the same; the vehicle's own code must be the server's."""
+    with named_by_server():
+        config = from_toml(text, "the server's configuration")
+    if changed := changed_since(text, config.plugins):
+        different = [name for names in changed.values() for name in names]
+        raise SettingError(
+            f"The vehicle's '{different[0]}' is not the server's: install the same version on both."
+        )
+    return config

@@ -14,8 +14,7 @@ from fedwatt.metrics import ErrorSums
 from fedwatt.models import Model
 from fedwatt.randomness import generator
 
-CHUNK = 4096
-"""Windows predicted at a time; bounds memory whatever the size of the fleet."""
+CHUNK = 4096  # windows predicted at a time; bounds memory whatever the size of the fleet
 
 
 def evaluated_vehicles(fleet: Fleet, count: int) -> list[int]:

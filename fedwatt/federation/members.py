@@ -16,8 +16,7 @@ class Members:
     """A vehicle is its place in `fleet`, of which no data is read."""
 
     fleet: Fleet
-    evaluate_vehicles: int
-    """As in `Training`."""
+    evaluate_vehicles: int  # as in `Training`
 
     def __post_init__(self) -> None:
         if not len(self.population):

@@ -26,8 +26,7 @@ from fedwatt.errors import DataError, check
 Words = NDArray[np.unsignedinteger]
 FloatArray = NDArray[np.float64]
 
-CLIPPED = "clipped"
-"""The field that every vector ends with."""
+CLIPPED = "clipped"  # the field that every vector ends with
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,7 @@ from fedwatt.report.facts import unequal_rounds
 from fedwatt.report.load import Predicted, Run, where
 from fedwatt.report.on_board import ON_BOARD_MEANS, on_board_errors
 from fedwatt.report.references import federating, gain_headline, gain_sentence
-from fedwatt.report.statistics import (
-    Comparison,
-    Estimate,
-    compare,
-    estimate,
-    final,
-)
+from fedwatt.report.statistics import Comparison, Estimate, compare, estimate, final
 from fedwatt.report.style import name_of
 from fedwatt.report.table import amount, shown
 
@@ -34,10 +28,8 @@ class Answer:
 
     headline: str
     sentences: tuple[str, ...]
-    comparison: Comparison | None = None
-    """The comparison that it is about, if there is one"""
-    caveat: str = ""
-    """What the comparison does not show"""
+    comparison: Comparison | None = None  # the comparison that it is about, if there is one
+    caveat: str = ""  # what the comparison does not show
 
 
 def answer(run: Run) -> Answer:

@@ -17,11 +17,8 @@ from fedwatt.runs.level import LEVEL
 from fedwatt.runs.tables import read_table
 from fedwatt.tables import TABLES
 
-REFERENCES = "references"
-"""The table that not every run has."""
-
-Columns = Mapping[str, NDArray[Any]]
-"""Column name → values, [rows]. Missing numbers are NaN."""
+REFERENCES = "references"  # the table that not every run has
+Columns = Mapping[str, NDArray[Any]]  # column name → values, [rows]; missing numbers are NaN
 
 
 @dataclass(frozen=True)
@@ -50,11 +47,9 @@ class Origin:
     """A run folder: its configuration and what it ran on."""
 
     name: str
-    config: str
-    """The text of config.toml."""
+    config: str  # the text of config.toml
     environment: Mapping[str, Any]
-    methods: frozenset[str]
-    """Labels of its methods."""
+    methods: frozenset[str]  # labels of its methods
     level: Columns | None = None
     """The table of vehicles of the run in the folder RUN/level; None without one."""
     references: Columns | None = None

@@ -15,14 +15,7 @@ from fedwatt.report.load import Run, load_run
 from fedwatt.report.on_board import ON_BOARD_COLUMN, ON_BOARD_NOTE, on_board_rmse
 from fedwatt.report.privacy import privacy_table, private_methods, spent
 from fedwatt.report.references import federating, gain_headline, references_table
-from fedwatt.report.statistics import (
-    Estimate,
-    compare,
-    estimate,
-    final,
-    personal_rmse,
-    stratum_rmse,
-)
+from fedwatt.report.statistics import compare, estimate, final, personal_rmse, stratum_rmse
 from fedwatt.report.style import name_of
 from fedwatt.report.table import Cell, Column, Table, amount, mean_and_spread
 from fedwatt.report.times import PARTS, diagnostics, mean_seconds
@@ -141,7 +134,9 @@ def differences_table(run: Run) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for one in found:
         change, better = one.difference, f"{one.better} of {one.vehicles}"
-        noise = _above_noise(change)
+        noise = "yes" if change.above_noise else "no"
+        if change.seeds < 2:
+            noise = "one seed cannot tell"
         rows.append((name_of(one.method), change, one.percent, noise, better, change.seeds))
     return Table(
         "differences",
@@ -159,12 +154,6 @@ def _about_rounds(run: Run) -> str:
     """The end of a note: final is not after equally many rounds."""
     unequal = unequal_rounds(run)
     return f" Final is after a method's own last round. {unequal}" if unequal else ""
-
-
-def _above_noise(difference: Estimate) -> str:
-    if difference.seeds < 2:
-        return "one seed cannot tell"
-    return "yes" if difference.above_noise else "no"
 
 
 def thresholds_table(run: Run) -> Table:

@@ -5,7 +5,7 @@ that fails is dropped with its reason; it never stops the vehicle.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -35,7 +35,8 @@ def clean_vehicle(
     its rows before; the returned account, which is also among its facts, includes it.
     """
     parts: list[Trip] = []
-    accounts, seen = [], Counter[str]()
+    trips = list(trips)
+    accounts, seen = [_beyond_limits(trips)], Counter[str]()
     for raw in trips:
         cleaned, account = clean_trip(raw, cleaning)
         accounts.append(account)
@@ -60,6 +61,19 @@ def clean_vehicle(
     labels = vehicle.labels if labelled else UNLABELLED
     facts = {**vehicle.facts, "account": account.to_json()}
     return replace(vehicle, trips=tuple(parts), labels=labels, facts=facts), account
+
+
+def _beyond_limits(trips: Sequence[RawTrip]) -> Account:
+    """Channels none of whose readings lies within its limits: most likely a wrong unit."""
+    accounts = []
+    for name in dict.fromkeys(name for trip in trips for name in trip.channels):
+        read = np.concatenate([trip.channels[name] for trip in trips if name in trip.channels])
+        read, limits = read[np.isfinite(read)], CHANNELS[name]
+        if len(read) and not ((read >= limits.low) & (read <= limits.high)).any():
+            allowed = f"{limits.low:g} to {limits.high:g} {limits.unit}".removesuffix(" 1")
+            reason = f"{name} is {read.min():g} to {read.max():g}, outside {allowed}"
+            accounts.append(Account.of("dropped", "channels", 1, reason))
+    return Account.total(accounts)
 
 
 def part_name(trip: str, part: int) -> str:

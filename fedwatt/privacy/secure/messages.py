@@ -13,10 +13,8 @@ class Advert:
 
     exchange: bytes
     vehicle: str
-    mask_key: bytes
-    """From which pairs of vehicles derive their masks."""
-    cipher_key: bytes
-    """From which pairs of vehicles derive the keys of what they send each other."""
+    mask_key: bytes  # from which pairs of vehicles derive their masks
+    cipher_key: bytes  # from which pairs of vehicles derive the keys of what they send each other
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,8 +33,7 @@ class Shares:
 
     exchange: bytes
     vehicle: str
-    ciphertexts: tuple[bytes, ...]
-    """To the other vehicles of the roster, in its order."""
+    ciphertexts: tuple[bytes, ...]  # to the other vehicles of the roster, in its order
     commitment: bytes
     """Digest of the vehicle's own seed, by which the server knows it when it is put together."""
 
@@ -56,8 +53,7 @@ class Masked:
 
     exchange: bytes
     vehicle: str
-    words: bytes
-    """Little-endian, `bits` each."""
+    words: bytes  # little-endian, `bits` each
 
 
 @dataclass(frozen=True, kw_only=True)

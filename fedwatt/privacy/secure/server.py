@@ -28,8 +28,7 @@ from fedwatt.privacy.secure.shamir import SHARE_BYTES, combine, weights_at_zero
 from fedwatt.privacy.secure_settings import Terms
 
 Message = TypeVar("Message", Advert, Shares, Masked, Revealed)
-Rejected = dict[str, str]
-"""Why a vehicle's message was left out, by its name."""
+Rejected = dict[str, str]  # why a vehicle's message was left out, by its name
 
 SEALED_BYTES = 2 * SHARE_BYTES + SEAL_BYTES
 WRONG_SHARES = "shares are missing or of a wrong length"
@@ -49,8 +48,7 @@ class Routed:
 
     terms: Terms
     roster: Roster
-    sharing: tuple[str, ...]
-    """Vehicles whose shares were passed on."""
+    sharing: tuple[str, ...]  # vehicles whose shares were passed on
     commitments: tuple[bytes, ...]
 
 

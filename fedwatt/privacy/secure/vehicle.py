@@ -55,8 +55,7 @@ class Shared:
     mask_secret: bytes = field(repr=False)
     cipher_secret: bytes = field(repr=False)
     seed: bytes = field(repr=False)
-    own_shares: bytes = field(repr=False)
-    """The vehicle's shares of its own two secrets."""
+    own_shares: bytes = field(repr=False)  # the vehicle's shares of its own two secrets
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,12 +64,10 @@ class Sent:
 
     terms: Terms
     vehicle: str
-    sharing: tuple[str, ...]
-    """Vehicles that shared their keys, this one among them."""
+    sharing: tuple[str, ...]  # vehicles that shared their keys, this one among them
     shares: tuple[bytes, ...] = field(repr=False)
     """Of each of them, the share of its seed and then that of its mask key."""
-    survivors: tuple[str, ...] = ()
-    """For whom shares were revealed; empty before."""
+    survivors: tuple[str, ...] = ()  # for whom shares were revealed; empty before
 
 
 def advertise(

@@ -9,8 +9,7 @@ from fedwatt.report import style
 from fedwatt.report.load import Run
 from fedwatt.report.statistics import vehicle_rmse
 
-MOST_NAMES = 40
-"""Above this, vehicles have a rank instead of a name."""
+MOST_NAMES = 40  # above this, vehicles have a rank instead of a name
 
 
 @style.styled
