@@ -1,11 +1,11 @@
 """Tune the rates of the default comparison, on other fleets than the one that it is shown on.
 
-    python benchmarks/first_run_rates.py [--trips 8] [--processes 2]
+    python -m benchmarks.first_run_rates [--processes 2]
 
 `fedwatt run` compares FedAvg and FO-RI-FedAvg on the embedded fleet of seed 0. Each method's rate
 is the one with the lowest validation error after the last round, mean over the embedded fleets of
-seeds 1 to 4; results/first_run_rates.json has them all, and `fedwatt.runs.config.DEFAULT_RATES`
-what was chosen.
+seeds 1 to 4; results/first_run_rates.json has them all, and
+`fedwatt.runs.config.DEFAULT_METHODS` what was chosen.
 """
 
 import argparse
@@ -63,7 +63,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--out", type=Path, default=Path("results/first_run_rates.json"))
     parser.add_argument("--vehicles", type=int, default=20)
-    parser.add_argument("--trips", type=int, default=8)
+    parser.add_argument("--trips", type=int, default=12)
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args()

@@ -1,7 +1,7 @@
 """What federating gains over each vehicle alone on VED, without and with hills.
 
-    python -m benchmarks.ved_references --fleet fleets/ved --runs runs/ved-references [--features base]
-    python -m benchmarks.ved_references --runs runs/ved-references --record
+    python -m benchmarks.ved_references --fleet fleets/ved [--features level]
+    python -m benchmarks.ved_references --record
 
 The first command trains (several processes may each take one of the feature sets), the second
 reads the run folders and writes results/ved_references.json. docs/accuracy.md shows it.

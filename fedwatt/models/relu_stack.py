@@ -52,7 +52,10 @@ class ReluStack:
 def recognised(module: nn.Module, own: Layout, window: int, features: int) -> ReluStack | None:
     """The MLP that a module is for windows [window, features]; None if it is something else."""
     linears = _linears(module)
-    if linears is None or {f"{n}.{p}" for n in linears for p in ("weight", "bias")} != {*own.shapes}:
+    if linears is None:
+        return None
+    needed = {f"{name}.{part}" for name in linears for part in ("weight", "bias")}
+    if needed != own.shapes.keys():
         return None
     shapes = [own.shapes[f"{name}.weight"] for name in linears]
     widths = [shapes[0][1], *(outputs for outputs, _ in shapes)]
