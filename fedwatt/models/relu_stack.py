@@ -72,7 +72,7 @@ def _linears(module: nn.Module) -> list[str] | None:
     except Exception:  # whatever the code of somebody else raises when it is not given tensors
         return None
     names: list[str] = []
-    expected = nn.Linear
+    expected: type[nn.Module] = nn.Linear
     for node in graph.nodes:
         kind = _kind(node, module)
         if kind is nn.Linear and expected is nn.Linear:
@@ -102,10 +102,10 @@ def _kind(node: fx.Node, module: nn.Module) -> Any:
 
 def _agrees(found: ReluStack, module: nn.Module) -> bool:
     """Whether both give the same energies for windows that nobody chose, and weights likewise."""
-    generator = torch.Generator().manual_seed(0)
-    draw = {"generator": generator, "dtype": torch.float64}
-    weights = torch.randn(found.own.size, **draw) / 8
-    windows = torch.randn(5, found.model.window, found.model.features, **draw)
+    drawn = torch.Generator().manual_seed(0)
+    shape = (5, found.model.window, found.model.features)
+    weights = torch.randn(found.own.size, generator=drawn, dtype=torch.float64) / 8
+    windows = torch.randn(shape, generator=drawn, dtype=torch.float64)
     try:
         own = torch.func.functional_call(module, found.own.split(weights), (windows,))
     except RuntimeError:

@@ -18,6 +18,8 @@ CAVEAT = (
     "steps can win at a rate that is too large for the other: 'fedwatt tune' finds each its own "
     "best rate."
 )
+MATTERS = 2.0
+"""Per cent of error below which a headline names no winner: half or twice a rate makes as much."""
 UNEQUAL_STEPS = 0.1
 """Share by which the drift of a first round must differ for steps to count as unequal."""
 
@@ -109,7 +111,7 @@ def _headline(one: Comparison, rounds: dict[str, int]) -> str:
     if rounds[one.method] != rounds[one.reference]:
         method += f" after {rounds[one.method]} rounds"
         reference += f" after {rounds[one.reference]}"
-    if not one.difference.above_noise:
+    if not one.difference.above_noise or abs(one.percent) < MATTERS:
         return f"No clear difference between {method} and {reference} on this fleet"
     word = "lower" if one.difference.mean < 0 else "higher"
     return f"{method} has {abs(one.percent):.1f} % {word} error than {reference} on this fleet"
@@ -156,6 +158,8 @@ def _sentences(
         verdict = "includes zero, so this is within the noise between seeds"
         if change.above_noise:
             verdict = "leaves zero out, so this is more than the noise between seeds"
+            if abs(one.percent) < MATTERS:
+                verdict += f", but under {MATTERS:g} %, which half or twice a rate makes as well"
         low, high = shown(change.low, target.digits(2)), amount(target, change.high, 2)
         high = ("+" if change.high > 0 else "") + high
         found.append(
