@@ -1,6 +1,7 @@
 """The examples, each used as its author would: from Python, and on the command line."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from typer.testing import CliRunner
 
 from fedwatt import DataSettings, Federation, Training, load, load_fleet
 from fedwatt.cli import app
+from fedwatt.cli.configure import configuration
 from fedwatt.data.store import read_vehicle, write_fleet
 from fedwatt.data.synthetic import synthetic_vehicles
 from fedwatt.edge.energy_model import EnergyModel
@@ -36,6 +38,14 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
 def test_examples_are_short(example: Path) -> None:
     assert len(example.read_text(encoding="utf-8").splitlines()) < 40
+
+
+def test_the_documentation_quotes_them_as_they_are() -> None:
+    text = (EXAMPLES.parent / "docs" / "extending.md").read_text(encoding="utf-8")
+    quoted = re.findall(r"<!-- examples/(\w+\.py) -->\n```py\n(.*?)```", text, re.DOTALL)
+    assert [name for name, _ in quoted] == ["sam.py", "fedavgm.py", "conv.py", "next_minute.py"]
+    for name, code in quoted:
+        assert code == (EXAMPLES / name).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -152,7 +162,7 @@ def test_on_the_command_line(stored: Path, tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_changed_code_is_said_and_stops_a_resumed_run(
-    stored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     monkeypatch.chdir(tmp_path)
     own = Path("sam.py")
@@ -171,6 +181,13 @@ def test_changed_code_is_said_and_stops_a_resumed_run(
         stopped.exception
     )
     assert before == {path: path.read_bytes() for path in Path("run").rglob("*") if path.is_file()}
+    # A new run from the same configuration begins, and says it.
+    again = configuration(
+        Path("run/config.toml"), Path("new"), resume=False, methods=None, options={}, assignments=[]
+    )
+    assert again.methods[0].label == "sam"
+    said = " ".join(capsys.readouterr().err.split())
+    assert "The code of './sam.py:sam' has changed since run/config.toml was written." in said
 
 
 def test_a_reader_of_ones_own(tmp_path: Path) -> None:

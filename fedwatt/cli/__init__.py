@@ -8,7 +8,19 @@ import typer
 from rich.text import Text
 
 from fedwatt import __version__
-from fedwatt.cli import data, deploy, export, methods, plugins, predict, report, run, terrain, tune
+from fedwatt.cli import (
+    data,
+    deploy,
+    export,
+    methods,
+    plugins,
+    predict,
+    report,
+    route,
+    run,
+    terrain,
+    tune,
+)
 from fedwatt.cli.console import console, errors
 from fedwatt.cli.repository import PACKAGES, mount
 from fedwatt.errors import FedwattError
@@ -27,6 +39,7 @@ app.command("plugins")(plugins.plugins)
 app.command("report")(report.report)
 app.command("export")(export.export)
 app.command("predict")(predict.predict)
+app.command("route")(route.route)
 app.add_typer(data.app, name="data")
 app.add_typer(terrain.app, name="terrain")
 app.add_typer(deploy.app, name="deploy")

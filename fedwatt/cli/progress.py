@@ -80,6 +80,12 @@ class PlainLines:
                 when = f"diverged at round {row['round']}; left out of all averages"
                 self.say(f"{label}, seed {row['seed']}: {when}")
 
+    def reference_done(self, name: str) -> None:
+        """One line about a reference."""
+        from fedwatt.references import REFERENCES
+
+        self.say(f"reference: {REFERENCES[name].title}")
+
     def say(self, text: str) -> None:
         """A plain line."""
         self.console.print(text, highlight=False, soft_wrap=True)

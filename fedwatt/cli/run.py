@@ -21,6 +21,17 @@ if TYPE_CHECKING:
     from fedwatt.data import Fleet
     from fedwatt.runs.config import RunConfig
 
+Participation = Annotated[
+    float | None, typer.Option(help="Share of available vehicles that train in a round, C.")
+]
+References = Annotated[
+    bool,
+    typer.Option(help="Also what each vehicle would have alone, and one network on pooled data."),
+]
+SeedsPerTask = Annotated[
+    int, typer.Option(help="With --ray, seeds trained in one task; 0: all of a method.", min=0)
+]
+
 
 def run(
     config: configure.Config = None,
@@ -28,28 +39,18 @@ def run(
     data: configure.Data = None,
     rounds: configure.Rounds = None,
     vehicles: configure.Vehicles = None,
-    participation: Annotated[
-        float | None, typer.Option(help="Share of available vehicles that train in a round, C.")
-    ] = None,
+    participation: Participation = None,
     seeds: configure.Seeds = None,
     device: configure.Device = None,
     assignments: configure.Assignments = None,
     personalise: configure.Personalise = False,
-    references: Annotated[
-        bool,
-        typer.Option(
-            help="Also what each vehicle would have alone, and one network on pooled data."
-        ),
-    ] = True,
+    references: References = True,
     ray: configure.Ray = None,
-    seeds_per_task: Annotated[
-        int, typer.Option(help="With --ray, seeds trained in one task; 0: all of a method.", min=0)
-    ] = 0,
+    seeds_per_task: SeedsPerTask = 0,
     resume: configure.Resume = False,
     out: configure.Out = None,
 ) -> None:
     """Train one or several methods on a fleet and write a run folder with a report."""
-    from fedwatt.references import REFERENCES
     from fedwatt.report import write_report
     from fedwatt.runs import execute
 
@@ -82,7 +83,7 @@ def run(
                 resume=resume,
                 on_vehicle=observer.vehicle_built,
                 on_hills=lambda learned: observer.say(describe_hills(learned, chosen.terrain)),
-                on_reference=lambda name: observer.say(f"reference: {REFERENCES[name].title}"),
+                on_reference=observer.reference_done,
                 elsewhere=elsewhere,
             )
     except KeyboardInterrupt:
