@@ -49,6 +49,12 @@ FILES = {
         float: "rmse mae mape wmape near_zero",
         bool: "held_out",
     },
+    "references": {
+        str: "reference vehicle stratum",
+        int: "seed windows",
+        float: "rmse mae mape wmape near_zero",
+        bool: "held_out",
+    },
     "timing": {
         str: "method",
         int: "round seeds",

@@ -30,7 +30,8 @@ def open_fleet(
     source = config.fleet
     if source.data == "synthetic":
         count = source.vehicles or SYNTHETIC_VEHICLES
-        described = f"synthetic, {counted(count, 'vehicle')}, seed {source.seed}"
+        trips = f"{source.trips} trips each"
+        described = f"synthetic, {counted(count, 'vehicle')} with {trips}, seed {source.seed}"
     else:
         folder = fleet_folder(source)
         described = fleet_source(folder)
@@ -54,9 +55,8 @@ def open_fleet(
 def source_vehicles(source: Source, data: DataSettings | None = None) -> Iterable[Vehicle]:
     """The vehicles themselves, one at a time: as recorded, or aligned where `data` asks for it."""
     if source.data == "synthetic":
-        found: Iterable[Vehicle] = synthetic_vehicles(
-            source.vehicles or SYNTHETIC_VEHICLES, source.seed
-        )
+        count = source.vehicles or SYNTHETIC_VEHICLES
+        found: Iterable[Vehicle] = synthetic_vehicles(count, source.seed, trips=source.trips)
     else:
         found = islice(read_fleet(fleet_folder(source)), source.vehicles or None)
     return found if data is None else (prepared(vehicle, data) for vehicle in found)
