@@ -38,6 +38,7 @@ from fedwatt.federation.evaluate import predict, stratum_errors, vehicle_errors
 from fedwatt.federation.terms import Terms
 from fedwatt.federation.work import Work
 from fedwatt.files import flush
+from fedwatt.journeys.lag import prepared
 from fedwatt.methods import Method
 from fedwatt.methods.rule import Rows
 from fedwatt.metrics import Stopwatch
@@ -121,7 +122,7 @@ class Vehicle:
         return self._client(settings, terrain, hills)
 
     def _read_client(self, settings: DataSettings, terrain: str, hills: Hills | None) -> Client:
-        vehicle = read_vehicle(self.folder)
+        vehicle = prepared(read_vehicle(self.folder), settings)
         if needs_climb(feature_names(settings.features)):
             vehicle = self._climbing(vehicle, terrain, settings, hills)
         return build_client(vehicle, settings)
