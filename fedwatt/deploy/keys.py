@@ -11,7 +11,6 @@ wants them. A revoked or replaced key is refused from the moment the server is t
 """
 
 import json
-import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -35,7 +34,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedwatt.data.store import folder_name
 from fedwatt.errors import RunError
-from fedwatt.files import exclusively, write_atomically, write_bytes, write_text
+from fedwatt.files import exclusively, write_bytes, write_secret, write_text
 
 CA_DAYS: Final = 3650
 SERVER_DAYS: Final = 397
@@ -120,7 +119,7 @@ class Depot:
             builder = builder.add_extension(extension, critical=critical)
         certificate = builder.sign(authority or key, hashes.SHA384())
         private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-        _write_secret(self.folder / f"{stem}.key", private)
+        write_secret(self.folder / f"{stem}.key", private)
         write_bytes(self.folder / f"{stem}.pem", certificate.public_bytes(Encoding.PEM))
 
     def add_vehicle(self, name: str) -> Path:
@@ -183,7 +182,7 @@ class Depot:
         key = ec.generate_private_key(ec.SECP384R1())
         private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
         public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
-        _write_secret(folder / "key", private)
+        write_secret(folder / "key", private)
         write_text(folder / "key.pub", public.decode() + "\n")
         write_text(folder / "ca.pem", self.ca.read_text(encoding="utf-8"))
 
@@ -231,14 +230,3 @@ def _hosts(certificate: Path) -> list[str]:
     found = x509.load_pem_x509_certificate(certificate.read_bytes())
     names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     return [str(name.value) for name in names]
-
-
-def _write_secret(path: Path, content: bytes) -> None:
-    """A file that only its owner can read, from its first moment."""
-
-    def write(file: Path) -> None:
-        file.unlink(missing_ok=True)
-        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as opened:
-            opened.write(content)
-
-    write_atomically(path, write)
