@@ -4,6 +4,7 @@
     vehicle        a vehicle: its folder, its memory, its answers
     remote_fleet   the server: asks vehicles instead of simulating them
     flower         all that is used of Flower beyond its public interface, patches included
+    bounds, door   how large messages may be, checked before they are read
     node, superlink, processes, keys, commands, control    Flower's processes, keys and commands
 
 Flower carries messages, keeps sessions and checks keys. What a vehicle does with a model and what

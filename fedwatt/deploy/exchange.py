@@ -6,14 +6,16 @@ a real server the Grid is a `PromptGrid`, whose looks do not wait for what is st
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from flwr.app import Message
 from flwr.serverapp import Grid
 
+from fedwatt.deploy.bounds import reply_bounds
 from fedwatt.deploy.messages import (
     MESSAGE_TYPES,
+    NO_MODEL,
     NOTHING,
     Content,
     ReplyField,
@@ -61,7 +63,7 @@ class Exchange:
 
         A vehicle that could not answer (Flower's error reply) counts as one that did not.
         """
-        waiting = self.send(kind, questions, seconds)
+        waiting = self.send(kind, questions, seconds, sizes=sizes, asked=asked)
         answers: dict[int, Answer] = {}
 
         def complete() -> bool:
@@ -82,8 +84,18 @@ class Exchange:
             self.sleep(min(self.poll_seconds, left))
         return True
 
-    def send(self, kind: str, questions: Mapping[int, Content], seconds: float) -> dict[str, int]:
+    def send(
+        self,
+        kind: str,
+        questions: Mapping[int, Content],
+        seconds: float,
+        *,
+        sizes: Sizes = NO_MODEL,
+        asked: Mapping[str, ReplyField] = NOTHING,
+    ) -> dict[str, int]:
         """Put questions on their way: node of each message that was accepted, by its number."""
+        if isinstance(self.grid, PromptGrid):
+            self.grid.expect(reply_bounds(kind, sizes, asked))
         nodes = list(questions)
         messages = [
             Message(to_records(questions[node]), node, MESSAGE_TYPES[kind], ttl=max(seconds, 1.0))
@@ -102,7 +114,7 @@ class Exchange:
     ) -> dict[int, Answer]:
         """Answers that have come; their messages are taken out of `waiting`."""
         answers = {}
-        for message in self.grid.pull_messages(list(waiting)):
+        for message in self._pulled(list(waiting), kind, sizes, asked):
             node = waiting.pop(message.metadata.reply_to_message_id, None)
             if node is None:
                 continue
@@ -122,3 +134,11 @@ class Exchange:
                 # Whatever a vehicle made Flower's records raise is that vehicle's trouble.
                 answers[node] = Answer(None, f"it cannot be read ({type(error).__name__})")
         return answers
+
+    def _pulled(
+        self, numbers: list[str], kind: str, sizes: Sizes, asked: Mapping[str, ReplyField]
+    ) -> Iterable[Message]:
+        """Replies that have come; of a real server only those within their bounds."""
+        if isinstance(self.grid, PromptGrid):
+            return self.grid.pull_messages(numbers, reply_bounds(kind, sizes, asked))
+        return self.grid.pull_messages(numbers)

@@ -5,8 +5,9 @@ release; whoever moves to a new one has this file to go through. Modules of the 
 loaded where they are used: they would cost a vehicle 30 MB. What is patched, and why:
 
 `flwr.superlink.extensions.get_middleware`
-    The SuperLink serves vehicles and operators on one port and asks operators for no password. A
-    middleware put in front of all others shuts its control door to the network (`superlink`).
+    The SuperLink serves vehicles and operators on one port and asks operators for no password, and
+    reads bodies of any length. A middleware put in front of all others looks at who comes from
+    where with how many bytes (`door`).
 `flwr.supernode.fleet_http_connection.flwr_exit`
     Flower ends the process when a server refuses a key. A vehicle raises `NotConnectedError`
     instead and tries again (`node`).
@@ -52,7 +53,7 @@ from flwr.supercore.inflatable.inflatable_utils import (
     ObjectPullError,
     ObjectUnavailableError,
     inflate_object_from_contents,
-    pull_and_inflate_object_from_tree,
+    pull_objects,
     push_objects,
 )
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
@@ -60,6 +61,9 @@ from flwr.supercore.retry import http_retry
 from flwr.supercore.run import RunNotRunningException
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.supernode import fleet_http_connection
+
+from fedwatt.deploy.bounds import QUESTION, refuse_oversized
+from fedwatt.errors import DataError
 
 if TYPE_CHECKING:
     from flwr.superlink.grid.http_grid import HttpGrid as HttpGrid
@@ -214,16 +218,15 @@ def answer_next(session: Session, answer: Callable[[Message], Message]) -> bool:
     envelope, tree = received
     run = envelope.metadata.run_id
     try:
-        message = pull_and_inflate_object_from_tree(
-            tree,
+        parts = pull_objects(
+            list(part_numbers(tree)),
             partial(pull_object, run),
-            partial(confirm, run),
-            return_type=Message,
             initial_backoff=SOON,
             backoff_cap=1.0,
         )
-        message.metadata.__dict__["_message_id"] = tree.object_id
-        reply = answer(message)
+        confirm(run, tree.object_id)
+        refuse_oversized(parts, QUESTION)
+        reply = answer(inflated(tree.object_id, parts))
         reply.metadata.__dict__["_message_id"] = reply.object_id
         with no_object_id_recompute():
             objects, outline = get_all_nested_objects(reply), get_object_tree(reply)
@@ -233,6 +236,8 @@ def answer_next(session: Session, answer: Callable[[Message], Message]) -> bool:
             push_objects(objects, partial(push_object, run, upload), object_ids_to_push=wanted)
     except RunNotRunningException:
         log.info("the run has ended; its question is dropped")
+    except DataError as error:
+        log.error("a question was dropped: %s", error)
     return True
 
 

@@ -27,6 +27,8 @@ Value = bool | int | float | str | bytes | list[str] | list[float] | list[bytes]
 
 
 MOST_STRATA: Final = 64
+LONGEST: Final = 256
+"""Of a name (in characters), a key, a digest or a sealed share (in bytes)."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,8 @@ class Sizes:
     """D, of the model as the method trains it."""
     dtype: str
     """Of the model: "float32" or "float64"."""
+    words: int = 0
+    """Bytes of a vector of a secure sum; 0 where there is none."""
 
 
 NO_MODEL: Final = Sizes(0, "float32")
@@ -70,13 +74,16 @@ class ValueField:
     why: str
     most: int = MOST_STRATA
     """Longest list."""
+    longest: int = LONGEST
+    """Characters or bytes of a text, or of each item of a list."""
 
 
 ReplyField = ArrayField | ValueField
 
 MOST_SUM: Final = 10_000
 """Vehicles of a secure sum."""
-LONGEST_TEXT: Final = 4096
+MOST_WORDS: Final = 2**26
+"""Bytes of a vector of a secure sum; of one exchange they are in `Sizes`."""
 NUMBERS: Final = ("bool", "int32", "int64", "float32", "float64")
 """Types of the numbers in a message."""
 MOST_AXES: Final = 4
@@ -126,12 +133,12 @@ REPLIES: Final[dict[str, Mapping[str, ReplyField]]] = {
         "commitment": ValueField(bytes, "digest of a random seed"),
     },
     "secure-train": _EXCHANGE
-    | {"words": ValueField(bytes, "the reply to a round under masks, by itself random")},
+    | {"words": ValueField(bytes, "the reply to a round under masks, random", longest=MOST_WORDS)},
     "secure-reveal": _EXCHANGE
     | {"shares": ValueField(list, "one share of a secret of every vehicle", most=MOST_SUM)},
     # In learning hills, in the place of "secure-train"; of one length for all vehicles.
     "secure-terrain": _EXCHANGE
-    | {"words": ValueField(bytes, "its counts or sums over agreed nodes under masks, random")},
+    | {"words": ValueField(bytes, "its sums over nodes under masks, random", longest=MOST_WORDS)},
     # The field comes from the server; what a vehicle learns on top of it stays on board.
     "terrain-field": {"field": ValueField(str, "digest of the published field, received")},
 }
@@ -266,7 +273,7 @@ def _value_fault(value: Value, known: ReplyField) -> str:
     if not isinstance(known, ValueField) or type(value) is not known.kind:
         return "not what was declared"
     texts = value if isinstance(value, list) else [value]
-    long = any(len(t) > LONGEST_TEXT for t in texts if isinstance(t, str))
+    long = any(len(t) > known.longest for t in texts if isinstance(t, str | bytes))
     return "too long" if len(texts) > known.most or long else ""
 
 

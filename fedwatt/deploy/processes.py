@@ -3,6 +3,7 @@
 Each runs in a session of its own, so that Ctrl-C reaches only us, and we end them in order.
 """
 
+import shutil
 import signal
 import subprocess
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import tomli_w
 
 import fedwatt
 from fedwatt.deploy.commands import Flower
+from fedwatt.deploy.door import folder_in
 from fedwatt.errors import RunError
 from fedwatt.files import write_text
 from fedwatt.runs.config import RunConfig, to_toml
@@ -26,6 +28,8 @@ def serve(flower: Flower, on_up: "Callable[[Control], None]") -> int:
 
     `on_up` is called as soon as it answers.
     """
+    # What runs of an earlier server expected.
+    shutil.rmtree(folder_in(flower.home), ignore_errors=True)
     process = _start(flower, flower.superlink())
 
     def end(number: int, frame: object) -> None:

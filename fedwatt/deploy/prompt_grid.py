@@ -4,7 +4,7 @@ A vehicle announces a reply, then uploads its parts. `HttpGrid.pull_messages` wa
 one reply after the other, for minutes each, and raises what a malformed one makes it raise; one
 vehicle could so hold up a round beyond its deadline, or end the run. Here nothing is waited for:
 what has been announced is remembered, what parts there are are fetched, and a reply that cannot be
-read is an error message, which is the vehicle's own trouble.
+read, or is larger than what was asked for, is an error message, which is the vehicle's own trouble.
 """
 
 import time
@@ -17,11 +17,12 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from fedwatt.deploy import flower
+from fedwatt.deploy.bounds import MOST_PARTS, Bounds, refuse_oversized
+from fedwatt.deploy.door import Expected
+from fedwatt.errors import DataError
 
 UNREADABLE: Final = 1000
 """Code of the error that stands for a reply which came and cannot be read; Flower's are below."""
-MOST_PARTS: Final = 1000
-"""Parts of a reply; ours have about ten."""
 FORGET_SECONDS: Final = 3600.0
 """After which an announced reply that nobody asks for any more is forgotten."""
 AT_ONCE: Final = 8
@@ -51,9 +52,14 @@ class PromptGrid:
         self.announced: dict[str, Announced] = {}
         """Replies on their way, keyed by the number of the message that each answers."""
         self.workers = ThreadPoolExecutor(AT_ONCE)
+        self.expected = Expected.of_run(grid.run.run_id)
 
-    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
-        """Replies that are complete, and errors for those that cannot be read."""
+    def expect(self, bounds: Bounds) -> None:
+        """Let the server's door know how large the replies to the next questions may be."""
+        self.expected.at_least(bounds.total)
+
+    def pull_messages(self, message_ids: Iterable[str], bounds: Bounds) -> list[Message]:
+        """Replies that are complete, and errors for those that cannot be read or are too large."""
         asked = list(message_ids)
         fresh = [number for number in asked if number not in self.announced]
         if fresh:
@@ -65,7 +71,7 @@ class PromptGrid:
         for reply in waiting:
             reply.missing = [part for part in reply.missing if part not in reply.parts]
             if reply.trouble or not reply.missing:
-                found.append(self._read(reply))
+                found.append(self._read(reply, bounds))
                 del self.announced[reply.reply_to]
         return found
 
@@ -99,19 +105,21 @@ class PromptGrid:
         if content is not None:
             reply.parts[part] = content
 
-    def _read(self, reply: Announced) -> Message:
+    def _read(self, reply: Announced, bounds: Bounds) -> Message:
         """A reply from its parts, or an error in its place."""
         if not reply.trouble:
             flower.confirm_received(self.grid, reply.number)
             # What Flower raises on malformed parts has no end, and one vehicle must not end a run.
             try:
+                refuse_oversized(reply.parts, bounds)
                 message = flower.inflated(reply.number, reply.parts)
                 about = message.metadata
                 if (about.reply_to_message_id, about.src_node_id) != (reply.reply_to, reply.sender):
                     raise ValueError("it is not the reply that was announced")
                 return message
             except Exception as error:
-                reply.trouble = f"{type(error).__name__}: {str(error)[:200]}"
+                kind = "" if isinstance(error, DataError) else f"{type(error).__name__}: "
+                reply.trouble = f"{kind}{str(error)[:200]}"
         return flower.error_reply(self.grid, reply.reply_to, reply.code, reply.trouble)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from fedwatt.deploy.messages import Content, Value
+from fedwatt.deploy.messages import NO_MODEL, Content, Sizes, Value
 from fedwatt.deploy.roster import Roster
 from fedwatt.deploy.secure_board import to_values
 from fedwatt.deploy.state import RunState
@@ -90,7 +90,8 @@ class SecureExchange:
         )
         threshold = max(terms.threshold, self.survivors_needed)
         terms = replace(terms, threshold=threshold, bits=layout.bits)
-        asking = _Asking(self, kind, question, seconds)
+        sizes = replace(NO_MODEL, words=terms.length * terms.bits // 8)
+        asking = _Asking(self, kind, question, seconds, sizes)
         try:
             total, survivors = asking.total(terms, called)
         except FedwattError as error:
@@ -112,6 +113,7 @@ class _Asking:
     kind: str
     question: Callable[[str], Content]
     seconds: float
+    sizes: Sizes
     rejected: dict[str, str] = field(default_factory=dict)
     answered: frozenset[str] = frozenset()
     """Whose answer to the last step was in order."""
@@ -150,7 +152,8 @@ class _Asking:
         self, kind: str, reply: type[Message], questions: Mapping[str, Content], seconds: float
     ) -> dict[str, Message]:
         good = {}
-        for name, answer in self.exchange.roster.ask(kind, questions, seconds).items():
+        answers = self.exchange.roster.ask(kind, questions, seconds, sizes=self.sizes)
+        for name, answer in answers.items():
             try:
                 good[name] = from_plain(reply, answer.usable().values)
             except DataError as error:

@@ -8,7 +8,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedwatt.deploy.execute import execute
 from fedwatt.deploy.progress import LogLines, log, show_log
-from fedwatt.deploy.prompt_grid import prompt
+from fedwatt.deploy.prompt_grid import PromptGrid, prompt
 from fedwatt.errors import FedwattError
 from fedwatt.report import write_report
 from fedwatt.runs.config import from_toml
@@ -23,11 +23,15 @@ def main(grid: Grid, context: Context) -> None:
     settings = context.run_config
     out = Path(str(settings["out"]))
     config = from_toml(str(settings["config"]))
+    own = prompt(grid)
     try:
-        execute(config, out, prompt(grid), LogLines(), resume=bool(settings["resume"]))
+        execute(config, out, own, LogLines(), resume=bool(settings["resume"]))
     except FedwattError as error:
         log.error("Error: %s", error)
         # That is all there is to say; Flower would add where in the code it happened.
         logging.getLogger("flwr").setLevel(logging.CRITICAL)
         raise
+    finally:
+        if isinstance(own, PromptGrid):
+            own.expected.over()
     log.info("report: %s", write_report(out))

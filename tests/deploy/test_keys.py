@@ -1,6 +1,5 @@
-"""Certificates, keys, commands, the server's closed doors, and the vehicle's limits."""
+"""Certificates, keys, commands, and the vehicle's limits."""
 
-import asyncio
 import os
 import subprocess
 import sys
@@ -28,7 +27,6 @@ from fedwatt.deploy.limits import Limits
 from fedwatt.deploy.memory import KEPT_RUNS, forget_old_runs, memory_folder, recall, remember
 from fedwatt.deploy.processes import write_app
 from fedwatt.deploy.register import apply_registry
-from fedwatt.deploy.superlink import LocalControl, allowed
 from fedwatt.errors import RunError, SettingError
 from fedwatt.runs.config import from_tables, from_toml
 
@@ -186,23 +184,6 @@ def test_the_app_names_what_is_installed_and_holds_the_configuration(tmp_path: P
     assert loaded["tool"]["flwr"]["app"]["components"]["serverapp"].startswith("fedwatt.deploy.")
 
 
-@pytest.mark.parametrize(
-    ("path", "client", "may"),
-    [
-        ("/v1/fleet/pull-messages", "203.0.113.9", True),
-        ("/v1/control/start-run", "203.0.113.9", False),
-        ("/v1/control/start-run", "127.0.0.1", True),
-        ("/v1/control/start-run", "::1", True),
-        ("/v1/runtime/push-logs", "10.0.0.3", False),
-        ("/docs", "10.0.0.3", False),
-        ("/v1/fleet/../control/start-run", "10.0.0.3", True),  # a path of no route: answers 404
-        ("/v1/control/start-run", "unix", False),
-    ],
-)
-def test_only_vehicles_come_from_elsewhere(path: str, client: str, may: bool) -> None:
-    assert allowed({"type": "http", "path": path, "client": (client, 4711)}) is may
-
-
 def test_memory_and_threads_are_bounded() -> None:
     code = (
         "import torch\n"
@@ -264,22 +245,3 @@ def test_lost_memory_is_said_aloud(
 def test_no_name_leads_out_of_the_state_folder(tmp_path: Path) -> None:
     folder = memory_folder(tmp_path, "../../etc", "a/../../b")
     assert folder.resolve().is_relative_to(tmp_path.resolve())
-
-
-def test_a_refused_operator_reaches_nothing() -> None:
-    reached, sent = [], []
-
-    async def inside(scope, receive, send) -> None:
-        reached.append(scope["path"])
-
-    async def send(message) -> None:
-        sent.append(message)
-
-    def request(path: str, client: str) -> None:
-        scope = {"type": "http", "path": path, "client": (client, 1)}
-        asyncio.run(LocalControl(inside)(scope, None, send))
-
-    request("/v1/control/start-run", "203.0.113.9")
-    assert (reached, sent[0]["status"]) == ([], 403)
-    request("/v1/fleet/pull-messages", "203.0.113.9")
-    assert reached == ["/v1/fleet/pull-messages"]
