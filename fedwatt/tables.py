@@ -76,7 +76,7 @@ def blank(columns: Iterable[Column]) -> dict[str, Any]:
 
 
 TRAINING: Final = "training_columns"
-EVALUATION: Final = "evaluation_columns"
+EVALUATION: Final = "Evaluation.columns"
 BEST: Final = "judged"
 OUTCOME: Final = "outcome_columns"
 ERRORS: Final = "error_columns"

@@ -1,14 +1,14 @@
 """What a vehicle brings along besides its data: its policy, its key, and whom it trusts.
 
-    KEYS/key, key.pub     its own pair
-    KEYS/voucher          the depot's signature of its name and public key
-    KEYS/ca.pem           the depot's certificate: whose word counts
-    KEYS/policy.toml      what it answers, with policy.sig and owner.pub
+KEYS/key, key.pub     its own pair
+KEYS/voucher          the depot's signature of its name and public key
+KEYS/ca.pem           the depot's certificate: whose word counts
+KEYS/policy.toml      what it answers, with policy.sig and owner.pub
 """
 
 import hashlib
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -29,7 +29,7 @@ SECONDS: Final = 10.0
 class Board:
     """A vehicle's policy, and what it knows itself and others by."""
 
-    policy: Policy = Policy()
+    policy: Policy = field(default_factory=Policy)
     identity: Identity | None = None
     """None: it has no key of a depot, and cannot sign."""
     trust: Trust | None = None
@@ -48,8 +48,8 @@ class Board:
             voucher = (keys / VOUCHER).read_bytes()
         except OSError as error:
             raise DataError(
-                f"{keys / VOUCHER} cannot be read ({error.strerror}): the depot has not vouched for "
-                "this key. 'fedwatt deploy keys' does it."
+                f"{keys / VOUCHER} cannot be read ({error.strerror}): the depot has not vouched "
+                "for this key. 'fedwatt deploy keys' does it."
             ) from error
         trust = Trust(authority_key(keys / "ca.pem"))
         if vehicle:

@@ -1,8 +1,8 @@
 """Error sums as vectors of a secure sum: what a vehicle adds, and what the total says of a fleet.
 
 To judge a model, a vehicle adds its `ErrorSums` of validation and of test windows, n_k, its test
-RMSE and n_k times that, so that the fleet's pooled, mean and weighted errors follow from the totals.
-At the end it adds the sums of its test windows by stratum; strata that it has none of are 0.
+RMSE and n_k times that, so that the fleet's pooled, mean and weighted errors follow from totals. At
+the end it adds the sums of its test windows by stratum; strata that it has none of are 0.
 Everybody's vectors have the same length, whatever was driven.
 """
 
@@ -45,10 +45,8 @@ def strata_layout(vehicles: int) -> Layout:
     return Layout(_fields(len(STRATUM_NAMES)), vehicles=vehicles)
 
 
-def judging_values(
-    validation: ErrorSums, test: ErrorSums, windows: int, weight: int
-) -> dict[str, FloatArray]:
-    """What one vehicle with `windows` training windows adds; `weight` is what they count."""
+def judging_values(validation: ErrorSums, test: ErrorSums, weight: int) -> dict[str, FloatArray]:
+    """What one vehicle adds; `weight` is what its training windows count."""
     rmse = _finite(np.array([test.rmse]), LARGEST_ERROR_WH)
     own = {"train_windows": np.array([float(weight)]), "rmse": rmse, "weighted_rmse": rmse * weight}
     return _columns([validation, test]) | own

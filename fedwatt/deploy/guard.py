@@ -4,7 +4,6 @@ Every check raises `Refusal` with the name of a rule, before anything is compute
 """
 
 from dataclasses import dataclass
-from math import ceil
 from typing import Final
 
 from fedwatt.deploy.ledger import Ledger
@@ -85,14 +84,21 @@ class Guard:
         _allow("work", steps <= self.policy.steps and seconds <= self.policy.seconds)
 
     def announced(self, purpose: Purpose) -> None:
-        """Refuse a second model for a round; the first one that is seen is the round's."""
-        if purpose.round < 0 or not purpose.model or self.policy.answers > 1:
+        """Refuse a second model for a round, and at the end one that was no round's.
+
+        The first model that is seen in a round is the round's: the sum that judges it announces
+        what the round will train.
+        """
+        if not purpose.model or self.policy.answers > 1:
             return
-        where = (purpose.run, purpose.label, purpose.round)
-        known = self.ledger.model(*where)
+        method = (purpose.run, purpose.label)
+        if purpose.round < 0:
+            _allow("unannounced", bool(self.ledger.model(*method, purpose.model)))
+            return
+        known = self.ledger.model(*method, purpose.round)
         _allow("unannounced", known in ("", purpose.model))
         if not known:
-            self.ledger.announce(purpose.model, *where)
+            self.ledger.announce(purpose.model, (*method, purpose.round), (*method, purpose.model))
 
     def unanswered(self, purpose: Purpose) -> None:
         """Refuse what was answered as often as the policy allows, and too many answers a day."""
@@ -141,7 +147,9 @@ def _counted(purpose: Purpose) -> list[tuple[object, ...]]:
             (kind, purpose.run, label, purpose.round),
             (kind, label, purpose.round, purpose.model),
         ]
-    return [(kind, label, purpose.model or purpose.question)]
+    if purpose.model:
+        return [(kind, label, purpose.model, purpose.level)]
+    return [(kind, purpose.question)]
 
 
 def _items(value: object) -> list[object]:

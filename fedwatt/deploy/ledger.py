@@ -36,9 +36,7 @@ class Ledger:
             return
         try:
             found = json.loads(self.path.read_text(encoding="utf-8"))
-            self._table |= {
-                name: type(value)(found[name]) for name, value in self._table.items()
-            }
+            self._table |= {name: type(value)(found[name]) for name, value in self._table.items()}
         except (OSError, ValueError, TypeError, KeyError) as error:
             # Not the vehicle's end, and no way to win a new day: what was counted is unknown.
             log.error("%s is damaged (%s); no answers before tomorrow", self.path, error)
@@ -64,9 +62,10 @@ class Ledger:
         """Whether a sum of this kind was of other vehicles the last time."""
         return self._table["sets"].get(purpose, "") not in ("", _key(sorted(vehicles)))
 
-    def announce(self, model: str, *where: object) -> None:
+    def announce(self, model: str, *places: tuple[object, ...]) -> None:
         """Remember the model that a round was first seen with."""
-        self._keep("models", _key(where), model)
+        for where in places:
+            self._keep("models", _key(where), model)
         self._save()
 
     def give(self, *purposes: tuple[object, ...]) -> None:

@@ -39,8 +39,8 @@ RULES: Final = {
     "masks": "its policy wants masks: set secure.enabled = true",
     "smallest_sum": "its policy wants more vehicles in a sum: call more of them, or raise "
     "secure.threshold",
-    "signed_sums": "its policy wants every vehicle of a sum to sign its keys: give all of them keys "
-    "of the depot, and do without --insecure",
+    "signed_sums": "its policy wants every vehicle of a sum to sign its keys: give all of them "
+    "keys of the depot, and do without --insecure",
     "work": "its policy allows less work: fewer epochs or steps, or a smaller model or batch",
     "megabytes": "its policy allows smaller messages: a smaller model or area",
     "methods": "its policy does not allow this method",
@@ -103,8 +103,9 @@ class Policy:
         32, "how often the vehicles of sums that judge models may change in a day"
     )
     most_windows: int = _setting(200_000, "most that its windows may weigh in a mean")
-    largest_step: float = _setting(10.0, "longest displacement ‖Δ‖ that it sends; a longer one is "
-                                   "shortened")
+    largest_step: float = _setting(
+        10.0, "longest displacement ‖Δ‖ that it sends; a longer one is shortened"
+    )
     servers: tuple[str, ...] = _setting(
         (), "SHA-256 fingerprints of the server certificates that it talks to; none: its ca.pem's"
     )

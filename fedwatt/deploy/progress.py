@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedwatt.deploy.conduct import Conduct
 from fedwatt.errors import RunError, counted
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ def describe_run(out: Path) -> Iterator[str]:
 
     folders = [(level_label(folder.name), folder) for folder in _methods(out / LEVEL)]
     folders += [(folder.name, folder) for folder in _methods(out)]
+    yield from Conduct.read(out / "conduct.json").lines()
     if not folders:
         raise RunError(f"{out} has no completed round yet.")
     for name, folder in folders:

@@ -1,8 +1,8 @@
 """What an answer is for: the kind of question, its run, method, round and model.
 
 A secure sum binds the text of its purpose into its keys (`Terms.purpose`). Vehicles that were asked
-different questions have different keys then, and their masks do not cancel: a server cannot send one
-vehicle a model of its own and have the others hide nothing but that one's answer.
+different questions have different keys then, and their masks do not cancel: a server cannot send
+one vehicle a model of its own and have the others add what it knows beforehand.
 """
 
 import json
@@ -13,6 +13,7 @@ from typing import Final
 
 from fedwatt.deploy.messages import SECURE, Content
 from fedwatt.errors import DataError
+from fedwatt.runs.level import LEVEL
 
 OWN: Final = ("counted", "own")
 """Values of a question that differ from vehicle to vehicle and change nothing about its answer's
@@ -32,20 +33,23 @@ class Purpose:
     """That the model begins; -1 where there is none."""
     model: str
     """Digest of its weights; empty where there is none."""
+    level: str
+    """The same of the level model beside it."""
     question: str
     """Digest of all that was asked."""
 
     @classmethod
     def of(cls, kind: str, question: Content) -> "Purpose":
         """The purpose of a question."""
-        values, weights = question.values, question.arrays.get("weights")
+        values = question.values
         round_, run, label = values.get("round"), values.get("run"), values.get("label")
         return cls(
             kind,
             run if isinstance(run, str) else "",
             label if isinstance(label, str) else "",
             round_ if type(round_) is int else -1,
-            "" if weights is None else sha256(weights.tobytes()).hexdigest(),
+            _weights(question, "weights"),
+            _weights(question, LEVEL),
             question_digest(question),
         )
 
@@ -64,6 +68,11 @@ class Purpose:
         except (ValueError, TypeError):
             pass
         raise DataError("a secure sum does not say what it is for")
+
+
+def _weights(question: Content, name: str) -> str:
+    found = question.arrays.get(name)
+    return "" if found is None else sha256(found.tobytes()).hexdigest()
 
 
 def question_digest(question: Content) -> str:

@@ -83,14 +83,18 @@ class Secrets:
         )
         return Content(to_plain(shares))
 
+    @property
+    def terms(self) -> Terms:
+        """Of the exchange that now waits for this vehicle's vector; DataError if none does."""
+        return self._now(protocol.Shared).terms
+
     def admit(self, kind: str, question: Content) -> Terms:
         """The terms of the exchange that waits for this vehicle's vector.
 
         Refuses another question than the one that its vehicles agreed on, and one too many; from
         now on it counts as answered.
         """
-        terms = self._now(protocol.Shared).terms
-        purpose = Purpose.of(kind, question)
+        terms, purpose = self.terms, Purpose.of(kind, question)
         if purpose.text != terms.purpose:
             raise Refusal("question")
         self.guard.answer(purpose, masked=True)

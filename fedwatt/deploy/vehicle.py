@@ -15,32 +15,48 @@ from typing import Any
 import numpy as np
 import torch
 from flwr.app import RecordDict
-from numpy.typing import NDArray
 from torch import Tensor
 
 import fedwatt
-from fedwatt.data import DataSettings, Fleet, trip
+from fedwatt.data import DataSettings, trip
 from fedwatt.data.client import Client, build_client
 from fedwatt.data.features import feature_names, needs_climb
 from fedwatt.data.split import SPLITS
 from fedwatt.data.store import read_vehicle
 from fedwatt.deploy import memory
+from fedwatt.deploy.board import Board
+from fedwatt.deploy.error_vectors import (
+    judging_layout,
+    judging_values,
+    strata_layout,
+    strata_values,
+)
+from fedwatt.deploy.guard import Guard
 from fedwatt.deploy.hills_on_board import HillsOnBoard, hills_of
-from fedwatt.deploy.messages import NO_MODEL, NOTHING, Content, ReplyField, from_records, sealed
+from fedwatt.deploy.ledger import Ledger
+from fedwatt.deploy.messages import (
+    IN_THE_CLEAR,
+    NO_MODEL,
+    NOTHING,
+    Content,
+    ReplyField,
+    Value,
+    from_records,
+    sealed,
+)
+from fedwatt.deploy.one_vehicle import by_stratum, fleet_of_one, local_work, sums_by_stratum
+from fedwatt.deploy.purpose import Purpose
 from fedwatt.deploy.questions import RoundQuestion, asked_of, sizes_of, value, weights
 from fedwatt.deploy.secure_board import Secrets
-from fedwatt.engine.call import Call
-from fedwatt.engine.together import train
 from fedwatt.errors import DataError, RunError
 from fedwatt.federation import LocalFleet, local_round
-from fedwatt.federation.evaluate import predict, stratum_errors, vehicle_errors
-from fedwatt.federation.terms import Terms
-from fedwatt.federation.work import Work
+from fedwatt.federation.evaluate import predict
 from fedwatt.files import flush
 from fedwatt.methods import Method
-from fedwatt.methods.rule import Rows
-from fedwatt.metrics import Stopwatch
+from fedwatt.methods.bounding import bounded
+from fedwatt.metrics import ErrorSums
 from fedwatt.personal import PersonalModel, personalise
+from fedwatt.privacy.fixed_point import FloatArray, Layout
 from fedwatt.privacy.secure.compose import reply_layout, reply_values
 from fedwatt.runs.config import MethodChoice, RunConfig, from_toml, to_toml
 from fedwatt.runs.hills import learns_hills
@@ -55,6 +71,16 @@ from fedwatt.terrain.store import read_field, read_provenance
 
 log = logging.getLogger("fedwatt.deploy")
 
+CLEAR = ("train", "evaluate", "strata", "personalise")
+"""Questions about a method that are answered outside a sum."""
+MASKED = (
+    "secure-train",
+    "secure-evaluate",
+    "secure-strata",
+    "secure-personalise",
+    "secure-terrain",
+)
+"""Questions that are answered inside one."""
 Hills = tuple[str, str]
 """A run, and the digest of the field that its vehicles learned."""
 
@@ -97,13 +123,17 @@ class _Task:
 class Vehicle:
     """Answers the server's questions; reads its folder and writes its state folder, no other."""
 
-    def __init__(self, folder: Path, state: Path, field: Path | None = None) -> None:
+    def __init__(
+        self, folder: Path, state: Path, field: Path | None = None, board: Board | None = None
+    ) -> None:
         self.folder, self.state, self.field = folder, state, field
+        self.board = board or Board()
         self.name = read_vehicle(folder).name
+        self.guard = Guard(self.board.policy, Ledger(state))
         # Two of each: those of a run and of its level model.
         self._client = lru_cache(maxsize=2)(self._read_client)
         self._method = lru_cache(maxsize=2)(self._read_method)
-        self.secrets = Secrets(self.name, state)
+        self.secrets = Secrets(self.name, state, self.board, self.guard)
         self.hills = HillsOnBoard(folder, state)
 
     def client(
@@ -141,34 +171,74 @@ class Vehicle:
         return with_terrain(vehicle, field)
 
     def answer(self, kind: str, records: RecordDict) -> RecordDict:
-        """The sealed reply to a question."""
-        before: dict[str, Callable[[Content], Content]] = {
-            "enrol": self._enrol,
-            "secure-keys": self.secrets.keys,
+        """The sealed reply to a question; Refusal if the policy does not allow it."""
+        question = from_records(records)
+        self.guard.size(question)
+        within: dict[str, Callable[[Content], Content]] = {
             "secure-shares": self.secrets.shares,
+            "secure-agree": self.secrets.agreed,
             "secure-reveal": self.secrets.revealed,
-            "secure-terrain": lambda asked: self.hills.masked(
-                asked, _configuration(asked), self.secrets
-            ),
-            "terrain-field": lambda asked: self.hills.take(asked, _configuration(asked)),
         }
+        if kind in within:
+            return sealed(kind, within[kind](question), NO_MODEL)
+        config = _configuration(question)
+        self.guard.configuration(config)
+        if kind == "enrol":
+            asked = NOTHING if config.secure.enabled else IN_THE_CLEAR
+            return sealed(kind, self._enrol(config), NO_MODEL, asked)
+        if kind == "secure-keys":
+            return sealed(kind, self.secrets.keys(question), NO_MODEL)
+        if kind == "terrain-field":
+            return sealed(kind, self.hills.take(question, config), NO_MODEL)
+        if kind in MASKED:
+            called = self.secrets.admit(kind, question).called
+            return sealed(kind, self._masked(kind, question, config, called), NO_MODEL)
+        if kind not in CLEAR:
+            raise DataError(f"a question '{kind[:40]}' is not known on board")
+        return self._in_the_clear(kind, question, config)
+
+    def _in_the_clear(self, kind: str, question: Content, config: RunConfig) -> RecordDict:
+        """The sealed reply to a question that is answered outside a sum."""
+        self.guard.clear()
+        if config.secure.enabled:
+            raise DataError("this run adds up in secret, so a reply in the clear is not given")
+        task = self._task(question)
+        self._refuse_work(kind, task)
+        self.guard.answer(Purpose.of(kind, question), masked=False)
         answers: dict[str, Callable[[_Task], Content]] = {
             "train": self._train,
             "evaluate": self._evaluate,
-            "strata": self._strata,
-            "personalise": self._personalise,
-            "secure-train": self._train_in_secret,
+            "strata": lambda own: by_stratum(self._strata(own)),
+            "personalise": lambda own: by_stratum(self._personalise(own)),
         }
-        question = from_records(records)
-        if kind in before:
-            return sealed(kind, before[kind](question), NO_MODEL)
-        if kind not in answers:
-            raise DataError(f"a question '{kind[:40]}' is not known on board")
-        task = self._task(question)
-        if kind == "train" and task.config.secure.enabled:
-            raise DataError("this run adds up in secret, so a reply in the clear is not given")
         sizes = sizes_of(task.method, task.local.model, task.local.training.precision)
         return sealed(kind, answers[kind](task), sizes, task.asked if kind == "train" else NOTHING)
+
+    def _masked(self, kind: str, question: Content, config: RunConfig, called: int) -> Content:
+        """The vector of a sum over `called` vehicles."""
+        if kind == "secure-terrain":
+            return self.hills.masked(question, config, self.secrets)
+        task = self._task(question)
+        self._refuse_work(kind, task)
+        if kind == "secure-train":
+            return self.secrets.masked(question, *self._reply(task, called))
+        if kind == "secure-evaluate":
+            errors = task.local.evaluate(task.weights())[0]
+            weight = self.guard.weight(task.local.members.windows(0))
+            values = judging_values(errors.validation[0], errors.test[0], weight)
+            return self.secrets.masked(question, judging_layout(called), values)
+        parts = self._strata(task) if kind == "secure-strata" else self._personalise(task)
+        return self.secrets.masked(question, strata_layout(called), strata_values(parts))
+
+    def _refuse_work(self, kind: str, task: _Task) -> None:
+        """Refuse what would take this vehicle too long."""
+        local, config = task.local, task.config
+        if kind.endswith("train"):
+            speed = local.terms.speed(0, self.name)
+            steps = local.terms.steps(local.members.windows(0), speed)
+            self.guard.training(config, task.method, steps, task.size)
+        elif kind.endswith("personalise"):
+            self.guard.fine_tuning(config, task.size)
 
     def _task(self, question: Content) -> _Task:
         """What a question about a method is about."""
@@ -191,19 +261,18 @@ class Vehicle:
         client = self.client(config.data, config.terrain.source, hills)
         return fleet_of_one(client, config, choices[0]), choices[0]
 
-    def _enrol(self, question: Content) -> Content:
-        config = _configuration(question)
+    def _enrol(self, config: RunConfig) -> Content:
         client = self.client(config.data, config.terrain.source)
         counts = [len(client.ends[split]) for split in SPLITS]
-        return Content(
-            {
-                "vehicle": client.name,
-                "features": list(client.features),
-                "simulated": client.simulated,
-                "version": fedwatt.__version__,
-            },
-            {"windows": np.array(counts, dtype=np.int64)},
-        )
+        values: dict[str, Value] = {
+            "vehicle": client.name,
+            "enough": self.guard.enough(counts),
+            "features": list(client.features),
+            "simulated": client.simulated,
+            "version": fedwatt.__version__,
+        }
+        hidden = config.secure.enabled
+        return Content(values, {} if hidden else {"windows": np.array(counts, dtype=np.int64)})
 
     def _train(self, task: _Task) -> Content:
         local, method = task.local, task.method
@@ -223,22 +292,22 @@ class Vehicle:
         log.info("round %d: trained %d windows", question.round + 1, local.members.windows(0))
         return Content(values, {"delta": work.deltas[0].numpy(), **arrays})
 
-    def _train_in_secret(self, task: _Task) -> Content:
+    def _reply(self, task: _Task, called: int) -> tuple[Layout, dict[str, FloatArray]]:
+        """What the vehicle adds to a round, no longer than its policy allows."""
         method, model = task.method, task.method.adapted(task.local.model)
-        called = self.secrets.terms.called
         reply = self._train(task)
         layout = reply_layout(method, model, task.config.secure, vehicles=called)
         uploads = {name: torch.from_numpy(array) for name, array in reply.arrays.items()}
-        delta, windows = uploads.pop("delta"), task.local.members.windows(0)
-        values = reply_values(method, model, delta, windows, uploads, layout)
-        return self.secrets.masked(task.question, layout, values)
+        delta = bounded(uploads.pop("delta")[None], self.board.policy.largest_step)[0]
+        weight = self.guard.weight(task.local.members.windows(0))
+        return layout, reply_values(method, model, delta, weight, uploads, layout)
 
     def _evaluate(self, task: _Task) -> Content:
         errors = task.local.evaluate(task.weights())[0]
         validation, test = errors.validation[0].as_array(), errors.test[0].as_array()
         return Content({}, {"validation": validation, "test": test})
 
-    def _strata(self, task: _Task) -> Content:
+    def _strata(self, task: _Task) -> dict[str, ErrorSums]:
         local, pool, model = task.local, task.local.pool, task.weights()
         if LEVEL in task.question.arrays:
             level = predictions_of(*self._level(task))
@@ -247,7 +316,7 @@ class Vehicle:
             test = predict(local.model, model[:, : local.model.layout.size], pool, pool.test)
         return sums_by_stratum(local, test[0])
 
-    def _personalise(self, task: _Task) -> Content:
+    def _personalise(self, task: _Task) -> dict[str, ErrorSums]:
         model, run, label = task.weights(), task.run, task.choice.label
         below = None
         if level_config(task.config) is not None or LEVEL in task.question.arrays:
@@ -292,40 +361,6 @@ class Vehicle:
             except RunError as error:
                 log.warning("%s This vehicle makes its level model anew.", error)
         return self._own(task, folder, local, model)
-
-
-def fleet_of_one(client: Client, config: RunConfig, choice: MethodChoice) -> LocalFleet:
-    """A vehicle alone, with the model and the terms of a method."""
-    alone = Fleet((client,), config.data, "this vehicle")
-    terms = Terms(choice.training(config.training), config.availability, config.seeds)
-    return LocalFleet(alone, config.model.on(alone), terms, device="cpu")
-
-
-def local_work(local: LocalFleet, method: Method, question: RoundQuestion, kept: Rows) -> Work:
-    """One round of a vehicle alone, as a stack of one; `kept` is its memory, without that axis."""
-    model = torch.from_numpy(question.weights).to(local.dtype)[None]
-    sent = {name: torch.from_numpy(array)[None] for name, array in question.sent.items()}
-    broadcast = local_round.Broadcast(
-        question.round,
-        model,
-        {name: local_round.like(rows, model) for name, rows in sent.items()},
-        question.population,
-        question.population_windows,
-    )
-    speed = local.terms.speed(0, local.members.name(0))
-    call = Call(0, 0, local.terms.steps(local.members.windows(0), speed))
-    before = {name: row[None] for name, row in kept.items()}
-    begun = local_round.begin_round(local, method, broadcast, before, [call], Stopwatch())
-    return local_round.finish_round(local, method, begun, train(begun.job))
-
-
-def sums_by_stratum(local: LocalFleet, predictions: NDArray[np.float64]) -> Content:
-    """Error sums of a vehicle's test windows, all and by stratum, from scaled predictions [W]."""
-    clients, windows = local.fleet.clients, local.pool.test
-    total = vehicle_errors(clients, "test", windows, predictions)[0]
-    parts = {"all": total} | stratum_errors(clients, windows, predictions)[0]
-    sums = np.stack([own.as_array() for own in parts.values()])
-    return Content({"strata": list(parts)}, {"sums": sums})
 
 
 def _configuration(question: Content) -> RunConfig:

@@ -189,9 +189,7 @@ class Loop:
         ]
 
 
-def _error_columns(
-    evaluations: Mapping[int, Errors | None], members: Members
-) -> dict[int, Row]:
+def _error_columns(evaluations: Mapping[int, Errors | None], members: Members) -> dict[int, Row]:
     """The columns of each run's evaluation in the table of rounds."""
     windows = [members.windows(k) for k in members.evaluated]
     held_out = [members.held_out(k) for k in members.evaluated]

@@ -82,9 +82,7 @@ class SecureSettings:
         share = Fraction(self.threshold).limit_denominator(1000)
         return max(2, ceil(share * called), called // 2 + 1)
 
-    def terms(
-        self, *, run: str, number: int, called: int, length: int, purpose: str = ""
-    ) -> Terms:
+    def terms(self, *, run: str, number: int, called: int, length: int, purpose: str = "") -> Terms:
         """The terms of one exchange with `called` vehicles over vectors of `length` words."""
         return Terms(
             run=run,

@@ -6,7 +6,9 @@ from safetensors.torch import load_file
 
 from fedwatt.data import synthetic_vehicles
 from fedwatt.data.store import vehicle_folders, write_fleet
+from fedwatt.deploy.board import Board
 from fedwatt.deploy.execute import execute as deploy
+from fedwatt.deploy.policy import OPEN
 from fedwatt.deploy.vehicle import Vehicle
 from fedwatt.runs import from_toml
 from tests.deploy.loopback import Loopback
@@ -42,6 +44,10 @@ QUICK_PROBE = {
 }
 
 
+BOARD = Board(OPEN)
+"""Vehicles that answer whatever a server asks for in earnest."""
+
+
 def make_fleet(path: Path, vehicles: int = 4) -> Path:
     write_fleet(path, synthetic_vehicles(vehicles, 3), "synthetic, for tests")
     return path
@@ -55,7 +61,9 @@ def config_text(fleet: Path, method: str = "fedavg", rounds: int = 3, more: str 
 def loopback(fleet: Path, state: Path) -> Loopback:
     """One node a vehicle, numbered from 1 in another order than their names."""
     folders = vehicle_folders(fleet)[::-1]
-    return Loopback({n: Vehicle(f, state / f.name) for n, f in enumerate(folders, start=1)})
+    return Loopback(
+        {n: Vehicle(f, state / f.name, board=BOARD) for n, f in enumerate(folders, start=1)}
+    )
 
 
 def deployed(text: str, grid: Loopback, out: Path, *, resume: bool = False, stop: int = 0) -> Path:

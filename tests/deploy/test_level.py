@@ -31,7 +31,7 @@ from fedwatt.runs.config import to_toml
 from fedwatt.runs.level import level_config
 from fedwatt.runs.tables import read_table
 from fedwatt.terrain.level import LEVEL
-from tests.deploy.fleets import deploy, deployed, loopback, weights
+from tests.deploy.fleets import BOARD, deploy, deployed, loopback, weights
 from tests.deploy.hilly import hilly, hilly_fleet
 from tests.deploy.loopback import KINDS, Loopback, SuperNodes
 from tests.runs.test_execute import Silent
@@ -348,7 +348,7 @@ def test_who_joins_after_the_level_models_rounds_makes_its_own_then(
     level = to_toml(level_config(from_toml(text)))
     values = {"config": level, "label": "fedavg", "run": "another"}
     told = from_records(
-        Vehicle(grid.vehicles[late].folder, tmp_path / "new").answer(
+        Vehicle(grid.vehicles[late].folder, tmp_path / "new", board=BOARD).answer(
             "personalise", to_records(Content(values, {"weights": question.arrays[LEVEL]}))
         )
     )
@@ -368,7 +368,7 @@ def test_who_joins_after_the_level_models_rounds_makes_its_own_then(
 def test_each_message_may_have_a_process_of_its_own(
     whole: Whole, fleet: Path, tmp_path: Path
 ) -> None:
-    grid = SuperNodes(loopback(fleet, tmp_path / "state").vehicles)
+    grid = SuperNodes(loopback(fleet, tmp_path / "state").vehicles, tmp_path / "board")
     assert_same_run(deployed(whole.text, grid, tmp_path / "run"), whole.run)
 
 

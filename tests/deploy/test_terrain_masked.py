@@ -34,7 +34,7 @@ from fedwatt.terrain.learn import learn
 from fedwatt.terrain.noise import seeded
 from fedwatt.terrain.store import driven_nodes, read_field, read_provenance
 from fedwatt.terrain.survey import survey
-from tests.deploy.fleets import deployed, loopback, weights
+from tests.deploy.fleets import BOARD, deployed, loopback, weights
 from tests.deploy.hilly import AREA, hilly, hilly_fleet
 from tests.deploy.loopback import Loopback, SuperNodes
 from tests.runs.test_execute import Silent
@@ -400,7 +400,7 @@ def test_a_run_that_goes_on_does_not_learn_again(fleet: Path, tmp_path: Path) ->
     for node in (1, 2, 3):
         vehicle = grid.vehicles[node]
         file = own_file(vehicle)
-        grid.vehicles[node] = Vehicle(vehicle.folder, vehicle.state)
+        grid.vehicles[node] = Vehicle(vehicle.folder, vehicle.state, board=BOARD)
         if node == 2:
             file.unlink()
         if node == 3:
@@ -436,7 +436,7 @@ def test_a_field_lost_in_mid_run_is_sent_again(fleet: Path, tmp_path: Path) -> N
         if kind == "secure-train" and node == 1 and grid.training == 4 + 1:
             vehicle = grid.vehicles[1]
             own_file(vehicle).unlink()
-            grid.vehicles[1] = Vehicle(vehicle.folder, vehicle.state)
+            grid.vehicles[1] = Vehicle(vehicle.folder, vehicle.state, board=BOARD)
         return reply
 
     grid.tamper = forget
@@ -525,7 +525,7 @@ def test_a_hilly_fleet_personalises(fleet: Path, tmp_path: Path) -> None:
 
 def test_each_message_may_have_a_process_of_its_own(fleet: Path, tmp_path: Path) -> None:
     """Flower's SuperNode: a new vehicle object for every message, secrets in the node's context."""
-    grid = SuperNodes(loopback(fleet, tmp_path / "a").vehicles)
+    grid = SuperNodes(loopback(fleet, tmp_path / "a").vehicles, tmp_path / "board")
     text = hilly(fleet).replace("area =", "refreshes = 1\narea =")
     processes = deployed(text, grid, tmp_path / "processes")
     one = deployed(text, loopback(fleet, tmp_path / "b"), tmp_path / "one")

@@ -53,7 +53,9 @@ def test_signed_vehicles_make_the_same_sum() -> None:
 def test_a_server_that_puts_its_own_keys_into_a_roster_is_found_out(signed: Signed) -> None:
     me, other = names_of(2)
     roster = signed.keyed.roster(me)
-    mine = advertise(signed.terms, other, identity=identity(other, 99, ec.generate_private_key(CURVE)))
+    mine = advertise(
+        signed.terms, other, identity=identity(other, 99, ec.generate_private_key(CURVE))
+    )
     forged = {
         "did not sign": {"mask_keys": (mine[1].mask_key, *roster.mask_keys[1:])},
         "not vouched for": {

@@ -111,10 +111,10 @@ class Revealed:
 
 
 def bits_of(names: tuple[str, ...], chosen: frozenset[str]) -> bytes:
-    """One bit for each of `names`: whether it is among the `chosen`.
+    r"""One bit for each of `names`: whether it is among the `chosen`.
 
     >>> bits_of(("a", "b", "c"), frozenset("ac"))
-    b'\\x05'
+    b'\x05'
     """
     number = sum(1 << place for place, name in enumerate(names) if name in chosen)
     return number.to_bytes((len(names) + 7) // 8, "little")

@@ -30,8 +30,8 @@ def rehearse(
     """The sum over the survivors' vectors, and who they are.
 
     `last` says of a vehicle the last thing that still arrives from it: "nothing", "keys", "shares",
-    "vector", "agreement" or "everything" (the default). `overheard` is called with every message of a
-    vehicle. With `identities` vehicles sign, and with `trust` they check each other's signatures.
+    "vector", "agreement" or "everything" (the default). `overheard` is called with every message of
+    a vehicle. With `identities` vehicles sign, and with `trust` they check each other's signatures.
     """
     last = dict.fromkeys(words, "everything") | dict(last or {})
 

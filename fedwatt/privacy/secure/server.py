@@ -110,9 +110,7 @@ def make_roster(terms: Terms, adverts: Mapping[str, Advert]) -> tuple[Keyed, Rej
     return Keyed(terms=terms, adverts=good, graph=Graph(terms, tuple(good))), rejected
 
 
-def route(
-    keyed: Keyed, shares: Mapping[str, Shares]
-) -> tuple[Routed, dict[str, Inbox], Rejected]:
+def route(keyed: Keyed, shares: Mapping[str, Shares]) -> tuple[Routed, dict[str, Inbox], Rejected]:
     """What each vehicle that shared its keys is sent of its neighbours' shares."""
     terms, graph = keyed.terms, keyed.graph
 
@@ -153,9 +151,7 @@ def collect(routed: Routed, masked: Mapping[str, Masked]) -> tuple[Summed, Survi
     return Summed(routed=routed, survivors=tuple(good), words=total), survivors, rejected
 
 
-def pass_on(
-    summed: Summed, agreed: Mapping[str, Agreed]
-) -> tuple[dict[str, Agreements], Rejected]:
+def pass_on(summed: Summed, agreed: Mapping[str, Agreed]) -> tuple[dict[str, Agreements], Rejected]:
     """Which of its neighbours agreed to the survivors, for each that agreed itself."""
     keyed = summed.routed.keyed
     good, rejected = _sorted_out(

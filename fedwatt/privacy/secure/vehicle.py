@@ -1,7 +1,7 @@
 """The vehicle's part of an exchange: five answers, each a function of its state and a message.
 
-Bonawitz et al., CCS 2017, Figure 4, with signed keys and the consistency check against a server that
-lies, on the graph of Bell et al., CCS 2020:
+Bonawitz et al., CCS 2017, Figure 4, with signed keys and the consistency check against a server
+that lies, on the graph of Bell et al., CCS 2020:
 
     advertise    two fresh key pairs, signed
     share_keys   its own seed b_u and its private mask key, each in shares for its neighbours
@@ -19,8 +19,6 @@ old one.
 import os
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-
-import numpy as np
 
 from fedwatt.errors import DataError
 from fedwatt.privacy.fixed_point import Words, packed, word_type
