@@ -6,7 +6,7 @@ have no figures.
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from fedwatt.deploy.error_vectors import (
     strata_layout,
 )
 from fedwatt.deploy.messages import Content
+from fedwatt.deploy.purpose import Purpose
 from fedwatt.deploy.secure_exchange import NoSum, SecretSum, SecureExchange
 from fedwatt.deploy.state import RunState
 from fedwatt.deploy.vehicle_errors import VehicleErrors
@@ -36,12 +37,17 @@ class MaskedErrors(VehicleErrors):
     """Asks about models by secure sums."""
 
     run: RunState
+    latest: dict[str, tuple[FleetErrors, tuple[str, ...]]] = field(default_factory=dict)
+    """What was said of the last model, by its digest: a round may make no new one."""
 
     def judged(
         self, question: Content, trained: Sequence[str], held_out: Sequence[str]
     ) -> tuple[FleetErrors, tuple[str, ...]] | None:
         """What the vehicles say of a model, and who did; None: there is no sum."""
         kind, seconds = "secure-evaluate", self.config.deploy.evaluation_seconds
+        model = Purpose.of(kind, question).model
+        if model in self.latest:
+            return self.latest[model]
         found = self._sum(kind, trained, question, judging_layout, seconds)
         if found is None:
             return None
@@ -54,7 +60,9 @@ class MaskedErrors(VehicleErrors):
         except DataError as error:
             log.warning("the evaluation of the fleet is rejected: %s", error)
             return None
-        return errors, found.survivors
+        self.latest.clear()
+        self.latest[model] = errors, found.survivors
+        return self.latest[model]
 
     def _asked(self, kind: str, arrays: Mapping[str, NDArray[Any]]) -> list[Row]:
         clients = self.roster.fleet(self.config.data).clients

@@ -1,7 +1,7 @@
 """A real fleet whose vehicles reply one by one, as the loop sees it."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from math import nan
 from typing import Any
 
@@ -120,7 +120,7 @@ class RemoteFleet(RoadFleet):
                 log.warning("round %d: reply of %s is not finite", state.round + 1, name)
                 self.roster.conduct.fault(name, "its reply is not finite")
         calls = [names[name] for name in found]
-        deltas, uploads = self._bounded(list(found), calls, deltas, uploads, finite & usable)
+        deltas, uploads = self._bounded(list(found), deltas, uploads, finite & usable)
         # One vehicle's NaN must not end a run; that all of several send it may.
         diverged = rows > 1 and not finite[usable].any() and usable.sum() > 1
         everybody = [present.members.windows(int(k)) for k in present.members.population]
@@ -139,19 +139,18 @@ class RemoteFleet(RoadFleet):
     def _bounded(
         self,
         names: list[str],
-        calls: Sequence[Call],
         deltas: Tensor,
         uploads: dict[str, Tensor],
         usable: NDArray[np.bool_],
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Replies no longer than the limit; a longer one is shortened, and is a fault."""
-        bound, steps = self.config.deploy.norm_bound, [call.steps for call in calls]
-        deltas, long = shortened(deltas, steps, usable, bound)
+        bound = self.config.deploy.norm_bound
+        deltas, long = shortened(deltas, usable, bound)
         vectors = {
             n: own for n, own in uploads.items() if own.dim() == 2 and own.is_floating_point()
         }
         for name, own in vectors.items():
-            uploads[name], longer = shortened(own, steps, usable, bound)
+            uploads[name], longer = shortened(own, usable, bound)
             long = long | longer
         for row in np.flatnonzero(long):
             self.roster.conduct.fault(

@@ -81,7 +81,7 @@ class SecureExchange:
         vector, which may take it `seconds`; `what` is for the log.
         """
         called = sorted(names)
-        least = max(2, self.survivors_needed)
+        least = max(self.settings.smallest_sum, self.survivors_needed)
         purpose = Purpose.of(kind, question(called[0])).text if called else ""
         before = recall_sum(self.run.path.parent, purpose) if called else None
         if before is not None and set(before[1]) <= set(called):
@@ -96,7 +96,7 @@ class SecureExchange:
             length=layout.length,
             purpose=purpose,
         )
-        threshold = max(terms.threshold, self.survivors_needed)
+        threshold = max(terms.threshold, least)
         terms = replace(terms, threshold=threshold, bits=layout.bits)
         sizes = replace(NO_MODEL, words=terms.length * terms.bits // 8)
         asking = _Asking(self, kind, question, seconds, sizes)

@@ -50,6 +50,8 @@ class SecureSettings:
     enabled: bool = False
     threshold: float = 0.66
     """Share of the called vehicles that must survive a round; above one half."""
+    smallest_sum: int = 3
+    """Vehicles that a sum must be of, whatever the threshold; policies on board ask for 3."""
     stage_seconds: float = 60.0
     """Deadline for each of the four short messages around a vehicle's training."""
     delta_limit: float = 16.0
@@ -65,6 +67,7 @@ class SecureSettings:
 
     def __post_init__(self) -> None:
         check(self, "threshold", 0.5 < self.threshold <= 1, "above 0.5 and at most 1")
+        check(self, "smallest_sum", self.smallest_sum >= 2, "at least 2: one hides nothing")
         check(self, "stage_seconds", 0 < self.stage_seconds < inf, "above 0 and finite")
         check(self, "delta_limit", 0 < self.delta_limit < inf, "above 0 and finite")
         check(self, "norm_limit", 0 < self.norm_limit <= inf, "above 0 (inf switches it off)")

@@ -29,7 +29,7 @@ from tests.deploy.hilly import hilly, hilly_fleet
 from tests.deploy.loopback import KINDS, Loopback
 from tests.deploy.test_messages import Session
 
-HILLS = ["enrol", "secure-keys", "secure-shares", "secure-terrain", "secure-reveal"]
+HILLS = ["enrol", "secure-keys", "secure-shares", "secure-terrain", "secure-agree", "secure-reveal"]
 CARS = 4
 
 
