@@ -30,6 +30,8 @@ RESULTS = ROOT / "results" / "method_costs.json"
 PAGE = ROOT / "docs" / "methods.md"
 RECIPE = Recipe(vehicles=10, participants=10)
 PAPERS = ("fo-fedavg", "ri-fedavg", "fo-ri-fedavg")
+LATER = ("fedexp", "fedcm", "mimelite")
+"""Methods that the paper does not compare with."""
 SPEEDS = (1.0, 0.5)
 PROBING = "fo-ri-fedavg, all probing"
 VARIANTS = {"scaffold": "option 1", "fedel": "computers of speeds 1 and 0.5"}
@@ -107,11 +109,12 @@ def tables(found: dict[str, Any]) -> dict[str, str]:
         f"{passes:,} times on {rule.probe_batch} windows in float64, which takes as long as about "
         f"{steps:.0f} local steps, at most once in `probe_every` = {rule.probe_every} rounds: up "
         f"to {steps / rule.probe_every:.0f} steps a round, whatever its own steps are.",
-        "baseline costs": f"{table([n for n in METHODS if n not in PAPERS], times)}\n\n"
+        "baseline costs": f"{table([n for n in METHODS if n not in PAPERS + LATER], times)}\n\n"
         f"Measured on {own['processor']}, one thread, torch {own['torch']}, load "
         f"{found['load_before']:.1f} before the run: medians of {found['repeats']} rounds of "
         f"{found['vehicles']} vehicles with {found['steps']} steps each on batches of "
         f"{found['batch']}, the methods in turns (`benchmarks/method_costs.py`).",
+        "later costs": table(LATER, times),
     }
 
 

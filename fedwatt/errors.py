@@ -53,12 +53,12 @@ def unknown(kind: str, name: str, known: Iterable[str], hint: str = "") -> str:
     return f"Unknown {kind} '{name}'.{guess} " + (hint or f"Known: {', '.join(names)}.")
 
 
-def optional(module: str, otherwise: str) -> Any:
+def optional(module: str, otherwise: str, kind: type[FedwattError] = DataError) -> Any:
     """A module that an extra installs; the sentence `otherwise` says so where it is not there."""
     try:
         return import_module(module)
     except ImportError as error:
-        raise DataError(otherwise) from error
+        raise kind(otherwise) from error
 
 
 def counted(count: int, noun: str) -> str:

@@ -76,6 +76,40 @@ def exclusively(folder: Path) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def holding(folder: Path, what: str, taken: str) -> Iterator[None]:
+    """Be the only process that does `what` in `folder`; RunError with the sentence `taken` if not.
+
+    The lock ends with the process, however that ends.
+    """
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        file = _lock_file(folder, what).open("a")
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise RunError(taken) from error
+        yield
+
+
+def is_held(folder: Path, what: str) -> bool:
+    """Whether some process does `what` in `folder` just now."""
+    path = _lock_file(folder, what)
+    if not path.exists():
+        return False
+    with path.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def _lock_file(folder: Path, what: str) -> Path:
+    return folder / f".{what}.lock"
+
+
 def flush(path: Path) -> None:
     """Make sure that a file or folder has reached the disk."""
     descriptor = os.open(path, os.O_RDONLY)

@@ -1,14 +1,16 @@
-"""Every column of every table of a run, declared once.
+"""Every column of every table of a run, declared once, in tables.csv.
 
 Records, Parquet files, messages, report and documentation take names, types, units and what stands
 for an unknown value from here. Error columns follow `metrics.METRICS`, so a further metric is one
 entry there. What a local rule records of a vehicle's round is a `Column` in its `records`: the
-columns of fedwatt's own rules are below, a rule of your own declares its column in its own file.
+columns of fedwatt's own rules are there, too; a rule of your own declares its in its own file.
 """
 
+import csv
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import isnan, nan
+from pathlib import Path
 from typing import Any, Final
 
 from fedwatt.errors import check
@@ -23,16 +25,13 @@ class Column:
     """A column of a table."""
 
     name: str
-    kind: type
-    """`str`, `int`, `float` or `bool`."""
+    kind: type  # `str`, `int`, `float` or `bool`
     meaning: str
     unit: str = ""
     filled_by: str = "rules"
     """A function, or the part of a run; "rules" are those with the column in their `records`."""
-    title: str = ""
-    """Its label in tables and figures of a report."""
-    digits: int = 1
-    """Decimals that a report shows."""
+    title: str = ""  # its label in tables and figures of a report
+    digits: int = 1  # decimals that a report shows
 
     def __post_init__(self) -> None:
         check(self, "kind", self.kind in UNKNOWN, "str, int, float or bool")
@@ -76,208 +75,65 @@ def blank(columns: Iterable[Column]) -> dict[str, Any]:
 
 
 TRAINING: Final = "training_columns"
-EVALUATION: Final = "Evaluation.columns"
-BEST: Final = "judged"
+EVALUATION: Final = "evaluation_columns"
 OUTCOME: Final = "outcome_columns"
 ERRORS: Final = "error_columns"
-LOOP: Final = "the loop over rounds"
-BUFFERED: Final = "buffered rounds"
-ACCOUNTANT: Final = "the account of privacy"
-RUN_FOLDER: Final = "the run folder"
-STOPWATCH: Final = "the stopwatch"
-"""Who fills a column: a function's name, or the part of a run that does."""
+"""Functions that fill columns, as tables.csv names them."""
 
-METHOD: Final = Column("method", str, "label of the method", filled_by=LOOP)
-
-DRIFT: Final = Column(
-    "drift", float, "‖Δ_k‖₂, how far the vehicle moved", "", LOOP, "drift in the round, ‖Δ‖₂"
-)
-ROUGHNESS: Final = Column(
-    "roughness",
-    float,
-    "I_k, roughness index of the vehicle's loss",
-    title="roughness index of the vehicle",
-)
-PULL: Final = Column("pull", float, "μ_k, how hard the vehicle was pulled to the broadcast model")
-KAPPA: Final = Column("kappa", float, "κ, spectral ratio of the broadcast model")
-RUNTIME: Final = Column("runtime", float, "time of a local step over the budget for it (FedEL)")
-STALENESS: Final = Column(
-    "staleness",
-    float,
-    "models made between the one the vehicle trained and the one its reply entered",
-    filled_by=BUFFERED,
-)
-PROBED: Final = Column("probed", bool, "whether the vehicle probed its roughness in this round")
-RECORDED: Final = (DRIFT, ROUGHNESS, PULL, KAPPA, RUNTIME, STALENESS, PROBED)
-"""What every run's table of clients has of a vehicle's local work."""
+KINDS: Final = {"text": str, "whole number": int, "number": float, "flag": bool}
+with Path(__file__).with_suffix(".csv").open(encoding="utf-8", newline="") as _file:
+    _DECLARED: Final = list(csv.DictReader(_file))
 
 
-def recorded(own: Iterable[Column]) -> tuple[Column, ...]:
-    """All columns about a vehicle's local work: `RECORDED`, then those of rules beyond them."""
-    return tuple(dict.fromkeys((*RECORDED, *own)))
-
-
-def _about(name: str, kind: type, meaning: str, filled_by: str = LOOP) -> Column:
-    return Column(name, kind, meaning, filled_by=filled_by)
-
-
-def _training(name: str, kind: type, meaning: str, title: str = "") -> Column:
-    return Column(name, kind, meaning, filled_by=TRAINING, title=title)
-
-
-def _rmse(name: str, meaning: str, title: str, filled_by: str = EVALUATION) -> Column:
-    return Column(name, float, meaning, "Wh", filled_by, title)
-
-
-def _errors(prefix: str, filled_by: str) -> tuple[Column, ...]:
-    """A column for every metric."""
-    return tuple(
-        Column(prefix + name, float, one.meaning, one.unit, filled_by, one.title, one.digits)
-        for name, one in METRICS.items()
-    )
-
-
-PARTICIPATION: Final = (
-    METHOD,
-    _about("seed", int, "seed of the run", BEST),
-    _about("round", int, "completed rounds; 0 is the initial model", BEST),
-    _training("available", int, "vehicles that could be asked"),
-    _training("participants", int, "vehicles that were asked"),
-    _training("replies", int, "replies that the server took in"),
-    _training("lost", int, "replies that never came"),
-    _training("rejected", int, "replies not finite, or too few of them for the method's defence"),
-    _training("steps", int, "local steps of all replies"),
-    _about("best_round", int, "round of the best-validated model so far", BEST),
-)
-"""Of a round: which one it is, and who took part."""
-LOCAL_WORK: Final = (
-    _training("rate", float, "η_t, the local step size"),
-    _training(
-        "drift_mean", float, "mean of ‖Δ_k‖₂ over the replies", "Mean drift of a vehicle, ‖Δ‖₂"
-    ),
-    _training(
-        "drift_cv",
-        float,
-        "standard deviation of ‖Δ_k‖₂ over its mean",
-        "Dispersion: standard deviation over mean",
-    ),
-    _training("roughness_mean", float, "mean of I_k over the replies that have one"),
-    _training(
-        "pearson",
-        float,
-        "correlation of roughness and drift over the replies; unknown with fewer than 8 of them or "
-        "where one side is constant",
-    ),
-    _training("spearman", float, "the same correlation of ranks"),
-)
-"""Of a round: what the vehicles did."""
-SUMMARIES: Final = (
-    _rmse("test_rmse_macro", "mean of the vehicles' RMSE", "RMSE, vehicle mean"),
-    _rmse(
-        "test_rmse_weighted",
-        "mean of the vehicles' RMSE, weighted by training windows",
-        "RMSE, weighted mean",
-    ),
-    _rmse("held_out_rmse", "RMSE of vehicles that never train", "RMSE, held-out vehicles"),
-    _rmse(
-        "best_validation_rmse",
-        "`validation_rmse` of the best-validated model so far",
-        "Validation RMSE, best validated",
-        BEST,
-    ),
-    _rmse(
-        "best_test_rmse",
-        "`test_rmse` of the best-validated model so far",
-        "RMSE, best validated",
-        BEST,
-    ),
-)
-"""Of a round: errors beside the metrics of all test windows."""
+def _columns(table: str) -> tuple[Column, ...]:
+    """The columns of a table as declared; one called "*" stands for all metrics, or times."""
+    found: list[Column] = []
+    for row in (row for row in _DECLARED if row["table"] == table):
+        prefix, by = row["name"].rstrip("*"), row["filled_by"]
+        if row["kind"]:
+            texts = (row["meaning"], row["unit"], by, row["title"])
+            found.append(Column(row["name"], KINDS[row["kind"]], *texts))
+        elif table == "timing":
+            found += [Column(name, float, text, "s", by) for name, text in PARTS.items()]
+        else:
+            found += [
+                Column(prefix + name, float, own.meaning, own.unit, by, own.title, own.digits)
+                for name, own in METRICS.items()
+            ]
+    return tuple(found)
 
 
 def rounds() -> Table:
     """The table of rounds."""
-    columns = (
-        *PARTICIPATION,
-        *LOCAL_WORK,
-        _rmse("validation_rmse", "RMSE of all validation windows", "Validation RMSE"),
-        *_errors("test_", EVALUATION),
-        *SUMMARIES,
-        _about("epsilon", float, "ε that a private method has spent so far", ACCOUNTANT),
-        _training("clock", float, "simulated time of buffered rounds, in steps at speed 1"),
-        _training("staleness_mean", float, "mean staleness of the replies in buffered rounds"),
-        _about("evaluated", bool, "whether the model was evaluated", EVALUATION),
-        _about("diverged", bool, "whether the run has diverged", BEST),
-    )
     return Table(
         "A row for each method, seed and round; round 0 is the initial model. Errors pool the test "
         "windows of all vehicles that train, unless their column says otherwise.",
-        columns,
+        _columns("rounds"),
     )
 
 
 def clients() -> Table:
     """The table of clients, without what rules record beyond `RECORDED`."""
-    flags = tuple(column for column in RECORDED if column.kind is bool)
-    numbers = tuple(column for column in RECORDED if column.kind is not bool)
-    columns = (
-        METHOD,
-        _about("vehicle", str, "name of the vehicle"),
-        _about("seed", int, "seed of the run"),
-        _about("round", int, "the round, from 1"),
-        _about("windows", int, "n_k, its training windows"),
-        _about(
-            "steps",
-            int,
-            "H_k, its local steps; 0 if it could not finish any or its reply was lost",
-            OUTCOME,
-        ),
-        *numbers,
-        _about("replied", bool, "whether the server took its reply in", OUTCOME),
-        _about("rejected", bool, "whether its reply came and was not taken in", OUTCOME),
-        *flags,
-    )
-    return Table("A row for each vehicle that was asked in a round.", columns)
+    return Table("A row for each vehicle that was asked in a round.", _columns("clients"))
 
 
 def vehicles() -> Table:
     """The table of vehicles."""
-    columns = (
-        METHOD,
-        _about("model", str, '"last", "best" or "personal"', RUN_FOLDER),
-        _about("vehicle", str, "name of the vehicle"),
-        _about("stratum", str, '"all", or windows such as "speed: under 20 km/h"'),
-        _about("seed", int, "seed of the run"),
-        _about("windows", int, "test windows", ERRORS),
-        *_errors("", ERRORS),
-        _about("held_out", bool, "whether the vehicle never trains"),
-    )
     return Table(
         'Test errors of the final ("last") and the best-validated ("best") models, and of those '
         'that vehicles made of the best one for themselves ("personal"). In a run with a level '
         "model the latter two are what vehicles would use: the level model where climb is not "
         "known or not borne out.",
-        columns,
+        _columns("vehicles"),
     )
 
 
 def timing() -> Table:
     """The table of times."""
-    meanings = PARTS | {"evaluation": "errors on validation and test windows"}
-    parts = tuple(
-        Column(name, float, meaning, "s", STOPWATCH) for name, meaning in meanings.items()
-    )
-    columns = (
-        METHOD,
-        _about("round", int, "completed rounds"),
-        _about("seeds", int, "seeds that share the stack"),
-        *parts,
-        Column("total", float, "sum of all parts", "s", STOPWATCH),
-    )
     return Table(
         "Wall-clock time of each round of a whole stack; apart from the rest, because time does "
         "not reproduce.",
-        columns,
+        _columns("timing"),
     )
 
 
@@ -287,16 +143,27 @@ TABLES: Final[dict[str, Callable[[], Table]]] = {
     "vehicles": vehicles,
     "timing": timing,
 }
+RECORDED: Final = tuple(
+    clients()[name]
+    for name in ("drift", "roughness", "pull", "kappa", "runtime", "staleness", "probed")
+)
+"""What every run's table of clients has of a vehicle's local work."""
+DRIFT, ROUGHNESS, PULL, KAPPA, RUNTIME, STALENESS, PROBED = RECORDED
+
+
+def recorded(own: Iterable[Column]) -> tuple[Column, ...]:
+    """All columns about a vehicle's local work: `RECORDED`, then those of rules beyond them."""
+    return tuple(dict.fromkeys((*RECORDED, *own)))
 
 
 def markdown() -> str:
     """All tables and their columns, as docs/configuration.md shows them."""
-    types = {str: "text", int: "whole number", float: "number", bool: "flag"}
+    words = {kind: name for name, kind in KINDS.items()}
     parts = []
     for name, table in TABLES.items():
         lines = ["| column | type | unit | meaning |", "|---|---|---|---|"]
         for one in table().columns:
             meaning = one.meaning.replace("|", r"\|")
-            lines.append(f"| `{one.name}` | {types[one.kind]} | {one.unit} | {meaning} |")
+            lines.append(f"| `{one.name}` | {words[one.kind]} | {one.unit} | {meaning} |")
         parts.append("\n".join([f"#### {name}.parquet", "", table().about, "", *lines]))
     return "\n\n".join(parts)

@@ -8,7 +8,7 @@ import typer
 from rich.text import Text
 
 from fedwatt import __version__
-from fedwatt.cli import data, deploy, export, methods, predict, report, run, terrain, tune
+from fedwatt.cli import data, deploy, export, methods, plugins, predict, report, run, terrain, tune
 from fedwatt.cli.console import console, errors
 from fedwatt.cli.repository import PACKAGES, mount
 from fedwatt.errors import FedwattError
@@ -23,6 +23,7 @@ app = typer.Typer(
 app.command("run")(run.run)
 app.command("tune")(tune.tune)
 app.command("methods")(methods.methods)
+app.command("plugins")(plugins.plugins)
 app.command("report")(report.report)
 app.command("export")(export.export)
 app.command("predict")(predict.predict)

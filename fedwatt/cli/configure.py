@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedwatt.cli.console import errors
 from fedwatt.cli.data.shared import refuse_filled
 from fedwatt.errors import RunError, SettingError
+from fedwatt.plugins import short
 
 if TYPE_CHECKING:
     from fedwatt.runs.config import RunConfig
@@ -18,7 +20,10 @@ Config = Annotated[
 ]
 Methods = Annotated[
     list[str] | None,
-    typer.Option("--method", help="Repeat for several. 'fedwatt methods' lists all."),
+    typer.Option(
+        "--method",
+        help="Repeat for several. 'fedwatt methods' lists all; ./sam.py:sam is one's own.",
+    ),
 ]
 Data = Annotated[str | None, typer.Option(help="'synthetic', or the folder of a fleet.")]
 Rounds = Annotated[int | None, typer.Option(help="Rounds, T.")]
@@ -112,7 +117,8 @@ def configuration(
     Without a file, a command that resumes reads what the interrupted one left in `out`. `options`
     are (section, setting) → value.
     """
-    from fedwatt.runs.config import from_tables, override, read_config
+    from fedwatt.runs.config import from_tables, label_of, override, read_config
+    from fedwatt.runs.own_code import changed_code, sentence
 
     if path is None and resume and holds_run(out):
         path = out / "config.toml"
@@ -122,8 +128,8 @@ def configuration(
             tables.setdefault(section, {})[setting] = value
     if methods:
         # Methods of the file keep their settings.
-        known = {table.get("label", table.get("name")): table for table in tables.get("method", [])}
-        tables["method"] = [known.get(name, {"name": name}) for name in methods]
+        known = {label_of(table): table for table in tables.get("method", [])}
+        tables["method"] = [known.get(short(name), {"name": name}) for name in methods]
     if device is not None:
         tables["device"] = device
     if seeds is not None:
@@ -132,4 +138,8 @@ def configuration(
         except ValueError:
             hint = f"'{seeds}' is not a list of whole numbers such as 1,2,3."
             raise typer.BadParameter(hint) from None
-    return from_tables(override(tables, assignments or []))
+    chosen = from_tables(override(tables, assignments or []))
+    # A run that goes on must be the same; `refuse_other_run` sees to that.
+    if not resume and (changed := changed_code(tables.get("plugins", {}), chosen.plugins)):
+        errors.print(sentence(changed, f"{path} was written"), "This run uses it as it is now.")
+    return chosen

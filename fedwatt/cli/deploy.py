@@ -43,7 +43,7 @@ WORDS = {"registered": "not seen yet", "unregistered": "refused"}
 """For Flower's words, where they say little."""
 PATIENCE = 60.0
 """Seconds in which a server that has just been started is to answer."""
-BEFORE = ("app", "deployment.json", "roster.json")
+BEFORE = ("app", "deployment.json", "roster.json", ".run.lock", ".submit.lock")
 """What is in a run folder before enough vehicles have enrolled for the run to begin."""
 
 Server = Annotated[str, typer.Option("--server", help="host:port of the server.")]
@@ -191,7 +191,8 @@ def submit(
         with console.status(f"Waiting for the server at {address} ..."):
             wait_until_up(control, lambda: True, PATIENCE)
         try:
-            processes.submit(control, chosen, out, resume=resume, show=show_command)
+            with processes.only_submission(out):
+                processes.submit(control, chosen, out, resume=resume, show=show_command)
         except KeyboardInterrupt:
             errors.print(how_to_go_on(out, "Completed rounds", "fedwatt deploy submit --resume"))
             raise typer.Exit(130) from None

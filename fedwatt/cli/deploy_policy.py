@@ -33,10 +33,11 @@ def write(
 
     from fedwatt.deploy import policy as policies
     from fedwatt.runs.config import override
+    from fedwatt.settings import from_table
 
     table = override({"deploy": {}}, [f"deploy.{rule}" for rule in rules or ()])["deploy"]
     base = policies.OPEN if open_ else policies.Policy()
-    given = policies.from_table(policies.Policy, table, policies.POLICY)
+    given = from_table(policies.Policy, table, policies.POLICY)
     chosen = replace(base, **{name: getattr(given, name) for name in table})
     policies.install(chosen, folder, owner)
     console.print(f"{folder / policies.POLICY}: written and signed.")

@@ -1,4 +1,4 @@
-"""`fedwatt methods`: every method, its composition, cost, hyperparameters and their defaults."""
+"""`fedwatt methods`: every method, its composition, cost, hyperparameters and their ranges."""
 
 from typing import Annotated
 
@@ -13,15 +13,18 @@ def methods(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="Only this one, or a composition such as 'fractional+scaffold' or 'fedavg@krum'.",
+            help="Only this one, or a composition such as 'fractional+scaffold' or 'fedavg@krum', "
+            "or one's own such as './sam.py:sam'.",
             metavar="[NAME]",
         ),
     ] = None,
 ) -> None:
-    """List the methods: what they are made of, send and keep, and their hyperparameters."""
+    """List the methods: what they are made of, send and keep, and what is tuned in which range."""
+    from fedwatt import plugins
     from fedwatt.methods import METHODS
 
-    for known in [name] if name is not None else METHODS:
+    others = [own for own in plugins.entry_points("method") if own not in METHODS]
+    for known in [name] if name is not None else [*METHODS, *others]:
         console.print(_table(known))
         console.print()
     if name is None:
@@ -43,10 +46,12 @@ def _parts() -> Table:
 
 
 def _table(name: str) -> Table:
-    from fedwatt.methods import get
+    from fedwatt.methods import METHODS, get
     from fedwatt.methods.catalogue import recipe
     from fedwatt.methods.costs import costs
     from fedwatt.models import get_model
+    from fedwatt.plugins import origin_of, parts, refers
+    from fedwatt.studies.ranges import RATE
 
     method = get(name)
     cost = costs(method, get_model("mlp", window=60, features=8))
@@ -56,11 +61,16 @@ def _table(name: str) -> Table:
 
     table = _headed(name, recipe(name).summary)
     table.add_row("made of", method.composition)
+    if others := [part for part in parts(name) if part not in METHODS and refers(part, "method")]:
+        table.add_row("from", ", ".join(origin_of(part, "method") for part in others))
     table.add_row("sent", f"{models(cost.down)} down and {models(cost.up)} up, a vehicle and round")
     kept = f"{models(cost.vehicle)} on a vehicle, {models(cost.server)} on the server"
     table.add_row("kept", kept)
+    ranges = {setting: own for rule in method.rules for setting, own in rule.ranges.items()}
+    table.add_row("rate", f"training.rate; tuned from {RATE}")
     for setting, default in method.settings.items():
-        table.add_row(setting, repr(default))
+        tuned = f"; tuned from {ranges[setting]}" if setting in ranges else ""
+        table.add_row(setting, f"{default!r}{tuned}")
     return table
 
 

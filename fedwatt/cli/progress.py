@@ -35,6 +35,7 @@ class PlainLines:
     def __init__(self, console: Console) -> None:
         self.console = console
         self.rounds, self.begun_at, self.begun_with = 1, time.monotonic(), 0
+        self.unit = ""
 
     def __enter__(self) -> Self:
         return self
@@ -48,8 +49,11 @@ class PlainLines:
             self.say(f"building the fleet: {done:,} of {of:,} vehicles")
 
     def fleet_ready(self, fleet: "Fleet") -> None:
-        """One line about the fleet."""
+        """One line about the fleet, and one about what windows predict unless that is energy."""
+        self.unit = fleet.settings.predicts.unit
         self.say(describe_fleet(fleet))
+        if fleet.settings.predicts.name != "energy":
+            self.say(describe_labels(fleet))
 
     def method_begins(self, label: str, done: int, rounds: int) -> None:
         """One line about the method."""
@@ -62,7 +66,7 @@ class PlainLines:
         if state.round % max(1, self.rounds // 10) and state.round != self.rounds:
             return
         speed = (state.round - self.begun_with) / max(time.monotonic() - self.begun_at, 1e-9)
-        rmse, drift = figures(record)
+        rmse, drift = figures(record, self.unit)
         self.say(
             f"{label}: round {state.round}/{self.rounds}  RMSE {rmse}  drift {drift}  "
             f"{speed:.1f} rounds/s  {(self.rounds - state.round) / speed:.0f} s left"
@@ -109,13 +113,13 @@ class LiveView(PlainLines):
     def round_done(self, label: str, state: "State", record: "RoundRecord") -> None:
         """Move the bar."""
         speed = (state.round - self.begun_with) / max(time.monotonic() - self.begun_at, 1e-9)
-        rmse, drift = figures(record)
+        rmse, drift = figures(record, self.unit)
         shown: dict[str, Any] = {"drift": drift, "speed": f"{speed:.1f} rounds/s"}
         shown |= {"epsilon": epsilon(record)} | ({"rmse": rmse} if rmse != "–" else {})
         self.progress.update(self.task, completed=state.round, **shown)
 
 
-def figures(record: "RoundRecord") -> tuple[str, str]:
+def figures(record: "RoundRecord", unit: str) -> tuple[str, str]:
     """(test RMSE, drift) of a round, means over the seeds that are still finite."""
 
     def mean(column: str) -> float:
@@ -123,7 +127,7 @@ def figures(record: "RoundRecord") -> tuple[str, str]:
         return sum(known) / len(known) if known else nan
 
     rmse = mean("test_rmse")
-    return (f"{rmse:.2f} Wh" if isfinite(rmse) else "–"), f"{mean('drift_mean'):.3g}"
+    return (f"{rmse:.4g} {unit}" if isfinite(rmse) else "–"), f"{mean('drift_mean'):.3g}"
 
 
 def epsilon(record: "RoundRecord") -> str:
@@ -142,6 +146,17 @@ def describe_fleet(fleet: "Fleet") -> str:
     counts = ", ".join(f"{fleet.windows(split):,} {split}" for split in splits)
     vehicles = counted(len(fleet.clients), "vehicle")
     return f"{fleet.source}: {vehicles}, windows: {counts}; labels {labels}"
+
+
+def describe_labels(fleet: "Fleet") -> str:
+    """What windows predict, and how coarse their labels are, in one line."""
+    from fedwatt.report.facts import coarseness
+    from fedwatt.report.load import Predicted
+    from fedwatt.runs.environment import describe_target
+
+    target = Predicted(**describe_target(fleet))
+    coarse = f"; {coarseness(target)}" if target.grain else ""
+    return f"a window predicts its {target.meaning}, in {target.unit}{coarse}"
 
 
 def describe_hills(learned: "Learned", terrain: "TerrainSettings") -> str:

@@ -1,15 +1,18 @@
 """`fedwatt terrain`: learn a fleet's hills from its energy, draw them, hold them against others."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
 from fedwatt.cli.console import console
 from fedwatt.data import DataSettings
-from fedwatt.errors import DataError
+from fedwatt.errors import DataError, SettingError
 from fedwatt.terrain.settings import TerrainSettings
+
+if TYPE_CHECKING:
+    from fedwatt.terrain.field import Field
 
 app = typer.Typer(help="Learn a fleet's hills and look at them.", no_args_is_help=True)
 DEFAULTS = TerrainSettings()
@@ -75,30 +78,82 @@ def map_(
 @app.command("compare")
 def compare_(
     field: Annotated[Path, typer.Argument(help="File made by 'terrain learn', or a run folder.")],
-    fleet: Annotated[Path, typer.Argument(help="Fleet with measured elevation (eVED, --dem).")],
+    truth: Annotated[
+        Path,
+        typer.Argument(
+            help="A fleet with measured elevation, or a terrain model: .hgt, GeoTIFF, or a .csv "
+            "or .parquet file of points (latitude_deg, longitude_deg, elevation_m)."
+        ),
+    ],
+    figure: Annotated[
+        Path | None, typer.Option(help="Terrain model: draw the comparison into this .svg file.")
+    ] = None,
 ) -> None:
-    """Hold a learned field against the elevation that a fleet's trips were recorded with."""
-    from fedwatt.data.store import read_fleet
-    from fedwatt.terrain.compare import compare
+    """Hold a learned field against real elevation.
+
+    Against a fleet, where its trips drive; against a terrain model, at the field's nodes.
+    """
     from fedwatt.terrain.store import read_field
 
-    found = compare(read_field(field_file(field, None)), read_fleet(fleet))
+    learned = read_field(field_file(field, None))
+    fleet = (truth / "fleet.json").is_file()
+    if fleet and figure is not None:
+        raise SettingError("--figure draws a comparison with a terrain model, not with a fleet.")
+    rows = _against_fleet(learned, truth) if fleet else _against_model(learned, truth, figure)
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="dim")
     table.add_column(justify="right")
-    for name, value in (
-        ("seconds driven with both", f"{found.seconds:,}"),
-        ("of these known to the field", f"{found.known:.1%}"),
-        ("correlation of elevations", f"{found.correlation:.3f}"),
-        ("metres of the field for a metre measured", f"{found.scale:.3f}"),
-        ("elevations differ by (RMS)", f"{found.difference_m:.1f} m"),
-        ("minutes compared", f"{found.minutes:,}"),
-        ("correlation of climbs in a minute", f"{found.climb_correlation:.3f}"),
-        ("climbs differ by (RMS)", f"{found.climb_difference_m:.1f} m"),
-        ("a level road would miss (RMS)", f"{found.climb_m:.1f} m"),
-    ):
+    for name, value in rows.items():
         table.add_row(name, value)
     console.print(table)
+    if figure is not None:
+        console.print(f"Figure: {figure}", highlight=False)
+
+
+def _against_fleet(field: "Field", fleet: Path) -> dict[str, str]:
+    """What a fleet's measured elevation says of a field."""
+    from fedwatt.data.store import read_fleet
+    from fedwatt.terrain.compare import compare
+
+    found = compare(field, read_fleet(fleet))
+    return {
+        "seconds driven with both": f"{found.seconds:,}",
+        "of these known to the field": f"{found.known:.1%}",
+        "correlation of elevations": f"{found.correlation:.3f}",
+        "metres of the field for a metre measured": f"{found.scale:.3f}",
+        "elevations differ by (RMS)": f"{found.difference_m:.1f} m",
+        "minutes compared": f"{found.minutes:,}",
+        "correlation of climbs in a minute": f"{found.climb_correlation:.3f}",
+        "climbs differ by (RMS)": f"{found.climb_difference_m:.1f} m",
+        "a level road would miss (RMS)": f"{found.climb_m:.1f} m",
+    }
+
+
+def _against_model(field: "Field", model: Path, figure: Path | None) -> dict[str, str]:
+    """What a terrain model says of a field, drawn into `figure` if that is given."""
+    from fedwatt.data.maps import read_terrain
+    from fedwatt.terrain.reference import against_reference
+
+    found = against_reference(field, read_terrain([model]))
+    if figure is not None:
+        from fedwatt.report.figures.reference import reference_figure
+        from fedwatt.report.svg import saved
+
+        figure.write_bytes(saved(reference_figure(found)))
+    rows = {
+        "nodes of the field": f"{found.nodes:,}",
+        "of these known to the terrain model": f"{found.known:.1%}",
+        "correlation of elevations": f"{found.correlation:.3f}",
+        "metres of the field for a metre of the model": f"{found.slope:.3f}",
+        "elevations differ by (RMS)": f"{found.rms_m:.1f} m",
+        "elevations differ by (median)": f"{found.median_m:.1f} m",
+    }
+    for one in found.grades:
+        about = f"grades over {one.span_m / 1000:g} km differ by (RMS; level road)"
+        nothing = "no nodes that far apart"
+        percent = f"{one.difference:.2%} ({one.reference:.2%})"
+        rows[about] = percent if one.pairs else nothing
+    return rows
 
 
 def field_file(path: Path, method: str | None) -> Path:

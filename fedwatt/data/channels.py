@@ -117,7 +117,7 @@ CHANNELS: Mapping[str, Channel] = {
     "longitude_deg": Channel(
         "°", "longitude, WGS 84", "position", -180.0, 180.0, "linear",
         units=_DEGREE, header=r"^(lon|lng|long)\b|longitude|gps lon"),
-    "energy_wh": Channel("Wh", "energy leaving the pack, + discharge", "label", required=True),
+    "energy_wh": Channel("Wh", "energy leaving the pack, + discharge", "label"),
     "voltage_v": Channel(
         "V", "pack voltage", "label", 30.0, 1_500.0, "mean", units=_VOLTAGE, header=r"volt"),
     "current_a": Channel(

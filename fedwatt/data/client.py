@@ -16,14 +16,13 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwatt.data.features import FEATURES, feature_names, needs_climb, refuse_gaps, trip_features
+from fedwatt.data.features import FEATURES, feature_names, needs_climb, trip_features
+from fedwatt.data.labelled import LabelledTrip, Strata, climb_known, own_mix, window_strata
 from fedwatt.data.paged import Mapped, gather_clients
-from fedwatt.data.reduction import principal_mix, selection_mix
 from fedwatt.data.scaling import SCALINGS, Scaler, about_zero
 from fedwatt.data.split import SPLITS, held_out_vehicles, split_trips
-from fedwatt.data.strata import STRATA
+from fedwatt.data.targets import ENERGY, Target, get_target, refuse_leaks
 from fedwatt.data.trip import BoolArray, FloatArray, IntArray, Trip, Vehicle
-from fedwatt.data.windows import known_windows, window_ends, window_energy, window_means
 from fedwatt.errors import DataError, check
 
 LABEL_SCALINGS = ("vehicle", "fleet")
@@ -34,15 +33,19 @@ class DataSettings:
     """How telemetry becomes windows.
 
     `features` is a feature set ("base", "physics", "terrain"), single features, or several of them
-    separated by commas. `window` and the strides are in samples: `stride` between training windows,
-    `evaluation_stride` between validation and test windows. With `label_scaling` "vehicle" a label
-    is centred and scaled like a feature, from training windows; with "fleet" it is energy divided
-    by `label_scale_wh`. `split` are the shares of training, validation and test trips; `held_out`
-    is the number of vehicles that never train. A vehicle may replace its features by its own
-    `components` principal ones, or silence all but its own `selected` best (0 leaves them alone).
+    separated by commas. `target` is what a window predicts, one of `fedwatt.data.targets`, and with
+    a `horizon` the target of that many samples after it. `window` and the strides are in samples:
+    `stride` between training windows, `evaluation_stride` between validation and test windows. With
+    `label_scaling` "vehicle" a label is centred and scaled like a feature, from training windows;
+    with "fleet" it is divided by `label_scale_wh`, in the target's unit. `split` are the shares of
+    training, validation and test trips; `held_out` is the number of vehicles that never train. A
+    vehicle may replace its features by its own `components` principal ones, or silence all but its
+    own `selected` best (0 leaves them alone).
     """
 
     features: str = "base"
+    target: str = "energy"
+    horizon: int = 0
     window: int = 60
     stride: int = 1
     evaluation_stride: int = 10
@@ -56,6 +59,8 @@ class DataSettings:
     selected: int = 0
 
     def __post_init__(self) -> None:
+        check(self, "horizon", self.horizon >= 0, "at least 0 samples (0: the target's own)")
+        refuse_leaks(self.predicts, feature_names(self.features))
         most = len(feature_names(self.features))
         for name in ("components", "selected"):
             allowed = f"from 0 (off) to the {most} features of '{self.features}'"
@@ -75,6 +80,15 @@ class DataSettings:
         check(self, "held_out", self.held_out >= 0, "at least 0 vehicles")
 
     @property
+    def predicts(self) -> Target:
+        """What a window predicts."""
+        target = get_target(self.target)
+        if not self.horizon:
+            return target
+        meaning = f"{target.meaning}, of the {self.horizon} s that follow it"
+        return replace(target, horizon=self.horizon, meaning=meaning)
+
+    @property
     def columns(self) -> tuple[str, ...]:
         """Names of the columns of a client's series."""
         if self.components:
@@ -91,8 +105,12 @@ class Client:
     window         samples in a window
     series         float32 [seconds, features]: scaled, trips one after the other
     ends           split -> int64 [windows]: row of `series` where each window ends
-    labels         split -> float32 [windows]: scaled energy of each window, in the order of `ends`
-    label_*_wh     energy in Wh is label * label_scale_wh + label_center_wh
+    labels         split -> float32 [windows]: scaled target of each window, in the order of `ends`
+    label_*_wh     the target in its unit (Wh for energy) is label * label_scale_wh +
+                   label_center_wh
+    label_typical  size of an ordinary label, in the target's unit
+    label_grain    size of the steps in which the labels' channel moves, in the target's unit; 0:
+                   they are not coarse
     strata         "speed", "temperature" -> class names and int8 [test windows]
     trips          split -> names of its trips
     known          "validation", "test" -> bool [windows]: whether their climb was read; empty where
@@ -110,16 +128,18 @@ class Client:
     labels: Mapping[str, NDArray[np.float32]]
     label_center_wh: float
     label_scale_wh: float
-    strata: Mapping[str, tuple[tuple[str, ...], NDArray[np.int8]]]
+    strata: Strata
     trips: Mapping[str, tuple[str, ...]]
     known: Mapping[str, BoolArray] = field(default_factory=dict)
     held_out: bool = False
     kind: str = "passenger"
     simulated: bool = True
     scaler: Scaler | None = None
+    label_typical: float = ENERGY.typical
+    label_grain: float = 0.0
 
     def energy_wh(self, labels: NDArray[np.floating]) -> FloatArray:
-        """Energy in Wh, float64, of scaled labels or predictions of any shape."""
+        """Scaled labels or predictions of any shape in the target's unit, float64."""
         return np.asarray(labels, float) * self.label_scale_wh + self.label_center_wh
 
 
@@ -188,16 +208,23 @@ class Fleet:
         return digest.hexdigest()
 
 
+def usable_trips(vehicle: Vehicle, settings: DataSettings) -> list[Trip]:
+    """Trips that hold a window and what it predicts."""
+    least = settings.window + settings.predicts.ahead(settings.window)
+    return [trip for trip in vehicle.trips if trip.seconds >= least]
+
+
 def split_of_trips(vehicle: Vehicle, settings: DataSettings) -> dict[str, str]:
     """Split of every trip by its name; trips that hold no window are in none."""
-    usable = [trip for trip in vehicle.trips if trip.seconds >= settings.window]
+    usable = usable_trips(vehicle, settings)
     recordings = {trip.name: trip.recording for trip in usable}
     long_enough = len(set(recordings.values()))
     if long_enough < len(SPLITS):
         recorded = len({trip.recording for trip in vehicle.trips})
+        least = settings.window + settings.predicts.ahead(settings.window)
         raise DataError(
             f"Vehicle '{vehicle.name}' has {recorded} trips, {long_enough} of them at least "
-            f"{settings.window} s long; training, validation and test need one each (the parts of "
+            f"{least} s long; training, validation and test need one each (the parts of "
             "a trip that was cut at gaps count as one). Give it more or longer trips, choose a "
             "shorter window, or leave the vehicle out."
         )
@@ -211,51 +238,65 @@ def build_client(vehicle: Vehicle, settings: DataSettings) -> Client:
     Trips shorter than the window hold no window and are left out.
     """
     vehicle.refuse_unless_trainable()
-    names = feature_names(settings.features)
-    usable = [trip for trip in vehicle.trips if trip.seconds >= settings.window]
-    split_of = split_of_trips(vehicle, settings)
-    columns = [trip_features(trip, names, vehicle.name) for trip in usable]
-    for trip in usable:
-        refuse_gaps(trip, "energy_wh", vehicle.name)
-
-    of_trips = zip(columns, usable, strict=True)
-    training = [rows for rows, trip in of_trips if split_of[trip.name] == "train"]
-    scaler = _scaler(np.concatenate(training), names, settings)
-    starts = np.cumsum([0, *(trip.seconds for trip in usable)])
-    ends: dict[str, list[IntArray]] = {split: [] for split in SPLITS}
-    energy: dict[str, list[FloatArray]] = {split: [] for split in SPLITS}
-    for trip, start in zip(usable, starts[:-1], strict=True):
-        split = split_of[trip.name]
-        stride = settings.stride if split == "train" else settings.evaluation_stride
-        within = window_ends(trip.seconds, length=settings.window, stride=stride)
-        ends[split].append(start + within)
-        trip_wh = trip.channels["energy_wh"]
-        energy[split].append(window_energy(trip_wh, within, length=settings.window))
-    energy_wh = {split: np.concatenate(energy[split]) for split in SPLITS}
+    names, target, window = feature_names(settings.features), settings.predicts, settings.window
+    parts = _labelled_trips(vehicle, settings)
+    of = {split: [part for part in parts if part.split == split] for split in SPLITS}
+    scaler = _scaler(np.concatenate([part.rows for part in of["train"]]), names, settings)
+    starts = dict(zip(parts, np.cumsum([0, *(len(part.rows) for part in parts)]), strict=False))
+    values = {split: np.concatenate([part.labels for part in of[split]]) for split in SPLITS}
+    _refuse_empty(values, vehicle, target)
     label_scaler = Scaler(np.array(0.0), np.array(settings.label_scale_wh))
     if settings.label_scaling == "vehicle":
-        label_scaler = SCALINGS[settings.scaling](energy_wh["train"])
+        label_scaler = SCALINGS[settings.scaling](values["train"])
     if settings.components or settings.selected:
-        scaled = [scaler.forward(rows) for rows in training]
-        scaler = replace(scaler, mix=_mix(scaled, energy["train"], settings))
+        mix = own_mix(of["train"], scaler, window, settings.components, settings.selected)
+        scaler = replace(scaler, mix=mix)
+    judged = ("validation", "test") if needs_climb(names) else ()
     return Client(
         name=vehicle.name,
         features=settings.columns,
-        window=settings.window,
-        series=np.concatenate([scaler.forward(rows).astype(np.float32) for rows in columns]),
-        ends={split: np.concatenate(ends[split]) for split in SPLITS},
-        labels={
-            split: label_scaler.forward(energy_wh[split]).astype(np.float32) for split in SPLITS
-        },
+        window=window,
+        series=np.concatenate([scaler.forward(part.rows).astype(np.float32) for part in parts]),
+        ends={s: np.concatenate([starts[part] + part.ends for part in of[s]]) for s in SPLITS},
+        labels={s: label_scaler.forward(values[s]).astype(np.float32) for s in SPLITS},
         label_center_wh=float(label_scaler.center),
         label_scale_wh=float(label_scaler.scale),
-        strata=_strata([trip for trip in usable if split_of[trip.name] == "test"], settings),
-        trips={split: tuple(t for t, s in split_of.items() if s == split) for split in SPLITS},
-        known=_known(usable, split_of, settings) if needs_climb(names) else {},
+        strata=window_strata(of["test"], window),
+        trips=_trip_names(vehicle, settings),
+        known={split: climb_known(of[split], window) for split in judged},
         kind=vehicle.kind,
         simulated=vehicle.labels == "simulated",
         scaler=scaler,
+        label_typical=target.typical,
+        label_grain=target.grain([part.trip for part in parts], vehicle.facts, vehicle.name),
     )
+
+
+def _labelled_trips(vehicle: Vehicle, settings: DataSettings) -> list[LabelledTrip]:
+    names, target = feature_names(settings.features), settings.predicts
+    split_of, length = split_of_trips(vehicle, settings), settings.window
+    parts = []
+    for trip in usable_trips(vehicle, settings):
+        rows, split = trip_features(trip, names, vehicle.name), split_of[trip.name]
+        stride = settings.stride if split == "train" else settings.evaluation_stride
+        found = target.windows(trip, vehicle.facts, vehicle.name, length=length, stride=stride)
+        parts.append(LabelledTrip(trip, split, rows, *found))
+    return parts
+
+
+def _trip_names(vehicle: Vehicle, settings: DataSettings) -> dict[str, tuple[str, ...]]:
+    split_of = split_of_trips(vehicle, settings)
+    return {split: tuple(t for t, own in split_of.items() if own == split) for split in SPLITS}
+
+
+def _refuse_empty(labels: Mapping[str, FloatArray], vehicle: Vehicle, target: Target) -> None:
+    """Refuse a vehicle of which a split has no window with a label."""
+    for split, own in labels.items():
+        if not len(own):
+            raise DataError(
+                f"Vehicle '{vehicle.name}' has no {split} window with a label of the target "
+                f"'{target.name}'. Give it more driving, or leave the vehicle out."
+            )
 
 
 def _scaler(rows: FloatArray, names: tuple[str, ...], settings: DataSettings) -> Scaler:
@@ -267,36 +308,6 @@ def _scaler(rows: FloatArray, names: tuple[str, ...], settings: DataSettings) ->
     usual, zero, fixed = SCALINGS[settings.scaling](rows), about_zero(rows, typical), typical > 0
     center = np.where(fixed, zero.center, usual.center)
     return Scaler(center, np.where(fixed, zero.scale, usual.scale))
-
-
-def _known(
-    trips: Iterable[Trip], split_of: Mapping[str, str], settings: DataSettings
-) -> dict[str, BoolArray]:
-    """Whether the climb of validation and test windows was read, in the order of `Client.ends`."""
-    known: dict[str, list[BoolArray]] = {"validation": [], "test": []}
-    for trip in trips:
-        if split_of[trip.name] not in known:
-            continue
-        # Climb that was not read here was given, and all of it.
-        read = trip.channels.get("climb_known", np.ones(trip.seconds))
-        length, stride = settings.window, settings.evaluation_stride
-        ends = window_ends(trip.seconds, length=length, stride=stride)
-        known[split_of[trip.name]].append(known_windows(read, ends, length=length))
-    return {split: np.concatenate(parts) for split, parts in known.items()}
-
-
-def _mix(
-    training: list[FloatArray], energy_wh: list[FloatArray], settings: DataSettings
-) -> FloatArray:
-    """Map to the vehicle's own components or selected features, from its training trips alone."""
-    if settings.components:
-        return principal_mix(np.concatenate(training), settings.components)
-    means = []
-    for rows in training:
-        ends = window_ends(len(rows), length=settings.window, stride=settings.stride)
-        columns = [window_means(column, ends, length=settings.window) for column in rows.T]
-        means.append(np.stack(columns, axis=1))
-    return selection_mix(np.concatenate(means), np.concatenate(energy_wh), settings.selected)
 
 
 def build_fleet(
@@ -334,22 +345,3 @@ def build_fleet(
     never = held_out_vehicles([c.name for c in clients], settings.held_out, settings.split_seed)
     marked = tuple(replace(client, held_out=client.name in never) for client in clients)
     return Fleet(marked, settings, source, mapped)
-
-
-def _strata(
-    test_trips: list[Trip], settings: DataSettings
-) -> dict[str, tuple[tuple[str, ...], NDArray[np.int8]]]:
-    """Classes of every test window, for each stratum whose channel all test trips have."""
-    strata = {}
-    length, stride = settings.window, settings.evaluation_stride
-    for name, stratum in STRATA.items():
-        channels = [trip.channels.get(stratum.channel) for trip in test_trips]
-        known = [values for values in channels if values is not None and np.isfinite(values).all()]
-        if len(known) < len(test_trips):
-            continue
-        means = []
-        for values in known:
-            ends = window_ends(len(values), length=length, stride=stride)
-            means.append(window_means(values, ends, length=length))
-        strata[name] = (stratum.names, stratum.codes(np.concatenate(means)))
-    return strata

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedwatt import plugins
 from fedwatt.data.channels import CHANNELS
 from fedwatt.data.trip import FloatArray, Trip
 from fedwatt.errors import DataError, SettingError, unknown
@@ -111,7 +112,7 @@ def _minute_of(function: Callable[[FloatArray], FloatArray]) -> Callable[[Inputs
     return lambda inputs: _minute(function(inputs["speed_mps"]))
 
 
-FEATURES: Mapping[str, Feature] = {
+_FEATURES: Mapping[str, Feature] = {
     "speed": _channel("speed_mps", "m/s"),
     "acceleration": Feature("m/s²", ("speed_mps",), lambda x: acceleration(x["speed_mps"])),
     "speed_squared": Feature("m²/s²", ("speed_mps",), lambda x: x["speed_mps"] ** 2),
@@ -145,6 +146,19 @@ FEATURES: Mapping[str, Feature] = {
         "W/kg", ("speed_mps",), _minute_of(lambda v: np.maximum(v * acceleration(v), 0))
     ),
 }
+
+
+class _Features(dict[str, Feature]):
+    """Those of fedwatt by name, and anybody's by a reference (`fedwatt.plugins`)."""
+
+    def __missing__(self, name: str) -> Feature:
+        feature: Feature = plugins.resolve(
+            name, "feature", "a Feature", lambda value: isinstance(value, Feature)
+        ).value
+        return feature
+
+
+FEATURES: Mapping[str, Feature] = _Features(_FEATURES)
 
 # fmt: off
 _BASE = (
@@ -182,7 +196,10 @@ def feature_names(recipe: str) -> tuple[str, ...]:
     names: dict[str, None] = {}
     for word in (piece.strip() for piece in recipe.split(",")):
         if word not in FEATURE_SETS and word not in FEATURES:
-            raise SettingError(unknown("feature set or feature", word, [*FEATURE_SETS, *FEATURES]))
+            if not plugins.refers(word, "feature"):
+                known = [*FEATURE_SETS, *FEATURES, *plugins.entry_points("feature")]
+                raise SettingError(unknown("feature set or feature", word, known))
+            _ = FEATURES[word]  # refuses a reference that leads nowhere
         names.update(dict.fromkeys(FEATURE_SETS.get(word, (word,))))
     return tuple(names)
 

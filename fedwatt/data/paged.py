@@ -26,8 +26,7 @@ from fedwatt.errors import DataError
 if TYPE_CHECKING:
     from fedwatt.data.client import Client
 
-DENSE_BYTES = 2**29
-"""Fleets up to this size (512 MiB) stay in memory."""
+DENSE_BYTES = 2**29  # fleets up to this size (512 MiB) stay in memory
 
 KINDS: Mapping[str, type] = {
     "series": np.float32,
@@ -42,16 +41,12 @@ KINDS: Mapping[str, type] = {
 class Mapped:
     """The windows of all vehicles, one after the other, in files mapped into memory."""
 
-    series: NDArray[np.float32]
-    """[seconds of all vehicles, features]"""
-    starts: Mapping[str, NDArray[np.int64]]
-    """split -> first second of each window in `series`, [W]"""
-    labels: Mapping[str, NDArray[np.float32]]
-    """split -> scaled energies, [W]"""
+    series: NDArray[np.float32]  # [seconds of all vehicles, features]
+    starts: Mapping[str, NDArray[np.int64]]  # split -> first second of each window in `series`, [W]
+    labels: Mapping[str, NDArray[np.float32]]  # split -> scaled energies, [W]
     offsets: Mapping[str, NDArray[np.int64]]
     """split -> vehicle k's windows are offsets[k]:offsets[k+1]; [K+1]"""
-    clients: tuple["Client", ...]
-    """The vehicles, their arrays views of the files."""
+    clients: tuple["Client", ...]  # the vehicles, their arrays views of the files
     files: tuple[mmap.mmap, ...]
 
     def holds(self, clients: Sequence["Client"]) -> bool:

@@ -25,13 +25,13 @@ SKEWS: Mapping[str, float] = {"mild": 0.5, "moderate": 0.7, "severe": 0.9}
 DRAWS = 100
 
 
-def trip_regime(trip: Trip) -> int:
-    """Index into `REGIMES`; a mean at an edge belongs to the faster one.
+def trip_regime(*parts: Trip) -> int:
+    """Index into `REGIMES` of a trip, or of its parts; a mean at an edge is of the faster one.
 
     >>> REGIMES[trip_regime(Trip("1", {"speed_mps": np.array([0.0, 30.0])}))]
     'fast'
     """
-    mean_mps = float(np.mean(trip.channels["speed_mps"]))
+    mean_mps = float(np.mean(np.concatenate([trip.channels["speed_mps"] for trip in parts])))
     return int(np.searchsorted(REGIME_EDGES_MPS, mean_mps, side="right"))
 
 
@@ -85,7 +85,8 @@ def repartition(
         else:
             shares = dirichlet_shares(alpha, clients, rng)
         dealt = deal(given, shares, seed)
-        if min(len(trips) for trips in dealt) >= len(SPLITS):
+        recorded = [{(v.name, trip.recording) for v, trip in trips} for trips in dealt]
+        if min(map(len, recorded)) >= len(SPLITS):
             return [_client(number, trips, given) for number, trips in enumerate(dealt, start=1)]
         if alpha is None:
             break
@@ -100,20 +101,25 @@ def deal(
 ) -> list[list[tuple[Vehicle, Trip]]]:
     """Trips of each client; `shares` is [regimes, clients].
 
-    Trips of a regime queue in an order drawn trip by trip, and the queue is cut by the shares.
+    Trips of a regime queue in an order drawn trip by trip, and the queue is cut by the shares. The
+    parts of a trip that was cut at gaps stay together: their driving is the same.
     """
-    queues: list[list[tuple[float, Vehicle, Trip]]] = [[] for _ in REGIMES]
+    queues: list[list[tuple[float, str, str, list[tuple[Vehicle, Trip]]]]] = [[] for _ in REGIMES]
     for vehicle in vehicles:
+        recordings: dict[str, list[Trip]] = {}
         for trip in vehicle.trips:
-            place = float(generator(seed, "partition order", vehicle.name, trip.name).random())
-            queues[trip_regime(trip)].append((place, vehicle, trip))
+            recordings.setdefault(trip.recording, []).append(trip)
+        for name, parts in recordings.items():
+            place = float(generator(seed, "partition order", vehicle.name, name).random())
+            pairs = [(vehicle, part) for part in parts]
+            queues[trip_regime(*parts)].append((place, vehicle.name, name, pairs))
     dealt: list[list[tuple[Vehicle, Trip]]] = [[] for _ in range(shares.shape[1])]
     for queue, row in zip(queues, shares, strict=True):
-        queue.sort(key=lambda entry: (entry[0], entry[1].name, entry[2].name))
+        queue.sort(key=lambda entry: entry[:3])
         cuts = np.round(np.cumsum(row) * len(queue)).astype(int)
         cuts[-1] = len(queue)
         for client, (start, stop) in enumerate(zip([0, *cuts[:-1]], cuts, strict=True)):
-            dealt[client] += [(vehicle, trip) for _, vehicle, trip in queue[start:stop]]
+            dealt[client] += [pair for *_, pairs in queue[start:stop] for pair in pairs]
     return dealt
 
 

@@ -12,8 +12,7 @@ from fedwatt.data.trip import FloatArray
 NORMAL_IQR = 1.3489795003921634
 # Below this fraction of its size (or of 1) a spread is rounding error, not variation.
 NEGLIGIBLE = 1e-9
-LEAST = 0.4
-"""Share of a typical size below which a vehicle's own one does not count."""
+LEAST = 0.4  # share of a typical size below which a vehicle's own one does not count
 
 
 @dataclass(frozen=True, eq=False)

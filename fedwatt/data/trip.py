@@ -89,8 +89,9 @@ class Trip:
 class Vehicle:
     """All trips of one vehicle, and what is known about it.
 
-    `labels` says whether its energy was "measured" or "simulated"; a vehicle of which some trip has
-    no energy has "none": it can be electrified, but not trained on. `facts` are JSON-able remarks,
+    `labels` says whether its energy, or the state of charge of a vehicle that reports no more, was
+    "measured" or "simulated"; a vehicle of which some trip has neither has "none": it can be
+    electrified, but not trained on. `facts` are JSON-able remarks,
     such as mass_kg, model, powertrain, source, or the account of rows dropped at import.
     """
 
@@ -142,9 +143,14 @@ def _refuse_misshapen(vehicle: Vehicle, trip: Trip) -> None:
             raise DataError(
                 f"{where}: channel '{name}' has shape {values.shape}; it must be [seconds]."
             )
+    if vehicle.labels != UNLABELLED and not {"energy_wh", "soc"} & trip.channels.keys():
+        raise DataError(
+            f"{where} has neither 'energy_wh' ({CHANNELS['energy_wh'].meaning}) nor 'soc' "
+            f"({CHANNELS['soc'].meaning}), so there is nothing to learn from it. "
+            "Map one of them at import, or leave the trip out."
+        )
     for name, channel in CHANNELS.items():
-        optional = channel.role == "label" and vehicle.labels == UNLABELLED
-        if channel.required and not optional and name not in trip.channels:
+        if channel.required and name not in trip.channels:
             raise DataError(
                 f"{where} has no channel '{name}' ({channel.meaning}). "
                 "Every trip needs it: map it at import, or leave the trip out."

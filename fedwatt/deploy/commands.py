@@ -13,8 +13,7 @@ from fedwatt.deploy.keys import Depot
 from fedwatt.errors import RunError
 from fedwatt.files import write_text
 
-CONNECTION = "fedwatt"
-"""What the server is called in Flower's configuration."""
+CONNECTION = "fedwatt"  # what the server is called in Flower's configuration
 
 
 def quiet(level: str = "WARNING") -> dict[str, str]:

@@ -14,12 +14,10 @@ from fedwatt.errors import DataError
 class Connection:
     """Where the server is and how it and the vehicle know each other."""
 
-    server: str
-    """host:port"""
+    server: str  # host:port
     ca: Path | None = None
     """Certificate that the server's is signed with; None: no TLS, for tests on one machine."""
-    key: Path | None = None
-    """The vehicle's private key; None: a server that asks for none."""
+    key: Path | None = None  # the vehicle's private key; None: a server that asks for none
 
     def open(self) -> Any:
         """Flower's session with the server, as a context manager."""

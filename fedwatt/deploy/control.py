@@ -25,12 +25,9 @@ class Node:
     """A vehicle's key as the server knows it."""
 
     number: int
-    name: str
-    """That it was registered under."""
-    status: str
-    """registered (never seen), online, offline or unregistered."""
-    since: str = ""
-    """When that began, UTC."""
+    name: str  # that it was registered under
+    status: str  # registered (never seen), online, offline or unregistered
+    since: str = ""  # when that began, UTC
 
 
 @dataclass(frozen=True)
@@ -38,8 +35,7 @@ class Run:
     """A run as the server knows it."""
 
     number: int
-    status: str
-    """pending, starting, running, or finished and how."""
+    status: str  # pending, starting, running, or finished and how
     since: str
 
 

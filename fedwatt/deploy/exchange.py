@@ -62,10 +62,12 @@ class Exchange:
         *,
         sizes: Sizes,
         asked: Mapping[str, ReplyField] = NOTHING,
+        enough: int = 0,
     ) -> dict[int, Answer]:
         """Answers by node, of those that came within `seconds`.
 
-        A vehicle that could not answer (Flower's error reply) counts as one that did not.
+        A vehicle that could not answer (Flower's error reply) counts as one that did not. With
+        `enough` nobody is waited for any more when so many answers that can be read are there.
         """
         waiting = self.send(kind, questions, seconds, sizes=sizes, asked=asked)
         answers: dict[int, Answer] = {}
@@ -73,7 +75,8 @@ class Exchange:
         def complete() -> bool:
             if waiting:
                 answers.update(self.receive(kind, waiting, sizes=sizes, asked=asked))
-            return not waiting
+            readable = sum(answer.content is not None for answer in answers.values())
+            return not waiting or 0 < enough <= readable
 
         self.wait(complete, seconds)
         return answers

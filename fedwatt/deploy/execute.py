@@ -16,12 +16,14 @@ from fedwatt.deploy.remote_fleet import RemoteFleet
 from fedwatt.deploy.road_fleet import RoadFleet
 from fedwatt.deploy.roster import Roster
 from fedwatt.deploy.secure_fleet import SecureFleet
-from fedwatt.deploy.state import RunState
-from fedwatt.errors import SettingError
+from fedwatt.deploy.state import FAILED, FINISHED, RUN_LOCK, RunState, going_on
+from fedwatt.errors import FedwattError, SettingError
 from fedwatt.federation import Availability, Loop, State
 from fedwatt.federation.records import Row
-from fedwatt.runs.carry_out import FINISHED, Run, carry_out
-from fedwatt.runs.config import MethodChoice, RunConfig, to_toml
+from fedwatt.files import holding
+from fedwatt.runs.carry_out import FINISHED as COMPLETE
+from fedwatt.runs.carry_out import Run, carry_out
+from fedwatt.runs.config import Deployment, MethodChoice, RunConfig, to_toml
 from fedwatt.runs.environment import fleet_partition
 from fedwatt.runs.hills import learns_hills, terrain_facts
 from fedwatt.runs.level import level_config
@@ -51,6 +53,12 @@ def refuse_undeployable(config: RunConfig) -> None:
                 "terrain.source = 'measured'."
             )
         refuse_unmaskable(config.terrain)
+    if config.deploy.over_selection and config.training.sampling != "fixed":
+        raise SettingError(
+            "deploy.over_selection calls more vehicles than training.sampling = "
+            f"'{config.training.sampling}' drew, so none of them would have been drawn by that. "
+            "Set deploy.over_selection = 0, or sampling = 'fixed'."
+        )
     level_config(config)  # refuses noise for privacy, which a level model would spend twice
     ideal = Availability()
     for name in ("p_leave", "p_join", "initially", "reply_loss"):
@@ -59,12 +67,29 @@ def refuse_undeployable(config: RunConfig) -> None:
                 f"availability.{name} simulates what a real fleet does by itself. Leave it out."
             )
     for choice in config.methods:
+        refuse_reply_counts(config.deploy, choice)
         for rule in choice.method.local:
             if rule.simulated_only:
                 raise SettingError(
                     f"Method '{choice.label}': {type(rule).__name__} simulates "
                     f"{rule.simulated_only} and has no place on a real fleet."
                 )
+
+
+def refuse_reply_counts(deploy: Deployment, choice: MethodChoice) -> None:
+    """Raise if a private method's rounds would stand or fall with single vehicles.
+
+    Where a round counts only with m replies, one vehicle more or less moves its sum by m · c and
+    not by c: it decides about the replies of m vehicles.
+    """
+    if not choice.method.server.private:
+        return
+    for name in ("minimum_replies", "over_selection"):
+        if getattr(deploy, name) != getattr(Deployment(), name):
+            raise SettingError(
+                f"Method '{choice.label}': deploy.{name} lets one vehicle decide whether the "
+                "replies of others count, and the noise is that of a single reply. Leave it out."
+            )
 
 
 def execute(
@@ -85,7 +110,14 @@ def execute(
     exchange = Exchange(grid, config.deploy.poll_seconds)
     roster = Roster(exchange, config, out / "roster.json")
     run = Run(config, out, observer, resume, checkpoint_seconds=0.0)
-    carry_out(RealFleet(run, roster))
+    with holding(out, RUN_LOCK, going_on(out)):
+        site = RealFleet(run, roster)
+        try:
+            carry_out(site)
+        except FedwattError as error:
+            site.note(FAILED, str(error))
+            raise
+        site.note(FINISHED)
 
 
 @dataclass
@@ -97,11 +129,15 @@ class RealFleet:
 
     run: Run
     roster: Roster
-    number: str = ""
-    """Of a level model's run; the run itself draws its own."""
+    number: str = ""  # of a level model's run; the run itself draws its own
     state: RunState = field(init=False)
     asked: RoadFleet = field(init=False)
     """The vehicles of the method that trains; what they said of a model is asked for once."""
+
+    def note(self, status: str, about: str = "") -> None:
+        """Write down how the run ended, if it began."""
+        if hasattr(self, "state"):
+            self.state.note(status, about)
 
     def open(self) -> Fleet:
         """Let vehicles enrol; those of a level model's run have enrolled already."""
@@ -146,7 +182,7 @@ class RealFleet:
     def finished(self) -> dict[str, NDArray[Any]] | None:
         """The best models of a finished run, so that no vehicle is asked again about them."""
         config, out = self.run.config, self.run.out
-        if not (out / FINISHED).exists():
+        if not (out / COMPLETE).exists():
             return None
         layout = config.model.on(self.fleet()).layout
         return {

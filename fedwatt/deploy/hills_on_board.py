@@ -27,8 +27,7 @@ from fedwatt.terrain.ground import Ground
 from fedwatt.terrain.settings import TerrainSettings
 from fedwatt.terrain.store import read_field, write_field
 
-HILLS = "hills"
-"""The value of a question that names the field it is about, by its digest."""
+HILLS = "hills"  # the value of a question that names the field it is about, by its digest
 
 
 def hills_file(folder: Path, digest: str) -> Path:

@@ -32,10 +32,8 @@ from fedwatt.terrain.store import read_field, read_provenance, write_field
 
 log = logging.getLogger("fedwatt.deploy")
 
-ATTEMPTS = 3
-"""Secure sums for one question, before learning is given up."""
-AGAIN_SECONDS = 10.0
-"""After which a vehicle that could not take the field is sent it again."""
+ATTEMPTS = 3  # secure sums for one question, before learning is given up
+AGAIN_SECONDS = 10.0  # after which a vehicle that could not take the field is sent it again
 
 
 def hills_of_run(out: Path, roster: Roster, run: RunState, *, resume: bool) -> tuple[Field, int]:
@@ -86,10 +84,8 @@ class _SecretTotals:
     """Totals over vehicles by secure sums, each tried a few times."""
 
     exchange: SecureExchange
-    least: int
-    """Vehicles that a sum must be of."""
-    seconds: float
-    """How long a vehicle may take for its numbers."""
+    least: int  # vehicles that a sum must be of
+    seconds: float  # how long a vehicle may take for its numbers
 
     def __call__(
         self, question: Question, present: frozenset[str]

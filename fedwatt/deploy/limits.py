@@ -11,12 +11,9 @@ from fedwatt.errors import check
 class Limits:
     """Bounds of the vehicle's process."""
 
-    threads: int = 1
-    """Threads for arithmetic."""
-    memory_mb: int = 0
-    """Megabytes that the process may allocate (RLIMIT_DATA); 0: no bound."""
-    nice: int = 10
-    """How far behind other processes it stands, 0 to 19."""
+    threads: int = 1  # threads for arithmetic
+    memory_mb: int = 0  # megabytes that the process may allocate (RLIMIT_DATA); 0: no bound
+    nice: int = 10  # how far behind other processes it stands, 0 to 19
 
     def __post_init__(self) -> None:
         check(self, "threads", self.threads >= 1, "at least 1")

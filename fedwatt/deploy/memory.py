@@ -31,11 +31,9 @@ from fedwatt.runs.tensors import write_tensors
 
 log = logging.getLogger("fedwatt.deploy")
 
-KEPT_RUNS: Final = 3
-"""Runs whose memory stays on the vehicle, the latest first."""
+KEPT_RUNS: Final = 3  # runs whose memory stays on the vehicle, the latest first
 MEMORY: Final = "memory"
-MARKER: Final = "fedwatt-memory"
-"""File in every folder that `forget_old_runs` may delete."""
+MARKER: Final = "fedwatt-memory"  # file in every folder that `forget_old_runs` may delete
 
 
 def level_run(run: str) -> str:

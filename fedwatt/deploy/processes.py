@@ -6,7 +6,8 @@ Each runs in a session of its own, so that Ctrl-C reaches only us, and we end th
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,8 +16,9 @@ import tomli_w
 import fedwatt
 from fedwatt.deploy.commands import Flower
 from fedwatt.deploy.door import folder_in
+from fedwatt.deploy.state import RUN_LOCK, SUBMIT_LOCK, going_on
 from fedwatt.errors import RunError
-from fedwatt.files import write_text
+from fedwatt.files import holding, is_held, write_text
 from fedwatt.runs.config import RunConfig, to_toml
 
 if TYPE_CHECKING:
@@ -48,6 +50,16 @@ def serve(flower: Flower, on_up: "Callable[[Control], None]") -> int:
             process.terminate()
             raise RunError(f"The server does not answer at {flower.address}; its log is above.")
     return process.wait()
+
+
+@contextmanager
+def only_submission(out: Path) -> Iterator[None]:
+    """RunError if the run folder is another submission's already."""
+    with holding(out, SUBMIT_LOCK, going_on(out)):
+        # A submission can be killed while its run goes on.
+        if is_held(out, RUN_LOCK):
+            raise RunError(going_on(out))
+        yield
 
 
 def submit(

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedwatt.deploy.conduct import Conduct
+from fedwatt.deploy.state import RunState
 from fedwatt.errors import RunError, counted
 
 if TYPE_CHECKING:
@@ -49,7 +50,13 @@ class LogLines:
         log.info("%s, %s, RMSE %.2f Wh, %.1f s", about, came, row["test_rmse"], seconds)
 
     def method_ends(self, label: str, history: "History") -> None:
-        """A method is done."""
+        """A method is done; RunError if no vehicle had a part in it."""
+        if not any(row["replies"] for row in history.rounds):
+            rounds = counted(history.rounds[-1]["round"], "round")
+            raise RunError(
+                f"{label} has trained nothing: no reply counted in {rounds}, and its model is the "
+                "one that it began with. The lines above say what became of the replies."
+            )
         log.info("%s: done, best round %d", label, history.rounds[-1]["best_round"])
 
 
@@ -65,6 +72,9 @@ def describe_run(out: Path) -> Iterator[str]:
     for name, folder in folders:
         done = max((int(f.name.removeprefix("round-")) for f in folder.glob("round-*")), default=0)
         yield f"{name}: {counted(done, 'round')} done"
+    state = out / "deployment.json"
+    if state.exists():
+        yield f"The run is {RunState.read(state).doing}"
     if (out / "report.html").exists():
         yield f"Report: {out / 'report.html'}"
 

@@ -14,28 +14,21 @@ from fedwatt.errors import DataError
 from fedwatt.methods import Method
 from fedwatt.models import Model
 
-SENT: Final = "broadcast."
-"""Prefix of the arrays that a server rule sends besides the model."""
+SENT: Final = "broadcast."  # prefix of the arrays that a server rule sends besides the model
 
 
 @dataclass(frozen=True, eq=False)
 class RoundQuestion:
     """What a vehicle is asked to train on, and all that it hears of the rest of the fleet."""
 
-    round: int
-    """t"""
+    round: int  # t
     counted: int
     """The last round in which the vehicle's reply counted, which it goes on from; -1: none did."""
-    population: int
-    """K"""
-    population_windows: float
-    """n"""
-    diagnostics: bool
-    """Whether the reply may tell what the rules recorded."""
-    weights: NDArray[Any]
-    """w_t, [D]"""
-    sent: Mapping[str, NDArray[Any]]
-    """What the server rule sends besides."""
+    population: int  # K
+    population_windows: float  # n
+    diagnostics: bool  # whether the reply may tell what the rules recorded
+    weights: NDArray[Any]  # w_t, [D]
+    sent: Mapping[str, NDArray[Any]]  # what the server rule sends besides
 
     def content(self, common: Mapping[str, Value]) -> Content:
         """The question as a message; `common` says which run and method it is about."""

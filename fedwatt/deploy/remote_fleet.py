@@ -14,6 +14,7 @@ from fedwatt.deploy.exchange import Answer
 from fedwatt.deploy.limits_of_replies import capped, shortened
 from fedwatt.deploy.messages import Content
 from fedwatt.deploy.questions import asked_of
+from fedwatt.deploy.quorum import Unanswered
 from fedwatt.deploy.road_fleet import RoadFleet
 from fedwatt.engine.call import Call
 from fedwatt.federation import State
@@ -37,13 +38,22 @@ class RemoteFleet(RoadFleet):
         self.check_terms(method)
 
     def replies(
-        self, method: Method, state: State, present: Present, called: Mapping[str, Call]
-    ) -> Work:
+        self,
+        method: Method,
+        state: State,
+        present: Present,
+        called: Mapping[str, Call],
+        wanted: int,
+    ) -> Work | Unanswered:
         """What comes back from the vehicles called; what cannot be used is not counted."""
         questions = {name: self.training_question(method, state, present, name) for name in called}
         asked = asked_of(method, self.model, diagnostics=self.config.deploy.diagnostics)
         seconds = self.config.deploy.round_seconds
-        answers = self.roster.ask("train", questions, seconds, sizes=self.sizes, asked=asked)
+        answers = self.roster.ask(
+            "train", questions, seconds, sizes=self.sizes, asked=asked, enough=wanted
+        )
+        if len(answers) < min(self.config.deploy.quorum, len(called)) and not self.private:
+            return Unanswered(frozenset(answers))
         if not answers:
             return no_work(state.weights)
         found = {

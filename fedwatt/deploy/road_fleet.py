@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from secrets import randbits
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -21,7 +21,9 @@ from fedwatt.deploy.exchange import Answer
 from fedwatt.deploy.known import Known
 from fedwatt.deploy.limits_of_replies import capped, scaled_down
 from fedwatt.deploy.messages import Content, Sizes, Value
+from fedwatt.deploy.over_selection import reserves
 from fedwatt.deploy.questions import RoundQuestion, sizes_of
+from fedwatt.deploy.quorum import Quorum, Unanswered, vehicles_needed
 from fedwatt.deploy.roster import Roster
 from fedwatt.deploy.state import RunState
 from fedwatt.deploy.vehicle_errors import VehicleErrors, possible_sums
@@ -53,6 +55,9 @@ class RoadFleet(ABC):
     What is left open is how a round's replies are gathered: one by one, or as a sum in secret.
     """
 
+    fewest: ClassVar[int] = 1
+    """Replies without which there is no sum."""
+
     roster: Roster
     run: RunState
     config: RunConfig
@@ -63,6 +68,7 @@ class RoadFleet(ABC):
     common: Mapping[str, Value]
     """What every question says: the run, its configuration and the method."""
     errors: VehicleErrors
+    quorum: Quorum
     secret: int = field(default_factory=lambda: randbits(128))
     """Seed of a private method's draws: ε counts on nobody knowing them, and vehicles know the
     run's seed."""
@@ -90,7 +96,22 @@ class RoadFleet(ABC):
         sizes = sizes_of(choice.method, model, terms.training.precision)
         errors = cls.errors_of(roster, run, config, common, sizes, level)
         device = resolve_device(config.device)
-        return cls(roster, run, config, choice.method, terms, model, device, common, errors)
+        quorum = Quorum(
+            roster.exchange,
+            run,
+            cls.vehicles_needed(config, choice.method),
+            config.deploy.pause_seconds,
+        )
+        return cls(roster, run, config, choice.method, terms, model, device, common, errors, quorum)
+
+    @classmethod
+    def vehicles_needed(cls, config: RunConfig, method: Method) -> int:
+        """Vehicles that must be there for a round to make a model."""
+        replies = max(cls.fewest, config.deploy.minimum_replies, method.replies_needed)
+        training = config.training
+        return vehicles_needed(
+            config.deploy.quorum, replies, training.participation, training.sampling
+        )
 
     @classmethod
     def errors_of(
@@ -142,11 +163,16 @@ class RoadFleet(ABC):
         return {}, Known().packed()
 
     def present(self, state: State | None) -> Present:
-        """Who is connected now, newcomers included."""
-        self.roster.refresh()
+        """Who is connected now, newcomers included; waits until they are enough for a round."""
+
+        def there() -> int:
+            self.roster.refresh()
+            return int(self.roster.available(self.members().fleet).sum())
+
+        self.quorum.wait(0 if state is None else state.round, there)
         members = self.members()
-        there = torch.from_numpy(self.roster.available(members.fleet))[None]
-        return Present(members, there, there)
+        available = torch.from_numpy(self.roster.available(members.fleet))[None]
+        return Present(members, available, available)
 
     def server_draws(self, run: int, round: int, work: Work) -> np.random.Generator:
         """The run's; for a private method secret ones.
@@ -163,16 +189,32 @@ class RoadFleet(ABC):
         """Test errors of the model [1, D] by vehicle and stratum, of those that answer."""
         return self.errors.of_model(weights)
 
-    def work(self, method: Method, state: State, present: Present, watch: Stopwatch) -> Work:
-        """Ask the participants to train; the roster is told who did not do what it was asked to."""
+    def work(self, method: Method, state: State, present: Present, watch: Stopwatch) -> Work | None:
+        """Ask the participants to train; the roster is told who did not do what it was asked to.
+
+        None if the round is to be asked again, because too few answered.
+        """
         secret = self.secret if self.private else None
         calls = self.terms.calls(
             state.round, present.members, present.available, state.live, calling_seed=secret
         )
-        name = present.members.name
         # Where masks hide their windows, vehicles know by themselves how many steps they take.
-        called = {name(call.vehicle): call for call in calls if call.steps or self.roster.hidden}
-        work = self.replies(method, state, present, called)
+        hidden = self.roster.hidden
+        name, wanted = present.members.name, sum(hidden or call.steps > 0 for call in calls)
+        if share := self.config.deploy.over_selection:
+            members, available = present.members, present.available
+            calls += reserves(self.terms, share, state.round, members, available, calls)
+        called = {name(call.vehicle): call for call in calls if hidden or call.steps}
+        began = self.roster.exchange.clock()
+        work = self.replies(method, state, present, called, wanted)
+        if isinstance(work, Unanswered):
+            in_time = self.roster.exchange.clock() - began < self.config.deploy.round_seconds
+            for silent in called.keys() - work.answered:
+                self.roster.unanswered(silent)
+            answered = len(work.answered)
+            self.quorum.unanswered(state.round, len(called), answered, in_time=in_time)
+            return None
+        self.quorum.answered()
         work = enough(work, max(self.config.deploy.minimum_replies, method.replies_needed))
         pairs = zip(work.calls, work.counted, strict=True)
         counted = {name(call.vehicle) for call, counts in pairs if counts}
@@ -188,9 +230,17 @@ class RoadFleet(ABC):
 
     @abstractmethod
     def replies(
-        self, method: Method, state: State, present: Present, called: Mapping[str, Call]
-    ) -> Work:
-        """What comes back from the vehicles called; what cannot be used is not counted."""
+        self,
+        method: Method,
+        state: State,
+        present: Present,
+        called: Mapping[str, Call],
+        wanted: int,
+    ) -> "Work | Unanswered":
+        """What comes back from the vehicles called; what cannot be used is not counted.
+
+        The round is over when `wanted` of them have replied.
+        """
 
     def training_question(
         self, method: Method, state: State, present: Present, name: str

@@ -44,8 +44,7 @@ class Member:
     """A vehicle as the server knows it."""
 
     name: str
-    node: int
-    """Flower's number of the node that answers for it."""
+    node: int  # Flower's number of the node that answers for it
     windows: tuple[int, int, int]
     """Training, validation and test windows; 0 where masks hide them."""
     simulated: bool
@@ -253,11 +252,15 @@ class Roster:
         *,
         sizes: Sizes = NO_MODEL,
         asked: Mapping[str, ReplyField] = NOTHING,
+        enough: int = 0,
     ) -> dict[str, Answer]:
-        """Answers by vehicle, in the order of `questions`, of those that came within `seconds`."""
+        """Answers by vehicle, in the order of `questions`, of those that came within `seconds`.
+
+        `enough` as in `Exchange.ask`.
+        """
         nodes = {name: self.members[name].node for name in questions if self.there(name)}
         sent = {node: questions[name] for name, node in nodes.items()}
-        answers = self.exchange.ask(kind, sent, seconds, sizes=sizes, asked=asked)
+        answers = self.exchange.ask(kind, sent, seconds, sizes=sizes, asked=asked, enough=enough)
         found = {name: answers[node] for name, node in nodes.items() if node in answers}
         for name, answer in found.items():
             if answer.refused:

@@ -43,15 +43,21 @@ class NoSum(RunError):
     """An exchange that too few saw through.
 
     `lost` are those that did not answer its last step in order, `rejected` those whose messages
-    could not be used, then or before.
+    could not be used, then or before. `sent` says whether vectors were asked for by then.
     """
 
     def __init__(
-        self, reason: str, lost: frozenset[str], rejected: frozenset[str] = frozenset()
+        self,
+        reason: str,
+        lost: frozenset[str],
+        rejected: frozenset[str] = frozenset(),
+        *,
+        sent: bool = False,
     ) -> None:
         super().__init__(reason)
         self.lost = lost
         self.rejected = rejected
+        self.sent = sent
 
 
 @dataclass(frozen=True)
@@ -65,6 +71,8 @@ class SecureExchange:
     """What every question says: the run, its configuration, and the method if it is about one."""
     survivors_needed: int = 0
     """Raises what the settings ask for; 0: does not."""
+    enough: int = 0
+    """Vectors after which no other is waited for; 0: all are."""
 
     def total(
         self,
@@ -106,7 +114,8 @@ class SecureExchange:
             if isinstance(error, server.NoTotal):
                 asking.reject(error.rejected)
             lost = frozenset(called) - asking.answered
-            raise NoSum(str(error), lost, frozenset(asking.rejected)) from error
+            rejected = frozenset(asking.rejected)
+            raise NoSum(str(error), lost, rejected, sent=asking.sent) from error
         finally:
             for name, reason in asking.rejected.items():
                 log.warning("%s: a message of %s rejected: %s", what, name, reason)
@@ -127,6 +136,8 @@ class _Asking:
     rejected: dict[str, str] = field(default_factory=dict)
     answered: frozenset[str] = frozenset()
     """Whose answer to the last step was in order."""
+    sent: bool = False
+    """Whether vectors have been asked for."""
 
     def total(self, terms: Terms, names: list[str]) -> tuple[Any, tuple[str, ...]]:
         """The sum of the survivors' words, and who they are."""
@@ -142,7 +153,9 @@ class _Asking:
         for name, inbox in inboxes.items():
             plain = self.question(name)
             vectors[name] = Content({**plain.values, **to_values(inbox)}, plain.arrays)
-        masked = self._sent(self.kind, Masked, vectors, self.seconds)
+        self.sent = True
+        enough = self.exchange.enough and max(self.exchange.enough, terms.threshold)
+        masked = self._sent(self.kind, Masked, vectors, self.seconds, enough)
         summed, survivors, left_out = server.collect(routed, masked)
         self.reject(left_out)
         told = dict.fromkeys(summed.survivors, survivors)
@@ -168,10 +181,17 @@ class _Asking:
         self.answered -= left_out.keys()
 
     def _sent(
-        self, kind: str, reply: type[Message], questions: Mapping[str, Content], seconds: float
+        self,
+        kind: str,
+        reply: type[Message],
+        questions: Mapping[str, Content],
+        seconds: float,
+        enough: int = 0,
     ) -> dict[str, Message]:
         good = {}
-        answers = self.exchange.roster.ask(kind, questions, seconds, sizes=self.sizes)
+        answers = self.exchange.roster.ask(
+            kind, questions, seconds, sizes=self.sizes, enough=enough
+        )
         for name, answer in answers.items():
             try:
                 good[name] = from_plain(reply, answer.usable().values)

@@ -7,7 +7,7 @@ method as the replies of the survivors, all equal to their mean.
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +16,10 @@ from torch import Tensor
 from fedwatt.deploy.known import Known
 from fedwatt.deploy.masked_errors import MaskedErrors
 from fedwatt.deploy.messages import Content, Sizes, Value
+from fedwatt.deploy.quorum import Unanswered
 from fedwatt.deploy.road_fleet import RoadFleet
 from fedwatt.deploy.roster import Roster
-from fedwatt.deploy.secure_exchange import SecretSum, SecureExchange
+from fedwatt.deploy.secure_exchange import NoSum, SecretSum, SecureExchange
 from fedwatt.deploy.state import RunState
 from fedwatt.engine.call import Call
 from fedwatt.errors import FedwattError, RunError, SettingError
@@ -49,21 +50,32 @@ class SecureFleet(RoadFleet):
                 "single vehicles secret. Switch one of them off."
             )
 
+    fewest: ClassVar[int] = 2
+
     def replies(
-        self, method: Method, state: State, present: Present, called: Mapping[str, Call]
-    ) -> Work:
+        self,
+        method: Method,
+        state: State,
+        present: Present,
+        called: Mapping[str, Call],
+        wanted: int,
+    ) -> Work | Unanswered:
         """The sum over the vehicles called; who drops out of it has not replied."""
         try:
             if called and not present.members.population_windows > 0:
                 raise RunError("no model was judged yet, so the size of the fleet is not known.")
             if called:
-                found = self._sum(method, state, present, list(called))
+                found = self._sum(method, state, present, list(called), wanted)
                 return self._means(method, found, called)
         except FedwattError as error:
+            if isinstance(error, NoSum) and not error.sent and not self.private:
+                return Unanswered(frozenset(called) - error.lost)
             log.warning("round %d makes no model: %s", state.round + 1, error)
         return no_work(state.weights)
 
-    def _sum(self, method: Method, state: State, present: Present, names: list[str]) -> SecretSum:
+    def _sum(
+        self, method: Method, state: State, present: Present, names: list[str], wanted: int
+    ) -> SecretSum:
         """One exchange with the vehicles `names`; RunError if too few see it through."""
         what, model = f"round {state.round + 1}", method.adapted(self.model)
         layout = reply_layout(method, model, self.config.secure, vehicles=len(names))
@@ -71,7 +83,9 @@ class SecureFleet(RoadFleet):
         def training(name: str) -> Content:
             return self.training_question(method, state, present, name)
 
-        exchange = SecureExchange(self.roster, self.run, self.config.secure, self.common)
+        exchange = SecureExchange(
+            self.roster, self.run, self.config.secure, self.common, enough=wanted
+        )
         seconds = self.config.deploy.round_seconds
         found = exchange.total(what, names, layout, "secure-train", training, seconds)
         refuse_impossible_weight(layout, found.sums, len(found.survivors))

@@ -14,10 +14,8 @@ class StateFolder:
     """The state folder of a vehicle, as far as it belongs to one run."""
 
     state: Path
-    run: Path
-    """The run folder."""
-    number: str
-    """The name under which vehicles file their memory of the run."""
+    run: Path  # the run folder
+    number: str  # the name under which vehicles file their memory of the run
 
     @classmethod
     def of(cls, state: Path, run: Path) -> "StateFolder":

@@ -48,7 +48,7 @@ from fedwatt.deploy.one_vehicle import by_stratum, fleet_of_one, local_work, sum
 from fedwatt.deploy.purpose import Purpose
 from fedwatt.deploy.questions import RoundQuestion, asked_of, sizes_of, value, weights
 from fedwatt.deploy.secure_board import Secrets
-from fedwatt.errors import DataError, RunError
+from fedwatt.errors import DataError, RunError, SettingError
 from fedwatt.federation import LocalFleet, local_round
 from fedwatt.federation.evaluate import predict
 from fedwatt.files import flush
@@ -56,12 +56,14 @@ from fedwatt.methods import Method
 from fedwatt.methods.bounding import bounded
 from fedwatt.metrics import ErrorSums
 from fedwatt.personal import PersonalModel, personalise
+from fedwatt.plugins import named_by_server
 from fedwatt.privacy.fixed_point import FloatArray, Layout
 from fedwatt.privacy.secure.compose import reply_layout, reply_values
 from fedwatt.runs.config import MethodChoice, RunConfig, from_toml, to_toml
 from fedwatt.runs.hills import learns_hills
 from fedwatt.runs.level import level_config, predictions_of, with_level
 from fedwatt.runs.model_file import own_weights, write_own_model
+from fedwatt.runs.own_code import changed_since
 from fedwatt.terrain.climb import with_measured_terrain, with_terrain
 from fedwatt.terrain.field import empty_field
 from fedwatt.terrain.grid import Grid
@@ -373,5 +375,12 @@ def _configuration(question: Content) -> RunConfig:
 
 @lru_cache(maxsize=2)
 def _read_configuration(text: str) -> RunConfig:
-    """Read once for as long as it stays the same."""
-    return from_toml(text, "the server's configuration")
+    """Read once for as long as it stays the same; the vehicle's own code must be the server's."""
+    with named_by_server():
+        config = from_toml(text, "the server's configuration")
+    if changed := changed_since(text, config.plugins):
+        different = [name for names in changed.values() for name in names]
+        raise SettingError(
+            f"The vehicle's '{different[0]}' is not the server's: install the same version on both."
+        )
+    return config

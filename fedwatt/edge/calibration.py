@@ -11,7 +11,8 @@ the finite-sample correction 1 + 1/n uses the number of *independent* scores tha
 worth: the number of trips if each is covered wholly or not at all, more if they are alike.
 
 A level of 90 % needs nine independent scores. A vehicle with fewer validation trips adds its
-training trips, whose errors are those of a model that has seen them: `source` says so.
+training trips: `source` says so. Their errors are those of a model that has seen them, so their
+scores are stretched by how much larger those of validation trips are in the mean (`alike`).
 """
 
 import math
@@ -112,22 +113,24 @@ def calibrate(
         np.array([abs(o.trip_wh - o.trip_measured_wh) for o in training]),
     )
 
-    def factors(trips: Sequence[Outcome]) -> tuple[float, float]:
+    def scores(trips: Sequence[Outcome]) -> tuple[list[FloatArray], list[FloatArray]]:
         window_scores, trip_scores = [], []
         for o in trips:
             expected = scale_of(window_basis(o.windows_wh, o.speed_mps), scale, floor)
             window_scores.append(np.abs(o.windows_wh - o.measured_wh) / expected)
             expected = scale_of(trip_basis(o.seconds), trip_scale, trip_floor)
-            trip_scores.append(np.abs(o.trip_wh - o.trip_measured_wh) / expected)
-        whole = conformal_quantile(np.array(trip_scores), level)
-        return clustered_quantile(window_scores, level), whole
+            trip_scores.append(np.atleast_1d(np.abs(o.trip_wh - o.trip_measured_wh) / expected))
+        return window_scores, trip_scores
 
-    window_factor, trip_factor = factors(validation)
-    source = "validation trips"
+    found, source = scores(validation), "validation trips"
+    window_factor = clustered_quantile(found[0], level)
+    trip_factor = conformal_quantile(np.concatenate(found[1]), level)
     if math.isinf(window_factor) or math.isinf(trip_factor):
-        more_window, more_trip = factors([*validation, *training])
-        window_factor = more_window if math.isinf(window_factor) else window_factor
-        trip_factor = more_trip if math.isinf(trip_factor) else trip_factor
+        seen = scores(training)
+        if math.isinf(window_factor):
+            window_factor = clustered_quantile(alike(found[0], seen[0]), level)
+        if math.isinf(trip_factor):
+            trip_factor = conformal_quantile(np.concatenate(alike(found[1], seen[1])), level)
         source = "validation and training trips"
     if math.isinf(window_factor) or math.isinf(trip_factor):
         fewest = math.ceil(level / (1 - level) - 1e-9)
@@ -147,6 +150,17 @@ def calibrate(
         trip_factor=trip_factor,
         speed_column=speed_column,
     )
+
+
+def alike(validation: Sequence[FloatArray], training: Sequence[FloatArray]) -> list[FloatArray]:
+    """Scores of all trips, [windows] each, those of training trips no smaller in the mean.
+
+    >>> [one.tolist() for one in alike([np.array([2.0])], [np.array([1.0]), np.array([0.0, 2.0])])]
+    [[2.0], [2.0], [0.0, 4.0]]
+    """
+    new, seen = (np.mean([own.mean() for own in scores]) for scores in (validation, training))
+    stretch = max(float(new / seen), 1.0) if seen > 0 else 1.0
+    return [*validation, *(stretch * own for own in training)]
 
 
 def conformal_quantile(scores: FloatArray, level: float) -> float:

@@ -162,8 +162,7 @@ class _Draft:
     """The file of a vehicle while its card is not complete, and the trips that complete it."""
 
     vehicle: Vehicle
-    splits: Mapping[str, str]
-    """Trip → split"""
+    splits: Mapping[str, str]  # trip → split
     networks: Sequence[Network]
     notes: Mapping[str, str]
 

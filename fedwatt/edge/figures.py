@@ -8,9 +8,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from fedwatt.data.features import CLIMB
-from fedwatt.data.windows import window_ends, window_energy
 from fedwatt.edge.calibration import FloatArray
-from fedwatt.edge.trips import SECONDS_PER_HOUR, TripPrediction, energy_by_second
+from fedwatt.edge.trips import SECONDS_PER_HOUR, TripPrediction
+from fedwatt.journeys.totals import energy_by_second, exact_windows
 from fedwatt.report.style import LOOKS, MUTED, WIDTH_IN, styled
 
 PREDICTED = LOOKS["fo-ri-fedavg"]
@@ -84,17 +84,17 @@ def _about_band(found: TripPrediction) -> str:
 
 @styled
 def power_figure(found: TripPrediction) -> Figure:
-    """Measured and predicted power, both as means over the windows that cover a second, kW."""
+    """Predicted power, and the measured one as a perfect model would predict it, kW."""
     figure, axes = _axes("kW")
-    seconds, window = found.trip.seconds, found.trip.seconds - len(found.windows_wh) + 1
-    lines = {"predicted": (found.windows_wh, PREDICTED)}
+    lines = {"predicted": (found.predicted_wh, PREDICTED)}
     if found.measured_wh is not None:
-        ends = window_ends(seconds, length=window)
-        measured = window_energy(found.measured_wh, ends, length=window)
-        lines = {"measured": (measured, MEASURED)} | lines
-    for label, (windows_wh, look) in lines.items():
-        power_kw = energy_by_second(windows_wh, seconds, window) * SECONDS_PER_HOUR / 1000
-        axes.plot(_minutes(seconds), power_kw, color=look.colour, label=label)
+        seconds, window = found.trip.seconds, found.trip.seconds - len(found.windows_wh) + 1
+        windows_wh = exact_windows(found.measured_wh, window=window)
+        smooth = energy_by_second(windows_wh, seconds, window=window)
+        lines = {"measured": (smooth, MEASURED)} | lines
+    for label, (energy_wh, look) in lines.items():
+        power_kw = energy_wh * SECONDS_PER_HOUR / 1000
+        axes.plot(_minutes(len(power_kw)), power_kw, color=look.colour, label=label)
     axes.axhline(0, color=MUTED, linewidth=0.8)
     _legend(figure)
     return figure

@@ -98,4 +98,20 @@ def _columns(path: Path) -> dict[str, FloatArray]:
             raise DataError(
                 f"{path}, line {place + 2} does not hold {len(names)} numbers: {','.join(row)!r}."
             ) from problem
-    return {name: values[:, column] for column, name in enumerate(names)}
+    columns = {name: values[:, column] for column, name in enumerate(names)}
+    for name in names:
+        _refuse_beyond_limits(path, name, columns[name])
+    return columns
+
+
+def _refuse_beyond_limits(path: Path, name: str, values: FloatArray) -> None:
+    if name == TIME:
+        return
+    limits = CHANNELS[name]
+    wrong = (values < limits.low) | (values > limits.high)
+    if wrong.any():
+        place = int(np.argmax(wrong))
+        raise DataError(
+            f"{path}, line {place + 2}: {name} is {values[place]:g} {limits.unit}, and can only be "
+            f"{limits.low:g} to {limits.high:g}. Correct it or its unit, or leave the cell empty."
+        )

@@ -4,16 +4,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedwatt.data.features import FEATURES, trip_features
+from fedwatt.data.features import CLIMB, FEATURES, feature_columns, trip_features
 from fedwatt.data.trip import Trip
 from fedwatt.data.windows import BoolArray, known_windows, window_ends, window_energy, window_means
 from fedwatt.edge.calibration import FloatArray, Outcome
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.error_bars import ErrorBars
 from fedwatt.errors import DataError
+from fedwatt.journeys.totals import energy_by_second, tile_ends
 from fedwatt.terrain.climb import with_climb
 
 SECONDS_PER_HOUR = 3600.0
+MOTION = ("speed_mps", "grade", *CLIMB)
+"""Channels that are 0 while a vehicle stands; all others are held."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,7 +25,7 @@ class TripPrediction:
 
     trip          with climb and descent where the model needs them
     windows_wh    energy of each window, [windows]; the first ends at second window - 1
-    predicted_wh  energy of each second, the mean over the windows that cover it
+    predicted_wh  energy of each second, of windows that tile the trip (`journeys.totals`)
     measured_wh   what left the pack, or None for a plan
     low_wh,       ends of the interval for the energy since the trip began, NaN where the model has
     high_wh       no error bars
@@ -85,12 +88,7 @@ def predict_trip(model: EnergyModel, trip: Trip, vehicle: str) -> TripPrediction
                     f"Trip '{trip.name}' has no {channel}, which the model needs for its feature "
                     f"'{name}'. Add the channel, or use a model that was trained without it."
                 )
-    series = trip_features(trip, card.features, vehicle or card.vehicle)
-    ends, known = window_ends(trip.seconds, length=card.window), None
-    if card.level:
-        known = known_windows(trip.channels["climb_known"], ends, length=card.window)
-    windows_wh = model.energies(series, ends, known)
-    predicted_wh = energy_by_second(windows_wh, trip.seconds, card.window)
+    windows_wh, predicted_wh, known = _energies(model, trip, vehicle or card.vehicle)
     hills = None if known is None else known & card.level["borne_out"]
     bars = ErrorBars.of(card)
     share = level_share(hills, trip.seconds, card.window)
@@ -101,19 +99,34 @@ def predict_trip(model: EnergyModel, trip: Trip, vehicle: str) -> TripPrediction
     )
 
 
-def energy_by_second(windows_wh: FloatArray, seconds: int, window: int) -> FloatArray:
-    """Energy of each second: the mean over the windows that cover it, a window spread evenly.
+def _energies(
+    model: EnergyModel, trip: Trip, vehicle: str
+) -> tuple[FloatArray, FloatArray, BoolArray | None]:
+    """Energies of the trip's windows, of its seconds, and which windows' climb is known."""
+    card, window = model.card, model.card.window
+    before, after = (
+        np.repeat(_standing(trip, card.features, at), window, axis=0) for at in (0, -1)
+    )
+    series = np.concatenate([before, trip_features(trip, card.features, vehicle), after])
+    ends = window + tile_ends(trip.seconds, window=window)
+    # First and last the windows that stand all the time, for what a second of standing takes.
+    asked, known = np.concatenate([[window - 1], ends, [len(series) - 1]]), None
+    if card.level:
+        sure = np.pad(trip.channels["climb_known"], window, mode="edge")
+        known = known_windows(sure, asked, length=window)
+    found_wh = model.energies(series, asked, known)
+    idle_wh = float(found_wh[0]) / window, float(found_wh[-1]) / window
+    seconds_wh = energy_by_second(found_wh[1:-1], trip.seconds, window=window, idle_wh=idle_wh)
+    inside = slice(window, trip.seconds + 1)
+    return found_wh[inside], seconds_wh, None if known is None else known[inside]
 
-    >>> energy_by_second(np.array([4.0, 8.0]), 3, window=2)
-    array([2., 3., 4.])
-    """
-    total = np.concatenate([[0.0], np.cumsum(windows_wh)])
-    second = np.arange(seconds)
-    # Windows are counted by where they begin.
-    first = np.maximum(second - window + 1, 0)
-    last = np.minimum(second, len(windows_wh) - 1)
-    spread: FloatArray = (total[last + 1] - total[first]) / (last - first + 1) / window
-    return spread
+
+def _standing(trip: Trip, features: tuple[str, ...], at: int) -> FloatArray:
+    """Features [1, features] of a second in which the vehicle stands as it is at second `at`."""
+    second = at % trip.seconds
+    now = {name: values[second : second + 1] for name, values in trip.channels.items()}
+    still = {name: np.zeros(1) for name in MOTION if name in now}
+    return feature_columns(now | still, features, begin=second)
 
 
 def level_share(hills: BoolArray | None, seconds: int, window: int) -> FloatArray:
@@ -124,8 +137,12 @@ def level_share(hills: BoolArray | None, seconds: int, window: int) -> FloatArra
     """
     if hills is None:
         return np.zeros(seconds)
-    by_second = window * energy_by_second((~hills).astype(np.float64), seconds, window)
-    return np.cumsum(by_second) / np.arange(1, seconds + 1)
+    total = np.concatenate([[0.0], np.cumsum(~hills)])
+    second = np.arange(seconds)
+    # Of each second the mean over the windows that cover it, counted by where they begin.
+    first, last = np.maximum(second - window + 1, 0), np.minimum(second, len(hills) - 1)
+    by_second = (total[last + 1] - total[first]) / (last - first + 1)
+    return np.asarray(np.cumsum(by_second) / (second + 1))
 
 
 def charge_over_time(

@@ -38,11 +38,9 @@ class Draw:
     seed: int
     round: int
     vehicle: str
-    windows: int
-    """n_k"""
+    windows: int  # n_k
     end: int
-    batch: int
-    """B"""
+    batch: int  # B
     begin: int = 0
 
     def __post_init__(self) -> None:
@@ -89,8 +87,7 @@ class Batches:
     """
 
     pool: Pool
-    vehicles: Sequence[int]
-    """Their numbers in the fleet."""
+    vehicles: Sequence[int]  # their numbers in the fleet
     draws: Sequence[Draw]
 
     @property

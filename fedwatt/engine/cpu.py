@@ -19,7 +19,13 @@ from fedwatt.cores import spread
 from fedwatt.engine.job import Job
 from fedwatt.engine.kernels.fused_step import fused_step, step_timed_as
 from fedwatt.engine.kernels.whole_round import whole_round
-from fedwatt.engine.step import final, move, present_and_previous, shaped_gradient
+from fedwatt.engine.step import (
+    explored_gradient,
+    final,
+    move,
+    present_and_previous,
+    shaped_gradient,
+)
 from fedwatt.metrics import Stopwatch
 
 CACHE_BYTES: Final = 3 * 2**20
@@ -107,7 +113,7 @@ def _take(
     gradient = torch.empty_like(weights)
     windows = weights.new_empty((active, size, pool.window, pool.series.shape[1]))
     rows = windows.view(active * size, -1)
-    shaped = job.shapes_loss
+    shaped, explores = job.shapes_loss, job.explores
     # Weights and previous weights change places with every step, so there is a way for each.
     places = [
         present_and_previous(weights, previous, step)
@@ -121,7 +127,9 @@ def _take(
     ):
         here, before = places[step % len(places)]
         torch.index_select(pool.rows, 0, starts, out=rows)
-        if shaped:
+        if explores:
+            gradient = explored_gradient(job, here, (windows, labels, share), shaped=shaped)
+        elif shaped:
             gradient = shaped_gradient(job, here, (windows, labels, share))
         else:
             fills[step % len(places)](labels, share)

@@ -9,9 +9,11 @@ One graph is recorded for each number of vehicles still at work. The first step 
 plainly, which lets libraries and compilers prepare, and recorded when it comes again.
 """
 
+import warnings
 import weakref
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from importlib.util import find_spec
 from shutil import which
@@ -23,11 +25,18 @@ from torch import Tensor
 from fedwatt.engine.batches import Batches
 from fedwatt.engine.job import Job
 from fedwatt.engine.pool import Pool
-from fedwatt.engine.step import final, first_rows, move, present_and_previous, shaped_gradient
+from fedwatt.engine.step import (
+    Batch,
+    explored_gradient,
+    final,
+    first_rows,
+    move,
+    present_and_previous,
+    shaped_gradient,
+)
 from fedwatt.methods.rule import LocalRule, Rows, composition, lifted, numbers
 
-KEPT: Final = 12
-"""Recordings kept for a pool, the last used; all eleven methods of a run fit."""
+KEPT: Final = 12  # recordings kept for a pool, the last used; all eleven methods of a run fit
 
 _recordings: weakref.WeakKeyDictionary[Pool, OrderedDict[Hashable, "Recording"]] = (
     weakref.WeakKeyDictionary()
@@ -84,6 +93,8 @@ class Recording:
             values.new_zeros((steps, *values.shape[1:])) for values in (starts, labels, share)
         ]
         self.graphs: dict[tuple[int, int, bool], torch.cuda.CUDAGraph | None] = {}
+        self.waits = False
+        """Whether a rule reads numbers off the GPU, so that its steps cannot be recorded."""
         self.memory = torch.cuda.graph_pool_handle()
         self.move = _compiled() if can_compile() and _has_work(job.rules) else move
 
@@ -130,7 +141,7 @@ class Recording:
     def _take(self, pool: Pool, active: int, step: int, shaped: bool) -> None:
         """One step; beyond the first two only whether it is even makes a difference."""
         kind = (active, step if step < 2 else 2 + step % 2, shaped)
-        if kind not in self.graphs:
+        if kind not in self.graphs or self.waits:
             self.graphs[kind] = None
             self._work(pool, *kind)
             return
@@ -155,13 +166,39 @@ class Recording:
         here, before = present_and_previous(self.weights, self.previous, step)
         here, before = here[:active], before[:active] if before is not None else None
         windows = pool.gather(starts)
-        if shaped:
+        if job.explores:
+            gradient = self._explored(job, here, (windows, labels, share), shaped)
+        elif shaped:
             gradient = shaped_gradient(job, here, (windows, labels, share))
         else:
             gradient = job.model.gradient(here, windows, labels, share, job.loss)
         terms = (job.rules, job.plans, gradient, here, before, job.anchor, job.rate)
         self.move(*terms, first=step == 0)
         self.step.add_(1)
+
+    def _explored(self, job: Job, here: Tensor, batch: Batch, shaped: bool) -> Tensor:
+        """`explored_gradient`, which finds out whether a rule waits for a number off the GPU."""
+        if self.waits or torch.cuda.is_current_stream_capturing():
+            return explored_gradient(job, here, batch, shaped=shaped)
+        try:
+            with _no_waiting():
+                return explored_gradient(job, here, batch, shaped=shaped)
+        except RuntimeError:  # a rule that looks at numbers is not to be recorded
+            self.waits = True
+        return explored_gradient(job, here, batch, shaped=shaped)
+
+
+@contextmanager
+def _no_waiting() -> Iterator[None]:
+    """Whatever waits for the GPU raises RuntimeError."""
+    before = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch calls the mode a prototype
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode(before)
 
 
 def _shaped(shaping: Sequence[tuple[LocalRule, Rows]], active: int) -> bool:

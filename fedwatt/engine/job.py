@@ -7,7 +7,7 @@ from functools import cached_property
 from torch import Tensor
 
 from fedwatt.engine.batches import Batches
-from fedwatt.methods.rule import LocalRule, Rows, composition, lifted
+from fedwatt.methods.rule import LocalRule, Rows, composition, explores, lifted
 from fedwatt.models import Loss, Model
 
 
@@ -17,17 +17,13 @@ class Job:
 
     rules: tuple[LocalRule, ...]
     """A rule's numbers may be columns [P, 1] where vehicles differ in them."""
-    plans: tuple[Rows, ...]
-    """What each rule worked out in its `begin`, each [P, ...]."""
+    plans: tuple[Rows, ...]  # what each rule worked out in its `begin`, each [P, ...]
     model: Model
     loss: Loss
-    anchor: Tensor
-    """The broadcast model w_t of each vehicle, [P, D]."""
-    rate: float | Tensor
-    """η_t, or [P, 1] where it is not the same for all."""
+    anchor: Tensor  # the broadcast model w_t of each vehicle, [P, D]
+    rate: float | Tensor  # η_t, or [P, 1] where it is not the same for all
     batches: Batches
-    tf32: bool = False
-    """Whether float32 products may use TF32 on a GPU that has it."""
+    tf32: bool = False  # whether float32 products may use TF32 on a GPU that has it
 
     @cached_property
     def steps(self) -> tuple[int, ...]:
@@ -43,6 +39,11 @@ class Job:
     def shapes_loss(self) -> bool:
         """Whether any rule has a say in the loss of any of these vehicles."""
         return any(rule.shapes(plan) for rule, plan in zip(self.rules, self.plans, strict=True))
+
+    @property
+    def explores(self) -> bool:
+        """Whether any rule asks for gradients elsewhere than at the weights of a step."""
+        return any(explores(rule) for rule in self.rules)
 
     @property
     def kind(self) -> tuple[Hashable, ...]:

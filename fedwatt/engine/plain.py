@@ -1,7 +1,8 @@
 """The plain engine: one vehicle after the other, one step after the other, by ordinary autograd.
 
     loss_h  = Σ_b share_b · (loss(prediction, label) + Σ_rules penalty)       `shaped_gradient`
-    v_h     = ∇ loss_h, changed by each rule's `gradient`
+    g_h     = ∇ loss_h at w_h, or what rules that `explore` make of it elsewhere
+    v_h     = g_h, changed by each rule's `gradient`
     u_h     = v_h, changed by each rule's `direction`
     w_{h+1} = w_h - η_t · u_h
 
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedwatt.engine.job import Job
-from fedwatt.engine.step import shaped_gradient
+from fedwatt.engine.step import explored_gradient
 
 
 def train(job: Job) -> Tensor:
@@ -25,7 +26,7 @@ def _train_one(job: Job) -> Tensor:
     """Δ_k [1, D] of a job of one vehicle."""
     weights, previous = job.anchor, None
     for step in range(job.steps[0]):
-        direction = shaped_gradient(job, weights, job.batches.at(step, 1))
+        direction = explored_gradient(job, weights, job.batches.at(step, 1))
         for rule, plan in zip(job.rules, job.plans, strict=True):
             direction = rule.gradient(direction, weights, job.anchor, plan)
         for rule, plan in zip(job.rules, job.plans, strict=True):

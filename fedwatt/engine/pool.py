@@ -24,12 +24,9 @@ from fedwatt.errors import DataError
 class Windows:
     """The windows of one split, vehicle after vehicle."""
 
-    starts: Tensor
-    """First second of each window in the pooled series, [W]."""
-    labels: Tensor
-    """Scaled energies [W]."""
-    offsets: NDArray[np.int64]
-    """Vehicle k's windows are offsets[k]:offsets[k+1]; [K+1]."""
+    starts: Tensor  # first second of each window in the pooled series, [W]
+    labels: Tensor  # scaled energies [W]
+    offsets: NDArray[np.int64]  # vehicle k's windows are offsets[k]:offsets[k+1]; [K+1]
 
     def count(self, vehicle: int) -> int:
         """n_k."""
@@ -50,14 +47,12 @@ class Windows:
 class Pool:
     """A fleet on a device."""
 
-    series: Tensor
-    """[seconds of all vehicles, features]"""
+    series: Tensor  # [seconds of all vehicles, features]
     window: int
     train: Windows
     validation: Windows
     test: Windows
-    mapped: Mapped | None = None
-    """The files behind the tensors, if there are any."""
+    mapped: Mapped | None = None  # the files behind the tensors, if there are any
 
     def release(self) -> None:
         """Give back the memory of what was read from files; no value changes."""

@@ -4,13 +4,14 @@ Vehicles are sorted by their number of steps, so those still at work are always 
 the stack: a finished vehicle drops out, and nobody does work that is not its own.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from fedwatt.engine.job import Job
-from fedwatt.methods.rule import LocalRule, Rows
+from fedwatt.methods.rule import LocalRule, Rows, StepLoss, explores
 from fedwatt.models.model import Parts
 
 Batch = tuple[Tensor, Tensor, Tensor]
@@ -84,19 +85,49 @@ def move(
         previous.copy_(torch.addcmul(weights, step, rate, value=-1))
 
 
-def shaped_gradient(job: Job, weights: Tensor, batch: Batch) -> Tensor:
-    """Gradient [A, D] of a loss that rules have a say in, by plain autograd."""
+def shaped_losses(job: Job, parts: Parts, batch: Batch) -> Tensor:
+    """Loss [A] of each vehicle on its batch, with what rules add to it, at weights `parts`."""
     windows, labels, share = batch
     rules = list(zip(job.rules, job.plans, strict=True))
+    representation = job.model.representation(parts, windows)
+    prediction = job.model.head(parts, representation)
+    for rule, plan in sorted(rules, key=lambda pair: not pair[0].chooses_prediction):
+        prediction = rule.prediction(prediction, job.model, parts, windows, plan)
+    value = job.loss(prediction, labels)
+    for rule, plan in rules:
+        value = value + rule.penalty(representation, job.model, windows, job.anchor, plan)
+    return (share * value).sum(dim=-1)
 
-    def total(parts: Parts) -> Tensor:
-        representation = job.model.representation(parts, windows)
-        prediction = job.model.head(parts, representation)
-        for rule, plan in sorted(rules, key=lambda pair: not pair[0].chooses_prediction):
-            prediction = rule.prediction(prediction, job.model, parts, windows, plan)
-        value = job.loss(prediction, labels)
-        for rule, plan in rules:
-            value = value + rule.penalty(representation, job.model, windows, job.anchor, plan)
-        return (share * value).sum()
 
-    return job.model.gradient_of(total, weights)
+def shaped_gradient(job: Job, weights: Tensor, batch: Batch) -> Tensor:
+    """Gradient [A, D] of a loss that rules have a say in, by plain autograd."""
+    return job.model.gradient_of(lambda parts: shaped_losses(job, parts, batch).sum(), weights)
+
+
+def explored_gradient(job: Job, weights: Tensor, batch: Batch, *, shaped: bool = True) -> Tensor:
+    """The gradient [A, D] of a step at `weights` [A, D], as rules that explore make it.
+
+    `shaped`: rules have a say in the loss, so that gradients are taken by plain autograd.
+    """
+
+    def gradient(point: Tensor) -> Tensor:
+        if shaped:
+            return shaped_gradient(job, point, batch)
+        return job.model.gradient(point, *batch, job.loss)
+
+    def value(point: Tensor) -> Tensor:
+        with torch.no_grad():
+            return shaped_losses(job, job.model.layout.split(point), batch)
+
+    loss = StepLoss(gradient, value, job.rate)
+    for rule, plan in zip(job.rules, job.plans, strict=True):
+        if explores(rule):
+            loss = replace(loss, gradient=_through(rule, loss, job.anchor, plan))
+    return loss.gradient(weights)
+
+
+def _through(
+    rule: LocalRule, loss: StepLoss, anchor: Tensor, plan: Rows
+) -> Callable[[Tensor], Tensor]:
+    """The gradient as a rule makes it of `loss`."""
+    return lambda point: rule.explore(loss, point, anchor, plan)

@@ -8,14 +8,6 @@ from fedwatt.federation.settings import Asynchronous, Availability, Training
 from fedwatt.federation.state import State
 
 __all__ = [
-    "Asynchronous",
-    "Availability",
-    "Federation",
-    "History",
-    "LocalFleet",
-    "Loop",
-    "RoundRecord",
-    "State",
-    "Trained",
-    "Training",
-]
+    "Asynchronous", "Availability", "Federation", "History", "LocalFleet", "Loop", "RoundRecord",
+    "State", "Trained", "Training",
+]  # fmt: skip

@@ -50,11 +50,9 @@ from fedwatt.randomness import generator
 class Flight:
     """A vehicle at work; the next one to finish sorts first, ties by vehicle."""
 
-    due: float
-    """When it finishes."""
+    due: float  # when it finishes
     vehicle: int
-    version: int
-    """The model it downloaded."""
+    version: int  # the model it downloaded
 
 
 @dataclass(frozen=True)

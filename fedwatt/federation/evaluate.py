@@ -14,8 +14,7 @@ from fedwatt.metrics import ErrorSums
 from fedwatt.models import Model
 from fedwatt.randomness import generator
 
-CHUNK = 4096
-"""Windows predicted at a time; bounds memory whatever the size of the fleet."""
+CHUNK = 4096  # windows predicted at a time; bounds memory whatever the size of the fleet
 
 
 def evaluated_vehicles(fleet: Fleet, count: int) -> list[int]:
@@ -58,6 +57,7 @@ def vehicle_errors(
         ErrorSums.of(
             client.energy_wh(predictions[windows.offsets[k] : windows.offsets[k + 1]]),
             client.energy_wh(client.labels[split]),
+            client.label_typical,
         )
         for k, client in enumerate(clients)
     ]
@@ -71,12 +71,13 @@ def stratum_errors(
     for k, client in enumerate(clients):
         own = client.energy_wh(predictions[windows.offsets[k] : windows.offsets[k + 1]])
         true = client.energy_wh(client.labels["test"])
+        typical = client.label_typical
         strata = {
-            f"{kind}: {name}": ErrorSums.of(own[codes == code], true[codes == code])
+            f"{kind}: {name}": ErrorSums.of(own[codes == code], true[codes == code], typical)
             for kind, (names, codes) in client.strata.items()
             for code, name in enumerate(names)
         }
-        result.append({"all": ErrorSums.of(own, true)} | strata)
+        result.append({"all": ErrorSums.of(own, true, typical)} | strata)
     return result
 
 

@@ -50,7 +50,9 @@ class Federation(LocalFleet):
             ("availability", availability, Availability, "write Availability(reply_loss=0.1)"),
             ("asynchronous", asynchronous, Asynchronous, "write Asynchronous(buffer=10)"),
         ):
-            _refuse_others(name, given, kind, advice)
+            if given is not None and not isinstance(given, kind):
+                found = type(given).__name__
+                raise SettingError(f"{name} must be a {kind.__name__}, got {found}: {advice}.")
         terms = Terms(training or Training(), availability or Availability(), checked_seeds(seeds))
         super().__init__(fleet, model, terms, device=device, scratch=scratch)
         self.asynchronous = asynchronous or Asynchronous()
@@ -94,10 +96,3 @@ class Federation(LocalFleet):
     def finished(self, state: State) -> bool:
         """Whether all rounds are done, or no run is left to go on with."""
         return self.loop.finished(state)
-
-
-def _refuse_others(name: str, given: object, kind: type, advice: str) -> None:
-    """Refuse an argument that is neither missing nor of its kind."""
-    if given is not None and not isinstance(given, kind):
-        found = type(given).__name__
-        raise SettingError(f"{name} must be a {kind.__name__}, got {found}: {advice}.")

@@ -31,16 +31,11 @@ from fedwatt.models import Model
 class Broadcast:
     """What the P vehicles of a stack hear from the server when a round begins."""
 
-    round: int
-    """t"""
-    weights: Tensor
-    """The model w_t that each of them starts from, [P, D]."""
-    sent: Rows
-    """What the server rule sends besides, each [P, ...]."""
-    population: int
-    """K, all vehicles that may train."""
-    population_windows: float
-    """n, their training windows."""
+    round: int  # t
+    weights: Tensor  # the model w_t that each of them starts from, [P, D]
+    sent: Rows  # what the server rule sends besides, each [P, ...]
+    population: int  # K, all vehicles that may train
+    population_windows: float  # n, their training windows
 
 
 @dataclass(frozen=True, eq=False)

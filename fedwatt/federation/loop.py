@@ -125,10 +125,11 @@ class Loop:
 
     def advance(self, method: Method, state: State) -> tuple[State, RoundRecord]:
         """One round of every run that is still finite."""
-        watch = self.stopwatch()
-        present = self.port.present(state)
-        with watch.section("training"):
-            work = self.port.work(method, state, present, watch)
+        watch, work = self.stopwatch(), None
+        while work is None:
+            present = self.port.present(state)
+            with watch.section("training"):
+                work = self.port.work(method, state, present, watch)
         return self.conclude(method, state, present, work, watch)
 
     def conclude(

@@ -16,8 +16,7 @@ class Members:
     """A vehicle is its place in `fleet`, of which no data is read."""
 
     fleet: Fleet
-    evaluate_vehicles: int
-    """As in `Training`."""
+    evaluate_vehicles: int  # as in `Training`
     mean_windows: float = 0.0
     """Mean n_k, where masks hide what single vehicles have; 0: they do not."""
 

@@ -181,8 +181,7 @@ class Paged:
         return table
 
 
-Table = Tensor | Paged
-"""What the vehicles remember under one name, [R, K, ...]."""
+Table = Tensor | Paged  # what the vehicles remember under one name, [R, K, ...]
 
 
 def new_table(value: Tensor, runs: int, vehicles: int, path: Path | None) -> Table:

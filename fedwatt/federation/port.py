@@ -30,10 +30,8 @@ class Present:
     """The vehicles as a round finds them; masks are [R, K], over those that may train."""
 
     members: Members
-    available: Tensor
-    """A_t"""
-    available_next: Tensor
-    """A_{t+1}, as far as it is known by now."""
+    available: Tensor  # A_t
+    available_next: Tensor  # A_{t+1}, as far as it is known by now
 
 
 @dataclass(frozen=True)
@@ -42,8 +40,7 @@ class Judgement:
 
     evaluations: Sequence[Errors | None]
     """One for each model, of the members that are evaluated; None: nobody judged it."""
-    events: Rows
-    """What the fleet remembers from now on."""
+    events: Rows  # what the fleet remembers from now on
     comparable: bool = True
     """Whether the errors are of the vehicles that judged the best model so far."""
 
@@ -60,8 +57,8 @@ class Port(Protocol):
     def present(self, state: State | None) -> Present:
         """Who is there in the round that follows `state`; None: before the first."""
 
-    def work(self, method: Method, state: State, present: Present, watch: Stopwatch) -> Work:
-        """Who is asked to train in that round, and what comes back."""
+    def work(self, method: Method, state: State, present: Present, watch: Stopwatch) -> Work | None:
+        """Who is asked to train in that round, and what comes back; None: ask for it again."""
 
     def judge(self, weights: Tensor, events: Rows, present: Present) -> Judgement:
         """Errors of the models `weights` [R, D] on the vehicles' windows."""

@@ -15,26 +15,17 @@ from fedwatt.methods.rule import Rows
 class State:
     """The federation between two rounds: all that a checkpoint has to hold."""
 
-    round: int
-    """Completed rounds, t."""
-    weights: Tensor
-    """Global models w_t, [R, D]."""
-    server: Rows
-    """What the server rule keeps, each [R, ...]."""
+    round: int  # completed rounds, t
+    weights: Tensor  # global models w_t, [R, D]
+    server: Rows  # what the server rule keeps, each [R, ...]
     memory: dict[str, Table]
     """What the vehicles remember, each [R, K, ...]; large tables are on disk."""
-    available: Tensor
-    """A_t as a mask, [R, K]."""
-    diverged: Tensor
-    """Round after which a run was no longer finite, [R]; 0 while it is well."""
-    best_weights: Tensor
-    """The model with the lowest validation RMSE so far, [R, D]."""
-    best_round: Tensor
-    """Its round, [R]."""
-    best_validation: Tensor
-    """Its validation RMSE, Wh, [R], float64."""
-    best_test: Tensor
-    """Its test RMSE, Wh, [R], float64."""
+    available: Tensor  # A_t as a mask, [R, K]
+    diverged: Tensor  # round after which a run was no longer finite, [R]; 0 while it is well
+    best_weights: Tensor  # the model with the lowest validation RMSE so far, [R, D]
+    best_round: Tensor  # its round, [R]
+    best_validation: Tensor  # its validation RMSE, Wh, [R], float64
+    best_test: Tensor  # its test RMSE, Wh, [R], float64
     events: Rows = field(default_factory=dict)
     """What the fleet has to remember: with a buffer its clock, who is at work, and the models they
     work on; of a real fleet what is known of each vehicle."""

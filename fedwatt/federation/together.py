@@ -39,8 +39,7 @@ class _Begun:
     watch: Stopwatch
     present: Present
     calls: list[Call]
-    stack: LocalRound | None
-    """None: nobody trains."""
+    stack: LocalRound | None  # None: nobody trains
 
 
 def train_side_by_side(

@@ -13,7 +13,7 @@ from fedwatt.errors import SettingError
 from fedwatt.federation.participation import BoolArray
 from fedwatt.federation.records import Row
 from fedwatt.methods.rule import LocalRule, Rows
-from fedwatt.tables import Column, blank, recorded
+from fedwatt.tables import RECORDED, Column, blank, recorded
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,16 @@ def recorded_columns(rules: Sequence[LocalRule], plans: Sequence[Rows]) -> dict[
     """What the rules declare to record, out of their plans: a number for each vehicle."""
     found = {}
     for rule, plan in zip(rules, plans, strict=True):
-        for name in (column.name for column in rule.records if column.name in plan):
+        for column in rule.records:
+            name = column.name
+            if name not in plan:
+                # A rule of fedwatt's own may leave its out: every table of clients has it.
+                if column not in RECORDED:
+                    raise SettingError(
+                        f"{type(rule).__name__} records '{name}', which its `begin` does not "
+                        "return. Let it return a number for each vehicle, [P], NaN for none."
+                    )
+                continue
             if plan[name].dim() != 1:
                 raise SettingError(
                     f"{type(rule).__name__} records '{name}', which has the shape "

@@ -55,11 +55,9 @@ class ServerSgd(ServerRule):
 
 @dataclass(frozen=True, kw_only=True)
 class _Adaptive(ServerRule):
-    server_rate: float = 0.01
-    """η_s"""
+    server_rate: float = 0.01  # η_s
     beta1: float = 0.9
-    tau: float = 1e-3
-    """τ, the degree of adaptivity; also the start of √v."""
+    tau: float = 1e-3  # τ, the degree of adaptivity; also the start of √v
 
     averages: ClassVar[bool] = True
     ranges: ClassVar[Mapping[str, Range]] = {

@@ -37,12 +37,9 @@ def is_faulty(vehicle: str, *, seed: int, share: float) -> bool:
 class Fault(LocalRule):
     """Marks the faulty vehicles of a stack."""
 
-    fault_share: float = 0.2
-    """Probability that a vehicle is faulty."""
-    fault_seed: int = 0
-    """Of the draw of faulty vehicles."""
-    fault_scale: float = 1.0
-    """σ"""
+    fault_share: float = 0.2  # probability that a vehicle is faulty
+    fault_seed: int = 0  # of the draw of faulty vehicles
+    fault_scale: float = 1.0  # σ
 
     simulated_only: ClassVar[str] = "faulty vehicles"
     fixed: ClassVar[Mapping[str, str]] = dict.fromkeys(

@@ -3,19 +3,23 @@
 from dataclasses import dataclass, fields
 from typing import Any, Final, TypeVar
 
+from fedwatt import plugins
 from fedwatt.errors import SettingError, unknown
 from fedwatt.methods.adaptive import Adagrad, Adam, ServerSgd, Yogi
 from fedwatt.methods.attack import GaussianUpdate, LabelShift, ScaledUpdate, SignFlip
 from fedwatt.methods.bounding import NormBound
+from fedwatt.methods.client_momentum import ClientMomentum, FleetMomentum
 from fedwatt.methods.contrastive import Contrastive
 from fedwatt.methods.coordinatewise import Median, TrimmedMean
 from fedwatt.methods.defence import Defence
 from fedwatt.methods.dynamic import Dynamic, DynamicServer
 from fedwatt.methods.elastic import Elastic, ElasticServer
+from fedwatt.methods.extrapolated import Extrapolated, SquaredLength
 from fedwatt.methods.fractional import Fractional
 from fedwatt.methods.geometric import GeometricMedian
 from fedwatt.methods.krum import Krum, MultiKrum
 from fedwatt.methods.method import Method
+from fedwatt.methods.mime import FrozenMomentum, MimeServer
 from fedwatt.methods.momentum import Momentum
 from fedwatt.methods.nova import Nova
 from fedwatt.methods.private import OUTSIDE, PrivateAverage
@@ -59,6 +63,21 @@ METHODS: Final[dict[str, Recipe]] = {
         "Slow vehicles train a window of blocks and the tensors in it that matter most.",
         (Elastic(),),
         ElasticServer(),
+    ),
+    "fedexp": Recipe(
+        "FedAvg whose server takes longer steps where vehicles disagree.",
+        (SquaredLength(),),
+        Extrapolated(),
+    ),
+    "fedcm": Recipe(
+        "Local steps that mix in the direction in which the fleet moved last.",
+        (ClientMomentum(),),
+        FleetMomentum(),
+    ),
+    "mimelite": Recipe(
+        "Local steps with a server momentum made of gradients at the broadcast model.",
+        (FrozenMomentum(),),
+        MimeServer(),
     ),
     "fo-fedavg": Recipe("FedAvg with fractional-order steps of order alpha.", (Fractional(),)),
     "ri-fedavg": Recipe(
@@ -108,9 +127,14 @@ DEFENCES: Final[dict[str, Defence]] = {
 
 
 def recipe(name: str) -> Recipe:
-    """The parts of a named method or of a composition: "LOCAL+LOCAL", "LOCAL@DEFENCE+SERVER"."""
+    """The parts of a named method or of a composition: "LOCAL+LOCAL", "LOCAL@DEFENCE+SERVER".
+
+    A part may also be a reference to what somebody else has written (`fedwatt.plugins`).
+    """
     if name in METHODS:
         return METHODS[name]
+    if plugins.whole(name):
+        return plugin(name)
     _refuse_misspelt(name)
     local_names, at, behind_names = name.partition("@")
     local: list[LocalRule] = []
@@ -120,24 +144,18 @@ def recipe(name: str) -> Recipe:
         if part in LOCAL_RULES:
             local.append(LOCAL_RULES[part])
             others.append(part)
-        elif part in METHODS:
-            local += METHODS[part].local
-            own = METHODS[part].server
-            if own != Average() and server not in (Average(), own):
-                raise SettingError(f"Method '{name}': two of its parts bring their own server.")
-            if own != Average():
-                server = own
-            else:
-                others.append(part)
+            continue
+        own = _named(part, rules_too=bool(at) or "+" in name)
+        local += own.local
+        if own.server != Average() and server not in (Average(), own.server):
+            raise SettingError(f"Method '{name}': two of its parts bring their own server.")
+        if own.server != Average():
+            server = own.server
         else:
-            known = [*METHODS, *(LOCAL_RULES if at or "+" in name else ())]
-            raise SettingError(unknown("method", part, known, "'fedwatt methods' lists all."))
-    behind = behind_names.split("+") if at else []
-    for part in behind:
-        if part not in SERVERS and part not in DEFENCES:
-            raise SettingError(unknown("server or defence", part, [*SERVERS, *DEFENCES]))
-    servers = [SERVERS[part] for part in behind if part in SERVERS]
-    defences = [DEFENCES[part] for part in behind if part in DEFENCES]
+            others.append(part)
+    behind = [_behind(part) for part in behind_names.split("+")] if at else []
+    servers = [rule for rule in behind if isinstance(rule, ServerRule)]
+    defences = [rule for rule in behind if isinstance(rule, Defence)]
     if len(servers) > 1 or len(defences) > 1:
         raise SettingError(
             f"Method '{name}': behind the @ there may be one defence and one server, "
@@ -155,9 +173,59 @@ def recipe(name: str) -> Recipe:
         )
     return Recipe(
         f"Composed: {name}.",
-        tuple(local),
+        tuple(sorted(local, key=lambda rule: rule.acts_last)),
         servers[0] if servers else server,
         defences[0] if defences else None,
+    )
+
+
+def _named(part: str, *, rules_too: bool) -> Recipe:
+    """A method in a composition, by its name or by a reference."""
+    if part in METHODS:
+        return METHODS[part]
+    if plugins.refers(part, "method"):
+        return plugin(part)
+    known = [*METHODS, *plugins.entry_points("method"), *(LOCAL_RULES if rules_too else ())]
+    raise SettingError(unknown("method", part, known, "'fedwatt methods' lists all."))
+
+
+def _behind(part: str) -> ServerRule | Defence:
+    """A server or a defence behind the @, by its name or by a reference."""
+    if part in SERVERS or part in DEFENCES:
+        return SERVERS[part] if part in SERVERS else DEFENCES[part]
+    if not plugins.refers(part, "method"):
+        raise SettingError(unknown("server or defence", part, [*SERVERS, *DEFENCES]))
+    own = plugin(part)
+    if own.local or (own.defence is not None and own.server != Average()):
+        raise SettingError(f"'{part}' stands behind an @, but is neither a server nor a defence.")
+    return own.server if own.defence is None else own.defence
+
+
+def plugin(reference: str) -> Recipe:
+    """The recipe of a method, rule, defence or server that is not part of fedwatt."""
+    found = plugins.resolve(reference, "method", "a Method, or a rule, server or defence", _fits)
+    rule, about = found.value, found.summary
+    if isinstance(rule, type):
+        try:
+            rule = rule()
+        except TypeError as error:
+            raise SettingError(
+                f"'{reference}' cannot be made with its defaults: {error}. Give every "
+                "hyperparameter a default."
+            ) from error
+    if isinstance(rule, LocalRule):
+        return Recipe(about, (rule,))
+    if isinstance(rule, ServerRule):
+        return Recipe(about, (), rule)
+    if isinstance(rule, Defence):
+        return Recipe(about, (), Average(), rule)
+    return Recipe(about, rule.local, rule.server, rule.defence)
+
+
+def _fits(value: Any) -> bool:
+    kinds = (LocalRule, ServerRule, Defence)
+    return isinstance(value, (Method, *kinds)) or (
+        isinstance(value, type) and issubclass(value, kinds)
     )
 
 

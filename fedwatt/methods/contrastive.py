@@ -37,10 +37,8 @@ def contrast(z: Tensor, z_global: Tensor, z_previous: Tensor, temperature: float
 class Contrastive(LocalRule):
     """The model-contrastive loss of MOON."""
 
-    contrast_weight: float = 0.1
-    """μ"""
-    temperature: float = 0.5
-    """T"""
+    contrast_weight: float = 0.1  # μ
+    temperature: float = 0.5  # T
 
     shapes_loss: ClassVar[bool] = True
     ranges: ClassVar[Mapping[str, Range]] = {

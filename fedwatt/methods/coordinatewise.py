@@ -59,8 +59,7 @@ class Median(Defence):
 class TrimmedMean(Defence):
     """Every weight's mean without its extremes."""
 
-    trim: float = 0.2
-    """β, the share of replies dropped at *either* end."""
+    trim: float = 0.2  # β, the share of replies dropped at *either* end
 
     fixed: ClassVar[Mapping[str, str]] = {"trim": "how many vehicles are assumed to be wrong"}
 

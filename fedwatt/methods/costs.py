@@ -11,14 +11,11 @@ from fedwatt.models import Model
 class Costs:
     """Counts of numbers, for one vehicle and round."""
 
-    weights: int
-    """d, those of the model."""
+    weights: int  # d, those of the model
     down: int
     up: int
-    vehicle: int
-    """Kept on each vehicle between rounds."""
-    server: int
-    """Kept on the server besides the model."""
+    vehicle: int  # kept on each vehicle between rounds
+    server: int  # kept on the server besides the model
 
 
 def costs(method: Method, model: Model) -> Costs:

@@ -34,8 +34,7 @@ from fedwatt.tables import PULL, Column
 class Dynamic(LocalRule):
     """The vehicle's part."""
 
-    alpha_dyn: float = 0.1
-    """α, the strength of the regulariser."""
+    alpha_dyn: float = 0.1  # α, the strength of the regulariser
     weighting: str = "windows"
 
     ranges: ClassVar[Mapping[str, Range]] = {"alpha_dyn": Range(1e-3, 1e-1)}

@@ -48,13 +48,11 @@ from fedwatt.tables import RUNTIME, Column
 class Elastic(LocalRule):
     """The vehicle's part."""
 
-    beta: float = 0.6
-    """β, the share of local importance."""
+    beta: float = 0.6  # β, the share of local importance
     budget: float = 0.0
     """Time for a step, in steps of the whole model on a computer of speed 1; 0: that of the
     fastest class."""
-    importance_batch: int = 128
-    """Windows of the probe batch; a vehicle with fewer uses all it has."""
+    importance_batch: int = 128  # windows of the probe batch; a vehicle with fewer uses all it has
 
     begin_timed_as: ClassVar[str] = "probe"
     records: ClassVar[tuple[Column, ...]] = (RUNTIME,)

@@ -18,10 +18,8 @@ class TensorWork:
     """Operations for one tensor and one window."""
 
     forward: int
-    apply: int
-    """Of the tensor's own gradient."""
-    through: int
-    """Of passing the gradient on to what lies before it."""
+    apply: int  # of the tensor's own gradient
+    through: int  # of passing the gradient on to what lies before it
 
 
 def tensor_work(model: ElasticModel, seconds: int) -> dict[str, TensorWork]:

@@ -32,16 +32,12 @@ from fedwatt.tables import KAPPA, Column
 class Fractional(LocalRule):
     """Fractional preconditioner of order α, with its clip and its spectral gate."""
 
-    alpha: float = 0.8
-    """Order; 1 is plain SGD."""
-    delta: float = 1e-6
-    """δ, keeps a coordinate that did not move from freezing."""
+    alpha: float = 0.8  # order; 1 is plain SGD
+    delta: float = 1e-6  # δ, keeps a coordinate that did not move from freezing
     p_min: float = 0.2
     p_max: float = 5.0
-    beta_kappa: float = 0.0
-    """β_κ, strength of the spectral gate; 0 switches it off."""
-    matrix: str = ""
-    """Weight matrix whose κ gates the steps; the model's last hidden one if empty."""
+    beta_kappa: float = 0.0  # β_κ, strength of the spectral gate; 0 switches it off
+    matrix: str = ""  # weight matrix whose κ gates the steps; the model's last hidden one if empty
     power_iterations: int = 10
     epsilon_f: float = 1e-12
     order: str = "gate-then-clip"

@@ -56,12 +56,9 @@ def geometric_median(
 class GeometricMedian(Defence):
     """RFA's smoothed Weiszfeld iteration."""
 
-    iterations: int = 4
-    """R; 0 is the plain mean."""
-    smoothing: float = 1e-5
-    """ν, the distance below which a reply draws no harder."""
-    tolerance: float = 1e-6
-    """Relative change of the total distance that ends the iteration."""
+    iterations: int = 4  # R; 0 is the plain mean
+    smoothing: float = 1e-5  # ν, the distance below which a reply draws no harder
+    tolerance: float = 1e-6  # relative change of the total distance that ends the iteration
 
     fixed: ClassVar[Mapping[str, str]] = {"smoothing": "a safeguard", "tolerance": "a safeguard"}
 

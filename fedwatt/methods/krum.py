@@ -33,8 +33,7 @@ def krum_scores(deltas: Tensor, byzantine: int) -> Tensor:
 class Krum(Defence):
     """The one reply that is closest to its neighbours; ties go to the first by name."""
 
-    byzantine: int = 1
-    """f, how many replies of a round may be wrong."""
+    byzantine: int = 1  # f, how many replies of a round may be wrong
 
     def __post_init__(self) -> None:
         check(self, "byzantine", self.byzantine >= 0, "at least 0")
@@ -58,8 +57,7 @@ class Krum(Defence):
 class MultiKrum(Krum):
     """The m replies with the lowest scores, averaged by windows."""
 
-    keep: int = 0
-    """m; 0: N - 2f - 2, the most for which the guarantee holds."""
+    keep: int = 0  # m; 0: N - 2f - 2, the most for which the guarantee holds
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -11,7 +11,7 @@ from torch import Tensor
 from fedwatt.errors import SettingError
 from fedwatt.methods.defence import Defence
 from fedwatt.methods.private import OUTSIDE
-from fedwatt.methods.rule import LocalRule, Rows
+from fedwatt.methods.rule import LocalRule, Rows, explores
 from fedwatt.methods.server import Average, Replies, ServerRule
 from fedwatt.models import MLP, Model
 from fedwatt.tables import Column, clients
@@ -131,7 +131,7 @@ class Method:
         """Whoever divides by ‖a_k‖₁ needs linear steps and a closed form of it."""
         if self.server.normalises:
             for rule in self.local:
-                if not rule.linear:
+                if not rule.linear or explores(rule):
                     yield (
                         f"FedNova divides by how much gradient the local steps add up to, and "
                         f"{type(rule).__name__} is not linear in the gradients. Use another server."

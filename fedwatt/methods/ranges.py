@@ -29,7 +29,5 @@ class Range:
 class Tunable:
     """What every rule declares about its float hyperparameters: each is in one of the two."""
 
-    ranges: ClassVar[Mapping[str, Range]] = {}
-    """Those that are tuned, each with its range."""
-    fixed: ClassVar[Mapping[str, str]] = {}
-    """Those that are not, each with the reason."""
+    ranges: ClassVar[Mapping[str, Range]] = {}  # those that are tuned, each with its range
+    fixed: ClassVar[Mapping[str, str]] = {}  # those that are not, each with the reason

@@ -75,23 +75,19 @@ def roughness_index(
 class RoughnessProximal(LocalRule):
     """Pull of strength λ_t · r(I_k): the roughness-informed rule of RI-FedAvg and FO-RI-FedAvg.
 
-    A vehicle probes when it has no index yet or its index is `probe_every` rounds old; in between
-    it uses the one it remembers.
+    A vehicle probes when it has no index yet, and again when its index is `probe_every` rounds old
+    ("age") or in every round that `probe_every` divides (the paper's "global" probe rounds, which
+    cost less and leave indices older); in between it uses the one it remembers.
     """
 
-    lam: float = 0.1
-    """λ, the strength where the response is 1."""
+    lam: float = 0.1  # λ, the strength where the response is 1
     lam_schedule: str = "constant"
-    directions: int = 10
-    """M"""
-    points: int = 100
-    """m; each slice has m + 1 points."""
-    radius: float = 0.01
-    """ℓ"""
-    probe_batch: int = 128
-    """B_probe, windows; a vehicle with fewer uses all it has."""
-    probe_every: int = 5
-    """R, rounds"""
+    directions: int = 10  # M
+    points: int = 100  # m; each slice has m + 1 points
+    radius: float = 0.01  # ℓ
+    probe_batch: int = 128  # B_probe, windows; a vehicle with fewer uses all it has
+    probe_every: int = 5  # R, rounds
+    probe_schedule: str = "age"  # or "global"
     response: str = "saturating"
     """r(I): "saturating" is I/(I + τ_I), "clipped" is clip(I, I_min, I_max)."""
     tau_i: float = 0.1
@@ -118,6 +114,8 @@ class RoughnessProximal(LocalRule):
             check(self, name, 0 < getattr(self, name) < inf, "above 0 and finite")
         check(self, "probe_batch", self.probe_batch >= 1, "at least 1 window")
         check(self, "probe_every", self.probe_every >= 1, "at least 1 round")
+        schedule = self.probe_schedule in ("age", "global")
+        check(self, "probe_schedule", schedule, "'age' or 'global'")
         known = self.response in ("saturating", "clipped")
         check(self, "response", known, "'saturating' or 'clipped'")
         check(self, "i_max", self.i_max >= 0, "at least 0 (inf: no upper limit)")
@@ -136,8 +134,13 @@ class RoughnessProximal(LocalRule):
 
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
         """Probe the vehicles that are due and set this round's strengths μ_k [P]."""
-        last = memory["probed_in"]
-        due = (last < 0) | (start.round - last >= self.probe_every)
+        last, every = memory["probed_in"], self.probe_every
+        old = (
+            start.round - last >= every
+            if self.probe_schedule == "age"
+            else start.round % every == 0
+        )
+        due = (last < 0) | old
         index = memory["roughness"].clone()
         rows = due.nonzero().flatten().tolist()
         for row, slices in zip(rows, self._slices(rows, start), strict=True):

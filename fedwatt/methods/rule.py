@@ -3,7 +3,8 @@
 One local step of any method, for vehicle k after h steps of round t:
 
     loss_h  = the model's, changed by each rule's `prediction` and `penalty`   (MOON, FedEL)
-    v_h     = its gradient, changed by each rule's `gradient`    (a pull adds μ_k (w_h - w_t))
+    g_h     = its gradient at w_h, or what a rule's `explore` makes of gradients elsewhere   (SAM)
+    v_h     = g_h, changed by each rule's `gradient`             (a pull adds μ_k (w_h - w_t))
     u_h     = v_h, changed by each rule's `direction`            (a preconditioner scales it)
     w_{h+1} = w_h - η_t · u_h
 
@@ -11,8 +12,9 @@ A rule is a frozen dataclass of hyperparameters that overrides what it changes. 
 pure: what a vehicle remembers goes in and comes out. Tensors carry the stack of vehicles as their
 first axis, P; a vehicle on the road is a stack of one.
 
-The hooks of a step (`prediction`, `penalty`, `gradient`, `direction`) take a number of the rule as
-it is or as a column [P, 1], for a stack whose rows differ in it, and decide nothing by its value.
+The hooks of a step (`prediction`, `penalty`, `explore`, `gradient`, `direction`) take a number of
+the rule as it is or as a column [P, 1], for a stack whose rows differ in it, and decide nothing by
+its value.
 They are the only place of a rule's mathematics: C for a processor is generated from `gradient` and
 `direction` (engine/kernels/trace.py), and a GPU replays them. A hook that works on single weights,
 as those of all rules here do, is fast everywhere; one that does not (a norm, say) runs in torch.
@@ -22,6 +24,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import ClassVar, TypeVar
 
+import torch
 from torch import Tensor
 
 from fedwatt.methods.ranges import Tunable
@@ -29,8 +32,7 @@ from fedwatt.models import Loss, Model
 from fedwatt.models.model import Parts
 from fedwatt.tables import Column
 
-Rows = dict[str, Tensor]
-"""Named tensors whose first axis is the stack of vehicles."""
+Rows = dict[str, Tensor]  # named tensors whose first axis is the stack of vehicles
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,18 @@ class Start:
     """‖a_k‖₁ [P], float64: how much gradient the steps added up to; known when they are done."""
 
 
+@dataclass(frozen=True)
+class StepLoss:
+    """The loss of one step's batch as a function of the weights, for all vehicles of a stack."""
+
+    gradient: Callable[[Tensor], Tensor]
+    """Weights [P, D] → each vehicle's gradient there, [P, D]."""
+    value: Callable[[Tensor], Tensor]
+    """Weights [P, D] → each vehicle's loss there, [P]."""
+    rate: float | Tensor
+    """η_t, or [P, 1] where it is not the same for all."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class LocalRule(Tunable):
     """A rule that changes nothing; mechanisms override what they need."""
@@ -90,6 +104,8 @@ class LocalRule(Tunable):
     """Whether `prediction` or `penalty` is overridden."""
     chooses_prediction: ClassVar[bool] = False
     """Whether `prediction` puts another in its place; such rules go before those that change it."""
+    acts_last: ClassVar[bool] = False
+    """Whether `direction` must see what all other rules have made of the gradient."""
     linear: ClassVar[bool] = True
     """Whether steps stay linear in the gradients, as FedNova's normalisation needs."""
     derived: ClassVar[tuple[str, ...]] = ()
@@ -153,6 +169,16 @@ class LocalRule(Tunable):
         """Added to the loss of each window, [P, batch]; `representation` is [P, batch, width]."""
         return 0.0
 
+    def explore(self, loss: StepLoss, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
+        """The gradient [P, D] of a step at `weights` [P, D]; by default the loss's own there.
+
+        `loss` may be asked for its gradient or value at any points, as often as needed, all on this
+        step's batch. The pulls and preconditioners of other rules then act at `weights`. Steps are
+        recorded on a GPU, so choose between tensors by `torch.where`; a hook that reads a number
+        off one (`.item()`, `if`) works, slowly. Rules that explore nest, the first innermost.
+        """
+        return loss.gradient(weights)
+
     def gradient(self, gradient: Tensor, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
         """The gradient [P, D] as this rule wants it, at `weights` [P, D]."""
         return gradient
@@ -177,6 +203,18 @@ class LocalRule(Tunable):
     def accumulation(self, start: Start, plan: Rows) -> Tensor | None:
         """‖a_k‖₁ [P], how much gradient a vehicle's steps add up to (FedNova); None: H_k."""
         return None
+
+
+def explores(rule: LocalRule) -> bool:
+    """Whether a rule asks for gradients elsewhere than at the weights of a step."""
+    return type(rule).explore is not LocalRule.explore
+
+
+def gradient_at_anchor(start: Start, row: int, size: int, purpose: str) -> Tensor:
+    """∇F_k(w_t) [D] of the vehicle in `row`, over at most `size` windows drawn for `purpose`."""
+    batch = start.probe_batch(row, size, purpose)
+    share = torch.full_like(batch.labels, 1 / len(batch.labels))
+    return start.model.gradient(start.anchor[row], batch.windows, batch.labels, share, start.loss)
 
 
 AnyRule = TypeVar("AnyRule", bound=LocalRule)

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from fedwatt.errors import check
-from fedwatt.methods.rule import LocalRule, Rows, Start
+from fedwatt.methods.rule import LocalRule, Rows, Start, gradient_at_anchor
 from fedwatt.methods.server import Replies, ServerRule, moved, weighted_sum
 from fedwatt.models import Model
 
@@ -33,8 +33,7 @@ WEIGHTINGS = ("windows", "uniform")
 class ControlVariates(LocalRule):
     """The vehicle's part."""
 
-    option: int = 2
-    """How c_k is renewed: 1 by one more gradient, 2 from the steps taken."""
+    option: int = 2  # how c_k is renewed: 1 by one more gradient, 2 from the steps taken
     control_batch: int = 1024
     """Windows of option 1's gradient; a vehicle with fewer uses all it has."""
 
@@ -64,15 +63,12 @@ class ControlVariates(LocalRule):
         own = memory["control"].to(start.anchor.dtype)
         plan = {"own_control": own, "correction": start.broadcast["server_control"] - own}
         if self.option == 1:
-            fresh = [self._gradient(start, row) for row in range(len(own))]
+            fresh = [
+                gradient_at_anchor(start, row, self.control_batch, "control batch")
+                for row in range(len(own))
+            ]
             plan["fresh_control"] = torch.stack(fresh)
         return memory, plan
-
-    def _gradient(self, start: Start, row: int) -> Tensor:
-        batch = start.probe_batch(row, self.control_batch, "control batch")
-        windows, labels = batch.windows, batch.labels
-        share = torch.full_like(labels, 1 / len(labels))
-        return start.model.gradient(start.anchor[row], windows, labels, share, start.loss)
 
     def gradient(self, gradient: Tensor, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
         """g + (c - c_k)."""
@@ -93,8 +89,7 @@ class ControlVariates(LocalRule):
 class Scaffold(ServerRule):
     """The server's part."""
 
-    server_rate: float = 1.0
-    """η_g"""
+    server_rate: float = 1.0  # η_g
     weighting: str = "windows"
 
     local_half: ClassVar[type[LocalRule]] = ControlVariates

@@ -4,10 +4,11 @@ from fedwatt.metrics.convergence import rounds_to_threshold
 from fedwatt.metrics.coupling import FEWEST_PARTICIPANTS, pearson, spearman
 from fedwatt.metrics.drift import drift_dispersion, mean_drift
 from fedwatt.metrics.errors import (
-    EPSILON_Y_WH,
+    EPSILON_Y,
     METRICS,
-    NEAR_ZERO_WH,
+    NEAR_ZERO,
     SUMS,
+    TYPICAL_WH,
     ErrorSums,
     Metric,
     macro_mean,
@@ -23,24 +24,8 @@ from fedwatt.metrics.timing import (
 )
 
 __all__ = [
-    "DIAGNOSTICS",
-    "EPSILON_Y_WH",
-    "FEWEST_PARTICIPANTS",
-    "METRICS",
-    "NEAR_ZERO_WH",
-    "PARTS",
-    "SUMS",
-    "ErrorSums",
-    "Metric",
-    "Stopwatch",
-    "amortised_diagnostics_fraction",
-    "diagnostics_fraction",
-    "drift_dispersion",
-    "macro_mean",
-    "mean_drift",
-    "micro",
-    "pearson",
-    "rounds_to_threshold",
-    "spearman",
-    "weighted_mean",
-]
+    "DIAGNOSTICS", "EPSILON_Y", "FEWEST_PARTICIPANTS", "METRICS", "NEAR_ZERO", "PARTS",
+    "SUMS", "TYPICAL_WH", "ErrorSums", "Metric", "Stopwatch", "amortised_diagnostics_fraction",
+    "diagnostics_fraction", "drift_dispersion", "macro_mean", "mean_drift", "micro", "pearson",
+    "rounds_to_threshold", "spearman", "weighted_mean",
+]  # fmt: skip

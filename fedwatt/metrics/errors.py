@@ -22,11 +22,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedwatt.errors import DataError
 
-EPSILON_Y_WH: Final = 1.0
-"""ε_Y of MAPE. About a hundredth of a typical minute of driving, which uses 50 to 200 Wh."""
+TYPICAL_WH: Final = 100.0
+"""Size of an ordinary label: a minute of driving uses 50 to 200 Wh."""
 
-NEAR_ZERO_WH: Final = 5.0
-"""A window with |Y| below this counts as near zero: a minute at less than 300 W."""
+EPSILON_Y: Final = 0.01
+"""ε_Y of MAPE, as a share of an ordinary label: 1 Wh."""
+
+NEAR_ZERO: Final = 0.05
+"""A window with |Y| below this share of an ordinary label counts as near zero: 5 Wh."""
 
 
 @dataclass(frozen=True)
@@ -43,14 +46,18 @@ class ErrorSums:
     label_wh: float = 0.0
     """Σ |Y|"""
     near_zero: int = 0
-    """Windows with |Y| < 5 Wh"""
+    """Windows with |Y| near zero"""
 
     signed: ClassVar[frozenset[str]] = frozenset()
     """Names of sums that may be below 0; a row with any other below 0 is refused."""
 
     @classmethod
-    def of(cls, predicted_wh: ArrayLike, label_wh: ArrayLike) -> "ErrorSums":
+    def of(
+        cls, predicted_wh: ArrayLike, label_wh: ArrayLike, typical: float = TYPICAL_WH
+    ) -> "ErrorSums":
         """Sums over windows; both arguments in Wh, shape [windows].
+
+        Labels of another target are in its unit, and `typical` is the size of an ordinary one.
 
         >>> ErrorSums.of([110.0, 0.0], [100.0, 4.0]).mae
         7.0
@@ -68,9 +75,9 @@ class ErrorSums:
             windows=label.size,
             squared_wh2=float(np.square(error).sum()),
             absolute_wh=float(error.sum()),
-            percentage=float((error / (size + EPSILON_Y_WH)).sum()),
+            percentage=float((error / (size + EPSILON_Y * typical)).sum()),
             label_wh=float(size.sum()),
-            near_zero=int((size < NEAR_ZERO_WH).sum()),
+            near_zero=int((size < NEAR_ZERO * typical).sum()),
         )
 
     def __add__(self, other: "ErrorSums") -> "ErrorSums":

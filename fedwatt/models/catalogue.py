@@ -3,9 +3,11 @@
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from fedwatt import plugins
 from fedwatt.errors import SettingError, unknown
 from fedwatt.models.mlp import MLP
 from fedwatt.models.model import Model
+from fedwatt.models.own import own_model, own_network
 from fedwatt.models.recurrent import GRU, LSTM
 
 
@@ -33,11 +35,24 @@ MODELS: Final[dict[str, Callable[[int, int, Sequence[int]], Model]]] = {
 
 
 def get_model(name: str, *, window: int, features: int, hidden: Sequence[int] = ()) -> Model:
-    """Model by its name; `hidden` gives the widths (default 64-32 for the MLP, 32 otherwise).
+    """Model by its name or by a reference to one's own (`fedwatt.models.own`).
+
+    `hidden` gives the widths (default 64-32 for the MLP, 32 otherwise).
 
     >>> get_model("mlp", window=60, features=8).layout.size
     32897
     """
-    if name not in MODELS:
-        raise SettingError(unknown("model", name, MODELS))
+    if name not in MODELS and plugins.refers(name, "model"):
+        return own_model(name, window, features, hidden)
+    refuse_unknown(name)
     return MODELS[name](window, features, hidden)
+
+
+def refuse_unknown(name: str) -> None:
+    """Raise unless a model of this name, or what a reference names, is there."""
+    if name in MODELS:
+        return
+    if plugins.refers(name, "model"):
+        own_network(name)
+    else:
+        raise SettingError(unknown("model", name, [*MODELS, *plugins.entry_points("model")]))

@@ -5,7 +5,7 @@ forward maps windows [batch, window, features] to energies [batch] without buffe
 """
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,12 +27,14 @@ _of_this_thread = threading.local()
 class ModuleModel(Model):
     """Wraps `module`; every vehicle starts from the weights the module has now.
 
-    `matrix` names the parameter whose spectral ratio is of interest; by default the last one
+    With `make`, which builds such a module, each seed starts from weights of its own. `matrix`
+    names the parameter whose spectral ratio is of interest; by default the last one
     with at least two rows and two columns.
     """
 
     module: nn.Module
     matrix: str | None = None
+    make: Callable[[], nn.Module] | None = None
 
     def __post_init__(self) -> None:
         if next(self.module.buffers(), None) is not None:
@@ -63,8 +65,13 @@ class ModuleModel(Model):
         return matrices[-1]
 
     def initial(self, rng: np.random.Generator) -> Tensor:
-        """The module's present weights: it was initialised by its author."""
-        return torch.cat([p.detach().double().flatten() for p in self.module.parameters()])
+        """The weights that the module's author gave it: its present ones, or drawn with `rng`."""
+        module = self.module
+        if self.make is not None:
+            with torch.random.fork_rng(devices=[]):  # torch draws from one generator for all
+                torch.manual_seed(int(rng.integers(2**63)))
+                module = self.make()
+        return torch.cat([p.detach().double().flatten() for p in module.parameters()])
 
     @property
     def has_representation(self) -> bool:

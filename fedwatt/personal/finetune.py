@@ -23,10 +23,8 @@ from fedwatt.federation import LocalFleet
 from fedwatt.federation.evaluate import predict
 from fedwatt.terrain.level import Predictions
 
-STACK = 128
-"""Vehicles fine-tuned together; bounds memory whatever the size of the fleet."""
-AFTER_THE_ROUNDS = -1
-"""Round number of the batches: a stream of its own, apart from every round's."""
+STACK = 128  # vehicles fine-tuned together; bounds memory whatever the size of the fleet
+AFTER_THE_ROUNDS = -1  # round number of the batches: a stream of its own, apart from every round's
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,13 +1,15 @@
 """A battery cell as an equivalent circuit with one RC pair (paper `eq:ecm_system`).
 
 Open-circuit voltage, series resistance and the RC pair are looked up against the state of charge,
-linear between knots. The curves below are typical of their chemistry, set from published ranges
-rather than fitted to one cell.
+linear between knots. The curves of vehicles.toml are typical of their chemistry, set from published
+ranges rather than fitted to one cell.
 """
 
 import math
+import tomllib
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,6 +17,9 @@ from fedwatt.errors import check
 from fedwatt.physics.arrays import FloatArray
 
 KNOTS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+SHIPPED: dict[str, Any] = tomllib.loads(
+    Path(__file__).with_name("vehicles.toml").read_text(encoding="utf-8")
+)
 CURVES = ("open_v", "series_ohm", "transient_ohm", "transient_f")
 
 
@@ -89,30 +94,11 @@ class Cell:
         )
 
 
-# fmt: off
-# The simplest cell, for examples: 3.6 V whatever its charge, 10 Ah, 2 mΩ and a pair of 1 mΩ, 30 s.
-FLAT_CELL = Cell(
-    capacity_ah=10.0, soc=(0.0, 1.0), open_v=(3.6, 3.6), series_ohm=(0.002, 0.002),
-    transient_ohm=(0.001, 0.001), transient_f=(30_000.0, 30_000.0),
-)
-# Pouch cell of the first Leaf: manganese spinel, 33 Ah, 4.1 V when full; 192 of them make 24 kWh.
-LEAF_CELL = Cell(
-    capacity_ah=33.1, discharge_limit_a=165.0, charge_limit_a=100.0,
-    open_v=(3.00, 3.42, 3.56, 3.66, 3.72, 3.77, 3.82, 3.88, 3.94, 4.00, 4.05, 4.10),
-    series_ohm=(0.0026, 0.0020, 0.0017, 0.0015, 0.0014, 0.0014,
-                0.0014, 0.0014, 0.0014, 0.0014, 0.0014, 0.0015),
-    transient_ohm=(0.0016, 0.0012, 0.0009, 0.0007, 0.0006, 0.0006,
-                   0.0006, 0.0006, 0.0006, 0.0006, 0.0007, 0.0008),
-    transient_f=(25e3, 32e3, 40e3, 48e3, 54e3, 58e3, 60e3, 60e3, 58e3, 55e3, 50e3, 45e3),
-)
-# Nickel-manganese-cobalt cell of later cars, trucks and buses: 50 Ah, 4.2 V when full.
-NMC_CELL = Cell(
-    capacity_ah=50.0, discharge_limit_a=200.0, charge_limit_a=110.0, least_v=2.7, most_v=4.25,
-    open_v=(3.00, 3.30, 3.43, 3.53, 3.59, 3.63, 3.68, 3.77, 3.87, 3.97, 4.07, 4.18),
-    series_ohm=(0.0022, 0.0017, 0.0014, 0.0012, 0.0011, 0.0011,
-                0.0010, 0.0010, 0.0010, 0.0010, 0.0011, 0.0011),
-    transient_ohm=(0.0015, 0.0011, 0.0008, 0.0006, 0.0006, 0.0005,
-                   0.0005, 0.0005, 0.0005, 0.0005, 0.0006, 0.0006),
-    transient_f=(20e3, 26e3, 34e3, 42e3, 50e3, 56e3, 60e3, 60e3, 58e3, 56e3, 52e3, 48e3),
-)
-# fmt: on
+def _shipped(name: str) -> Cell:
+    """A cell of vehicles.toml."""
+    values: dict[str, Any] = SHIPPED["cells"][name]
+    curves = {key: tuple(value) for key, value in values.items() if isinstance(value, list)}
+    return Cell(**values | curves)
+
+
+FLAT_CELL, LEAF_CELL, NMC_CELL = (_shipped(name) for name in ("flat", "leaf", "nmc"))

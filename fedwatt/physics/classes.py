@@ -8,7 +8,7 @@ import numpy as np
 
 from fedwatt.errors import SettingError, unknown
 from fedwatt.physics.battery import sized_pack
-from fedwatt.physics.cell import LEAF_CELL, NMC_CELL
+from fedwatt.physics.cell import LEAF_CELL, NMC_CELL, SHIPPED
 from fedwatt.physics.drivetrain import Drivetrain
 from fedwatt.physics.parameters import VehicleParameters
 
@@ -37,37 +37,17 @@ class VehicleClass:
     cells_in_series: int
 
 
-_NAMES = {
-    "passenger": ("small", "compact", "saloon", "suv"),
-    "truck": ("delivery van", "delivery truck"),
-    "bus": ("midi bus", "city bus"),
-}
-# One row a quantity, one column a class in the order of `_NAMES`.
-# fmt: off
-_TYPICAL: Mapping[str, tuple[Any, ...]] = {
-    "often":                (  0.25,    0.35,     0.2,     0.2,     0.4,     0.6,     0.3,     0.7),
-    "mass_kg":              (  1250,    1520,    1850,    2200,    2500,    4700,    8200,  12_800),
-    "drag_area_m2":         (  0.62,    0.66,    0.56,     0.8,    1.75,     3.9,     4.2,     5.2),
-    "rolling_coefficient":  (0.0095,  0.0095,   0.009,  0.0105,   0.009,  0.0075,  0.0075,  0.0075),
-    "motor_w":              (60_000,  80_000, 180_000, 200_000, 100_000, 135_000, 160_000, 250_000),
-    "peak_force_n":         (  5000,    6400,    9000,  11_000,  10_500,  22_000,  32_000,  48_000),
-    "regeneration_limit_w": (25_000,  35_000,  60_000,  60_000,  50_000,  80_000, 110_000, 170_000),
-    "auxiliary_least_w":    (   200,     200,     250,     250,     350,     700,    1800,    2500),
-    "auxiliary_most_w":     (   450,     500,     550,     600,     700,    1400,    3000,    4500),
-    "cabin_gain_w":         (   250,     250,     250,     250,     250,     250,    1500,    2500),
-    "cabin_loss_w_per_k":   (    55,      70,      80,      95,      75,      85,     300,     430),
-    "heater_limit_w":       (  5000,    5000,    6000,    6000,    5000,    6000,  18_000,  26_000),
-    "ac_limit_w":           (  3000,    3000,    3500,    3500,    3000,    3500,  12_000,  20_000),
-    "pack_wh":              (20_000,  30_000,  60_000,  75_000,  68_000, 100_000, 200_000, 320_000),
-    "cells_in_series":      (    96,      96,      96,     108,      96,     108,     180,     180),
-}
-# fmt: on
-_columns = (
-    VehicleClass(**dict(zip(_TYPICAL, column, strict=True)))
-    for column in zip(*_TYPICAL.values(), strict=True)
-)
+def _classes(table: dict[str, list[Any]]) -> dict[str, VehicleClass]:
+    """The classes of a kind by name, from a table with a column for each."""
+    rows = {quantity: row for quantity, row in table.items() if quantity != "names"}
+    return {
+        name: VehicleClass(**{quantity: row[place] for quantity, row in rows.items()})
+        for place, name in enumerate(table["names"])
+    }
+
+
 CLASSES: Mapping[str, Mapping[str, VehicleClass]] = {
-    kind: {name: next(_columns) for name in names} for kind, names in _NAMES.items()
+    kind: _classes(table) for kind, table in SHIPPED["classes"].items()
 }
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwatt.errors import SettingError
+from fedwatt.errors import SettingError, optional
 from fedwatt.methods import Method
 
 ORDERS = tuple(range(2, 256))
@@ -30,12 +30,9 @@ accountant's series for them does not always converge."""
 class Budget:
     """The privacy of a training: what each round is, and at which δ it is stated."""
 
-    noise_multiplier: float
-    """z"""
-    probability: float
-    """q; 1 where sampling is not counted on."""
-    delta: float
-    """δ"""
+    noise_multiplier: float  # z
+    probability: float  # q; 1 where sampling is not counted on
+    delta: float  # δ
 
     def epsilon(self, rounds: int) -> float:
         """ε after `rounds` rounds; infinite without noise.
@@ -60,13 +57,8 @@ class Budget:
 
 def _library() -> Any:
     """`dp-accounting`, which takes a while to import and comes with an extra."""
-    try:
-        import dp_accounting
-    except ImportError as error:
-        raise SettingError(
-            "Accounting for privacy needs dp-accounting: pip install 'fedwatt[privacy]'."
-        ) from error
-    return dp_accounting
+    needed = "Accounting for privacy needs dp-accounting: pip install 'fedwatt[privacy]'."
+    return optional("dp_accounting", needed, SettingError)
 
 
 def budget(method: Method, *, participation: float, population: int) -> Budget | None:

@@ -4,17 +4,11 @@ from dataclasses import dataclass
 
 from fedwatt.report.curves import diverged, rounds_of
 from fedwatt.report.facts import unequal_rounds
-from fedwatt.report.load import Run
+from fedwatt.report.load import Predicted, Run
 from fedwatt.report.on_board import ON_BOARD_MEANS, on_board_errors
-from fedwatt.report.statistics import (
-    Comparison,
-    Estimate,
-    compare,
-    estimate,
-    final,
-)
+from fedwatt.report.statistics import Comparison, Estimate, compare, estimate, final
 from fedwatt.report.style import name_of
-from fedwatt.report.table import shown
+from fedwatt.report.table import amount, shown
 
 CAVEAT = (
     "This compares the settings below, on this fleet and this split. A method that takes smaller "
@@ -29,10 +23,8 @@ class Answer:
 
     headline: str
     sentences: tuple[str, ...]
-    comparison: Comparison | None = None
-    """The comparison that it is about, if there is one"""
-    caveat: str = ""
-    """What the comparison does not show"""
+    comparison: Comparison | None = None  # the comparison that it is about, if there is one
+    caveat: str = ""  # what the comparison does not show
 
 
 def answer(run: Run) -> Answer:
@@ -56,7 +48,7 @@ def answer(run: Run) -> Answer:
     if not comparisons:
         return _no_common_seed(run, finished, rest)
     best, fewer = _best(comparisons)
-    sentences = (*_sentences(best, finals, len(comparisons)), *fewer, *rest)
+    sentences = (*_sentences(best, finals, len(comparisons), run.target), *fewer, *rest)
     return Answer(_headline(best, rounds_of(run)), sentences, best, CAVEAT)
 
 
@@ -76,10 +68,12 @@ def _best(comparisons: list[Comparison]) -> tuple[Comparison, tuple[str, ...]]:
 
 
 def _alone(run: Run, own: Estimate, rest: tuple[str, ...]) -> Answer:
-    headline = f"{name_of(run.methods[0])} ends at {shown(own.mean)} Wh RMSE per window"
+    level = amount(run.target, own.mean)
+    headline = f"{name_of(run.methods[0])} ends at {level} RMSE per window"
     seeds = "One seed."
     if own.seeds > 1:
-        seeds = f"Mean of {own.seeds} seeds. Their standard deviation is {shown(own.std, 2)} Wh."
+        spread = amount(run.target, own.std, 2)
+        seeds = f"Mean of {own.seeds} seeds. Their standard deviation is {spread}."
     return Answer(headline, (seeds, "There is nothing to compare it with in this run.", *rest))
 
 
@@ -91,7 +85,8 @@ def _no_common_seed(run: Run, finished: dict[str, Estimate], rest: tuple[str, ..
         headline = f"Only {name_of(run.reference)} finished a seed that can be compared"
     else:
         headline = f"No other method finished a seed that {name_of(run.reference)} finished"
-    levels = _listed([f"{name_of(m)} {shown(own.mean)} Wh" for m, own in finished.items()])
+    target = run.target
+    levels = _listed([f"{name_of(m)} {amount(target, own.mean)}" for m, own in finished.items()])
     return Answer(headline, (f"Final test RMSE per window: {levels}.", *rest))
 
 
@@ -106,15 +101,17 @@ def _headline(one: Comparison, rounds: dict[str, int]) -> str:
     return f"{method} has {abs(one.percent):.1f} % {word} error than {reference} on this fleet"
 
 
-def _sentences(one: Comparison, finals: dict[str, Estimate], comparisons: int) -> list[str]:
+def _sentences(
+    one: Comparison, finals: dict[str, Estimate], comparisons: int, target: Predicted
+) -> list[str]:
     method, reference = name_of(one.method), name_of(one.reference)
     change, own, base = one.difference, finals[one.method], finals[one.reference]
     word = "below" if change.mean < 0 else "above"
     found = [
-        f"After training, {method} has a test RMSE of {shown(own.mean)} Wh per window"
-        f"{_over(own, base)}, {reference} {shown(base.mean)} Wh{_over(base, own)}. At equal seeds "
-        f"{method} is {shown(abs(change.mean), 2)} Wh ({abs(one.percent):.1f} %) {word} "
-        f"{reference}."
+        f"After training, {method} has a test RMSE of {amount(target, own.mean)} per window"
+        f"{_over(own, base)}, {reference} {amount(target, base.mean)}{_over(base, own)}. At equal "
+        f"seeds {method} is {amount(target, abs(change.mean), 2)} ({abs(one.percent):.1f} %) "
+        f"{word} {reference}."
     ]
     if change.seeds < 2:
         found.append("One seed cannot tell a difference from noise: run with three or more.")
@@ -123,10 +120,11 @@ def _sentences(one: Comparison, finals: dict[str, Estimate], comparisons: int) -
         verdict = "includes zero, so this is within the noise between seeds"
         if change.above_noise:
             verdict = "leaves zero out, so this is more than the noise between seeds"
-        high = ("+" if change.high > 0 else "") + shown(change.high, 2)
+        low, high = shown(change.low, target.digits(2)), amount(target, change.high, 2)
+        high = ("+" if change.high > 0 else "") + high
         found.append(
             f"The 95 % interval of the difference over {change.seeds} paired seeds{several}, "
-            f"{shown(change.low, 2)} to {high} Wh, {verdict}."
+            f"{low} to {high}, {verdict}."
         )
     found.append(f"{method} has the lower error on {one.better} of {one.vehicles} vehicles.")
     return found

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
+from math import sqrt
 from typing import Any
 
 import numpy as np
 
 from fedwatt.report.curves import rounds_of
-from fedwatt.report.load import Columns, Origin, Run
+from fedwatt.report.load import Columns, Origin, Predicted, Run
 from fedwatt.report.style import name_of
 
 Facts = list[tuple[str, str]]
@@ -23,14 +24,31 @@ def fleet_facts(origin: Origin) -> Facts:
         rest = f", {len(held_out)} of them held out of training" if held_out else ""
         facts.append(("Vehicles", f"{fleet['vehicles']}{rest}"))
     facts += [(f"Windows, {split}", f"{count:,}") for split, count in windows.items()]
-    facts.append(("Energy labels", labels(fleet.get("labels", "not recorded"))))
+    target = origin.target
+    facts.append(("A window predicts", f"its {target.meaning}, in {target.unit} ({target.name})"))
+    if target.grain:
+        facts.append(("Coarseness", coarseness(target)))
+    facts.append(("Labels", labels(fleet.get("labels", "not recorded"))))
     if "features" in fleet:
         facts.append(("Features", ", ".join(fleet["features"])))
     return facts
 
 
+def coarseness(target: Predicted) -> str:
+    """How coarse labels are that are read off a channel which moves in steps.
+
+    Two readings, each up to a step behind, differ by an error of step/√6 (uniform, independent).
+
+    >>> coarseness(Predicted(unit="points", grain=0.02))
+    'labels move in steps of 0.02 points: an RMSE below about 0.0082 points is beyond them'
+    """
+    floor = f"{target.grain / sqrt(6):.2g}"
+    steps = f"labels move in steps of {target.grain:.3g} {target.unit}"
+    return f"{steps}: an RMSE below about {floor} {target.unit} is beyond them"
+
+
 def labels(kind: str | Mapping[str, int]) -> str:
-    """Whether energy was measured or simulated.
+    """Whether labels were measured or simulated.
 
     >>> labels({"measured": 3, "simulated": 17})
     'measured in 3 vehicles, simulated in 17'

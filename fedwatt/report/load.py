@@ -4,19 +4,41 @@ import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import log10
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedwatt.data.targets import ENERGY
 from fedwatt.errors import RunError
 from fedwatt.runs.level import LEVEL
 from fedwatt.runs.tables import read_table
 from fedwatt.tables import TABLES
 
-Columns = Mapping[str, NDArray[Any]]
-"""Column name → values, [rows]. Missing numbers are NaN."""
+Columns = Mapping[str, NDArray[Any]]  # column name → values, [rows]; missing numbers are NaN
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What windows predict, as environment.json describes it (`fedwatt.data.targets`)."""
+
+    name: str = ENERGY.name
+    unit: str = ENERGY.unit
+    meaning: str = ENERGY.meaning
+    adds: str = ENERGY.adds
+    typical: float = ENERGY.typical
+    grain: float = 0.0
+    """Size of the steps in which labels move; 0: they are not coarse."""
+
+    def digits(self, for_wh: int = 1) -> int:
+        """Decimals of an error in this unit, where one in Wh would have `for_wh`.
+
+        >>> Predicted(typical=1.0, unit="points").digits(1)
+        3
+        """
+        return for_wh + max(0, round(log10(ENERGY.typical / self.typical)))
 
 
 @dataclass(frozen=True)
@@ -24,13 +46,16 @@ class Origin:
     """A run folder: its configuration and what it ran on."""
 
     name: str
-    config: str
-    """The text of config.toml."""
+    config: str  # the text of config.toml
     environment: Mapping[str, Any]
-    methods: frozenset[str]
-    """Labels of its methods."""
+    methods: frozenset[str]  # labels of its methods
     level: Columns | None = None
     """The table of vehicles of the run in the folder RUN/level; None without one."""
+
+    @property
+    def target(self) -> Predicted:
+        """What windows predict; energy where a run does not say."""
+        return Predicted(**self.environment.get("fleet", {}).get("target", {}))
 
 
 @dataclass(frozen=True)
@@ -52,6 +77,16 @@ class Run:
     def reference(self) -> str:
         """The method that others are compared with: FedAvg, or else the first."""
         return "fedavg" if "fedavg" in self.methods else self.methods[0]
+
+    @property
+    def target(self) -> Predicted:
+        """What windows predict."""
+        return self.origins[0].target
+
+    @property
+    def unit(self) -> str:
+        """Unit of the errors of a window."""
+        return self.target.unit
 
     @property
     def same_data(self) -> bool:

@@ -6,7 +6,7 @@ from fedwatt.report.curves import diverged
 from fedwatt.report.load import Columns, Run, where
 from fedwatt.report.statistics import estimate, personal_rmse, pooled_rmse
 from fedwatt.report.style import name_of
-from fedwatt.report.table import shown
+from fedwatt.report.table import amount
 
 ON_BOARD_COLUMN = "RMSE, with level model"
 ON_BOARD_NOTE = (
@@ -70,9 +70,8 @@ def on_board_errors(run: Run) -> list[str]:
         if own := personal_rmse(run, method):
             model, errors = "personal", own
         counts, vehicles = hilly_vehicles(run, method, model)
-        found.append(
-            f"{name_of(method)} {shown(estimate(errors).mean)} Wh{_hilly(counts, vehicles)}"
-        )
+        level = amount(run.target, estimate(errors).mean)
+        found.append(f"{name_of(method)} {level}{_hilly(counts, vehicles)}")
     return found
 
 

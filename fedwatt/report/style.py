@@ -43,8 +43,7 @@ class Look:
     dark: str
     marker: str
     dash: str | tuple[int, tuple[int, ...]] = "-"
-    name: str = ""
-    """The method's name as people write it."""
+    name: str = ""  # the method's name as people write it
 
 
 LOOKS: Final = {
@@ -59,6 +58,9 @@ LOOKS: Final = {
     "moon": Look("#be185d", "#fb7fb3", ">", (0, (1, 1)), name="MOON"),
     "feddyn": Look("#0e7490", "#58cfe6", "h", (0, (1, 1)), name="FedDyn"),
     "fedel": Look("#57606a", "#adb7c1", "*", (0, (1, 1)), name="FedEL"),
+    "fedexp": Look("#b45309", "#f5b461", "p", "-.", name="FedExP"),
+    "fedcm": Look("#1d4ed8", "#8fb0ff", "d", "-.", name="FedCM"),
+    "mimelite": Look("#15803d", "#6fdc96", "H", "-.", name="MimeLite"),
 }
 
 PARTS: Final = {

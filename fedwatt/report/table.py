@@ -6,6 +6,7 @@ import re
 from dataclasses import astuple, dataclass, fields
 from math import isinf, isnan
 
+from fedwatt.report.load import Predicted
 from fedwatt.report.statistics import Estimate
 
 Cell = str | int | float | Estimate
@@ -100,6 +101,15 @@ def shown(cell: Cell, digits: int = 1) -> str:
             return "never"
         return f"{cell:.{digits}f}".replace("-", "−")
     return str(cell)
+
+
+def amount(target: Predicted, value: float, digits: int = 1) -> str:
+    """A number in the unit of what windows predict; `digits` are those of one in Wh.
+
+    >>> amount(Predicted(), 53.94), amount(Predicted(unit="points", typical=1.0), 0.5394)
+    ('53.9 Wh', '0.539 points')
+    """
+    return f"{shown(value, target.digits(digits))} {target.unit}"
 
 
 def mean_and_spread(one: Estimate, digits: int = 1) -> str:

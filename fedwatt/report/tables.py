@@ -7,22 +7,16 @@ from statistics import median
 
 import numpy as np
 
-from fedwatt.metrics import EPSILON_Y_WH, METRICS, NEAR_ZERO_WH, rounds_to_threshold
+from fedwatt.data.targets import ENERGY
+from fedwatt.metrics import EPSILON_Y, METRICS, NEAR_ZERO, rounds_to_threshold
 from fedwatt.report.curves import curves, diverged
 from fedwatt.report.facts import unequal_rounds
 from fedwatt.report.load import Run, load_run
 from fedwatt.report.on_board import ON_BOARD_COLUMN, ON_BOARD_NOTE, on_board_rmse
 from fedwatt.report.privacy import privacy_table, private_methods, spent
-from fedwatt.report.statistics import (
-    Estimate,
-    compare,
-    estimate,
-    final,
-    personal_rmse,
-    stratum_rmse,
-)
+from fedwatt.report.statistics import compare, estimate, final, personal_rmse, stratum_rmse
 from fedwatt.report.style import name_of
-from fedwatt.report.table import Cell, Column, Table, mean_and_spread, shown
+from fedwatt.report.table import Cell, Column, Table, amount, mean_and_spread
 from fedwatt.report.times import PARTS, diagnostics, mean_seconds
 from fedwatt.tables import rounds
 
@@ -38,14 +32,15 @@ MARGINS = (0.25, 0.10, 0.02)
 
 def results_table(run: Run) -> Table:
     """Final errors of every method."""
-    columns = _columns(*_metrics(headline=True), *_metrics(headline=False), *FURTHER_COLUMNS)
+    target = run.target
+    columns = _columns(run, *_metrics(headline=True), *_metrics(headline=False), *FURTHER_COLUMNS)
     found = {
         method: {column: estimate(final(run, method, column)) for column in columns}
         for method in run.methods
     }
     for title, rmse in FURTHER.items():
         if any(rmse(run, method) for method in run.methods):
-            columns[title] = Column(title, "Wh")
+            columns[title] = Column(title, target.unit, target.digits())
             for method, own in found.items():
                 own[title] = estimate(rmse(run, method))
     if all(isnan(own["held_out_rmse"].mean) for own in found.values()):
@@ -64,8 +59,8 @@ def results_table(run: Run) -> Table:
         "Mean ± standard deviation over seeds [95 % interval of the mean]. Diverged seeds count in "
         "no mean. RMSE, MAE, MAPE and wMAPE pool the windows of all vehicles; the vehicle mean "
         "counts every vehicle the same, the weighted mean by its training windows. MAPE divides by "
-        f"|Y| + {EPSILON_Y_WH:g} Wh and is ruled by windows with |Y| < {NEAR_ZERO_WH:g} Wh{share}; "
-        "wMAPE = Σ|e| / Σ|Y| is not."
+        f"|Y| + {EPSILON_Y * target.typical:g} {target.unit} and is ruled by windows with |Y| < "
+        f"{NEAR_ZERO * target.typical:g} {target.unit}{share}; wMAPE = Σ|e| / Σ|Y| is not."
         + (ON_BOARD_NOTE if ON_BOARD_COLUMN in columns else "")
         + _about_rounds(run),
     )
@@ -75,14 +70,16 @@ def final_results(folder: Path) -> tuple[list[str], list[list[str]]]:
     """Heading and rows of the few figures that a terminal has room for."""
     run = load_run(folder)
     found = {"Method": [name_of(method) for method in run.methods]}
-    for name, column in _columns(*_metrics(headline=True), "best_test_rmse").items():
+    for name, column in _columns(run, *_metrics(headline=True), "best_test_rmse").items():
         errors = [estimate(final(run, method, name)) for method in run.methods]
         found[column.heading] = [mean_and_spread(own, column.digits) for own in errors]
     found["Seeds"] = [outcome(run, method) for method in run.methods]
     for title, rmse in FURTHER.items():
         further = [rmse(run, method) for method in run.methods]
         if any(further):
-            found[f"{title} (Wh)"] = [mean_and_spread(estimate(own)) for own in further]
+            digits = run.target.digits()
+            spreads = [mean_and_spread(estimate(own), digits) for own in further]
+            found[f"{title} ({run.unit})"] = spreads
     if private_methods(run):
         found["ε"] = [spent(run, method) for method in run.methods]
     return list(found), [list(row) for row in zip(*found.values(), strict=True)]
@@ -94,10 +91,15 @@ def _metrics(*, headline: bool) -> list[str]:
     return [f"test_{name}" for name, metric in shown.items() if metric.headline == headline]
 
 
-def _columns(*names: str) -> dict[str, Column]:
-    """Columns of the table of rounds by name, as a report heads them."""
-    table = rounds()
-    return {name: Column(table[name].title, table[name].unit, table[name].digits) for name in names}
+def _columns(run: Run, *names: str) -> dict[str, Column]:
+    """Columns of the table of rounds by name, as a report heads them; Wh is the target's unit."""
+    found = {}
+    for name in names:
+        one = rounds()[name]
+        energy = one.unit == ENERGY.unit
+        digits = run.target.digits(one.digits) if energy else one.digits
+        found[name] = Column(one.title, run.unit if energy else one.unit, digits)
+    return found
 
 
 def outcome(run: Run, method: str) -> str:
@@ -118,11 +120,14 @@ def differences_table(run: Run) -> Table:
     found = compare(run)
     level = "95 % interval" + (f", held by all {len(found)} at once" if len(found) > 1 else "")
     plain = ("More than noise?", "Vehicles with lower error", "Paired seeds")
-    columns = (Column("Method"), Column("Difference", "Wh", 2), Column("Relative", "%"))
+    difference = Column("Difference", run.unit, run.target.digits(2))
+    columns = (Column("Method"), difference, Column("Relative", "%"))
     rows: list[tuple[Cell, ...]] = []
     for one in found:
         change, better = one.difference, f"{one.better} of {one.vehicles}"
-        noise = _above_noise(change)
+        noise = "yes" if change.above_noise else "no"
+        if change.seeds < 2:
+            noise = "one seed cannot tell"
         rows.append((name_of(one.method), change, one.percent, noise, better, change.seeds))
     return Table(
         "differences",
@@ -142,12 +147,6 @@ def _about_rounds(run: Run) -> str:
     return f" Final is after a method's own last round. {unequal}" if unequal else ""
 
 
-def _above_noise(difference: Estimate) -> str:
-    if difference.seeds < 2:
-        return "one seed cannot tell"
-    return "yes" if difference.above_noise else "no"
-
-
 def thresholds_table(run: Run) -> Table:
     """Rounds until the test error first reaches a target (`eq:rounds_to_threshold`).
 
@@ -160,7 +159,7 @@ def thresholds_table(run: Run) -> Table:
     return Table(
         "rounds-to-threshold",
         "Rounds until the test RMSE first reaches a target",
-        (Column("Method"), *(Column(f"≤ {shown(target)} Wh") for target in targets)),
+        (Column("Method"), *(Column(f"≤ {amount(run.target, target)}") for target in targets)),
         tuple(
             (name_of(method), *(_rounds_to(run, method, target) for target in targets))
             for method in methods
@@ -188,8 +187,11 @@ def strata_table(run: Run) -> Table:
     strata = list(dict.fromkeys(name for own in found.values() for name in own))
     return Table(
         "strata",
-        "Final test RMSE by driving regime, Wh per window",
-        (Column("Windows"), *(Column(name_of(method)) for method in run.methods)),
+        f"Final test RMSE by driving regime, {run.unit} per window",
+        (
+            Column("Windows"),
+            *(Column(name_of(method), digits=run.target.digits()) for method in run.methods),
+        ),
         tuple((name, *(estimate(own.get(name, [])) for own in found.values())) for name in strata),
         "Mean ± standard deviation over seeds [95 % interval of the mean], windows of all vehicles "
         "that train pooled.",

@@ -95,4 +95,5 @@ def render(run: Run, figures: Sequence[dict[str, str | Markup]], made: Sequence[
         light={VARIABLES[look.colour]: look.colour for look in (*LOOKS.values(), *PARTS.values())},
         dark={VARIABLES[look.colour]: look.dark for look in (*LOOKS.values(), *PARTS.values())},
         shown=shown,
+        target=run.target,
     )

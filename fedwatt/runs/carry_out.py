@@ -30,8 +30,7 @@ from fedwatt.runs.results import RunResults
 from fedwatt.runs.train import Observer, Rounds, budget_for, train_method
 from fedwatt.terrain.level import LEVEL
 
-FINISHED: Final = "environment.json"
-"""The file that a run folder gets last."""
+FINISHED: Final = "environment.json"  # the file that a run folder gets last
 
 
 @dataclass(frozen=True)
@@ -43,8 +42,7 @@ class Run:
     observer: Observer
     resume: bool = False
     """Whether what an interrupted run of the same configuration left is continued."""
-    checkpoint_seconds: float = 10.0
-    """Least time between two checkpoints of a method."""
+    checkpoint_seconds: float = 10.0  # least time between two checkpoints of a method
 
     def checkpoints(self, choice: MethodChoice) -> Path:
         """The folder of a method's checkpoints."""
@@ -69,8 +67,7 @@ class HillsRefresh(Protocol[Rounds]):
         """What the last round was trained in; what it published of its hills goes to `file`."""
 
 
-Level = TypeVar("Level")
-"""What a method needs of its level model, to be judged with it."""
+Level = TypeVar("Level")  # what a method needs of its level model, to be judged with it
 
 
 class Site(Protocol[Level, Rounds]):

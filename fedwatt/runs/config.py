@@ -12,6 +12,7 @@ seeds = [1, 2, 3]
 [deploy]           deadlines on a real fleet; a simulation ignores it
 [secure]           secure sums on a real fleet; a simulation only learns its hills so
 [[method]]         one table for each method: name, label, its hyperparameters, its own rate
+[plugins]          hashes of code that is not part of fedwatt; written, never read as a setting
 """
 
 import json
@@ -26,13 +27,17 @@ from typing import Any
 import tomli_w
 
 from fedwatt.data import DataSettings, Fleet
+from fedwatt.data.targets import ENERGY
 from fedwatt.errors import SettingError, check, unknown
 from fedwatt.federation import Asynchronous, Availability, Training
 from fedwatt.methods import Method, get
 from fedwatt.methods.catalogue import recipe
 from fedwatt.models import Model, get_model
+from fedwatt.models.catalogue import refuse_unknown
 from fedwatt.personal import Personal
+from fedwatt.plugins import short
 from fedwatt.privacy.secure_settings import SecureSettings
+from fedwatt.runs.own_code import Sources, sources_of
 from fedwatt.settings import convert, from_table, to_table
 from fedwatt.terrain.settings import TerrainSettings
 
@@ -57,8 +62,12 @@ class ModelChoice:
     """Which network."""
 
     name: str = "mlp"
+    """"mlp", "gru", "lstm", or a reference to one's own, such as "./net.py:Net"."""
     hidden: tuple[int, ...] = ()
     """Widths; empty: 64-32 for the MLP, 32 for GRU and LSTM."""
+
+    def __post_init__(self) -> None:
+        refuse_unknown(self.name)
 
     def on(self, fleet: Fleet) -> Model:
         """The network for the windows of a fleet."""
@@ -79,8 +88,16 @@ class Deployment:
     """Deadline for the replies of a round; what comes later is lost."""
     evaluation_seconds: float = 300.0
     """Deadline for the error sums of a model."""
+    quorum: int = 1
+    """Vehicles that must be there for a round; with fewer the run pauses, and a round that fewer of
+    those called have answered is asked again."""
+    pause_seconds: float = 604_800.0
+    """Longest pause for want of vehicles, a week; then the run ends and can be resumed."""
+    over_selection: float = 0.0
+    """Share of vehicles called beyond `participation`; the round closes with the replies that it
+    would have had without them."""
     minimum_replies: int = 1
-    """A round with fewer replies makes no model."""
+    """A round with fewer usable replies makes no model."""
     poll_seconds: float = 0.1
     """Pause between two looks for replies."""
     weight_cap: float = 5.0
@@ -92,8 +109,10 @@ class Deployment:
 
     def __post_init__(self) -> None:
         check(self, "vehicles", self.vehicles >= 0, "at least 0 (0: those that enrol in time)")
-        for name in ("enrolment_seconds", "round_seconds", "evaluation_seconds"):
+        for name in ("enrolment_seconds", "round_seconds", "evaluation_seconds", "pause_seconds"):
             check(self, name, 0 < getattr(self, name) < inf, "above 0 and finite")
+        check(self, "quorum", self.quorum >= 1, "at least 1 vehicle")
+        check(self, "over_selection", 0 <= self.over_selection <= 2, "from 0 to 2")
         check(self, "minimum_replies", self.minimum_replies >= 1, "at least 1")
         for name in ("weight_cap", "norm_bound"):
             check(self, name, getattr(self, name) >= 1, "at least 1 (inf switches it off)")
@@ -137,8 +156,13 @@ class RunConfig:
     personal: Personal = Personal()
     deploy: Deployment = Deployment()
     secure: SecureSettings = SecureSettings()
+    plugins: Sources = field(default_factory=dict, repr=False)
+    """Hashes of the code behind names that are references: filled in, as it is now."""
 
     def __post_init__(self) -> None:
+        names = [choice.method.name for choice in self.methods]
+        found = sources_of(names, self.model.name, self.data, self.plugins)
+        object.__setattr__(self, "plugins", found)
         labels = [choice.label for choice in self.methods]
         twice = sorted({label for label in labels if labels.count(label) > 1})
         if twice:
@@ -159,6 +183,11 @@ class RunConfig:
                 "terrain.refresh_every needs rounds and one seed a run: each seed's network would "
                 "make a field of its own. Run the seeds one by one, or set it to 0."
             )
+        if self.terrain.refresh_every and self.data.predicts != ENERGY:
+            raise SettingError(
+                "terrain.refresh_every learns hills from the energy that a model leaves "
+                f"unexplained, so it needs data.target = energy, not {self.data.target}."
+            )
         check(self, "device", self.device in ("auto", "cpu", "cuda"), "'auto', 'cpu' or 'cuda'")
 
 
@@ -173,7 +202,7 @@ def choose(table: Mapping[str, Any]) -> MethodChoice:
     if "name" not in table:
         raise SettingError('A [[method]] table needs a name, such as name = "fedavg".')
     name = convert(table.pop("name"), str, "method.name")
-    label = convert(table.pop("label", name), str, f"{name}.label")
+    label = convert(table.pop("label", short(name)), str, f"{name}.label")
     if not label.isprintable() or "/" in label or label[:1] in ("", ".") or len(label) > 100:
         raise SettingError(
             f"The label {label!r} must be a plain name of at most 100 characters, without '/' and "
@@ -216,7 +245,7 @@ def from_tables(table: Mapping[str, Any]) -> RunConfig:
 
 def refuse_misshapen(table: Mapping[str, Any]) -> None:
     """Raise unless a document has the sections of a configuration, and tables where they belong."""
-    known = ("seeds", "device", *SECTIONS, "method")
+    known = ("seeds", "device", *SECTIONS, "method", "plugins")
     for name, value in table.items():
         if name not in known:
             raise SettingError(unknown("section or key", name, known))
@@ -242,6 +271,7 @@ def to_tables(config: RunConfig) -> dict[str, Any]:
         "device": config.device,
         **{name: to_table(getattr(config, name)) for name in SECTIONS},
         "method": methods,
+        **({"plugins": config.plugins} if config.plugins else {}),
     }
 
 
@@ -276,7 +306,7 @@ def override(table: dict[str, Any], assignments: Sequence[str]) -> dict[str, Any
     result = {k: dict(v) if isinstance(v, dict) else v for k, v in table.items()}
     names = [{"name": name} for name in DEFAULT_METHODS]
     methods = [dict(m) for m in result.get("method", names)]
-    labels = {m.get("label", m.get("name")): m for m in methods}
+    labels = {label_of(method): method for method in methods}
     for assignment in assignments:
         key, equals, text = assignment.partition("=")
         section, dot, setting = key.strip().rpartition(".")
@@ -293,11 +323,14 @@ def override(table: dict[str, Any], assignments: Sequence[str]) -> dict[str, Any
         elif section in SECTIONS:
             result.setdefault(section, {})[setting] = value
         else:
-            _refuse_absent_method(section, [*map(str, labels)])
-            raise SettingError(
-                unknown("section or method", section, [*SECTIONS, *map(str, labels)])
-            )
+            _refuse_absent_method(section, [*labels])
+            raise SettingError(unknown("section or method", section, [*SECTIONS, *labels]))
     return result
+
+
+def label_of(method: Mapping[str, Any]) -> str:
+    """The label of a [[method]] table: its own, or the name without what says where it is."""
+    return str(method.get("label", short(str(method.get("name")))))
 
 
 def _refuse_absent_method(name: str, labels: Sequence[str]) -> None:
@@ -334,6 +367,7 @@ def differences(old: RunConfig, new: RunConfig) -> list[str]:
 def _sections(config: RunConfig) -> dict[str, dict[str, Any]]:
     """Settings by section or by label of a method; those that stand in none under ""."""
     tables = to_tables(config)
+    tables.pop("plugins", None)
     methods = {method["label"]: method for method in tables.pop("method")}
     top = {name: tables.pop(name) for name in ("seeds", "device")} | {"methods": list(methods)}
     return {"": top} | tables | methods

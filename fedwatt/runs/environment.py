@@ -4,6 +4,7 @@ import platform
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
+from statistics import median
 from typing import Any
 
 import torch
@@ -31,11 +32,20 @@ def describe_fleet(fleet: Fleet) -> dict[str, Any]:
         "held_out": [client.name for client in fleet.clients if client.held_out],
         "features": list(fleet.features),
         "windows": {split: fleet.windows(split) for split in ("train", "validation", "test")},
+        "target": describe_target(fleet),
         "labels": {
             "measured": sum(not client.simulated for client in fleet.clients),
             "simulated": sum(client.simulated for client in fleet.clients),
         },
     }
+
+
+def describe_target(fleet: Fleet) -> dict[str, Any]:
+    """What windows predict, and how coarse the labels are: median over vehicles, in its unit."""
+    target = fleet.settings.predicts
+    grains = [client.label_grain for client in fleet.clients]
+    named = ("name", "unit", "meaning", "adds", "typical")
+    return {name: getattr(target, name) for name in named} | {"grain": median(grains)}
 
 
 def fleet_hashes(fleet: Fleet) -> dict[str, str]:

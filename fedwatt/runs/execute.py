@@ -62,10 +62,8 @@ class Simulation:
     on_vehicle: OnVehicle | None = None
     on_hills: OnHills | None = None
     elsewhere: Elsewhere | None = None
-    of_level_model: bool = False
-    """Whether the run is that of a level model."""
-    learned: Learned | None = field(default=None, init=False)
-    """The hills that the run begins with."""
+    of_level_model: bool = False  # whether the run is that of a level model
+    learned: Learned | None = field(default=None, init=False)  # the hills that the run begins with
     opened: Fleet = field(init=False)
 
     def open(self) -> Fleet:

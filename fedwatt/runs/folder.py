@@ -6,6 +6,7 @@ from pathlib import Path
 from fedwatt.errors import RunError
 from fedwatt.runs.config import Deployment, RunConfig, differences, from_toml, to_toml
 from fedwatt.runs.environment import hash_of
+from fedwatt.runs.own_code import changed_since, sentence
 
 
 def refuse_other_run(config: RunConfig, out: Path, resume: bool) -> None:
@@ -17,11 +18,17 @@ def refuse_other_run(config: RunConfig, out: Path, resume: bool) -> None:
         raise RunError(
             f"{out} already holds a run. Continue it with --resume, or choose another --out."
         )
-    stored = from_toml(path.read_text(encoding="utf-8"), str(path))
-    if run_hash(stored) != run_hash(config):
-        changed = differences(_what_counts(stored), _what_counts(config))
+    text = path.read_text(encoding="utf-8")
+    stored = from_toml(text, str(path))
+    if changed := changed_since(text, stored.plugins):
         raise RunError(
-            f"{out} holds a run with another configuration: {'; '.join(changed)}. A run goes on as "
+            f"{sentence(changed, f'the run in {out} was begun')} A run goes on as it was begun: "
+            "put the code back, or choose another --out."
+        )
+    if run_hash(stored) != run_hash(config):
+        other = differences(_what_counts(stored), _what_counts(config))
+        raise RunError(
+            f"{out} holds a run with another configuration: {'; '.join(other)}. A run goes on as "
             "it was begun, its number of rounds included. Leave these changes out, or choose "
             "another --out."
         )

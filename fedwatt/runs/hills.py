@@ -124,15 +124,11 @@ class Refresh:
     """Swaps a method's federation for one with better hills, every so many rounds."""
 
     config: RunConfig
-    folder: Path
-    """Of the method's checkpoints."""
+    folder: Path  # of the method's checkpoints
     learned: Learned
-    federate: Callable[[Fleet], Federation]
-    """Makes the method's federation of a fleet."""
-    done: int = 0
-    """Round of the last refresh; 0: none yet."""
-    federation: Federation | None = None
-    """The one with the hills of that refresh."""
+    federate: Callable[[Fleet], Federation]  # makes the method's federation of a fleet
+    done: int = 0  # round of the last refresh; 0: none yet
+    federation: Federation | None = None  # the one with the hills of that refresh
 
     def before_round(self, federation: Federation, state: State) -> tuple[Federation, State]:
         """The federation and the state with which the next round is to go on."""

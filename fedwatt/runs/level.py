@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from torch import Tensor
 
-from fedwatt.data import Fleet
 from fedwatt.data.trip import FloatArray
 from fedwatt.errors import SettingError
 from fedwatt.federation import History, LocalFleet, RoundRecord, State
@@ -44,13 +43,10 @@ def level_label(label: str) -> str:
 
 
 @dataclass(frozen=True)
-class LevelObserver:
+class LevelObserver(Observer):
     """Tells the observer of a run how the training of its level model goes."""
 
-    observer: Observer
-
-    def fleet_ready(self, fleet: Fleet) -> None:
-        """Nothing: the observer knows these vehicles already."""
+    observer: Observer  # knows the vehicles already
 
     def method_begins(self, label: str, done: int, rounds: int) -> None:
         """A method starts, or goes on after `done` rounds."""

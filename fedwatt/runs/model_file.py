@@ -25,14 +25,14 @@ from fedwatt.federation import LocalFleet
 from fedwatt.models.layout import Layout
 from fedwatt.personal import PersonalModel
 from fedwatt.runs.config import RunConfig, from_toml, to_toml
+from fedwatt.runs.own_code import changed_since, sentence
 from fedwatt.runs.tensors import write_tensors
 
 MODEL_FILE: Final = "model.safetensors"
 CONFIG: Final = "fedwatt"
 """One entry: safetensors writes several in no fixed order, and equal runs make equal files."""
 OWNER: Final = "fedwatt.personal"
-Parts = dict[str, NDArray[Any]]
-"""The tensors of a model by name."""
+Parts = dict[str, NDArray[Any]]  # the tensors of a model by name
 
 
 def model_prefix(label: str, which: str, seed: int) -> str:
@@ -50,9 +50,19 @@ def write_models(run: Path, tensors: Mapping[str, Tensor], config: RunConfig) ->
 
 
 def read_model_config(run: Path) -> RunConfig:
-    """The configuration that the models of a run were trained with."""
+    """The configuration that the models of a run were trained with.
+
+    RunError if the code of their network or features is another now: they would predict otherwise.
+    """
     with _opened(run) as file:
-        return from_toml(file.metadata()[CONFIG], str(run / MODEL_FILE))
+        text = file.metadata()[CONFIG]
+    config = from_toml(text, str(run / MODEL_FILE))
+    changed = changed_since(text, config.plugins)
+    changed.pop("methods", None)  # has done its work
+    if changed:
+        since = sentence(changed, f"the models in {run} were trained")
+        raise RunError(f"{since} They belong to the code as it was: put it back, or train anew.")
+    return config
 
 
 def read_model(run: Path, label: str, which: str, seed: int) -> Parts:

@@ -23,8 +23,7 @@ class RunResults:
     histories: list[History] = field(default_factory=list)
     vehicles: list[Row] = field(default_factory=list)
     tensors: dict[str, Tensor] = field(default_factory=dict)
-    device: torch.device = field(init=False)
-    """On which the last method was trained."""
+    device: torch.device = field(init=False)  # on which the last method was trained
 
     def add(
         self,

@@ -14,8 +14,7 @@ from fedwatt.terrain.sources import with_climb_channels
 
 SYNTHETIC_VEHICLES = 20
 
-OnVehicle = Callable[[int, int], None]
-"""Called with (vehicles built so far, vehicles in all)."""
+OnVehicle = Callable[[int, int], None]  # called with (vehicles built so far, vehicles in all)
 
 
 def open_fleet(

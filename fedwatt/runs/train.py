@@ -17,19 +17,23 @@ Rounds = TypeVar("Rounds", Federation, Loop)
 
 
 class Observer(Protocol):
-    """Is called at each step of a run, and may stop it by raising."""
+    """Is called at each step of a run, and may stop it by raising; by itself it does nothing."""
 
     def fleet_ready(self, fleet: Fleet) -> None:
         """The vehicles are loaded."""
+        return None
 
     def method_begins(self, label: str, done: int, rounds: int) -> None:
         """A method starts, or goes on after `done` rounds."""
+        return None
 
     def round_done(self, label: str, state: State, record: RoundRecord) -> None:
         """A round of a method is over."""
+        return None
 
     def method_ends(self, label: str, history: History) -> None:
         """A method has done all it will do."""
+        return None
 
 
 def budget_for(config: RunConfig, choice: MethodChoice, fleet: Fleet) -> Budget | None:

@@ -21,7 +21,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fedwatt.errors import FedwattError, RunError, SettingError
+from fedwatt import plugins
+from fedwatt.errors import FedwattError, RunError, SettingError, optional
 from fedwatt.files import flush, writing
 
 Cell = TypeVar("Cell")
@@ -30,8 +31,7 @@ Work = Callable[[Cell, Any, Path], None]
 OnDone = Callable[[str, int, int], None]
 """Called with (name of a finished cell, cells finished, cells in all)."""
 
-MARK = "cell.txt"
-"""File in a finished cell's folder that says which work it was."""
+MARK = "cell.txt"  # file in a finished cell's folder that says which work it was
 RETRIES = 3
 CONNECT_SECONDS = 10
 
@@ -126,7 +126,10 @@ def _on_ray(
         task = ray.remote(max_retries=RETRIES, num_cpus=1, num_gpus=gpus)(_task)
         common = ray.put(shared)
         wanted = versions()
-        names = {task.remote(work, cell, common, wanted): name for name, cell in cells.items()}
+        own_code = plugins.loaded_files()
+        names = {
+            task.remote(work, cell, common, wanted, own_code): name for name, cell in cells.items()
+        }
         waiting = list(names)
         try:
             while waiting:
@@ -137,9 +140,16 @@ def _on_ray(
                 ray.cancel(reference, force=True)
 
 
-def _task(work: Work[Cell], cell: Cell, shared: Any, wanted: dict[str, str]) -> dict[str, bytes]:
-    """A cell on a machine of the cluster: the files that its work made."""
+def _task(
+    work: Work[Cell], cell: Cell, shared: Any, wanted: dict[str, str], own_code: dict[str, bytes]
+) -> dict[str, bytes]:
+    """A cell on a machine of the cluster: the files that its work made.
+
+    `own_code` are files of methods and models that this machine need not have.
+    """
     import torch
+
+    plugins.carry(own_code)
 
     if versions() != wanted:
         here = {name: own for name, own in versions().items() if own != wanted[name]}
@@ -215,8 +225,4 @@ def _knock(address: str) -> None:
 def _library() -> Any:
     """Ray, which tells nobody that it is used, or a sentence on how to get it."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    try:
-        import ray
-    except ImportError as error:
-        raise SettingError("A grid on Ray needs Ray: pip install 'fedwatt[cluster]'.") from error
-    return ray
+    return optional("ray", "A grid on Ray needs Ray: pip install 'fedwatt[cluster]'.", SettingError)

@@ -20,7 +20,7 @@ import torch
 
 from fedwatt.data import Fleet
 from fedwatt.errors import RunError
-from fedwatt.federation import History, RoundRecord, State
+from fedwatt.federation import History, State
 from fedwatt.federation.records import Row
 from fedwatt.files import write_text
 from fedwatt.runs.checkpoint import Origin, load_checkpoint, save_checkpoint
@@ -29,7 +29,7 @@ from fedwatt.runs.environment import describe_environment
 from fedwatt.runs.execute import federation_for
 from fedwatt.runs.folder import run_hash
 from fedwatt.runs.hills import refuse_refreshes, run_fleet
-from fedwatt.runs.train import budget_for, train_method
+from fedwatt.runs.train import Observer, budget_for, train_method
 from fedwatt.studies.grid import OnDone, run_cells
 
 
@@ -138,17 +138,5 @@ def joined_histories(histories: Sequence[History], seeds: Sequence[int]) -> Hist
     )
 
 
-class _Silent:
+class _Silent(Observer):
     """Follows a training of which nobody wants to hear."""
-
-    def fleet_ready(self, fleet: Fleet) -> None:
-        """Nothing."""
-
-    def method_begins(self, label: str, done: int, rounds: int) -> None:
-        """Nothing."""
-
-    def round_done(self, label: str, state: State, record: RoundRecord) -> None:
-        """Nothing."""
-
-    def method_ends(self, label: str, history: History) -> None:
-        """Nothing."""

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from fedwatt.data import Fleet
-from fedwatt.errors import RunError, SettingError
+from fedwatt.errors import RunError, SettingError, optional
 from fedwatt.federation import History
 from fedwatt.federation.together import train_side_by_side
 from fedwatt.files import write_text
@@ -36,8 +36,7 @@ from fedwatt.studies.ranges import ranges_of
 
 STARTUP_TRIALS = 5
 """Trials drawn blindly before the estimator has something to go by, the configured one included."""
-TOGETHER = 5
-"""Trials that are drawn and trained at a time."""
+TOGETHER = 5  # trials that are drawn and trained at a time
 
 
 @dataclass(frozen=True)
@@ -45,16 +44,14 @@ class Trial:
     """Values of the tuned hyperparameters and what they led to."""
 
     values: dict[str, float]
-    score: float
-    """Validation RMSE, Wh, mean over seeds; infinite if one diverged."""
+    score: float  # validation RMSE, Wh, mean over seeds; infinite if one diverged
 
 
 @dataclass(frozen=True)
 class Tuned:
     """A method's study."""
 
-    choice: MethodChoice
-    """The method as it was configured."""
+    choice: MethodChoice  # the method as it was configured
     ranges: dict[str, Range]
     trials: tuple[Trial, ...]
 
@@ -337,9 +334,7 @@ def _as_json(found: list[Tuned], seed: int) -> dict[str, Any]:
 
 def _library() -> Any:
     """Optuna, quiet, or a sentence on how to get it."""
-    try:
-        import optuna
-    except ImportError as error:
-        raise SettingError("Tuning needs Optuna: pip install 'fedwatt[tune]'.") from error
+    needed = "Tuning needs Optuna: pip install 'fedwatt[tune]'."
+    optuna = optional("optuna", needed, SettingError)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna

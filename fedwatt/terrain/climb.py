@@ -28,10 +28,8 @@ STEEPEST = 0.2
 SLACK_M = 1.0
 SOURCES = {"field": POSITION, "elevation": ("elevation_m",)}
 """Where a model's climb comes from, and the channels of telemetry that it is read from."""
-LOOK_AHEAD_S = AROUND_LEAP_S + 1
-"""A leap of the position takes the trust from seconds before it."""
-MEMORY_S = 600
-"""How far back a gap may have begun and still be closed; a longer one stays unknown."""
+LOOK_AHEAD_S = AROUND_LEAP_S + 1  # a leap of the position takes the trust from seconds before it
+MEMORY_S = 600  # how far back a gap may have begun and still be closed; a longer one stays unknown
 
 
 def with_terrain(vehicle: Vehicle, field: Field) -> Vehicle:

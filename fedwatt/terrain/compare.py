@@ -77,17 +77,17 @@ def compare(field: Field, vehicles: Iterable[Vehicle]) -> Comparison:
         raise DataError(
             "The field knows no ground that the vehicles drive. Is it a field of this fleet?"
         )
-    one, other = _about_means(one, regions), _about_means(other, regions)
+    one, other = about_means(one, regions), about_means(other, regions)
     return Comparison(
         seconds=seconds,
         known=len(one) / seconds,
         correlation=float(np.corrcoef(one, other)[0, 1]),
         scale=float(one @ other / (other @ other)),
-        difference_m=_rms(one - other),
+        difference_m=rms(one - other),
         minutes=len(ours),
         climb_correlation=float(np.corrcoef(ours, theirs)[0, 1]),
-        climb_difference_m=_rms(ours - theirs),
-        climb_m=_rms(theirs),
+        climb_difference_m=rms(ours - theirs),
+        climb_m=rms(theirs),
     )
 
 
@@ -104,12 +104,14 @@ def _climbs(
     return found
 
 
-def _about_means(values: FloatArray, region: IntArray) -> FloatArray:
+def about_means(values: FloatArray, region: IntArray) -> FloatArray:
+    """Values less the mean of their region."""
     _, number = np.unique(region, return_inverse=True)
     means = np.bincount(number, values) / np.bincount(number)
     centred: FloatArray = values - means[number]
     return centred
 
 
-def _rms(values: FloatArray) -> float:
+def rms(values: FloatArray) -> float:
+    """Root mean square."""
     return float(np.sqrt(np.mean(values**2)))

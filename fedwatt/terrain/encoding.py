@@ -18,10 +18,8 @@ from fedwatt.errors import DataError
 from fedwatt.terrain.field import Field
 from fedwatt.terrain.grid import Grid, IntArray
 
-FIELD_KEY = "fedwatt.field"
-"""Name of the text in a model file's metadata."""
-PREFIX = "field."
-"""Of the names of a field's arrays in a message."""
+FIELD_KEY = "fedwatt.field"  # name of the text in a model file's metadata
+PREFIX = "field."  # of the names of a field's arrays in a message
 ARRAYS = {"keys": np.int64, "elevation_m": np.float64, "region": np.int64}
 
 

@@ -20,12 +20,9 @@ from fedwatt.data.client import Client
 from fedwatt.data.features import feature_names, level_features, needs_climb
 from fedwatt.data.trip import FloatArray
 
-LEVEL: Final = "level"
-"""Name of the folder in a run's that holds the run of its level model."""
-SURE: Final = 2.0
-"""Standard errors by which hills must be better..."""
-FAR: Final = 0.5
-"""...or what they must leave of the squared error, however few windows there are."""
+LEVEL: Final = "level"  # name of the folder in a run's that holds the run of its level model
+SURE: Final = 2.0  # standard errors by which hills must be better...
+FAR: Final = 0.5  # ...or what they must leave of the squared error, however few windows there are
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,8 +16,7 @@ from fedwatt.terrain.survey import Survey
 
 RIDGE = 1e-3
 LEAST_CLIMBING = 30
-LEAST_SLOPE = 0.25
-"""A metre of climb is worth at least a quarter of mass times gravity."""
+LEAST_SLOPE = 0.25  # a metre of climb is worth at least a quarter of mass times gravity
 OUTLIER = 3.0
 
 

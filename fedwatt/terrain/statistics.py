@@ -20,8 +20,7 @@ from fedwatt.terrain.grid import IntArray
 from fedwatt.terrain.power import Residual
 from fedwatt.terrain.survey import Survey
 
-CHUNK = 65_536
-"""Segments turned into sums at a time; bounds memory for any length of driving."""
+CHUNK = 65_536  # segments turned into sums at a time; bounds memory for any length of driving
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,6 +14,7 @@ from fedwatt.data import DataSettings, Vehicle
 from fedwatt.data.client import split_of_trips
 from fedwatt.data.features import FEATURE_SETS, FEATURES, trip_features
 from fedwatt.data.trip import FloatArray, Trip
+from fedwatt.errors import DataError
 from fedwatt.terrain.field import Field, find
 from fedwatt.terrain.grid import Grid, IntArray
 from fedwatt.terrain.positions import trusted_positions
@@ -84,6 +85,12 @@ def _trip_segments(
         sums: FloatArray = total[end] - total[start]
         return sums
 
+    if "energy_wh" not in trip.channels:
+        raise DataError(
+            f"Vehicle '{vehicle}', trip '{trip.name}' has no energy, from which hills are learned. "
+            "Leave 'terrain' out of the features, or read climb off elevation_m: "
+            "terrain.source = measured."
+        )
     physics, energy_wh = over(trip_features(trip, names, vehicle)), over(trip.channels["energy_wh"])
     return physics, energy_wh, *segments_between(trip, grid, start, end)
 

@@ -159,6 +159,8 @@ def test_methods_are_listed(folder: Path, refused) -> None:
     for word in ("fedprox", "fo-ri-fedavg", "RoughnessProximal + Fractional", "beta_kappa"):
         assert word in done.stdout
     printed = " ".join(done.stdout.split())
+    assert "rate training.rate; tuned from 0.001 to 0.1, log" in printed
+    assert "alpha 0.8; tuned from 0.3 to 1" in printed
     for kind, parts in (("rules", LOCAL_RULES), ("defences", DEFENCES), ("servers", SERVERS)):
         assert f"{kind} {', '.join(parts)}" in printed
     assert "Did you mean 'fedprox'?" in refused("methods", "fedporx")

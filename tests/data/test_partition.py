@@ -1,6 +1,7 @@
 """Trips dealt to clients anew: every trip once, shares as asked, and even when α is large."""
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -114,6 +115,26 @@ def test_a_large_alpha_is_nearly_even_and_a_small_one_is_not():
     assert unevenness(1e6) == pytest.approx(0.1, abs=0.001)
     assert unevenness(1.0) > 0.25
     assert unevenness(0.05) > 0.8
+
+
+def test_the_parts_of_a_recorded_trip_stay_together():
+    whole = make({"slow": 12, "fast": 12})
+    # Every trip was cut at a gap, and its second part is of another regime.
+    cut = tuple(
+        part
+        for trip in whole.trips
+        for part in (
+            trip,
+            Trip(f"{trip.name}b", {**trip.channels, "speed_mps": np.full(90, 9.0)}, trip.name),
+        )
+    )
+    clients = repartition([replace(whole, trips=cut)], "mild", clients=3, seed=3)
+    for client in clients:
+        names = {trip.name for trip in client.trips}
+        assert len(names) % 2 == 0 and names == {
+            name for own in names for name in (own.removesuffix("b"), f"{own.removesuffix('b')}b")
+        }
+    assert sum(len(client.trips) for client in clients) == 48
 
 
 def test_draws_depend_on_the_seed_and_not_on_the_order_of_vehicles():

@@ -23,7 +23,7 @@ def test_an_empty_trip_has_no_seconds():
 @pytest.mark.parametrize(
     ("trip", "message"),
     [
-        (make_trip("7", 5, energy_wh=None), "trip '7' has no channel 'energy_wh'"),
+        (make_trip("7", 5, energy_wh=None, soc=None), "trip '7' has neither 'energy_wh'"),
         (make_trip("7", 5, speed_mps=None), "trip '7' has no channel 'speed_mps'"),
         (make_trip("7", 5, ac_w=np.zeros(4)), "channel 'ac_w' has 4 samples but 'speed_mps' has 5"),
         (make_trip("7", 5, ac_w=np.zeros((5, 2))), r"channel 'ac_w' has shape \(5, 2\)"),
@@ -42,10 +42,15 @@ def test_raw_channels_are_not_those_of_a_trip():
 
 
 def test_only_an_unlabelled_vehicle_may_lack_energy():
-    silent = make_trip("7", 90, energy_wh=None)
+    silent = make_trip("7", 90, energy_wh=None, soc=None)
     assert Vehicle("car-1", (silent,), labels="none").trips[0].seconds == 90
-    with pytest.raises(DataError, match="trip '7' has no channel 'energy_wh'"):
+    with pytest.raises(DataError, match=r"trip '7' has neither 'energy_wh' .* nor 'soc'"):
         Vehicle("car-1", (silent,), labels="measured")
+
+
+def test_a_state_of_charge_alone_is_a_label():
+    charged = make_trip("7", 90, energy_wh=None)
+    assert Vehicle("car-1", (charged,), labels="measured").trips[0].seconds == 90
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from fedwatt.data.store import write_vehicle
 from fedwatt.edge.page import headline
 from fedwatt.edge.range import estimate_range
 from fedwatt.edge.reading import read_trip
-from fedwatt.edge.trips import TripPrediction, energy_by_second, predict_trip
+from fedwatt.edge.trips import TripPrediction, predict_trip
 from fedwatt.errors import DataError, FedwattError, SettingError
 
 from .toys import rendered, run_folder, trained
@@ -27,16 +27,6 @@ def planned(total_wh: float, km: float = 10.0, spread_wh: float = 100.0) -> Trip
     each = np.full(seconds, total_wh / seconds)
     since = np.cumsum(each)
     return TripPrediction(trip, each[:41], each, None, since - spread_wh, since + spread_wh, 0.9)
-
-
-def test_energy_of_a_second_is_the_mean_over_its_windows():
-    # Windows of 3 s over 5 s; second 2 lies in all three of them.
-    spread = energy_by_second(np.array([3.0, 6.0, -3.0]), 5, window=3)
-    assert spread == pytest.approx([1, 1.5, 2 / 3, 0.5, -1])
-
-
-def test_constant_windows_add_up_to_the_trip():
-    assert energy_by_second(np.full(200, 60.0), 259, window=60).sum() == pytest.approx(259)
 
 
 def test_range_by_hand():
@@ -106,6 +96,8 @@ def test_a_csv_at_any_times_is_resampled_like_an_import(tmp_path):
         ("speed_kmh\n3\n", "Unknown column 'speed_kmh'"),
         ("speed_mps\n3\nfast\n", "line 3 does not hold 1 numbers"),
         ("time_s,speed_mps\n100,3\n0,3\n", "is set back"),
+        ("speed_mps\n3\n120\n", "line 3: speed_mps is 120 m/s, and can only be 0 to 70"),
+        ("speed_mps,soc\n3,0.8\n3,79\n", "line 3: soc is 79 1, and can only be 0 to 1.001"),
     ],
 )
 def test_what_is_wrong_with_a_csv(text, said, tmp_path):

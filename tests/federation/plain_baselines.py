@@ -290,3 +290,67 @@ class Dyn(Plain):
         # Not the running sum of the method but what it must equal: the mean over all vehicles.
         mean_h = sum(h.double() for h in self.h.values()) / self.population
         return sum(w_k.double() for w_k in trained) / len(trained) + mean_h
+
+
+@dataclass
+class ExP(Plain):
+    """FedExP with ε relative to the mean squared length."""
+
+    epsilon_relative: float = 0.05
+
+    def server(self, clients: list[Client], trained: list[Tensor]) -> Tensor:
+        n_t = sum(self.windows(client) for client in clients)
+        lengths = sum(
+            self.windows(client) / n_t * float(self.moved(w_k).norm()) ** 2
+            for client, w_k in zip(clients, trained, strict=True)
+        )
+        step = self.mean(clients, trained)
+        below = float(step.norm()) ** 2 + self.epsilon_relative * lengths
+        return self.w.double() + max(1.0, lengths / (2 * below)) * step
+
+
+@dataclass
+class CM(Plain):
+    """FedCM: the server's m is a mean of directions."""
+
+    alpha: float = 0.1
+
+    def prepare(self) -> None:
+        self.m = torch.zeros_like(self.w, dtype=torch.float64)
+
+    def local(self, client: Client) -> Tensor:
+        w, m = self.w.clone(), self.m.to(self.dtype)
+        for x, y in self.batches(client):
+            w = w - self.rate * (self.alpha * self.gradient(w, x, y) + (1 - self.alpha) * m)
+        return w
+
+    def server(self, clients: list[Client], trained: list[Tensor]) -> Tensor:
+        n_t = sum(self.windows(client) for client in clients)
+        steps = sum(self.windows(client) / n_t * self.steps(client) for client in clients)
+        step = self.mean(clients, trained)
+        self.m = -step / (self.rate * steps)
+        return self.w.double() + step
+
+
+@dataclass
+class MimeLite(Plain):
+    beta: float = 0.9
+
+    def prepare(self) -> None:
+        self.m = torch.zeros_like(self.w, dtype=torch.float64)
+
+    def local(self, client: Client) -> Tensor:
+        w, m = self.w.clone(), self.m.to(self.dtype)
+        for x, y in self.batches(client):
+            w = w - self.rate * ((1 - self.beta) * self.gradient(w, x, y) + self.beta * m)
+        return w
+
+    def server(self, clients: list[Client], trained: list[Tensor]) -> Tensor:
+        n_t = sum(self.windows(client) for client in clients)
+        fresh = sum(
+            self.windows(k) / n_t
+            * self.gradient(self.w, *self.probe(k, 1024, self.dtype, "mime batch")).double()
+            for k in clients
+        )  # fmt: skip
+        self.m = (1 - self.beta) * fresh + self.beta * self.m
+        return self.w.double() + self.mean(clients, trained)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fedwatt.data import Fleet
 from fedwatt.engine.batches import Draw
+from fedwatt.errors import SettingError
 from fedwatt.federation import Availability, Federation, State, Training
 from fedwatt.federation.participation import participants
 from fedwatt.methods import Method, get
@@ -18,6 +19,7 @@ from fedwatt.methods.dynamic import Dynamic
 from fedwatt.methods.momentum import momentum_accumulation
 from fedwatt.methods.proximal import pull_accumulation
 from fedwatt.methods.scaffold import ControlVariates
+from fedwatt.methods.server import Replies
 from fedwatt.models import GRU, LSTM, MLP, Model
 from tests.federation.toys import Line, a_start, random_fleet
 
@@ -334,3 +336,69 @@ def test_rules_with_nothing_to_say_are_fedavg_at_the_default_size(
     terms = {"rounds": rounds, "participation": 1.0, "batch": 16, "precision": "float32"}
     silent = weights(get(name, **settings), WINDOW, model, **terms)
     assert torch.equal(silent[:, : model.layout.size], weights("fedavg", WINDOW, model, **terms))
+
+
+# ------------------------------------------------------------------- FedExP, FedCM and MimeLite
+
+
+def test_fedexp_with_one_participant_is_fedavg() -> None:
+    assert same("fedexp", "fedavg", participation=0.25)
+
+
+def test_fedexp_multiplies_orthogonal_replies_by_half_their_number() -> None:
+    replies = Replies(
+        torch.eye(6, dtype=torch.float64), torch.ones(6).double(), 6, 6.0, np.random.default_rng(0),
+        {"squared_length": torch.ones(6).double()},
+    )  # fmt: skip
+    server = get("fedexp", epsilon_relative=0.0, epsilon=1e-12).server
+    _, moved = server.update({}, torch.zeros(6).double(), replies)
+    # Σ p Δ is 1/6 in every coordinate; η_g = max(1, 6/2).
+    assert moved.tolist() == pytest.approx([0.5] * 6)
+
+
+def test_fedexp_does_not_depend_on_the_scale_of_the_displacements() -> None:
+    rule = get("fedexp").server
+    mean, lengths = torch.tensor([0.1, 0.0]).double(), torch.tensor(1.0).double()
+    assert rule.factor(1000 * mean, 1e6 * lengths) == pytest.approx(rule.factor(mean, lengths))
+
+
+@pytest.mark.parametrize("name", ["fedcm", "mimelite"])
+def test_without_momentum_they_are_fedavg(name: str) -> None:
+    none = get("fedcm", alpha_cm=1.0) if name == "fedcm" else get("mimelite", beta=0.0)
+    assert same(none, "fedavg")
+
+
+def test_the_first_round_of_fedcm_is_fedavg_at_a_smaller_rate() -> None:
+    mixed = weights(get("fedcm", alpha_cm=0.25), rounds=1, rate=0.04, precision="float64")
+    plain = weights("fedavg", rounds=1, rate=0.01, precision="float64")
+    torch.testing.assert_close(mixed, plain, rtol=0, atol=1e-12)
+
+
+def test_fedcm_and_mimelite_agree_on_single_full_steps() -> None:
+    # One step of all windows is the gradient at w_t: FedCM's m and MimeLite's are then the same.
+    # Its own batches are drawn apart from the other's, so each batch must hold everything.
+    terms = {"participation": 1.0, "steps": 1, "batch": 128, "precision": "float64", "rounds": 5}
+    mixed = weights(get("fedcm", alpha_cm=0.3), **terms)
+    frozen = weights(get("mimelite", beta=0.7), **terms)
+    torch.testing.assert_close(mixed, frozen, rtol=0, atol=1e-12)
+
+
+def test_fedcm_mixes_last_whatever_the_order_of_names() -> None:
+    assert [type(rule).__name__ for rule in get("fedcm+fractional").local] == [
+        "Fractional",
+        "ClientMomentum",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("fedcm+momentum", "a momentum already"),
+        ("mimelite+fractional", "leave out Fractional"),
+        ("fedcm@adam", "halves of one mechanism"),
+        ("fedexp@private", "besides Δ_k"),
+    ],
+)
+def test_what_they_cannot_be_put_together_with(name: str, reason: str) -> None:
+    with pytest.raises(SettingError, match=reason):
+        get(name)

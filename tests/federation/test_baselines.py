@@ -44,6 +44,9 @@ VARIANTS: dict[str, Variant] = {
         {"rate_s": 0.8, "gamma": 0.5},
     ),
     "moon": ("moon", {"contrast_weight": 1.0}, plain.Moon, {"mu": 1.0}),
+    "fedexp": ("fedexp", {}, plain.ExP, {}),
+    "fedcm": ("fedcm", {}, plain.CM, {}),
+    "mimelite": ("mimelite", {}, plain.MimeLite, {}),
     "feddyn": ("feddyn", {}, plain.Dyn, {}),
     "feddyn, uniform": ("feddyn", {"weighting": "uniform"}, plain.Dyn, {"uniform": True}),
 }

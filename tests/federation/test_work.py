@@ -95,6 +95,11 @@ def test_what_is_recorded_is_a_number_for_each_vehicle() -> None:
         recorded_columns([Weighed()], [{"size": torch.zeros(2, 3)}])
 
 
+def test_what_is_declared_and_not_returned_is_an_error() -> None:
+    with pytest.raises(SettingError, match="Weighed records 'planned', which its `begin` does not"):
+        recorded_columns([Weighed()], [{"size": torch.zeros(2), "large": torch.zeros(2)}])
+
+
 @pytest.mark.parametrize("name", ["steps", "drift", "roughness"])
 def test_a_name_that_is_taken_is_refused(name: str) -> None:
     class Clumsy(LocalRule):

@@ -15,7 +15,7 @@ from fedwatt.engine.together import train
 from fedwatt.federation import Federation, Training
 from fedwatt.federation.local_round import accumulation, begin_rules, finish_rules
 from fedwatt.methods import Method
-from fedwatt.methods.rule import Start
+from fedwatt.methods.rule import Batch, Start
 from fedwatt.methods.server import Replies
 from fedwatt.metrics import Stopwatch
 from fedwatt.models import Layout, Model
@@ -165,6 +165,7 @@ def toy_rounds(
             broadcast=sent,
             steps=torch.tensor([STEPS[k] for k in rows]),
             relative_size=2 * windows / 4,
+            probe_batch=lambda row, size, purpose, rows=tuple(rows): _all_windows(rows[row]),
         )
         own, plans = begin_rules(
             method.local, {n: v[rows] for n, v in table.items()}, start, Stopwatch()
@@ -190,6 +191,13 @@ def toy_rounds(
             table[name][rows] = values
         path.append(weights.item())
     return path
+
+
+def _all_windows(vehicle: int) -> Batch:
+    """Every training window of a vehicle of the scalar toy."""
+    client = scalar_toy().clients[vehicle]
+    windows = torch.from_numpy(client.series)[:, None, :]
+    return Batch(windows, torch.from_numpy(client.labels["train"]))
 
 
 def a_start(anchor: Tensor, model: Model, **known: Any) -> Start:

@@ -108,6 +108,20 @@ def test_a_vehicle_probes_when_its_index_is_old_enough() -> None:
     assert plan["pull"][1].item() == approx(0.1 * 0.3 / 0.4)
 
 
+@pytest.mark.parametrize(("round", "probed"), [(10, [0, 1, 2]), (11, [0]), (14, [0])])
+def test_global_probe_rounds_are_the_same_for_all_that_have_an_index(
+    round: int, probed: list[int]
+) -> None:
+    probes = Probes()
+    rule = RoughnessProximal(probe_every=5, probe_schedule="global", points=4, directions=2)
+    memory = {
+        "roughness": torch.tensor([0.3, 0.3, 0.3], dtype=torch.float64),
+        "probed_in": torch.tensor([-1, 9, 1]),
+    }
+    rule.begin(memory, probes.start(round))
+    assert probes.seen == probed
+
+
 def test_both_responses() -> None:
     index = torch.tensor([0.0, 0.1, 0.9])
     assert RoughnessProximal().respond(index).tolist() == approx([0.0, 0.5, 0.9])
@@ -132,6 +146,7 @@ def test_the_strength_follows_its_schedule() -> None:
         ({"lam": -0.1}, "lam must be at least 0"),
         ({"lam_schedule": "cosine"}, "lam_schedule must be 'constant' or 'inverse-sqrt'"),
         ({"probe_every": 0}, "probe_every must be at least 1 round"),
+        ({"probe_schedule": "daily"}, "probe_schedule must be 'age' or 'global'"),
         ({"response": "linear"}, "response must be 'saturating' or 'clipped'"),
         ({"i_min": 2.0}, r"i_min must be in \[0, i_max=1.0\]"),
         ({"tau_i": 0.0}, "tau_i must be above 0"),

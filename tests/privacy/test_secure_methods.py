@@ -43,10 +43,12 @@ def replies_to(method: Method, model: Model, round: int, windows: Sequence[int])
     count, size = len(windows), model.layout.size
     deltas = torch.from_numpy(0.1 * rng.standard_normal((count, size))).float()
     uploads = {}
-    if "control_change" in method.upload_names:
-        uploads["control_change"] = torch.from_numpy(rng.standard_normal((count, size))).float()
-    if "accumulation" in method.upload_names:
-        uploads["accumulation"] = torch.from_numpy(rng.uniform(1, 40, count))
+    for name, template in method.uploads(model).items():
+        if template.dim():
+            values = rng.standard_normal((count, *template.shape))
+            uploads[name] = torch.from_numpy(values).to(template.dtype)
+        else:
+            uploads[name] = torch.from_numpy(rng.uniform(1, 40, count))
     if "trained" in method.upload_names:
         sizes = torch.tensor([np.prod(shape) for shape in model.layout.shapes.values()])
         trained = torch.from_numpy(rng.random((count, len(sizes))) < 0.4)

@@ -1,6 +1,7 @@
 """Cells: what tells them apart, what they take from others, how they are trained."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ from reproduction.catalogue import STUDIES
 from reproduction.cell import Cell, key_of, run_config
 from reproduction.data import Sources
 from reproduction.order import all_cells
-from reproduction.scale import SCALES
+from reproduction.record import read_records, scale_of_records
+from reproduction.scale import SCALES, scale_of
 from reproduction.settle import latin, mean_pull, prerequisites, settled
 from reproduction.study import METHODS, setting_for
 from tests.reproduction.small import TINY, cells_of_a_run
@@ -90,3 +92,12 @@ def test_churn_starts_where_the_study_says(p_leave: float, p_join: float, initia
     availability = run_config(cell, SCALES["paper"]).availability
     assert (availability.p_leave, availability.p_join) == (p_leave, p_join)
     assert availability.initially == initially
+
+
+def test_committed_records_are_found_by_what_they_were_trained_with() -> None:
+    # A setting that came later must not hide them: `LATER` has its value of before.
+    folder = Path(__file__).parents[2] / "results" / "reproduction"
+    scale = scale_of(scale_of_records(folder))
+    records = read_records(folder)
+    assert records
+    assert [key for key, record in records.items() if key_of(record.cell, scale) != key] == []

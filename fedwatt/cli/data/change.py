@@ -1,13 +1,31 @@
-"""`fedwatt data partition` and `spoil`: experiments on a stored fleet."""
+"""`fedwatt data merge`, `partition` and `spoil`: new fleets from stored ones."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from fedwatt.cli.console import console
 from fedwatt.cli.data.shared import Out, Seed, refuse_filled, say_made
 
 Fleet = Annotated[Path, typer.Argument(help="Folder made by 'fedwatt data'.")]
+
+
+def merge(
+    fleets: Annotated[
+        list[Path], typer.Argument(help="Two or more folders made by 'fedwatt data'.")
+    ],
+    out: Out,
+) -> None:
+    """Put fleets together; a vehicle whose name clashes gets its fleet's name before its own."""
+    from fedwatt.data.merge import merge_fleets
+
+    refuse_filled(out)
+    with console.status("Merging ..."):
+        parts = merge_fleets(fleets, out)
+    for part in parts:
+        console.print(part.sentence(), highlight=False)
+    say_made(out)
 
 
 def partition(

@@ -1,5 +1,6 @@
 """`fedwatt data describe`: a stored fleet in a table and a figure."""
 
+from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -45,7 +46,8 @@ def describe(
 
 def _row(vehicle: "Vehicle", window: int) -> tuple[str, ...]:
     km = sum(trip.channels["speed_mps"].sum() for trip in vehicle.trips) / 1000
-    wh = sum(trip.channels["energy_wh"].sum() for trip in vehicle.trips)
+    recorded = [trip.channels.get("energy_wh") for trip in vehicle.trips]
+    wh = sum(float("nan") if energy is None else energy.sum() for energy in recorded)
     # Every second that can end a window, whatever features, splits and strides a run chooses.
     windows = sum(max(trip.seconds - window + 1, 0) for trip in vehicle.trips)
     name = vehicle.name if vehicle.kind == "passenger" else f"{vehicle.name} ({vehicle.kind})"
@@ -55,7 +57,7 @@ def _row(vehicle: "Vehicle", window: int) -> tuple[str, ...]:
         str(len(vehicle.trips)),
         f"{sum(trip.seconds for trip in vehicle.trips) / 3600:.1f}",
         f"{km:.0f}",
-        f"{wh / 1000:.1f}",
-        f"{wh / km:.0f}" if km else "–",
+        "–" if isnan(wh) else f"{wh / 1000:.1f}",
+        f"{wh / km:.0f}" if km and not isnan(wh) else "–",
         f"{windows:,}",
     )

@@ -31,9 +31,9 @@ def say_made(out: Path) -> None:
 
 
 def say_account(account: "Account", units: tuple[str, ...]) -> None:
-    """What cleaning kept and dropped, a line for each of `units`."""
-    for unit in units:
-        console.print(f"Cleaning: {account.sentence(unit)}", highlight=False)
+    """What cleaning kept and dropped, a line for each of `units` and each channel that was lost."""
+    for sentence in (*map(account.sentence, units), *account.lost_channels()):
+        console.print(f"Cleaning: {sentence}", highlight=False)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from fedwatt.errors import counted
 
 Action = Literal["read", "kept", "dropped", "repaired"]
 ACTIONS: tuple[Action, ...] = ("read", "kept", "dropped", "repaired")
-UNITS = ("vehicles", "trips", "parts", "rows", "values", "seconds")
+UNITS = ("vehicles", "trips", "parts", "rows", "values", "seconds", "channels")
 
 
 @dataclass(frozen=True)
@@ -107,3 +107,21 @@ class Account:
         kept, parts = self.count("kept", unit), self.count("kept", "parts")
         cut = f", cut at gaps into {parts:,}" if unit == "trips" and parts > kept else ""
         return f"{counted(kept, unit.removesuffix('s'))} kept{cut}; {lost}."
+
+    def lost_channels(self) -> list[str]:
+        """A sentence for each channel of which some vehicle has no reading within its limits.
+
+        >>> Account.of("dropped", "channels", 2, "soc is 31 to 96, outside 0 to 1").lost_channels()
+        ['soc is 31 to 96, outside 0 to 1, and left out in 2 vehicles. Is its unit another?']
+        """
+        of_channel: dict[str, list[int]] = {}
+        reasons = self.reasons("dropped", "channels")
+        for reason, vehicles in reasons.items():
+            of_channel.setdefault(reason.partition(" ")[0], []).append(vehicles)
+        # Every vehicle has a range of its own: the most frequent one stands for all.
+        usual = {reason.partition(" ")[0]: reason for reason in reversed(reasons)}
+        return [
+            f"{usual[name]}, and left out in {counted(sum(vehicles), 'vehicle')}. "
+            "Is its unit another?"
+            for name, vehicles in of_channel.items()
+        ]

@@ -5,7 +5,7 @@ that fails is dropped with its reason; it never stops the vehicle.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -35,7 +35,8 @@ def clean_vehicle(
     its rows before; the returned account, which is also among its facts, includes it.
     """
     parts: list[Trip] = []
-    accounts, seen = [], Counter[str]()
+    trips = list(trips)
+    accounts, seen = [_beyond_limits(trips)], Counter[str]()
     for raw in trips:
         cleaned, account = clean_trip(raw, cleaning)
         accounts.append(account)
@@ -55,10 +56,24 @@ def clean_vehicle(
     if reason:
         return None, _all_dropped(account, reason)
     account += Account.of("kept", "vehicles", 1)
-    labelled = all("energy_wh" in part.channels for part in parts)
+    label = "soc" if cleaning.charge_only else "energy_wh"
+    labelled = all(label in part.channels for part in parts)
     labels = vehicle.labels if labelled else UNLABELLED
     facts = {**vehicle.facts, "account": account.to_json()}
     return replace(vehicle, trips=tuple(parts), labels=labels, facts=facts), account
+
+
+def _beyond_limits(trips: Sequence[RawTrip]) -> Account:
+    """Channels none of whose readings lies within its limits: most likely a wrong unit."""
+    accounts = []
+    for name in dict.fromkeys(name for trip in trips for name in trip.channels):
+        read = np.concatenate([trip.channels[name] for trip in trips if name in trip.channels])
+        read, limits = read[np.isfinite(read)], CHANNELS[name]
+        if len(read) and not ((read >= limits.low) & (read <= limits.high)).any():
+            allowed = f"{limits.low:g} to {limits.high:g} {limits.unit}".removesuffix(" 1")
+            reason = f"{name} is {read.min():g} to {read.max():g}, outside {allowed}"
+            accounts.append(Account.of("dropped", "channels", 1, reason))
+    return Account.total(accounts)
 
 
 def part_name(trip: str, part: int) -> str:
@@ -113,7 +128,9 @@ def clean_trip(trip: RawTrip, cleaning: Cleaning) -> tuple[list[Trip], Account]:
 def _unusable(trip: RawTrip, cleaning: Cleaning) -> str:
     if not trip.has("speed_mps"):
         return "no speed"
-    if not cleaning.unlabelled and not energy_source(trip):
+    if cleaning.charge_only and not trip.has("soc"):
+        return "no state of charge"
+    if not (cleaning.unlabelled or cleaning.charge_only or energy_source(trip)):
         missing = [name for name in ("voltage_v", "current_a") if not trip.has(name)]
         return f"no pack {' and '.join(name.split('_')[0] for name in missing)}"
     return ""

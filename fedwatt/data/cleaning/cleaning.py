@@ -13,8 +13,9 @@ class Cleaning:
     A part under `minimum_seconds` or `minimum_metres` is dropped, as is a vehicle with fewer than
     `minimum_trips` usable trips. A trip is cut where nothing was recorded for `maximum_gap_s`, or,
     if the vehicle stood before and after, for `maximum_standing_gap_s` where that is longer.
-    `unlabelled` keeps trips without pack signals: real driving for virtual electrification. `rules`
-    replaces the resampling rule of the channels named by "held" or "linear".
+    `unlabelled` keeps trips without pack signals: real driving for virtual electrification.
+    `charge_only` keeps trips that have a state of charge and no other pack signal. `rules` replaces
+    the resampling rule of the channels named by "held" or "linear".
     """
 
     minimum_trips: int = 10
@@ -24,6 +25,7 @@ class Cleaning:
     maximum_standing_gap_s: float = 10.0
     interval_s: float = 1.0
     unlabelled: bool = False
+    charge_only: bool = False
     rules: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

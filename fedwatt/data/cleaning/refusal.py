@@ -18,7 +18,7 @@ def nothing_left(account: Account) -> str:
     if any(why.endswith(("usable trips", "usable trip")) for why in vehicles):
         trips = account.reasons("dropped", "trips")
         sentences.append(account.sentence("trips"))
-    return " ".join([*sentences, *_advice(vehicles, trips)])
+    return " ".join([*sentences, *account.lost_channels(), *_advice(vehicles, trips)])
 
 
 def _advice(vehicles: Collection[str], trips: Collection[str]) -> list[str]:

@@ -1,10 +1,10 @@
 """Give telemetry with positions an elevation and a grade, from a terrain model the user brings.
 
 SRTM tiles (.hgt: big-endian int16 metres, 1 or 3 arc seconds, void -32768, named after their
-south-west corner) are read with numpy; GeoTIFF needs rasterio. Heights are bilinear between posts.
-Of either, only what lies around a trip comes into memory.
-Grade is the slope of the elevation over the road, taken across 100 m: shorter than that, a terrain
-model of 30 m posts shows its noise.
+south-west corner) are read with numpy, files of points as `posts` says; GeoTIFF needs rasterio.
+Heights are bilinear between posts. Of tiles and GeoTIFFs only what lies around a trip comes into
+memory. Grade is the slope of the elevation over the road, taken across 100 m: shorter than that, a
+terrain model of 30 m posts shows its noise.
 """
 
 import re
@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedwatt.data.channels import CHANNELS, POSITION
+from fedwatt.data.maps.posts import read_posts
+from fedwatt.data.maps.tile import Tile
 from fedwatt.data.readers.find_files import as_paths
 from fedwatt.data.trip import FloatArray, IntArray, Trip, Vehicle
 from fedwatt.errors import DataError, optional
@@ -54,49 +55,6 @@ class RasterHeights:
 
 
 @dataclass(frozen=True, eq=False)
-class Tile:
-    """Heights on a regular grid [rows, columns], first row north, first column west.
-
-    `north_deg` and `west_deg` are the position of the first post; steps are positive degrees.
-    Heights may be any kind of number; those equal to `void` are unknown.
-    """
-
-    heights_m: NDArray[Any] | RasterHeights
-    north_deg: float
-    west_deg: float
-    latitude_step_deg: float
-    longitude_step_deg: float
-    void: float = np.nan
-
-    def elevation_m(self, latitude_deg: FloatArray, longitude_deg: FloatArray) -> FloatArray:
-        """Bilinear height; a void corner leaves the others their weight. NaN outside. [seconds]."""
-        row = (self.north_deg - latitude_deg) / self.latitude_step_deg
-        column = (longitude_deg - self.west_deg) / self.longitude_step_deg
-        rows, columns = self.heights_m.shape
-        # A position on the last post is inside, whatever the last bit of the division says.
-        slack = 1e-6
-        inside = (row >= -slack) & (row <= rows - 1 + slack)
-        inside &= (column >= -slack) & (column <= columns - 1 + slack)
-        found = np.full(len(row), np.nan)
-        if not inside.any():
-            return found
-        row, column = np.clip(row[inside], 0, rows - 1), np.clip(column[inside], 0, columns - 1)
-        top = np.minimum(row.astype(int), rows - 2)
-        left = np.minimum(column.astype(int), columns - 2)
-        down, right = row - top, column - left
-        around = [top, top, top + 1, top + 1], [left, left + 1, left, left + 1]
-        corners = np.asarray(self.heights_m[np.stack(around[0]), np.stack(around[1])], float)
-        corners[corners == self.void] = np.nan
-        up, aside = 1 - down, 1 - right
-        shares = np.stack([up * aside, up * right, down * aside, down * right])
-        shares[~np.isfinite(corners)] = 0.0
-        height, weight = (shares * np.nan_to_num(corners)).sum(axis=0), shares.sum(axis=0)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            found[inside] = np.where(weight > 1e-9, height / weight, np.nan)
-        return found
-
-
-@dataclass(frozen=True, eq=False)
 class Tiles:
     """Several tiles as one terrain; the first that knows a position answers."""
 
@@ -114,7 +72,7 @@ class Tiles:
 
 
 def read_terrain(paths: Iterable[str | Path]) -> Tiles:
-    """Terrain from .hgt and GeoTIFF files, or folders of them."""
+    """Terrain from .hgt and GeoTIFF files, files of points (.csv, .parquet), or folders of them."""
     files: list[Path] = []
     for path in as_paths(paths):
         if path.is_dir():
@@ -122,7 +80,7 @@ def read_terrain(paths: Iterable[str | Path]) -> Tiles:
         else:
             files.append(path)
     if not files:
-        raise DataError("No terrain model is given. Name .hgt or .tif files, or a folder of them.")
+        raise DataError("No terrain model is given. Name .hgt, .tif or .csv files, or a folder.")
     for path in files:
         if not path.is_file():
             raise DataError(f"{path} does not exist.")
@@ -181,7 +139,13 @@ def _readable(rasterio: Any, path: Path) -> Iterator[None]:
         raise DataError(f"{path.name} is not a readable GeoTIFF ({error}).") from error
 
 
-READERS = {".hgt": read_hgt, ".tif": read_geotiff, ".tiff": read_geotiff}
+READERS = {
+    ".hgt": read_hgt,
+    ".tif": read_geotiff,
+    ".tiff": read_geotiff,
+    ".csv": read_posts,
+    ".parquet": read_posts,
+}
 
 
 def with_elevation(vehicle: Vehicle, terrain: Terrain) -> Vehicle:
@@ -199,9 +163,10 @@ def add_elevation(trip: Trip, terrain: Terrain) -> Trip:
     known = np.flatnonzero(np.isfinite(raw_m))
     if len(known) < 2:
         return trip
-    elevation_m = np.interp(np.arange(len(raw_m)), known, raw_m[known])
-    grade = road_grade(elevation_m, trip.channels["speed_mps"] * trip.interval_s)
-    return replace(trip, channels={**trip.channels, "elevation_m": elevation_m, "grade": grade})
+    # A feature must have no holes, so grade goes on from what is known; elevation says what it is.
+    bridged_m = np.interp(np.arange(len(raw_m)), known, raw_m[known])
+    grade = road_grade(bridged_m, trip.channels["speed_mps"] * trip.interval_s)
+    return replace(trip, channels={**trip.channels, "elevation_m": raw_m, "grade": grade})
 
 
 def road_grade(

@@ -16,7 +16,9 @@
     discharge = "negative"      # the sign of the number while the pack gives energy
 
 Energy comes from voltage_v and current_a, from power_w, from energy_step_wh (since the row before)
-or from energy_total_wh (a counter). Optional tables: [file] for the layout, [facts] for remarks.
+or from energy_total_wh (a counter); soc alone is enough for models of the state of charge. Optional
+tables: [file] for the layout, [facts] for remarks. A date and a time of day in two columns are
+written column = ["Date", "Time"].
 """
 
 import tomllib
@@ -68,7 +70,7 @@ class CsvMapping:
     """A mapping, checked. `vehicle` and `trip` are ("column" | "name" | "from", text)."""
 
     source: str
-    time_column: str
+    time_columns: tuple[str, ...]
     time_unit: str
     time_format: str
     vehicle: tuple[str, str]
@@ -86,6 +88,11 @@ class CsvMapping:
     def has_energy(self) -> bool:
         """Whether some set of channels gives energy."""
         return any(all(n in self.channels for n in names) for names in ENERGY_SOURCES)
+
+    @property
+    def charge_only(self) -> bool:
+        """Whether the state of charge is all that is known of the pack."""
+        return "soc" in self.channels and not self.has_energy
 
 
 def shipped_mappings() -> tuple[str, ...]:
@@ -120,7 +127,7 @@ def parse_mapping(text: str, where: str) -> CsvMapping:
     channels = top.table("channels")
     mapping = CsvMapping(
         source=str(values.get("name", where.removesuffix(".toml"))),
-        time_column=time.column("column"),
+        time_columns=time.columns("column"),
         time_unit=time.choice("unit", (*TIME, "iso"), "s"),
         time_format=str(time.values.get("format", "")),
         vehicle=_origin(top.table("vehicle"), ("file", "folder")),
@@ -134,6 +141,8 @@ def parse_mapping(text: str, where: str) -> CsvMapping:
         units_row=bool(file.values.get("units_row", False)),
         facts=top.table("facts", optional=True).values,
     )
+    if len(mapping.time_columns) > 1 and mapping.time_unit != "iso":
+        time.refuse('several columns are dates and times as text: unit = "iso".')
     if "speed_mps" not in mapping.channels:
         channels.refuse("speed_mps is missing; every trip needs a speed.")
     if len(mapping.separator) != 1:
@@ -170,6 +179,13 @@ class _Table:
         if key in self.values and value not in allowed:
             self.refuse(unknown(key, str(value), allowed))
         return str(value)
+
+    def columns(self, key: str) -> tuple[str, ...]:
+        """One column, or several whose texts belong together."""
+        value = self.values.get(key)
+        if isinstance(value, list) and value and all(isinstance(text, str) for text in value):
+            return tuple(value)
+        return (self.column(key),)
 
     def column(self, key: str) -> str:
         value = self.values.get(key)

@@ -1,6 +1,6 @@
 """Read any CSV or Parquet telemetry through a mapping (`mapping.py`)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import reduce
 from operator import add
@@ -38,7 +38,9 @@ def import_csv(
     loaded = mapping if isinstance(mapping, CsvMapping) else load_mapping(mapping)
     rules = {name: channel.rule for name, channel in loaded.channels.items() if channel.rule}
     reader = MappingReader(paths, loaded, unlabelled=cleaning.unlabelled)
-    return VehicleStream(reader, replace(cleaning, rules={**rules, **cleaning.rules}), progress)
+    charge_only = loaded.charge_only and not cleaning.unlabelled
+    own = replace(cleaning, rules={**rules, **cleaning.rules}, charge_only=charge_only)
+    return VehicleStream(reader, own, progress)
 
 
 class MappingReader:
@@ -47,10 +49,10 @@ class MappingReader:
     def __init__(
         self, paths: Iterable[str | Path], mapping: CsvMapping, *, unlabelled: bool
     ) -> None:
-        if not mapping.has_energy and not unlabelled:
+        if not (mapping.has_energy or mapping.charge_only or unlabelled):
             raise SettingError(
                 f"{mapping.source} maps no energy: map voltage_v and current_a, power_w, "
-                "energy_step_wh or energy_total_wh, or ask for unlabelled trips."
+                "energy_step_wh or energy_total_wh, or at least soc; or ask for unlabelled trips."
             )
         self._mapping = mapping
         self._tables = find_tables(paths)
@@ -127,19 +129,21 @@ class MappingReader:
     def _refuse_unreadable_times(
         self, frame: pl.DataFrame, tidy: pl.DataFrame, where: str, row: int
     ) -> None:
-        column = self._mapping.time_column
-        bad = frame[column].is_not_null() & tidy["time_s"].is_null()
+        names = self._mapping.time_columns
+        given = frame.select(time=_time_text(names) if len(names) > 1 else pl.col(names[0]))["time"]
+        bad = given.is_not_null() & tidy["time_s"].is_null()
         if tidy.height and int(bad.sum()) > MOSTLY * tidy.height:
             first = int(bad.arg_max() or 0)
             raise DataError(
-                f"{where}, row {row + first}, column '{column}': {frame[column][first]!r} is not a "
-                f"time in unit '{self._mapping.time_unit}'. Set unit or format in [time]."
+                f"{where}, row {row + first}, column '{' '.join(names)}': {given[first]!r} is not "
+                f"a time in unit '{self._mapping.time_unit}'. Set unit or format in [time]."
             )
 
 
 def _layout(mapping: CsvMapping) -> TableLayout:
     origins = (mapping.vehicle, mapping.trip)
-    wanted = {mapping.time_column: WantedColumn(text=mapping.time_unit == "iso")}
+    is_text = mapping.time_unit == "iso"
+    wanted = {column: WantedColumn(text=is_text) for column in mapping.time_columns}
     wanted |= {text: WantedColumn(text=True) for how, text in origins if how == "column"}
     for channel in mapping.channels.values():
         for column in channel.columns:
@@ -165,16 +169,20 @@ def _name(origin: tuple[str, str], path: Path) -> pl.Expr:
 
 
 def _seconds(mapping: CsvMapping) -> pl.Expr:
-    column = pl.col(mapping.time_column)
     if mapping.time_unit != "iso":
-        return column * TIME[mapping.time_unit]
-    text = column.str.strip_chars()
+        return pl.col(mapping.time_columns[0]) * TIME[mapping.time_unit]
+    text = _time_text(mapping.time_columns)
     formats = (mapping.time_format,) if mapping.time_format else DATE_FORMATS
     if not mapping.time_format:
         # Only differences within a trip matter, so the zone does not.
         text = text.str.replace(r"(Z|[+-]\d\d:?\d\d)$", "").str.replace("T", " ", literal=True)
     parsed = [text.str.to_datetime(form, strict=False, time_unit="us") for form in formats]
     return pl.coalesce(*parsed).dt.epoch("us").cast(pl.Float64) * 1e-6
+
+
+def _time_text(columns: Sequence[str]) -> pl.Expr:
+    """Date and time of day as one text, where they are in several columns."""
+    return pl.concat_str([pl.col(column).str.strip_chars() for column in columns], separator=" ")
 
 
 def _channel(name: str, channel: ChannelMap, present: set[str]) -> pl.Expr:

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from string import Template
 from typing import Any, Final
 
 import torch
@@ -26,33 +27,11 @@ from fedwatt.methods.rule import LocalRule, Rows, composition, lifted, numbers
 
 PRELUDE: Final = Path(__file__).with_name("trace.c")
 
-STEP: Final = """
-/* Weights `begin` to `end`; `gradients` begins with that of the first of them. */
-static void {name}_part(const float *restrict gradients, const float *restrict weights,
-                        float *restrict result, const float *restrict anchors,
-                        const double *restrict number, const float *const *restrict tensors,
-                        int64_t begin, int64_t end) {{
-    {numbers}
-    {loops}
-}}
-
-void {name}(const float *gradients, const float *weights, float *result, const float *anchors,
-            const double *numbers, const float *const *tensors, int64_t rows, int64_t columns) {{
-    for (int64_t row = 0, begin = 0; row < rows; row++, begin += columns)
-        {name}_part(gradients + begin, weights, result, anchors, numbers + row * NUMBERS, tensors,
-                    begin, begin + columns);
-}}
-"""
-
-LOOP: Final = """
-#pragma omp simd
-    for (int64_t i = begin; i < end; i++) {{
-        const float gradient = gradients[i - begin], previous = result[i];
-        const float weight = {read}[i], anchor = anchors[i];
-        {weights}
-        result[i] = {result};
-    }}
-"""
+STEP, LOOP = (
+    Template(Path(__file__).with_name(name).read_text("utf-8"))
+    for name in ("fused_step.c", "fused_loop.c")
+)
+"""C with places for what is traced: of a step, and of its loop over weights."""
 
 Source = tuple[int, str, str]
 """Where a step finds an input: which rule, "rule" or "plan", and its name there."""
@@ -63,10 +42,8 @@ class CStep:
     """The step of a composition of rules as C, and where its inputs come from."""
 
     source: str
-    numbers: tuple[Source, ...]
-    """Behind the rate, in this order; one a row."""
-    tensors: tuple[Source, ...]
-    """In this order; one entry for each weight."""
+    numbers: tuple[Source, ...]  # behind the rate, in this order; one a row
+    tensors: tuple[Source, ...]  # in this order; one entry for each weight
 
     def columns(self, job: Job) -> Tensor:
         """The rate and all numbers, [P, count], float64."""
@@ -97,8 +74,7 @@ def c_step(job: Job) -> CStep | None:
     return _steps[key]
 
 
-_steps: Final[dict[Hashable, CStep | None]] = {}
-"""By composition of rules and kind of plans."""
+_steps: Final[dict[Hashable, CStep | None]] = {}  # by composition of rules and kind of plans
 
 
 def _traced(job: Job, size: int) -> CStep | None:
@@ -143,7 +119,7 @@ def _generated(rules: Sequence[LocalRule], plans: Sequence[Rows], size: int) -> 
 
     found = {"first": step(True), "later": step(False)}
     text = " ".join(line for own in found.values() for line in (*own.numbers, *own.weights))
-    used = {name: source for name, source in sources.items() if _mentions(text, name)}
+    used = {name: source for name, source in sources.items() if re.search(rf"\b{name}\b", text)}
     by_row = [name for name in used if inputs[name].shape[1:] != (COLUMNS,)]
     by_weight = [name for name in used if name not in by_row]
     looks_back = any(rule.looks_back for rule in rules)
@@ -157,7 +133,7 @@ def _generated(rules: Sequence[LocalRule], plans: Sequence[Rows], size: int) -> 
     # Where nobody looks back the weights are changed in place and read from there.
     read = "weights" if looks_back else "result"
     parts = [
-        STEP.format(
+        STEP.substitute(
             name=name,
             numbers="\n    ".join((*given, *own.numbers)),
             loops=_loops(own, entry_lines, read),
@@ -174,14 +150,14 @@ def _generated(rules: Sequence[LocalRule], plans: Sequence[Rows], size: int) -> 
 def _loops(own: Statements, entries: Sequence[str], read: str) -> str:
     """The loop over weights, and a quicker one for where the numbers of a row allow it."""
     lines = "\n        ".join((*entries, *own.weights))
-    loop = LOOP.format(weights=lines, result=own.result, read=read)
+    loop = LOOP.substitute(weights=lines, result=own.result, read=read)
     if not own.quick:
         return loop
     quick = loop
     for _, function, quicker in own.quick:
         quick = quick.replace(function, quicker)
     conditions = " && ".join(condition for condition, *_ in own.quick)
-    return f"if ({conditions}) {{{quick}    }} else {{{loop}    }}"
+    return f"if ({conditions}) {{\n{quick}    }} else {{\n{loop}    }}"
 
 
 class FusedStep:
@@ -247,8 +223,3 @@ def _sample(rows: Tensor, size: int) -> Tensor:
     kind = _kind(rows, size)
     shape = (ROWS, COLUMNS) if kind == "weight" else (ROWS, *rows.shape[1:])
     return torch.ones(shape, dtype=rows.dtype)
-
-
-def _mentions(text: str, name: str) -> bool:
-    """Whether a name stands in C as a word of its own."""
-    return re.search(rf"\b{name}\b", text) is not None

@@ -22,8 +22,7 @@ from fedwatt.models import Layout
 from fedwatt.models.model import Parts
 
 SOURCE: Final = Path(__file__).with_suffix(".c")
-BLOCK: Final = 2**19
-"""Numbers in a layer that torch computes at a time on a CPU: 4 megabytes."""
+BLOCK: Final = 2**19  # numbers in a layer that torch computes at a time on a CPU: 4 megabytes
 
 
 def followed(

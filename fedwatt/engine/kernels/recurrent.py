@@ -14,8 +14,7 @@ from fedwatt.models.model import Parts
 
 SOURCE: Final = Path(__file__).with_suffix(".c")
 
-BLOCKS_KEPT: Final = {GRU: 4, LSTM: 6}
-"""Blocks [hidden, batch] that recurrent.c keeps of a second."""
+BLOCKS_KEPT: Final = {GRU: 4, LSTM: 6}  # blocks [hidden, batch] that recurrent.c keeps of a second
 
 
 class RecurrentKernel(Kernel):

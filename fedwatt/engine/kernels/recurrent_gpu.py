@@ -23,8 +23,7 @@ from fedwatt.models.loss import Loss
 
 SOURCE: Final = Path(__file__).with_name("recurrent.cu")
 
-TILE: Final = 8
-"""Windows of a block of threads, a multiple of four."""
+TILE: Final = 8  # windows of a block of threads, a multiple of four
 
 LARGEST: Final = 64
 """Hidden units, and features, up to which a thread's registers hold its weights in float32 (in
@@ -35,8 +34,7 @@ REAL: Final = {
     torch.float64: "typedef double real;\n#define EXP exp\n#define TANH tanh\n",
 }
 
-KEPT: Final = {"GRU": 5, "LSTM": 6}
-"""Numbers of a unit and second that the way back needs."""
+KEPT: Final = {"GRU": 5, "LSTM": 6}  # numbers of a unit and second that the way back needs
 
 GATES: Final = {"GRU": 3, "LSTM": 4}
 

@@ -9,17 +9,19 @@ of a formula that could fall behind.
 What cannot be told of one weight at a time (a norm, a decision by a value) raises `Untraceable`.
 """
 
+import re
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, isnan
+from pathlib import Path
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-ROWS, COLUMNS = 2, 3
-"""Different from each other and from 1, so that a shape tells what a value is."""
+ROWS, COLUMNS = 2, 3  # different from each other and from 1, so that a shape tells what a value is
 
 
 class Untraceable(Exception):
@@ -42,10 +44,8 @@ class Value:
 class Statements:
     """C that computes `result` from its inputs."""
 
-    numbers: tuple[str, ...]
-    """Once a row, in double."""
-    weights: tuple[str, ...]
-    """For every weight, in float."""
+    numbers: tuple[str, ...]  # once a row, in double
+    weights: tuple[str, ...]  # for every weight, in float
     result: str
     quick: tuple[tuple[str, str, str], ...] = ()
     """(condition, function, quicker one) for each power: which one will do where numbers allow."""
@@ -59,50 +59,10 @@ SAME: Final = frozenset(
 )
 """Operations that leave every value as it is."""
 
-UNARY: Final = {
-    "abs": "magnitude({0})",
-    "exp": "exponential({0})",
-    "exp2": "binary_exponential({0})",
-    "log": "logarithm({0})",
-    "log2": "binary_logarithm({0})",
-    "logical_not": "!({0})",
-    "bitwise_not": "!({0})",
-    "neg": "-({0})",
-    "reciprocal": "1 / {0}",
-    "relu": "({0} < 0 ? 0 : {0})",
-    "rsqrt": "1 / square_root({0})",
-    "sgn": "signum({0})",
-    "sign": "signum({0})",
-    "sigmoid": "1 / (1 + exponential(-{0}))",
-    "sqrt": "square_root({0})",
-    "square": "{0} * {0}",
-    "tanh": "(1 - 2 / (exponential(2 * {0}) + 1))",
-}
-
-BINARY: Final = {
-    "bitwise_and": "({0} && {1})",
-    "bitwise_or": "({0} || {1})",
-    "clamp_max": "at_most({0}, {1})",
-    "clamp_min": "at_least({0}, {1})",
-    "div": "{0} / {1}",
-    "eq": "({0} == {1})",
-    "ge": "({0} >= {1})",
-    "gt": "({0} > {1})",
-    "le": "({0} <= {1})",
-    "logical_and": "({0} && {1})",
-    "logical_or": "({0} || {1})",
-    "lt": "({0} < {1})",
-    "maximum": "larger({0}, {1})",
-    "minimum": "smaller({0}, {1})",
-    "mul": "{0} * {1}",
-    "ne": "({0} != {1})",
-    "pow": "power({0}, {1})",
-}
-
-TERNARY: Final = {
-    "lerp": "{0} + {2} * ({1} - {0})",
-    "where": "({0} ? {1} : {2})",
-}
+OPERATIONS: Final[dict[str, str]] = tomllib.loads(
+    Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
+)
+"""Torch operation → C with a place for each argument."""
 
 
 Term = Callable[[Any], str]
@@ -256,9 +216,9 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return self._power(*self.scaled[term(args[0])])
         if name in OTHERS:
             return OTHERS[name](term, args, kwargs)
-        for count, table in enumerate((UNARY, BINARY, TERNARY), start=1):
-            if name in table and not kwargs and len(args) == count:
-                return table[name].format(*(term(of) for of in args))
+        found = OPERATIONS.get(name, "")
+        if found and not kwargs and len(args) == len(set(re.findall(r"{\d}", found))):
+            return found.format(*(term(of) for of in args))
         raise Untraceable(f"torch's '{name}' is not one of the operations that are known in C")
 
     def _power(self, x: str, y: str) -> str:

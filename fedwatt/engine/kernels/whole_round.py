@@ -4,8 +4,8 @@ Between two products of a small model Python and torch take about as long as the
 model has a step in C (`Kernel.step`), it is put together with the step that is traced from the
 rules (`fused_step`), the traced slope of the loss and a loop over steps: a vehicle then trains with
 everything it needs in one core's cache, and Python has the time to keep all cores at it. Where
-anything has no C (another model, a rule that cannot be traced, a loss that rules have a say in,
-float64, no compiler), blocks of vehicles are trained with torch: see `engine.cpu`.
+anything has no C (another model, a rule that cannot be traced or that explores, a loss that rules
+have a say in, float64, no compiler), blocks of vehicles are trained with torch: see `engine.cpu`.
 """
 
 import ctypes
@@ -97,8 +97,10 @@ class WholeRound:
 
 def whole_round(job: Job) -> WholeRound | None:
     """The round of a job in C, or None if it has to be left to torch."""
+    if job.shapes_loss or job.explores:
+        return None
     model = kernel_for(job.model).step(job.model, job.batches.size, job.batches.pool.window)
-    if model is None or job.shapes_loss or (model.multiplies and not _sgemm()):
+    if model is None or (model.multiplies and not _sgemm()):
         return None
     if model.reads != job.batches.pool.window * job.batches.pool.series.shape[1]:
         return None  # made for other windows: torch says so, where C would read on

@@ -8,20 +8,7 @@ them. All vehicles of a sum learn each other's names.
 Pairwise and own masks, with drop-outs made good by Shamir shares (Bonawitz et al., CCS 2017), over
 X25519, HKDF-SHA256 and ChaCha20 of the `cryptography` package. The protocol is ours, has been
 tested but not audited, and protects against a server that follows it and is curious;
-docs/privacy.md says what that means.
-
-Why not Flower's SecAgg+ workflow (flwr 1.41), read before this was written:
-
-- It runs only on a `LegacyContext` with a legacy Strategy, ClientManager and FitRes; a ServerApp
-  with a loop of its own on the Grid cannot call it.
-- Its vehicle-side mod masks the arrays of a FitRes and leaves `num_examples` and metrics beside
-  them in the clear, in every round and whatever a deployment would rather keep to itself.
-- One factor for a whole vehicle: FedNova's and FedEL's vectors, with other weights in some places,
-  would have to be smuggled in as parameters.
-- Masks come from NumPy's Mersenne twister, seeded with 32 bits folded from the key, which is no
-  cryptographic generator.
-- A vehicle answers a request for both shares of another one, which unmasks it.
-- A weight beyond its limit is only logged, and what is clipped is not counted.
+docs/privacy.md says what that means, and why Flower's SecAgg+ workflow was not used.
 """
 
 from fedwatt.errors import SettingError

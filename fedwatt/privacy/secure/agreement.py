@@ -16,8 +16,7 @@ from fedwatt.privacy.secure.shamir import Entropy
 
 KEY_BYTES = 32
 NONCE_BYTES = 12
-SEAL_BYTES = NONCE_BYTES + 16
-"""By how much a sealed message is longer than its text."""
+SEAL_BYTES = NONCE_BYTES + 16  # by how much a sealed message is longer than its text
 
 
 def public_key(secret: bytes) -> bytes:

@@ -68,8 +68,7 @@ class Masked:
 
     exchange: bytes
     vehicle: str
-    words: bytes
-    """Little-endian, `bits` each."""
+    words: bytes  # little-endian, `bits` each
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,8 +13,7 @@ PRIME = 2**256 + 297
 SECRET_BYTES = 32
 SHARE_BYTES = 33
 
-Entropy = Callable[[int], bytes]
-"""n → n secret random bytes; `os.urandom` wherever it matters."""
+Entropy = Callable[[int], bytes]  # n → n secret random bytes; `os.urandom` wherever it matters
 
 
 def split(secret: bytes, threshold: int, shares: int, entropy: Entropy) -> list[bytes]:

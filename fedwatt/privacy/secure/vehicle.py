@@ -62,8 +62,7 @@ class Shared:
     mask_secret: bytes = field(repr=False)
     cipher_secret: bytes = field(repr=False)
     seed: bytes = field(repr=False)
-    own_shares: bytes = field(repr=False)
-    """The vehicle's shares of its own two secrets."""
+    own_shares: bytes = field(repr=False)  # the vehicle's shares of its own two secrets
 
 
 @dataclass(frozen=True, kw_only=True)

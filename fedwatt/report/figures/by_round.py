@@ -22,12 +22,12 @@ def convergence_figure(run: Run) -> Figure:
     above = panels[0, 0]
     error = rounds()["test_rmse"]
     draw_curves(above, run, partial(curves, run, column=error.name))
-    above.set_title(f"Test {error.title}, {error.unit} per window")
+    above.set_title(f"Test {error.title}, {run.unit} per window")
     if compared:
         below = panels[1, 0]
         below.axhline(0, color=MUTED, lw=0.8)
         draw_curves(below, run, partial(difference, run), labels=False, floor=0.0)
-        below.set_title(f"Difference from {name_of(run.reference)}, same seed, Wh")
+        below.set_title(f"Difference from {name_of(run.reference)}, same seed, {run.unit}")
         above.set_xlabel("")
     return figure
 
@@ -38,7 +38,7 @@ def best_so_far_figure(run: Run) -> Figure:
     figure = Figure(figsize=(WIDTH_IN, 2.8))
     axes = figure.subplots()
     draw_curves(axes, run, partial(curves, run, column="best_test_rmse"))
-    axes.set_title("Test RMSE of the best model so far, Wh per window")
+    axes.set_title(f"Test RMSE of the best model so far, {run.unit} per window")
     return figure
 
 

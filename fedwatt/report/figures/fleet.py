@@ -18,12 +18,10 @@ COLOUR = "#0072b2"
 class FleetFacts:
     """Sums over a fleet, from which its figure is drawn."""
 
-    speed_kmh: NDArray[np.float64]
-    """Of every second."""
+    speed_kmh: NDArray[np.float64]  # of every second
     trip_km: NDArray[np.float64]
     trip_minutes: NDArray[np.float64]
-    trip_wh_per_km: NDArray[np.float64]
-    """Of trips of at least 1 km."""
+    trip_wh_per_km: NDArray[np.float64]  # of trips of at least 1 km whose energy is recorded
     dropped_rows: dict[str, int]
     """By reason, from the vehicles' accounts; empty for a synthetic fleet."""
 
@@ -38,7 +36,7 @@ def fleet_facts(vehicles: Iterable[Vehicle]) -> FleetFacts:
             speed.append(trip.channels["speed_mps"] * 3.6)
             km.append(float(trip.channels["speed_mps"].sum()) / 1000)
             minutes.append(trip.seconds / 60)
-            if km[-1] >= 1:
+            if km[-1] >= 1 and "energy_wh" in trip.channels:
                 use.append(float(trip.channels["energy_wh"].sum()) / km[-1])
         account: Any = vehicle.facts.get("account", {})
         for reason, rows in account.get("dropped", {}).get("rows", {}).items():

@@ -11,8 +11,7 @@ from fedwatt.report.load import Run, where
 from fedwatt.report.style import WIDTH_IN, looks, name_of, note, points, styled
 from fedwatt.tables import DRIFT, ROUGHNESS
 
-MOST_POINTS = 1200
-"""More would make a large file and a blot."""
+MOST_POINTS = 1200  # more would make a large file and a blot
 
 FLAT = 1e-3
 """Monotone slices have roughness 0 but for the guard ε_A, which leaves values below about this."""

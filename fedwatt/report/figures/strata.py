@@ -37,7 +37,7 @@ def strata_figure(run: Run) -> Figure:
     for label in axes.get_yticklabels()[: len(heads)]:
         label.set(weight="bold", color=style.INK)
     axes.set_ylim(height_in, 0)
-    axes.set_xlabel("test RMSE, Wh per window")
+    axes.set_xlabel(f"test RMSE, {run.unit} per window")
     style.horizontal(axes)
     style.legend(figure)
     return figure

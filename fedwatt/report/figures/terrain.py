@@ -23,8 +23,7 @@ from fedwatt.terrain.grid import EARTH_RADIUS_M
 FloatArray = NDArray[np.float64]
 Extent = tuple[float, float, float, float]
 
-REACH_CELLS: Final = 3.0
-"""Ground farther from any known node than this stays blank."""
+REACH_CELLS: Final = 3.0  # ground farther from any known node than this stays blank
 MOST_PIXELS: Final = 900
 EXAGGERATION: Final = 6.0
 MARGIN_CELLS: Final = 4

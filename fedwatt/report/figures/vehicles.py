@@ -9,8 +9,7 @@ from fedwatt.report import style
 from fedwatt.report.load import Run
 from fedwatt.report.statistics import vehicle_rmse
 
-MOST_NAMES = 40
-"""Above this, vehicles have a rank instead of a name."""
+MOST_NAMES = 40  # above this, vehicles have a rank instead of a name
 
 
 @style.styled
@@ -42,10 +41,10 @@ def vehicles_figure(run: Run) -> Figure:
         axes.set_yticks(places, [_short(name) for name in names])
         style.horizontal(axes)
         axes.set_ylim(-0.7, len(names) - 0.3)
-        axes.set_xlabel("test RMSE, Wh per window")
+        axes.set_xlabel(f"test RMSE, {run.unit} per window")
     else:
         axes.set_xlabel(f"vehicle, sorted by the error of {style.name_of(run.reference)}")
-        axes.set_ylabel("test RMSE, Wh per window")
+        axes.set_ylabel(f"test RMSE, {run.unit} per window")
     return figure
 
 

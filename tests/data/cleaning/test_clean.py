@@ -93,6 +93,20 @@ def test_inputs_that_never_report_get_a_stated_value():
     }
 
 
+def test_a_channel_in_a_wrong_unit_is_left_out_with_the_range_that_was_read():
+    full = np.linspace(31.0, 96.0, 201)  # per cent, where a share belongs
+    vehicle, account = clean_vehicle(CAR, [drive("1", soc=full), drive("2", soc=full)], CLEANING)
+    assert all("soc" not in trip.channels for trip in vehicle.trips)
+    assert account.lost_channels() == [
+        "soc is 31 to 96, outside 0 to 1.001, and left out in 1 vehicle. Is its unit another?"
+    ]
+    other, more = clean_vehicle(CAR, [drive("1", soc=full / 2)], CLEANING)
+    assert other is not None and len((account + more).lost_channels()) == 1
+    # One reading within the limits shows that the unit is right.
+    _, sound = clean_vehicle(CAR, [drive("1", soc=np.where(full < 40, 0.5, full))], CLEANING)
+    assert sound.lost_channels() == []
+
+
 def test_too_few_trips_leave_the_vehicle_out():
     vehicle, account = clean_vehicle(CAR, [drive()], Cleaning(minimum_trips=2))
     assert vehicle is None

@@ -5,7 +5,8 @@ import pytest
 
 from fedwatt.data import Trip, Vehicle
 from fedwatt.data.maps import read_terrain, with_elevation
-from fedwatt.data.maps.elevation import Tile, read_hgt, road_grade
+from fedwatt.data.maps.elevation import read_hgt, road_grade
+from fedwatt.data.maps.tile import Tile
 from fedwatt.errors import DataError
 
 

@@ -282,9 +282,42 @@ def test_an_unknown_mapping_is_refused():
 
 
 def test_shipped_mappings_load():
-    assert shipped_mappings() == ("carla", "cruise-m", "sumo")
+    assert shipped_mappings() == ("carla", "cruise-m", "sumo", "twizy")
     for name in shipped_mappings():
-        assert load_mapping(name).labels == "simulated"
+        assert load_mapping(name).labels == ("measured" if name == "twizy" else "simulated")
+
+
+def test_a_twizy_has_dates_and_times_in_two_columns_and_no_energy(tmp_path):
+    lines = ["Date,Time,Soc,Speed,Temperature,LAT,LON,ALT,SpeedLimit"]
+    for s in range(301):  # across midnight, with a month of one digit; half a point a minute
+        day, clock = divmod(86_400 - 100 + s, 86_400)
+        time = f"{clock // 3600:02d}:{clock // 60 % 60:02d}:{clock % 60:02d}"
+        north = 34 + s * 10.05 / 111_195
+        lines.append(
+            f"7/{1 + day}/2021,{time},{90 - s // 60 / 2},{36 + s % 2 / 5},21,{north},-6,9,40"
+        )
+    (tmp_path / "T1").mkdir()
+    (tmp_path / "T1" / "ride.csv").write_text("\n".join(lines))
+    (vehicle,) = import_csv([tmp_path], "twizy")
+    (trip,) = vehicle.trips
+    assert (vehicle.name, vehicle.labels, trip.name, trip.seconds) == (
+        "T1",
+        "measured",
+        "ride",
+        300,
+    )
+    assert "energy_wh" not in trip.channels
+    assert trip.channels["soc"][[0, -1]] == pytest.approx([0.9, 0.875])
+    assert vehicle.facts["pack_capacity_wh"] == 6100
+
+
+def test_a_trip_without_a_state_of_charge_is_dropped_where_that_is_all(tmp_path, mapping_file):
+    text = MAPPING.partition("[channels.voltage_v]")[0]
+    text += '[channels.soc]\ncolumn = "soc"\nunit = "%"\n'
+    path = tmp_path / "log.csv"
+    table().with_columns(soc=pl.lit(None, pl.Float64)).write_csv(path)
+    with pytest.raises(DataError, match="no state of charge"):
+        list(import_csv([path], mapping_file(text)))
 
 
 def test_sumo_battery_output(tmp_path):

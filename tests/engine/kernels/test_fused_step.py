@@ -14,8 +14,10 @@ from fedwatt.engine.kernels.fused_step import c_step, fused_step
 from fedwatt.engine.pool import pool_fleet
 from fedwatt.engine.step import move
 from fedwatt.methods import Fractional, Proximal, RoughnessProximal
+from fedwatt.methods.client_momentum import ClientMomentum
 from fedwatt.methods.dynamic import Dynamic
 from fedwatt.methods.elastic import Elastic
+from fedwatt.methods.mime import FrozenMomentum
 from fedwatt.methods.momentum import Momentum
 from fedwatt.methods.rule import LocalRule, lifted
 from fedwatt.methods.scaffold import ControlVariates
@@ -32,6 +34,8 @@ RULES = {
     "gate": [Fractional(beta_kappa=0.5)],
     "clip, then gate": [Fractional(beta_kappa=0.5, order="clip-then-gate")],
     "momentum": [Momentum(rho=0.7)],
+    "client momentum": [ClientMomentum(alpha_cm=0.3)],
+    "frozen momentum": [FrozenMomentum()],
     "scaffold": [ControlVariates()],
     "dynamic": [Dynamic()],
     "elastic": [Elastic()],
@@ -49,6 +53,8 @@ PLAN = {
     "kappa": torch.tensor([0.1, 0.9, 0.4], dtype=torch.float64),
     "momentum_rate": torch.full((3,), 0.05, dtype=torch.float64),
     "correction": torch.linspace(-1, 1, 3 * 501).view(3, 501),
+    "fleet_momentum": torch.linspace(2, -1, 3 * 501).view(3, 501),
+    "frozen_momentum": torch.linspace(-2, 1, 3 * 501).view(3, 501),
     "linear": torch.linspace(1, -2, 3 * 501).view(3, 501),
     "mask": torch.arange(3 * 501).view(3, 501) % 3 == 0,
 }
@@ -175,6 +181,8 @@ FORMULAS = [
     (Fractional, "scale"),
     (Fractional, "direction"),
     (Momentum, "direction"),
+    (ClientMomentum, "direction"),
+    (FrozenMomentum, "direction"),
     (ControlVariates, "gradient"),
     (Dynamic, "gradient"),
     (Elastic, "direction"),

@@ -1,0 +1,36 @@
+"""A line search in every step: halve it until the batch's loss falls as much as it should.
+
+    loss(w - s η g) ≤ loss(w) - c s η ‖g‖²    with s = 1, 1/2, 1/4, ... for each vehicle
+
+Armijo, 1966; on single batches Vaswani et al., NeurIPS 2019.
+
+    fedwatt run --method fedavg --method ./examples/line_search.py:LineSearch
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fedwatt.methods import LocalRule, Rows, StepLoss
+
+
+@dataclass(frozen=True, kw_only=True)
+class LineSearch(LocalRule):
+    """Armijo's rule with at most `halvings` halvings."""
+
+    halvings: int = 4
+    c: float = 0.1
+    fixed: ClassVar[Mapping[str, str]] = {"c": "a usual value"}
+
+    def explore(self, loss: StepLoss, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
+        """One gradient a step, and a loss for each halving."""
+        gradient, share = loss.gradient(weights), torch.ones_like(weights[:, :1])
+        here, slope = loss.value(weights)[:, None], gradient.square().sum(-1, keepdim=True)
+        for _ in range(self.halvings):
+            there = loss.value(weights - share * loss.rate * gradient)[:, None]
+            enough = there <= here - self.c * share * loss.rate * slope
+            share = torch.where(enough, share, share / 2)
+        return share * gradient

@@ -1,0 +1,71 @@
+"""A trip with its features, its windows and their labels, and what else is known of its windows."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedwatt.data.reduction import principal_mix, selection_mix
+from fedwatt.data.scaling import Scaler
+from fedwatt.data.strata import STRATA
+from fedwatt.data.trip import BoolArray, FloatArray, IntArray, Trip
+from fedwatt.data.windows import known_windows, window_means
+
+Strata = dict[str, tuple[tuple[str, ...], NDArray[np.int8]]]
+"""Stratum -> names of its classes, and the class of each window, [windows]."""
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledTrip:
+    """One usable trip of a vehicle.
+
+    rows      features, not scaled, [seconds, features]
+    ends      last second of each window that has a label, [W]
+    labels    of these windows, in the target's unit, [W]
+    """
+
+    trip: Trip
+    split: str
+    rows: FloatArray
+    ends: IntArray
+    labels: FloatArray
+
+
+def climb_known(trips: Sequence[LabelledTrip], window: int) -> BoolArray:
+    """Whether the climb of the trips' windows was read, [windows]."""
+    pieces = []
+    for one in trips:
+        # Climb that was not read here was given, and all of it.
+        read = one.trip.channels.get("climb_known", np.ones(one.trip.seconds))
+        pieces.append(known_windows(read, one.ends, length=window))
+    return np.concatenate(pieces)
+
+
+def window_strata(trips: Sequence[LabelledTrip], window: int) -> Strata:
+    """Classes of the trips' windows, for each stratum whose channel all of them have."""
+    strata: Strata = {}
+    for name, stratum in STRATA.items():
+        channels = [one.trip.channels.get(stratum.channel) for one in trips]
+        known = [values for values in channels if values is not None and np.isfinite(values).all()]
+        if len(known) < len(trips):
+            continue
+        pairs = zip(known, trips, strict=True)
+        means = [window_means(values, one.ends, length=window) for values, one in pairs]
+        strata[name] = (stratum.names, stratum.codes(np.concatenate(means)))
+    return strata
+
+
+def own_mix(
+    training: Sequence[LabelledTrip], scaler: Scaler, window: int, components: int, selected: int
+) -> FloatArray:
+    """Map to a vehicle's own components or selected features, from its training trips alone."""
+    scaled = [scaler.forward(one.rows) for one in training]
+    if components:
+        return principal_mix(np.concatenate(scaled), components)
+    means = []
+    for rows, one in zip(scaled, training, strict=True):
+        columns = [window_means(column, one.ends, length=window) for column in rows.T]
+        means.append(np.stack(columns, axis=1))
+    labels = np.concatenate([one.labels for one in training])
+    return selection_mix(np.concatenate(means), labels, selected)

@@ -1,0 +1,300 @@
+"""Methods, models, targets, features and readers that are not part of fedwatt.
+
+A reference names one of them, wherever a configuration or the command line takes a name:
+
+    ./sam.py:sam          `sam` in a file; a relative path starts from the folder one works in
+    mypackage.sam:sam     `sam` in a module that Python can import
+    sam                   an entry point that an installed package declares, as in
+                          [project.entry-points."fedwatt.methods"]
+                          sam = "mypackage.sam:sam"
+
+With the object comes a hash of the file that it is written in. A run keeps both, so that it can be
+repeated and continued, and can say when the code is no longer what it was. Only that one file is
+hashed, not what it imports.
+"""
+
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache, reduce
+from hashlib import sha256
+from importlib import import_module, metadata
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+from fedwatt.errors import SettingError, unknown
+
+GROUPS: Final[Mapping[str, str]] = {
+    kind: f"fedwatt.{kind}s" for kind in ("method", "model", "target", "reader", "feature")
+}
+"""What may be brought along, and the group of entry points that declares it."""
+
+_OWN_MODULES: Final = "_fedwatt_plugin_"
+_carried: dict[str, bytes] = {}
+"""Files that came with a task from another machine, by the path that they have there."""
+_loaded: dict[str, bytes] = {}
+"""Files that objects were taken from in this process, by their path as it was written."""
+_of_a_server: ContextVar[bool] = ContextVar("of_a_server", default=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Plugin:
+    """An object that a reference names."""
+
+    reference: str
+    value: Any
+    origin: str
+    """Where it comes from: a file, a module, or a package and its version."""
+    source: str
+    """Hash of the file that it is written in; empty where there is no file."""
+    summary: str
+    """First line of its own docstring if it is a class or function that has one, or of its file's.
+    """
+
+
+def refers(name: str, kind: str) -> bool:
+    """Whether `name` is a reference or the name of an entry point.
+
+    >>> refers("./sam.py:sam", "method"), refers("fedavg", "method")
+    (True, False)
+    """
+    return ":" in name or name in entry_points(kind)
+
+
+def entry_points(kind: str) -> dict[str, metadata.EntryPoint]:
+    """The entry points of a kind that installed packages declare, by name."""
+    return _entry_points(GROUPS[kind], tuple(sys.path))
+
+
+@cache
+def _entry_points(group: str, path: tuple[str, ...]) -> dict[str, metadata.EntryPoint]:
+    """Looked up once for as long as Python finds its packages in the same places."""
+    return {point.name: point for point in metadata.entry_points(group=group)}
+
+
+def resolve(reference: str, kind: str, wanted: str, fits: Callable[[Any], bool]) -> Plugin:
+    """What `reference` names, if it `fits`; otherwise SettingError, which says what is `wanted`."""
+    points = entry_points(kind)
+    if ":" in reference:
+        target, origin = reference, ""
+    elif reference in points:
+        target, origin = points[reference].value, _package(points[reference])
+    else:
+        raise SettingError(unknown(kind, reference, points))
+    home, _, attribute = target.rpartition(":")
+    if not home or not attribute:
+        raise SettingError(
+            f"'{reference}' is not a reference to a {kind}: write './file.py:name' or "
+            "'package.module:name'."
+        )
+    if _of_a_server.get():
+        _refuse_foreign(reference, home)
+    module, source = _module(home, reference)
+    try:
+        value = reduce(getattr, attribute.split("."), module)
+    except AttributeError as error:
+        near = get_close_matches(attribute, dir(module), n=1)
+        guess = f" Did you mean '{near[0]}'?" if near else ""
+        raise SettingError(
+            f"{home} defines no '{attribute}', which '{reference}' asks for.{guess}"
+        ) from error
+    if not fits(value):
+        raise SettingError(f"'{reference}' is {_kind(value)}; a {kind} is {wanted}.")
+    own = getattr(value, "__doc__", None) if hasattr(value, "__qualname__") else None
+    summary = (own or module.__doc__ or "").strip().partition("\n")[0]
+    return Plugin(reference, value, origin or home, source, summary)
+
+
+def reference_to(thing: Any) -> str:
+    """A reference to a class or function, by which `resolve` finds it again.
+
+    What stands in a script or a session has "__main__" for a module: it is found while that lasts.
+    """
+    module = _module_of(thing)
+    home = getattr(module, "__fedwatt_reference__", module.__name__)
+    return f"{home}:{thing.__qualname__}"
+
+
+def short(reference: str) -> str:
+    """What a reference is called where a plain name is needed.
+
+    >>> short("./sam.py:sam"), short("fractional+./sam.py:sam@adam"), short("fedavg")
+    ('sam', 'fractional+sam@adam', 'fedavg')
+    """
+    if whole(reference):
+        return reference.rpartition(":")[2]
+    for separator in "@+":
+        if separator in reference:
+            return separator.join(short(part) for part in reference.split(separator))
+    return reference
+
+
+def whole(reference: str) -> bool:
+    """Whether a reference is one object, not several that are joined by + and @."""
+    home, colon, attribute = reference.rpartition(":")
+    joined = {"+", "@"}
+    return bool(colon and not joined & set(attribute)) and (
+        not joined & set(home) or _readable(home)
+    )
+
+
+def parts(name: str) -> list[str]:
+    """What a composition is made of.
+
+    >>> parts("fractional+./sam.py:sam@adam")
+    ['fractional', './sam.py:sam', 'adam']
+    """
+    return [name] if whole(name) else re.split("[+@]", name)
+
+
+def source_of(reference: str, kind: str) -> str:
+    """Hash of the file that what `reference` names is written in."""
+    return _anything(reference, kind).source
+
+
+def origin_of(reference: str, kind: str) -> str:
+    """Where what `reference` names comes from: a file, a module, or a package and its version."""
+    return _anything(reference, kind).origin
+
+
+def _anything(reference: str, kind: str) -> Plugin:
+    return resolve(reference, kind, "anything", lambda value: True)
+
+
+def loaded_files() -> dict[str, bytes]:
+    """The files that objects were taken from, for a machine that does not have them."""
+    return dict(_loaded)
+
+
+def carry(files: Mapping[str, bytes]) -> None:
+    """Take objects from these files, whether they are here or not."""
+    _carried.update(files)
+
+
+@contextmanager
+def named_by_server() -> Iterator[None]:
+    """References come from another machine, which may name installed plugins and nothing else."""
+    before = _of_a_server.set(True)
+    try:
+        yield
+    finally:
+        _of_a_server.reset(before)
+
+
+def _module(home: str, reference: str) -> tuple[ModuleType, str]:
+    """The module of a reference, and the hash of its source."""
+    try:
+        if home.endswith(".py"):
+            return _from_file(home)
+        with _on_path(Path.cwd()):
+            module = import_module(home)
+    except SettingError:
+        raise
+    except ModuleNotFoundError as error:
+        if error.name is not None and home.startswith(error.name):
+            raise SettingError(
+                f"There is no module '{error.name}' for '{reference}'. Install it, or give a file, "
+                "as in './sam.py:sam'."
+            ) from error
+        raise SettingError(_broken(home, error)) from error
+    except Exception as error:  # whatever the code of somebody else raises
+        raise SettingError(_broken(home, error)) from error
+    file = getattr(module, "__file__", None)
+    hashed = getattr(module, "__fedwatt_source__", None)
+    if hashed is None and file is not None and Path(file).is_file():
+        # Kept with the module: the file may change while what was read of it goes on.
+        hashed = _hash(Path(file).read_bytes())
+        module.__fedwatt_source__ = hashed  # type: ignore[attr-defined]
+    return module, hashed or ""
+
+
+def _from_file(home: str) -> tuple[ModuleType, str]:
+    """The module in a file, loaded anew when the file has changed."""
+    path = Path(home).expanduser()
+    try:
+        code = _carried[home] if home in _carried else path.read_bytes()
+    except FileNotFoundError as error:
+        raise SettingError(
+            f"There is no file '{home}': a relative path starts from {Path.cwd()}."
+        ) from error
+    except OSError as error:
+        raise SettingError(f"Cannot read '{home}': {error.strerror}.") from error
+    source = _hash(code)
+    _loaded[home] = code
+    name = f"{_OWN_MODULES}{path.stem}_{source}_{_hash(str(path.absolute()).encode())}"
+    if name in sys.modules:
+        return sys.modules[name], source
+    spec = spec_from_file_location(name, path)
+    assert spec is not None
+    module = module_from_spec(spec)
+    module.__fedwatt_reference__ = home  # type: ignore[attr-defined]
+    sys.modules[name] = module  # dataclasses look their module up there
+    try:
+        with _on_path(path.absolute().parent):
+            exec(compile(code, str(path.absolute()), "exec"), vars(module))
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module, source
+
+
+def _readable(home: str) -> bool:
+    return home in _carried or Path(home).expanduser().is_file()
+
+
+@contextmanager
+def _on_path(folder: Path) -> Iterator[None]:
+    """Modules beside a plugin can be imported, as beside a script."""
+    text = str(folder)
+    sys.path.insert(0, text)
+    try:
+        yield
+    finally:
+        if text in sys.path:
+            sys.path.remove(text)
+
+
+def _refuse_foreign(reference: str, home: str) -> None:
+    """Raise unless a package that declares plugins is installed here and holds what is named.
+
+    A server must not make a vehicle run a file, or import whatever happens to be on its disk.
+    """
+    packages = {"fedwatt"} | {
+        point.module.partition(".")[0] for kind in GROUPS for point in entry_points(kind).values()
+    }
+    if home.endswith(".py") or home.partition(".")[0] not in packages:
+        raise SettingError(
+            f"A vehicle does not run '{reference}' because a server says so. Install the package "
+            "that has it on the vehicle, with an entry point for it (docs/extending.md)."
+        )
+
+
+def _module_of(thing: Any) -> ModuleType:
+    return sys.modules[getattr(thing, "__module__", None) or type(thing).__module__]
+
+
+def _package(point: metadata.EntryPoint) -> str:
+    return f"{point.dist.name} {point.dist.version}" if point.dist is not None else point.value
+
+
+def _broken(home: str, error: Exception) -> str:
+    line = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
+    text = error.msg if isinstance(error, SyntaxError) else str(error)
+    return f"{home}{line} cannot be loaded: {type(error).__name__}: {text}."
+
+
+def _kind(value: Any) -> str:
+    """A few words on what an object is."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    return f"a {type(value).__name__}"
+
+
+def _hash(content: bytes) -> str:
+    return sha256(content).hexdigest()[:32]

@@ -1,0 +1,69 @@
+"""Which code that is not part of fedwatt a run depends on, and whether it is still the same.
+
+config.toml lists it, a hash of its source file for each reference:
+
+    [plugins.methods]
+    "./sam.py:sam" = "5f3e…"
+"""
+
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from fedwatt import plugins
+from fedwatt.data import FEATURE_SETS, FEATURES, DataSettings
+from fedwatt.errors import SettingError
+from fedwatt.methods.catalogue import DEFENCES, LOCAL_RULES, METHODS, SERVERS
+from fedwatt.models import MODELS
+
+Sources = dict[str, dict[str, str]]
+"""Kind, in the plural → reference → hash."""
+
+BUILT_IN = {
+    "method": {*METHODS, *LOCAL_RULES, *SERVERS, *DEFENCES},
+    "model": {*MODELS},
+    "feature": {*FEATURE_SETS, *FEATURES},
+}
+
+
+def sources_of(
+    methods: Iterable[str], model: str, data: DataSettings, known: Mapping[str, Mapping[str, str]]
+) -> Sources:
+    """The code behind the names of a configuration: as it is `known`, or else as it is now."""
+    found: Sources = {}
+    for kind, name in _names(methods, model, data):
+        if name not in BUILT_IN[kind] and plugins.refers(name, kind):
+            source = known.get(f"{kind}s", {}).get(name) or plugins.source_of(name, kind)
+            found.setdefault(f"{kind}s", {})[name] = source
+    return found
+
+
+def _names(methods: Iterable[str], model: str, data: DataSettings) -> Iterator[tuple[str, str]]:
+    for method in methods:
+        yield from (("method", part) for part in plugins.parts(method))
+    yield "model", model
+    yield from (("feature", word.strip()) for word in data.features.split(","))
+
+
+def changed_code(recorded: Any, present: Mapping[str, Mapping[str, str]]) -> dict[str, list[str]]:
+    """References of each kind whose code is not what was `recorded` in config.toml."""
+    if not isinstance(recorded, Mapping) or not all(
+        isinstance(own, Mapping) for own in recorded.values()
+    ):
+        raise SettingError("[plugins] is written by fedwatt; leave it as it was, or leave it out.")
+    found = {
+        kind: [n for n, hashed in own.items() if recorded.get(kind, {}).get(n, hashed) != hashed]
+        for kind, own in present.items()
+    }
+    return {kind: names for kind, names in found.items() if names}
+
+
+def changed_since(text: str, present: Mapping[str, Mapping[str, str]]) -> dict[str, list[str]]:
+    """`changed_code` of what the text of a config.toml records."""
+    return changed_code(tomllib.loads(text).get("plugins", {}), present)
+
+
+def sentence(changed: Mapping[str, list[str]], since: str) -> str:
+    """Which code has changed since when."""
+    names = " and ".join(f"'{name}'" for own in changed.values() for name in own)
+    return f"The code of {names} has changed since {since}."

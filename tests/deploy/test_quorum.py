@@ -1,0 +1,192 @@
+"""Rounds that wait for vehicles: pauses, what is asked again, and how a run ends."""
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flwr")
+
+import torch
+from flwr.app import RecordDict
+
+from fedwatt.deploy.execute import refuse_undeployable
+from fedwatt.deploy.messages import from_records
+from fedwatt.deploy.progress import LogLines, describe_run
+from fedwatt.deploy.quorum import LONGEST_PAUSE, Quorum, vehicles_needed
+from fedwatt.deploy.state import PAUSED, RUN_LOCK, RUNNING, RunState
+from fedwatt.errors import RunError, SettingError
+from fedwatt.federation import History
+from fedwatt.files import holding, is_held
+from fedwatt.runs import from_toml
+from fedwatt.runs.tables import read_table
+from tests.deploy.fleets import config_text, deployed, loopback, make_fleet, weights
+from tests.deploy.loopback import Loopback
+
+ALL = ("participation = 0.7", "participation = 1.0")
+IMPATIENT = ("round_seconds = 5", "round_seconds = 0.05")
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_fleet(tmp_path_factory.mktemp("quorum") / "fleet")
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pauses of a millisecond."""
+    for name in ("FIRST_PAUSE", "LONGEST_PAUSE"):
+        monkeypatch.setattr(f"fedwatt.deploy.quorum.{name}", 0.001)
+
+
+class Clock:
+    """Stands in for an exchange: only its clock and its sleep are asked for."""
+
+    def __init__(self) -> None:
+        self.now, self.slept = 0.0, []
+
+    def clock(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+
+
+def test_how_many_vehicles_a_round_needs() -> None:
+    assert vehicles_needed(1, 1, 0.3, "fixed") == 1
+    # Seven vehicles at 0.3 are three called, six are two.
+    assert vehicles_needed(1, 3, 0.3, "fixed") == 7
+    assert vehicles_needed(9, 3, 0.3, "fixed") == 9
+    assert vehicles_needed(2, 3, 0.3, "poisson") == 3
+
+
+def test_a_pause_is_noted_and_ends_by_itself(tmp_path: Path) -> None:
+    clock, run = Clock(), RunState.begin(tmp_path, resume=False)
+    seen, there = [], iter([0, 0, 1, 2])
+
+    def look() -> int:
+        seen.append(RunState.read(run.path).status)
+        return next(there)
+
+    Quorum(clock, run, 2, 100.0).wait(5, look)
+    assert seen == [RUNNING, PAUSED, PAUSED, PAUSED]
+    assert RunState.read(run.path).status == RUNNING
+    assert clock.slept == [0.5, 1.0, 2.0]
+
+
+def test_a_pause_that_is_too_long_ends_the_run(tmp_path: Path) -> None:
+    clock, run = Clock(), RunState.begin(tmp_path, resume=False)
+    with pytest.raises(RunError, match=r"waited 60 s .* after round 5: 1 of the 2 vehicles"):
+        Quorum(clock, run, 2, 60.0).wait(5, lambda: 1)
+    assert clock.now < 60 + 2 * LONGEST_PAUSE
+    assert "after round 5: 1 of the 2 vehicles" in RunState.read(run.path).about
+
+
+def test_vehicles_that_only_ever_fail_end_the_run(tmp_path: Path) -> None:
+    quorum = Quorum(Clock(), RunState.begin(tmp_path, resume=False), 1, 60.0)
+    quorum.unanswered(2, 4, 0, in_time=True)
+    quorum.unanswered(2, 4, 0, in_time=False)  # silent, until the deadline
+    quorum.unanswered(2, 4, 0, in_time=True)
+    quorum.unanswered(2, 4, 0, in_time=True)
+    with pytest.raises(RunError, match="0 of 4 vehicles answered round 3, 3 times in a row"):
+        quorum.unanswered(2, 4, 0, in_time=True)
+
+
+@pytest.mark.parametrize("method", ["fedavg", "scaffold"])
+def test_a_fleet_that_goes_away_and_comes_back_trains_the_same_model(
+    method: str, fleet: Path, tmp_path: Path, soon: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = config_text(fleet, method, rounds=4).replace(*ALL)
+    whole = deployed(text, loopback(fleet, tmp_path / "x"), tmp_path / "whole")
+    grid, looks = loopback(fleet, tmp_path / "y"), []
+
+    def away(grid: Loopback) -> None:
+        if grid.training == 2:
+            looks.append(RunState.read(tmp_path / "run" / "deployment.json").status)
+        grid.offline = set(grid.vehicles) if 0 < len(looks) < 20 else set()
+
+    grid.before_push = away
+    run = deployed(text, grid, tmp_path / "run")
+    assert PAUSED in looks
+    _same(whole, run)
+    assert "paused after round 2: 0 of the 1 vehicle that a round needs are there" in caplog.text
+    replies = read_table(run, "rounds").column("replies").to_pylist()
+    assert replies == [0, 4, 4, 4, 4]
+    assert RunState.read(run / "deployment.json").status == "finished"
+
+
+def test_a_round_that_too_few_answered_is_asked_again(
+    fleet: Path, tmp_path: Path, soon: None
+) -> None:
+    text = config_text(fleet, "scaffold", rounds=3).replace(*ALL).replace(*IMPATIENT)
+    text = text.replace("poll_seconds", "quorum = 4\npoll_seconds")
+    whole = deployed(text, loopback(fleet, tmp_path / "x"), tmp_path / "whole")
+    grid, lost = loopback(fleet, tmp_path / "y"), []
+
+    def lose(kind: str, node: int, reply: RecordDict) -> RecordDict | None:
+        second = kind == "train" and from_records(reply).values["round"] == 1
+        if second and node == 2 and len(lost) < 2:
+            lost.append(node)  # trained and remembered, and never arrived
+            return None
+        return reply
+
+    grid.tamper = lose
+    run = deployed(text, grid, tmp_path / "run")
+    assert lost == [2, 2] and grid.training == 5
+    _same(whole, run)
+
+
+def test_over_selection_closes_a_round_without_the_slowest(fleet: Path, tmp_path: Path) -> None:
+    text = config_text(fleet, "fedavg", rounds=2).replace(
+        "participation = 0.7", "participation = 0.5"
+    )
+    text = text.replace("poll_seconds", "over_selection = 1.0\npoll_seconds")
+    grid, silent = loopback(fleet, tmp_path / "x"), [1, 3]
+    grid.tamper = lambda kind, node, reply: None if kind == "train" and node in silent else reply
+    run = deployed(text, grid, tmp_path / "run")
+    rows = read_table(run, "rounds").to_pylist()[1:]
+    # Two of four are wanted and all four are called; the two that answer are enough.
+    assert [(row["participants"], row["replies"]) for row in rows] == [(4, 2), (4, 2)]
+
+
+@pytest.mark.parametrize("setting", ["minimum_replies = 2", "over_selection = 0.5"])
+def test_rounds_of_private_methods_depend_on_no_single_vehicle(setting: str, fleet: Path) -> None:
+    text = config_text(fleet, "fedavg@private").replace(
+        "batch = 16", 'batch = 16\nsampling = "poisson"'
+    )
+    refuse_undeployable(from_toml(text))
+    with pytest.raises(SettingError, match=setting.split()[0]):
+        refuse_undeployable(from_toml(text.replace("poll_seconds", f"{setting}\npoll_seconds")))
+
+
+def test_a_run_that_trained_nothing_does_not_end_well() -> None:
+    rows = [{"round": round, "replies": 0, "best_round": 0} for round in range(4)]
+    with pytest.raises(RunError, match="fedavg has trained nothing: no reply counted in 3 rounds"):
+        LogLines().method_ends("fedavg", History("fedavg", rounds=rows))
+    rows[2]["replies"] = 1
+    LogLines().method_ends("fedavg", History("fedavg", rounds=rows))
+
+
+def test_one_run_at_a_time_in_a_folder(fleet: Path, tmp_path: Path) -> None:
+    text, grid = config_text(fleet, rounds=1), loopback(fleet, tmp_path / "x")
+    with holding(tmp_path / "run", RUN_LOCK, "taken"):
+        assert is_held(tmp_path / "run", RUN_LOCK)
+        with pytest.raises(RunError, match="A run is going on in"):
+            deployed(text, grid, tmp_path / "run")
+    assert not is_held(tmp_path / "run", RUN_LOCK)
+    run = deployed(text, grid, tmp_path / "run")
+    assert any("The run is finished since" in line for line in describe_run(run))
+
+
+def test_a_run_whose_server_is_gone_is_interrupted(tmp_path: Path) -> None:
+    run = RunState.begin(tmp_path, resume=False)
+    run.note(PAUSED, "after round 2: 0 of the 1 vehicle that a round needs are there")
+    assert run.doing.startswith("interrupted")
+    with holding(tmp_path, RUN_LOCK, "taken"):
+        assert run.doing.startswith("paused since 20") and "after round 2" in run.doing
+
+
+def _same(one: Path, other: Path) -> None:
+    wanted, got = weights(one), weights(other)
+    assert wanted.keys() == got.keys()
+    assert all(torch.equal(got[name], wanted[name]) for name in wanted)
