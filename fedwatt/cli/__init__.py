@@ -8,7 +8,19 @@ import typer
 from rich.text import Text
 
 from fedwatt import __version__
-from fedwatt.cli import data, deploy, export, methods, plugins, predict, report, run, terrain, tune
+from fedwatt.cli import (
+    audit,
+    data,
+    deploy,
+    export,
+    methods,
+    plugins,
+    predict,
+    report,
+    run,
+    terrain,
+    tune,
+)
 from fedwatt.cli.console import console, errors
 from fedwatt.cli.repository import PACKAGES, mount
 from fedwatt.errors import FedwattError
@@ -25,6 +37,7 @@ app.command("tune")(tune.tune)
 app.command("methods")(methods.methods)
 app.command("plugins")(plugins.plugins)
 app.command("report")(report.report)
+app.command("audit")(audit.audit)
 app.command("export")(export.export)
 app.command("predict")(predict.predict)
 app.add_typer(data.app, name="data")

@@ -35,8 +35,7 @@ class Guard:
         fixed = {name: getattr(policy, name) for name in ("window", "stride", "evaluation_stride")}
         same = all(value in (0, getattr(data, name)) for name, value in fixed.items())
         same &= policy.split in ((), data.split) and policy.split_seed in (-1, data.split_seed)
-        target = getattr(data, "target", "energy")
-        _allow("data", same and (not policy.targets or target in policy.targets))
+        _allow("data", same and (not policy.targets or data.target in policy.targets))
         if learns_hills(config):
             enough = config.terrain.minimum_vehicles >= policy.hills_vehicles
             _allow("hills", policy.hills and enough)

@@ -100,7 +100,7 @@ class Policy:
     answers: int = _setting(1, "answers to the same round, and about the same model")
     answers_a_day: int = _setting(500, "answers made from its data, from midnight to midnight UTC")
     set_changes_a_day: int = _setting(
-        32, "how often the vehicles of sums that judge models may change in a day"
+        8, "how often the vehicles of sums that judge models may change in a day"
     )
     most_windows: int = _setting(200_000, "most that its windows may weigh in a mean")
     largest_step: float = _setting(

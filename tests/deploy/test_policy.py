@@ -35,7 +35,7 @@ from fedwatt.deploy.policy import (
 )
 from fedwatt.deploy.secure_exchange import NoSum, SecureExchange
 from fedwatt.deploy.vehicle import Vehicle
-from fedwatt.errors import DataError, SettingError
+from fedwatt.errors import DataError, RunError, SettingError
 from fedwatt.runs import from_toml
 from fedwatt.runs.tables import read_table
 from tests.deploy.boards import guarded
@@ -325,9 +325,10 @@ def test_a_vehicle_without_signed_neighbours_takes_no_part(fleet: Path, tmp_path
 
 def test_a_day_has_so_many_answers_and_changes(fleet: Path, tmp_path: Path) -> None:
     grid = guarded(fleet, tmp_path / "a", answers_a_day=2)
-    run = deployed(secured(fleet, rounds=2), grid, tmp_path / "run")
-    rules = {rule for own in Conduct.read(run / "conduct.json").refusals.values() for rule in own}
-    assert rules == {"answers_a_day"}
+    with pytest.raises(RunError, match="0 of 4 vehicles answered round 2"):
+        deployed(secured(fleet, rounds=2), grid, tmp_path / "run")
+    conduct = Conduct.read(tmp_path / "run" / "conduct.json")
+    assert {rule for own in conduct.refusals.values() for rule in own} == {"answers_a_day"}
     answers = [kind for node, kind, _ in grid.sent if node == 1 and kind.startswith("secure-")]
     vectors = [kind for kind in answers if kind in ("secure-train", "secure-evaluate")]
     assert vectors == ["secure-evaluate", "secure-train"]

@@ -114,7 +114,7 @@ def test_too_few_survivors_make_no_model(fleet: Path, tmp_path: Path) -> None:
     run = deployed(text, grid, tmp_path / "run")
     assert column(run, "replied") == [False] * 4
     revealed = [kind for _, kind, _ in grid.sent if kind == "secure-reveal"]
-    assert len(revealed) == 3 * 4  # of the models that were judged and the strata at the end
+    assert len(revealed) == 2 * 4  # of the model that was judged and its strata at the end
 
 
 def test_a_spoiled_vector_is_left_out_and_counted(fleet: Path, tmp_path: Path) -> None:
