@@ -30,7 +30,7 @@ RESULTS = ROOT / "results" / "method_costs.json"
 PAGE = ROOT / "docs" / "methods.md"
 RECIPE = Recipe(vehicles=10, participants=10)
 PAPERS = ("fo-fedavg", "ri-fedavg", "fo-ri-fedavg")
-LATER = ("fedexp", "fedcm", "mimelite")
+LATER = ("fedexp", "fedcm", "mimelite", "sam", "lesam", "fedprox-adaptive")
 """Methods that the paper does not compare with."""
 SPEEDS = (1.0, 0.5)
 PROBING = "fo-ri-fedavg, all probing"

@@ -17,22 +17,27 @@ os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 if TYPE_CHECKING:
     from fedwatt import methods
     from fedwatt.data import DataSettings, Fleet, synthetic_fleet
+    from fedwatt.data.frames import fleet_from_frame
     from fedwatt.data.store import load_fleet
-    from fedwatt.federation import Availability, Federation, Training
+    from fedwatt.federation import Availability, Training
     from fedwatt.methods import Method
     from fedwatt.models import Model
     from fedwatt.report import write_report
+    from fedwatt.trained import Federation, Trained, load
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "Availability": "fedwatt.federation",
     "DataSettings": "fedwatt.data",
-    "Federation": "fedwatt.federation",
+    "Federation": "fedwatt.trained",
     "Fleet": "fedwatt.data",
     "Method": "fedwatt.methods",
     "Model": "fedwatt.models",
+    "Trained": "fedwatt.trained",
     "Training": "fedwatt.federation",
+    "fleet_from_frame": "fedwatt.data.frames",
+    "load": "fedwatt.trained",
     "load_fleet": "fedwatt.data.store",
     "methods": "fedwatt.methods",
     "synthetic_fleet": "fedwatt.data",
@@ -46,7 +51,10 @@ __all__ = [
     "Fleet",
     "Method",
     "Model",
+    "Trained",
     "Training",
+    "fleet_from_frame",
+    "load",
     "load_fleet",
     "methods",
     "synthetic_fleet",

@@ -21,7 +21,7 @@ class Limits:
 
     function: int = 60
     file: int = 400
-    library: int = 35_650
+    library: int = 38_080
 
 
 def findings(library: Path, limits: Limits) -> Iterator[str]:

@@ -64,9 +64,13 @@ def export(
 def _show_vehicle(card: "ModelCard") -> None:
     """What to know about a file with a vehicle's scaling."""
     bars = card.calibration
+    said = (
+        f"{bars['level']:.0%} error bars from {bars['trips']} {bars['source']}"
+        if bars
+        else f"{card.target} of single windows, which has no error bars"
+    )
     console.print(
-        f"It takes the telemetry of {card.vehicle} and gives Wh; {bars['level']:.0%} error bars "
-        f"from {bars['trips']} {bars['source']}.",
+        f"It takes the telemetry of {card.vehicle} and gives {card.output}; {said}.",
         highlight=False,
     )
     if "nodes" in card.terrain:
@@ -79,5 +83,5 @@ def _show_vehicle(card: "ModelCard") -> None:
             if card.level["borne_out"]
             else f"Hills are not borne out {judged}: the level model predicts every window."
         )
-    if card.form != "float32":
+    if card.loss_wh is not None and card.form != "float32":
         console.print(f"{card.form} adds {card.loss_wh:+.3f} Wh to the RMSE of its test windows.")

@@ -9,7 +9,7 @@ from fedwatt.errors import FedwattError
 
 
 def plugins() -> None:
-    """List models, features and readers by name, and what installed packages add to them.
+    """List models, targets, features and readers by name, and what installed packages add to them.
 
     Methods have a list of their own: 'fedwatt methods'. Beside these names, a reference such as
     './net.py:Net' or 'mypackage.nets:Net' names anything that Python can load.
@@ -29,10 +29,12 @@ def plugins() -> None:
 def _built_in(kind: str) -> list[str]:
     from fedwatt.data import FEATURE_SETS, FEATURES
     from fedwatt.data.importing import USUAL_CLEANING
+    from fedwatt.data.targets import TARGETS
     from fedwatt.models import MODELS
 
     names = {
         "model": [*MODELS],
+        "target": [*TARGETS],
         "feature": [*FEATURE_SETS, *FEATURES],
         "reader": [*USUAL_CLEANING],
     }

@@ -152,6 +152,10 @@ class Fleet:
     source: str
     mapped: Mapped | None = None
     """The files that the clients' arrays are in, where they are too much for memory."""
+    origin: Mapping[str, str | int] = field(default_factory=dict)
+    """The section [fleet] of a configuration that makes it again; empty: none does."""
+    account: tuple[str, ...] = ()
+    """What cleaning kept and dropped, in sentences, where it was cleaned on the way here."""
 
     def __repr__(self) -> str:
         """Where it comes from and how large it is, not its arrays."""

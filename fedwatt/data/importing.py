@@ -1,9 +1,11 @@
 """From recordings to a stored fleet: read, clean, enrich from maps, write."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from inspect import isfunction
 from pathlib import Path
 
+from fedwatt import plugins
 from fedwatt.data import readers
 from fedwatt.data.cleaning.cleaning import PLAIN_CLEANING, VED_CLEANING, Cleaning
 from fedwatt.data.maps import EnrichedVehicles, Extract, read_terrain
@@ -11,7 +13,7 @@ from fedwatt.data.readers.stream import Progress, silent
 from fedwatt.data.readers.sumo_output import geographic
 from fedwatt.data.store import write_fleet
 from fedwatt.data.trip import Vehicle
-from fedwatt.errors import SettingError
+from fedwatt.errors import SettingError, unknown
 
 USUAL_CLEANING = {
     "ved": VED_CLEANING,
@@ -22,11 +24,27 @@ USUAL_CLEANING = {
 """How each kind of recording is cleaned unless something else is asked for."""
 
 
+def own_reader(kind: str) -> Callable[..., Iterable[Vehicle]]:
+    """A reader that somebody else has written, by a reference or the name of an entry point.
+
+    It is called as reader(paths, cleaning=Cleaning, progress=Progress) and gives vehicles;
+    `frames.vehicles_from_frame` makes them of a DataFrame, cleaned and accounted for.
+    """
+    if not plugins.refers(kind, "reader"):
+        known = [*USUAL_CLEANING, *plugins.entry_points("reader")]
+        raise SettingError(unknown("kind of recordings", kind, known))
+    wanted = "a function of paths, cleaning and progress"
+    reader: Callable[..., Iterable[Vehicle]] = plugins.resolve(
+        kind, "reader", wanted, isfunction
+    ).value
+    return reader
+
+
 @dataclass(frozen=True, kw_only=True)
 class Recordings:
     """Files of telemetry, and what to take from them.
 
-    kind           one of `USUAL_CLEANING`
+    kind           one of `USUAL_CLEANING`, or a reference to a reader of one's own
     paths          files or folders; for sumo the FCD and the battery output
     cleaning       which trips are usable
     powertrain     VED and eVED: which vehicles (`readers.POWERTRAINS`)
@@ -43,6 +61,9 @@ class Recordings:
 
     def vehicles(self, progress: Progress = silent) -> Iterator[Vehicle]:
         """The cleaned vehicles, one at a time."""
+        if self.kind not in USUAL_CLEANING:
+            found = own_reader(self.kind)(self.paths, cleaning=self.cleaning, progress=progress)
+            return iter(found)
         if self.kind == "sumo":
             if len(self.paths) != 2:
                 raise SettingError("sumo needs two files: the FCD output and the battery output.")
@@ -103,7 +124,7 @@ def import_fleet(
     enriched = maps.enriched(vehicles)
     named = ", ".join(path.name for path in (*recordings.paths, *maps.files))
     found = vehicles if enriched is None else enriched
-    write_fleet(out, found, source=f"{recordings.kind}: {named}")
+    write_fleet(out, found, source=f"{plugins.short(recordings.kind)}: {named}")
     sentences = []
     if isinstance(vehicles, readers.VehicleStream):
         units = ("vehicles", "trips", "rows")

@@ -13,6 +13,7 @@ import json
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -131,7 +132,8 @@ def vehicle_folders(path: Path) -> list[Path]:
 
 def load_fleet(path: Path, settings: DataSettings | None = None) -> Fleet:
     """Clients of a fleet folder; default settings if none are given."""
-    return build_fleet(read_fleet(path), settings or DataSettings(), fleet_source(path))
+    fleet = build_fleet(read_fleet(path), settings or DataSettings(), fleet_source(path))
+    return replace(fleet, origin={"data": str(path)})
 
 
 def fleet_source(path: Path) -> str:

@@ -6,6 +6,7 @@ keyed by the vehicle's name, so a vehicle is the same in a fleet of three and of
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -22,11 +23,13 @@ from fedwatt.physics.routes import itinerary, trace
 from fedwatt.physics.town import town
 from fedwatt.randomness import generator
 
+USUAL_TRIPS = 40
+"""Of a synthetic vehicle."""
 PREFIXES = {"passenger": "car", "truck": "truck", "bus": "bus"}
 
 
 def synthetic_vehicles(
-    vehicles: int, seed: int = 0, *, trips: int = 40, kind: str = "passenger"
+    vehicles: int, seed: int = 0, *, trips: int = USUAL_TRIPS, kind: str = "passenger"
 ) -> Iterator[Vehicle]:
     """Vehicles "car-001", "car-002", ... (or "truck-", "bus-") of the town of `seed`, one by one.
 
@@ -48,18 +51,22 @@ def synthetic_fleet(
     seed: int = 0,
     settings: DataSettings | None = None,
     *,
-    trips: int = 40,
+    trips: int = USUAL_TRIPS,
     kind: str = "passenger",
 ) -> Fleet:
     """Clients of `vehicles` synthetic vehicles; default settings if none are given."""
     what = "vehicles" if kind == "passenger" else f"{kind} vehicles"
     source = f"synthetic, {vehicles} {what}, seed {seed}"
     made = synthetic_vehicles(vehicles, seed, trips=trips, kind=kind)
-    return build_fleet(made, settings or DataSettings(), source)
+    fleet = build_fleet(made, settings or DataSettings(), source)
+    # A configuration asks for passenger cars with the usual number of trips.
+    if trips != USUAL_TRIPS or kind != "passenger":
+        return fleet
+    return replace(fleet, origin={"data": "synthetic", "vehicles": vehicles, "seed": seed})
 
 
 def synthetic_vehicle(
-    name: str, *, seed: int = 0, trips: int = 40, kind: str = "passenger"
+    name: str, *, seed: int = 0, trips: int = USUAL_TRIPS, kind: str = "passenger"
 ) -> Vehicle:
     """The vehicle `name` in the town of `seed`, from its roads to its telemetry."""
     place, duty = town(seed), DUTIES[kind]

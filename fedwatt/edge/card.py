@@ -23,7 +23,9 @@ class ModelCard:
     features, units    columns of a window, in order
     window, interval_s samples in a window and seconds between them
     vehicle            whose scaling is in the graph; "" for a model of scaled features
-    output             "Wh", or "scaled" for a model of scaled features
+    output             unit of a prediction, such as "Wh"; "scaled" for a model of scaled features
+    target             what a window predicts (`fedwatt.data.targets`); only "energy" adds up to
+                       trips
     backbone, form     the network, and how its weights are kept: float32, float16 or int8
     loss_wh            RMSE in Wh that `form` adds on the vehicle's test windows, None if not known
     calibration        error bars of the vehicle (`calibration.Calibration`), or empty
@@ -56,6 +58,7 @@ class ModelCard:
     personal: bool = False
     trips: dict[str, list[str]] = field(default_factory=dict)
     level: dict[str, Any] = field(default_factory=dict)
+    target: str = "energy"
 
     def to_json(self) -> str:
         """The card as text."""

@@ -11,6 +11,7 @@ from fedwatt.data.features import FEATURES
 from fedwatt.data.windows import BoolArray
 from fedwatt.edge.card import KEY, ModelCard
 from fedwatt.errors import DataError
+from fedwatt.plugins import refers
 from fedwatt.terrain.encoding import FIELD_KEY, field_from_text
 
 try:
@@ -57,16 +58,22 @@ class EnergyModel:
         self.field = None
         if self.card.terrain.get("source") == "field":
             self.field = field_from_text(notes.get(FIELD_KEY, ""), self.card.terrain, str(path))
-        self._type = np.float64 if self.card.output == "Wh" else np.float32
+        self._type = np.float32 if self.card.output == "scaled" else np.float64
 
     def refuse_unless_telemetry(self) -> None:
         """Raise unless the model takes features that telemetry can be turned into, and gives Wh."""
+        if self.card.target != "energy":
+            raise DataError(
+                f"{self.path} predicts {self.card.target} of single windows, which do not add up "
+                "to the energy of a trip. EnergyModel.energies gives them."
+            )
         if self.card.output != "Wh":
             raise DataError(
                 f"{self.path} has no vehicle's scaling in it, so it cannot turn telemetry into Wh. "
                 "Export it with --vehicle FOLDER."
             )
-        others = [name for name in self.card.features if name not in FEATURES]
+        names = self.card.features
+        others = [n for n in names if n not in FEATURES and not refers(n, "feature")]
         if others:
             raise DataError(
                 f"{self.path} is a model for other features ({', '.join(others)}), which this "

@@ -16,6 +16,7 @@ from fedwatt import __version__
 from fedwatt.data import FEATURES, INTERVAL_S, Client, Trip, Vehicle, build_client, feature_names
 from fedwatt.data.client import split_of_trips
 from fedwatt.data.features import needs_climb
+from fedwatt.data.targets import ENERGY
 from fedwatt.edge.calibration import FloatArray, Outcome, calibrate
 from fedwatt.edge.card import ModelCard
 from fedwatt.edge.energy_model import EnergyModel
@@ -23,10 +24,18 @@ from fedwatt.edge.graph import Network, build
 from fedwatt.edge.trips import outcome
 from fedwatt.errors import RunError, SettingError, unknown
 from fedwatt.files import write_bytes
+from fedwatt.models import MODELS, Model, get_model
+from fedwatt.plugins import short
 from fedwatt.runs.config import RunConfig
 from fedwatt.runs.folder import run_hash
 from fedwatt.runs.level import level_config
-from fedwatt.runs.model_file import read_model, read_model_config, read_own_file, read_own_model
+from fedwatt.runs.model_file import (
+    flat,
+    read_model,
+    read_model_config,
+    read_own_file,
+    read_own_model,
+)
 from fedwatt.terrain.climb import with_measured_terrain, with_terrain
 from fedwatt.terrain.encoding import FIELD_KEY, field_to_text
 from fedwatt.terrain.field import Field
@@ -48,6 +57,12 @@ class TrainedModel:
     seed: int
     personal: bool = False
     level: "TrainedModel | None" = None
+    own: Model | None = None
+    """The network, where it is none of fedwatt's."""
+
+    def __post_init__(self) -> None:
+        if self.own is not None:
+            flat(self.weights, self.own.layout, self.config.model.name)
 
 
 def read_trained(
@@ -81,7 +96,16 @@ def read_trained(
                 "also scaled climb in another way: train it again."
             )
         level = read_trained(below, method=chosen, seed=number, which=which)
-    return TrainedModel(weights, config, chosen, number, level=level)
+    return TrainedModel(weights, config, chosen, number, level=level, own=own_network(config))
+
+
+def own_network(config: RunConfig) -> Model | None:
+    """The network of a configuration, if it is none of fedwatt's."""
+    choice, data = config.model, config.data
+    if choice.name in MODELS:
+        return None
+    columns = len(data.columns)
+    return get_model(choice.name, window=data.window, features=columns, hidden=choice.hidden)
 
 
 def personal(
@@ -144,6 +168,10 @@ def export(
     )
     if trained.level is not None:
         card = replace(card, level=_judged_level(both, clients))
+    if card.target != ENERGY.name:  # error bars and losses are of energies, which add up to trips
+        card = replace(card, loss_wh=0.0 if form == "float32" else None)
+        write_bytes(Path(out), draft.content(card))
+        return card
     calibration = draft.calibration(card)
     if card.level:
         level_alone = replace(card, level=card.level | {"borne_out": False})
@@ -226,8 +254,9 @@ def _judged_level(both: Sequence[TrainedModel], clients: Sequence[Client]) -> di
 
 def _network(trained: TrainedModel, client: Client | None = None) -> Network:
     if client is None:
-        return Network(trained.weights)
-    return Network(trained.weights, client.scaler, client.label_center_wh, client.label_scale_wh)
+        return Network(trained.weights, own=trained.own)
+    label = (client.label_center_wh, client.label_scale_wh)
+    return Network(trained.weights, client.scaler, *label, own=trained.own)
 
 
 def _with_terrain(
@@ -258,9 +287,10 @@ def _card(trained: TrainedModel, form: str, vehicle: Vehicle | None = None) -> M
         method=trained.method,
         run_hash=run_hash(trained.config),
         library=__version__,
-        backbone=trained.config.model.name,
+        backbone=short(trained.config.model.name),
         vehicle="" if vehicle is None else vehicle.name,
-        output="scaled" if vehicle is None else "Wh",
+        output="scaled" if vehicle is None else data.predicts.unit,
+        target=data.predicts.name if not data.horizon else f"{data.predicts.name} ahead",
         form=form,
         personal=trained.personal,
     )

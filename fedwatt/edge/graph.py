@@ -1,6 +1,7 @@
 """A model as an ONNX graph, written node by node: windows in, energies out, any batch.
 
-This is the one place outside `fedwatt.models` that knows how its backbones compute, and
+Networks that are not fedwatt's are traced (`fedwatt.edge.own_graph`). For fedwatt's own this is the
+one place outside `fedwatt.models` that knows how its backbones compute, and
 tests/edge/test_graph.py holds it against `Model.predict` to 1e-6. Tracing `predict` instead was
 tried with torch 2.13: the exporter that needs no further package is deprecated and unrolls a GRU
 over its window into 2,800 nodes (264 kB, 0.8 ms a window), where ONNX's own GRU node takes 7 nodes
@@ -28,6 +29,7 @@ from numpy.typing import NDArray
 from fedwatt.data.scaling import Scaler
 from fedwatt.edge.card import KEY, ModelCard
 from fedwatt.errors import RunError, SettingError, unknown
+from fedwatt.models import Model
 
 try:
     import onnx
@@ -47,13 +49,15 @@ FORMS = ("float32", "float16", "int8")
 class Network:
     """The tensors of a trained model's layout by their names, and how its vehicle scales.
 
-    Without a `scaler` the network takes scaled features and gives scaled energy.
+    Without a `scaler` the network takes scaled features and gives scaled energy. `own` is the
+    network itself where it is none of fedwatt's.
     """
 
     weights: Mapping[str, Array]
     scaler: Scaler | None = None
     label_center_wh: float = 0.0
     label_scale_wh: float = 1.0
+    own: Model | None = None
 
 
 @dataclass(frozen=True)
@@ -158,13 +162,16 @@ def _energy(graph: _Graph, card: ModelCard, network: Network, windows: str, widt
     backbone, weights, scaler = card.backbone, network.weights, network.scaler
     inside = windows if scaler is None else _scaled(graph, scaler, windows)
     columns = width if scaler is None or scaler.mix is None else scaler.mix.shape[1]
-    if backbone == "mlp":
-        hidden = _perceptron(graph, weights, inside, card.window * columns)
+    if network.own is not None:
+        out = _traced(graph, network, inside, card.window, columns)
+    elif backbone == "mlp":
+        out = _affine(
+            graph, weights, "output", _perceptron(graph, weights, inside, card.window * columns)
+        )
     elif backbone in GATES:
-        hidden = _recurrent(graph, backbone, weights, inside)
+        out = _affine(graph, weights, "output", _recurrent(graph, backbone, weights, inside))
     else:
         raise SettingError(unknown("backbone", backbone, ("mlp", *GATES)))
-    out = _affine(graph, weights, "output", hidden)
     flat = graph.constant("flat", np.array([-1], np.int64))
     if scaler is None:
         return graph.node("Reshape", [out, flat], "energy")
@@ -173,6 +180,22 @@ def _energy(graph: _Graph, card: ModelCard, network: Network, windows: str, widt
     scale = graph.constant("label_scale_wh", np.array(network.label_scale_wh))
     center = graph.constant("label_center_wh", np.array(network.label_center_wh))
     return graph.node("Add", [graph.node("Mul", [wide, scale], "above_center"), center], "energy")
+
+
+def _traced(graph: _Graph, network: Network, x: str, window: int, columns: int) -> str:
+    """Energies of a network that is none of fedwatt's."""
+    from fedwatt.edge.own_graph import prefixed, traced
+
+    assert network.own is not None
+    found = traced(network.own, network.weights, window, columns, OPSET)
+    nodes, constants, begin, end = prefixed(found, f"{graph.prefix}own.")
+    for name, values in constants.items():
+        kept = name.removeprefix(graph.prefix)
+        as_weight = values.dtype == np.float32 and values.ndim > 0
+        graph.weight(kept, values) if as_weight else graph.constant(kept, values)
+    graph.node("Identity", [x], begin.removeprefix(graph.prefix))
+    graph.nodes.extend(nodes)
+    return end
 
 
 def _scaled(graph: _Graph, scaler: Scaler, windows: str) -> str:

@@ -9,12 +9,10 @@ All seeds are trained side by side, in one stack.
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from torch import nn
-
 from fedwatt.data import Fleet
 from fedwatt.errors import SettingError
 from fedwatt.federation.buffered import BufferedFleet
-from fedwatt.federation.local_fleet import LocalFleet
+from fedwatt.federation.local_fleet import LocalFleet, Network
 from fedwatt.federation.loop import Loop, Trained
 from fedwatt.federation.port import Port
 from fedwatt.federation.records import RoundRecord
@@ -23,7 +21,6 @@ from fedwatt.federation.simulated import SimulatedFleet
 from fedwatt.federation.state import State
 from fedwatt.federation.terms import Terms, checked_seeds
 from fedwatt.methods import Method
-from fedwatt.models import Model
 
 
 class Federation(LocalFleet):
@@ -35,7 +32,7 @@ class Federation(LocalFleet):
     def __init__(
         self,
         fleet: Fleet,
-        model: str | Model | nn.Module = "mlp",
+        model: str | Network = "mlp",
         *,
         training: Training | None = None,
         availability: Availability | None = None,

@@ -3,6 +3,7 @@
 In a simulation that is the whole fleet, on the road the one vehicle.
 """
 
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 
@@ -19,6 +20,10 @@ from fedwatt.federation.members import Members
 from fedwatt.federation.records import Evaluation, Row
 from fedwatt.federation.terms import Terms
 from fedwatt.models import Model, ModuleModel, get_loss, get_model
+from fedwatt.models.own import made
+
+Network = Model | nn.Module | Callable[..., Model | nn.Module]
+"""A network, or a class or function that makes one of `window` and `features`."""
 
 
 class LocalFleet:
@@ -27,7 +32,7 @@ class LocalFleet:
     def __init__(
         self,
         fleet: Fleet,
-        model: str | Model | nn.Module,
+        model: str | Network,
         terms: Terms,
         *,
         device: str = "auto",
@@ -37,6 +42,8 @@ class LocalFleet:
         self.dtype, self.seeds = terms.dtype, terms.seeds
         self.training, self.availability = terms.training, terms.availability
         self.model = fitting_model(model, fleet)
+        self.model_asked = model
+        """As it was given: a name, or the network itself, or what makes it."""
         self.loss = get_loss(terms.training.loss)
         self.device = resolve_device(device)
         self.members = Members(fleet, terms.training.evaluate_vehicles)
@@ -85,12 +92,15 @@ class LocalFleet:
         return error_rows(self.fleet.clients, self.pool.test, self.seeds, predictions)
 
 
-def fitting_model(model: str | Model | nn.Module, fleet: Fleet) -> Model:
+def fitting_model(model: str | Network, fleet: Fleet) -> Model:
     """The model by its name or as it is; SettingError if it cannot read the fleet's windows."""
+    window, features = fleet.window, len(fleet.features)
     if isinstance(model, str):
-        model = get_model(model, window=fleet.window, features=len(fleet.features))
+        model = get_model(model, window=window, features=features)
     elif isinstance(model, nn.Module):
         model = ModuleModel(model)
+    elif not isinstance(model, Model):
+        model = made(getattr(model, "__qualname__", str(model)), model, window, features)
     fault = model.input_fault(fleet.window, len(fleet.features))
     if fault:
         raise SettingError(

@@ -96,7 +96,7 @@ def begin_round(
         tuple(plans),
         start.model,
         start.loss,
-        start.anchor,
+        shifted(method.local, plans, start.anchor),
         start.rate,
         Batches(fleet.pool, [call.vehicle for call in calls], draws),
         terms.training.tf32,
@@ -159,6 +159,14 @@ def begin_rules(
         memory = memory | own
         plans.append(plan)
     return memory, plans
+
+
+def shifted(rules: Sequence[LocalRule], plans: Sequence[Rows], anchor: Tensor) -> Tensor:
+    """The weights [P, D] that training runs from: w_t, moved by the rules' shifts."""
+    for rule, plan in zip(rules, plans, strict=True):
+        shift = rule.shift(plan)
+        anchor = anchor if shift is None else anchor + shift
+    return anchor
 
 
 def finish_rules(

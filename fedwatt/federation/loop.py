@@ -32,6 +32,7 @@ from fedwatt.federation.work import Work, enough, outcome_columns
 from fedwatt.methods import Method, get
 from fedwatt.metrics import PARTS, Stopwatch
 from fedwatt.models import Model
+from fedwatt.plugins import short
 from fedwatt.randomness import generator
 
 
@@ -75,7 +76,7 @@ class Loop:
     ) -> Trained:
         """All rounds of a method; `on_round` is called after each one."""
         method = get(method) if isinstance(method, str) else method
-        history = History(method.name)
+        history = History(short(method.name))
         state, record = self.start(method)
         history.add(state.round, len(self.seeds), record)
         while not self.finished(state):

@@ -6,6 +6,7 @@ from typing import Any, Final, TypeVar
 from fedwatt import plugins
 from fedwatt.errors import SettingError, unknown
 from fedwatt.methods.adaptive import Adagrad, Adam, ServerSgd, Yogi
+from fedwatt.methods.adaptive_pull import AdaptiveMu, BroadcastPull
 from fedwatt.methods.attack import GaussianUpdate, LabelShift, ScaledUpdate, SignFlip
 from fedwatt.methods.bounding import NormBound
 from fedwatt.methods.client_momentum import ClientMomentum, FleetMomentum
@@ -17,6 +18,7 @@ from fedwatt.methods.elastic import Elastic, ElasticServer
 from fedwatt.methods.extrapolated import Extrapolated, SquaredLength
 from fedwatt.methods.fractional import Fractional
 from fedwatt.methods.geometric import GeometricMedian
+from fedwatt.methods.global_shift import GlobalShift
 from fedwatt.methods.krum import Krum, MultiKrum
 from fedwatt.methods.method import Method
 from fedwatt.methods.mime import FrozenMomentum, MimeServer
@@ -28,6 +30,7 @@ from fedwatt.methods.roughness import RoughnessProximal
 from fedwatt.methods.rule import LocalRule
 from fedwatt.methods.scaffold import ControlVariates, Scaffold
 from fedwatt.methods.server import Average, ServerRule
+from fedwatt.methods.sharpness_aware import SharpnessAware
 from fedwatt.settings import with_settings
 
 Rule = TypeVar("Rule", LocalRule, Defence, ServerRule)
@@ -79,6 +82,16 @@ METHODS: Final[dict[str, Recipe]] = {
         (FrozenMomentum(),),
         MimeServer(),
     ),
+    "sam": Recipe(
+        "Gradients where the loss is worst nearby; two of them a step.", (SharpnessAware(),)
+    ),
+    "lesam": Recipe(
+        "Gradients back along the global model's path: sharpness-aware at one a step.",
+        (GlobalShift(),),
+    ),
+    "fedprox-adaptive": Recipe(
+        "FedProx whose pull grows when the fleet's loss rises.", (BroadcastPull(),), AdaptiveMu()
+    ),
     "fo-fedavg": Recipe("FedAvg with fractional-order steps of order alpha.", (Fractional(),)),
     "ri-fedavg": Recipe(
         "FedProx whose pull follows the roughness of each vehicle's loss.", (RoughnessProximal(),)
@@ -95,6 +108,8 @@ LOCAL_RULES: Final[dict[str, LocalRule]] = {
     "fractional": Fractional(),
     "momentum": Momentum(),
     "contrastive": Contrastive(),
+    "sharpness-aware": SharpnessAware(),
+    "global-shift": GlobalShift(),
     "sign-flip": SignFlip(),
     "scaled-update": ScaledUpdate(),
     "gaussian-update": GaussianUpdate(),

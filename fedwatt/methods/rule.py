@@ -179,6 +179,14 @@ class LocalRule(Tunable):
         """
         return loss.gradient(weights)
 
+    def shift(self, plan: Rows) -> Tensor | None:
+        """How far from the weights all gradients of the round are taken, [P, D]; None: at them.
+
+        Training then runs from w_t plus the shift, so other rules must look at weights only beside
+        w_t or earlier weights, as those here do.
+        """
+        return None
+
     def gradient(self, gradient: Tensor, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
         """The gradient [P, D] as this rule wants it, at `weights` [P, D]."""
         return gradient

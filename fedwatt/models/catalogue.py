@@ -34,6 +34,10 @@ MODELS: Final[dict[str, Callable[[int, int, Sequence[int]], Model]]] = {
 }
 
 
+OWN: Final = "own"
+"""Name of a network that was given as an object, which no configuration can make again."""
+
+
 def get_model(name: str, *, window: int, features: int, hidden: Sequence[int] = ()) -> Model:
     """Model by its name or by a reference to one's own (`fedwatt.models.own`).
 
@@ -45,12 +49,18 @@ def get_model(name: str, *, window: int, features: int, hidden: Sequence[int] = 
     if name not in MODELS and plugins.refers(name, "model"):
         return own_model(name, window, features, hidden)
     refuse_unknown(name)
+    if name == OWN:
+        raise SettingError(
+            "The network of this run was given as an object in Python. Hand it over again with "
+            "fedwatt.load(RUN, model=...), or train with a class or function that makes it, such "
+            "as Federation(fleet, './net.py:Net')."
+        )
     return MODELS[name](window, features, hidden)
 
 
 def refuse_unknown(name: str) -> None:
     """Raise unless a model of this name, or what a reference names, is there."""
-    if name in MODELS:
+    if name in (*MODELS, OWN):
         return
     if plugins.refers(name, "model"):
         own_network(name)

@@ -32,12 +32,17 @@ def own_network(name: str) -> plugins.Plugin:
 
 def own_model(name: str, window: int, features: int, hidden: Sequence[int]) -> Model:
     """The network behind a reference, made for windows [window, features]."""
-    return _made(name, own_network(name).value, window, features, tuple(hidden))
+    return made(name, own_network(name).value, window, features, tuple(hidden))
 
 
 @cache
-def _made(name: str, make: Any, window: int, features: int, hidden: tuple[int, ...]) -> Model:
-    """One model for all methods of a run, so that what is prepared for it serves them all."""
+def made(name: str, make: Any, window: int, features: int, hidden: tuple[int, ...] = ()) -> Model:
+    """What `make` makes for windows [window, features]; `name` is for messages.
+
+    One model for all methods of a run, so that what is prepared for it serves them all.
+    """
+    if not callable(make):
+        raise SettingError(f"A model is a name, a torch.nn.Module or {WANTED}, not {make!r}.")
     given = {"window": window, "features": features}
     taken = signature(make).parameters
     if hidden:

@@ -96,8 +96,9 @@ class Run:
         return all(own == seen[0] for own in seen)
 
 
-def load_run(folder: Path) -> Run:
+def load_run(folder: str | Path) -> Run:
     """The run in `folder`; one clear sentence if something in it is missing or broken."""
+    folder = Path(folder)
     if not folder.is_dir():
         raise RunError(f"There is no run folder {folder}. 'fedwatt run --out {folder}' makes one.")
     config = _read_text(folder / "config.toml")

@@ -33,7 +33,8 @@ class Origin:
     """What a checkpoint belongs to: hashes of the configuration and of the fleet's data."""
 
     configuration: str
-    data: str
+    data: str | None
+    """None: whatever data it was trained on."""
 
 
 def save_checkpoint(folder: Path, state: State, history: History, origin: Origin) -> None:
@@ -101,7 +102,7 @@ def latest_checkpoint(folder: Path, origin: Origin) -> tuple[Path, int] | None:
             f"{latest} belongs to another configuration, or to another version of fedwatt. Resume "
             "with the config.toml of its run folder, or choose another --out."
         )
-    if found.data != origin.data:
+    if origin.data is not None and found.data != origin.data:
         raise RunError(
             f"The fleet is not the one that {latest} was trained on: its data has changed. Put it "
             "back, or start anew with another --out."

@@ -84,7 +84,7 @@ def best_weights(run: Path, label: str, seed: int, layout: Layout) -> NDArray[An
     return flat(read_model(run, label, "best", seed), layout, run / MODEL_FILE)
 
 
-def flat(parts: Mapping[str, NDArray[Any]], layout: Layout, file: Path) -> NDArray[Any]:
+def flat(parts: Mapping[str, NDArray[Any]], layout: Layout, file: Path | str) -> NDArray[Any]:
     """Tensors by name as one vector [D]; RunError if they are not those of the network."""
     if {name: part.shape for name, part in parts.items()} != layout.shapes:
         raise RunError(f"{file} holds another network.")

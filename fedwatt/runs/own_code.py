@@ -12,16 +12,19 @@ from typing import Any
 
 from fedwatt import plugins
 from fedwatt.data import FEATURE_SETS, FEATURES, DataSettings
+from fedwatt.data.targets import TARGETS
 from fedwatt.errors import SettingError
 from fedwatt.methods.catalogue import DEFENCES, LOCAL_RULES, METHODS, SERVERS
 from fedwatt.models import MODELS
+from fedwatt.models.catalogue import OWN
 
 Sources = dict[str, dict[str, str]]
 """Kind, in the plural → reference → hash."""
 
 BUILT_IN = {
     "method": {*METHODS, *LOCAL_RULES, *SERVERS, *DEFENCES},
-    "model": {*MODELS},
+    "model": {*MODELS, OWN},
+    "target": {*TARGETS},
     "feature": {*FEATURE_SETS, *FEATURES},
 }
 
@@ -42,6 +45,7 @@ def _names(methods: Iterable[str], model: str, data: DataSettings) -> Iterator[t
     for method in methods:
         yield from (("method", part) for part in plugins.parts(method))
     yield "model", model
+    yield "target", data.target
     yield from (("feature", word.strip()) for word in data.features.split(","))
 
 

@@ -13,6 +13,8 @@ from fedwatt.terrain.learn import Learned
 from fedwatt.terrain.sources import with_climb_channels
 
 SYNTHETIC_VEHICLES = 20
+OWN = "own"
+"""In the place of a folder: a fleet that was made in Python and is not stored."""
 
 OnVehicle = Callable[[int, int], None]  # called with (vehicles built so far, vehicles in all)
 
@@ -60,6 +62,12 @@ def fleet_folder(source: Source) -> Path:
     folder = Path(source.data)
     if folder.exists():
         return folder
+    if source.data == OWN:
+        raise DataError(
+            "The fleet of this run was made in Python and is not stored. Hand it over with "
+            "fedwatt.load(RUN, fleet=...), or store it before training: "
+            "fleet_from_frame(..., out=FOLDER), or write_fleet and load_fleet."
+        )
     hint = ""
     if not folder.is_absolute():
         hint = f" '{folder}' is a relative path: it starts from the folder fedwatt is started in."

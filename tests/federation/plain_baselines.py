@@ -354,3 +354,67 @@ class MimeLite(Plain):
         )  # fmt: skip
         self.m = (1 - self.beta) * fresh + self.beta * self.m
         return self.w.double() + self.mean(clients, trained)
+
+
+@dataclass
+class Sam(Plain):
+    rho: float = 0.05
+
+    def local(self, client: Client) -> Tensor:
+        w = self.w.clone()
+        for x, y in self.batches(client):
+            g = self.gradient(w, x, y)
+            w = w - self.rate * self.gradient(w + self.rho * g / g.norm(), x, y)
+        return w
+
+
+@dataclass
+class Lesam(Plain):
+    """The gradient of every step at w + o, with the weights themselves kept where they are."""
+
+    rho: float = 0.05
+
+    def prepare(self) -> None:
+        self.old: Table = {}
+
+    def local(self, client: Client) -> Tensor:
+        w, back = self.w.clone(), torch.zeros_like(self.w)
+        if client.name in self.old:
+            back = self.old[client.name] - self.w
+            back = self.rho * back / back.norm()
+        for x, y in self.batches(client):
+            w = w - self.rate * self.gradient(w + back, x, y)
+        self.old[client.name] = self.w
+        return w
+
+
+@dataclass
+class AdaptiveProx(Plain):
+    step: float = 0.1
+    patience: int = 5
+
+    def prepare(self) -> None:
+        self.mu, self.before, self.falls = 0.0, None, 0
+
+    def local(self, client: Client) -> Tensor:
+        w = self.w.clone()
+        for x, y in self.batches(client):
+            w = w - self.rate * (self.gradient(w, x, y) + self.mu * (w - self.w))
+        return w
+
+    def server(self, clients: list[Client], trained: list[Tensor]) -> Tensor:
+        n_t = sum(self.windows(client) for client in clients)
+        loss = 0.0
+        for client in clients:
+            x, y = self.probe(client, 128, self.dtype, "loss batch")
+            own = ((torch_module(self.model, self.w)(x) - y) ** 2).mean().item()
+            loss += self.windows(client) / n_t * own
+        following = self.w.double() + self.mean(clients, trained)
+        if self.before is not None and loss >= self.before:
+            self.mu, self.falls = min(1.0, self.mu + self.step), 0
+        elif self.before is not None:
+            self.falls += 1
+            if self.falls == self.patience:
+                self.mu, self.falls = max(0.0, self.mu - self.step), 0
+        self.before = loss
+        return following

@@ -390,9 +390,43 @@ def test_fedcm_mixes_last_whatever_the_order_of_names() -> None:
     ]
 
 
+def test_without_a_distance_they_are_fedavg() -> None:
+    # FedSAM takes its gradients in torch where FedAvg takes them in C, so bits may differ.
+    sharp = weights(get("sam", rho_sam=0.0), precision="float64")
+    torch.testing.assert_close(sharp, weights("fedavg", precision="float64"), rtol=0, atol=1e-12)
+    assert same(get("lesam", rho_lesam=0.0), "fedavg")
+
+
+def test_the_first_round_of_lesam_is_fedavg() -> None:
+    assert same("lesam", "fedavg", rounds=1)
+    assert not same("lesam", "fedavg", rounds=3, participation=1.0)
+
+
+def test_a_constant_pull_is_fedprox() -> None:
+    constant = get("fedprox-adaptive", mu_start=0.3, mu_step=0.0)
+    assert same(constant, get("fedprox", mu=0.3), precision="float64")
+
+
+def test_the_pull_rises_with_the_loss_and_falls_after_some_patience() -> None:
+    server = get("fedprox-adaptive", mu_start=0.5, patience=2).server
+    state, strengths = server.state(SMALL), []
+    for loss in (4.0, 3.0, 2.0, 2.5, 2.4, 2.3, 2.2):
+        replies = Replies(
+            torch.zeros(1, 3), torch.ones(1).double(), 1, 1.0, np.random.default_rng(0),
+            {"loss_before": torch.tensor([loss]).double()},
+        )  # fmt: skip
+        state, _ = server.update(state, torch.zeros(3), replies)
+        strengths.append(round(server.broadcast(state)["mu"].item(), 10))
+    # The first loss is compared with nothing; falls: 3, 2 → less; 2.5 → more; 2.4, 2.3 → less.
+    assert strengths == [0.5, 0.5, 0.4, 0.5, 0.5, 0.4, 0.4]
+
+
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
+        ("sam+lesam", "use one"),
+        ("lesam+contrastive", "compares models"),
+        ("sam@nova", "not linear in the gradients"),
         ("fedcm+momentum", "a momentum already"),
         ("mimelite+fractional", "leave out Fractional"),
         ("fedcm@adam", "halves of one mechanism"),

@@ -47,6 +47,14 @@ VARIANTS: dict[str, Variant] = {
     "fedexp": ("fedexp", {}, plain.ExP, {}),
     "fedcm": ("fedcm", {}, plain.CM, {}),
     "mimelite": ("mimelite", {}, plain.MimeLite, {}),
+    "sam": ("sam", {}, plain.Sam, {}),
+    "lesam": ("lesam", {}, plain.Lesam, {}),
+    "adaptive pull": (
+        "fedprox-adaptive",
+        {"patience": 1},
+        plain.AdaptiveProx,
+        {"patience": 1},
+    ),
     "feddyn": ("feddyn", {}, plain.Dyn, {}),
     "feddyn, uniform": ("feddyn", {"weighting": "uniform"}, plain.Dyn, {"uniform": True}),
 }

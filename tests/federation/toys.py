@@ -13,7 +13,7 @@ from fedwatt.engine.job import Job
 from fedwatt.engine.pool import pool_fleet
 from fedwatt.engine.together import train
 from fedwatt.federation import Federation, Training
-from fedwatt.federation.local_round import accumulation, begin_rules, finish_rules
+from fedwatt.federation.local_round import accumulation, begin_rules, finish_rules, shifted
 from fedwatt.methods import Method
 from fedwatt.methods.rule import Batch, Start
 from fedwatt.methods.server import Replies
@@ -176,7 +176,7 @@ def toy_rounds(
             tuple(plans),
             start.model,
             start.loss,
-            start.anchor,
+            shifted(method.local, plans, start.anchor),
             start.rate,
             Batches(pool, rows, draws),
         )

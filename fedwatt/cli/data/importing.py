@@ -1,7 +1,6 @@
 """`fedwatt data import` and `map`: recordings become a fleet."""
 
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -9,16 +8,6 @@ import typer
 
 from fedwatt.cli.console import console
 from fedwatt.cli.data.shared import Out, import_progress, refuse_filled, say_made
-
-
-class Kind(StrEnum):
-    """What the recordings are."""
-
-    VED = "ved"
-    EVED = "eved"
-    CSV = "csv"
-    SUMO = "sumo"
-
 
 Paths = Annotated[
     list[Path],
@@ -77,7 +66,14 @@ OnlyEnriched = Annotated[
 
 
 def import_(
-    kind: Annotated[Kind, typer.Argument(help="What the files are.")],
+    kind: Annotated[
+        str,
+        typer.Argument(
+            help="What the files are: ved, eved, csv, sumo, or a reader of one's own such as "
+            "./reader.py:read. 'fedwatt plugins' lists all.",
+            metavar="KIND",
+        ),
+    ],
     paths: Paths,
     out: Out,
     powertrain: Powertrain = "ev,phev-electric",
@@ -93,10 +89,19 @@ def import_(
 ) -> None:
     """Turn recordings into a fleet: cleaned trips at 1 Hz, one folder a vehicle."""
     # Here, because only readers need polars, and a GPU box may have none.
-    from fedwatt.data.importing import USUAL_CLEANING, Maps, Recordings, import_fleet
+    from fedwatt.data.cleaning.cleaning import PLAIN_CLEANING
+    from fedwatt.data.importing import (
+        USUAL_CLEANING,
+        Maps,
+        Recordings,
+        import_fleet,
+        own_reader,
+    )
 
     refuse_filled(out)
-    usual = USUAL_CLEANING[kind.value]
+    if kind not in USUAL_CLEANING:
+        own_reader(kind)  # refuses what is none
+    usual = USUAL_CLEANING.get(kind, PLAIN_CLEANING)
     cleaning = replace(
         usual,
         minimum_trips=minimum_trips or usual.minimum_trips,
@@ -105,7 +110,7 @@ def import_(
         maximum_gap_s=maximum_gap,
     )
     recordings = Recordings(
-        kind=kind.value,
+        kind=kind,
         paths=tuple(paths),
         powertrain=tuple(part.strip() for part in powertrain.split(",")),
         mapping=mapping,

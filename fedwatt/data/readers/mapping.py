@@ -122,6 +122,11 @@ def parse_mapping(text: str, where: str) -> CsvMapping:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise SettingError(f"{where} is not valid TOML: {error}.") from error
+    return mapping_of(values, where)
+
+
+def mapping_of(values: Mapping[str, Any], where: str) -> CsvMapping:
+    """Check the tables of a mapping; `where` names them in messages."""
     top = _Table(values, where, _KEYS[""])
     file, time = top.table("file", optional=True), top.table("time")
     channels = top.table("channels")

@@ -11,7 +11,7 @@ import polars as pl
 from fedwatt.data.channels import CHANNELS
 from fedwatt.data.cleaning.account import Account
 from fedwatt.data.cleaning.cleaning import PLAIN_CLEANING, Cleaning
-from fedwatt.data.readers.find_files import find_tables
+from fedwatt.data.readers.find_files import FoundTable, find_tables
 from fedwatt.data.readers.mapping import TIME, ChannelMap, CsvMapping, load_mapping
 from fedwatt.data.readers.read_tables import Source, read_tables
 from fedwatt.data.readers.spill import KEYS, Spill
@@ -36,11 +36,15 @@ def import_csv(
     `mapping` is a TOML file, the name of a shipped mapping (`shipped_mappings()`), or one loaded.
     """
     loaded = mapping if isinstance(mapping, CsvMapping) else load_mapping(mapping)
-    rules = {name: channel.rule for name, channel in loaded.channels.items() if channel.rule}
     reader = MappingReader(paths, loaded, unlabelled=cleaning.unlabelled)
-    charge_only = loaded.charge_only and not cleaning.unlabelled
-    own = replace(cleaning, rules={**rules, **cleaning.rules}, charge_only=charge_only)
-    return VehicleStream(reader, own, progress)
+    return VehicleStream(reader, cleaning_of(loaded, cleaning), progress)
+
+
+def cleaning_of(mapping: CsvMapping, cleaning: Cleaning) -> Cleaning:
+    """How trips that are read through a mapping are cleaned."""
+    rules = {name: channel.rule for name, channel in mapping.channels.items() if channel.rule}
+    charge_only = mapping.charge_only and not cleaning.unlabelled
+    return replace(cleaning, rules={**rules, **cleaning.rules}, charge_only=charge_only)
 
 
 class MappingReader:
@@ -55,12 +59,15 @@ class MappingReader:
                 "energy_step_wh or energy_total_wh, or at least soc; or ask for unlabelled trips."
             )
         self._mapping = mapping
-        self._tables = find_tables(paths)
+        self._tables = self._find(paths)
         self._layout = _layout(mapping)
         self.columns = (*KEYS, *mapping.channels)
         self.passed_over: tuple[str, ...] = ()
         self._codes: dict[tuple[str, str], int] = {}
         self._kinds: dict[str, set[str]] = {}
+
+    def _find(self, paths: Iterable[str | Path]) -> list[FoundTable]:
+        return find_tables(paths)
 
     def read(self, spill: Spill, progress: Progress) -> Account:
         """Stream every file into the spill."""

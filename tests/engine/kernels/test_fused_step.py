@@ -14,6 +14,7 @@ from fedwatt.engine.kernels.fused_step import c_step, fused_step
 from fedwatt.engine.pool import pool_fleet
 from fedwatt.engine.step import move
 from fedwatt.methods import Fractional, Proximal, RoughnessProximal
+from fedwatt.methods.adaptive_pull import BroadcastPull
 from fedwatt.methods.client_momentum import ClientMomentum
 from fedwatt.methods.dynamic import Dynamic
 from fedwatt.methods.elastic import Elastic
@@ -181,6 +182,7 @@ FORMULAS = [
     (Fractional, "scale"),
     (Fractional, "direction"),
     (Momentum, "direction"),
+    (BroadcastPull, "gradient"),
     (ClientMomentum, "direction"),
     (FrozenMomentum, "direction"),
     (ControlVariates, "gradient"),

@@ -1,0 +1,25 @@
+"""A forecast: the energy of the minute after a window, in place of that of the window itself.
+
+fedwatt run --set data.target=./examples/next_minute.py:next_minute
+"""
+
+from collections.abc import Mapping
+
+from fedwatt.data.targets import Target
+from fedwatt.data.trip import FloatArray, IntArray
+from fedwatt.data.windows import window_sums
+
+
+def energy(values: Mapping[str, FloatArray], ends: IntArray, seconds: int) -> FloatArray:
+    """Energy [W] of the spans of `seconds` that end at `ends` [W]."""
+    return window_sums(values["energy_wh"], ends, length=seconds)
+
+
+next_minute = Target(
+    name="next_minute",
+    unit="Wh",
+    meaning="energy of the minute that follows it",
+    made_of=("energy_wh",),  # no feature may see it
+    label=energy,
+    horizon=60,
+)

@@ -1,0 +1,59 @@
+"""The model file of a training that is at hand in Python."""
+
+from pathlib import Path
+
+from torch import Tensor
+
+from fedwatt.data import Vehicle
+from fedwatt.data.features import feature_names, needs_climb
+from fedwatt.data.store import folder_name, read_vehicle
+from fedwatt.edge.card import ModelCard
+from fedwatt.edge.export import TrainedModel, export, read_trained
+from fedwatt.errors import SettingError, unknown
+from fedwatt.models import MODELS, Model
+from fedwatt.runs.config import RunConfig
+from fedwatt.runs.hills import vehicle_field
+from fedwatt.runs.source import fleet_folder, source_vehicles
+
+
+def export_trained(
+    out: Path,
+    config: RunConfig,
+    method: str,
+    seed: int,
+    network: Model,
+    weights: Tensor,
+    *,
+    personal: bool = False,
+    vehicle: Vehicle | None = None,
+    form: str = "float32",
+    run: Path | None = None,
+) -> ModelCard:
+    """Write the model file `out` of `weights` [D]; `run` is the folder of a run with hills."""
+    parts = {name: p.cpu().float().numpy() for name, p in network.layout.split(weights).items()}
+    own = None if config.model.name in MODELS else network
+    if not needs_climb(feature_names(config.data.features)):
+        model = TrainedModel(parts, config, method, seed, personal, own=own)
+        return export(model, out, vehicle=vehicle, form=form)
+    if run is None or personal:
+        raise SettingError(
+            "A model with hills is exported from its run folder, which has its level model: "
+            "fedwatt export RUN --vehicle FOLDER."
+        )
+    model = read_trained(run, method=method, seed=seed)
+    field = None if vehicle is None else vehicle_field(config, run, method, vehicle.name)
+    return export(model, out, vehicle=vehicle, form=form, field=field)
+
+
+def vehicle_of(config: RunConfig, name: str) -> Vehicle:
+    """A vehicle of the run's fleet by its name."""
+    if config.fleet.data != "synthetic":
+        folder = fleet_folder(config.fleet) / folder_name(name)
+        if folder.is_dir():
+            return read_vehicle(folder)
+    names = []
+    for vehicle in source_vehicles(config.fleet):
+        if vehicle.name == name:
+            return vehicle
+        names.append(vehicle.name)
+    raise SettingError(unknown("vehicle", name, names))

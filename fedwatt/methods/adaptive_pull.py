@@ -1,0 +1,128 @@
+"""FedProx whose μ goes up when the fleet's loss rises and down after several falls.
+
+Li et al., MLSys 2020, appendix C.3.3. With f_t = Σ p_k F_k(w_t), each vehicle's loss on a batch of
+its own at the model it was sent:
+
+    f_t ≥ f_{t-1}    μ ← min(μ_max, μ + s),   falls = 0
+    f_t < f_{t-1}    falls += 1;   after `patience` of them μ ← max(0, μ - s), falls = 0
+
+f_t comes with the replies of round t, so what is decided from it counts from round t+1 on. With few
+participants f_t and f_{t-1} are losses of other vehicles, and their difference is mostly that.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fedwatt.errors import check
+from fedwatt.methods.proximal import pull, pull_accumulation
+from fedwatt.methods.ranges import Range
+from fedwatt.methods.rule import LocalRule, Rows, Start
+from fedwatt.methods.server import Replies, ServerRule, mean_delta, moved
+from fedwatt.models import Model
+from fedwatt.tables import PULL, Column
+
+
+@dataclass(frozen=True, kw_only=True)
+class BroadcastPull(LocalRule):
+    """The vehicle's part: it is pulled as hard as the server says, and tells its loss."""
+
+    loss_batch: int = 128
+    """Windows of F_k(w_t); a vehicle with fewer uses all it has."""
+
+    records: ClassVar[tuple[Column, ...]] = (PULL,)
+
+    def __post_init__(self) -> None:
+        check(self, "loss_batch", self.loss_batch >= 1, "at least 1 window")
+
+    def uploads(self, model: Model) -> Rows:
+        """F_k(w_t)."""
+        return {"loss_before": torch.zeros((), dtype=torch.float64)}
+
+    def server_half(self) -> type[object]:
+        """The server that sets μ."""
+        return AdaptiveMu
+
+    def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
+        """μ_t [P] and F_k(w_t) [P]."""
+        before = [self._loss(start, row) for row in range(len(start.anchor))]
+        return memory, {"pull": start.broadcast["mu"].flatten(), "loss_before": torch.stack(before)}
+
+    def _loss(self, start: Start, row: int) -> Tensor:
+        batch = start.probe_batch(row, self.loss_batch, "loss batch")
+        prediction = start.model.predict(start.anchor[row], batch.windows)
+        return start.loss(prediction, batch.labels).mean().double()
+
+    def gradient(self, gradient: Tensor, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
+        """g + μ_t (w - w_t)."""
+        return pull(gradient, weights, anchor, plan["pull"][:, None].to(gradient.dtype))
+
+    def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
+        """F_k(w_t)."""
+        return memory, {"loss_before": plan["loss_before"]}
+
+    def accumulation(self, start: Start, plan: Rows) -> Tensor:
+        """As FedProx's."""
+        return pull_accumulation(start.steps, start.rate, plan["pull"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaptiveMu(ServerRule):
+    """The server's part: averaging, and μ."""
+
+    mu_start: float = 0.0
+    mu_step: float = 0.1
+    """s; 0 is FedProx with μ = `mu_start`."""
+    mu_max: float = 1.0
+    patience: int = 5
+
+    local_half: ClassVar[type[LocalRule]] = BroadcastPull
+    ranges: ClassVar[Mapping[str, Range]] = {"mu_step": Range(0.01, 0.3)}
+    fixed: ClassVar[Mapping[str, str]] = {
+        "mu_start": "0 for vehicles that are alike, as the authors have it",
+        "mu_max": "the authors' value",
+    }
+
+    def __post_init__(self) -> None:
+        check(self, "mu_max", 0 <= self.mu_max < inf, "at least 0 and finite")
+        check(self, "mu_start", 0 <= self.mu_start <= self.mu_max, "in [0, mu_max]")
+        check(self, "mu_step", 0 <= self.mu_step < inf, "at least 0 and finite")
+        check(self, "patience", self.patience >= 1, "at least 1 round")
+
+    def stale_fault(self) -> str:
+        """Why a buffer will not do."""
+        return "losses of different models would be compared as if they were of one"
+
+    def sum_fault(self) -> str:
+        """f_t is a weighted sum, too."""
+        return ""
+
+    def state(self, model: Model) -> Rows:
+        """μ, f_{t-1} and the falls in a row; the first loss falls from infinity and is not one."""
+        values = {"mu": self.mu_start, "loss": inf, "falls": -1.0}
+        return {name: torch.tensor([v], dtype=torch.float64) for name, v in values.items()}
+
+    def broadcast(self, state: Rows) -> Rows:
+        """μ, [1]."""
+        return {"mu": state["mu"]}
+
+    def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
+        """The mean displacement, and μ for the next round."""
+        shares = replies.windows / replies.windows.sum()
+        loss = (shares * replies.uploads["loss_before"].double()).sum().reshape(1)
+        fell = loss < state["loss"]
+        falls = torch.where(fell, state["falls"] + 1, 0.0)
+        enough = falls >= self.patience
+        mu = torch.where(
+            fell, state["mu"] - self.mu_step * enough.double(), state["mu"] + self.mu_step
+        )
+        kept = {
+            "mu": mu.clamp(0, self.mu_max),
+            "loss": loss,
+            "falls": torch.where(enough, 0, falls),
+        }
+        return kept, moved(weights, mean_delta(replies))

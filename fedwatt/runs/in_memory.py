@@ -1,0 +1,173 @@
+"""Runs of a federation that was made in Python: its configuration, and its folder.
+
+What Python was given as objects is written down by name: a rule or network by a reference to its
+class (`fedwatt.plugins`), a fleet by where it was loaded from. What has no name keeps the one of
+"own"; such a run can be reported on and compared, but only the program that has the objects can go
+on with it.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from fedwatt.data import Fleet
+from fedwatt.errors import FedwattError, SettingError
+from fedwatt.federation import Federation, History, RoundRecord, State
+from fedwatt.methods import Method, get
+from fedwatt.methods.catalogue import DEFENCES, LOCAL_RULES, SERVERS
+from fedwatt.models import GRU, LSTM, MLP, Model, ModuleModel, get_model
+from fedwatt.models import catalogue as models
+from fedwatt.personal import Personal
+from fedwatt.plugins import reference_to, short
+from fedwatt.runs.carry_out import Run, carry_out
+from fedwatt.runs.checkpoint import Origin, save_checkpoint
+from fedwatt.runs.config import MethodChoice, ModelChoice, RunConfig, Source
+from fedwatt.runs.execute import Simulation
+from fedwatt.runs.folder import run_hash
+from fedwatt.runs.level import level_config
+from fedwatt.runs.source import OWN
+from fedwatt.runs.train import Observer
+
+
+def configuration(federation: Federation, method: Method, personal: Personal) -> RunConfig:
+    """The configuration that makes the same run."""
+    fleet = federation.fleet
+    return RunConfig(
+        methods=(named(method),),
+        seeds=federation.seeds,
+        device=federation.device.type,
+        fleet=Source(**(fleet.origin or {"data": OWN})),  # type: ignore[arg-type]
+        data=fleet.settings,
+        model=_model_choice(federation),
+        training=federation.training,
+        availability=federation.availability,
+        asynchronous=federation.asynchronous,
+        personal=personal,
+    )
+
+
+def named(method: Method) -> MethodChoice:
+    """The method under a name that leads to its rules, labelled as it was called."""
+    label = short(method.name)
+    try:
+        if get(method.name, **method.settings) == method:
+            return MethodChoice(label, method)
+    except FedwattError:
+        pass  # a name that only its author knows
+    local = "+".join(_rule_name(rule, LOCAL_RULES) for rule in method.local) or "fedavg"
+    behind = [_rule_name(method.server, SERVERS)]
+    if method.defence is not None:
+        behind.insert(0, _rule_name(method.defence, DEFENCES))
+    name = f"{local}@{'+'.join(behind)}".removesuffix("@average")
+    return MethodChoice(label, replace(method, name=name))
+
+
+def _rule_name(rule: object, known: Mapping[str, object]) -> str:
+    """The name of a rule of fedwatt, or a reference to its class."""
+    names = (name for name, own in known.items() if type(own) is type(rule))
+    return next(names, None) or reference_to(type(rule))
+
+
+def _model_choice(federation: Federation) -> ModelChoice:
+    """The model by the name that makes it again; "own" if none does."""
+    asked, model = federation.model_asked, federation.model
+    hidden: tuple[int, ...] = ()
+    if isinstance(asked, str):
+        name = asked
+    elif isinstance(model, MLP | GRU | LSTM):
+        name = type(model).__name__.lower()
+        hidden = model.hidden if isinstance(model, MLP) else (model.hidden,)
+    else:
+        own = asked.module if isinstance(asked, ModuleModel) else asked
+        name = reference_to(type(own) if isinstance(own, nn.Module | Model) else own)
+    if _makes(name, hidden, federation):
+        return ModelChoice(name=name, hidden=hidden)
+    return ModelChoice(name=models.OWN)
+
+
+def _makes(name: str, hidden: tuple[int, ...], federation: Federation) -> bool:
+    """Whether a name makes the federation's model: the same tensors, and the same predictions."""
+    window, features = federation.fleet.window, len(federation.fleet.features)
+    model = federation.model
+    try:
+        other = get_model(name, window=window, features=features, hidden=hidden)
+    except FedwattError:
+        return False
+    if other is model or other == model:
+        return True
+    if other.layout.shapes != model.layout.shapes:
+        return False
+    draws = torch.Generator().manual_seed(0)
+    weights = torch.randn(model.layout.size, generator=draws) / 4
+    windows = torch.randn(3, window, features, generator=draws)
+    with torch.no_grad():
+        return torch.equal(other.predict(weights, windows), model.predict(weights, windows))
+
+
+@dataclass
+class InMemory(Simulation):
+    """The `Site` of a run whose federation is at hand."""
+
+    at_hand: Federation | None = None
+
+    def open(self) -> Fleet:
+        """The fleet that was given."""
+        assert self.at_hand is not None
+        self.opened = self.at_hand.fleet
+        return self.opened
+
+    def federation(
+        self, choice: MethodChoice, *, scratch: Path | None = None, level: object = None
+    ) -> Federation:
+        """The federation that was given; what it remembers stays where it is."""
+        assert self.at_hand is not None
+        return self.at_hand
+
+
+@dataclass
+class Follower:
+    """Follows a run, and passes on no more than its rounds."""
+
+    on_round: Callable[[State, RoundRecord], None] | None = None
+
+    def fleet_ready(self, fleet: Fleet) -> None:
+        """Nothing."""
+
+    def method_begins(self, label: str, done: int, rounds: int) -> None:
+        """Nothing."""
+
+    def round_done(self, label: str, state: State, record: RoundRecord) -> None:
+        """Tell whoever asked."""
+        if self.on_round is not None:
+            self.on_round(state, record)
+
+    def method_ends(self, label: str, history: History) -> None:
+        """Nothing."""
+
+
+def train_into(
+    out: Path, federation: Federation, config: RunConfig, observer: Observer, *, resume: bool
+) -> None:
+    """Train the method of `config` and fill the run folder `out`, from its checkpoint on if any."""
+    carry_out(InMemory(Run(config, out, observer, resume), at_hand=federation))
+
+
+def write_run(
+    out: Path, federation: Federation, config: RunConfig, state: State, history: History
+) -> None:
+    """The folder of a run that is over: its checkpoint, and all that a run makes of it."""
+    if level_config(config) is not None:
+        raise SettingError(
+            "A model with hills has a level model beside it, which 'fedwatt run' trains. Save such "
+            "a run by letting 'fedwatt run', or fedwatt.runs.execute, make it."
+        )
+    (choice,) = config.methods
+    run = Run(config, out, Follower(), resume=True)
+    origin = Origin(run_hash(config), federation.fleet.data_hash())
+    # What vehicles remember is of use to the next round alone, and there is none.
+    state = replace(state, memory={}, events={})
+    save_checkpoint(run.checkpoints(choice), state, history, origin)
+    carry_out(InMemory(run, at_hand=federation))

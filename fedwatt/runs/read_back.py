@@ -1,0 +1,63 @@
+"""One method of a finished run folder: its tables, its state, and the way to its fleet."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fedwatt.data import Fleet
+from fedwatt.errors import RunError, SettingError, unknown
+from fedwatt.federation import Federation, History, State
+from fedwatt.federation.local_fleet import Network
+from fedwatt.runs.checkpoint import Origin, load_checkpoint
+from fedwatt.runs.config import MethodChoice, RunConfig
+from fedwatt.runs.execute import federation_for
+from fedwatt.runs.folder import run_hash
+from fedwatt.runs.hills import run_fleet
+from fedwatt.runs.model_file import read_model_config
+
+
+@dataclass(frozen=True, eq=False)
+class ReadBack:
+    """One method of a run."""
+
+    config: RunConfig
+    choice: MethodChoice
+    state: State
+    history: History
+
+    def federation(self, fleet: Fleet | None = None, model: Network | None = None) -> Federation:
+        """The federation that trained it, on the run's own fleet and model unless others are given.
+
+        A run with hills learns them again, from the same trips.
+        """
+        fleet = run_fleet(self.config) if fleet is None else fleet
+        if model is None:
+            return federation_for(self.config, self.choice, fleet)
+        config = self.config
+        return Federation(
+            fleet,
+            model,
+            training=self.choice.training(config.training),
+            availability=config.availability,
+            asynchronous=config.asynchronous,
+            seeds=config.seeds,
+            device=config.device,
+        )
+
+
+def read_back(run: Path, method: str | None) -> ReadBack:
+    """The method with the label `method`, or the first one, of the run folder `run`."""
+    config = read_model_config(run)
+    labels = [choice.label for choice in config.methods]
+    if method is not None and method not in labels:
+        raise SettingError(unknown("method of this run", method, labels))
+    choice = config.methods[0 if method is None else labels.index(method)]
+    origin = Origin(run_hash(config), None)
+    found = load_checkpoint(run / "checkpoint" / choice.label, choice.label, origin)
+    if found is None:
+        raise RunError(
+            f"{run} holds no checkpoint of '{choice.label}'. Copy the whole run folder, or go on "
+            "with an interrupted run with --resume."
+        )
+    state, history = found
+    # What vehicles remember is of use to the next round alone.
+    return ReadBack(config, choice, replace(state, memory={}), history)

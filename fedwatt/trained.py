@@ -1,0 +1,369 @@
+"""What comes out of training: one object that predicts, fine-tunes, reports, exports and is saved.
+
+    trained = Federation(fleet, "./net.py:Net").train("./sam.py:sam")
+    trained.predict(fleet)              # Wh of every vehicle's test windows
+    trained.save("runs/sam")            # an ordinary run folder
+    fedwatt.load("runs/sam").export("model.onnx")
+
+It is the same object whether it was trained here or by `fedwatt run`, with methods, models and
+targets of fedwatt or of one's own. Whatever needs more than torch and numpy is loaded when it is
+asked for.
+"""
+
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedwatt import federation as plain
+from fedwatt.data.client import Client, Fleet, build_client
+from fedwatt.data.features import feature_names, needs_climb, trip_features
+from fedwatt.data.trip import FloatArray, Trip, Vehicle
+from fedwatt.data.windows import window_ends
+from fedwatt.errors import RunError, SettingError, unknown
+from fedwatt.federation.loop import Trained as Outcome
+from fedwatt.federation.records import RoundRecord
+from fedwatt.federation.state import State
+from fedwatt.methods import Method, get
+from fedwatt.models import Model
+from fedwatt.tables import TABLES
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from fedwatt.edge.card import ModelCard
+    from fedwatt.federation.local_fleet import Network
+    from fedwatt.personal import Personal
+    from fedwatt.runs.config import RunConfig
+
+CHUNK = 4096
+"""Windows predicted at a time."""
+
+
+class Federation(plain.Federation):
+    """A fleet, a model and the terms on which vehicles train it together.
+
+    Replies make the next model in rounds, or by the buffer where `asynchronous` has one. A model
+    is a name, a `torch.nn.Module`, or a class or function that makes one.
+    """
+
+    def train(
+        self,
+        method: str | Method,
+        *,
+        on_round: Callable[[State, RoundRecord], None] | None = None,
+        out: str | Path | None = None,
+        resume: bool = False,
+    ) -> "Trained":
+        """All rounds of a method; `on_round` is called after each one.
+
+        With `out`, they fill that run folder, checkpoint after checkpoint; with `resume` as well,
+        what an interrupted training has left there is continued.
+        """
+        method = get(method) if isinstance(method, str) else method
+        if out is None:
+            outcome = super().train(method, on_round=on_round)
+            return Trained(outcome.history, outcome.state, lambda: self, method)
+        from fedwatt.personal import Personal
+        from fedwatt.runs.in_memory import Follower, configuration, train_into
+
+        config = configuration(self, method, Personal())
+        train_into(Path(out), self, config, Follower(on_round), resume=resume)
+        return load(out, fleet=self.fleet, model=self.model)
+
+
+@dataclass(frozen=True, eq=False)
+class Trained(Outcome):
+    """A finished training: `history`, its tables; `state`, which it ended in; and what to do next.
+
+    Where a method takes a `seed`, the first one is meant if none is given; `model` is "best" by
+    validation, "last", or "personal", which is what is used where vehicles have made models their
+    own.
+    """
+
+    opened: Callable[[], plain.Federation] = field(repr=False)
+    method: Method
+    given: "RunConfig | None" = field(default=None, repr=False)
+    folder: Path | None = None
+    """The run folder that it is in; None: in memory."""
+    personal: Mapping[tuple[int, str], Tensor] = field(default_factory=dict, repr=False)
+    """(Seed, vehicle) → the model [D] that the vehicle made its own."""
+
+    def __repr__(self) -> str:
+        """What it is, not its arrays."""
+        where = f", {str(self.folder)!r}" if self.folder else ""
+        return (
+            f"Trained({self.label!r}, {self.state.round} rounds, seeds {self.config.seeds}{where})"
+        )
+
+    @cached_property
+    def federation(self) -> plain.Federation:
+        """The fleet, the model and the terms; those of a run folder are opened when needed."""
+        return self.opened()
+
+    @cached_property
+    def config(self) -> "RunConfig":
+        """The configuration of the run."""
+        if self.given is not None:
+            return self.given
+        from fedwatt.personal import Personal
+        from fedwatt.runs.in_memory import configuration
+
+        return configuration(self.federation, self.method, Personal())
+
+    @property
+    def label(self) -> str:
+        """What the method is called in tables."""
+        return self.history.method
+
+    @property
+    def fleet(self) -> Fleet:
+        """The fleet that was trained on."""
+        return self.federation.fleet
+
+    @overload
+    def predict(
+        self, what: Trip, *, vehicle: str | None = ..., seed: int | None = ..., model: str = ...
+    ) -> FloatArray: ...
+    @overload
+    def predict(
+        self,
+        what: Fleet | Vehicle,
+        *,
+        vehicle: str | None = ...,
+        seed: int | None = ...,
+        model: str = ...,
+    ) -> dict[str, FloatArray]: ...
+    def predict(
+        self,
+        what: Trip | Fleet | Vehicle,
+        *,
+        vehicle: str | None = None,
+        seed: int | None = None,
+        model: str = "",
+    ) -> FloatArray | dict[str, FloatArray]:
+        """What the model predicts, in the target's unit (Wh for energy).
+
+        trip      [seconds - window + 1], for the window that ends at each second from the first
+                  full one on; `vehicle` names the one that drove it, whose scaling it needs
+        vehicle   trip → the same, for each of its trips that holds a window
+        fleet     vehicle → [windows], for its test windows; `Client.labels` has what was measured
+        """
+        if isinstance(what, Fleet):
+            self._refuse_other_windows(what)
+            return {c.name: self._of_client(c, seed, model) for c in what.clients}
+        if isinstance(what, Vehicle):
+            known = what.name in self.fleet.names
+            client = self._client(what.name) if known else build_client(what, self.fleet.settings)
+            window = self.fleet.window
+            usable = [trip for trip in what.trips if trip.seconds >= window]
+            return {trip.name: self._of_trip(trip, client, seed, model) for trip in usable}
+        if vehicle is None:
+            raise SettingError(
+                "A trip is scaled as its vehicle's trips are: say whose it is, as in "
+                "predict(trip, vehicle='car-001')."
+            )
+        return self._of_trip(what, self._client(vehicle), seed, model)
+
+    def frame(self, table: str = "rounds") -> "pl.DataFrame":
+        """A table of the training as a polars DataFrame: "rounds", "clients" or "timing"."""
+        import polars as pl
+
+        names = ("rounds", "clients", "timing")
+        if table not in names:
+            raise SettingError(unknown("table", table, names))
+        declared = {column.name: column.unknown for column in TABLES[table]().columns}
+        rows = [declared | row for row in getattr(self.history, table)]
+        return pl.DataFrame(rows, infer_schema_length=None)
+
+    def personalise(self, settings: "Personal | None" = None) -> "Trained":
+        """The same with a model that each vehicle made its own, by fine-tuning the best one."""
+        from fedwatt.personal import Personal, PersonalModel, personalise
+
+        settings = replace(settings or Personal(), enabled=True)
+        seeds, names = self.federation.seeds, self.fleet.names
+        own: dict[tuple[int, str], Tensor] = {}
+
+        def keep(one: PersonalModel) -> None:
+            own[seeds[one.run], names[one.vehicle]] = one.weights.cpu()
+
+        personalise(self.federation, self.state.best_weights, settings, keep=keep)
+        config = replace(self.config, personal=settings)
+        return replace(self, given=config, personal=own, folder=None)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write an ordinary run folder: to report on, resume, compare, export and load."""
+        path = Path(folder)
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise RunError(f"{path} exists and is not empty. Choose a new folder.")
+        self._write(path)
+        return path
+
+    def report(self, *others: "Trained", out: str | Path | None = None) -> Path:
+        """Write the report, alone or compared with `others`, and return the path of its page.
+
+        It goes into the run folder, or into the folder `out`.
+        """
+        from fedwatt.report import write_report
+
+        if out is None and (others or self.folder is None):
+            raise SettingError("Say which folder the report goes to: report(out='reports/first').")
+        with ExitStack() as stack:
+            folders = []
+            for one in (self, *others):
+                folder = one.folder
+                if folder is None:
+                    scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="fedwatt-"))
+                    folder = Path(scratch) / one.label
+                    one._write(folder)
+                folders.append(folder)
+            return write_report(*folders, out=out)
+
+    def export(
+        self,
+        out: str | Path,
+        *,
+        vehicle: "Vehicle | str | None" = None,
+        seed: int | None = None,
+        model: str = "",
+        form: str = "float32",
+    ) -> "ModelCard":
+        """Write the model as an ONNX file, and return its card.
+
+        With a `vehicle`, or the name of one of the fleet, its scaling and error bars are in the
+        file, which then takes telemetry; without one it takes scaled features. `form` is
+        "float32", "float16" or "int8".
+        """
+        from fedwatt.edge.export_trained import export_trained, vehicle_of
+
+        if isinstance(vehicle, str):
+            vehicle = vehicle_of(self.config, vehicle)
+        which, number = self._which(model), self._seed(seed)
+        if which == "personal" and vehicle is None:
+            raise SettingError("A personal model is a vehicle's: say whose, with vehicle=.")
+        return export_trained(
+            Path(out),
+            self.config,
+            self.label,
+            number,
+            self.federation.model,
+            self.weights(seed=number, model=which, vehicle=vehicle.name if vehicle else ""),
+            personal=which == "personal",
+            vehicle=vehicle,
+            form=form,
+            run=self.folder,
+        )
+
+    def weights(self, *, seed: int | None = None, model: str = "", vehicle: str = "") -> Tensor:
+        """A model [D]; the personal one is a `vehicle`'s."""
+        which, number = self._which(model), self._seed(seed)
+        run = self.federation.seeds.index(number)
+        size = self.federation.model.layout.size
+        if which == "personal":
+            return self._personal(number, vehicle)
+        found = self.state.best_weights if which == "best" else self.state.weights
+        return found[run, :size]
+
+    def _personal(self, seed: int, vehicle: str) -> Tensor:
+        if (seed, vehicle) in self.personal:
+            return self.personal[seed, vehicle]
+        if self.folder is None:
+            raise SettingError(f"'{vehicle}' has no model of its own. personalise() makes one.")
+        from fedwatt.runs.model_file import flat, own_model_file, read_own_model
+
+        parts = read_own_model(self.folder, self.label, seed, vehicle)
+        file = own_model_file(self.folder, self.label, seed, vehicle)
+        return torch.from_numpy(flat(parts, self.federation.model.layout, file))
+
+    def _which(self, model: str) -> str:
+        own = bool(self.personal) or self.config.personal.enabled
+        which = model or ("personal" if own else "best")
+        if which not in ("best", "last", "personal"):
+            raise SettingError(unknown("model of a run", which, ("best", "last", "personal")))
+        return which
+
+    def _seed(self, seed: int | None) -> int:
+        seeds = self.config.seeds
+        if seed is not None and seed not in seeds:
+            raise SettingError(f"There is no seed {seed}; there are {', '.join(map(str, seeds))}.")
+        return seeds[0] if seed is None else seed
+
+    def _client(self, name: str) -> Client:
+        for client in self.fleet.clients:
+            if client.name == name:
+                return client
+        raise SettingError(unknown("vehicle", name, self.fleet.names))
+
+    def _refuse_other_windows(self, fleet: Fleet) -> None:
+        own = self.fleet
+        if (fleet.window, fleet.features) != (own.window, own.features):
+            raise SettingError(
+                f"The model reads windows of {own.window} s of {', '.join(own.features)}; the "
+                f"fleet '{fleet.source}' has {fleet.window} s of {', '.join(fleet.features)}."
+            )
+
+    def _of_client(self, client: Client, seed: int | None, model: str) -> FloatArray:
+        return self._predicted(client.series, client.ends["test"], client, seed, model)
+
+    def _of_trip(self, trip: Trip, client: Client, seed: int | None, model: str) -> FloatArray:
+        names = feature_names(self.fleet.settings.features)
+        if needs_climb(names):
+            raise SettingError(
+                "A model with hills reads the climb of a trip from its vehicle's field: export it "
+                "for the vehicle, and predict with the file."
+            )
+        assert client.scaler is not None
+        columns = client.scaler.forward(trip_features(trip, names, client.name))
+        ends = window_ends(trip.seconds, length=self.fleet.window)
+        return self._predicted(columns.astype(np.float32), ends, client, seed, model)
+
+    def _predicted(
+        self, series: Any, ends: Any, client: Client, seed: int | None, model: str
+    ) -> FloatArray:
+        """Predictions [W] for the windows of a series [seconds, features] that end at `ends`."""
+        if self._which(model) == "personal" and client.name not in self.fleet.names:
+            model = "best"  # a vehicle that was not there has none of its own
+        own = self.weights(seed=seed, model=model, vehicle=client.name).cpu()
+        network: Model = self.federation.model
+        rows, within = torch.from_numpy(np.array(series)), np.arange(1 - self.fleet.window, 1)
+        with torch.no_grad():
+            found = [
+                network.predict(own, rows[torch.from_numpy(some[:, None] + within)].to(own.dtype))
+                for some in np.split(ends, range(CHUNK, len(ends), CHUNK))
+            ]
+        return client.energy_wh(torch.cat(found).double().numpy())
+
+    def _write(self, folder: Path) -> None:
+        from fedwatt.runs.in_memory import write_run
+
+        write_run(folder, self.federation, self.config, self.state, self.history)
+
+
+def load(
+    folder: str | Path,
+    *,
+    method: str | None = None,
+    fleet: Fleet | None = None,
+    model: "Network | None" = None,
+) -> Trained:
+    """What a run folder holds of `method`, by its label; of its first one if none is given.
+
+    `fleet` and `model` are for runs that were given theirs as objects in Python.
+    """
+    from fedwatt.runs.read_back import read_back
+
+    found = read_back(Path(folder), method)
+
+    def opened() -> plain.Federation:
+        return found.federation(fleet, model)
+
+    return Trained(
+        found.history, found.state, opened, found.choice.method, found.config, Path(folder)
+    )
