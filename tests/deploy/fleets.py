@@ -11,6 +11,7 @@ from fedwatt.deploy.execute import execute as deploy
 from fedwatt.deploy.policy import OPEN
 from fedwatt.deploy.vehicle import Vehicle
 from fedwatt.runs import from_toml
+from fedwatt.runs.tables import read_table
 from tests.deploy.loopback import Loopback
 from tests.runs.test_execute import Silent
 
@@ -69,6 +70,17 @@ def loopback(fleet: Path, state: Path) -> Loopback:
 def deployed(text: str, grid: Loopback, out: Path, *, resume: bool = False, stop: int = 0) -> Path:
     deploy(from_toml(text), out, grid, Silent(stop), resume=resume)
     return out
+
+
+def pooled(run: Path, *models: str) -> dict[tuple[str, str], tuple[float, float]]:
+    """Windows and RMSE of all vehicles together, by model and stratum."""
+    sums: dict[tuple[str, str], list[float]] = {}
+    for row in read_table(run, "vehicles").to_pylist():
+        if row["windows"] and (not models or row["model"] in models):
+            own = sums.setdefault((row["model"], row["stratum"]), [0.0, 0.0])
+            own[0] += row["windows"]
+            own[1] += row["windows"] * row["rmse"] ** 2
+    return {key: (count, (squares / count) ** 0.5) for key, (count, squares) in sums.items()}
 
 
 def weights(run: Path, model: str = "last") -> dict[str, list[float]]:
