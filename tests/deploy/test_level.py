@@ -325,7 +325,7 @@ def test_a_run_cut_off_between_the_two_goes_on(
     if left == "no level model":
         shutil.rmtree(tmp_path / "run" / LEVEL)
     grid = loopback(fleet, tmp_path / "state")
-    asked, told_under_masks = listening(grid), telling(grid)
+    asked = listening(grid)
     deployed(whole.text, grid, tmp_path / "run", resume=True)
     assert_same_run(tmp_path / "run", whole.run)
     # What is finished is not asked about again.
@@ -360,6 +360,7 @@ def test_who_joins_after_the_level_models_rounds_makes_its_own_then(
             grid.offline = set()
 
     grid.before_push, asked = join, listening(grid)
+    told_under_masks = telling(grid)
     run = deployed(text, grid, tmp_path / "run")
     assert LOST not in overall(run / LEVEL, "personal")
     names = {name for name, kind, beside, _ in told_under_masks if kind == "personalise" and beside}
