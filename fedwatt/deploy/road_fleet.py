@@ -6,9 +6,8 @@ loop's own lines (`federation.loop`).
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from hashlib import sha256
 from secrets import randbits
 from typing import Any, ClassVar, Self
 
@@ -42,6 +41,7 @@ from fedwatt.methods import Method
 from fedwatt.methods.rule import Rows
 from fedwatt.metrics import ErrorSums, Stopwatch
 from fedwatt.models import Model
+from fedwatt.noise import SystemNoise
 from fedwatt.randomness import generator
 from fedwatt.runs.config import MethodChoice, RunConfig, to_toml
 
@@ -70,8 +70,10 @@ class RoadFleet(ABC):
     errors: VehicleErrors
     quorum: Quorum
     secret: int = field(default_factory=lambda: randbits(128))
-    """Seed of a private method's draws: ε counts on nobody knowing them, and vehicles know the
-    run's seed."""
+    """Seed by which a private method's vehicles are drawn: ε counts on nobody knowing whom, and
+    vehicles know the run's seed."""
+    noise: Callable[[], np.random.Generator | SystemNoise] = SystemNoise
+    """Where a private method's noise comes from."""
 
     @classmethod
     def of(
@@ -174,16 +176,16 @@ class RoadFleet(ABC):
         available = torch.from_numpy(self.roster.available(members.fleet))[None]
         return Present(members, available, available)
 
-    def server_draws(self, run: int, round: int, work: Work) -> np.random.Generator:
-        """The run's; for a private method secret ones.
+    def server_draws(self, run: int, round: int, work: Work) -> np.random.Generator | SystemNoise:
+        """The run's; for a private method the operating system's, which nobody can repeat.
 
-        Other replies to the same round get other noise, since the difference of two models with the
-        same noise would show the replies.
+        A private model is counted on disk before anybody sees it: a server that is killed then
+        makes another one of the same round, which costs privacy once more.
         """
         if not self.private:
             return generator(self.terms.seeds[run], "server", round)
-        replies = sha256(work.deltas.cpu().numpy().tobytes() + work.counted.tobytes())
-        return generator(self.secret, "server", round, replies.hexdigest())
+        self.run.count_release(str(self.common["label"]))
+        return self.noise()
 
     def vehicle_rows(self, weights: Tensor) -> list[Row]:
         """Test errors of the model [1, D] by vehicle and stratum, of those that answer."""
@@ -217,7 +219,7 @@ class RoadFleet(ABC):
         self.quorum.answered()
         work = enough(work, max(self.config.deploy.minimum_replies, method.replies_needed))
         pairs = zip(work.calls, work.counted, strict=True)
-        counted = {name(call.vehicle) for call, counts in pairs if counts}
+        counted = {name(call.vehicle) for call, counts in pairs if counts} & called.keys()
         for silent in called.keys() - counted:
             self.roster.unanswered(silent)
         known = Known.unpacked(state.events)

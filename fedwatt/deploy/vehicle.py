@@ -45,8 +45,9 @@ from fedwatt.deploy.messages import (
     sealed,
 )
 from fedwatt.deploy.one_vehicle import by_stratum, fleet_of_one, local_work, sums_by_stratum
+from fedwatt.deploy.privacy_ledger import PrivacyLedger
 from fedwatt.deploy.purpose import Purpose
-from fedwatt.deploy.questions import RoundQuestion, asked_of, sizes_of, value, weights
+from fedwatt.deploy.questions import DRAWN, RoundQuestion, asked_of, sizes_of, value, weights
 from fedwatt.deploy.secure_board import Secrets
 from fedwatt.errors import DataError, RunError, SettingError
 from fedwatt.federation import LocalFleet, local_round
@@ -137,6 +138,7 @@ class Vehicle:
         self._method = lru_cache(maxsize=2)(self._read_method)
         self.secrets = Secrets(self.name, state, self.board, self.guard)
         self.hills = HillsOnBoard(folder, state)
+        self.spent = PrivacyLedger.of(state)
 
     def client(
         self, settings: DataSettings, terrain: str = "measured", hills: Hills | None = None
@@ -279,6 +281,8 @@ class Vehicle:
     def _train(self, task: _Task) -> Content:
         local, method = task.local, task.method
         question, run = RoundQuestion.read(task.question, task.size), task.run
+        probability = local.training.participation
+        self.spent.spend(run, task.choice.label, method, probability, question.round)
         folder = memory.memory_folder(self.state, run, task.choice.label)
         initial = local_round.initial_memory(method, method.adapted(local.model), task.weights()[0])
         work = local_work(local, method, question, memory.recall(folder, question.counted, initial))
@@ -297,12 +301,19 @@ class Vehicle:
     def _reply(self, task: _Task, called: int) -> tuple[Layout, dict[str, FloatArray]]:
         """What the vehicle adds to a round, no longer than its policy allows."""
         method, model = task.method, task.method.adapted(task.local.model)
-        reply = self._train(task)
-        layout = reply_layout(method, model, task.config.secure, vehicles=called)
-        uploads = {name: torch.from_numpy(array) for name, array in reply.arrays.items()}
+        terms = self.secrets.terms
+        if task.question.values.get(DRAWN) is False:
+            # Its share of the noise is all that this vehicle adds; only methods that hand up
+            # nothing but Δ_k are private.
+            arrays = {"delta": np.zeros(task.size)}
+        else:
+            arrays = dict(self._train(task).arrays)
+        layout = reply_layout(method, model, task.config.secure, vehicles=terms.called)
+        uploads = {name: torch.from_numpy(array) for name, array in arrays.items()}
         delta = bounded(uploads.pop("delta")[None], self.board.policy.largest_step)[0]
         weight = self.guard.weight(task.local.members.windows(0))
-        return layout, reply_values(method, model, delta, weight, uploads, layout)
+        values = reply_values(method, model, delta, weight, uploads, layout, terms.threshold)
+        return layout, values
 
     def _evaluate(self, task: _Task) -> Content:
         errors = task.local.evaluate(task.weights())[0]
