@@ -94,11 +94,16 @@ def resolve(reference: str, kind: str, wanted: str, fits: Callable[[Any], bool])
             "'package.module:name'."
         )
     if _of_a_server.get():
-        _refuse_foreign(reference, home)
+        refuse_unless_installed(reference)
     module, source = _module(home, reference)
     try:
         value = reduce(getattr, attribute.split("."), module)
     except AttributeError as error:
+        if home == "__main__":
+            raise SettingError(
+                f"'{attribute}' was written in a script or session that is over. Move it to a file "
+                f"of its own and name that, as in './own.py:{attribute}'."
+            ) from error
         near = get_close_matches(attribute, dir(module), n=1)
         guess = f" Did you mean '{near[0]}'?" if near else ""
         raise SettingError(
@@ -187,6 +192,24 @@ def named_by_server() -> Iterator[None]:
         _of_a_server.reset(before)
 
 
+def refuse_unless_installed(*references: str) -> None:
+    """Raise unless packages that declare plugins are installed here and hold what is named.
+
+    A server must not make a vehicle run a file, or import whatever happens to be on its disk.
+    """
+    points = [point for kind in GROUPS for point in entry_points(kind).values()]
+    packages = {"fedwatt", *(point.module.partition(".")[0] for point in points)}
+    for reference in references:
+        home = reference.rpartition(":")[0]
+        inside = not home.endswith(".py") and home.partition(".")[0] in packages
+        if not inside and reference not in {point.name for point in points}:
+            raise SettingError(
+                f"A vehicle does not run '{reference}' because a server says so. Install the "
+                "package that has it on the vehicle, with an entry point for it "
+                "(docs/extending.md)."
+            )
+
+
 def _module(home: str, reference: str) -> tuple[ModuleType, str]:
     """The module of a reference, and the hash of its source."""
     try:
@@ -258,21 +281,6 @@ def _on_path(folder: Path) -> Iterator[None]:
     finally:
         if text in sys.path:
             sys.path.remove(text)
-
-
-def _refuse_foreign(reference: str, home: str) -> None:
-    """Raise unless a package that declares plugins is installed here and holds what is named.
-
-    A server must not make a vehicle run a file, or import whatever happens to be on its disk.
-    """
-    packages = {"fedwatt"} | {
-        point.module.partition(".")[0] for kind in GROUPS for point in entry_points(kind).values()
-    }
-    if home.endswith(".py") or home.partition(".")[0] not in packages:
-        raise SettingError(
-            f"A vehicle does not run '{reference}' because a server says so. Install the package "
-            "that has it on the vehicle, with an entry point for it (docs/extending.md)."
-        )
 
 
 def _module_of(thing: Any) -> ModuleType:

@@ -1,6 +1,7 @@
 """The examples, each used as its author would: from Python, and on the command line."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +37,14 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
 def test_examples_are_short(example: Path) -> None:
     assert len(example.read_text(encoding="utf-8").splitlines()) < 40
+
+
+def test_the_documentation_quotes_them_as_they_are() -> None:
+    text = (EXAMPLES.parent / "docs" / "extending.md").read_text(encoding="utf-8")
+    quoted = re.findall(r"<!-- examples/(\w+\.py) -->\n```py\n(.*?)```", text, re.DOTALL)
+    assert [name for name, _ in quoted] == ["sam.py", "fedavgm.py", "conv.py", "next_minute.py"]
+    for name, code in quoted:
+        assert code == (EXAMPLES / name).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from fedwatt.cli import (
     plugins,
     predict,
     report,
+    route,
     run,
     terrain,
     tune,
@@ -40,6 +41,7 @@ app.command("report")(report.report)
 app.command("audit")(audit.audit)
 app.command("export")(export.export)
 app.command("predict")(predict.predict)
+app.command("route")(route.route)
 app.add_typer(data.app, name="data")
 app.add_typer(terrain.app, name="terrain")
 app.add_typer(deploy.app, name="deploy")

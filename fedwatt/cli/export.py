@@ -34,6 +34,9 @@ def export(
             help="State folder of the vehicle, for a run of a real fleet: its own model and hills."
         ),
     ] = None,
+    routes: Annotated[
+        bool, typer.Option("--routes", help="Also predict trips from their routes alone.")
+    ] = False,
 ) -> None:
     """Write an ONNX model with all a vehicle has to know about it."""
     from fedwatt.edge.export_run import export_run
@@ -41,7 +44,7 @@ def export(
     folders = {"vehicle": vehicle, "terrain": terrain, "state": state}
     with console.status("Exporting ..."):
         trained, card = export_run(
-            run, out, method=method, seed=seed, model=model, form=form, **folders
+            run, out, method=method, seed=seed, model=model, form=form, routes=routes, **folders
         )
     size = out.stat().st_size / 1000
     console.print(

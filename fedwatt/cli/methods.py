@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedwatt.cli.console import console
+from fedwatt.errors import FedwattError
 
 
 def methods(
@@ -23,12 +24,19 @@ def methods(
     from fedwatt import plugins
     from fedwatt.methods import METHODS
 
-    others = [own for own in plugins.entry_points("method") if own not in METHODS]
-    for known in [name] if name is not None else [*METHODS, *others]:
+    for known in [name] if name is not None else METHODS:
         console.print(_table(known))
         console.print()
-    if name is None:
-        console.print(_parts())
+    if name is not None:
+        return
+    for other in plugins.entry_points("method"):
+        try:
+            hidden = f"That of {plugins.origin_of(other, 'method')} is hidden by fedwatt's own."
+            console.print(_title(other, hidden) if other in METHODS else _table(other))
+        except FedwattError as error:  # one broken package does not hide the others
+            console.print(_title(other, str(error)))
+        console.print()
+    console.print(_parts())
 
 
 def _parts() -> Table:
@@ -74,6 +82,10 @@ def _table(name: str) -> Table:
     return table
 
 
+def _title(name: str, about: str) -> Text:
+    return Text.assemble((name, "bold"), f"  {about}")
+
+
 def _headed(name: str, about: str) -> Table:
-    title = Text.assemble((name, "bold"), f"  {about}")
+    title = _title(name, about)
     return Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 2))

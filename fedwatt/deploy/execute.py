@@ -21,6 +21,7 @@ from fedwatt.errors import FedwattError, SettingError
 from fedwatt.federation import Availability, Loop, State
 from fedwatt.federation.records import Row
 from fedwatt.files import holding
+from fedwatt.plugins import refuse_unless_installed
 from fedwatt.runs.carry_out import FINISHED as COMPLETE
 from fedwatt.runs.carry_out import Run, carry_out
 from fedwatt.runs.config import Deployment, MethodChoice, RunConfig, to_toml
@@ -34,6 +35,8 @@ from fedwatt.terrain.exchange import refuse_unmaskable
 
 def refuse_undeployable(config: RunConfig) -> None:
     """Raise if a configuration asks for what only a simulation can do."""
+    # As every vehicle would.
+    refuse_unless_installed(*(name for own in config.plugins.values() for name in own))
     if len(config.seeds) != 1:
         raise SettingError(
             f"A real fleet trains one model at a time, and seeds are {list(config.seeds)}. Set "

@@ -12,6 +12,8 @@ from typing import Any
 from fedwatt.errors import DataError
 
 KEY = "fedwatt"
+ROUTES_KEY = "fedwatt.routes"
+"""Names of the texts in a model file's metadata: the card, and the vehicle's model of routes."""
 # 2: a file with hills holds its level model, and says whether hills are borne out.
 FORMAT = 2
 

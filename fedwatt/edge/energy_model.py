@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedwatt.data.features import FEATURES
 from fedwatt.data.windows import BoolArray
-from fedwatt.edge.card import KEY, ModelCard
+from fedwatt.edge.card import KEY, ROUTES_KEY, ModelCard
 from fedwatt.errors import DataError
 from fedwatt.plugins import refers
 from fedwatt.terrain.encoding import FIELD_KEY, field_from_text
@@ -18,6 +18,9 @@ try:
     import onnxruntime as ort
 except ImportError as problem:  # pragma: no cover
     raise DataError("Prediction needs onnxruntime: pip install 'fedwatt[edge]'.") from problem
+
+if TYPE_CHECKING:
+    from fedwatt.journeys.route_model import RouteModel
 
 FloatArray = NDArray[np.float64]
 
@@ -58,7 +61,15 @@ class EnergyModel:
         self.field = None
         if self.card.terrain.get("source") == "field":
             self.field = field_from_text(notes.get(FIELD_KEY, ""), self.card.terrain, str(path))
+        self._routes = notes.get(ROUTES_KEY)
         self._type = np.float32 if self.card.output == "scaled" else np.float64
+
+    def routes(self) -> "RouteModel | None":
+        """What predicts the vehicle's trips from their routes alone; None: the file has none."""
+        # Read when it is asked for: a vehicle under way does without.
+        from fedwatt.journeys.route_text import model_from_text
+
+        return None if self._routes is None else model_from_text(self._routes, str(self.path))
 
     def refuse_unless_telemetry(self) -> None:
         """Raise unless the model takes features that telemetry can be turned into, and gives Wh."""

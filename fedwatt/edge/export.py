@@ -18,12 +18,14 @@ from fedwatt.data.client import split_of_trips
 from fedwatt.data.features import needs_climb
 from fedwatt.data.targets import ENERGY
 from fedwatt.edge.calibration import FloatArray, Outcome, calibrate
-from fedwatt.edge.card import ModelCard
+from fedwatt.edge.card import ROUTES_KEY, ModelCard
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.graph import Network, build
 from fedwatt.edge.trips import outcome
 from fedwatt.errors import RunError, SettingError, unknown
 from fedwatt.files import write_bytes
+from fedwatt.journeys.route_model import RouteModel
+from fedwatt.journeys.route_text import model_to_text
 from fedwatt.models import MODELS, Model, get_model
 from fedwatt.plugins import short
 from fedwatt.runs.config import RunConfig
@@ -142,8 +144,9 @@ def export(
     vehicle: Vehicle | None = None,
     form: str = "float32",
     field: Field | None = None,
+    routes: RouteModel | None = None,
 ) -> ModelCard:
-    """Write the model file `out`.
+    """Write the model file `out`, with the vehicle's model of `routes` where it has one.
 
     With a `vehicle` its scaling is in the graph, its error bars are in the card, and the accuracy
     that `form` costs is measured on its test windows. A model that was trained with hills takes the
@@ -156,6 +159,8 @@ def export(
         write_bytes(Path(out), _bytes(card, [_network(one) for one in both]))
         return card
     vehicle, terrain, notes = _with_terrain(trained, vehicle, field)
+    if routes is not None:
+        notes |= {ROUTES_KEY: model_to_text(routes)}
     clients = [build_client(vehicle, one.config.data) for one in both]
     networks = [_network(one, client) for one, client in zip(both, clients, strict=True)]
     draft = _Draft(vehicle, split_of_trips(vehicle, trained.config.data), networks, notes)

@@ -7,7 +7,8 @@ from fedwatt.data.store import read_vehicle
 from fedwatt.deploy.state_folder import StateFolder
 from fedwatt.edge.card import ModelCard
 from fedwatt.edge.export import TrainedModel, export, personal, read_trained
-from fedwatt.errors import DataError
+from fedwatt.edge.run_routes import vehicle_routes
+from fedwatt.errors import DataError, SettingError
 from fedwatt.runs.hills import learns_hills, vehicle_field
 from fedwatt.runs.level import LEVEL
 
@@ -23,6 +24,7 @@ def export_run(
     vehicle: Path | None = None,
     terrain: Path | None = None,
     state: Path | None = None,
+    routes: bool = False,
 ) -> tuple[TrainedModel, ModelCard]:
     """Write the model file `out`; the model that is in it, and its card.
 
@@ -32,6 +34,7 @@ def export_run(
     vehicle       folder of the vehicle whose scaling and error bars go into the file, or None
     terrain       file of an elevation field; None: that of the run
     state         the vehicle's state folder, for a run of a real fleet; None otherwise
+    routes        whether the file also predicts trips from their routes alone
     """
     which = "best" if model == "personal" else model
     trained = read_trained(run, method=method, seed=seed, which=which)
@@ -41,10 +44,13 @@ def export_run(
         trained = _personal(trained, run, own, kept)
     if kept is not None and terrain is None and learns_hills(trained.config):
         terrain = kept.hills()
-    field = None
-    if own is not None:
-        field = vehicle_field(trained.config, run, trained.method, own.name, terrain)
-    return trained, export(trained, out, vehicle=own, form=form, field=field)
+    if own is None:
+        if routes:
+            raise SettingError("Routes are a vehicle's: give its folder with --vehicle.")
+        return trained, export(trained, out, form=form)
+    field = vehicle_field(trained.config, run, trained.method, own.name, terrain)
+    planned = vehicle_routes(run, trained.config, own, field) if routes else None
+    return trained, export(trained, out, vehicle=own, form=form, field=field, routes=planned)
 
 
 def _vehicle(folder: Path) -> Vehicle:

@@ -40,6 +40,8 @@ def render(forecast: Forecast) -> str:
         trip=f"{forecast.kind} {found.trip.name}",
         vehicle=forecast.vehicle or card.vehicle,
         figures=figures,
+        table=None,
+        remarks=[],
         facts=model_facts(card),
         light={"--predicted": PREDICTED.colour, "--measured": MEASURED.colour},
         dark={"--predicted": PREDICTED.dark, "--measured": MEASURED.dark},

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from fedwatt.edge.trips import TripPrediction
-from fedwatt.errors import SettingError
+from fedwatt.journeys.charge import refuse_impossible_charge, usable_wh
 
 
 @dataclass(frozen=True)
@@ -34,14 +34,8 @@ def estimate_range(plan: TripPrediction, charge: float, capacity_wh: float) -> R
 
     The charge cannot rise above 1: what braking frees on a full pack is lost.
     """
-    if not 0 <= charge <= 1:
-        raise SettingError(
-            f"A state of charge of {charge:.0%} does not exist: give a number from 0 to 100 %."
-        )
-    if not 0 < capacity_wh < float("inf"):
-        raise SettingError(
-            f"A usable capacity of {capacity_wh / 1000:g} kWh cannot be: give a number above 0."
-        )
+    refuse_impossible_charge(charge)
+    usable_wh(capacity_wh / 1000)
     energy_wh, kilometres = plan.total_wh, plan.kilometres
 
     def after(spent_wh: float) -> float:

@@ -148,7 +148,7 @@ def recipe(name: str) -> Recipe:
     """
     if name in METHODS:
         return METHODS[name]
-    if plugins.whole(name):
+    if plugins.whole(name) or (name in plugins.entry_points("method") and name not in LOCAL_RULES):
         return plugin(name)
     _refuse_misspelt(name)
     local_names, at, behind_names = name.partition("@")

@@ -50,19 +50,22 @@ def configuration(federation: Federation, method: Method, personal: Personal) ->
 
 
 def named(method: Method) -> MethodChoice:
-    """The method under a name that leads to its rules, labelled as it was called."""
+    """The method under a name that leads to its rules, labelled as it was called.
+
+    One whose rules nobody else can find (of a function or a session) keeps the name it has.
+    """
     label = short(method.name)
-    try:
-        if get(method.name, **method.settings) == method:
-            return MethodChoice(label, method)
-    except FedwattError:
-        pass  # a name that only its author knows
     local = "+".join(_rule_name(rule, LOCAL_RULES) for rule in method.local) or "fedavg"
     behind = [_rule_name(method.server, SERVERS)]
     if method.defence is not None:
         behind.insert(0, _rule_name(method.defence, DEFENCES))
-    name = f"{local}@{'+'.join(behind)}".removesuffix("@average")
-    return MethodChoice(label, replace(method, name=name))
+    for name in (method.name, f"{local}@{'+'.join(behind)}".removesuffix("@average")):
+        try:
+            if get(name, **method.settings).rules == method.rules:
+                return MethodChoice(label, replace(method, name=name))
+        except FedwattError:
+            continue  # a name that only its author knows
+    return MethodChoice(label, replace(method, name=label))
 
 
 def _rule_name(rule: object, known: Mapping[str, object]) -> str:
@@ -85,7 +88,23 @@ def _model_choice(federation: Federation) -> ModelChoice:
         name = reference_to(type(own) if isinstance(own, nn.Module | Model) else own)
     if _makes(name, hidden, federation):
         return ModelChoice(name=name, hidden=hidden)
-    return ModelChoice(name=models.OWN)
+    return GivenModel.of(model)
+
+
+class GivenModel(ModelChoice):
+    """A network that no name makes, for as long as it is at hand."""
+
+    @staticmethod
+    def of(model: Model) -> "GivenModel":
+        """The choice of this network."""
+        choice = GivenModel(name=models.OWN)
+        object.__setattr__(choice, "given", model)
+        return choice
+
+    def on(self, fleet: Fleet) -> Model:
+        """The network itself."""
+        given: Model = self.__dict__["given"]
+        return given
 
 
 def _makes(name: str, hidden: tuple[int, ...], federation: Federation) -> bool:

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 from fedwatt.errors import DataError, RunError, SettingError
+from fedwatt.methods import get
 from fedwatt.runs import execute, from_toml
 from fedwatt.runs.tables import read_table
-from fedwatt.studies.grid import run_cells
+from fedwatt.studies.grid import _task, run_cells, versions
 from fedwatt.studies.spread import train_in_tasks
 from fedwatt.studies.tune import Tuned, tune
 from tests.cluster import on_ray
+from tests.examples import EXAMPLES
 from tests.runs.test_execute import CONFIG, Silent, results
 from tests.studies.test_tune import CONFIG as STUDY
 
@@ -179,3 +181,16 @@ def test_no_cluster_is_one_sentence(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     with pytest.raises(SettingError, match=r"No Ray cluster answers at '127\.0\.0\.1:1'"):
         run_cells(CELLS, square, tmp_path, ray="127.0.0.1:1")
+
+
+def _own_method(name: str, shared: None, folder: Path) -> None:
+    (folder / "rules.txt").write_text(get(name).composition)
+
+
+def test_code_of_ones_own_travels_with_a_task(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    code = (EXAMPLES / "sam.py").read_bytes()
+    files = _task(
+        _own_method, "./elsewhere/sam.py:sam", None, versions(), {"./elsewhere/sam.py": code}
+    )
+    assert files["rules.txt"] == "SharpnessAware → Average".encode()

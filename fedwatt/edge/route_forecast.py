@@ -1,0 +1,241 @@
+"""Routes through a model: all that `fedwatt route` shows and draws."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+
+from fedwatt.data.store import read_vehicle
+from fedwatt.data.trip import FloatArray
+from fedwatt.edge.energy_model import EnergyModel
+from fedwatt.edge.route_reading import read_route
+from fedwatt.edge.run_routes import run_routes, vehicle_routes
+from fedwatt.errors import DataError, SettingError, counted, unknown
+from fedwatt.journeys.charge import Arrival, arrival, refuse_impossible_charge, usable_wh
+from fedwatt.journeys.route import Route
+from fedwatt.journeys.route_bars import interval
+from fedwatt.journeys.route_model import RouteForecast, RouteModel
+from fedwatt.runs.hills import vehicle_field
+from fedwatt.runs.model_file import read_model_config
+from fedwatt.terrain.field import Field
+from fedwatt.terrain.store import read_field
+from fedwatt.terrain.survey import USUAL_MASS_KG
+
+BARS = (0.5, 0.9)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What is known before a trip begins.
+
+    depart         when; None: not said, then no time of arrival is given
+    temperature_c  outside; None: as recorded, where the route is a recorded trip's
+    charge         0 to 1 at the start, and the usable capacity; None: not said
+    mass_kg        of a vehicle with no trips, for a run folder
+    """
+
+    depart: datetime | None = None
+    temperature_c: float | None = None
+    charge: float | None = None
+    capacity_wh: float | None = None
+    mass_kg: float | None = None
+    kind: str = "passenger"
+    vehicle: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.charge is not None:
+            refuse_impossible_charge(self.charge)
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedRoute:
+    """One alternative: its forecast and, with a charge, what it leaves."""
+
+    forecast: RouteForecast
+    temperature_c: float
+    arrival: Arrival | None
+    depart: datetime | None
+
+    @property
+    def name(self) -> str:
+        """The route's."""
+        return self.forecast.route.name
+
+    def rows(self) -> list[tuple[str, str]]:
+        """The numbers of the route: (what, value with its unit)."""
+        found = self.forecast
+        rows = [
+            ("distance", f"{found.metres[-1] / 1000:.1f} km"),
+            ("climb, descent", _climbs(found)),
+            ("energy", f"{found.total_wh / 1000:.2f} kWh"),
+            *_bar_rows(found.energy_levels_wh[-1] / 1000, "{:.2f} to {:.2f} kWh"),
+            ("consumption", f"{found.total_wh / found.metres[-1] * 1000:.0f} Wh/km"),
+            ("duration", f"{found.seconds[-1] / 60:.0f} min"),
+            *_bar_rows(found.duration_levels_s / 60, "{:.0f} to {:.0f} min"),
+        ]
+        if self.depart is not None:
+            rows.append(("arrival", self._arrives()))
+        return [*rows, *self._charge_rows()]
+
+    def _arrives(self) -> str:
+        assert self.depart is not None
+        low, high = (float(end) for end in interval(self.forecast.duration_levels_s, 0.9))
+        times = [
+            (self.depart + timedelta(seconds=s)).strftime("%H:%M")
+            for s in (float(self.forecast.seconds[-1]), low, high)
+        ]
+        return f"{times[0]} ({times[1]} to {times[2]})"
+
+    def _charge_rows(self) -> list[tuple[str, str]]:
+        own = self.arrival
+        if own is None:
+            return []
+        return [
+            ("charge on arrival", f"{100 * max(own.left, 0):.0f} %"),
+            *_bar_rows(100 * np.maximum(own.levels, 0), "{:.0f} to {:.0f} %"),
+            ("chance to arrive", _chance(own.likely)),
+            ("charge reaches", _reach(own.reach_m)),
+            *((f"{100 * share:.0f} % of cases", _reaches(*own.reach(share))) for share in BARS),
+        ]
+
+
+def _climbs(found: RouteForecast) -> str:
+    rise = np.diff(found.height_m, prepend=0.0)
+    if not found.hilly:
+        return "not known"
+    return f"{rise[rise > 0].sum():.0f} m, {-rise[rise < 0].sum():.0f} m"
+
+
+def _bar_rows(levels: FloatArray, form: str) -> list[tuple[str, str]]:
+    return [
+        (f"{100 * share:.0f} % of cases", form.format(*interval(levels, share))) for share in BARS
+    ]
+
+
+def _chance(likely: float) -> str:
+    if likely >= 0.99:
+        return "over 99 %"
+    return "under 1 %" if likely <= 0.01 else f"{100 * likely:.0f} %"
+
+
+def _reach(metres: float) -> str:
+    return "the end" if np.isinf(metres) else f"{metres / 1000:.1f} km"
+
+
+def _reaches(low: float, high: float) -> str:
+    if np.isinf(low):
+        return "the end"
+    return f"{_reach(low)} to {_reach(high)}"
+
+
+@dataclass(frozen=True, eq=False)
+class RoutePlan:
+    """Alternatives side by side, by one vehicle's model."""
+
+    model: RouteModel
+    routes: tuple[PlannedRoute, ...]
+
+    @property
+    def title(self) -> str:
+        """Whose routes these are."""
+        return f"Routes of {self.model.vehicle or 'a newcomer'}"
+
+    def remarks(self) -> list[str]:
+        """What a reader of the numbers has to know besides, a sentence each."""
+        model, made = self.model, []
+        if not model.trips:
+            made.append(
+                f"A newcomer: no trips of its own taught this. It has the coefficients of "
+                f"{counted(model.fleet_vehicles, 'vehicle')} and a mass of {model.mass_kg:,.0f} "
+                f"kg, and its 90 % bars are {model.bars['energy'].wider:.1f} times as wide as "
+                "theirs."
+            )
+        for one in self.routes:
+            if one.forecast.known < 0.9:
+                made.append(
+                    f"{one.name}: the fleet knows {one.forecast.known:.0%} of the way; elsewhere "
+                    "it counts as driven as usual, and the bars are wider for it."
+                )
+            if one.forecast.hilly < 0.9:
+                made.append(
+                    f"{one.name}: the climb of {1 - one.forecast.hilly:.0%} of the way is not "
+                    "known, and counts as level."
+                )
+            own = one.arrival
+            if own is not None and own.left < 0:
+                low, high = own.reach(0.9)
+                made.append(
+                    f"{one.name}: the charge would run out after {_reach(own.reach_m)} "
+                    f"(in 90 % of cases {_reaches(low, high)})."
+                )
+        return made
+
+
+def plan_routes(model: Path, routes: Sequence[Path], plan: Plan) -> RoutePlan:
+    """The routes at `routes` through a model file, or through the fleet of a run folder.
+
+    A run folder predicts for `plan.vehicle`, or for a newcomer of `plan.mass_kg`.
+    """
+    own, hills = opened_routes(model, plan)
+    capacity = plan.capacity_wh or own.capacity_wh
+    if plan.charge is not None and not capacity:
+        raise SettingError("A charge says little without a capacity: give --capacity in kWh.")
+    found = []
+    for path in routes:
+        route, recorded_c = read_route(path)
+        found.append(_planned(own, hills, route, recorded_c, capacity, plan))
+    return RoutePlan(own, tuple(found))
+
+
+def _planned(
+    own: RouteModel,
+    hills: Field | None,
+    route: Route,
+    recorded_c: float | None,
+    capacity: float,
+    plan: Plan,
+) -> PlannedRoute:
+    temperature = recorded_c if plan.temperature_c is None else plan.temperature_c
+    if temperature is None:
+        raise SettingError(
+            f"Route '{route.name}' does not say how cold it is, and heating can double what a "
+            "short trip takes. Give the outside temperature: --temperature -3."
+        )
+    forecast = own.forecast(route, temperature, hills)
+    left = None if plan.charge is None else arrival(forecast, plan.charge, capacity)
+    return PlannedRoute(forecast, temperature, left, plan.depart)
+
+
+def opened_routes(path: Path, plan: Plan) -> tuple[RouteModel, Field | None]:
+    """The model of routes and the hills of a model file or a run folder."""
+    if not path.is_dir():
+        if plan.vehicle is not None or plan.mass_kg is not None:
+            raise SettingError("A model file is one vehicle's: leave --vehicle and --mass out.")
+        model = EnergyModel(path)
+        routes = model.routes()
+        if routes is None:
+            raise DataError(
+                f"{path} knows nothing about routes. Export it with --routes, or give the run's "
+                "folder."
+            )
+        return routes, model.field
+    config = read_model_config(path)
+    if plan.vehicle is None:
+        if plan.kind not in USUAL_MASS_KG:
+            raise SettingError(unknown("class of vehicle", plan.kind, USUAL_MASS_KG))
+        mass = USUAL_MASS_KG[plan.kind] if plan.mass_kg is None else plan.mass_kg
+        if not 100 <= mass <= 60_000:
+            raise SettingError(f"A vehicle of {mass:g} kg is none of the road: give --mass in kg.")
+        hills = path / "field.parquet"
+        shared = read_field(hills) if hills.is_file() else None
+        return run_routes(path, config).newcomer(mass), shared
+    vehicle = read_vehicle(plan.vehicle)
+    field = vehicle_field(config, path, config.methods[0].label, vehicle.name)
+    return vehicle_routes(path, config, vehicle, field), field
+
+
+def usable(capacity_kwh: float | None) -> float | None:
+    """A capacity in Wh, where one was given."""
+    return None if capacity_kwh is None else usable_wh(capacity_kwh)

@@ -1,0 +1,197 @@
+"""Routes before they are driven as one self-contained page: numbers side by side, and profiles."""
+
+from collections.abc import Callable, Sequence
+from itertools import cycle
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from fedwatt.data.trip import FloatArray
+from fedwatt.edge.route_forecast import PlannedRoute, RoutePlan
+from fedwatt.journeys.route_bars import interval
+from fedwatt.report.page import fill
+from fedwatt.report.style import GRID, INK, LOOKS, MUTED, PAPER, WIDTH_IN, Look, styled
+from fedwatt.report.svg import inline, saved
+
+HEIGHT_IN = 2.35
+MOST_POINTS = 800
+"""Of a drawn line; more would be finer than a screen."""
+Draw = Callable[[Axes, PlannedRoute, Look], None]
+
+
+def render_routes(plan: RoutePlan) -> str:
+    """The page as text."""
+    looks = _looks(plan.routes)
+    colours = {INK: "--ink", MUTED: "--muted", GRID: "--grid", PAPER: "--paper"}
+    colours |= {look.colour: f"--route-{n}" for n, look in enumerate(looks)}
+    figures = [
+        {"title": title, "caption": caption, "svg": inline(saved(figure), name, title, colours)}
+        for name, title, caption, figure in route_figures(plan.routes, looks)
+    ]
+    table = {
+        "names": [one.name for one in plan.routes],
+        "rows": [
+            {"name": cells[0][0], "values": [value for _, value in cells]}
+            for cells in zip(*(one.rows() for one in plan.routes), strict=True)
+        ],
+    }
+    scores = [score(one, n) for n, one in enumerate(plan.routes)]
+    return fill(
+        "fedwatt.edge",
+        "trip.html.jinja",
+        headline=headline(plan),
+        scores=scores,
+        trip="Routes",
+        vehicle=plan.model.vehicle or "a newcomer",
+        figures=figures,
+        table=table,
+        remarks=plan.remarks(),
+        facts=_facts(plan),
+        light={f"--route-{n}": look.colour for n, look in enumerate(looks)},
+        dark={f"--route-{n}": look.dark for n, look in enumerate(looks)},
+    )
+
+
+def _looks(routes: Sequence[PlannedRoute]) -> list[Look]:
+    order = ["fo-ri-fedavg", *(name for name in LOOKS if name != "fo-ri-fedavg")]
+    return [look for look, _ in zip(cycle(LOOKS[name] for name in order), routes, strict=False)]
+
+
+def headline(plan: RoutePlan) -> str:
+    """The routes in one sentence: the one that takes the least."""
+    best = min(plan.routes, key=lambda one: one.forecast.total_wh)
+    low, high = interval(best.forecast.energy_levels_wh[-1] / 1000, 0.9)
+    said = f"{best.name} takes {best.forecast.total_wh / 1000:.1f}\u00a0kWh"
+    said += f" ({low:.1f} to {high:.1f}) for {best.forecast.metres[-1] / 1000:.1f}\u00a0km"
+    own = best.arrival
+    if own is None:
+        return said
+    if own.left < 0:
+        return f"{said}, but the charge would end after {own.reach_m / 1000:.1f}\u00a0km"
+    return f"{said} and leaves {100 * own.left:.0f}\u00a0% of charge"
+
+
+def score(one: PlannedRoute, number: int) -> dict[str, str]:
+    """A route's number in large type: its charge on arrival, or else its energy."""
+    own, found = one.arrival, one.forecast
+    colour = f"--route-{number}"
+    if own is None:
+        low, high = interval(found.energy_levels_wh[-1] / 1000, 0.9)
+        remark = f"{low:.2f} to {high:.2f} kWh in 90 % of cases"
+        return {
+            "name": one.name,
+            "value": f"{found.total_wh / 1000:.2f}",
+            "unit": "kWh",
+            "remark": remark,
+            "colour": colour,
+        }
+    low, high = interval(100 * np.maximum(own.levels, 0), 0.9)
+    return {
+        "name": one.name,
+        "value": f"{100 * max(own.left, 0):.0f}",
+        "unit": "% on arrival",
+        "remark": f"{low:.0f} to {high:.0f} % in 90 % of cases",
+        "colour": colour,
+    }
+
+
+def route_figures(
+    routes: Sequence[PlannedRoute], looks: Sequence[Look]
+) -> list[tuple[str, str, str, Figure]]:
+    """Height, speed, energy and charge along the way: name, title, caption and figure."""
+    drawn = [
+        ("speed", "Expected speed", "As the fleet drives there, stops included.", "km/h", _speed),
+        ("energy", "Energy since the start", "The band holds 90 % of cases.", "kWh", _energy),
+    ]
+    if any(one.forecast.hilly for one in routes):
+        caption = "Level where no climb is known."
+        drawn.insert(0, ("height", "Height above the start", caption, "m", _height))
+    if all(one.arrival is not None for one in routes):
+        caption = "The band holds 90 % of cases; below zero the charge does not suffice."
+        drawn.append(("charge", "State of charge", caption, "%", _charge))
+    return [
+        (name, title, caption, _figure(routes, looks, unit, draw))
+        for name, title, caption, unit, draw in drawn
+    ]
+
+
+@styled
+def _figure(routes: Sequence[PlannedRoute], looks: Sequence[Look], unit: str, draw: Draw) -> Figure:
+    figure = Figure(figsize=(WIDTH_IN, HEIGHT_IN))
+    axes = figure.add_subplot()
+    axes.set_xlabel("km")
+    axes.set_ylabel(unit)
+    axes.margins(x=0)
+    axes.xaxis.set_major_locator(MaxNLocator(8))
+    for one, look in zip(routes, looks, strict=True):
+        draw(axes, one, look)
+    if len(routes) > 1:
+        figure.legend(loc="outside upper left", ncols=3)
+    return figure
+
+
+def _points(one: PlannedRoute, values: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Kilometres and values [points, ...] of a line, thinned to what a screen shows."""
+    steps = len(values)
+    at = np.unique(np.linspace(0, steps - 1, min(steps, MOST_POINTS)).astype(np.int64))
+    return one.forecast.metres[at] / 1000, values[at]
+
+
+def _height(axes: Axes, one: PlannedRoute, look: Look) -> None:
+    axes.plot(*_points(one, one.forecast.height_m), color=look.colour, label=one.name)
+
+
+def _speed(axes: Axes, one: PlannedRoute, look: Look) -> None:
+    found = one.forecast
+    # Over 400 m: of a single step the mean speed is mostly whether somebody stopped there.
+    steps = min(max(round(400 / found.route.step_m), 1), len(found.seconds))
+    seconds = np.concatenate([np.zeros(steps), found.seconds])
+    metres = np.concatenate([np.zeros(steps), found.metres])
+    mean = (metres[steps:] - metres[:-steps]) / np.maximum(seconds[steps:] - seconds[:-steps], 1e-9)
+    axes.plot(*_points(one, np.minimum(3.6 * mean, 200.0)), color=look.colour, label=one.name)
+    axes.set_ylim(bottom=0)
+
+
+def _energy(axes: Axes, one: PlannedRoute, look: Look) -> None:
+    found = one.forecast
+    low, high = interval(found.energy_levels_wh / 1000, 0.9)
+    _band(axes, one, look, found.energy_wh / 1000, low, high)
+
+
+def _charge(axes: Axes, one: PlannedRoute, look: Look) -> None:
+    own, found = one.arrival, one.forecast
+    if own is None:
+        return
+    low_wh, high_wh = interval(found.energy_levels_wh, 0.9)
+    # What a percent of charge holds, from how the expected charge falls with the expected energy.
+    per_wh = (own.charge - own.left) / found.total_wh if found.total_wh else 0.0
+    low, high = (100 * np.minimum(own.charge - per_wh * wh, 1) for wh in (high_wh, low_wh))
+    _band(axes, one, look, 100 * own.along, low, high)
+    axes.axhline(0, color=MUTED, linewidth=0.8)
+
+
+def _band(
+    axes: Axes,
+    one: PlannedRoute,
+    look: Look,
+    middle: FloatArray,
+    low: FloatArray,
+    high: FloatArray,
+) -> None:
+    kilometres, ends = _points(one, np.stack([low, high], axis=1))
+    axes.fill_between(kilometres, *ends.T, color=look.colour, alpha=0.16, linewidth=0)
+    axes.plot(*_points(one, middle), color=look.colour, label=one.name)
+
+
+def _facts(plan: RoutePlan) -> dict[str, str]:
+    model = plan.model
+    trips = f"{model.trips:,} trips of its own" if model.trips else "no trips of its own"
+    return {
+        "Learned from": f"{model.fleet_vehicles:,} vehicles and {trips}",
+        "Mass": f"{model.mass_kg:,.0f} kg",
+        "Outside": ", ".join(sorted({f"{one.temperature_c:g} °C" for one in plan.routes})),
+        "Known way": ", ".join(f"{one.forecast.known:.0%}" for one in plan.routes),
+        "Known climb": ", ".join(f"{one.forecast.hilly:.0%}" for one in plan.routes),
+    }

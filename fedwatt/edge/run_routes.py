@@ -1,0 +1,89 @@
+"""The routes of a run: what its fleet has learned about them, and a vehicle's own part.
+
+RUN/routes.json is written when it is first needed, from the training and validation trips of the
+run's simulated vehicles. Nobody but the vehicles has those of a real fleet.
+"""
+
+from pathlib import Path
+
+from fedwatt.data import Vehicle
+from fedwatt.data.client import split_of_trips
+from fedwatt.data.split import held_out_vehicles
+from fedwatt.errors import DataError
+from fedwatt.files import write_bytes
+from fedwatt.journeys.fleet_routes import FleetRoutes, learn_routes
+from fedwatt.journeys.route_board import RouteBoard, passes
+from fedwatt.journeys.route_file import fleet_from_bytes, fleet_to_bytes
+from fedwatt.journeys.route_model import RouteModel
+from fedwatt.privacy.fixed_point import add_up
+from fedwatt.runs.config import RunConfig
+from fedwatt.runs.hills import learned_for
+from fedwatt.runs.source import source_vehicles
+from fedwatt.terrain.field import Field
+from fedwatt.terrain.grid import Grid
+from fedwatt.terrain.survey import USUAL_MASS_KG
+
+ROUTES = "routes.json"
+FEWEST_TRIPS = 3
+"""With fewer trips than these a vehicle has no split; all of them teach."""
+
+
+def run_routes(run: Path, config: RunConfig) -> FleetRoutes:
+    """What the fleet of a run knows about routes."""
+    file = run / ROUTES
+    if file.is_file():
+        return fleet_from_bytes(file.read_bytes(), str(file))
+    if (run / "deployment.json").exists():
+        raise DataError(
+            f"The vehicles of {run} are on the road, and have not shared how they drive: there is "
+            f"no {file}. Learn it with a run of recorded trips."
+        )
+    found = learn_run_routes(config)
+    write_bytes(file, fleet_to_bytes(found))
+    return found
+
+
+def learn_run_routes(config: RunConfig) -> FleetRoutes:
+    """The routes that the simulated vehicles of a run learn; those held out contribute nothing."""
+    names = [vehicle.name for vehicle in source_vehicles(config.fleet)]
+    never = held_out_vehicles(names, config.data.held_out, config.data.split_seed)
+    learned = learned_for(config)
+    boards = {
+        vehicle.name: route_board(
+            vehicle, config, None if learned is None else learned.own[vehicle.name]
+        )
+        for vehicle in source_vehicles(config.fleet)
+        if vehicle.name not in never
+    }
+    add = add_up if config.secure.enabled else None
+    return learn_routes(boards, config.terrain, add_up=add)
+
+
+def route_board(vehicle: Vehicle, config: RunConfig, hills: Field | None) -> RouteBoard:
+    """A vehicle's passes of its training and validation trips."""
+    trips = list(vehicle.trips)
+    if len({trip.recording for trip in trips}) >= FEWEST_TRIPS:
+        split_of = split_of_trips(vehicle, config.data)
+        trips = [trip for trip in trips if split_of.get(trip.name, "test") != "test"]
+    grid = Grid(cell_m=config.terrain.cell_m)
+    return RouteBoard(passes(trips, grid), hills, mass_kg(vehicle), grid)
+
+
+def mass_kg(vehicle: Vehicle) -> float:
+    """The vehicle's mass, or that of vehicles of its kind."""
+    return float(vehicle.facts.get("mass_kg") or USUAL_MASS_KG[vehicle.kind])
+
+
+def vehicle_routes(
+    run: Path, config: RunConfig, vehicle: Vehicle, hills: Field | None
+) -> RouteModel:
+    """A vehicle's own model of routes; of one that the run never saw, as a newcomer's."""
+    fleet = run_routes(run, config)
+    insiders = {one.name for one in source_vehicles(config.fleet)}
+    never = held_out_vehicles(insiders, config.data.held_out, config.data.split_seed)
+    return fleet.personal(
+        route_board(vehicle, config, hills),
+        vehicle.name,
+        contributed=vehicle.name in insiders - never,
+        capacity_wh=float(vehicle.facts.get("pack_capacity_wh") or 0.0),
+    )

@@ -1,0 +1,98 @@
+"""What a route leaves of a charge, and how far the charge reaches along it, never without bars."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedwatt.data.trip import FloatArray
+from fedwatt.errors import SettingError
+from fedwatt.journeys.route_bars import LEVELS, interval
+from fedwatt.journeys.route_model import RouteForecast
+
+MOST_KWH = 2000.0
+"""No road vehicle carries more; the largest electric lorries have about 1,000 kWh."""
+
+
+def usable_wh(capacity_kwh: float) -> float:
+    """A usable capacity in Wh; refused where it cannot be one, such as Wh given as kWh.
+
+    >>> usable_wh(16.0)
+    16000.0
+    """
+    if not 0 < capacity_kwh <= MOST_KWH:
+        hint = ""
+        if 1000 <= capacity_kwh < float("inf"):
+            hint = f" If it was meant in Wh, write {capacity_kwh / 1000:g}."
+        raise SettingError(
+            f"A usable capacity of {capacity_kwh:g} kWh cannot be: give kWh, above 0 and at most "
+            f"{MOST_KWH:g}.{hint}"
+        )
+    return 1000.0 * capacity_kwh
+
+
+def refuse_impossible_charge(charge: float) -> None:
+    """Raise unless a state of charge is from 0 to 1."""
+    if not 0 <= charge <= 1:
+        raise SettingError(
+            f"A state of charge of {charge:.0%} does not exist: give a number from 0 to 100 %."
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Arrival:
+    """A route and a charge.
+
+    charge         at the start, 0 to 1
+    left           state of charge at the end, below 0 where it does not suffice
+    levels         the same at 99 levels, ascending
+    along          expected state of charge at the end of each step, [steps]
+    reach_m        metres after which the charge would run out; inf: it reaches the end
+    reach_levels_m the same at 99 levels, ascending
+    """
+
+    charge: float
+    left: float
+    levels: FloatArray
+    along: FloatArray
+    reach_m: float
+    reach_levels_m: FloatArray
+
+    @property
+    def likely(self) -> float:
+        """Probability of reaching the end, as far as 99 levels tell: from 0.01 to 0.99."""
+        return float(np.clip((self.levels >= 0).mean(), LEVELS[0], LEVELS[-1]))
+
+    def reach(self, share: float) -> tuple[float, float]:
+        """The middle `share` of where the charge would run out, metres; inf: after the end."""
+        low, high = interval(self.reach_levels_m, share)
+        return float(low), float(high)
+
+
+def arrival(found: RouteForecast, charge: float, capacity_wh: float) -> Arrival:
+    """What the route leaves of a `charge` (0 to 1) of `capacity_wh` usable energy.
+
+    The charge cannot rise above 1: what braking frees on a full pack is lost.
+    """
+    refuse_impossible_charge(charge)
+    usable_wh(capacity_wh / 1000)
+    stock = charge * capacity_wh
+    left = np.minimum((stock - found.energy_levels_wh[-1]) / capacity_wh, 1.0)
+    return Arrival(
+        charge,
+        min((stock - found.total_wh) / capacity_wh, 1.0),
+        left[::-1],
+        np.minimum((stock - found.energy_wh) / capacity_wh, 1.0),
+        _spent_at(found.energy_wh[:, None], found.metres, stock)[0],
+        _spent_at(found.energy_levels_wh, found.metres, stock)[::-1],
+    )
+
+
+def _spent_at(energy_wh: FloatArray, metres: FloatArray, stock_wh: float) -> FloatArray:
+    """Metres at which each column of energies [steps, n] first exceeds the stock, [n]; inf: never.
+
+    >>> _spent_at(np.array([[1.0], [3.0], [2.0]]), np.array([10.0, 20.0, 30.0]), 2.5)
+    array([20.])
+    """
+    over = energy_wh > stock_wh
+    found: FloatArray = np.where(over.any(axis=0), metres[over.argmax(axis=0)], np.inf)
+    return found

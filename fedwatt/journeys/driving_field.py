@@ -1,0 +1,192 @@
+"""How the fleet drives each place and heading: seven sums per cell, which add over vehicles.
+
+A cell is 80 m of ground in one of eight headings. Of all passes of all training trips it holds
+
+    route_m     metres along the route, which the other sums are divided by
+    wheel_m     metres of the wheels (a route cuts corners)
+    seconds     time
+    air         ∫ v³ dt in 1,000 m³/s², the work of the air
+    drive       ∫ max(v·a, 0) dt in 10 m²/s², the work of speeding up
+    brake       ∫ max(-v·a, 0) dt in 10 m²/s², the work of slowing down
+    standing    seconds below 0.5 m/s: stops
+
+and how many vehicles are in it; never a position finer than the cell, an order or a time. Where a
+cell has few metres, its values are drawn toward those of its place in any heading, and these toward
+the fleet's.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedwatt.data.trip import FloatArray, Trip
+from fedwatt.journeys.route import HEADINGS, Route
+from fedwatt.terrain.field import find
+from fedwatt.terrain.grid import Grid, IntArray
+
+SUMS = ("route_m", "wheel_m", "seconds", "air", "drive", "brake", "standing")
+STANDING_MPS = 0.5
+HEADING_M, PLACE_M = 100.0, 200.0
+"""Metres of passes by which a cell's heading, and its place, count half."""
+OWN_WEIGHT = 2.0
+"""What a vehicle's own passes count on board; drivers are creatures of habit."""
+
+
+@dataclass(frozen=True, eq=False)
+class DrivingSums:
+    """Sums of one trip, one vehicle or a fleet.
+
+    keys      int64 [cells], ascending: 8 · node + heading
+    sums      float64 [cells, 7], the columns of `SUMS`
+    vehicles  int64 [cells], vehicles that contributed: 1 in a vehicle's own
+    """
+
+    keys: IntArray
+    sums: FloatArray
+    vehicles: IntArray
+
+    def times(self, weight: float) -> "DrivingSums":
+        """The same passes, counted `weight` times."""
+        return DrivingSums(self.keys, weight * self.sums, self.vehicles)
+
+    def only(self, chosen: NDArray[np.bool_]) -> "DrivingSums":
+        """The cells [cells] that are chosen."""
+        return DrivingSums(self.keys[chosen], self.sums[chosen], self.vehicles[chosen])
+
+    def within(self, keys: IntArray) -> "DrivingSums":
+        """The cells that are among `keys`, ascending."""
+        return self.only(find(keys, self.keys)[1])
+
+    def outside(self, keys: IntArray) -> "DrivingSums":
+        """The cells that are not among `keys`, ascending."""
+        return self.only(~find(keys, self.keys)[1])
+
+
+NO_PASSES = DrivingSums(
+    np.zeros(0, dtype=np.int64), np.zeros((0, len(SUMS))), np.zeros(0, dtype=np.int64)
+)
+
+
+def trip_sums(trip: Trip, route: Route, at_m: FloatArray, cells: IntArray) -> DrivingSums:
+    """What one pass adds; `at_m` [seconds] is how far along the route the vehicle was.
+
+    `cells` [steps] are the route's.
+    """
+    speed = np.nan_to_num(trip.channels["speed_mps"])
+    smooth = np.convolve(np.pad(speed, 1, mode="edge"), np.ones(3) / 3, "valid")
+    work = smooth * np.diff(smooth, prepend=smooth[0]) / trip.interval_s
+    seconds = trip.interval_s
+    each = np.stack(
+        [
+            np.diff(at_m, prepend=at_m[0]),
+            speed * seconds,
+            np.full(len(speed), seconds),
+            speed**3 * seconds / 1000,
+            np.maximum(work, 0) * seconds / 10,
+            np.maximum(-work, 0) * seconds / 10,
+            (speed < STANDING_MPS) * seconds,
+        ],
+        axis=1,
+    )
+    step = np.clip(np.ceil(at_m / route.step_m).astype(np.int64) - 1, 0, route.steps - 1)
+    return _summed(cells[step], each)
+
+
+def _summed(keys: IntArray, values: FloatArray) -> DrivingSums:
+    cells, at = np.unique(keys, return_inverse=True)
+    sums = np.stack([np.bincount(at, column, len(cells)) for column in values.T], axis=1)
+    vehicles = np.ones(len(cells), dtype=np.int64)
+    return DrivingSums(cells, sums.astype(np.float64), vehicles)
+
+
+def vehicle_sums(trips: Iterable[DrivingSums]) -> DrivingSums:
+    """All passes of one vehicle: every cell counts one vehicle."""
+    total = add(list(trips))
+    return DrivingSums(total.keys, total.sums, np.minimum(total.vehicles, 1))
+
+
+def add(parts: Sequence[DrivingSums], forget: float = 1.0) -> DrivingSums:
+    """The sum; with `forget` below 1 the first, what was known before, counts that much less.
+
+    Vehicles of a cell add up, but for the first, whose vehicles may be the same ones again.
+    """
+    if not parts:
+        return NO_PASSES
+    keys = np.unique(np.concatenate([part.keys for part in parts]))
+    sums, fresh = np.zeros((len(keys), len(SUMS))), np.zeros(len(keys), dtype=np.int64)
+    before = np.zeros(len(keys), dtype=np.int64)
+    for number, part in enumerate(parts):
+        at, _ = find(keys, part.keys)
+        remembered = number == 0 and forget < 1
+        sums[at] += part.sums * (forget if remembered else 1.0)
+        (before if remembered else fresh)[at] += part.vehicles
+    return DrivingSums(keys, sums, np.maximum(before, fresh))
+
+
+def published(vehicles: Sequence[DrivingSums], minimum_vehicles: int) -> DrivingSums:
+    """The cells of a fleet that at least k vehicles drive."""
+    total = add(vehicles)
+    return total.only(total.vehicles >= minimum_vehicles)
+
+
+@dataclass(frozen=True, eq=False)
+class DrivingField:
+    """Sums that a vehicle can read how a route is driven from."""
+
+    grid: Grid
+    cells: DrivingSums
+
+    @cached_property
+    def places(self) -> DrivingSums:
+        """The same by place alone, all headings together."""
+        return _summed(self.cells.keys // HEADINGS, self.cells.sums)
+
+    @cached_property
+    def everywhere(self) -> FloatArray:
+        """The sums over all cells, [7]."""
+        total: FloatArray = self.cells.sums.sum(axis=0)
+        return total
+
+    def read(
+        self, keys: IntArray, without: DrivingSums = NO_PASSES
+    ) -> tuple[FloatArray, FloatArray]:
+        """Sums per metre of route, [steps, 6] without route_m, and whether each step is known.
+
+        `keys` are a route's (`Route.cells`); `without` are passes that the reader must not see:
+        those of the very trip that is predicted.
+        """
+        # A trip can only take out what was put in: cells that the field has.
+        without = without.within(self.cells.keys)
+        cell = _look_up(self.cells, keys) - _look_up(without, keys)
+        by_place = _summed(without.keys // HEADINGS, without.sums)
+        place = _look_up(self.places, keys // HEADINGS) - _look_up(by_place, keys // HEADINGS)
+        everywhere = self.everywhere - without.sums.sum(axis=0)
+        cell, place = np.maximum(cell, 0.0), np.maximum(place, 0.0)
+        usual = everywhere / max(everywhere[0], 1.0)
+        around = (place + PLACE_M * usual) / (place[:, :1] + PLACE_M)
+        here = (cell + HEADING_M * around) / (cell[:, :1] + HEADING_M)
+        return here[:, 1:], (place[:, 0] > 1.0).astype(np.float64)
+
+
+def _look_up(sums: DrivingSums, keys: IntArray) -> FloatArray:
+    """The sums of `keys` [n, 7]; 0 where there are none."""
+    if not len(sums.keys):
+        return np.zeros((len(keys), len(SUMS)))
+    at, known = find(sums.keys, keys)
+    return np.where(known[:, None], sums.sums[at], 0.0)
+
+
+def on_board(
+    shared: DrivingSums, own: DrivingSums, grid: Grid, *, contributed: bool
+) -> DrivingField:
+    """The field that a vehicle reads: what is shared and, counted twice, its own passes.
+
+    `contributed` says whether its passes are in the shared sums once already.
+    """
+    again = own.times(OWN_WEIGHT - 1) if contributed else own.times(OWN_WEIGHT)
+    alone = own.outside(shared.keys).times(OWN_WEIGHT)
+    merged = add([shared, again.within(shared.keys), alone])
+    return DrivingField(grid, merged)

@@ -1,0 +1,202 @@
+"""Mixed effects by least absolute deviations, federated: the fleet's coefficients from sums.
+
+    y = xᵀ(β₀ + β_v) · s_v + σ(x) ε        β_v ~ N(0, diag τ²)        ε of mean absolute value b
+
+Trips t of vehicle v are weighted by w = 1 / (σ² b² max(|r| / b, ε₀)), which makes least squares of
+the absolute deviations (Schlossmacher, JASA 68, 1973), with r = (y - ŷ) / σ. With A = s² XᵀWX and
+a = s XᵀWy, the vehicle's own part is β_v = C (a - A β₀), C = (A + diag τ⁻²)⁻¹, and what is left for
+the fleet's are sums that add over vehicles:
+
+    Σ (A - A C A) β₀ = Σ (a - A C a)
+
+A vehicle works on its own until β_v and s_v stand still and hands up these, Σ|r|, the number of its
+trips, log s_v and β_v² + diag C, of which the server makes β₀, b and τ² (expectation-maximisation).
+β_v and s_v never leave it. Columns are divided by `unit`, also found from sums, so that one τ suits
+all to begin with.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedwatt.data.trip import FloatArray
+from fedwatt.terrain.masked import LARGEST, Fields
+
+EXCHANGES = 12
+ON_BOARD = 6
+"""Reweightings that a vehicle makes for itself before it answers."""
+SMALLEST = 0.3
+"""ε₀: residuals below so many b weigh alike."""
+RIDGE = 1e-3
+SCALE_SPREAD = 0.2
+LEAST_SPREAD = 0.02
+
+
+@dataclass(frozen=True, eq=False)
+class Observations:
+    """Trips of one vehicle: features [trips, p], what is to be predicted [trips], and σ [trips]."""
+
+    x: FloatArray
+    y: FloatArray
+    sigma: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class FleetEffects:
+    """What the fleet knows; arrays [p] for columns x / unit.
+
+    unit    size of a column
+    mean    β₀
+    spread  τ
+    noise   b; 0 before anything is known
+    """
+
+    unit: FloatArray
+    mean: FloatArray
+    spread: FloatArray
+    noise: float
+
+
+@dataclass(frozen=True, eq=False)
+class OwnEffects:
+    """A vehicle's own part: β_v [p] for columns x / unit, s_v, and C [p, p] with its weights."""
+
+    beta: FloatArray
+    scale: float
+    covariance: FloatArray
+    weights: FloatArray
+
+
+def start(spread: float, columns: int) -> FleetEffects:
+    """Before anything is known."""
+    one = np.ones(columns)
+    return FleetEffects(one, 0 * one, spread * one, 0.0)
+
+
+def predict(fleet: FleetEffects, own: OwnEffects | None, x: FloatArray) -> FloatArray:
+    """xᵀ(β₀ + β_v) s_v, [trips]; of a vehicle nobody knows where `own` is None."""
+    z = x / fleet.unit
+    if own is None:
+        found: FloatArray = z @ fleet.mean
+        return found
+    mine: FloatArray = z @ (fleet.mean + own.beta) * own.scale
+    return mine
+
+
+def unit_sums(trips: Observations) -> dict[str, FloatArray]:
+    """Σ (x / σ)² of each column, and the number of trips."""
+    squares = ((trips.x / trips.sigma[:, None]) ** 2).sum(axis=0)
+    return {"squares": squares, "trips": np.array([float(len(trips.y))])}
+
+
+def own_effects(fleet: FleetEffects, trips: Observations) -> OwnEffects:
+    """β_v and s_v of a vehicle by its own trips; nothing where it has none."""
+    z, columns = trips.x / fleet.unit, len(fleet.unit)
+    beta, scale, covariance = np.zeros(columns), 1.0, np.diag(fleet.spread**2)
+    weights = 1 / trips.sigma**2
+    for _ in range(ON_BOARD if fleet.noise and len(trips.y) else 0):
+        residual = (trips.y - z @ (fleet.mean + beta) * scale) / trips.sigma
+        far = np.maximum(np.abs(residual) / fleet.noise, SMALLEST)
+        weights = 1 / ((trips.sigma * fleet.noise) ** 2 * far)
+        a, right = _normal(z * scale, trips.y, weights)
+        covariance = np.linalg.inv(a + np.diag(fleet.spread**-2.0)).astype(np.float64)
+        beta = covariance @ (right - a @ fleet.mean)
+        fitted = z @ (fleet.mean + beta)
+        prior = SCALE_SPREAD**-2
+        weighed = weights * fitted
+        scale = float((weighed @ trips.y + prior) / (weighed @ fitted + prior))
+    return OwnEffects(beta, scale, covariance, weights)
+
+
+def _normal(z: FloatArray, y: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+    weighed = z * weights[:, None]
+    return weighed.T @ z, weighed.T @ y
+
+
+def own_equations(
+    fleet: FleetEffects, own: OwnEffects, trips: Observations
+) -> tuple[FloatArray, FloatArray]:
+    """What a vehicle adds to the equations for β₀: A - A C A and a - A C a."""
+    a, right = _normal(trips.x / fleet.unit * own.scale, trips.y, own.weights)
+    if not fleet.noise:
+        return a, right
+    return a - a @ own.covariance @ a, right - a @ own.covariance @ right
+
+
+def effect_sums(fleet: FleetEffects, trips: Observations) -> dict[str, FloatArray]:
+    """What a vehicle hands up, given what the fleet knows."""
+    own = own_effects(fleet, trips)
+    a, right = own_equations(fleet, own, trips)
+    residual = (trips.y - predict(fleet, own, trips.x)) / trips.sigma
+    return {
+        "matrix": a[np.triu_indices(len(a))],
+        "right": right,
+        "absolute": np.array([np.abs(residual).sum()]),
+        "trips": np.array([float(len(trips.y))]),
+        "scale": np.array([np.log(own.scale)]),
+        "effects": own.beta**2 + np.diag(own.covariance),
+        "vehicles": np.ones(1),
+    }
+
+
+def sum_fields(columns: int) -> Fields:
+    """What `effect_sums` adds, for a secure sum."""
+    sizes = {"matrix": columns * (columns + 1) // 2, "right": columns, "absolute": 1, "trips": 1}
+    sizes |= {"scale": 1, "effects": columns, "vehicles": 1}
+    return {name: (size, LARGEST) for name, size in sizes.items()}
+
+
+def unit_fields(columns: int) -> Fields:
+    """What `unit_sums` adds."""
+    return {"squares": (columns, LARGEST), "trips": (1, LARGEST)}
+
+
+Total = Callable[[FleetEffects | None], Mapping[str, FloatArray]]
+"""The vehicles' sums given what the fleet knows; of `unit_sums` where that is None."""
+
+
+def fit(total: Total, columns: int, spread: float) -> tuple[FleetEffects, FloatArray, FloatArray]:
+    """The fleet's effects, and the last equations for β₀: matrix [p, p] and right side [p]."""
+    first = total(None)
+    fleet = start(spread, columns)
+    fleet = replace(fleet, unit=np.sqrt(first["squares"] / max(first["trips"][0], 1.0)) + 1e-12)
+    a, right = np.zeros((columns, columns)), np.zeros(columns)
+    for exchange in range(EXCHANGES):
+        sums = total(fleet)
+        a[np.triu_indices(columns)] = sums["matrix"]
+        a = np.triu(a) + np.triu(a, 1).T
+        right = sums["right"]
+        vehicles = max(sums["vehicles"][0], 1.0)
+        mean = solved(a, right) * np.exp(sums["scale"][0] / vehicles)
+        # The first sums are of plain least squares, whose residuals nobody knows yet.
+        noise = float(sums["absolute"][0] / max(sums["trips"][0], 1.0)) if exchange else spread
+        if exchange > EXCHANGES // 3:
+            spread_v = np.sqrt(sums["effects"] / vehicles)
+            fleet = replace(fleet, spread=np.maximum(spread_v, LEAST_SPREAD * spread))
+        fleet = replace(fleet, mean=mean, noise=noise)
+    return fleet, a, right
+
+
+def solved(a: FloatArray, right: FloatArray) -> FloatArray:
+    """β₀ of the equations, with a little ridge for columns that say the same."""
+    columns = len(right)
+    found: FloatArray = np.linalg.solve(
+        a + RIDGE * np.trace(a) / columns * np.eye(columns) + 1e-12 * np.eye(columns), right
+    )
+    return found
+
+
+def left_out(fleet: FleetEffects, own: OwnEffects, trips: Observations) -> FloatArray:
+    """Residuals (y - ŷ) / σ [trips] as if each trip had not taught β_v, by its leverage."""
+    z = trips.x / fleet.unit * own.scale
+    leverage = trips_leverage(z, own)
+    residual = (trips.y - predict(fleet, own, trips.x)) / trips.sigma
+    found: FloatArray = residual / (1 - np.minimum(leverage, 0.9))
+    return found
+
+
+def trips_leverage(z: FloatArray, own: OwnEffects) -> FloatArray:
+    """w zᵀ C z of each trip."""
+    found: FloatArray = own.weights * np.einsum("ij,jk,ik->i", z, own.covariance, z)
+    return found

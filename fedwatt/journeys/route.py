@@ -1,0 +1,162 @@
+"""A route: the way that a vehicle is to take, as points one step apart, without any times.
+
+Points nearer than 15 m to the last one kept are left out, so that the wandering fix of a parked
+vehicle adds no metres; what is left is cut into steps of about 20 m. How densely points were given,
+which in a recording tells how fast the vehicle was, is lost on the way: equal steps remain.
+
+What cannot be a route is refused in one sentence: fewer than two places, coordinates out of range,
+neighbouring points so far apart that a straight line is no road.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import cos, radians
+
+import numpy as np
+
+from fedwatt.data.channels import POSITION
+from fedwatt.data.trip import FloatArray, Trip
+from fedwatt.errors import DataError
+from fedwatt.terrain.grid import EARTH_RADIUS_M, Grid, IntArray, distance_m
+
+STEP_M = 20.0
+APART_M = 15.0
+LONGEST_LEG_M = 2000.0
+LONGEST_ROUTE_M = 3_000_000.0
+FASTEST_FIX_MPS = 70.0
+"""A recorded position that moves faster is a receiver's fault (252 km/h)."""
+SHORTEST_PIECE_S = 10
+"""Between two such leaps, fewer seconds than this are part of the fault."""
+HEADINGS = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Route:
+    """Points [steps + 1], evenly spaced by `step_m` metres."""
+
+    name: str
+    latitude_deg: FloatArray
+    longitude_deg: FloatArray
+    step_m: float
+
+    @property
+    def steps(self) -> int:
+        """How many steps it has, at least one."""
+        return len(self.latitude_deg) - 1
+
+    @property
+    def metres(self) -> float:
+        """Its length."""
+        return self.steps * self.step_m
+
+    @cached_property
+    def metres_at(self) -> FloatArray:
+        """Metres from the start to the end of each step, [steps]."""
+        found: FloatArray = np.arange(1.0, self.steps + 1.0) * self.step_m
+        return found
+
+    def cells(self, grid: Grid) -> IntArray:
+        """The cell and heading of each step as one key, 8 · node + heading, [steps]."""
+        lat, lon = self.latitude_deg, self.longitude_deg
+        east = np.mod(np.diff(lon) + 180.0, 360.0) - 180.0
+        middle_lat, middle_lon = (lat[1:] + lat[:-1]) / 2, lon[:-1] + east / 2
+        turn = np.arctan2(east * np.cos(np.radians(middle_lat)), np.diff(lat)) / (2 * np.pi)
+        heading = np.floor(turn * HEADINGS + 0.5).astype(np.int64) % HEADINGS
+        nodes, weights = grid.corners(middle_lat, middle_lon)
+        nearest = np.take_along_axis(nodes, weights.argmax(axis=1)[:, None], axis=1)[:, 0]
+        return nearest * HEADINGS + heading
+
+
+def route_of(name: str, latitude_deg: FloatArray, longitude_deg: FloatArray) -> Route:
+    """The route through points [points]; those without a position are left out.
+
+    >>> route_of("up", np.array([0.0, 0.009]), np.array([10.0, 10.0])).steps  # 1 km
+    50
+    """
+    lat, lon = _checked(name, latitude_deg, longitude_deg)
+    kept = apart(lat, lon)
+    lat, lon = lat[kept], lon[kept]
+    if len(lat) < 2:
+        raise DataError(f"Route '{name}' has only one place: give points along the way.")
+    legs = distance_m(lat[:-1], lon[:-1], lat[1:], lon[1:])
+    if legs.max() > LONGEST_LEG_M:
+        at = int(legs.argmax())
+        raise DataError(
+            f"Route '{name}' has a gap of {legs[at] / 1000:,.1f} km from {lat[at]:.4f}°, "
+            f"{lon[at]:.4f}° to {lat[at + 1]:.4f}°, {lon[at + 1]:.4f}°, and nobody can know the "
+            f"road in between. Give points at most {LONGEST_LEG_M / 1000:g} km apart."
+        )
+    if legs.sum() > LONGEST_ROUTE_M:
+        raise DataError(f"Route '{name}' is {legs.sum() / 1000:,.0f} km long: cut it into days.")
+    # Longitudes go on beyond 180°, so that a step across the date line is a short one.
+    lon = lon[0] + np.concatenate([[0.0], np.cumsum(np.mod(np.diff(lon) + 180, 360) - 180)])
+    at_m = np.concatenate([[0.0], np.cumsum(legs)])
+    steps = max(round(at_m[-1] / STEP_M), 1)
+    even = np.linspace(0.0, at_m[-1], steps + 1)
+    return Route(name, np.interp(even, at_m, lat), np.interp(even, at_m, lon), at_m[-1] / steps)
+
+
+def _checked(name: str, lat: FloatArray, lon: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """The points that have a position, refused where one cannot be."""
+    known = np.isfinite(lat) & np.isfinite(lon) & ~((lat == 0) & (lon == 0))
+    lat, lon = lat[known], lon[known]
+    if not len(lat):
+        raise DataError(f"Route '{name}' has no point with a position.")
+    wrong = (np.abs(lat) > 90) | (np.abs(lon) > 360)
+    if wrong.any():
+        at = int(wrong.argmax())
+        swapped = " Latitude and longitude seem to be exchanged." if abs(lon[at]) <= 90 else ""
+        raise DataError(
+            f"Route '{name}' has a point at latitude {lat[at]:g}°, longitude {lon[at]:g}°, which "
+            f"is nowhere.{swapped}"
+        )
+    return lat, lon
+
+
+def apart(latitude_deg: FloatArray, longitude_deg: FloatArray) -> IntArray:
+    """Places of points that are each at least 15 m from the one kept before, and of the last."""
+    metres = radians(1.0) * EARTH_RADIUS_M
+    north = (latitude_deg * metres).tolist()
+    turns = np.unwrap(longitude_deg, period=360.0) * metres
+    east = (turns * cos(radians(float(latitude_deg[0])))).tolist()
+    kept, y, x, enough = [0], north[0], east[0], APART_M**2
+    for place in range(1, len(north)):
+        if (north[place] - y) ** 2 + (east[place] - x) ** 2 >= enough:
+            kept.append(place)
+            y, x = north[place], east[place]
+    if len(kept) > 1 and kept[-1] != len(north) - 1:
+        kept[-1] = len(north) - 1
+    return np.array(kept)
+
+
+def fixes(trip: Trip) -> IntArray:
+    """Seconds of a recorded trip whose positions can be on its route.
+
+    Judged by positions alone: a leap faster than any car is a fault, and so is what lies between
+    two leaps that follow each other. The wheels are not asked, because a route knows no speed.
+    """
+    if any(channel not in trip.channels for channel in POSITION):
+        return np.zeros(0, dtype=np.int64)
+    lat, lon = (trip.channels[channel] for channel in POSITION)
+    known = np.isfinite(lat) & np.isfinite(lon) & (np.abs(lat) <= 90) & (np.abs(lon) <= 360)
+    seconds = np.flatnonzero(known & ~((lat == 0) & (lon == 0)))
+    if len(seconds) < 2:
+        return seconds
+    moved = distance_m(lat[seconds[:-1]], lon[seconds[:-1]], lat[seconds[1:]], lon[seconds[1:]])
+    leaps = moved > FASTEST_FIX_MPS * trip.interval_s * np.diff(seconds)
+    piece = np.concatenate([[0], np.cumsum(leaps)])
+    whole: IntArray = seconds[np.bincount(piece)[piece] * trip.interval_s >= SHORTEST_PIECE_S]
+    return whole
+
+
+def recorded_route(trip: Trip) -> tuple[Route, FloatArray]:
+    """The route of a recorded trip, and how far along it the vehicle was in each second, metres."""
+    seconds = fixes(trip)
+    if not len(seconds):
+        raise DataError(f"Trip '{trip.name}' has no positions, so its route is not known.")
+    lat, lon = (trip.channels[channel][seconds] for channel in POSITION)
+    route = route_of(trip.name, lat, lon)
+    kept = apart(lat, lon)
+    legs = distance_m(lat[kept[:-1]], lon[kept[:-1]], lat[kept[1:]], lon[kept[1:]])
+    at_m = np.concatenate([[0.0], np.cumsum(legs)])
+    return route, np.interp(np.arange(trip.seconds), seconds[kept], at_m)

@@ -1,0 +1,115 @@
+"""Error bars of routes: conformal by length of way, from counts that add over a fleet.
+
+A trip's error is measured in σ = D + 2 km, (y - ŷ) / σ, as if the trip itself had taught nothing.
+Vehicles count theirs in narrow bins, by length of way; the counts add up to the fleet's
+distribution. On board a vehicle's own errors are counted in with the fleet's, which weigh as much
+as 100 trips of its own: a vehicle of few trips has the fleet's bars, one of many its own.
+
+Three distributions are kept: of vehicles that are in the fleet, of the same vehicles as newcomers
+(coefficients and field without them) and on unknown ground (no field, level road).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedwatt.data.trip import FloatArray
+from fedwatt.terrain.grid import IntArray
+
+BASE_KM = 2.0
+CLASSES_KM = (4.0, 8.0)
+"""Where classes of length end; the last has no end."""
+MIDDLES_KM = (3.0, 6.0, 12.0)
+"""Between these lengths bars pass from one class to the next."""
+BINS = 160
+WIDEST = 8.0
+"""Errors are counted up to so many b, the fleet's mean absolute error; beyond, in the last bin."""
+LEVELS = np.arange(1, 100) / 100
+FLEET_TRIPS = 100.0
+
+
+def sigma(metres: FloatArray | float) -> FloatArray:
+    """σ of a way, km: errors grow with it, and short ways have some of their own."""
+    found: FloatArray = np.asarray(metres, dtype=np.float64) / 1000 + BASE_KM
+    return found
+
+
+def length_class(kilometres: FloatArray) -> IntArray:
+    """0 for ways below 4 km, 1 below 8 km, 2 for longer ones."""
+    return np.searchsorted(CLASSES_KM, kilometres, side="right").astype(np.int64)
+
+
+def error_counts(errors: FloatArray, kilometres: FloatArray, noise: float) -> FloatArray:
+    """How many errors (y - ŷ) / σ fall into each bin of each class of length, [3 · 160]."""
+    place = np.floor((errors / noise / WIDEST + 1) / 2 * BINS).astype(np.int64)
+    at = length_class(kilometres) * BINS + np.clip(place, 0, BINS - 1)
+    return np.bincount(at, minlength=len(MIDDLES_KM) * BINS).astype(np.float64)
+
+
+def quantiles(fleet: FloatArray, own: FloatArray, noise: float) -> FloatArray:
+    """(y - ŷ) / σ at 99 levels for each class of length, [3, 99], from counts [3 · 160] of both.
+
+    A class that nobody drove takes the others' errors. The middle is taken off: what is predicted
+    is the middle of what is expected.
+    """
+    shape = (len(MIDDLES_KM), BINS)
+    edges = np.linspace(-WIDEST, WIDEST, BINS + 1) * noise
+    table = []
+    everybody = fleet.reshape(shape)
+    for shared, mine in zip(everybody, own.reshape(shape), strict=True):
+        base = shared if shared.sum() else everybody.sum(axis=0)
+        counts = base / max(base.sum(), 1.0) * FLEET_TRIPS + mine
+        grown = np.concatenate([[0.0], np.cumsum(counts)]) / max(counts.sum(), 1e-300)
+        # As many conformal predictors do: n trips leave room for one more, half of it at each end.
+        room = 0.5 / (counts.sum() + 1)
+        levels = np.clip(LEVELS + np.sign(LEVELS - 0.5) * room, 0.0, 1.0)
+        table.append(np.interp(levels, grown, edges))
+    found = np.array(table)
+    centred: FloatArray = found - found[:, len(LEVELS) // 2, None]
+    return centred
+
+
+@dataclass(frozen=True, eq=False)
+class Bars:
+    """Quantiles of (y - ŷ) / σ, each [3, 99]: of the vehicle, of insiders, on unknown ground."""
+
+    own: FloatArray
+    insider: FloatArray
+    unknown: FloatArray
+
+    def errors(self, metres: FloatArray, unknown_share: float) -> FloatArray:
+        """Errors y - ŷ at 99 levels for ways of `metres` [n], [n, 99]."""
+        wider = np.where(LEVELS < 0.5, np.minimum(self.own, self.unknown), self.own)
+        wider = np.where(LEVELS > 0.5, np.maximum(self.own, self.unknown), wider)
+        table = (1 - unknown_share) * self.own + unknown_share * wider
+        kilometres = np.asarray(metres) / 1000
+        between = [np.interp(kilometres, MIDDLES_KM, column) for column in table.T]
+        found: FloatArray = np.stack(between, axis=-1) * sigma(metres)[:, None]
+        return found
+
+    @property
+    def wider(self) -> float:
+        """How many times as wide the vehicle's 90 % bars are as those of vehicles in the fleet."""
+        low, high = np.searchsorted(LEVELS, (0.05, 0.95))
+        own, usual = (table[:, high] - table[:, low] for table in (self.own, self.insider))
+        return float((own / np.maximum(usual, 1e-12)).mean())
+
+
+def interval(at_levels: FloatArray, share: float) -> tuple[FloatArray, FloatArray]:
+    """Low and high end of the middle `share` from values at 99 levels [..., 99]."""
+    ends = ((1 - share) / 2, (1 + share) / 2)
+    low, high = (np.searchsorted(LEVELS, end - 1e-9) for end in ends)
+    return at_levels[..., low], at_levels[..., high]
+
+
+def crps(at_levels: Sequence[float] | FloatArray, measured: float) -> float:
+    """Continuous ranked probability score of a prediction at 99 levels, in its unit.
+
+    Twice the mean pinball loss over levels (Gneiting and Raftery, JASA 102, 2007).
+
+    >>> crps(np.full(99, 5.0), 7.0)  # a point: the absolute error
+    2.0
+    """
+    off = measured - np.asarray(at_levels, dtype=np.float64)
+    return float(2 * np.maximum(LEVELS * off, (LEVELS - 1) * off).mean())

@@ -1,0 +1,228 @@
+"""A vehicle's part in learning routes: the passes that it keeps, and the sums that it answers."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from fedwatt.data.trip import FloatArray, Trip
+from fedwatt.errors import DataError
+from fedwatt.journeys.driving_field import (
+    NO_PASSES,
+    OWN_WEIGHT,
+    DrivingField,
+    DrivingSums,
+    on_board,
+    trip_sums,
+    vehicle_sums,
+)
+from fedwatt.journeys.mixed_effects import (
+    FleetEffects,
+    Observations,
+    effect_sums,
+    left_out,
+    own_effects,
+    own_equations,
+    predict,
+    solved,
+    unit_sums,
+)
+from fedwatt.journeys.route import Route, recorded_route
+from fedwatt.journeys.route_bars import BASE_KM, error_counts, sigma
+from fedwatt.journeys.route_features import NAMES, route_features, route_rise_m
+from fedwatt.journeys.route_model import TARGETS
+from fedwatt.journeys.under_way import SHARES, USUAL, Moments, UnderWay, driven, moments
+from fedwatt.terrain.field import Field
+from fedwatt.terrain.grid import Grid, IntArray
+
+SHORTEST_M = 500.0
+USUAL_C = 20.0
+
+
+@dataclass(frozen=True, eq=False)
+class Pass:
+    """A recorded trip as a route was driven.
+
+    at_m   metres along the route, [seconds]
+    cells  places and headings of the route's steps, [steps]
+    sums   what it adds to the driving field
+    """
+
+    trip: Trip
+    route: Route
+    at_m: FloatArray
+    cells: IntArray
+    sums: DrivingSums
+
+    @property
+    def temperature_c(self) -> float:
+        """Outside temperature, as a forecast would have it."""
+        ambient = self.trip.channels.get("ambient_c", np.array([USUAL_C]))
+        known = ambient[np.isfinite(ambient)]
+        return float(np.median(known)) if len(known) else USUAL_C
+
+    def measured(self, target: str) -> float:
+        """Wh, or seconds."""
+        if target == "duration":
+            return self.trip.seconds * self.trip.interval_s
+        return float(self.trip.channels["energy_wh"].sum())
+
+    def driven(
+        self,
+        x: FloatArray,
+        beta: Mapping[str, FloatArray],
+        share: float,
+        correction: tuple[float, float, float] = USUAL,
+    ) -> UnderWay:
+        """The pass after `share` of its way, forecast by features [steps, 17]."""
+        energy, seconds = x @ beta["energy"], np.maximum.accumulate(x @ beta["duration"])
+        spent = np.cumsum(self.trip.channels["energy_wh"])
+        speed, metres = self.trip.channels["speed_mps"], self.route.metres_at
+        return driven(metres, energy, seconds, self.at_m, spent, speed, share, correction)
+
+
+def passes(trips: Iterable[Trip], grid: Grid) -> tuple[Pass, ...]:
+    """The trips whose positions make a route; the others teach nothing about routes."""
+    found = []
+    for trip in trips:
+        try:
+            route, at_m = recorded_route(trip)
+        except DataError:
+            continue
+        cells = route.cells(grid)
+        found.append(Pass(trip, route, at_m, cells, trip_sums(trip, route, at_m, cells)))
+    return tuple(found)
+
+
+@dataclass(frozen=True, eq=False)
+class RouteBoard:
+    """What one vehicle learns routes from; nothing of it leaves but answers."""
+
+    passes: tuple[Pass, ...]
+    hills: Field | None
+    mass_kg: float
+    grid: Grid
+
+    @cached_property
+    def sums(self) -> DrivingSums:
+        """All its passes."""
+        return vehicle_sums(one.sums for one in self.passes)
+
+    @cached_property
+    def taught(self) -> tuple[Pass, ...]:
+        """The passes that are long enough to teach what a route costs."""
+        return tuple(one for one in self.passes if one.route.metres >= SHORTEST_M)
+
+    @cached_property
+    def rises(self) -> tuple[FloatArray, ...]:
+        """Metres that each taught pass gains in each step."""
+        return tuple(route_rise_m(one.route, self.hills)[0] for one in self.taught)
+
+    def features(
+        self, one: Pass, rise: FloatArray, field: DrivingField, without: DrivingSums = NO_PASSES
+    ) -> FloatArray:
+        """Features of a pass's route, [steps, 17]."""
+        rates, _ = field.read(one.cells, without)
+        return route_features(one.route, rates, rise, one.temperature_c, self.mass_kg)
+
+    def inside(self, field: DrivingField) -> "Learnable":
+        """Every pass in a field of `on_board` that has no part of itself, and what was measured."""
+        return self._learnable(
+            self.features(one, rise, field, one.sums.times(OWN_WEIGHT))[-1]
+            for one, rise in zip(self.taught, self.rises, strict=True)
+        )
+
+    def under_way(
+        self, field: DrivingField, beta: Mapping[str, FloatArray], least_m: float = BASE_KM * 1000
+    ) -> Moments:
+        """Moments of its passes of 2 km and more, forecast with coefficients by target [17]."""
+
+        def trips() -> Iterator[tuple[UnderWay, float]]:
+            for one, rise in zip(self.taught, self.rises, strict=True):
+                if one.route.metres < least_m:
+                    continue
+                x = self.features(one, rise, field, one.sums.times(OWN_WEIGHT))
+                for share in SHARES:
+                    yield one.driven(x, beta, share), one.measured("energy")
+
+        return moments(trips())
+
+    def lessons(self, shared: DrivingSums) -> "Lessons":
+        """All that the vehicle's passes teach, once the driving field is shared."""
+        field = on_board(shared, self.sums, self.grid, contributed=True)
+        others, usual = DrivingField(self.grid, shared), DrivingField(self.grid, _nowhere(shared))
+        both = list(zip(self.taught, self.rises, strict=True))
+        return Lessons(
+            self.inside(field),
+            self._learnable(self.features(*each, others, self.sums)[-1] for each in both),
+            self._learnable(self.features(one, 0 * rise, usual)[-1] for one, rise in both),
+        )
+
+    def _learnable(self, rows: Iterable[FloatArray]) -> "Learnable":
+        x = np.array(list(rows)).reshape(len(self.taught), len(NAMES))
+        metres = np.array([one.route.metres for one in self.taught])
+        measured = {
+            name: np.array([one.measured(name) for one in self.taught], dtype=np.float64)
+            for name in TARGETS
+        }
+        return Learnable(x, metres, measured)
+
+
+def _nowhere(shared: DrivingSums) -> DrivingSums:
+    """The shared sums in one cell that no route passes."""
+    total = shared.sums.sum(axis=0, keepdims=True)
+    return DrivingSums(np.array([-8], dtype=np.int64), total, np.ones(1, dtype=np.int64))
+
+
+@dataclass(frozen=True, eq=False)
+class Learnable:
+    """Features [trips, 17], lengths [trips] and measurements by target [trips] of a vehicle."""
+
+    x: FloatArray
+    metres: FloatArray
+    measured: Mapping[str, FloatArray]
+
+    def of(self, target: str) -> Observations:
+        """What the mixed effects of a target learn from."""
+        return Observations(self.x, self.measured[target], sigma(self.metres))
+
+    def answer(self, target: str, fleet: FleetEffects | None) -> dict[str, FloatArray]:
+        """The vehicle's sums for a fit; None asks for the sizes of columns."""
+        trips = self.of(target)
+        return unit_sums(trips) if fleet is None else effect_sums(fleet, trips)
+
+
+@dataclass(frozen=True, eq=False)
+class Lessons:
+    """A vehicle's passes in three circumstances.
+
+    inside  in the fleet's field and its own, without the pass itself
+    new     in the field of the others: no pass of the vehicle is in it
+    lost    with no field but the fleet's usual driving, and no hills
+    """
+
+    inside: Learnable
+    new: Learnable
+    lost: Learnable
+
+
+def judged(
+    lessons: Lessons, target: str, fleet: FleetEffects, equations: tuple[FloatArray, FloatArray]
+) -> dict[str, FloatArray]:
+    """Counts of a vehicle's errors: as an insider, as a newcomer, and on unknown ground.
+
+    `equations` are the fleet's for β₀; without the vehicle's own part they give the β₀ that it
+    would meet as a newcomer.
+    """
+    trips, new, lost = (one.of(target) for one in (lessons.inside, lessons.new, lessons.lost))
+    own = own_effects(fleet, trips)
+    a, right = own_equations(fleet, own, trips)
+    others = solved(equations[0] - a, equations[1] - right)
+    errors = {
+        "insider": left_out(fleet, own, trips),
+        "newcomer": (new.y - new.x / fleet.unit @ others) / new.sigma,
+        "unknown": (lost.y - predict(fleet, own, lost.x)) / lost.sigma,
+    }
+    kilometres = lessons.inside.metres / 1000
+    return {name: error_counts(found, kilometres, fleet.noise) for name, found in errors.items()}

@@ -1,0 +1,48 @@
+"""What a fleet knows about routes as a file: RUN/routes.json."""
+
+import numpy as np
+
+from fedwatt.journeys.fleet_routes import JUDGED, FleetRoutes
+from fedwatt.journeys.mixed_effects import FleetEffects
+from fedwatt.journeys.route_model import TARGETS
+from fedwatt.journeys.route_text import (
+    damaged,
+    load_arrays,
+    save_arrays,
+    sums_from_arrays,
+    sums_to_arrays,
+)
+
+
+def fleet_to_bytes(fleet: FleetRoutes) -> bytes:
+    """The file of a fleet's routes."""
+    arrays = sums_to_arrays(fleet.driving) | {"correction": fleet.correction}
+    for target in TARGETS:
+        own = fleet.effects[target]
+        arrays |= {f"{target}.{name}": getattr(own, name) for name in ("unit", "mean", "spread")}
+        arrays[f"{target}.noise"] = np.array([own.noise])
+        arrays |= {f"{target}.{name}": fleet.counts[target][name] for name in JUDGED}
+    return save_arrays(arrays, {"cell_m": fleet.cell_m, "vehicles": fleet.vehicles})
+
+
+def fleet_from_bytes(content: bytes, where: str) -> FleetRoutes:
+    """The fleet's routes in a file; `where` is named if it is damaged."""
+    try:
+        arrays, about = load_arrays(content)
+        effects = {
+            target: FleetEffects(
+                unit=arrays[f"{target}.unit"],
+                mean=arrays[f"{target}.mean"],
+                spread=arrays[f"{target}.spread"],
+                noise=float(arrays[f"{target}.noise"][0]),
+            )
+            for target in TARGETS
+        }
+        counts = {
+            target: {name: arrays[f"{target}.{name}"] for name in JUDGED} for target in TARGETS
+        }
+        driving, correction = sums_from_arrays(arrays), arrays["correction"]
+        cell_m, vehicles = float(about["cell_m"]), int(about["vehicles"])
+    except (KeyError, TypeError, ValueError, AttributeError) as problem:
+        raise damaged(where, problem) from problem
+    return FleetRoutes(cell_m, driving, effects, counts, correction, vehicles)

@@ -1,0 +1,143 @@
+"""A vehicle's model of routes: energy, duration and charge along a way that nobody has driven yet.
+
+The features of a route grow step by step (`route_features`), so one product with the vehicle's
+coefficients gives the energy up to every step, and `route_bars` the errors to expect there.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedwatt.data.trip import FloatArray
+from fedwatt.errors import DataError, SettingError
+from fedwatt.journeys.driving_field import DrivingField
+from fedwatt.journeys.route import Route
+from fedwatt.journeys.route_bars import Bars
+from fedwatt.journeys.route_features import route_features, route_rise_m
+from fedwatt.terrain.field import Field
+
+TARGETS = ("energy", "duration")
+LEAST_KNOWN = 0.2
+"""Share of a route's metres that the fleet must know, or nothing is predicted."""
+
+FASTEST_MPS = 40.0
+
+
+@dataclass(frozen=True, eq=False)
+class Coefficients:
+    """What a unit of each feature takes, [17], and the vehicle's scale s_v, which is in it."""
+
+    beta: FloatArray
+    scale: float
+
+
+@dataclass(frozen=True, eq=False)
+class RouteForecast:
+    """A route as a vehicle would drive it; arrays run over its steps.
+
+    metres      from the start to the end of each step
+    energy_wh   energy up to there, as predicted, and its 99 levels [steps, 99]
+    seconds     time up to there, as predicted; its 99 levels are of the whole route [99]
+    height_m    above the start; level where hills are not known
+    known       share of the metres whose driving the fleet knows
+    hilly       share of the metres whose climb is known
+    """
+
+    route: Route
+    metres: FloatArray
+    energy_wh: FloatArray
+    energy_levels_wh: FloatArray
+    seconds: FloatArray
+    duration_levels_s: FloatArray
+    height_m: FloatArray
+    known: float
+    hilly: float
+
+    @property
+    def total_wh(self) -> float:
+        """Energy of the whole route."""
+        return float(self.energy_wh[-1])
+
+    @property
+    def speed_mps(self) -> FloatArray:
+        """Expected mean speed of each step."""
+        step = self.route.step_m
+        found: FloatArray = step / np.maximum(
+            np.diff(self.seconds, prepend=0.0), step / FASTEST_MPS
+        )
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class RouteModel:
+    """All that predicts a vehicle's routes, but for its hills.
+
+    trips           of its own that taught it; 0: a newcomer
+    fleet_vehicles  that taught the fleet's part
+    capacity_wh     usable, where it is known; else 0
+    correction      κ, q and c for a route under way (`under_way`), [3]
+    """
+
+    vehicle: str
+    trips: int
+    fleet_vehicles: int
+    mass_kg: float
+    capacity_wh: float
+    field: DrivingField
+    coefficients: Mapping[str, Coefficients]
+    bars: Mapping[str, Bars]
+    correction: FloatArray
+
+    def forecast(
+        self, route: Route, temperature_c: float, hills: Field | None = None
+    ) -> RouteForecast:
+        """The route at an outside temperature; refused where the fleet knows next to nothing."""
+        if not -60 <= temperature_c <= 60:
+            raise SettingError(
+                f"An outside temperature of {temperature_c:g} °C cannot be: give degrees Celsius."
+            )
+        rates, known = self.field.read(route.cells(self.field.grid))
+        share = float(known.mean())
+        if share < LEAST_KNOWN:
+            raise DataError(self._unknown(route, share))
+        rise, hilly = route_rise_m(route, hills)
+        x = route_features(route, rates, rise, temperature_c, self.mass_kg)
+        metres = route.metres_at
+        energy = x @ self.coefficients["energy"].beta
+        # Time only goes on, whatever linear coefficients make of a step.
+        seconds = np.maximum.accumulate(x @ self.coefficients["duration"].beta)
+        seconds = np.maximum(seconds, metres / FASTEST_MPS)
+        errors = self.bars["energy"].errors(metres, 1 - share)
+        late = self.bars["duration"].errors(metres[-1:], 1 - share)[0]
+        return RouteForecast(
+            route,
+            metres,
+            energy,
+            energy[:, None] + errors,
+            seconds,
+            np.maximum(seconds[-1] + late, metres[-1] / FASTEST_MPS),
+            np.cumsum(rise),
+            share,
+            float(hilly.mean()),
+        )
+
+    def _unknown(self, route: Route, share: float) -> str:
+        """Why a route is refused, with the way out where there is one."""
+        swapped = Route(route.name, route.longitude_deg, route.latitude_deg, route.step_m)
+        inside = np.abs(swapped.latitude_deg).max() <= 90
+        if inside and self.field.read(swapped.cells(self.field.grid))[1].mean() > max(
+            LEAST_KNOWN, share
+        ):
+            return (
+                f"Route '{route.name}': latitude and longitude seem to be exchanged; the other way "
+                "round it goes where the fleet drives."
+            )
+        return (
+            f"Route '{route.name}' goes where the fleet has not driven: it knows {share:.0%} of "
+            f"the way, and at least {LEAST_KNOWN:.0%} are needed for a number that means something."
+        )
+
+    def _known(self, route: Route) -> float:
+        """Share of a route's metres that the fleet knows."""
+        return float(self.field.read(route.cells(self.field.grid))[1].mean())

@@ -1,0 +1,109 @@
+"""A vehicle's model of routes as text in its model file, which numpy alone can read on board."""
+
+import json
+import zlib
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from fedwatt.data.trip import FloatArray
+from fedwatt.errors import DataError
+from fedwatt.journeys.driving_field import DrivingField, DrivingSums
+from fedwatt.journeys.route_bars import Bars
+from fedwatt.journeys.route_model import TARGETS, Coefficients, RouteModel
+from fedwatt.terrain.grid import Grid
+
+FORMAT = 1
+KINDS = {np.dtype("<f8"): "f8", np.dtype("<f4"): "f4", np.dtype("<i8"): "i8"}
+Arrays = dict[str, np.ndarray[Any, Any]]
+NUMBERS = ("vehicle", "trips", "fleet_vehicles", "mass_kg", "capacity_wh")
+
+
+def model_to_text(model: RouteModel) -> str:
+    """A vehicle's routes as text for its model file, the driving field in float32."""
+    arrays = sums_to_arrays(model.field.cells) | {"correction": model.correction}
+    arrays["sums"] = arrays["sums"].astype(np.float32)
+    for target in TARGETS:
+        own = model.coefficients[target]
+        arrays[f"{target}.beta"] = own.beta
+        arrays[f"{target}.scale"] = np.array([own.scale])
+        bars = model.bars[target]
+        arrays |= {f"{target}.{part.name}": getattr(bars, part.name) for part in fields(Bars)}
+    about = {name: getattr(model, name) for name in NUMBERS}
+    content = save_arrays(arrays, about | {"cell_m": model.field.grid.cell_m})
+    return b64encode(zlib.compress(content, 9)).decode("ascii")
+
+
+def model_from_text(text: str, where: str) -> RouteModel:
+    """The routes that a model file holds; `where` is named if they are damaged."""
+    try:
+        arrays, about = load_arrays(zlib.decompress(b64decode(text, validate=True)))
+        arrays["sums"] = arrays["sums"].astype(np.float64)
+        field = DrivingField(Grid(cell_m=float(about["cell_m"])), sums_from_arrays(arrays))
+        coefficients = {
+            target: Coefficients(arrays[f"{target}.beta"], float(arrays[f"{target}.scale"][0]))
+            for target in TARGETS
+        }
+        bars = {
+            target: Bars(*(arrays[f"{target}.{part.name}"] for part in fields(Bars)))
+            for target in TARGETS
+        }
+        own = {name: about[name] for name in NUMBERS}
+    except (KeyError, TypeError, ValueError, AttributeError, zlib.error) as problem:
+        raise damaged(where, problem) from problem
+    return RouteModel(
+        **own,
+        field=field,
+        coefficients=coefficients,
+        bars=bars,
+        correction=arrays["correction"],
+    )
+
+
+def sums_to_arrays(sums: DrivingSums) -> Arrays:
+    """Driving sums as named arrays."""
+    return {"keys": sums.keys, "sums": sums.sums, "vehicles": sums.vehicles}
+
+
+def sums_from_arrays(arrays: Mapping[str, FloatArray]) -> DrivingSums:
+    """Driving sums that `sums_to_arrays` named; ValueError where they cannot be."""
+    keys, vehicles = (arrays[name].astype(np.int64) for name in ("keys", "vehicles"))
+    if (np.diff(keys) <= 0).any() or not np.isfinite(arrays["sums"]).all():
+        raise ValueError("its cells are not in order")
+    return DrivingSums(keys, arrays["sums"], vehicles)
+
+
+def save_arrays(arrays: Arrays, about: Mapping[str, Any]) -> bytes:
+    """Arrays as JSON, with `about` beside them; numpy alone reads it again."""
+    packed = {
+        name: {
+            "type": KINDS[values.dtype],
+            "shape": values.shape,
+            "data": b64encode(np.ascontiguousarray(values).tobytes()).decode("ascii"),
+        }
+        for name, values in arrays.items()
+    }
+    return json.dumps({"format": FORMAT, "about": about, "arrays": packed}).encode()
+
+
+def load_arrays(content: bytes) -> tuple[Arrays, dict[str, Any]]:
+    """What `save_arrays` wrote."""
+    found = json.loads(content)
+    if found["format"] != FORMAT:
+        raise ValueError(f"format {found['format']} is not {FORMAT}")
+    kinds = {name: kind for kind, name in KINDS.items()}
+    arrays = {
+        name: np.frombuffer(b64decode(part["data"], validate=True), kinds[part["type"]])
+        .reshape(part["shape"])
+        .copy()
+        for name, part in found["arrays"].items()
+    }
+    return arrays, dict(found["about"])
+
+
+def damaged(where: str, problem: Exception) -> DataError:
+    """The sentence for routes that cannot be read."""
+    return DataError(f"{where} holds no routes that can be read: {problem}. Make it again.")

@@ -1,0 +1,197 @@
+"""Correct a route's forecast while it is driven, from the energy measured so far.
+
+Way is looked at in blocks of 200 m. What a block took beyond its forecast is
+
+    y = (a + d) t + l ê + k Δv² + noise,    noise variance 15² + 1.5² t  (Wh², t in s)
+
+with a constant and a drifting auxiliary power a and d (d an Ornstein-Uhlenbeck process), a load
+factor l on the forecast ê, and the kinetic energy that the block put in hand. A Kalman filter over
+(a, d, l) gives what they will add to the rest of the way; the forecast of the rest is corrected by
+κ of that, and by what the speed of the moment has in hand:
+
+    rest = forecast + κ · (states) + q v² + c
+
+κ, q and c are the fleet's, from sums of its training trips (`Moments.sums`). Scaling the rest by
+the ratio so far instead makes it worse: the first minutes are not like the others.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fedwatt.data.trip import FloatArray
+from fedwatt.terrain.masked import LARGEST, Fields
+
+BLOCK_M = 200.0
+AUXILIARY_W, DRIFT_W, DRIFT_S, LOAD = 420.0, 550.0, 700.0, 0.035
+NOISE_WH, NOISE_WH_S = 15.0, 1.5
+KINETIC_WH = 0.25
+"""Wh that a (m/s)² of v² takes."""
+HOUR_S = 3600.0
+REWEIGHTINGS = 3
+USUAL = (0.85, -0.2, 17.0)
+"""κ, q and c where a fleet has not found its own."""
+SHARES = (0.1, 0.25, 0.5, 0.75)
+"""Of the way, at which the fleet learns them."""
+
+
+@dataclass
+class UnderWay:
+    """A route that is being driven; `metres`, `energy_wh` and `seconds` [steps] are its forecast.
+
+    `correction` is (κ, q, c); `measured_wh` and `speed_mps` are those of the last step.
+    """
+
+    metres: FloatArray
+    energy_wh: FloatArray
+    seconds: FloatArray
+    correction: tuple[float, float, float] = USUAL
+    measured_wh: float = 0.0
+    speed_mps: float = 0.0
+    _state: FloatArray = field(default_factory=lambda: np.zeros(3))
+    _covariance: FloatArray = field(
+        default_factory=lambda: np.diag([AUXILIARY_W**2, DRIFT_W**2, LOAD**2])
+    )
+    _now_m: float = 0.0
+    _block_m: float = 0.0
+    _since: tuple[float, float, float] = (0.0, 0.0, 0.0)
+
+    def step(self, at_m: float, elapsed_s: float, spent_wh: float, speed_mps: float) -> None:
+        """Where the vehicle is, how long and how much it took, since it began, and its speed.
+
+        Energy that is not known (NaN), a way back or a clock set back teach nothing; the filter
+        goes on from there.
+        """
+        if not np.isfinite([at_m, elapsed_s, spent_wh, speed_mps]).all():
+            return
+        began_s, began_wh, began_v2 = self._since
+        self._now_m, self.measured_wh, self.speed_mps = at_m, spent_wh, speed_mps
+        if at_m < self._block_m or elapsed_s < began_s:
+            self._begin(elapsed_s, spent_wh)
+        if at_m - self._block_m < BLOCK_M:
+            return
+        expected = self._up_to(at_m, self.energy_wh) - self._up_to(self._block_m, self.energy_wh)
+        took_s = max(elapsed_s - began_s, 1.0)
+        gained = KINETIC_WH * (speed_mps**2 - began_v2)
+        self._learn(spent_wh - began_wh - expected - gained, took_s, expected)
+        self._begin(elapsed_s, spent_wh)
+
+    def _begin(self, elapsed_s: float, spent_wh: float) -> None:
+        """A new block begins here."""
+        self._block_m, self._since = self._now_m, (elapsed_s, spent_wh, self.speed_mps**2)
+
+    def _learn(self, beyond_wh: float, took_s: float, expected_wh: float) -> None:
+        """One step of the filter."""
+        fade = np.array([1.0, np.exp(-took_s / DRIFT_S), 1.0])
+        state, covariance = fade * self._state, self._covariance * np.outer(fade, fade)
+        covariance[1, 1] += DRIFT_W**2 * (1 - fade[1] ** 2)
+        seen = np.array([took_s / HOUR_S, took_s / HOUR_S, expected_wh])
+        noise = NOISE_WH**2 + NOISE_WH_S**2 * took_s
+        gain = covariance @ seen / (seen @ covariance @ seen + noise)
+        self._state = state + gain * (beyond_wh - seen @ state)
+        self._covariance = covariance - np.outer(gain, seen @ covariance)
+
+    def _up_to(self, at_m: float, total: FloatArray) -> float:
+        return float(np.interp(at_m, np.append(0.0, self.metres), np.append(0.0, total)))
+
+    @property
+    def forecast_left_wh(self) -> float:
+        """The rest as it was forecast before the trip began."""
+        return float(self.energy_wh[-1]) - self._up_to(self._now_m, self.energy_wh)
+
+    @property
+    def states_left_wh(self) -> float:
+        """What the filter's states would add to the rest."""
+        left_s = max(float(self.seconds[-1]) - self._up_to(self._now_m, self.seconds), 0.0)
+        drifting_s = DRIFT_S * (1 - np.exp(-left_s / DRIFT_S))
+        auxiliary, drift, load = self._state
+        hours = (auxiliary * left_s + drift * drifting_s) / HOUR_S
+        return float(hours + load * self.forecast_left_wh)
+
+    @property
+    def left_wh(self) -> float:
+        """The rest, corrected; nothing once the end is reached."""
+        share, kinetic, constant = self.correction
+        if self._now_m >= self.metres[-1]:
+            return 0.0
+        own = kinetic * self.speed_mps**2 + constant
+        return self.forecast_left_wh + share * self.states_left_wh + own
+
+    @property
+    def total_wh(self) -> float:
+        """Energy of the whole route: what was measured, and the corrected rest."""
+        return self.measured_wh + self.left_wh
+
+
+def driven(
+    metres: FloatArray,
+    energy_wh: FloatArray,
+    seconds: FloatArray,
+    at_m: FloatArray,
+    spent_wh: FloatArray,
+    speed_mps: FloatArray,
+    share: float,
+    correction: tuple[float, float, float] = USUAL,
+) -> UnderWay:
+    """A forecast after `share` of its way, as a recorded trip went: at_m, spent_wh, ... [seconds].
+
+    `spent_wh` is the energy since the trip began.
+    """
+    going = UnderWay(metres, energy_wh, seconds, correction)
+    last = int(np.searchsorted(at_m, share * metres[-1]))
+    blocks = np.arange(BLOCK_M, at_m[: last + 1].max(initial=0.0) + 1e-9, BLOCK_M)
+    for second in np.unique(np.append(np.searchsorted(at_m, blocks), last)):
+        at = min(int(second), len(at_m) - 1)
+        going.step(float(at_m[at]), at + 1.0, float(spent_wh[at]), float(speed_mps[at]))
+    return going
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Moments under way in a vehicle's training trips.
+
+    x          [moments, 3]: what κ, q and c are multiplied with
+    beyond_wh  [moments]: what the rest took beyond its forecast
+    size_wh    [moments]: what the whole trip took, by which errors are measured
+    """
+
+    x: FloatArray
+    beyond_wh: FloatArray
+    size_wh: FloatArray
+
+    def sums(self, correction: FloatArray) -> dict[str, FloatArray]:
+        """The vehicle's sums for κ, q and c, reweighted for absolute deviations."""
+        off = np.abs(self.beyond_wh - self.x @ correction) / self.size_wh
+        weights = 1 / (self.size_wh**2 * np.maximum(off, 0.02))
+        weighed = self.x * weights[:, None]
+        return {"matrix": (weighed.T @ self.x).ravel(), "right": weighed.T @ self.beyond_wh}
+
+
+def moments(trips: Iterable[tuple[UnderWay, float]]) -> Moments:
+    """Moments of trips under way, each with the energy it took in all, Wh."""
+    rows = [
+        (
+            (going.states_left_wh, going.speed_mps**2, 1.0),
+            total - going.measured_wh - going.forecast_left_wh,
+            max(total, NOISE_WH),
+        )
+        for going, total in trips
+    ]
+    x = np.array([row[0] for row in rows], dtype=np.float64).reshape(len(rows), 3)
+    beyond, size = (np.array([row[n] for row in rows], dtype=np.float64) for n in (1, 2))
+    return Moments(x, beyond, size)
+
+
+CORRECTION_FIELDS: Fields = {"matrix": (9, LARGEST), "right": (3, LARGEST)}
+
+
+def corrected(total: Mapping[str, FloatArray]) -> FloatArray:
+    """κ, q and c of the fleet's sums, [3]; the usual ones where there are none."""
+    matrix = total["matrix"].reshape(3, 3)
+    if np.linalg.matrix_rank(matrix) < 3:
+        return np.array(USUAL)
+    found: FloatArray = np.linalg.solve(matrix, total["right"]).astype(np.float64)
+    # Where climb is not known, states mistake hills for a load: less than nothing is not believed.
+    found[0] = np.clip(found[0], 0.0, 1.0)
+    return found

@@ -1,0 +1,147 @@
+import numpy as np
+import pytest
+
+from fedwatt.errors import RunError
+from fedwatt.journeys.driving_exchange import DrivingQuestion, learn_driving, totals_by
+from fedwatt.journeys.driving_field import (
+    NO_PASSES,
+    OWN_WEIGHT,
+    SUMS,
+    DrivingField,
+    add,
+    on_board,
+    published,
+    vehicle_sums,
+)
+from fedwatt.journeys.fleet_routes import plainly
+from fedwatt.privacy.fixed_point import add_up
+from fedwatt.terrain.settings import TerrainSettings
+
+from .towns import GRID, a_vehicle, board, boards
+
+AREA = (41.99, 42.08, -83.01, -82.99)
+SETTINGS = TerrainSettings(area=AREA)
+
+
+def test_a_trip_adds_its_metres_seconds_and_stops():
+    own = board(a_vehicle("car-0"))
+    for one in own.passes:
+        total = dict(zip(SUMS, one.sums.sums.sum(axis=0), strict=True))
+        speed = one.trip.channels["speed_mps"]
+        assert total["wheel_m"] == pytest.approx(speed.sum())
+        assert total["seconds"] == one.trip.seconds
+        assert total["standing"] == (speed == 0).sum()
+        assert total["air"] == pytest.approx((speed**3).sum() / 1000)
+        assert total["route_m"] == pytest.approx(one.route.metres, abs=1)
+
+
+def test_the_field_knows_how_fast_each_place_is_driven():
+    fleet = published([one.sums for one in boards().values()], 3)
+    field = DrivingField(GRID, fleet)
+    route = board(a_vehicle("other", trips=1)).passes[0].route
+    rates, known = field.read(route.cells(GRID))
+    at = route.metres_at
+    slow, fast = (at > 300) & (at < 800), at > 2300
+    # Cells with many passes; the fleet's mean still pulls a little.
+    assert 1 / rates[slow, 1].mean() == pytest.approx(10, rel=0.1)
+    if fast.any():
+        assert 1 / rates[fast, 1].mean() == pytest.approx(20, rel=0.2)
+    assert known[at < 900].all()
+
+
+def test_cells_of_fewer_than_k_vehicles_are_not_published():
+    alone = board(a_vehicle("far", start_km=20.0))
+    everybody = {**boards(3), "far": alone}
+    fleet = published([one.sums for one in everybody.values()], 3)
+    assert (fleet.vehicles >= 3).all()
+    assert not np.isin(alone.sums.keys, fleet.keys).any()
+    # On board the vehicle still knows its own street.
+    field = on_board(fleet, alone.sums, GRID, contributed=True)
+    assert field.read(alone.passes[0].cells)[1].all()
+
+
+def test_a_training_trip_reads_a_field_that_has_no_part_of_itself():
+    everybody = boards(4)
+    own = everybody["car-0"]
+    one, *others = own.passes
+    fleet = published([board_.sums for board_ in everybody.values()], 3)
+    field = on_board(fleet, own.sums, GRID, contributed=True)
+    read, _ = field.read(one.cells, one.sums.times(OWN_WEIGHT))
+    without = vehicle_sums(other.sums for other in others)
+    rest = [board_.sums for name, board_ in everybody.items() if name != "car-0"]
+    total = add([*rest, without]).within(fleet.keys)
+    same = on_board(total, without, GRID, contributed=True)
+    np.testing.assert_allclose(read, same.read(one.cells)[0], atol=1e-9)
+
+
+def test_old_passes_fade():
+    own = boards(3)
+    first = published([one.sums for one in own.values()], 3)
+    again = add([first, first], forget=0.5)
+    np.testing.assert_allclose(again.sums, 1.5 * first.sums)
+    np.testing.assert_array_equal(again.vehicles, first.vehicles)
+
+
+def test_masked_sums_make_the_same_field_as_plain_ones():
+    sums = {name: one.sums for name, one in boards(4).items()}
+    found, who = learn_driving(totals_by(add_up, sums), frozenset(sums), SETTINGS)
+    direct = published(list(sums.values()), 3)
+    assert who == frozenset(sums)
+    np.testing.assert_array_equal(found.keys, direct.keys)
+    np.testing.assert_allclose(found.sums, direct.sums, atol=1e-5)
+    np.testing.assert_array_equal(found.vehicles, direct.vehicles)
+
+
+def test_messages_have_one_length_and_no_position_time_or_cell_below_k():
+    here, far = board(a_vehicle("here")), board(a_vehicle("far", start_km=6.0))
+    nowhere = board(a_vehicle("abroad", start_km=100.0))
+    sums = {"here": here.sums, "far": far.sums, "abroad": nowhere.sums}
+    asked = []
+
+    def totals(question, present):
+        answers = [question.answer(sums[name]) for name in sorted(present)]
+        asked.append(question)
+        for answer in answers:
+            sizes = {name: len(values) for name, values in answer.items()}
+            assert sizes == {name: size for name, (size, _) in question.fields.items()}
+            # Counts say whether, never how often or when.
+            assert set(np.unique(answer["vehicles"])) <= {0.0, 1.0}
+        return add_up(question.fields, len(answers), answers), present
+
+    # No two of them share a street: nothing is published and no sum is asked for.
+    found, _ = learn_driving(totals, frozenset(sums), TerrainSettings(area=AREA))
+    assert found is NO_PASSES
+    assert {question.kind for question in asked} == {"places", "headings"}
+    names = {name for question in asked for name in question.fields}
+    assert names <= {"vehicles", *SUMS}
+
+
+def test_whoever_drops_out_takes_its_cells_along():
+    sums = {name: one.sums for name, one in boards(3).items()}
+    plain = totals_by(plainly, sums)
+
+    def totals(question, present):
+        if question.kind == "sums":
+            present = present - {"car-0"}
+        return plain(question, present)
+
+    with pytest.raises(RunError, match="2 vehicles are left"):
+        learn_driving(totals, frozenset(sums), SETTINGS)
+
+
+def test_noise_keeps_only_what_it_cannot_explain():
+    sums = {f"car-{n}": board(a_vehicle(f"car-{n}")).sums for n in range(3)}
+    many = {f"{name}-{copy}": own for name, own in sums.items() for copy in range(200)}
+    quiet = TerrainSettings(area=AREA, noise_multiplier=0.001, most_nodes=100)
+    found, _ = learn_driving(totals_by(plainly, many), frozenset(many), quiet)
+    assert 0 < len(found.keys) <= len(published(list(many.values()), 3).keys)
+    loud = TerrainSettings(area=AREA, noise_multiplier=1000.0, most_nodes=100)
+    assert not len(learn_driving(totals_by(plainly, many), frozenset(many), loud)[0].keys)
+
+
+def test_with_noise_one_vehicle_is_bounded():
+    question = DrivingQuestion(
+        "sums", boards(1)["car-0"].sums.keys, TerrainSettings(area=AREA, noise_multiplier=1.0)
+    )
+    answer = question.answer(boards(1)["car-0"].sums.times(1e6))
+    assert np.sqrt(sum((values**2).sum() for values in answer.values())) <= 20_000 * (1 + 1e-9)

@@ -1,0 +1,191 @@
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedwatt.errors import DataError, SettingError
+from fedwatt.journeys.charge import arrival, usable_wh
+from fedwatt.journeys.fleet_routes import learn_routes
+from fedwatt.journeys.route import Route, recorded_route, route_of
+from fedwatt.journeys.route_bars import interval
+from fedwatt.journeys.route_board import passes
+from fedwatt.journeys.route_file import fleet_from_bytes, fleet_to_bytes
+from fedwatt.journeys.route_text import model_from_text, model_to_text
+from fedwatt.privacy.fixed_point import add_up
+from fedwatt.randomness import generator
+from fedwatt.terrain.settings import TerrainSettings
+from tests.edge.bare import ON_BOARD
+
+from .towns import DEGREE_M, a_vehicle, board, boards, street_trip
+
+SETTINGS = TerrainSettings()
+
+
+@pytest.fixture(scope="module")
+def fleet():
+    return learn_routes(boards(4), SETTINGS)
+
+
+@pytest.fixture(scope="module")
+def model(fleet):
+    return fleet.personal(boards(1)["car-0"], "car-0", capacity_wh=16_000.0)
+
+
+def along(start_m, end_m, name="north"):
+    at = np.arange(start_m, end_m + 1, 10.0)
+    return route_of(name, 42 + at / DEGREE_M, np.full(len(at), -83.0))
+
+
+def test_a_street_is_predicted_from_its_route_alone(model):
+    found = model.forecast(along(0, 4000), 20.0)
+    # 150 Wh/km, and 500 W for 200 s at 10 m/s, 100 s at 20 m/s and 10 s for a stop now and then.
+    assert found.total_wh == pytest.approx(600 + 500 * 310 / 3600, rel=0.05)
+    assert found.seconds[-1] == pytest.approx(310, rel=0.1)
+    low, high = interval(found.energy_levels_wh[-1], 0.9)
+    assert low < found.total_wh < high
+    assert found.known == 1
+
+
+def test_nothing_of_a_trip_but_its_positions_and_the_weather_is_used(model):
+    rng = generator(0, "leak")
+    trip = street_trip("t", rng, kilometres=4.0)
+    scrambled = {
+        name: rng.permutation(values) + 3.0
+        for name, values in trip.channels.items()
+        if name in ("speed_mps", "energy_wh")
+    } | {"heater_w": np.full(trip.seconds, 5000.0)}
+    other = replace(trip, channels={**trip.channels, **scrambled})
+    first, second = (model.forecast(recorded_route(one)[0], 20.0) for one in (trip, other))
+    np.testing.assert_array_equal(first.energy_levels_wh, second.energy_levels_wh)
+    np.testing.assert_array_equal(first.seconds, second.seconds)
+
+
+def test_a_newcomer_has_the_fleets_numbers_and_wider_bars(fleet, model):
+    new = fleet.newcomer(1600.0)
+    assert new.trips == 0
+    found = new.forecast(along(0, 4000), 20.0)
+    assert found.total_wh == pytest.approx(600 + 500 * 310 / 3600, rel=0.1)
+    assert new.bars["energy"].wider > 1
+
+
+def test_masks_change_nothing(fleet):
+    area = TerrainSettings(area=(41.99, 42.08, -83.01, -82.99))
+    masked = learn_routes(boards(4), area, add_up=add_up)
+    np.testing.assert_array_equal(masked.driving.keys, fleet.driving.keys)
+    for target, own in fleet.effects.items():
+        np.testing.assert_allclose(masked.effects[target].mean, own.mean, rtol=1e-3, atol=1e-3)
+
+
+def test_too_few_vehicles_share_nothing():
+    with pytest.raises(DataError, match="2 vehicles have trips with positions"):
+        learn_routes(boards(2), SETTINGS)
+
+
+def test_a_file_and_a_model_file_hold_it_all(fleet, model):
+    again = fleet_from_bytes(fleet_to_bytes(fleet), "here")
+    np.testing.assert_array_equal(again.driving.sums, fleet.driving.sums)
+    np.testing.assert_array_equal(again.effects["energy"].mean, fleet.effects["energy"].mean)
+    kept = model_from_text(model_to_text(model), "here")
+    route = along(0, 4000)
+    first, second = (one.forecast(route, -3.0) for one in (model, kept))
+    assert first.total_wh == pytest.approx(second.total_wh, rel=1e-6)
+    assert kept.capacity_wh == 16_000
+    with pytest.raises(DataError, match="here holds no routes"):
+        model_from_text("AAAA", "here")
+    with pytest.raises(DataError, match="here holds no routes"):
+        fleet_from_bytes(b"nothing", "here")
+
+
+@pytest.mark.parametrize("where", [(51.5, -0.1), (0.1, -30.0), (-33.9, 151.2)])
+def test_other_continents_and_the_sea_get_no_number(model, where):
+    lat, lon = (at + np.linspace(0, 0.03, 400) for at in where)
+    with pytest.raises(DataError, match="goes where the fleet has not driven: it knows 0%"):
+        model.forecast(route_of("far", lat, lon), 20.0)
+
+
+def test_exchanged_latitude_and_longitude_are_noticed(model):
+    right = along(0, 4000)
+    # At the fleet's place reversed degrees are in the Antarctic, which is a place as well.
+    reversed_ = Route("reversed", right.longitude_deg, right.latitude_deg, right.step_m)
+    with pytest.raises(DataError, match="seem to be exchanged"):
+        model.forecast(reversed_, 20.0)
+
+
+def test_a_route_that_leaves_the_known_ground_has_wider_bars(model):
+    def width(route):
+        found = model.forecast(route, 20.0)
+        low, high = interval(found.energy_levels_wh[-1], 0.9)
+        return found.known, high - low
+
+    known, inside = width(along(0, 4000))
+    partly, outside = width(along(-2000, 2000))
+    assert known == 1
+    assert 0.2 < partly < 1
+    assert outside >= inside
+
+
+def test_a_temperature_that_cannot_be_is_refused(model):
+    with pytest.raises(SettingError, match="300 °C cannot be"):
+        model.forecast(along(0, 4000), 300.0)
+
+
+def test_a_charge_leaves_what_the_route_does_not_take(model):
+    found = model.forecast(along(0, 4000), 20.0)
+    left = arrival(found, 0.5, 16_000.0)
+    assert left.left == pytest.approx(0.5 - found.total_wh / 16_000)
+    assert left.likely == pytest.approx(0.99)
+    assert np.isinf(left.reach(0.9)).all()
+    short = arrival(found, 0.02, 16_000.0)
+    assert short.left < 0
+    # 320 Wh at about 160 Wh/km.
+    assert short.reach_m == pytest.approx(2000, rel=0.15)
+    low, high = short.reach(0.9)
+    assert low <= short.reach_m <= high
+
+
+def test_a_charge_or_a_capacity_that_cannot_be_is_refused(model):
+    found = model.forecast(along(0, 4000), 20.0)
+    with pytest.raises(SettingError, match="state of charge of 120% does not exist"):
+        arrival(found, 1.2, 16_000.0)
+    with pytest.raises(SettingError, match=r"16000 kWh cannot be.*write 16"):
+        usable_wh(16_000.0)
+    with pytest.raises(SettingError, match="above 0"):
+        usable_wh(0.0)
+
+
+def test_a_long_route_takes_less_than_a_second(model):
+    to_and_fro = np.abs(np.mod(np.arange(0, 100_001, 10.0) + 4000, 8000) - 4000)
+    started = time.process_time()
+    route = route_of("laps", 42 + to_and_fro / DEGREE_M, np.full(len(to_and_fro), -83.0))
+    found = model.forecast(route, 20.0)
+    assert time.process_time() - started < 1
+    assert found.metres[-1] == pytest.approx(100_000, rel=0.01)
+
+
+def test_a_trip_without_positions_teaches_nothing():
+    own = board(a_vehicle("car-9", trips=2))
+    nowhere = {name: v for name, v in own.passes[0].trip.channels.items() if "deg" not in name}
+    assert passes([replace(own.passes[0].trip, channels=nowhere)], own.grid) == ()
+
+
+def test_a_vehicle_reads_its_routes_with_numpy_alone(model, tmp_path):
+    (tmp_path / "routes.txt").write_text(model_to_text(model))
+    program = (
+        ON_BOARD
+        + f"""
+from pathlib import Path
+import numpy as np
+from fedwatt.journeys.route import route_of
+from fedwatt.journeys.route_text import model_from_text
+model = model_from_text(Path({str(tmp_path / "routes.txt")!r}).read_text(), "here")
+at = np.arange(0, 4001, 10.0)
+route = route_of("north", 42 + at / {DEGREE_M}, np.full(len(at), -83.0))
+print(round(model.forecast(route, 20.0).total_wh))
+"""
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr
+    assert int(found.stdout) == round(model.forecast(along(0, 4000), 20.0).total_wh)

@@ -1,0 +1,72 @@
+import numpy as np
+import pytest
+
+from fedwatt.journeys.under_way import USUAL, Moments, UnderWay, corrected, driven
+
+METRES = np.arange(1, 501) * 20.0  # 10 km
+FORECAST_WH = 0.15 * METRES
+SECONDS = METRES / 10
+
+
+def drive(auxiliary_w, share, correction=(1.0, 0.0, 0.0)):
+    """A drive at 10 m/s that takes its forecast and some auxiliary power besides."""
+    at = np.arange(1, 1001) * 10.0
+    spent = 0.15 * at + auxiliary_w * np.arange(1, 1001) / 3600
+    speed = np.full(1000, 10.0)
+    return driven(METRES, FORECAST_WH, SECONDS, at, spent, speed, share, correction)
+
+
+def test_a_heater_that_no_channel_shows_is_learned_after_some_minutes():
+    going = drive(1500.0, 0.5)
+    true = 0.15 * 10_000 + 1500 * 1000 / 3600
+    untold = going.measured_wh + going.forecast_left_wh
+    assert untold < going.total_wh < true
+    # 1.5 kW are far more than usual, so the filter does not believe all of it.
+    assert true - going.total_wh < 0.65 * (true - untold)
+
+
+def test_a_trip_as_forecast_is_left_alone():
+    assert drive(0.0, 0.5).total_wh == pytest.approx(1500, rel=0.01)
+
+
+def test_speed_in_hand_lowers_the_rest():
+    slow, fast = (UnderWay(METRES, FORECAST_WH, SECONDS, (0.0, -0.2, 0.0)) for _ in range(2))
+    slow.step(100.0, 10.0, 15.0, 0.0)
+    fast.step(100.0, 10.0, 15.0, 20.0)
+    assert slow.left_wh - fast.left_wh == pytest.approx(0.2 * 400)
+
+
+def test_what_is_not_known_or_goes_backward_teaches_nothing():
+    going = UnderWay(METRES, FORECAST_WH, SECONDS, (1.0, 0.0, 0.0))
+    going.step(1000.0, 100.0, float("nan"), 10.0)
+    assert going.measured_wh == 0
+    going.step(1000.0, 100.0, 150.0, 0.0)
+    going.step(400.0, 160.0, 160.0, 0.0)  # turned back
+    assert going.forecast_left_wh == pytest.approx(0.15 * 9600)
+    going.step(650.0, 185.0, 197.5, 0.0)
+    assert going.left_wh == pytest.approx(0.15 * 9350, rel=0.02)
+
+
+def test_nothing_is_left_at_the_end():
+    assert drive(1000.0, 1.0).left_wh == 0
+
+
+def test_the_fleets_correction_comes_from_sums():
+    rng = np.random.default_rng(0)
+    x = np.column_stack([rng.normal(0, 100, 400), rng.uniform(0, 400, 400), np.ones(400)])
+    true = np.array([0.7, -0.2, 20.0])
+    beyond = x @ true + rng.laplace(0, 5, 400)
+    halves = [
+        Moments(x[part], beyond[part], np.full(200, 500.0))
+        for part in (slice(200), slice(200, 400))
+    ]
+    found = np.array(USUAL)
+    for _ in range(5):
+        sums = [half.sums(found) for half in halves]
+        found = corrected({name: sums[0][name] + sums[1][name] for name in sums[0]})
+    np.testing.assert_allclose(found, true, rtol=0.1)
+
+
+def test_no_moments_leave_the_usual_correction():
+    nothing = {"matrix": np.zeros(9), "right": np.zeros(3)}
+    np.testing.assert_array_equal(corrected(nothing), USUAL)
