@@ -16,7 +16,12 @@ from reproduction.scale import MANY, Scale
 FORMAT: Final = 1
 """Goes up when the same cell would give other numbers."""
 
-LATER: Final[Mapping[str, Any]] = {"target": "energy", "horizon": 0, "probe_schedule": "age"}
+LATER: Final[Mapping[str, Any]] = {
+    "target": "energy",
+    "horizon": 0,
+    "align": False,
+    "probe_schedule": "age",
+}
 """Settings that are younger than records of this format, each with the value that does what was
 done before it. They count only where they have another one, so that older records are found."""
 

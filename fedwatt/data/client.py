@@ -40,7 +40,8 @@ class DataSettings:
     with "fleet" it is divided by `label_scale_wh`, in the target's unit. `split` are the shares of
     training, validation and test trips; `held_out` is the number of vehicles that never train. A
     vehicle may replace its features by its own `components` principal ones, or silence all but its
-    own `selected` best (0 leaves them alone).
+    own `selected` best (0 leaves them alone). With `align` its motion is delayed by the lag between
+    motion and power that its training trips show (`fedwatt.journeys.lag`).
     """
 
     features: str = "base"
@@ -57,6 +58,7 @@ class DataSettings:
     held_out: int = 0
     components: int = 0
     selected: int = 0
+    align: bool = False
 
     def __post_init__(self) -> None:
         check(self, "horizon", self.horizon >= 0, "at least 0 samples (0: the target's own)")

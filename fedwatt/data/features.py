@@ -5,10 +5,10 @@ else; `needs` may only name inputs: no feature can depend on pack voltage, curre
 of charge, nor on position.
 
 Acceleration looks two seconds ahead (see `acceleration`), and so do the features made of it:
-specific_power, driving, braking and minute_driving. A streaming predictor therefore forms the same
-features with a delay of `STREAMING_DELAY_S`. All others use the present second or the past of their
-channels, at most `MEMORY_S` of it; a channel may itself look ahead where it is made (grade, ascent
-and descent are read from positions of the whole trip).
+specific_power, driving, braking, wheel_drive, wheel_brake and minute_driving. A streaming predictor
+therefore forms the same features with a delay of `STREAMING_DELAY_S`. All others use the present
+second or the past of their channels, at most `MEMORY_S` of it; a channel may itself look ahead
+where it is made (grade, ascent and descent are read from positions of the whole trip).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -33,6 +33,9 @@ STANDING_MPS = 0.5
 COMFORT_LOW_C, COMFORT_HIGH_C = 18.0, 23.0
 CLIMB = ("climb_m", "descent_m")
 DRAG_REFERENCE_C = 20.0  # temperature at which the drag feature is the cube of speed
+GRAVITY_MPS2 = 9.81
+ROLLING = 0.010  # resistance of tyres over weight, of usual cars
+AIR = 2.5e-4  # ½ density · drag area / mass, 1/m: 0.65 m² and 1.6 t at the reference temperature
 TYPICAL_CLIMB_MPS = 0.25  # of a car on a road that climbs; in VED vehicles' means are 0.16 to 0.33
 
 
@@ -86,6 +89,28 @@ def _drag(inputs: Inputs) -> FloatArray:
     return density * inputs["speed_mps"] ** 3
 
 
+def _wheel_power(inputs: Inputs) -> FloatArray:
+    """Power at the wheels of a usual car, W/kg: inertia, climb, tyres and air.
+
+    A pack gives more for a watt at the wheels than it gets back for one, so the sign of this sum
+    matters, and not only those of its parts. What is usual need not fit the vehicle: its model
+    weighs this next to the parts.
+    """
+    speed = inputs["speed_mps"]
+    climb = inputs["climb_m"] - inputs["descent_m"]
+    return (
+        speed * acceleration(speed) + GRAVITY_MPS2 * (climb + ROLLING * speed) + AIR * _drag(inputs)
+    )
+
+
+def _cold(inputs: Inputs) -> FloatArray:
+    return np.maximum(COMFORT_LOW_C - inputs["ambient_c"], 0)
+
+
+def _heat(inputs: Inputs) -> FloatArray:
+    return np.maximum(inputs["ambient_c"] - COMFORT_HIGH_C, 0)
+
+
 def _warm_up(inputs: Inputs) -> FloatArray:
     return np.exp(-inputs[SECOND] / WARM_UP_S)
 
@@ -112,6 +137,7 @@ def _minute_of(function: Callable[[FloatArray], FloatArray]) -> Callable[[Inputs
     return lambda inputs: _minute(function(inputs["speed_mps"]))
 
 
+_WHEELS = ("speed_mps", "ambient_c", *CLIMB)
 _FEATURES: Mapping[str, Feature] = {
     "speed": _channel("speed_mps", "m/s"),
     "acceleration": Feature("m/s²", ("speed_mps",), lambda x: acceleration(x["speed_mps"])),
@@ -125,9 +151,13 @@ _FEATURES: Mapping[str, Feature] = {
     "drag": Feature("m³/s³", ("speed_mps", "ambient_c"), _drag),
     "driving": Feature("W/kg", ("speed_mps",), lambda x: np.maximum(_specific_power(x), 0)),
     "braking": Feature("W/kg", ("speed_mps",), lambda x: np.minimum(_specific_power(x), 0)),
-    "cold": Feature("°C", ("ambient_c",), lambda x: np.maximum(COMFORT_LOW_C - x["ambient_c"], 0)),
-    "heat": Feature("°C", ("ambient_c",), lambda x: np.maximum(x["ambient_c"] - COMFORT_HIGH_C, 0)),
+    "cold": Feature("°C", ("ambient_c",), _cold),
+    "heat": Feature("°C", ("ambient_c",), _heat),
     "warm_up": Feature("1", ("speed_mps",), _warm_up),
+    "cold_start": Feature("°C", ("speed_mps", "ambient_c"), lambda x: _cold(x) * _warm_up(x)),
+    "hot_start": Feature("°C", ("speed_mps", "ambient_c"), lambda x: _heat(x) * _warm_up(x)),
+    "wheel_drive": Feature("W/kg", _WHEELS, lambda x: np.maximum(_wheel_power(x), 0)),
+    "wheel_brake": Feature("W/kg", _WHEELS, lambda x: np.minimum(_wheel_power(x), 0)),
     "grade": _channel("grade", "1"),
     "climb": Feature("m/s", ("speed_mps", "grade"), lambda x: x["speed_mps"] * x["grade"]),
     "ascent": _channel("climb_m", "m/s", about_zero=TYPICAL_CLIMB_MPS),
@@ -178,6 +208,9 @@ FEATURE_SETS: Mapping[str, tuple[str, ...]] = {
     ),
     # Read from an elevation field (fedwatt.terrain), to add to another set: "base, terrain".
     "terrain": ("ascent", "descent"),
+    # Power at the wheels by its sign, hills included, and a cabin that is cold or hot at the start;
+    # to add to other sets: "base, physics, terrain, journey".
+    "journey": ("wheel_drive", "wheel_brake", "cold_start", "hot_start"),
     # The last minute in a few numbers, to add to another set: "base, summary".
     "summary": (
         "minute_speed", "minute_speed_spread", "minute_speed_cubed", "minute_standing",

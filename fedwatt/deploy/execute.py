@@ -56,6 +56,11 @@ def refuse_undeployable(config: RunConfig) -> None:
                 "terrain.source = 'measured'."
             )
         refuse_unmaskable(config.terrain)
+    if config.model.mixture:
+        raise SettingError(
+            "model.mixture needs the sums of all vehicles' windows, which a real fleet does not "
+            "exchange yet. Set model.mixture = false, or simulate the run."
+        )
     if config.deploy.over_selection and config.training.sampling != "fixed":
         raise SettingError(
             "deploy.over_selection calls more vehicles than training.sampling = "

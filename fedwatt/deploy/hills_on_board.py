@@ -18,6 +18,7 @@ from fedwatt.deploy.messages import Content, Value
 from fedwatt.deploy.secure_board import Secrets
 from fedwatt.errors import DataError
 from fedwatt.files import flush, write_atomically
+from fedwatt.journeys.lag import prepared
 from fedwatt.privacy.fixed_point import Layout
 from fedwatt.runs.config import RunConfig
 from fedwatt.terrain.encoding import field_digest, field_from_arrays
@@ -99,7 +100,7 @@ class HillsOnBoard:
         """The ground that the vehicle has driven; read once for as long as settings stay."""
         about = config.terrain, config.data
         if self._ground is None or self._ground[0] != about:
-            self._ground = about, Ground(read_vehicle(self.folder), *about)
+            self._ground = about, Ground(prepared(read_vehicle(self.folder), config.data), *about)
         return self._ground[1]
 
 

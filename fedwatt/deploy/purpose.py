@@ -12,13 +12,12 @@ from hashlib import sha256
 from typing import Final
 
 from fedwatt.deploy.messages import SECURE, Content
-from fedwatt.deploy.questions import DRAWN
 from fedwatt.errors import DataError
 from fedwatt.runs.level import LEVEL
 
-OWN: Final = ("counted", "own", DRAWN)
-"""Values of a question that differ from vehicle to vehicle: which memory it goes on from, whether
-it learns ground of its own, and whether it was drawn for a private round."""
+OWN: Final = ("counted", "own")
+"""Values of a question that differ from vehicle to vehicle: which memory it goes on from, and
+whether it learns ground of its own."""
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,6 @@ from fedwatt.errors import DataError
 from fedwatt.methods import Method
 from fedwatt.models import Model
 
-DRAWN: Final = "drawn"
-"""Whether a vehicle trains for a private sum, or adds nothing but its share of the noise."""
 SENT: Final = "broadcast."  # prefix of the arrays that a server rule sends besides the model
 
 

@@ -138,6 +138,11 @@ class RoadFleet(ABC):
         return self.errors.sizes
 
     @property
+    def calling_terms(self) -> Terms:
+        """The terms by which vehicles are called."""
+        return self.terms
+
+    @property
     def private(self) -> bool:
         """Whether the method adds noise for privacy."""
         return self.method.server.private
@@ -197,7 +202,7 @@ class RoadFleet(ABC):
         None if the round is to be asked again, because too few answered.
         """
         secret = self.secret if self.private else None
-        calls = self.terms.calls(
+        calls = self.calling_terms.calls(
             state.round, present.members, present.available, state.live, calling_seed=secret
         )
         # Where masks hide their windows, vehicles know by themselves how many steps they take.
@@ -219,7 +224,7 @@ class RoadFleet(ABC):
         self.quorum.answered()
         work = enough(work, max(self.config.deploy.minimum_replies, method.replies_needed))
         pairs = zip(work.calls, work.counted, strict=True)
-        counted = {name(call.vehicle) for call, counts in pairs if counts} & called.keys()
+        counted = {name(call.vehicle) for call, counts in pairs if counts}
         for silent in called.keys() - counted:
             self.roster.unanswered(silent)
         known = Known.unpacked(state.events)

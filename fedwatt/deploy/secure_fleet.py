@@ -16,7 +16,6 @@ from torch import Tensor
 from fedwatt.deploy.known import Known
 from fedwatt.deploy.masked_errors import MaskedErrors
 from fedwatt.deploy.messages import Content, Sizes, Value
-from fedwatt.deploy.questions import DRAWN
 from fedwatt.deploy.quorum import Unanswered
 from fedwatt.deploy.road_fleet import RoadFleet
 from fedwatt.deploy.roster import Roster
@@ -26,9 +25,11 @@ from fedwatt.engine.call import Call
 from fedwatt.errors import FedwattError, RunError, SettingError
 from fedwatt.federation import State
 from fedwatt.federation.port import Judgement, Present
+from fedwatt.federation.terms import Terms
 from fedwatt.federation.work import Work, no_work
 from fedwatt.methods import Method
 from fedwatt.methods.rule import Rows
+from fedwatt.privacy.drawing import draws_on_board
 from fedwatt.privacy.fixed_point import CLIPPED, FloatArray, Layout
 from fedwatt.privacy.secure.compose import means, reply_layout, secure_fault
 from fedwatt.runs.config import RunConfig
@@ -61,53 +62,40 @@ class SecureFleet(RoadFleet):
         called: Mapping[str, Call],
         wanted: int,
     ) -> Work | Unanswered:
-        """The sum over the vehicles called; who drops out of it has not replied.
-
-        In a private round all who are there take part, and those that were not drawn add noise
-        alone: a sum over whom was drawn would fail, and leave the others out, where one vehicle
-        less is too few.
-        """
-        others: dict[str, Call] = {}
-        if self.private:
-            others, wanted = self._others(present, called), 0
+        """The sum over the vehicles called; who drops out of it has not replied."""
         try:
             if called and not present.members.population_windows > 0:
                 raise RunError("no model was judged yet, so the size of the fleet is not known.")
             if called:
-                found = self._sum(method, state, present, called, others, wanted)
-                return self._means(method, found, {**called, **others})
+                found = self._sum(method, state, present, list(called), wanted)
+                return self._means(method, found, called)
         except FedwattError as error:
             if isinstance(error, NoSum) and not error.sent and not self.private:
                 return Unanswered(frozenset(called) - error.lost)
             log.warning("round %d makes no model: %s", state.round + 1, error)
         return no_work(state.weights)
 
-    def _others(self, present: Present, called: Mapping[str, Call]) -> dict[str, Call]:
-        """Vehicles that are there and were not drawn."""
-        places = np.flatnonzero(present.available[0].numpy())
-        vehicles = [int(present.members.population[place]) for place in places]
-        names = {present.members.name(vehicle): vehicle for vehicle in vehicles}
-        return {n: Call(0, vehicle, 0) for n, vehicle in names.items() if n not in called}
+    @property
+    def calling_terms(self) -> Terms:
+        """In a private round that samples vehicles, everybody is called and draws on board.
+
+        Over vehicles that the server drew, a sum would fail where one less is too few, and so leave
+        out the replies of others; and a server that says who is drawn could choose a single one.
+        """
+        if not draws_on_board(self.method, self.terms.training):
+            return self.terms
+        training = replace(self.terms.training, participation=1.0, sampling="fixed")
+        return replace(self.terms, training=training)
 
     def _sum(
-        self,
-        method: Method,
-        state: State,
-        present: Present,
-        called: Mapping[str, Call],
-        others: Mapping[str, Call],
-        wanted: int,
+        self, method: Method, state: State, present: Present, names: list[str], wanted: int
     ) -> SecretSum:
-        """One exchange with the vehicles called and others; RunError if too few see it through."""
+        """One exchange with the vehicles `names`; RunError if too few see it through."""
         what, model = f"round {state.round + 1}", method.adapted(self.model)
-        names = [*called, *others]
         layout = reply_layout(method, model, self.config.secure, vehicles=len(names))
 
         def training(name: str) -> Content:
-            question = self.training_question(method, state, present, name)
-            if not self.private:
-                return question
-            return Content({**question.values, DRAWN: name in called}, question.arrays)
+            return self.training_question(method, state, present, name)
 
         exchange = SecureExchange(
             self.roster, self.run, self.config.secure, self.common, enough=wanted

@@ -7,7 +7,6 @@ is in the question.
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -39,7 +38,6 @@ from fedwatt.deploy.messages import (
     NO_MODEL,
     NOTHING,
     Content,
-    ReplyField,
     Value,
     from_records,
     sealed,
@@ -47,17 +45,19 @@ from fedwatt.deploy.messages import (
 from fedwatt.deploy.one_vehicle import by_stratum, fleet_of_one, local_work, sums_by_stratum
 from fedwatt.deploy.privacy_ledger import PrivacyLedger
 from fedwatt.deploy.purpose import Purpose
-from fedwatt.deploy.questions import DRAWN, RoundQuestion, asked_of, sizes_of, value, weights
+from fedwatt.deploy.questions import RoundQuestion, sizes_of, weights
 from fedwatt.deploy.secure_board import Secrets
+from fedwatt.deploy.task import Task
 from fedwatt.errors import DataError, RunError, SettingError
 from fedwatt.federation import LocalFleet, local_round
 from fedwatt.federation.evaluate import predict
 from fedwatt.files import flush
-from fedwatt.methods import Method
+from fedwatt.journeys.lag import prepared
 from fedwatt.methods.bounding import bounded
 from fedwatt.metrics import ErrorSums
 from fedwatt.personal import PersonalModel, personalise
 from fedwatt.plugins import named_by_server
+from fedwatt.privacy.drawing import drawn, draws_on_board
 from fedwatt.privacy.fixed_point import FloatArray, Layout
 from fedwatt.privacy.secure.compose import reply_layout, reply_values
 from fedwatt.runs.config import MethodChoice, RunConfig, from_toml, to_toml
@@ -88,41 +88,6 @@ Hills = tuple[str, str]
 """A run, and the digest of the field that its vehicles learned."""
 
 
-@dataclass(frozen=True)
-class _Task:
-    """A question with the objects it is about."""
-
-    local: LocalFleet
-    """This vehicle alone, with the model and the terms of the method."""
-    choice: MethodChoice
-    config: RunConfig
-    question: Content
-
-    @property
-    def method(self) -> Method:
-        return self.choice.method
-
-    @property
-    def size(self) -> int:
-        """D, of the model as the method trains it."""
-        return self.method.adapted(self.local.model).layout.size
-
-    @property
-    def run(self) -> str:
-        return str(value(self.question, "run", str))
-
-    @property
-    def asked(self) -> dict[str, ReplyField]:
-        """The further fields that the method, or a server that diagnoses, asks of training."""
-        diagnostics = self.question.values.get("diagnostics") is True
-        return asked_of(self.method, self.local.model, diagnostics=diagnostics)
-
-    def weights(self) -> Tensor:
-        """The model that the question is about, [1, D]."""
-        found = weights(self.question, "weights", "model", self.size)
-        return torch.from_numpy(found).to(self.local.dtype)[None]
-
-
 class Vehicle:
     """Answers the server's questions; reads its folder and writes its state folder, no other."""
 
@@ -150,7 +115,7 @@ class Vehicle:
         return self._client(settings, terrain, hills)
 
     def _read_client(self, settings: DataSettings, terrain: str, hills: Hills | None) -> Client:
-        vehicle = read_vehicle(self.folder)
+        vehicle = prepared(read_vehicle(self.folder), settings)
         if needs_climb(feature_names(settings.features)):
             vehicle = self._climbing(vehicle, terrain, settings, hills)
         return build_client(vehicle, settings)
@@ -209,7 +174,7 @@ class Vehicle:
         task = self._task(question)
         self._refuse_work(kind, task)
         self.guard.answer(Purpose.of(kind, question), masked=False)
-        answers: dict[str, Callable[[_Task], Content]] = {
+        answers: dict[str, Callable[[Task], Content]] = {
             "train": self._train,
             "evaluate": self._evaluate,
             "strata": lambda own: by_stratum(self._strata(own)),
@@ -234,7 +199,7 @@ class Vehicle:
         parts = self._strata(task) if kind == "secure-strata" else self._personalise(task)
         return self.secrets.masked(question, strata_layout(called), strata_values(parts))
 
-    def _refuse_work(self, kind: str, task: _Task) -> None:
+    def _refuse_work(self, kind: str, task: Task) -> None:
         """Refuse what would take this vehicle too long."""
         local, config = task.local, task.config
         if kind.endswith("train"):
@@ -244,7 +209,7 @@ class Vehicle:
         elif kind.endswith("personalise"):
             self.guard.fine_tuning(config, task.size)
 
-    def _task(self, question: Content) -> _Task:
+    def _task(self, question: Content) -> Task:
         """What a question about a method is about."""
         config = _configuration(question)
         label, hills = question.values.get("label"), hills_of(question.values)
@@ -252,7 +217,7 @@ class Vehicle:
             raise DataError("the question lacks its method")
         if learns_hills(config) and hills is None:
             raise DataError("the question lacks the hills that this run learned")
-        return _Task(*self._method(str(question.values["config"]), label, hills), config, question)
+        return Task(*self._method(str(question.values["config"]), label, hills), config, question)
 
     def _read_method(
         self, text: str, label: str, hills: Hills | None
@@ -278,7 +243,7 @@ class Vehicle:
         hidden = config.secure.enabled
         return Content(values, {} if hidden else {"windows": np.array(counts, dtype=np.int64)})
 
-    def _train(self, task: _Task) -> Content:
+    def _train(self, task: Task) -> Content:
         local, method = task.local, task.method
         question, run = RoundQuestion.read(task.question, task.size), task.run
         probability = local.training.participation
@@ -298,14 +263,28 @@ class Vehicle:
         log.info("round %d: trained %d windows", question.round + 1, local.members.windows(0))
         return Content(values, {"delta": work.deltas[0].numpy(), **arrays})
 
-    def _reply(self, task: _Task, called: int) -> tuple[Layout, dict[str, FloatArray]]:
+    def _stay_out(self, task: Task) -> dict[str, Any]:
+        """What a vehicle adds to a private sum that it did not draw itself for: nothing but noise.
+
+        Only methods that hand up nothing but Δ_k are private. What the vehicle remembers stays.
+        """
+        question, label = RoundQuestion.read(task.question, task.size), task.choice.label
+        method, folder = task.method, memory.memory_folder(self.state, task.run, label)
+        share = task.local.training.participation
+        self.spent.spend(task.run, label, method, share, question.round)
+        model = method.adapted(task.local.model)
+        initial = local_round.initial_memory(method, model, task.weights()[0])
+        if initial:
+            kept = memory.recall(folder, question.counted, initial)
+            memory.remember(folder, question.round, kept)
+        return {"delta": np.zeros(task.size)}
+
+    def _reply(self, task: Task, called: int) -> tuple[Layout, dict[str, FloatArray]]:
         """What the vehicle adds to a round, no longer than its policy allows."""
         method, model = task.method, task.method.adapted(task.local.model)
-        terms = self.secrets.terms
-        if task.question.values.get(DRAWN) is False:
-            # Its share of the noise is all that this vehicle adds; only methods that hand up
-            # nothing but Δ_k are private.
-            arrays = {"delta": np.zeros(task.size)}
+        terms, training = self.secrets.terms, task.local.training
+        if draws_on_board(method, training) and not drawn(training.participation):
+            arrays = self._stay_out(task)
         else:
             arrays = dict(self._train(task).arrays)
         layout = reply_layout(method, model, task.config.secure, vehicles=terms.called)
@@ -315,12 +294,12 @@ class Vehicle:
         values = reply_values(method, model, delta, weight, uploads, layout, terms.threshold)
         return layout, values
 
-    def _evaluate(self, task: _Task) -> Content:
+    def _evaluate(self, task: Task) -> Content:
         errors = task.local.evaluate(task.weights())[0]
         validation, test = errors.validation[0].as_array(), errors.test[0].as_array()
         return Content({}, {"validation": validation, "test": test})
 
-    def _strata(self, task: _Task) -> dict[str, ErrorSums]:
+    def _strata(self, task: Task) -> dict[str, ErrorSums]:
         local, pool, model = task.local, task.local.pool, task.weights()
         if LEVEL in task.question.arrays:
             level = predictions_of(*self._level(task))
@@ -329,7 +308,7 @@ class Vehicle:
             test = predict(local.model, model[:, : local.model.layout.size], pool, pool.test)
         return sums_by_stratum(local, test[0])
 
-    def _personalise(self, task: _Task) -> dict[str, ErrorSums]:
+    def _personalise(self, task: Task) -> dict[str, ErrorSums]:
         model, run, label = task.weights(), task.run, task.choice.label
         below = None
         if level_config(task.config) is not None or LEVEL in task.question.arrays:
@@ -341,7 +320,7 @@ class Vehicle:
             test = with_level(task.local, own, self._own_level(task, folder, *below))
         return sums_by_stratum(task.local, test[0])
 
-    def _level(self, task: _Task) -> tuple[LocalFleet, Tensor]:
+    def _level(self, task: Task) -> tuple[LocalFleet, Tensor]:
         """This vehicle without climb, and the level model [1, D] that comes with the question."""
         config = level_config(task.config)
         if config is None:
@@ -350,7 +329,7 @@ class Vehicle:
         found = weights(task.question, LEVEL, "level model", local.model.layout.size)
         return local, torch.from_numpy(found).to(local.dtype)[None]
 
-    def _own(self, task: _Task, folder: Path, local: LocalFleet, model: Tensor) -> Predictions:
+    def _own(self, task: Task, folder: Path, local: LocalFleet, model: Tensor) -> Predictions:
         """Predictions of what the vehicle makes of a model [1, D] for itself, and keeps."""
 
         def keep(one: PersonalModel) -> None:
@@ -362,9 +341,7 @@ class Vehicle:
         # What cannot be kept is not reported either.
         return personalise(local, model, task.config.personal, keep=keep)
 
-    def _own_level(
-        self, task: _Task, folder: Path, local: LocalFleet, model: Tensor
-    ) -> Predictions:
+    def _own_level(self, task: Task, folder: Path, local: LocalFleet, model: Tensor) -> Predictions:
         """Predictions of the vehicle's own level model: the one it kept, or one made now."""
         file = memory.personal_file(folder)
         if file.exists():

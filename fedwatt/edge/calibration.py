@@ -30,6 +30,7 @@ FloatArray = NDArray[np.float64]
 LEVEL = 0.9
 # A scale never falls below this share of the mean error.
 FLOOR = 0.2
+CAUTION = 5.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,13 +154,17 @@ def calibrate(
 
 
 def alike(validation: Sequence[FloatArray], training: Sequence[FloatArray]) -> list[FloatArray]:
-    """Scores of all trips, [windows] each, those of training trips no smaller in the mean.
+    """Scores of all trips, [windows] each, those of training trips stretched to the others' size.
 
-    >>> [one.tolist() for one in alike([np.array([2.0])], [np.array([1.0]), np.array([0.0, 2.0])])]
-    [[2.0], [2.0], [0.0, 4.0]]
+    Few validation trips tell little about how much larger their scores are: n of them count as
+    n / (n + `CAUTION`) of what they say.
+
+    >>> [one.tolist() for one in alike([np.array([7.0])], [np.array([1.0]), np.array([0.0, 2.0])])]
+    [[7.0], [2.0], [0.0, 4.0]]
     """
     new, seen = (np.mean([own.mean() for own in scores]) for scores in (validation, training))
-    stretch = max(float(new / seen), 1.0) if seen > 0 else 1.0
+    larger = max(float(new / seen) - 1.0, 0.0) if seen > 0 else 0.0
+    stretch = 1.0 + larger * len(validation) / (len(validation) + CAUTION)
     return [*validation, *(stretch * own for own in training)]
 
 

@@ -41,6 +41,10 @@ class ModelCard:
                        climb, how many "windows" these are, and the "calibration" of the level model
                        alone. Without a vehicle borne_out is None, and windows with known climb are
                        all the hilly network's. Empty where there is one network
+    lag_s              seconds by which the vehicle's motion is delayed before features are made
+    network_weight     what the network counts in a mixture with ridges; 1 where there is none
+    trip_prior         how a trip's residuals usually hang together, in Wh, for predictions that
+                       learn from the trip under way (`journeys.filter.TripPrior`); or empty
     """
 
     features: tuple[str, ...]
@@ -60,6 +64,9 @@ class ModelCard:
     personal: bool = False
     trips: dict[str, list[str]] = field(default_factory=dict)
     level: dict[str, Any] = field(default_factory=dict)
+    lag_s: float = 0.0
+    network_weight: float = 1.0
+    trip_prior: dict[str, float] = field(default_factory=dict)
     target: str = "energy"
 
     def to_json(self) -> str:

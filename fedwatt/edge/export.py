@@ -17,19 +17,26 @@ from fedwatt.data import FEATURES, INTERVAL_S, Client, Trip, Vehicle, build_clie
 from fedwatt.data.client import split_of_trips
 from fedwatt.data.features import needs_climb
 from fedwatt.data.targets import ENERGY
-from fedwatt.edge.calibration import FloatArray, Outcome, calibrate
+from fedwatt.edge.calibration import LEVEL as BARS
+from fedwatt.edge.calibration import FloatArray, Outcome, alike, calibrate, clustered_quantile
 from fedwatt.edge.card import ROUTES_KEY, ModelCard
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.graph import Network, build
+from fedwatt.edge.in_trip import in_trip_scores
 from fedwatt.edge.trips import outcome
 from fedwatt.errors import RunError, SettingError, unknown
 from fedwatt.files import write_bytes
+from fedwatt.journeys.filter import TripPrior
+from fedwatt.journeys.lag import prepared
+from fedwatt.journeys.mixture import chosen_mixture, vehicle_ridges
+from fedwatt.journeys.prior import USUAL, in_wh
 from fedwatt.journeys.route_model import RouteModel
 from fedwatt.journeys.route_text import model_to_text
 from fedwatt.models import MODELS, Model, get_model
 from fedwatt.plugins import short
 from fedwatt.runs.config import RunConfig
 from fedwatt.runs.folder import run_hash
+from fedwatt.runs.journeys import read_fleet_ridge, read_trip_prior
 from fedwatt.runs.level import level_config
 from fedwatt.runs.model_file import (
     flat,
@@ -50,7 +57,8 @@ WHICH = ("best", "last")
 class TrainedModel:
     """One model of a run: its tensors by name, and the run's configuration.
 
-    `level` is the level model that belongs to it, from the folder RUN/level.
+    `level` is the level model that belongs to it, from the folder RUN/level. With a `fleet_ridge`
+    the vehicle mixes it with ridges. `trip_prior` is in units of the label scale.
     """
 
     weights: dict[str, np.ndarray[Any, Any]]
@@ -59,6 +67,8 @@ class TrainedModel:
     seed: int
     personal: bool = False
     level: "TrainedModel | None" = None
+    fleet_ridge: FloatArray | None = None
+    trip_prior: TripPrior = USUAL
     own: Model | None = None
     """The network, where it is none of fedwatt's."""
 
@@ -98,7 +108,16 @@ def read_trained(
                 "also scaled climb in another way: train it again."
             )
         level = read_trained(below, method=chosen, seed=number, which=which)
-    return TrainedModel(weights, config, chosen, number, level=level, own=own_network(config))
+    return TrainedModel(
+        weights,
+        config,
+        chosen,
+        number,
+        level=level,
+        fleet_ridge=read_fleet_ridge(run),
+        trip_prior=read_trip_prior(run, chosen) or USUAL,
+        own=own_network(config),
+    )
 
 
 def own_network(config: RunConfig) -> Model | None:
@@ -158,10 +177,12 @@ def export(
         card = replace(_card(trained, form), level=_unjudged_level(trained))
         write_bytes(Path(out), _bytes(card, [_network(one) for one in both]))
         return card
-    vehicle, terrain, notes = _with_terrain(trained, vehicle, field)
+    # Predictions are made of trips as recorded: the file itself delays them and reads their climb.
+    aligned = prepared(vehicle, trained.config.data)
+    climbing, terrain, notes = _with_terrain(trained, aligned, field)
     if routes is not None:
         notes |= {ROUTES_KEY: model_to_text(routes)}
-    clients = [build_client(vehicle, one.config.data) for one in both]
+    clients = [build_client(climbing, one.config.data) for one in both]
     networks = [_network(one, client) for one, client in zip(both, clients, strict=True)]
     draft = _Draft(vehicle, split_of_trips(vehicle, trained.config.data), networks, notes)
     trips = {"training": draft.trips("train"), "validation": draft.trips("validation")}
@@ -169,15 +190,18 @@ def export(
         _card(trained, form, vehicle),
         loss_wh=0.0,
         terrain=terrain,
+        lag_s=float(aligned.facts.get("lag_s", 0.0)),
+        network_weight=1.0 if networks[0].mixture is None else networks[0].mixture.network,
         trips={role: [trip.name for trip in own] for role, own in trips.items()},
     )
     if trained.level is not None:
-        card = replace(card, level=_judged_level(both, clients))
+        card = replace(card, level=_judged_level(networks, both, clients))
     if card.target != ENERGY.name:  # error bars and losses are of energies, which add up to trips
         card = replace(card, loss_wh=0.0 if form == "float32" else None)
         write_bytes(Path(out), draft.content(card))
         return card
     calibration = draft.calibration(card)
+    prior = draft.trip_prior(card, in_wh(trained.trip_prior, clients[0].label_scale_wh))
     if card.level:
         level_alone = replace(card, level=card.level | {"borne_out": False})
         bars = draft.calibration(level_alone)
@@ -185,7 +209,7 @@ def export(
     if form != "float32":
         plain = replace(card, form="float32")
         card = replace(card, loss_wh=draft.test_rmse(card) - draft.test_rmse(plain))
-    card = replace(card, calibration=calibration)
+    card = replace(card, calibration=calibration, trip_prior=prior.to_json())
     write_bytes(Path(out), draft.content(card))
     return card
 
@@ -218,6 +242,15 @@ class _Draft:
         seen = (self.outcomes(card, split) for split in ("train", "validation"))
         return calibrate(*seen, speed_column=speed).to_json()
 
+    def trip_prior(self, card: ModelCard, prior: TripPrior) -> TripPrior:
+        """The prior with the factor that its intervals need on the vehicle's own trips."""
+        scores = (
+            [in_trip_scores(prior, one, card.window) for one in self.outcomes(card, split)]
+            for split in ("validation", "train")
+        )
+        factor = clustered_quantile(alike(*scores), BARS)
+        return replace(prior, factor=factor) if math.isfinite(factor) and factor > 0 else prior
+
     def test_rmse(self, card: ModelCard) -> float:
         """RMSE of the file with this card on the vehicle's test windows, Wh."""
         found = self.outcomes(card, "test")
@@ -239,17 +272,17 @@ def _unjudged_level(trained: TrainedModel) -> dict[str, Any]:
     return {"features": list(data.columns), "borne_out": None, "windows": 0}
 
 
-def _judged_level(both: Sequence[TrainedModel], clients: Sequence[Client]) -> dict[str, Any]:
-    """The card's entry on the level model, after both networks predicted the validation windows.
+def _judged_level(
+    networks: Sequence[Network], both: Sequence[TrainedModel], clients: Sequence[Client]
+) -> dict[str, Any]:
+    """The card's entry on the level model, after both models predicted the validation windows."""
 
-    They do so as in the run that trained them, in float32 whatever the form of the file.
-    """
+    def predicted(network: Network, one: TrainedModel, client: Client) -> FloatArray:
+        alone = _scaled_predictions(one, client)
+        mixture = network.mixture
+        return alone if mixture is None else mixture.predict(client, "validation", alone)
 
-    def predicted(one: TrainedModel, client: Client) -> FloatArray:
-        alone = _opened(_bytes(_card(one, "float32"), [_network(one)]))
-        return alone.energies(client.series, client.ends["validation"])
-
-    hilly, level = (predicted(*pair) for pair in zip(both, clients, strict=True))
+    hilly, level = (predicted(*three) for three in zip(networks, both, clients, strict=True))
     return {
         "features": list(feature_names(both[1].config.data.features)),
         "borne_out": borne_out(hilly, level, clients[0]),
@@ -260,8 +293,21 @@ def _judged_level(both: Sequence[TrainedModel], clients: Sequence[Client]) -> di
 def _network(trained: TrainedModel, client: Client | None = None) -> Network:
     if client is None:
         return Network(trained.weights, own=trained.own)
+    mixture = None
+    if trained.fleet_ridge is not None:
+        ridges = vehicle_ridges(client, trained.fleet_ridge)
+        mixture = chosen_mixture(client, ridges, _scaled_predictions(trained, client))
     label = (client.label_center_wh, client.label_scale_wh)
-    return Network(trained.weights, client.scaler, *label, own=trained.own)
+    return Network(trained.weights, client.scaler, *label, mixture, own=trained.own)
+
+
+def _scaled_predictions(trained: TrainedModel, client: Client) -> FloatArray:
+    """What the network alone says of the validation windows, scaled.
+
+    It does so as in the run that trained it, in float32 whatever the form of the file.
+    """
+    alone = _opened(_bytes(_card(trained, "float32"), [_network(trained)]))
+    return alone.energies(client.series, client.ends["validation"])
 
 
 def _with_terrain(

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from fedwatt.data.scaling import Scaler
 from fedwatt.edge.card import KEY, ModelCard
 from fedwatt.errors import RunError, SettingError, unknown
+from fedwatt.journeys.mixture import Mixture
 from fedwatt.models import Model
 
 try:
@@ -57,6 +58,7 @@ class Network:
     scaler: Scaler | None = None
     label_center_wh: float = 0.0
     label_scale_wh: float = 1.0
+    mixture: Mixture | None = None
     own: Model | None = None
 
 
@@ -177,6 +179,8 @@ def _energy(graph: _Graph, card: ModelCard, network: Network, windows: str, widt
         return graph.node("Reshape", [out, flat], "energy")
     label = graph.node("Reshape", [out, flat], "label")
     wide = graph.node("Cast", [label], "label.float64", to=TensorProto.DOUBLE)
+    if network.mixture is not None:
+        wide = _mixed(graph, network.mixture, inside, wide)
     scale = graph.constant("label_scale_wh", np.array(network.label_scale_wh))
     center = graph.constant("label_center_wh", np.array(network.label_center_wh))
     return graph.node("Add", [graph.node("Mul", [wide, scale], "above_center"), center], "energy")
@@ -208,6 +212,19 @@ def _scaled(graph: _Graph, scaler: Scaler, windows: str) -> str:
     if scaler.mix is not None:
         x = graph.node("MatMul", [x, graph.constant("feature_mix", scaler.mix)], "mixed")
     return graph.node("Cast", [x], "series", to=TensorProto.FLOAT)
+
+
+def _mixed(graph: _Graph, mixture: Mixture, inside: str, label: str) -> str:
+    """`Mixture.predict` in float64, of scaled windows and the network's scaled energies."""
+    means = graph.node("ReduceMean", [inside], "means", axes=[1], keepdims=0)
+    wide = graph.node("Cast", [means], "means.float64", to=TensorProto.DOUBLE)
+    beta = graph.constant("ridge", mixture.linear[:-1, None])
+    shift = graph.constant("ridge_intercept", np.array(mixture.linear[-1]))
+    flat = graph.constant("ridge_flat", np.array([-1], np.int64))
+    linear = graph.node("MatMul", [wide, beta], "ridge_column")
+    linear = graph.node("Add", [graph.node("Reshape", [linear, flat], "ridge_sum"), shift], "line")
+    weight = graph.constant("network_weight", np.array(mixture.network))
+    return graph.node("Add", [graph.node("Mul", [label, weight], "share"), linear], "mixture")
 
 
 def _affine(graph: _Graph, weights: Mapping[str, Array], layer: str, x: str) -> str:

@@ -7,13 +7,16 @@ which a leap of the position may show, and the usual hold of a position. Climb i
 last ten minutes each second, so in a gap that is not over yet it is not known for now, and is put
 right in the windows that still hold it once it is. Where a window's climb is not known its level
 model predicts it (`fedwatt.terrain.level`), if the file has one.
+
+Where the pack's energy is measured and given to `step`, predictions also learn from the trip under
+way (`fedwatt.journeys.filter`), and `rest_of_trip` corrects what was predicted of the way ahead.
 """
 
 import json
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +24,21 @@ import numpy as np
 
 from fedwatt.data.cleaning.resample import GRADE_SMOOTHING_S, centred_mean
 from fedwatt.data.features import CLIMB, FEATURES, MEMORY_S, STREAMING_DELAY_S, feature_columns
+from fedwatt.data.lag import MOTION, delayed_by
 from fedwatt.data.trip import Trip
 from fedwatt.data.windows import known_windows
 from fedwatt.edge.clock import FloatArray, SecondClock, Timing
+from fedwatt.edge.energy_meter import EnergyMeter
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.error_bars import ErrorBars
 from fedwatt.errors import DataError
+from fedwatt.journeys.filter import Correction, TripFilter, TripPrior
 from fedwatt.terrain.climb import LOOK_AHEAD_S, SOURCES, with_climb
 from fedwatt.terrain.climb import MEMORY_S as GROUND_MEMORY_S
 
 # As an import has it: climate devices that never report are taken as off.
 TAKEN_AS_OFF = {"ac_w": 0.0, "heater_w": 0.0}
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -41,7 +47,8 @@ class Prediction:
 
     `time_s` is that moment by the clock of the samples. `low_wh` and `high_wh` are NaN where the
     model carries no error bars. `hills`: the network with hills predicted it, not the level model;
-    None where the file has one network.
+    None where the file has one network. `in_trip` is the prediction corrected by what the trip had
+    shown before the window began, with its interval; None where no energy was given.
     """
 
     second: int
@@ -50,6 +57,8 @@ class Prediction:
     low_wh: float
     high_wh: float
     hills: bool | None = None
+    in_trip: tuple[float, float, float] | None = None
+    """Energy, lower and upper end, Wh."""
 
 
 class EnergyPredictor:
@@ -83,8 +92,9 @@ class EnergyPredictor:
         self._clock = SecondClock(self.channels, timing or Timing())
         self._delay_s = LOOK_AHEAD_S if card.terrain else STREAMING_DELAY_S
         # What the features of one window can depend on.
-        self._enough = card.window + MEMORY_S + self._delay_s
+        self._enough = card.window + MEMORY_S + self._delay_s + math.ceil(card.lag_s)
         self._capacity = max(self._enough, GROUND_MEMORY_S if card.terrain else 0)
+        self._prior = TripPrior.from_json(card.trip_prior) if card.trip_prior else None
         self._begin()
 
     @property
@@ -113,6 +123,52 @@ class EnergyPredictor:
         self._clock.add(time_s, readings)
         return done + self._advance(self._clock.take(self._clock.ready()))
 
+    def step(
+        self,
+        sample: Mapping[str, float],
+        *,
+        energy_wh: float | None = None,
+        time_s: float | None = None,
+    ) -> list[Prediction]:
+        """Take a sample and the energy that left the pack since the one before, if it is known.
+
+        `time_s` is the sample's time (None: a second after the last one). Energy that is missing,
+        or no number, leaves the seconds it is about unknown: windows that hold them teach nothing.
+        """
+        if time_s is None:
+            last_s = self._meter.last_s
+            time_s = 0.0 if math.isnan(last_s) else last_s + self.model.card.interval_s
+        done = self.push(time_s, sample)
+        self._meter.add(time_s, energy_wh)
+        return [self._learned(one) for one in done]
+
+    def rest_of_trip(self, predicted_wh: float, seconds: float) -> Correction | None:
+        """What to add to energy that was predicted for the next `seconds`; None: nothing is known.
+
+        Its standard deviation is that of the corrected energy.
+        """
+        return None if self._filter is None else self._filter.rest(predicted_wh, seconds)
+
+    def _learned(self, one: Prediction) -> Prediction:
+        """The prediction corrected by the trip so far, which it then becomes a part of."""
+        if self._filter is None or self._prior is None or not self._meter.begun:
+            return one
+        found = self._filter.expected(one.second, one.energy_wh)
+        half_wh = self._prior.factor * found.deviation_wh
+        energy_wh = one.energy_wh + found.wh
+        window_s = self.model.card.window * self.model.card.interval_s
+        measured_wh = self._meter.between(one.time_s - window_s, one.time_s)
+        # Energy that flows in while the wheels stand is a charger's.
+        if not (measured_wh < 0 and self._stood(one.second)):
+            self._filter.observe(one.second, one.energy_wh, measured_wh)
+        return replace(one, in_trip=(energy_wh, energy_wh - half_wh, energy_wh + half_wh))
+
+    def _stood(self, second: int) -> bool:
+        """Whether the wheels stood all through the window that ends at `second`."""
+        speed = self._recent[:, self.channels.index("speed_mps")]
+        last = len(speed) - (self._seconds_seen - second)
+        return bool((speed[max(last - self.model.card.window, 0) : max(last, 0)] == 0).all())
+
     def finish(self) -> list[Prediction]:
         """End the trip: what is left of it, and a clean state for the next."""
         done = self._advance(self._clock.finish()) + self._predictions(self._seconds_seen)
@@ -124,6 +180,9 @@ class EnergyPredictor:
         self._recent = np.empty((0, len(self.channels)))
         self._seconds_seen = 0
         self._predicted = self.model.card.window - 1
+        self._meter = EnergyMeter(float(self._enough))
+        window = self.model.card.window
+        self._filter = None if self._prior is None else TripFilter(self._prior, window)
 
     def _advance(self, rows: FloatArray) -> list[Prediction]:
         """Keep the seconds `rows` [seconds, channels], and predict what each of them completes."""
@@ -166,6 +225,13 @@ class EnergyPredictor:
             stands_in = self._clock.first.get(name, self._assumed[column])
             values = self._recent[:, column]
             channels[name] = np.where(np.isnan(values), stands_in, values)
+        lag_s = self.model.card.lag_s
+        if lag_s:
+            channels |= {
+                name: delayed_by(values, lag_s)
+                for name, values in channels.items()
+                if name in MOTION
+            }
         if "grade" in channels:
             width = round(GRADE_SMOOTHING_S / self.model.card.interval_s)
             channels["grade"] = centred_mean(channels["grade"], width)
@@ -186,6 +252,8 @@ class EnergyPredictor:
             "recent": [[_plain(value) for value in row] for row in self._recent.tolist()],
             "seconds_seen": self._seconds_seen,
             "predicted": self._predicted,
+            "meter": self._meter.to_json(),
+            "filter": {} if self._filter is None else self._filter.to_json(),
         }
         return json.dumps(state, allow_nan=False)
 
@@ -208,6 +276,12 @@ class EnergyPredictor:
             counters = int(state["seconds_seen"]), int(state["predicted"])
             done, behind = int(kept["done"]), int(kept["behind"])
             first, counts = dict(kept["first"]), Counter(kept["counts"])
+            meter = EnergyMeter.from_json(state["meter"])
+            filter = (
+                None if self._prior is None else TripFilter(self._prior, self.model.card.window)
+            )
+            if filter is not None:
+                filter.restore(state["filter"])
         except (KeyError, TypeError, AttributeError, ValueError) as problem:
             if isinstance(problem, DataError):
                 raise
@@ -217,8 +291,10 @@ class EnergyPredictor:
         clock = self._clock
         clock.origin_s, clock.done, clock.behind = origin_s, done, behind
         clock.readings, clock.first, clock.counts = readings, first, counts
-        self._recent = recent
+        self._recent, self._meter = recent, meter
         self._seconds_seen, self._predicted = counters
+        if self._filter is not None:
+            self._filter = filter
 
 
 def _plain(value: float) -> float | None:

@@ -45,14 +45,14 @@ def run_routes(run: Path, config: RunConfig) -> FleetRoutes:
 
 def learn_run_routes(config: RunConfig) -> FleetRoutes:
     """The routes that the simulated vehicles of a run learn; those held out contribute nothing."""
-    names = [vehicle.name for vehicle in source_vehicles(config.fleet)]
+    names = [vehicle.name for vehicle in source_vehicles(config.fleet, config.data)]
     never = held_out_vehicles(names, config.data.held_out, config.data.split_seed)
     learned = learned_for(config)
     boards = {
         vehicle.name: route_board(
             vehicle, config, None if learned is None else learned.own[vehicle.name]
         )
-        for vehicle in source_vehicles(config.fleet)
+        for vehicle in source_vehicles(config.fleet, config.data)
         if vehicle.name not in never
     }
     add = add_up if config.secure.enabled else None
@@ -79,7 +79,7 @@ def vehicle_routes(
 ) -> RouteModel:
     """A vehicle's own model of routes; of one that the run never saw, as a newcomer's."""
     fleet = run_routes(run, config)
-    insiders = {one.name for one in source_vehicles(config.fleet)}
+    insiders = {one.name for one in source_vehicles(config.fleet, config.data)}
     never = held_out_vehicles(insiders, config.data.held_out, config.data.split_seed)
     return fleet.personal(
         route_board(vehicle, config, hills),

@@ -1,29 +1,53 @@
 """Predict a recorded or planned trip: energy of each second and of the whole, with intervals."""
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from fedwatt.data.features import CLIMB, FEATURES, feature_columns, trip_features
-from fedwatt.data.trip import Trip
+from fedwatt.data.lag import delayed
+from fedwatt.data.trip import IntArray, Trip
 from fedwatt.data.windows import BoolArray, known_windows, window_ends, window_energy, window_means
 from fedwatt.edge.calibration import FloatArray, Outcome
-from fedwatt.edge.energy_model import EnergyModel
+from fedwatt.edge.card import ModelCard
 from fedwatt.edge.error_bars import ErrorBars
 from fedwatt.errors import DataError
 from fedwatt.journeys.totals import energy_by_second, tile_ends
 from fedwatt.terrain.climb import with_climb
+from fedwatt.terrain.field import Field
 
 SECONDS_PER_HOUR = 3600.0
 MOTION = ("speed_mps", "grade", *CLIMB)
 """Channels that are 0 while a vehicle stands; all others are held."""
 
 
+class WindowModel(Protocol):
+    """What a trip needs of a model: `energy_model.EnergyModel`, or anything like it."""
+
+    @property
+    def card(self) -> ModelCard:
+        """Features, window, lag, terrain and error bars."""
+
+    @property
+    def field(self) -> Field | None:
+        """Its hills."""
+
+    def refuse_unless_telemetry(self) -> None:
+        """Raise unless it takes what telemetry can be turned into, and gives Wh."""
+
+    def energies(
+        self, series: FloatArray, ends: IntArray, climb_known: BoolArray | None = None
+    ) -> FloatArray:
+        """Energy of the windows of `series` [seconds, features] that end at `ends`, [windows]."""
+
+
 @dataclass(frozen=True, eq=False)
 class TripPrediction:
     """A trip as a model sees it, [seconds] each unless said otherwise.
 
-    trip          with climb and descent where the model needs them
+    trip          with climb and descent where the model needs them, its motion delayed by the
+                  vehicle's lag
     windows_wh    energy of each window, [windows]; the first ends at second window - 1
     predicted_wh  energy of each second, of windows that tile the trip (`journeys.totals`)
     measured_wh   what left the pack, or None for a plan
@@ -71,7 +95,7 @@ class TripPrediction:
         return float(self.trip.channels["speed_mps"].sum()) / 1000
 
 
-def predict_trip(model: EnergyModel, trip: Trip, vehicle: str) -> TripPrediction:
+def predict_trip(model: WindowModel, trip: Trip, vehicle: str) -> TripPrediction:
     """The trip's windows, one ending each second, and what they add up to."""
     card = model.card
     model.refuse_unless_telemetry()
@@ -79,6 +103,7 @@ def predict_trip(model: EnergyModel, trip: Trip, vehicle: str) -> TripPrediction
         raise DataError(
             f"Trip '{trip.name}' lasts {trip.seconds} s; the model needs at least {card.window} s."
         )
+    trip = delayed(trip, card.lag_s)
     if card.terrain and "speed_mps" in trip.channels:
         trip = with_climb(trip, card.terrain["source"], model.field)
     for name in card.features:
@@ -100,7 +125,7 @@ def predict_trip(model: EnergyModel, trip: Trip, vehicle: str) -> TripPrediction
 
 
 def _energies(
-    model: EnergyModel, trip: Trip, vehicle: str
+    model: WindowModel, trip: Trip, vehicle: str
 ) -> tuple[FloatArray, FloatArray, BoolArray | None]:
     """Energies of the trip's windows, of its seconds, and which windows' climb is known."""
     card, window = model.card, model.card.window
@@ -155,7 +180,7 @@ def charge_over_time(
     return recorded if recorded is not None and np.isfinite(recorded).all() else None
 
 
-def outcome(model: EnergyModel, trip: Trip, vehicle: str) -> Outcome:
+def outcome(model: WindowModel, trip: Trip, vehicle: str) -> Outcome:
     """Predicted and measured energies of a recorded trip, for calibration and for judging it."""
     window = model.card.window
     found = predict_trip(model, trip, vehicle)

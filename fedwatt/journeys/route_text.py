@@ -94,7 +94,7 @@ def load_arrays(content: bytes) -> tuple[Arrays, dict[str, Any]]:
     found = json.loads(content)
     if found["format"] != FORMAT:
         raise ValueError(f"format {found['format']} is not {FORMAT}")
-    kinds = {name: kind for kind, name in KINDS.items()}
+    kinds: dict[str, Any] = {name: kind for kind, name in KINDS.items()}
     arrays = {
         name: np.frombuffer(b64decode(part["data"], validate=True), kinds[part["type"]])
         .reshape(part["shape"])

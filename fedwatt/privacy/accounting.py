@@ -50,7 +50,7 @@ class Budget:
 
     @property
     def seen_by_server(self) -> "Budget":
-        """The same for a server that sees noisy sums only: it knows whom it called, so q = 1."""
+        """The same for a server that sees noisy sums only, and may know who was drawn: q = 1."""
         return replace(self, probability=1.0)
 
 

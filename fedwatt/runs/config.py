@@ -65,6 +65,9 @@ class ModelChoice:
     """"mlp", "gru", "lstm", or a reference to one's own, such as "./net.py:Net"."""
     hidden: tuple[int, ...] = ()
     """Widths; empty: 64-32 for the MLP, 32 for GRU and LSTM."""
+    mixture: bool = False
+    """Whether each vehicle mixes the network with two ridge regressions, its own and one with the
+    fleet's as a prior, with weights that its validation trips ask for."""
 
     def __post_init__(self) -> None:
         refuse_unknown(self.name)

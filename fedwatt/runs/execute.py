@@ -14,6 +14,7 @@ from fedwatt.runs.checkpoint import memory_folder
 from fedwatt.runs.config import MethodChoice, RunConfig
 from fedwatt.runs.environment import fleet_hashes
 from fedwatt.runs.hills import Refresh, learned_for, terrain_facts, write_learned
+from fedwatt.runs.journeys import mixed_predictions, write_fleet_ridge, write_trip_prior
 from fedwatt.runs.level import ModelPredictions, predictions_of, used_on_board
 from fedwatt.runs.model_file import own_model_file, write_own_model
 from fedwatt.runs.source import OnVehicle, open_fleet
@@ -141,13 +142,19 @@ class Simulation:
     ) -> tuple[dict[str, list[Row]], ModelPredictions | None]:
         """Errors of personal models and, with a level model, of what vehicles would use."""
         personal = _personal_models(self.run, choice, federation, state)
+        best = predictions_of(federation, state.best_weights)
+        mixes = self.run.config.model.mixture
+        if mixes:
+            best = mixed_predictions(federation, best)
+            personal = personal and mixed_predictions(federation, personal)
+            write_fleet_ridge(self.run.out, federation.fleet.clients)
+        write_trip_prior(self.run.out, choice.label, federation, personal or best, state.live)
+        predicted = ModelPredictions(best, personal, tuple(state.live))
         used = {} if personal is None else {"personal": personal.test}
-        predicted = None
-        if self.of_level_model or level is not None:
-            best = predictions_of(federation, state.best_weights)
-            predicted = ModelPredictions(best, personal, tuple(state.live))
-            if level is not None:
-                used = used_on_board(federation, predicted, level)
+        if level is not None:
+            used = used_on_board(federation, predicted, level)
+        elif mixes:
+            used["best"] = best.test
         rows = {name: federation.prediction_rows(test) for name, test in used.items()}
         return rows, predicted if self.of_level_model else None
 

@@ -57,7 +57,7 @@ def learned_for(config: RunConfig) -> Learned | None:
     """
     if not learns_hills(config):
         return None
-    vehicles = partial(source_vehicles, config.fleet)
+    vehicles = partial(source_vehicles, config.fleet, config.data)
     learn = partial(learn_fields, vehicles, config.data, config.terrain)
     if config.secure.enabled:
         refuse_unmaskable(config.terrain)
@@ -155,7 +155,7 @@ class Refresh:
 
     def _learned(self, federation: Federation, state: State, last: int) -> Learned:
         file = self.folder / f"field-{last:06d}.safetensors"
-        vehicles = partial(source_vehicles, self.config.fleet)
+        vehicles = partial(source_vehicles, self.config.fleet, self.config.data)
         settings, data = self.config.terrain, self.config.data
         if file.exists():
             return solved_again(vehicles(), self.learned, *self._read(file), settings, data)
@@ -237,7 +237,8 @@ def refreshed_field(config: RunConfig, file: Path, vehicle: str) -> Field:
     As in the run, a vehicle that never contributed (held out, or never there) reads what is shared.
     """
     shared, provenance = read_field(file), read_provenance(file)
-    alone = list(islice((one for one in source_vehicles(config.fleet) if one.name == vehicle), 1))
+    everyone = source_vehicles(config.fleet, config.data)
+    alone = list(islice((one for one in everyone if one.name == vehicle), 1))
     if not alone:
         raise _not_in_fleet(config, vehicle)
     if provenance is None:

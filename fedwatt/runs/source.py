@@ -5,9 +5,10 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from fedwatt.data import Fleet, Vehicle, build_fleet, synthetic_vehicles
+from fedwatt.data import DataSettings, Fleet, Vehicle, build_fleet, synthetic_vehicles
 from fedwatt.data.store import fleet_source, read_fleet, vehicle_folders
 from fedwatt.errors import DataError, SettingError, counted
+from fedwatt.journeys.lag import prepared
 from fedwatt.runs.config import RunConfig, Source
 from fedwatt.terrain.learn import Learned
 from fedwatt.terrain.sources import with_climb_channels
@@ -45,16 +46,20 @@ def open_fleet(
         if on_vehicle is not None:
             on_vehicle(built, count)
 
-    given = partial(source_vehicles, source)
+    given = partial(source_vehicles, source, config.data)
     vehicles = with_climb_channels(given, config.data, config.terrain, learned)
     return build_fleet(vehicles, config.data, described, on_vehicle=report)
 
 
-def source_vehicles(source: Source) -> Iterable[Vehicle]:
-    """The vehicles themselves, one at a time."""
+def source_vehicles(source: Source, data: DataSettings) -> Iterable[Vehicle]:
+    """The vehicles themselves, one at a time, aligned where `data` asks for it."""
     if source.data == "synthetic":
-        return synthetic_vehicles(source.vehicles or SYNTHETIC_VEHICLES, source.seed)
-    return islice(read_fleet(fleet_folder(source)), source.vehicles or None)
+        found: Iterable[Vehicle] = synthetic_vehicles(
+            source.vehicles or SYNTHETIC_VEHICLES, source.seed
+        )
+    else:
+        found = islice(read_fleet(fleet_folder(source)), source.vehicles or None)
+    return (prepared(vehicle, data) for vehicle in found)
 
 
 def fleet_folder(source: Source) -> Path:

@@ -54,6 +54,11 @@ def test_one_second_of_every_feature_by_hand():
         "cold": 15.0,
         "heat": 0.0,
         "warm_up": 1.0,
+        "cold_start": 15.0,
+        "hot_start": 0.0,
+        "wheel_drive": 0.0,
+        # 0.3 m down a second, tyres worth 0.1 m of it, and the air.
+        "wheel_brake": -9.81 * 0.2 + 0.25 * 293.15 / 276.15,
         "grade": -0.02,
         "climb": -0.2,
         "ascent": 0.0,

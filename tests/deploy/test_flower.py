@@ -397,8 +397,10 @@ def test_the_server_and_a_vehicle_are_killed_in_mid_round(followed: Machine) -> 
     killed = followed.type(f"{sys.executable} dying.py {dying}", "dying")
     followed.type("fedwatt deploy submit faulty.toml --out runs/faulty", "faulty")
     until(lambda: (run / "checkpoint" / "scaffold" / "round-000001").exists())
-    # What is left of the server holds its port, until the next one ends it.
+    # The run dies with the server. What is left holds its port, until the next one ends it.
     followed.processes[list(followed.logs).index("server")].kill()
+    for process in _of_server(followed, "flwr-serverapp"):
+        os.kill(process, signal.SIGKILL)
     assert _of_server(followed)
     done = len(list((run / "checkpoint" / "scaffold").glob("round-*")))
     assert done and not (run / "report.html").exists()
@@ -436,13 +438,13 @@ def _end(machine: Machine, name: str) -> None:
     machine.processes[place].wait(20)
 
 
-def _of_server(machine: Machine) -> list[int]:
-    """Processes that work for this machine's server, its run included."""
+def _of_server(machine: Machine, *named: str) -> list[int]:
+    """Processes that work for this machine's server, its run included; or those so `named`."""
     listed = subprocess.run(
         ["ps", "-ww", "-eo", "pid,args"], capture_output=True, text=True, check=True
     )
     mine = (str(machine.folder), f":{machine.port}")
-    named = ("fedwatt.deploy.superlink", "flower-superexec", "flwr-serverapp")
+    named = named or ("fedwatt.deploy.superlink", "flower-superexec", "flwr-serverapp")
     return [
         int(line.split()[0])
         for line in listed.stdout.splitlines()

@@ -33,15 +33,15 @@ def client(labels, known=None, ends=None) -> Client:
     )
 
 
-def test_hills_that_halve_the_squared_error_are_borne_out_by_one_window():
+def test_hills_that_take_a_tenth_off_the_squared_error_are_borne_out_by_one_window():
     labels, level = np.array([2.0]), np.array([0.0])  # squared error 4
-    assert borne_out(np.array([0.6]), level, client(labels))  # 1.96 is left
-    assert not borne_out(np.array([0.5]), level, client(labels))  # 2.25
+    assert borne_out(np.array([0.15]), level, client(labels))  # 3.42 is left
+    assert not borne_out(np.array([0.1]), level, client(labels))  # 3.61
 
 
 def test_a_small_gain_needs_many_windows():
-    """A tenth saved in every window, G = 0.1 each: Σ G ≥ 2 √(Σ G²) from four windows on."""
-    hilly = np.sqrt(0.9)
+    """A twentieth saved in every window, G = 0.05: Σ G ≥ 2 √(Σ G²) from four windows on."""
+    hilly = np.sqrt(0.95)
     for windows, enough in ((3, False), (4, True), (40, True)):
         labels = np.zeros(windows)
         assert borne_out(np.full(windows, hilly), np.ones(windows), client(labels)) is enough
@@ -49,7 +49,7 @@ def test_a_small_gain_needs_many_windows():
 
 def test_overlapping_windows_count_as_one():
     labels, ends = np.zeros(40), np.arange(40) // 14 + WINDOW  # all within the second length
-    assert not borne_out(np.full(40, np.sqrt(0.9)), np.ones(40), client(labels, ends=ends))
+    assert not borne_out(np.full(40, np.sqrt(0.95)), np.ones(40), client(labels, ends=ends))
 
 
 def test_a_gain_by_chance_bears_nothing_out():

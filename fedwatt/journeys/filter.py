@@ -1,0 +1,173 @@
+"""What a trip has shown so far, for what comes next: a small Kalman filter on board.
+
+A window's energy differs from its prediction by
+
+    residual = constant + drift + load · predicted + noise
+
+`constant` is what some consumer takes all the trip long, `drift` what comes and goes (an
+Ornstein-Uhlenbeck process), `load` a factor on the prediction (passengers, wind, tyres), `noise`
+the window's own. How large they usually are is the fleet's to know (`journeys.prior`); their values
+are this trip's, and stay in the vehicle. Kalman, "A new approach to linear filtering and prediction
+problems", 1960.
+
+Windows overlap and their noise with them, so windows of one phase (those that end a multiple of a
+window's length apart) have a filter of their own: `window` filters of three states, of which one
+takes a step each second. What a filter says of a window comes from windows that ended before it
+began. Plain numbers, no arrays: a step takes a few microseconds.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from fedwatt.errors import check
+
+OUTLIER = 5.0
+"""Standard deviations beyond which a window is no news of the vehicle: charging, tow, a sensor."""
+State = tuple[float, ...]
+"""Means of the three parts, then variances and covariances: cc, cd, cl, dd, dl, ll."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TripPrior:
+    """Standard deviations before a trip has shown anything, in Wh a window; `load` is a ratio."""
+
+    constant_wh: float
+    drift_wh: float
+    drift_s: float
+    load: float
+    noise_wh: float
+    factor: float = 1.645
+    """Half the width of a window's interval in standard deviations."""
+
+    def __post_init__(self) -> None:
+        for name in ("constant_wh", "drift_wh", "load"):
+            value = getattr(self, name)
+            check(self, name, math.isfinite(value) and value >= 0, "at least 0")
+        for name in ("drift_s", "noise_wh", "factor"):
+            value = getattr(self, name)
+            check(self, name, math.isfinite(value) and value > 0, "above 0")
+
+    def to_json(self) -> dict[str, float]:
+        """The prior as plain values for a model's card."""
+        return asdict(self)
+
+    @staticmethod
+    def from_json(entry: Mapping[str, Any]) -> "TripPrior":
+        """The prior in a model's card."""
+        return TripPrior(**{name: float(value) for name, value in entry.items()})
+
+
+@dataclass(frozen=True)
+class Correction:
+    """What to add to a prediction, and the standard deviation of what then remains, in Wh."""
+
+    wh: float
+    deviation_wh: float
+
+
+class TripFilter:
+    """The filters of one trip."""
+
+    def __init__(self, prior: TripPrior, window: int) -> None:
+        self.prior, self.window = prior, window
+        self._begin: State = (
+            *(0.0, 0.0, 0.0),
+            *(prior.constant_wh**2, 0.0, 0.0, prior.drift_wh**2, 0.0, prior.load**2),
+        )
+        self.ignored = 0
+        self._states: dict[int, tuple[int, State]] = {}
+        self._latest: tuple[int, State] = (0, self._begin)
+
+    def expected(self, second: int, predicted_wh: float, seconds: int | None = None) -> Correction:
+        """For the window that ends at `second` of the trip, from windows before it.
+
+        `seconds` of it are in the trip (None: all).
+        """
+        share = 1.0 if seconds is None else seconds / self.window
+        state = self._carried(second)
+        mean_wh, variance = _observed(state, share, predicted_wh)
+        return Correction(mean_wh, math.sqrt(variance + share * self.prior.noise_wh**2))
+
+    def observe(
+        self, second: int, predicted_wh: float, measured_wh: float, seconds: int | None = None
+    ) -> None:
+        """Take in the window that ends at `second`, once its energy has been measured."""
+        if not (math.isfinite(measured_wh) and math.isfinite(predicted_wh)):
+            return
+        share = 1.0 if seconds is None else seconds / self.window
+        state = self._carried(second)
+        mean_wh, variance = _observed(state, share, predicted_wh)
+        total = variance + share * self.prior.noise_wh**2
+        surprise_wh = measured_wh - predicted_wh - mean_wh
+        if surprise_wh**2 > OUTLIER**2 * total:
+            self.ignored += 1
+            return
+        c, d, x, cc, cd, cx, dd, dx, xx = state
+        # Gains: the covariances of the parts with what was observed, over its variance.
+        to_c, to_d = share * (cc + cd) + predicted_wh * cx, share * (cd + dd) + predicted_wh * dx
+        to_x = share * (cx + dx) + predicted_wh * xx
+        gain = surprise_wh / total
+        new = (
+            *(c + to_c * gain, d + to_d * gain, x + to_x * gain),
+            *(cc - to_c * to_c / total, cd - to_c * to_d / total, cx - to_c * to_x / total),
+            *(dd - to_d * to_d / total, dx - to_d * to_x / total, xx - to_x * to_x / total),
+        )
+        self._states[second % self.window] = self._latest = (second, new)
+
+    def rest(self, predicted_wh: float, seconds: float) -> Correction:
+        """For the next `seconds` of the trip, whose energy was predicted as `predicted_wh`.
+
+        The drift dies away: it is worth τ (1 - e^(-T/τ)) seconds of itself, not T.
+        """
+        prior, (_, state) = self.prior, self._latest
+        windows = seconds / self.window
+        lasting = prior.drift_s * -math.expm1(-seconds / prior.drift_s) / self.window
+        c, d, x, cc, cd, cx, dd, dx, xx = state
+        p = predicted_wh
+        mean_wh = c * windows + d * lasting + x * p
+        variance = (
+            cc * windows**2 + dd * lasting**2 + xx * p**2
+            + 2 * (cd * windows * lasting + cx * windows * p + dx * lasting * p)
+        )  # fmt: skip
+        # What the drift will newly become, as the variance of its integral, and the noise.
+        fresh = 2 * prior.drift_s / self.window * max(windows - lasting, 0.0) * prior.drift_wh**2
+        return Correction(
+            mean_wh, math.sqrt(max(variance, 0.0) + fresh + windows * prior.noise_wh**2)
+        )
+
+    def _carried(self, second: int) -> State:
+        """The state of the second's phase, as far as it is known now; the drift has decayed."""
+        then, state = self._states.get(second % self.window, (second, self._begin))
+        if then == second:
+            return state
+        decay = math.exp((then - second) / self.prior.drift_s)
+        c, d, x, cc, cd, cx, dd, dx, xx = state
+        fresh = (1 - decay * decay) * self.prior.drift_wh**2
+        return (
+            *(c, decay * d, x),
+            *(cc, decay * cd, cx, decay * decay * dd + fresh, decay * dx, xx),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """All that the filter knows, as plain values."""
+        states = {str(phase): [then, list(own)] for phase, (then, own) in self._states.items()}
+        return {"states": states, "latest": [self._latest[0], list(self._latest[1])]}
+
+    def restore(self, entry: Mapping[str, Any]) -> None:
+        """Go on from what `to_json` gave."""
+        then, own = entry["latest"]
+        self._latest = (int(then), tuple(map(float, own)))
+        self._states = {
+            int(phase): (int(then), tuple(map(float, own)))
+            for phase, (then, own) in entry["states"].items()
+        }
+
+
+def _observed(state: State, share: float, predicted_wh: float) -> tuple[float, float]:
+    """Mean and variance of constant + drift + load · predicted, without noise."""
+    c, d, x, cc, cd, cx, dd, dx, xx = state
+    p = predicted_wh
+    variance = share * share * (cc + 2 * cd + dd) + 2 * share * p * (cx + dx) + p * p * xx
+    return share * (c + d) + p * x, max(variance, 0.0)

@@ -1,0 +1,75 @@
+"""Ridge regression of a vehicle's windows on the means of its features, alone or with the fleet.
+
+The model is y = x · β, with x [features + 1] the means of a window's scaled features and 1, and y
+its scaled energy. All that it needs of a vehicle are sums over its training windows, and sums add.
+
+- *local*: β of the vehicle's own sums, pulled towards 0 a little.
+- *mixed effects*: β of the vehicle's own sums, pulled towards that of all vehicles' sums. The pull
+  is a Gaussian prior of the vehicle's deviation from the fleet (Laird and Ware, "Random-effects
+  models for longitudinal data", Biometrics 1982), worth `strength` times its windows.
+
+A term is pulled in proportion to its variance, so that the unit of a feature does not matter; the
+intercept is free.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedwatt.data.client import Client
+from fedwatt.data.trip import FloatArray
+
+LOCAL = 1e-3
+MIXED = 0.1
+
+
+@dataclass(frozen=True, eq=False)
+class WindowMoments:
+    """Means over a vehicle's training windows, or over several vehicles', each counting once.
+
+    gram    float64 [features + 1, features + 1]: x xᵀ
+    right   float64 [features + 1]: x y
+    """
+
+    gram: FloatArray
+    right: FloatArray
+
+
+def window_features(client: Client, split: str) -> FloatArray:
+    """Means of the scaled features and 1 for each window of a split, [windows, features + 1]."""
+    total = np.cumsum(client.series, axis=0, dtype=np.float64)
+    total = np.concatenate([np.zeros((1, total.shape[1])), total])
+    ends = client.ends[split] + 1
+    means = (total[ends] - total[ends - client.window]) / client.window
+    return np.column_stack([means, np.ones(len(ends))])
+
+
+def moments(client: Client) -> WindowMoments:
+    """The sums of one vehicle."""
+    x, y = window_features(client, "train"), client.labels["train"].astype(np.float64)
+    return WindowMoments(x.T @ x / len(y), x.T @ y / len(y))
+
+
+def fleet_moments(vehicles: Iterable[WindowMoments]) -> WindowMoments:
+    """The sums of a fleet, in which every vehicle counts once."""
+    found = list(vehicles)
+    gram = np.sum([one.gram for one in found], axis=0) / len(found)
+    return WindowMoments(gram, np.sum([one.right for one in found], axis=0) / len(found))
+
+
+def solve(own: WindowMoments, strength: float, towards: FloatArray | None = None) -> FloatArray:
+    """β [features + 1] of the sums, pulled towards another (None: 0).
+
+    >>> x, y = np.array([[0.0, 1.0], [1.0, 1.0], [2.0, 1.0]]), np.array([1.0, 3.0, 5.0])
+    >>> sums = WindowMoments(x.T @ x / 3, x.T @ y / 3)
+    >>> solve(sums, 0.0).round(6), solve(sums, 1.0).round(6)
+    (array([2., 1.]), array([1., 2.]))
+    """
+    means = own.gram[-1]
+    pull = strength * np.maximum(np.diag(own.gram) - means**2, 0.0)
+    # A feature that never changes takes the value that it is pulled to.
+    pull[:-1] = np.where(pull[:-1] > 1e-12 * strength, pull[:-1], 1.0 if strength else 0.0)
+    towards = np.zeros(len(pull)) if towards is None else towards
+    matrix = own.gram + np.diag(pull)
+    return np.linalg.solve(matrix, own.right + pull * towards)

@@ -1,0 +1,101 @@
+"""A run with mixtures and aligned vehicles, from its configuration to a model file."""
+
+import json
+
+import numpy as np
+import pytest
+
+from fedwatt.data import synthetic_vehicles
+from fedwatt.data.store import read_vehicle, vehicle_folders, write_fleet
+from fedwatt.deploy.execute import refuse_undeployable
+from fedwatt.edge.energy_model import EnergyModel
+from fedwatt.edge.export_run import export_run
+from fedwatt.edge.trips import predict_trip
+from fedwatt.errors import RunError, SettingError
+from fedwatt.journeys.filter import TripPrior
+from fedwatt.runs import execute, from_toml
+from fedwatt.runs.journeys import read_fleet_ridge, read_trip_prior
+from fedwatt.runs.tables import read_table
+from tests.runs.test_execute import Silent
+
+CONFIG = """
+seeds = [1]
+device = "cpu"
+[fleet]
+data = "FLEET"
+[data]
+features = "physics"
+stride = 20
+align = true
+[model]
+hidden = [4]
+mixture = MIXTURE
+[training]
+rounds = 1
+steps = 5
+participation = 1.0
+[[method]]
+name = "fedavg"
+"""
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("fleet") / "town"
+    write_fleet(folder, synthetic_vehicles(3, trips=12), "a town")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(fleet, tmp_path_factory):
+    out = tmp_path_factory.mktemp("run") / "mixed"
+    text = CONFIG.replace("FLEET", str(fleet))
+    execute(from_toml(text.replace("MIXTURE", "true")), out, Silent())
+    execute(from_toml(text.replace("MIXTURE", "false")), out.parent / "network", Silent())
+    return out
+
+
+def best_rmse(folder):
+    rows = read_table(folder, "vehicles").to_pylist()
+    found = [r["rmse"] for r in rows if r["model"] == "best" and r["stratum"] == "all"]
+    return float(np.mean(found))
+
+
+def test_ridges_help_a_network_that_has_hardly_been_trained(run):
+    assert best_rmse(run) < 0.95 * best_rmse(run.parent / "network")
+    assert read_fleet_ridge(run).shape == (12,)  # 11 physics features and the intercept
+    assert read_fleet_ridge(run.parent / "network") is None
+    assert isinstance(read_trip_prior(run, "fedavg"), TripPrior)
+
+
+def test_the_file_of_a_vehicle_predicts_as_well_as_its_run_said(run, fleet, tmp_path):
+    vehicle = read_vehicle(vehicle_folders(fleet)[0])
+    _, card = export_run(run, tmp_path / "m.onnx", vehicle=vehicle_folders(fleet)[0])
+    assert card.network_weight < 1 and 0 < card.lag_s <= 1 and card.trip_prior
+    model, errors = EnergyModel(tmp_path / "m.onnx"), []
+    for trip in vehicle.trips:
+        if not card.role_of(trip.name, vehicle.name):
+            found = predict_trip(model, trip, vehicle.name).windows_wh[::10]
+            total = np.concatenate([[0.0], np.cumsum(trip.channels["energy_wh"])])
+            errors.append(found - (total[60:] - total[:-60])[::10])
+    rows = read_table(run, "vehicles").to_pylist()
+    (said,) = (
+        row["rmse"]
+        for row in rows
+        if (row["model"], row["vehicle"], row["stratum"]) == ("best", vehicle.name, "all")
+    )
+    assert np.sqrt(np.mean(np.concatenate(errors) ** 2)) == pytest.approx(said, rel=1e-4)
+
+
+def test_a_real_fleet_refuses_mixtures(fleet):
+    text = CONFIG.replace("FLEET", str(fleet)).replace("MIXTURE", "true")
+    with pytest.raises(SettingError, match=r"model\.mixture needs the sums of all vehicles"):
+        refuse_undeployable(from_toml(text))
+
+
+def test_a_damaged_file_is_named(tmp_path):
+    (tmp_path / "trip_prior.json").write_text("{")
+    with pytest.raises(RunError, match=r"trip_prior\.json is damaged"):
+        read_trip_prior(tmp_path, "fedavg")
+    (tmp_path / "fleet_ridge.json").write_text(json.dumps({"beta": [1.0, 2.0]}))
+    assert read_fleet_ridge(tmp_path).tolist() == [1.0, 2.0]
