@@ -108,6 +108,10 @@ class Deployment:
     """A round with fewer usable replies makes no model."""
     poll_seconds: float = 0.1
     """Pause between two looks for replies."""
+    weight_cap: float = 5.0
+    """Most that a vehicle weighs in a mean, in medians of the vehicles' windows; inf: any."""
+    norm_bound: float = 5.0
+    """Longest reply, in medians of the replies; what is longer is shortened, and a fault."""
     diagnostics: bool = False
     """Whether vehicles report their roughness, pull and runtime for the records."""
 
@@ -118,6 +122,8 @@ class Deployment:
         check(self, "quorum", self.quorum >= 1, "at least 1 vehicle")
         check(self, "over_selection", 0 <= self.over_selection <= 2, "from 0 to 2")
         check(self, "minimum_replies", self.minimum_replies >= 1, "at least 1")
+        for name in ("weight_cap", "norm_bound"):
+            check(self, name, getattr(self, name) >= 1, "at least 1 (inf switches it off)")
         check(self, "poll_seconds", 0 < self.poll_seconds <= 1, "above 0, at most 1")
 
 

@@ -27,5 +27,6 @@ def hilly(fleet: Path, method: str = "fedavg", rounds: int = 1, more: str = "") 
     text = text.replace("participation = 0.7", "participation = 1.0")
     text = text.replace("window = 10", 'window = 10\nfeatures = "base, terrain"')
     usual = 'source = "learn"\nchoose_prior = false\n'
-    sections = f"[terrain]\n{usual}area = {AREA}\n[secure]\nenabled = true\nstage_seconds = 5\n"
+    sections = f"[terrain]\n{usual}area = {AREA}\n[secure]\nenabled = true\n"
+    sections += "stage_seconds = 5\nsmallest_sum = 2\n"
     return text.replace("[[method]]", sections + "[[method]]", 1)
