@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from fedwatt import DataSettings, Federation, Training, load, load_fleet
 from fedwatt.cli import app
+from fedwatt.cli.configure import configuration
 from fedwatt.data.store import read_vehicle, write_fleet
 from fedwatt.data.synthetic import synthetic_vehicles
 from fedwatt.edge.energy_model import EnergyModel
@@ -161,7 +162,7 @@ def test_on_the_command_line(stored: Path, tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_changed_code_is_said_and_stops_a_resumed_run(
-    stored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     monkeypatch.chdir(tmp_path)
     own = Path("sam.py")
@@ -180,6 +181,13 @@ def test_changed_code_is_said_and_stops_a_resumed_run(
         stopped.exception
     )
     assert before == {path: path.read_bytes() for path in Path("run").rglob("*") if path.is_file()}
+    # A new run from the same configuration begins, and says it.
+    again = configuration(
+        Path("run/config.toml"), Path("new"), resume=False, methods=None, options={}, assignments=[]
+    )
+    assert again.methods[0].label == "sam"
+    said = " ".join(capsys.readouterr().err.split())
+    assert "The code of './sam.py:sam' has changed since run/config.toml was written." in said
 
 
 def test_a_reader_of_ones_own(tmp_path: Path) -> None:

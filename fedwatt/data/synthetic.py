@@ -62,7 +62,8 @@ def synthetic_fleet(
     # A configuration asks for passenger cars with the usual number of trips.
     if trips != USUAL_TRIPS or kind != "passenger":
         return fleet
-    return replace(fleet, origin={"data": "synthetic", "vehicles": vehicles, "seed": seed})
+    origin = {"data": "synthetic", "vehicles": vehicles, "seed": seed, "trips": trips}
+    return replace(fleet, origin=origin)  # type: ignore[arg-type]
 
 
 def synthetic_vehicle(

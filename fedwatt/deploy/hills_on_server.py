@@ -9,9 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from secrets import randbits
-
-import numpy as np
 
 from fedwatt.data.trip import FloatArray
 from fedwatt.deploy.exchange import Exchange
@@ -21,6 +18,7 @@ from fedwatt.deploy.roster import Roster
 from fedwatt.deploy.secure_exchange import NoSum, SecretSum, SecureExchange
 from fedwatt.deploy.state import RunState
 from fedwatt.errors import DataError, RunError
+from fedwatt.noise import SystemNoise
 from fedwatt.privacy.fixed_point import CLIPPED, Layout
 from fedwatt.runs.config import to_toml
 from fedwatt.terrain.encoding import field_digest, field_to_arrays, judged_prefix
@@ -150,9 +148,9 @@ class _SecretTotals:
         return there
 
 
-def secret_draws(*purpose: object) -> np.random.Generator:
+def secret_draws(*purpose: object) -> SystemNoise:
     """Noise that nobody can repeat: every vehicle knows the seed of the configuration."""
-    return np.random.default_rng(randbits(128))
+    return SystemNoise()
 
 
 @dataclass

@@ -7,8 +7,9 @@ on with it.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -39,7 +40,7 @@ def configuration(federation: Federation, method: Method, personal: Personal) ->
         methods=(named(method),),
         seeds=federation.seeds,
         device=federation.device.type,
-        fleet=Source(**(fleet.origin or {"data": OWN})),  # type: ignore[arg-type]
+        fleet=_source(fleet),
         data=fleet.settings,
         model=_model_choice(federation),
         training=federation.training,
@@ -47,6 +48,13 @@ def configuration(federation: Federation, method: Method, personal: Personal) ->
         asynchronous=federation.asynchronous,
         personal=personal,
     )
+
+
+def _source(fleet: Fleet) -> Source:
+    """Where the fleet comes from; "own" if nothing makes it again."""
+    known = {setting.name for setting in fields(Source)}
+    found: dict[str, Any] = {n: v for n, v in fleet.origin.items() if n in known}
+    return Source(**(found or {"data": OWN}))
 
 
 def named(method: Method) -> MethodChoice:

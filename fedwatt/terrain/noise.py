@@ -22,6 +22,7 @@ from math import sqrt
 import numpy as np
 
 from fedwatt.data.trip import FloatArray
+from fedwatt.noise import SystemNoise
 from fedwatt.randomness import generator
 from fedwatt.terrain.agreed import Pairs, agreed_pairs
 from fedwatt.terrain.field import Field, empty_field, find, spread
@@ -37,7 +38,7 @@ CLIMB_M = 3.0
 """Metres that climbs are measured in, so that noise of one size suits weights and climbs."""
 SURELY = 4.0
 """Standard deviations that noise alone exceeds once in 30,000 times; what exceeds them is kept."""
-Draws = Callable[..., np.random.Generator]
+Draws = Callable[..., np.random.Generator | SystemNoise]
 """A source of noise for a purpose: "counts", or "sums" and the number of the exchange."""
 
 
