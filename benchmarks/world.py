@@ -3,7 +3,7 @@
     python -m benchmarks.world --ved VED --changchun CHANGCHUN --twizy TWIZY
 
 The folders are fleets made by the imports that docs/data.md names; a region whose folder is not
-given is left out. For each region, over three splits:
+given is left out. For each region, by default over three splits:
 
 windows     RMSE of each vehicle's own ridge with the climb it would read (terrain.source = "auto"),
             beside the spread of the labels; Wh of a minute, of a Twizy points of charge in five
@@ -36,13 +36,14 @@ from fedwatt.data.features import trip_features
 from fedwatt.data.store import read_fleet
 from fedwatt.data.trip import FloatArray
 from fedwatt.data.windows import window_means
-from fedwatt.errors import DataError
+from fedwatt.errors import DataError, counted
 from fedwatt.terrain.compare import compare
 from fedwatt.terrain.learn import give_terrain, learn
 from fedwatt.terrain.settings import TerrainSettings
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "world.json"
 SEEDS = (1, 2, 3)
+EVERYWHERE = ("town, synthetic", "Ann Arbor, VED", "Changchun", "Rabat, Twizy")
 STRIDE, LEAST_TRIPS, LEAST_M = 10, 20, 2000.0
 FIRST_TRIPS = (0, 1, 5, 20)
 PRIOR_TRIPS = 10
@@ -268,7 +269,11 @@ def tables(found: dict[str, Any]) -> str:
         route = f"{np.mean(way):.1f} %" if way else "–"
         rows.append([name, str(windows["vehicles"]), *cells, route, height])
     head = ["region", "vehicles", "window error of the spread", "trip", "route only", "hills"]
-    lines = [markdown(head, rows), "", transfer_table([seed["transfer"] for seed in seeds])]
+    missing = [name for name in EVERYWHERE if name not in seeds[0]["regions"]]
+    recorded = f"Recorded on {counted(len(seeds), 'split')}"
+    recorded += f", without {', '.join(missing)}." if missing else "."
+    moved = transfer_table([seed["transfer"] for seed in seeds])
+    lines = [recorded, "", markdown(head, rows), "", moved]
     return "\n".join(lines)
 
 
