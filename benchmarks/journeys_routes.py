@@ -1,6 +1,7 @@
 """Trips of VED from their routes alone: energy, duration, error bars, under way, newcomers.
 
     python benchmarks/journeys_routes.py --fleet FLEET
+    python benchmarks/journeys_routes.py               writes docs/journeys.md from the record
 
 FLEET is made by `fedwatt data import ved PATH --powertrain ev,phev-electric --out FLEET`. The 12
 vehicles with 20 or more usable all-electric trips, five splits, test trips of at least 2 km. Hills,
@@ -26,9 +27,11 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.marked import write_blocks
 from benchmarks.terrain_cells import NAMES, data_settings, vehicles_of
 from fedwatt.data import Vehicle
 from fedwatt.data.client import split_of_trips
+from fedwatt.errors import DataError
 from fedwatt.files import write_text
 from fedwatt.journeys.fleet_routes import learn_routes
 from fedwatt.journeys.route_bars import crps, interval
@@ -41,6 +44,8 @@ from fedwatt.terrain.learn import learn
 from fedwatt.terrain.settings import TerrainSettings
 
 RECORD = Path(__file__).resolve().parents[1] / "results" / "journeys_ved.json"
+PAGE = RECORD.parents[1] / "docs" / "journeys.md"
+FLEET = "fleet's Wh/km"
 SETTINGS = TerrainSettings()
 SEEDS = (0, 1, 2, 3, 4)
 LEAST_M = 2000.0
@@ -98,7 +103,7 @@ def split_rows(
         model = fleet.personal(boards[name], name)
         per_km = wh_per_km(taught[name])
         for one in tested[name]:
-            row = {"seed": seed, "vehicle": name, **judge(model, hills[name], one, per_km)}
+            row = {"seed": seed, "vehicle": name, **judge(model, one, per_km)}
             rows.append(row | under_way(model, boards[name], hills[name], one))
     return rows
 
@@ -128,9 +133,9 @@ def wh_per_km(taught: Sequence[Pass]) -> float:
     return energy / sum(one.route.metres for one in taught) * 1000
 
 
-def judge(model: RouteModel, hills: Field, one: Pass, per_km: float) -> dict[str, Any]:
+def judge(model: RouteModel, one: Pass, per_km: float) -> dict[str, Any]:
     """Errors of a test trip from its route; `per_km` is the vehicle's mean Wh/km."""
-    found = model.forecast(one.route, one.temperature_c, hills)
+    found = model.forecast(one.route, one.temperature_c)
     energy, seconds = one.measured("energy"), one.measured("duration")
     levels = found.energy_levels_wh[-1]
     low50, high50 = interval(levels, 0.5)
@@ -168,17 +173,27 @@ def newcomer_rows(
         "before any trip": fleet.personal(first, me, contributed=False),
         "after 20 trips": fleet.personal(later, me, contributed=False),
     }
-    errors: dict[str, list[float]] = {name: [] for name in ("fleet's Wh/km", *models)}
-    errors |= {"covered": [], "wider": [models["before any trip"].bars["energy"].wider]}
+    errors: dict[str, list[float]] = {name: [] for name in (FLEET, *models)}
+    errors |= {
+        "covered": [],
+        "refused": [],
+        "wider": [models["before any trip"].bars["energy"].wider],
+    }
     for one in tested[me]:
         energy = one.measured("energy")
-        errors["fleet's Wh/km"].append(abs(per_km * one.route.metres / 1000 / energy - 1))
-        for name, model in models.items():
-            found = model.forecast(one.route, one.temperature_c, learned.shared)
-            errors[name].append(abs(found.total_wh / energy - 1))
-            if name == "before any trip":
-                low, high = interval(found.energy_levels_wh[-1], 0.9)
-                errors["covered"].append(float(low <= energy <= high))
+        try:
+            found = {
+                name: model.forecast(one.route, one.temperature_c) for name, model in models.items()
+            }
+        except DataError:  # the others know less than a fifth of the way
+            errors["refused"].append(1.0)
+            continue
+        errors["refused"].append(0.0)
+        errors[FLEET].append(abs(per_km * one.route.metres / 1000 / energy - 1))
+        for name in models:
+            errors[name].append(abs(found[name].total_wh / energy - 1))
+        low, high = interval(found["before any trip"].energy_levels_wh[-1], 0.9)
+        errors["covered"].append(float(low <= energy <= high))
     return errors
 
 
@@ -188,18 +203,13 @@ def three(values: Sequence[float]) -> list[float]:
     return [round(float(x), 2) for x in (np.median(found), found.mean(), np.percentile(found, 90))]
 
 
-def summary(rows: Sequence[Mapping[str, Any]], newcomers: Mapping[str, list[float]]) -> Any:
+def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The keys of "summary" that are about routes."""
 
     def of(name: str) -> list[float]:
         return [float(row[name]) for row in rows]
 
     error = three(of("error"))
-    new = {
-        name: three(values)[0]
-        for name, values in newcomers.items()
-        if name not in ("wider", "covered")
-    }
     return {
         "trips": len(rows),
         "trip_error_route_only_median": error[0],
@@ -216,9 +226,6 @@ def summary(rows: Sequence[Mapping[str, Any]], newcomers: Mapping[str, list[floa
         "in_trip_route_only": _in_trip(rows, "corrected"),
         "in_trip_uncorrected": _in_trip(rows, "uncorrected"),
         "in_trip_ratio_so_far": _in_trip(rows, "ratio"),
-        "newcomers": new | {"covered": round(100 * float(np.mean(newcomers["covered"])), 1)}
-        if newcomers
-        else {},
     }
 
 
@@ -268,47 +275,113 @@ def update(part: str, content: Any, keys: Mapping[str, Any], record: Path = RECO
     write_text(record, json.dumps(known, indent=1, sort_keys=True) + "\n")
 
 
+def table(keys: Mapping[str, Any], content: Mapping[str, Any]) -> str:
+    """The record as the table of docs/journeys.md."""
+
+    def cells(values: Sequence[float]) -> str:
+        return " | ".join(f"{value:.1f}" for value in values)
+
+    error = [keys[f"trip_error_route_only_{name}"] for name in ("median", "mean", "p90")]
+    lines = [
+        f"| {keys['trips']:,} test trips, error in % | median | mean | 90th percentile |",
+        "|---|---|---|---|",
+        f"| energy, from the route | {cells(error)} |",
+        f"| energy, the vehicle's mean Wh/km | {cells(keys['trip_error_wh_per_km'])} |",
+        f"| duration, from the route | {cells(keys['duration_error'])} |",
+        "",
+        f"Bars of 90 % cover {keys['coverage_90_routes']:.1f} % of energies and "
+        f"{keys['coverage_90_duration']:.1f} % of durations, bars of 50 % "
+        f"{keys['coverage_50_routes']:.1f} % of energies; CRPS {keys['crps_wh']:.1f} Wh "
+        f"(absolute error of mean Wh/km: {keys['crps_wh_per_km']:.1f} Wh).",
+        "",
+        "| length of way | trips | covered by 90 % bars, % | half-width, % |",
+        "|---|---|---|---|",
+    ]
+    lines += [
+        f"| {name.replace('8 to 1000', '8 and more')} | {own['trips']} | {own['covered_90']:.1f} "
+        f"| {own['half_width']:.0f} |"
+        for name, own in content["by_length"].items()
+    ]
+    lines += [
+        "",
+        "| median error of the total, %, after | " + " | ".join(f"{s} %" for s in SHARES) + " |",
+        "|---|---|---|---|---|",
+    ]
+    for key, name in (
+        ("in_trip_route_only", "corrected under way"),
+        ("in_trip_uncorrected", "forecast of the rest as it was"),
+        ("in_trip_ratio_so_far", "rest scaled by the ratio so far"),
+    ):
+        lines.append(f"| {name} | {cells([keys[key][str(share)] for share in SHARES])} |")
+    new = keys.get("newcomers", {})
+    if new:
+        lines += [
+            "",
+            "Newcomers, whose trips are in no hills, field or coefficients (median error, %): "
+            f"{new['before any trip']:.1f} before any trip, {new['after 20 trips']:.1f} after 20; "
+            f"the fleet's mean Wh/km {new[FLEET]:.1f}. Their 90 % bars cover "
+            f"{new['covered']:.1f} % before any trip; {new['refused']:.1f} % of the trips are "
+            "refused, because the others know less than a fifth of the way.",
+        ]
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--fleet", type=Path, required=True)
+    parser.add_argument("--fleet", type=Path)
     parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--no-newcomers", action="store_true")
+    parser.add_argument("--parts", default="routes,newcomers")
     parser.add_argument("--record", type=Path, default=RECORD)
     asked = parser.parse_args()
-    rows: list[dict[str, Any]] = []
-    newcomers: dict[str, list[float]] = {}
-    by_newcomer: dict[str, dict[str, list[float]]] = {}
-    tasks = [(asked.fleet, seed, "") for seed in asked.seeds]
-    if not asked.no_newcomers:
-        tasks += [(asked.fleet, seed, me) for seed in asked.seeds for me in NAMES]
+    if asked.fleet is None:
+        known = json.loads(asked.record.read_text())
+        write_blocks(PAGE, {"routes": table(known["summary"], known["routes"])})
+        return
+    parts = asked.parts.split(",")
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(asked.jobs, mp_context=context) as pool:
-        for (_, seed, me), found in zip(tasks, pool.map(work, tasks), strict=True):
-            print(seed, me or "all vehicles", flush=True)
-            if not me:
-                rows += found
-                continue
-            for name, values in found.items():
-                newcomers.setdefault(name, []).extend(values)
-                by_newcomer.setdefault(me, {}).setdefault(name, []).extend(values)
-    keys = summary(rows, newcomers)
-    print(json.dumps(keys, indent=1))
-    by_vehicle = {
-        name: three([row["error"] for row in rows if row["vehicle"] == name]) for name in NAMES
-    }
-    content = {
-        "seeds": asked.seeds,
-        "by_vehicle": by_vehicle,
-        "by_length": by_length(rows),
-        "newcomers": {
-            me: {name: three(values)[0] for name, values in found.items() if name != "wider"}
-            | {"wider": round(float(np.mean(found["wider"])), 2)}
-            for me, found in by_newcomer.items()
+        if "routes" in parts:
+            tasks = [(asked.fleet, seed, "") for seed in asked.seeds]
+            rows = [row for found in pool.map(work, tasks) for row in found]
+            update("routes", about_routes(rows), summary(rows), asked.record)
+        if "newcomers" in parts:
+            tasks = [(asked.fleet, seed, me) for seed in asked.seeds for me in NAMES]
+            named = zip((me for _, _, me in tasks), pool.map(work, tasks), strict=True)
+            content = about_newcomers(list(named)) | {"seeds": asked.seeds}
+            update("newcomers", content, {"newcomers": content["all"]}, asked.record)
+
+
+def about_routes(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """By vehicle, by length of way, and how far splits differ."""
+    return {
+        "seeds": sorted({row["seed"] for row in rows}),
+        "by_vehicle": {
+            name: three([row["error"] for row in rows if row["vehicle"] == name]) for name in NAMES
         },
+        "by_length": by_length(rows),
         "intervals": {name: spread(rows, name) for name in ("error", "duration_error", "crps_wh")},
     }
-    update("routes", content, keys, asked.record)
+
+
+def about_newcomers(found: Sequence[tuple[str, Mapping[str, list[float]]]]) -> dict[str, Any]:
+    """Median errors, %, of all newcomers and of each; coverage, and how much wider bars are."""
+
+    def of(rows: Sequence[Mapping[str, list[float]]]) -> dict[str, float]:
+        shares = ("covered", "refused")
+        names = [name for name in rows[0] if name not in ("wider", *shares)]
+        errors = {name: three([x for row in rows for x in row[name]])[0] for name in names}
+        for name in shares:
+            errors[name] = round(100 * float(np.mean([x for row in rows for x in row[name]])), 1)
+        wider = float(np.mean([x for row in rows for x in row["wider"]]))
+        return errors | {"wider": round(wider, 2)}
+
+    by_vehicle = {
+        me: of([row for name, row in found if name == me])
+        for me in NAMES
+        if any(row["covered"] for name, row in found if name == me)
+    }
+    return {"all": of([row for _, row in found]), "by_vehicle": by_vehicle}
 
 
 if __name__ == "__main__":

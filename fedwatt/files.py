@@ -49,6 +49,17 @@ def write_bytes(path: Path, content: bytes) -> None:
     write_atomically(path, write)
 
 
+def write_secret(path: Path, content: bytes) -> None:
+    """A file that only its owner can read, from its first moment."""
+
+    def write(file: Path) -> None:
+        file.unlink(missing_ok=True)
+        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as opened:
+            opened.write(content)
+
+    write_atomically(path, write)
+
+
 @contextmanager
 def exclusively(folder: Path) -> Iterator[None]:
     """Wait until nobody else, in this process or another, has `folder` exclusively.

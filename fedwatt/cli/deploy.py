@@ -31,6 +31,7 @@ from fedwatt.cli.deploy_shared import (
     show_command,
 )
 from fedwatt.cli.progress import results_table
+from fedwatt.errors import counted
 
 if TYPE_CHECKING:
     from fedwatt.deploy.control import Control
@@ -70,16 +71,22 @@ def server(
     """Start the server (Flower's SuperLink) and make it accept the depot's vehicles."""
     flower = flower_of(depot, address, insecure)
     flower.connect()
-    flower.refuse_taken_port()
-    show_command(flower.superlink())
-    from fedwatt.deploy.processes import serve
+    from fedwatt.deploy.processes import only_server, serve
 
-    def on_up(control: "Control") -> None:
-        if not insecure:
-            apply_depot(control)
-        console.print(f"The server is up at {address}.")
+    with only_server(flower) as ended:
+        if ended:
+            console.print(f"Ended {counted(ended, 'process')} of a server that was killed.")
+        flower.refuse_taken_port()
+        show_command(flower.superlink())
 
-    status = serve(flower, on_up)
+        def on_up(control: "Control") -> None:
+            console.print(f"The server is up at {address}.")
+
+        def on_change(control: "Control") -> None:
+            if not insecure:
+                apply_depot(control)
+
+        status = serve(flower, on_up, on_change)
     console.print("The server has stopped.")
     raise typer.Exit(status)
 

@@ -1,11 +1,14 @@
 """`fedwatt deploy keys`: certificates and keys of a depot."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from fedwatt.cli import deploy_shared as shared
 from fedwatt.cli.console import console
+
+APPLIED = "A running server knows within seconds; 'fedwatt deploy keys apply' makes sure now."
 
 app = typer.Typer(help="Certificates and keys of a depot.", no_args_is_help=True)
 
@@ -22,15 +25,52 @@ def create(
     console.print(f"{depot}: authority and server certificate for {', '.join(host)}.")
 
 
+@app.command("request")
+def request(
+    vehicle: Annotated[str, typer.Argument(help="The vehicle's name in the fleet.")],
+    keys: Annotated[Path, typer.Option("--keys", help="New folder for its key.")],
+) -> None:
+    """On the vehicle: make its key, which never leaves it, and a request that the depot signs."""
+    from fedwatt.deploy import need_flower
+
+    need_flower()
+    from fedwatt.deploy.key_request import REQUEST, make_request
+
+    key = make_request(vehicle, keys)
+    console.print(f"{vehicle}: its key is {key}", highlight=False, soft_wrap=True)
+    console.print(f"Take {keys / REQUEST} to the depot: 'fedwatt deploy keys sign' answers it.")
+
+
+@app.command("sign")
+def sign(
+    requests: Annotated[list[Path], typer.Argument(help="Requests, or folders that hold one.")],
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Refuse the vehicle's old key from now on.")
+    ] = False,
+    depot: shared.DepotFolder = shared.DEPOT,
+) -> None:
+    """Accept the keys of vehicles' requests; compare the fingerprints with what vehicles showed."""
+    own = shared.depot_in(depot)
+    from fedwatt.deploy.key_request import fingerprint
+
+    for path in requests:
+        signed = own.sign(path, replace=replace)
+        answers = own.hand_out(signed.vehicle, path if path.is_dir() else path.parent)
+        key = fingerprint(signed.key)
+        console.print(f"{signed.vehicle}: accepted {key}", highlight=False, soft_wrap=True)
+        console.print(f"It needs {', '.join(map(str, answers))} beside its key.", highlight=False)
+    console.print(APPLIED)
+
+
 @app.command("add")
 def add(
     vehicles: Annotated[list[str], typer.Argument(help="Names of vehicles in the fleet.")],
     depot: shared.DepotFolder = shared.DEPOT,
 ) -> None:
-    """Make a key pair for each of some new vehicles."""
+    """For a trial: make key pairs here; on the road a vehicle makes its own ('keys request')."""
     for name in vehicles:
         console.print(f"{name}: copy {shared.depot_in(depot).add_vehicle(name)} into the vehicle.")
-    console.print("A running server accepts them after 'fedwatt deploy keys apply'.")
+    console.print(APPLIED)
 
 
 @app.command("rotate")
@@ -42,7 +82,7 @@ def rotate(
     ] = None,
     depot: shared.DepotFolder = shared.DEPOT,
 ) -> None:
-    """Replace a vehicle's key pair, or the server's key and certificate."""
+    """Replace a key pair that the depot made, or the server's key and certificate."""
     if server == bool(vehicle):
         raise typer.BadParameter("Name a vehicle, or give --server.")
     if server:
@@ -52,24 +92,30 @@ def rotate(
         console.print(
             f"Copy {shared.depot_in(depot).rotate_vehicle(vehicle)} into the vehicle, then"
         )
-        console.print("'fedwatt deploy keys apply' makes the server refuse the old key.")
+        console.print(APPLIED)
 
 
 @app.command("revoke")
 def revoke(
-    vehicle: Annotated[str, typer.Argument(help="The vehicle's name in the fleet.")],
+    key: Annotated[
+        str, typer.Argument(help="A vehicle's name, or the fingerprint of a key.", metavar="KEY")
+    ],
     depot: shared.DepotFolder = shared.DEPOT,
 ) -> None:
-    """Take a vehicle's key away for good."""
-    shared.depot_in(depot).revoke_vehicle(vehicle)
-    console.print("'fedwatt deploy keys apply' makes a running server refuse it.")
+    """Refuse a key for good."""
+    name = shared.depot_in(depot).revoke_vehicle(key)
+    console.print(f"{name or key} is refused from now on.", highlight=False)
+    console.print(APPLIED)
 
 
 @app.command("list")
 def list_(depot: shared.DepotFolder = shared.DEPOT) -> None:
-    """Name all vehicles of a depot."""
-    for name, node in sorted(shared.depot_in(depot).registry().nodes.items()):
-        console.print(f"{name}: {f'node {node}' if node else 'not yet known to the server'}")
+    """Show the keys of a depot's vehicles, and those that were revoked."""
+    registry = shared.depot_in(depot).registry()
+    for name, key in sorted(registry.keys.items()):
+        console.print(f"{name}: {key}", highlight=False, soft_wrap=True)
+    for key in registry.revoked:
+        console.print(f"revoked: {key}", highlight=False, soft_wrap=True)
 
 
 @app.command("apply")

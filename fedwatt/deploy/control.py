@@ -12,11 +12,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     PublicFormat,
-    load_ssh_public_key,
+    load_pem_public_key,
 )
 
 from fedwatt.deploy.commands import Flower
 from fedwatt.deploy.flower import UNREGISTERED, RefusedError, ask_control, control_client
+from fedwatt.deploy.key_request import fingerprint, read_public
 from fedwatt.errors import RunError
 
 
@@ -28,6 +29,7 @@ class Node:
     name: str  # that it was registered under
     status: str  # registered (never seen), online, offline or unregistered
     since: str = ""  # when that began, UTC
+    fingerprint: str = ""  # of the key
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,9 @@ class Control:
         nodes = []
         for one in sorted(found, key=lambda node: node.registered_at):
             since = getattr(one, changed.get(one.status, "registered_at"))
-            nodes.append(Node(one.node_id, one.name, one.status, _to_the_second(since)))
+            key = load_pem_public_key(one.public_key)
+            own = fingerprint(key) if isinstance(key, ec.EllipticCurvePublicKey) else ""
+            nodes.append(Node(one.node_id, one.name, one.status, _to_the_second(since), own))
         return nodes
 
     def runs(self) -> list[Run]:
@@ -79,13 +83,7 @@ class Control:
 
     def register(self, public: Path, name: str) -> int:
         """Make the server accept a vehicle's key; the number of its node."""
-        try:
-            key = load_ssh_public_key(public.read_bytes())
-        except (OSError, ValueError) as error:
-            raise RunError(f"{public} is no public key: {error}.") from error
-        if not isinstance(key, ec.EllipticCurvePublicKey):
-            raise RunError(f"{public} is no elliptic-curve key. 'keys rotate {name}' makes one.")
-        content = key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+        content = read_public(public).public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
         what = f"supernode register {name}"
         return int(self._ask(what, "RegisterNode", public_key=content, name=name).node_id)
 

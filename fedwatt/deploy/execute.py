@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
@@ -135,6 +135,8 @@ class RealFleet:
     What a method needs of its level model is that model's best weights [D].
     """
 
+    on_the_road: ClassVar[bool] = True
+
     run: Run
     roster: Roster
     number: str = ""  # of a level model's run; the run itself draws its own
@@ -182,6 +184,10 @@ class RealFleet:
 
     def refresh(self, choice: MethodChoice) -> None:
         """None: a real fleet learns its hills once."""
+
+    def repeated(self, choice: MethodChoice, done: int) -> int:
+        """Noisy models that were made before a server was killed, and are in no checkpoint."""
+        return max(0, self.state.releases.get(choice.label, 0) - done)
 
     def level_site(self, run: Run) -> "RealFleet":
         """The same roster, with a memory of its own on board."""

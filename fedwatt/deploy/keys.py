@@ -2,16 +2,17 @@
 
     DEPOT/ca.pem, ca.key                 the depot's own certificate authority; ca.key never leaves
     DEPOT/server.pem, server.key         what the server shows
-    DEPOT/vehicles/NAME/key, key.pub     a vehicle's pair; the folder goes into the vehicle
+    DEPOT/vehicles/NAME/key.pub          a vehicle's public key
     DEPOT/vehicles/NAME/ca.pem           how the vehicle knows the server
-    DEPOT/registry.json                  Flower's node number of every vehicle, and those to remove
+    DEPOT/vehicles/NAME/key              its private key, only where the depot made it, for a trial
+    DEPOT/registry.json                  fingerprints of the keys to accept, and of revoked ones
 
 Vehicles have elliptic-curve keys (NIST P-384) in OpenSSH's format, as Flower's node authentication
-wants them. A revoked or replaced key is refused from the moment the server is told.
+wants them, made on board (`key_request`). A revoked or replaced key is refused from the moment the
+server is told.
 """
 
 import json
-import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,14 +29,19 @@ from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
     PrivateFormat,
-    PublicFormat,
     load_pem_private_key,
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedwatt.data.store import folder_name
+from fedwatt.deploy.key_request import (
+    KeyRequest,
+    fingerprint,
+    write_pair,
+    write_public,
+)
 from fedwatt.errors import RunError
-from fedwatt.files import exclusively, write_atomically, write_bytes, write_text
+from fedwatt.files import exclusively, write_bytes, write_secret, write_text
 
 CA_DAYS: Final = 3650
 SERVER_DAYS: Final = 397
@@ -120,35 +126,68 @@ class Depot:
             builder = builder.add_extension(extension, critical=critical)
         certificate = builder.sign(authority or key, hashes.SHA384())
         private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-        _write_secret(self.folder / f"{stem}.key", private)
+        write_secret(self.folder / f"{stem}.key", private)
         write_bytes(self.folder / f"{stem}.pem", certificate.public_bytes(Encoding.PEM))
 
     def add_vehicle(self, name: str) -> Path:
-        """A key pair for a new vehicle; the folder to copy into it."""
+        """A key pair for a new vehicle, made here; the folder to copy into it."""
         self._authority()
         with self.changing() as registry:
-            if name in registry.nodes:
-                raise RunError(f"'{name}' already has a key. 'keys rotate {name}' replaces it.")
-            self._write_pair(name)
-            registry.nodes[name] = 0
+            registry.refuse_known(name)
+            registry.accept(name, fingerprint(self._write_pair(name)))
         return self.vehicle(name)
+
+    def sign(self, path: Path, *, replace: bool = False) -> KeyRequest:
+        """Accept the key of a vehicle's request; its answer is in the vehicle's folder.
+
+        With `replace` it takes the place of the vehicle's old key, which is refused from then on.
+        """
+        self._authority()
+        request = KeyRequest.read(path)
+        name, new = request.vehicle, fingerprint(request.key)
+        with self.changing() as registry:
+            if registry.keys.get(name) != new:
+                if name in registry.keys and replace:
+                    registry.revoke(name)
+                registry.refuse_known(name)
+                registry.accept(name, new)
+            # A key that the depot made for this vehicle is of no more use.
+            (self.vehicle(name) / "key").unlink(missing_ok=True)
+            self._write_public(name, request.key)
+        return request
+
+    def hand_out(self, name: str, folder: Path) -> list[Path]:
+        """Put what a vehicle needs of the depot into `folder`, beside its request."""
+        own = [file for file in self.vehicle(name).iterdir() if file.name not in ("key", "key.pub")]
+        for file in own:
+            write_bytes(folder / file.name, file.read_bytes())
+        return sorted(folder / file.name for file in own)
 
     def rotate_vehicle(self, name: str) -> Path:
-        """A new pair in the place of a vehicle's old one, which is to be refused."""
+        """A new pair, made here, in the place of one that was; the old key is to be refused."""
+        if name in self.registry().keys and not (self.vehicle(name) / "key").exists():
+            raise RunError(
+                f"{name} made its key itself. Let it make a new one ('keys request'), which 'keys "
+                "sign --replace' accepts."
+            )
         with self.changing() as registry:
-            registry.retire(name)
-            registry.nodes[name] = 0
+            registry.revoke(name)
             # Before there is a new pair: whatever happens now, the old one is to be refused.
             self.save(registry)
-            self._write_pair(name)
+            registry.accept(name, fingerprint(self._write_pair(name)))
         return self.vehicle(name)
 
-    def revoke_vehicle(self, name: str) -> None:
-        """Take a vehicle's key out of the depot; the server is to refuse it."""
+    def revoke_vehicle(self, key: str) -> str:
+        """Refuse a vehicle's key for good, by the vehicle's name or the key's fingerprint.
+
+        Returns the vehicle's name; a fingerprint that nobody has is refused from now on, too.
+        """
         with self.changing() as registry:
-            registry.retire(name)
+            name = registry.revoke(key)
             self.save(registry)
-            shutil.rmtree(self.vehicle(name), ignore_errors=True)
+            if name:
+                shutil.rmtree(self.vehicle(name), ignore_errors=True)
+        return name
 
     def registry(self) -> "Registry":
         """Which vehicles there are, as last saved."""
@@ -157,10 +196,13 @@ class Depot:
             return Registry()
         try:
             table = json.loads(path.read_text(encoding="utf-8"))
-            nodes = {str(name): int(node) for name, node in table["nodes"].items()}
-            return Registry(nodes, [int(node) for node in table["retired"]])
+            keys = {str(name): str(key) for name, key in table["keys"].items()}
+            return Registry(keys, [str(key) for key in table["revoked"]])
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise RunError(f"{path} is damaged: {error}.") from error
+            raise RunError(
+                f"{path} is damaged, or of another version of fedwatt: {error!r}. Delete it and "
+                "sign the vehicles' requests again."
+            ) from error
 
     @contextmanager
     def changing(self) -> Iterator["Registry"]:
@@ -174,17 +216,18 @@ class Depot:
 
     def save(self, registry: "Registry") -> None:
         """Write the registry."""
-        table = {"nodes": registry.nodes, "retired": registry.retired}
-        text = json.dumps(table, indent=2, ensure_ascii=False)
+        text = json.dumps(vars(registry), indent=2, ensure_ascii=False)
         write_text(self.folder / "registry.json", text + "\n")
 
-    def _write_pair(self, name: str) -> None:
+    def _write_pair(self, name: str) -> ec.EllipticCurvePublicKey:
+        public = write_pair(self.vehicle(name)).public_key()
+        self._write_public(name, public)
+        return public
+
+    def _write_public(self, name: str, public: ec.EllipticCurvePublicKey) -> None:
+        """What the depot keeps of a vehicle's key, and what the vehicle needs of the depot."""
         folder = self.vehicle(name)
-        key = ec.generate_private_key(ec.SECP384R1())
-        private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
-        public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
-        _write_secret(folder / "key", private)
-        write_text(folder / "key.pub", public.decode() + "\n")
+        write_public(folder / "key.pub", public)
         write_text(folder / "ca.pem", self.ca.read_text(encoding="utf-8"))
 
     def _authority(self) -> ec.EllipticCurvePrivateKey:
@@ -204,19 +247,38 @@ class Depot:
 
 @dataclass
 class Registry:
-    """Vehicles by name with Flower's number of their node, 0 where the server was not told yet."""
+    """Whose keys are accepted, by fingerprint; servers are told so and asked for nothing else."""
 
-    nodes: dict[str, int] = field(default_factory=dict)
-    retired: list[int] = field(default_factory=list)
-    """Nodes whose keys are no longer to be accepted."""
+    keys: dict[str, str] = field(default_factory=dict)
+    """Fingerprint of each vehicle's key."""
+    revoked: list[str] = field(default_factory=list)
+    """Fingerprints that are never accepted again."""
 
-    def retire(self, name: str) -> None:
-        """Note that a vehicle's key is no longer to be accepted."""
-        if name not in self.nodes:
-            raise RunError(f"There is no vehicle '{name}'. 'keys list' names all.")
-        node = self.nodes.pop(name)
-        if node:
-            self.retired.append(node)
+    def refuse_known(self, name: str) -> None:
+        """RunError if a vehicle has a key already."""
+        if name in self.keys:
+            raise RunError(
+                f"'{name}' already has the key {self.keys[name]}. 'keys rotate {name}' replaces "
+                "it, or 'keys sign --replace' with a request that the vehicle made."
+            )
+
+    def accept(self, name: str, key: str) -> None:
+        """Accept a key for a vehicle; RunError if it was revoked, or is another's."""
+        if key in self.revoked:
+            raise RunError(f"The key {key} was revoked. The vehicle must make a new one.")
+        if key in self.keys.values():
+            raise RunError(f"The key {key} is another vehicle's. {name} must make its own.")
+        self.keys[name] = key
+
+    def revoke(self, key: str) -> str:
+        """Refuse the key of a vehicle, or one by its fingerprint; whose it was, if anybody's."""
+        owners = [name for name, own in self.keys.items() if key in (name, own)]
+        if not owners and not key.startswith("SHA256:"):
+            raise RunError(f"There is no vehicle '{key}'. 'keys list' names all.")
+        found = self.keys.pop(owners[0]) if owners else key
+        if found not in self.revoked:
+            self.revoked.append(found)
+        return owners[0] if owners else ""
 
 
 def _san(host: str) -> x509.GeneralName:
@@ -231,14 +293,3 @@ def _hosts(certificate: Path) -> list[str]:
     found = x509.load_pem_x509_certificate(certificate.read_bytes())
     names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     return [str(name.value) for name in names]
-
-
-def _write_secret(path: Path, content: bytes) -> None:
-    """A file that only its owner can read, from its first moment."""
-
-    def write(file: Path) -> None:
-        file.unlink(missing_ok=True)
-        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as opened:
-            opened.write(content)
-
-    write_atomically(path, write)

@@ -15,6 +15,7 @@ from typing import Any, Final
 from flwr.app import Error, Message
 
 from fedwatt.deploy import flower
+from fedwatt.deploy.clock import clock_ahead, clock_trouble
 from fedwatt.deploy.connection import Connection
 from fedwatt.deploy.messages import MESSAGE_TYPES
 from fedwatt.deploy.vehicle import Vehicle
@@ -46,7 +47,8 @@ def drive(
     A server that was started again does not know its vehicles for a moment; Flower would then end
     this process, and here it connects anew. A server that has not yet noticed that this vehicle was
     cut off, or is still registering keys after its start, refuses its key as it refuses a wrong
-    one, so a refusal is final only when `patience_seconds` are over.
+    one, so a refusal is final only when `patience_seconds` are over. So does one that finds the
+    vehicle's clock wrong, which is then said.
     """
     flower.stay_alive()
     flowers_log = logging.getLogger("flwr")
@@ -64,11 +66,16 @@ def drive(
                 log.warning("lost the connection to %s; trying again", connection.server)
         except flower.NotConnectedError as error:
             refused, now = flower.NOT_ACTIVATED in str(error), time.monotonic()
+            clock = clock_trouble(clock_ahead(connection.server, connection.ca))
+            refused |= bool(clock)  # a clock is set by itself, as soon as there is a network
             if not refused or now - (since or now) >= patience_seconds:
                 who = "does not accept this vehicle's key" if refused else "is not to be trusted"
-                raise RunError(f"{connection.server} {who}: {error}.") from error
+                reason = f"{connection.server} {who}: {error}. {clock}".strip()
+                raise RunError(reason) from error
             if since is None:
                 since = now
+                if clock:
+                    log.warning("%s", clock)
                 log.warning(
                     "%s does not accept this vehicle's key yet: it may still be registering keys, "
                     "or not have noticed that the vehicle was cut off; giving up in %.0f s",

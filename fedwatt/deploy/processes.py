@@ -3,19 +3,22 @@
 Each runs in a session of its own, so that Ctrl-C reaches only us, and we end them in order.
 """
 
+import logging
 import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import tomli_w
 
 import fedwatt
 from fedwatt.deploy.commands import Flower
 from fedwatt.deploy.door import folder_in
+from fedwatt.deploy.orphans import end_orphans
 from fedwatt.deploy.state import RUN_LOCK, SUBMIT_LOCK, going_on
 from fedwatt.errors import RunError
 from fedwatt.files import holding, is_held, write_text
@@ -25,10 +28,33 @@ if TYPE_CHECKING:
     from fedwatt.deploy.control import Control
 
 
-def serve(flower: Flower, on_up: "Callable[[Control], None]") -> int:
+log = logging.getLogger("fedwatt.deploy")
+
+LOOK_SECONDS: Final = 5.0
+"""Between two looks whether the depot's keys have changed."""
+
+
+@contextmanager
+def only_server(flower: Flower) -> Iterator[int]:
+    """Be the only server of a depot; how many processes of one that was killed had to be ended.
+
+    Two servers would have two minds about who is accepted, and where a vehicle is.
+    """
+    folder = flower.depot.folder
+    taken = f"A server is running on {folder} already. End it first, or use another --depot."
+    with holding(folder, "server", taken):
+        yield end_orphans(flower.home)
+
+
+def serve(
+    flower: Flower,
+    on_up: "Callable[[Control], None]",
+    on_change: "Callable[[Control], None]",
+) -> int:
     """Run the server until it ends or we are told to end; its exit status.
 
-    `on_up` is called as soon as it answers.
+    `on_change` is called as soon as it answers and whenever the depot's keys have changed, until
+    that succeeds; `on_up` once, after the first time.
     """
     # What runs of an earlier server expected.
     shutil.rmtree(folder_in(flower.home), ignore_errors=True)
@@ -45,11 +71,34 @@ def serve(flower: Flower, on_up: "Callable[[Control], None]") -> int:
 
     with Control(flower) as control:
         if wait_until_up(control, lambda: process.poll() is None):
+            applied = _keep_applied(flower.depot.folder, partial(on_change, control), -1.0)
             on_up(control)
+            while process.poll() is None:
+                try:
+                    process.wait(LOOK_SECONDS)
+                except subprocess.TimeoutExpired:
+                    changed = partial(on_change, control)
+                    applied = _keep_applied(flower.depot.folder, changed, applied)
         elif process.poll() is None:
             process.terminate()
             raise RunError(f"The server does not answer at {flower.address}; its log is above.")
     return process.wait()
+
+
+def _keep_applied(depot: Path, on_change: Callable[[], None], applied: float) -> float:
+    """Apply the depot's keys if they changed after `applied`; when those that hold now were made.
+
+    What fails is said and tried again.
+    """
+    registry = depot / "registry.json"
+    changed = registry.stat().st_mtime if registry.exists() else 0.0
+    if changed != applied:
+        try:
+            on_change()
+        except RunError as error:
+            log.warning("%s It is tried again.", error)
+            return -1.0
+    return changed
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator
+from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,12 +70,23 @@ def describe_run(out: Path) -> Iterator[str]:
         raise RunError(f"{out} has no completed round yet.")
     for name, folder in folders:
         done = max((int(f.name.removeprefix("round-")) for f in folder.glob("round-*")), default=0)
-        yield f"{name}: {counted(done, 'round')} done"
+        yield f"{name}: {counted(done, 'round')} done{_epsilon(folder / f'round-{done:06d}')}"
     state = out / "deployment.json"
     if state.exists():
         yield f"The run is {RunState.read(state).doing}"
     if (out / "report.html").exists():
         yield f"Report: {out / 'report.html'}"
+
+
+def _epsilon(checkpoint: Path) -> str:
+    """What a private method has spent by a checkpoint; empty of any other."""
+    if not (checkpoint / "rounds.parquet").exists():
+        return ""
+    from fedwatt.deploy.privacy_ledger import shown
+    from fedwatt.runs.tables import read_table
+
+    spent = read_table(checkpoint, "rounds").column("epsilon").to_pylist()
+    return "" if not spent or isnan(spent[-1]) else f", ε = {shown(spent[-1])} spent"
 
 
 def _methods(out: Path) -> list[Path]:

@@ -63,7 +63,9 @@ class Quorum:
     failures: int = field(default=0, init=False)
     """How often in a row all vehicles failed at a round."""
     since: float | None = field(default=None, init=False)
-    """When the pause began, if there is one."""
+    """When the first pause began since a round was answered."""
+    why: str = field(default="", init=False)
+    """Why the run is paused; empty if it is not."""
     reminded: float = field(default=0.0, init=False)
 
     def wait(self, done: int, there: Callable[[], int]) -> None:
@@ -75,9 +77,9 @@ class Quorum:
             self.exchange.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
             present = there()
-        if self.since is not None:
+        if self.why:
             log.info("goes on after round %d: %s there", done, counted(present, "vehicle"))
-            self.since = None
+            self.why = ""
             self.run.note(RUNNING)
 
     def unanswered(self, done: int, called: int, answered: int, *, in_time: bool) -> None:
@@ -97,19 +99,19 @@ class Quorum:
 
     def answered(self) -> None:
         """A round has been answered."""
-        self.failures = 0
+        self.failures, self.since = 0, None
 
     def _paused(self, done: int, why: str) -> None:
         now = self.exchange.clock()
-        if self.since is None:
-            self.since = now
-            self.run.note(PAUSED, f"after round {done}: {why}")
-        elif now - self.since > self.longest_seconds:
+        self.since = now if self.since is None else self.since
+        if now - self.since > self.longest_seconds:
             raise RunError(
                 f"The run has waited {self.longest_seconds:g} s (deploy.pause_seconds) after round "
                 f"{done}: {why}. Continue it with --resume when vehicles are back."
             )
+        if why != self.why:
+            self.run.note(PAUSED, f"after round {done}: {why}")
         elif now - self.reminded < REMIND_SECONDS:
             return
-        self.reminded = now
+        self.why, self.reminded = why, now
         log.warning("paused after round %d: %s", done, why)

@@ -1,12 +1,15 @@
-"""Make a running server accept exactly the vehicles of a depot."""
+"""Make a running server accept exactly the keys of a depot."""
 
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from fedwatt.deploy.control import Control
 from fedwatt.deploy.flower import UNREGISTERED
+from fedwatt.deploy.key_request import fingerprint, read_public
 from fedwatt.errors import RunError
+
+MOST_LOOKS = 3
+"""How often the depot is compared with the server: keys may change while the server is told."""
 
 
 def wait_until_up(control: Control, lives: Callable[[], bool], seconds: float = 300.0) -> bool:
@@ -22,51 +25,38 @@ def wait_until_up(control: Control, lives: Callable[[], bool], seconds: float = 
 
 
 def apply_registry(control: Control) -> Iterator[list[str]]:
-    """Register new vehicles, unregister retired ones: Flower's command for each, once it is done.
+    """Unregister and register keys until the server's are the depot's: Flower's command for each.
 
-    The registry is not locked while the server is asked: it is read anew for each vehicle, and what
-    was decided meanwhile (a key revoked or replaced) stands.
+    Keys are compared by their fingerprints, so nothing rests on what some server answered before.
+    What cannot be done for one vehicle is done for the others; RunError then says for whom not.
     """
-    known = {node.number for node in control.nodes() if node.status != UNREGISTERED}
-    yield from _unregister(control, known)
-    for name in list(control.flower.depot.registry().nodes):
-        yield from _register(control, name, known)
-    # Those that were revoked while they were being registered.
-    yield from _unregister(control, known)
-
-
-def _unregister(control: Control, known: set[int]) -> Iterator[list[str]]:
-    """Make the server refuse the retired nodes; those it does not know are struck off."""
-    depot = control.flower.depot
-    for node in list(depot.registry().retired):
-        if node in known:
-            control.unregister(node)
-            known.discard(node)
-            yield control.flower.unregister(node)
-        with depot.changing() as registry:
-            if node in registry.retired:
-                registry.retired.remove(node)
-
-
-def _register(control: Control, name: str, known: set[int]) -> Iterator[list[str]]:
-    """Make the server accept a vehicle's key, unless it does already or the vehicle is gone."""
-    depot = control.flower.depot
-    public = depot.vehicle(name).resolve() / "key.pub"
-    with depot.changing() as registry:
-        before = registry.nodes.get(name)
-        if before is None or before in known:
+    for _ in range(MOST_LOOKS):
+        wanted = {key: name for name, key in control.flower.depot.registry().keys.items()}
+        nodes = [node for node in control.nodes() if node.status != UNREGISTERED]
+        accepted = {node.fingerprint for node in nodes}
+        foreign = [node for node in nodes if node.fingerprint not in wanted]
+        missing = {key: name for key, name in wanted.items() if key not in accepted}
+        if not foreign and not missing:
             return
-        key = _content(public)
-    node = control.register(public, name)
-    known.add(node)
-    with depot.changing() as registry:
-        if registry.nodes.get(name) == before and _content(public) == key:
-            registry.nodes[name] = node
-        else:
-            registry.retired.append(node)
-    yield control.flower.register(public, name)
+        troubles = []
+        for node in foreign:
+            try:
+                control.unregister(node.number)
+                yield control.flower.unregister(node.number)
+            except RunError as error:
+                troubles.append(f"The key of {node.name or node.number} is still accepted: {error}")
+        for key, name in missing.items():
+            try:
+                yield from _register(control, name, key)
+            except RunError as error:
+                troubles.append(f"The key of {name} is not accepted yet: {error}")
+        if troubles:
+            raise RunError(" ".join(troubles))
 
 
-def _content(path: Path) -> bytes:
-    """Of a file; nothing if there is none."""
-    return path.read_bytes() if path.exists() else b""
+def _register(control: Control, name: str, key: str) -> Iterator[list[str]]:
+    """Make the server accept a vehicle's key, unless it was replaced meanwhile."""
+    public = control.flower.depot.vehicle(name).resolve() / "key.pub"
+    if public.exists() and fingerprint(read_public(public)) == key:
+        control.register(public, name)
+        yield control.flower.register(public, name)

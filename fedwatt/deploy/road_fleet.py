@@ -6,9 +6,8 @@ loop's own lines (`federation.loop`).
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from hashlib import sha256
 from secrets import randbits
 from typing import Any, ClassVar, Self
 
@@ -40,6 +39,7 @@ from fedwatt.methods import Method
 from fedwatt.methods.rule import Rows
 from fedwatt.metrics import ErrorSums, Stopwatch
 from fedwatt.models import Model
+from fedwatt.noise import SystemNoise
 from fedwatt.randomness import generator
 from fedwatt.runs.config import MethodChoice, RunConfig, to_toml
 
@@ -68,8 +68,10 @@ class RoadFleet(ABC):
     errors: VehicleErrors
     quorum: Quorum
     secret: int = field(default_factory=lambda: randbits(128))
-    """Seed of a private method's draws: ε counts on nobody knowing them, and vehicles know the
-    run's seed."""
+    """Seed by which a private method's vehicles are drawn: ε counts on nobody knowing whom, and
+    vehicles know the run's seed."""
+    noise: Callable[[], np.random.Generator | SystemNoise] = SystemNoise
+    """Where a private method's noise comes from."""
 
     @classmethod
     def of(
@@ -121,6 +123,11 @@ class RoadFleet(ABC):
         return self.errors.sizes
 
     @property
+    def calling_terms(self) -> Terms:
+        """The terms by which vehicles are called."""
+        return self.terms
+
+    @property
     def private(self) -> bool:
         """Whether the method adds noise for privacy."""
         return self.method.server.private
@@ -154,16 +161,16 @@ class RoadFleet(ABC):
         available = torch.from_numpy(self.roster.available(members.fleet))[None]
         return Present(members, available, available)
 
-    def server_draws(self, run: int, round: int, work: Work) -> np.random.Generator:
-        """The run's; for a private method secret ones.
+    def server_draws(self, run: int, round: int, work: Work) -> np.random.Generator | SystemNoise:
+        """The run's; for a private method the operating system's, which nobody can repeat.
 
-        Other replies to the same round get other noise, since the difference of two models with the
-        same noise would show the replies.
+        A private model is counted on disk before anybody sees it: a server that is killed then
+        makes another one of the same round, which costs privacy once more.
         """
         if not self.private:
             return generator(self.terms.seeds[run], "server", round)
-        replies = sha256(work.deltas.cpu().numpy().tobytes() + work.counted.tobytes())
-        return generator(self.secret, "server", round, replies.hexdigest())
+        self.run.count_release(str(self.common["label"]))
+        return self.noise()
 
     def vehicle_rows(self, weights: Tensor) -> list[Row]:
         """Test errors of the model [1, D] by vehicle and stratum, of those that answer."""
@@ -175,7 +182,7 @@ class RoadFleet(ABC):
         None if the round is to be asked again, because too few answered.
         """
         secret = self.secret if self.private else None
-        calls = self.terms.calls(
+        calls = self.calling_terms.calls(
             state.round, present.members, present.available, state.live, calling_seed=secret
         )
         name, wanted = present.members.name, sum(call.steps > 0 for call in calls)

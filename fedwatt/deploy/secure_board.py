@@ -6,6 +6,8 @@ there they are handed from one to the next in the node's memory (`handed_on`, `t
 """
 
 import json
+import logging
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -20,6 +22,11 @@ from fedwatt.privacy.secure.plain import from_plain, to_plain
 from fedwatt.privacy.secure_settings import Terms
 
 SECURE = "secure."  # prefix of what belongs to a secure sum in a question
+
+LOST_SECONDS = 60
+"""How far back a number may lie where the last one was lost: clocks differ."""
+
+log = logging.getLogger("fedwatt.deploy")
 
 Message = TypeVar("Message")
 Stage = protocol.Advertised | protocol.Shared | protocol.Sent
@@ -106,4 +113,6 @@ class Secrets:
         except FileNotFoundError:
             return -1
         except (OSError, ValueError, TypeError, KeyError) as error:
-            raise DataError(f"{self._path} is damaged: {error}. Delete it.") from error
+            # Numbers are the server's time in µs, so whatever was lost is below the present one.
+            log.warning("%s is damaged (%s); this vehicle begins it anew", self._path, error)
+            return time.time_ns() // 1000 - LOST_SECONDS * 1_000_000

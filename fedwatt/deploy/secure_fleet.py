@@ -6,6 +6,7 @@ method as the replies of the survivors, all equal to their mean.
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -19,8 +20,10 @@ from fedwatt.engine.call import Call
 from fedwatt.errors import FedwattError, RunError, SettingError
 from fedwatt.federation import State
 from fedwatt.federation.port import Present
+from fedwatt.federation.terms import Terms
 from fedwatt.federation.work import Work, no_work
 from fedwatt.methods import Method
+from fedwatt.privacy.drawing import draws_on_board
 from fedwatt.privacy.fixed_point import CLIPPED, FloatArray, Layout
 from fedwatt.privacy.secure.compose import means, reply_layout, secure_fault
 
@@ -62,6 +65,18 @@ class SecureFleet(RoadFleet):
                 return Unanswered(frozenset(called) - error.lost)
             log.warning("round %d makes no model: %s", state.round + 1, error)
         return no_work(state.weights)
+
+    @property
+    def calling_terms(self) -> Terms:
+        """In a private round that samples vehicles, everybody is called and draws on board.
+
+        Over vehicles that the server drew, a sum would fail where one less is too few, and so leave
+        out the replies of others; and a server that says who is drawn could choose a single one.
+        """
+        if not draws_on_board(self.method, self.terms.training):
+            return self.terms
+        training = replace(self.terms.training, participation=1.0, sampling="fixed")
+        return replace(self.terms, training=training)
 
     def _sum(
         self, method: Method, state: State, present: Present, names: list[str], wanted: int
@@ -108,6 +123,7 @@ class SecureFleet(RoadFleet):
             {},
             {name: rows(values) for name, values in uploads.items()},
             {},
+            noised=self.private,
         )
 
 

@@ -5,7 +5,7 @@ a field was begun, and what the run is doing, for `fedwatt deploy status`.
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -42,6 +42,8 @@ class RunState:
     """Of the last secure sum; -1: there was none."""
     learnings: int = 0
     """How often learning a field was begun; each time all noise is drawn anew."""
+    releases: dict[str, int] = field(default_factory=dict)
+    """How many noisy models of each private method were made, repeated rounds included."""
     status: str = RUNNING
     """What the run is doing, or how it ended."""
     since: str = ""
@@ -64,8 +66,9 @@ class RunState:
         try:
             table = json.loads(path.read_text(encoding="utf-8"))
             exchange, learnings = table.get("exchange", -1), table.get("learnings", 0)
+            releases = {str(n): int(count) for n, count in table.get("releases", {}).items()}
             doing = (str(table.get(name, "")) for name in ("status", "since", "about"))
-            return cls(path, str(table["run"]), int(exchange), int(learnings), *doing)
+            return cls(path, str(table["run"]), int(exchange), int(learnings), releases, *doing)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise RunError(f"{path} is damaged: {error}. Start anew with another --out.") from error
 
@@ -83,10 +86,16 @@ class RunState:
         self.learnings += 1
         self.save()
 
+    def count_release(self, label: str) -> None:
+        """Count one more noisy model; on the disk before anybody sees it."""
+        self.releases[label] = self.releases.get(label, 0) + 1
+        self.save()
+
     def note(self, status: str, about: str = "") -> None:
         """Write down what the run is doing from now on, and why."""
+        if status != self.status or not self.since:
+            self.since = datetime.now(UTC).isoformat(sep=" ", timespec="seconds")[:19]
         self.status, self.about = status, about
-        self.since = datetime.now(UTC).isoformat(sep=" ", timespec="seconds")[:19]
         self.save()
 
     @property

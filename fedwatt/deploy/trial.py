@@ -3,13 +3,18 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 from fedwatt.data import DataSettings
 from fedwatt.data.client import build_client
 from fedwatt.data.store import read_vehicle
 from fedwatt.deploy.connection import Connection, key_pair
-from fedwatt.errors import DataError, RunError
+from fedwatt.deploy.privacy_ledger import PrivacyLedger, shown
+from fedwatt.errors import DataError, RunError, counted
 from fedwatt.terrain.store import read_field, read_provenance
+
+LIFETIME_DELTA: Final = 1e-5
+"""δ at which a vehicle's lifetime ε is shown."""
 
 
 def describe_vehicle(
@@ -37,7 +42,15 @@ def describe_vehicle(
     state.mkdir(parents=True, exist_ok=True)
     if not os.access(state, os.W_OK):
         raise RunError(f"Cannot write into {state}, where the vehicle is to remember.")
+    yield _describe_spent(PrivacyLedger.of(state))
     yield f"It will remember in {state}. Nothing was sent."
+
+
+def _describe_spent(ledger: PrivacyLedger) -> str:
+    """What the vehicle has given away so far."""
+    trainings = counted(len(ledger.entries()), "training")
+    epsilon = shown(ledger.epsilon(LIFETIME_DELTA))
+    return f"It has taken part in {trainings}: ε = {epsilon} at δ = {LIFETIME_DELTA:g} in all."
 
 
 def _describe_field(file: Path, vehicle: str) -> str:

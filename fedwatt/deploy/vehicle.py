@@ -27,6 +27,7 @@ from fedwatt.data.store import read_vehicle
 from fedwatt.deploy import memory
 from fedwatt.deploy.hills_on_board import HillsOnBoard, hills_of
 from fedwatt.deploy.messages import NO_MODEL, NOTHING, Content, ReplyField, from_records, sealed
+from fedwatt.deploy.privacy_ledger import PrivacyLedger
 from fedwatt.deploy.questions import RoundQuestion, asked_of, sizes_of, value, weights
 from fedwatt.deploy.secure_board import Secrets
 from fedwatt.engine.call import Call
@@ -43,6 +44,7 @@ from fedwatt.methods.rule import Rows
 from fedwatt.metrics import Stopwatch
 from fedwatt.personal import PersonalModel, personalise
 from fedwatt.plugins import named_by_server
+from fedwatt.privacy.drawing import drawn, draws_on_board
 from fedwatt.privacy.secure.compose import reply_layout, reply_values
 from fedwatt.runs.config import MethodChoice, RunConfig, from_toml, to_toml
 from fedwatt.runs.hills import learns_hills
@@ -108,6 +110,7 @@ class Vehicle:
         self._method = lru_cache(maxsize=2)(self._read_method)
         self.secrets = Secrets(self.name, state)
         self.hills = HillsOnBoard(folder, state)
+        self.spent = PrivacyLedger.of(state)
 
     def client(
         self, settings: DataSettings, terrain: str = "measured", hills: Hills | None = None
@@ -130,7 +133,7 @@ class Vehicle:
         """The vehicle with climb and descent: from its altitude, or from a field on board."""
         if terrain == "measured":
             return with_measured_terrain(vehicle)
-        if terrain == "learn":
+        if terrain in ("auto", "learn"):
             # Before hills are learned the road is level; how many windows there are is the same.
             field = empty_field(Grid()) if hills is None else self.hills.field(*hills)
             return with_terrain(vehicle, field)
@@ -211,6 +214,8 @@ class Vehicle:
     def _train(self, task: _Task) -> Content:
         local, method = task.local, task.method
         question, run = RoundQuestion.read(task.question, task.size), task.run
+        probability = local.training.participation
+        self.spent.spend(run, task.choice.label, method, probability, question.round)
         folder = memory.memory_folder(self.state, run, task.choice.label)
         initial = local_round.initial_memory(method, method.adapted(local.model), task.weights()[0])
         work = local_work(local, method, question, memory.recall(folder, question.counted, initial))
@@ -226,14 +231,33 @@ class Vehicle:
         log.info("round %d: trained %d windows", question.round + 1, local.members.windows(0))
         return Content(values, {"delta": work.deltas[0].numpy(), **arrays})
 
+    def _stay_out(self, task: _Task) -> dict[str, Any]:
+        """What a vehicle adds to a private sum that it did not draw itself for: nothing but noise.
+
+        Only methods that hand up nothing but Δ_k are private. What the vehicle remembers stays.
+        """
+        question, label = RoundQuestion.read(task.question, task.size), task.choice.label
+        method, folder = task.method, memory.memory_folder(self.state, task.run, label)
+        share = task.local.training.participation
+        self.spent.spend(task.run, label, method, share, question.round)
+        model = method.adapted(task.local.model)
+        initial = local_round.initial_memory(method, model, task.weights()[0])
+        if initial:
+            kept = memory.recall(folder, question.counted, initial)
+            memory.remember(folder, question.round, kept)
+        return {"delta": np.zeros(task.size)}
+
     def _train_in_secret(self, task: _Task) -> Content:
         method, model = task.method, task.method.adapted(task.local.model)
-        called = self.secrets.terms.called
-        reply = self._train(task)
-        layout = reply_layout(method, model, task.config.secure, vehicles=called)
-        uploads = {name: torch.from_numpy(array) for name, array in reply.arrays.items()}
+        terms, training = self.secrets.terms, task.local.training
+        if draws_on_board(method, training) and not drawn(training.participation):
+            arrays = self._stay_out(task)
+        else:
+            arrays = dict(self._train(task).arrays)
+        layout = reply_layout(method, model, task.config.secure, vehicles=terms.called)
+        uploads = {name: torch.from_numpy(array) for name, array in arrays.items()}
         delta, windows = uploads.pop("delta"), task.local.members.windows(0)
-        values = reply_values(method, model, delta, windows, uploads, layout)
+        values = reply_values(method, model, delta, windows, uploads, layout, terms.threshold)
         return self.secrets.masked(task.question, layout, values)
 
     def _evaluate(self, task: _Task) -> Content:

@@ -49,7 +49,7 @@ def export_run(
             raise SettingError("Routes are a vehicle's: give its folder with --vehicle.")
         return trained, export(trained, out, form=form)
     field = vehicle_field(trained.config, run, trained.method, own.name, terrain)
-    planned = vehicle_routes(run, trained.config, own, field) if routes else None
+    planned = vehicle_routes(run, trained.config, own) if routes else None
     return trained, export(trained, out, vehicle=own, form=form, field=field, routes=planned)
 
 

@@ -17,10 +17,7 @@ from fedwatt.journeys.charge import Arrival, arrival, refuse_impossible_charge, 
 from fedwatt.journeys.route import Route
 from fedwatt.journeys.route_bars import interval
 from fedwatt.journeys.route_model import RouteForecast, RouteModel
-from fedwatt.runs.hills import vehicle_field
 from fedwatt.runs.model_file import read_model_config
-from fedwatt.terrain.field import Field
-from fedwatt.terrain.store import read_field
 from fedwatt.terrain.survey import USUAL_MASS_KG
 
 BARS = (0.5, 0.9)
@@ -178,20 +175,19 @@ def plan_routes(model: Path, routes: Sequence[Path], plan: Plan) -> RoutePlan:
 
     A run folder predicts for `plan.vehicle`, or for a newcomer of `plan.mass_kg`.
     """
-    own, hills = opened_routes(model, plan)
+    own = opened_routes(model, plan)
     capacity = plan.capacity_wh or own.capacity_wh
     if plan.charge is not None and not capacity:
         raise SettingError("A charge says little without a capacity: give --capacity in kWh.")
     found = []
     for path in routes:
         route, recorded_c = read_route(path)
-        found.append(_planned(own, hills, route, recorded_c, capacity, plan))
+        found.append(_planned(own, route, recorded_c, capacity, plan))
     return RoutePlan(own, tuple(found))
 
 
 def _planned(
     own: RouteModel,
-    hills: Field | None,
     route: Route,
     recorded_c: float | None,
     capacity: float,
@@ -203,13 +199,13 @@ def _planned(
             f"Route '{route.name}' does not say how cold it is, and heating can double what a "
             "short trip takes. Give the outside temperature: --temperature -3."
         )
-    forecast = own.forecast(route, temperature, hills)
+    forecast = own.forecast(route, temperature)
     left = None if plan.charge is None else arrival(forecast, plan.charge, capacity)
     return PlannedRoute(forecast, temperature, left, plan.depart)
 
 
-def opened_routes(path: Path, plan: Plan) -> tuple[RouteModel, Field | None]:
-    """The model of routes and the hills of a model file or a run folder."""
+def opened_routes(path: Path, plan: Plan) -> RouteModel:
+    """The model of routes of a model file or a run folder."""
     if not path.is_dir():
         if plan.vehicle is not None or plan.mass_kg is not None:
             raise SettingError("A model file is one vehicle's: leave --vehicle and --mass out.")
@@ -220,7 +216,7 @@ def opened_routes(path: Path, plan: Plan) -> tuple[RouteModel, Field | None]:
                 f"{path} knows nothing about routes. Export it with --routes, or give the run's "
                 "folder."
             )
-        return routes, model.field
+        return routes
     config = read_model_config(path)
     if plan.vehicle is None:
         if plan.kind not in USUAL_MASS_KG:
@@ -228,12 +224,8 @@ def opened_routes(path: Path, plan: Plan) -> tuple[RouteModel, Field | None]:
         mass = USUAL_MASS_KG[plan.kind] if plan.mass_kg is None else plan.mass_kg
         if not 100 <= mass <= 60_000:
             raise SettingError(f"A vehicle of {mass:g} kg is none of the road: give --mass in kg.")
-        hills = path / "field.parquet"
-        shared = read_field(hills) if hills.is_file() else None
-        return run_routes(path, config).newcomer(mass), shared
-    vehicle = read_vehicle(plan.vehicle)
-    field = vehicle_field(config, path, config.methods[0].label, vehicle.name)
-    return vehicle_routes(path, config, vehicle, field), field
+        return run_routes(path, config).newcomer(mass)
+    return vehicle_routes(path, config, read_vehicle(plan.vehicle))
 
 
 def usable(capacity_kwh: float | None) -> float | None:

@@ -4,6 +4,7 @@ RUN/routes.json is written when it is first needed, from the training and valida
 run's simulated vehicles. Nobody but the vehicles has those of a real fleet.
 """
 
+from functools import partial
 from pathlib import Path
 
 from fedwatt.data import Vehicle
@@ -19,8 +20,11 @@ from fedwatt.privacy.fixed_point import add_up
 from fedwatt.runs.config import RunConfig
 from fedwatt.runs.hills import learned_for
 from fedwatt.runs.source import source_vehicles
+from fedwatt.terrain.exchange import refuse_unmaskable, share_by
 from fedwatt.terrain.field import Field
 from fedwatt.terrain.grid import Grid
+from fedwatt.terrain.learn import Learned, own_fields, survey_fleet
+from fedwatt.terrain.sources import learn_fields
 from fedwatt.terrain.survey import USUAL_MASS_KG
 
 ROUTES = "routes.json"
@@ -44,19 +48,39 @@ def run_routes(run: Path, config: RunConfig) -> FleetRoutes:
 
 
 def learn_run_routes(config: RunConfig) -> FleetRoutes:
-    """The routes that the simulated vehicles of a run learn; those held out contribute nothing."""
+    """The routes that the simulated vehicles of a run learn; those held out contribute nothing.
+
+    Hills are learned for them whether or not the run's features have them.
+    """
     names = [vehicle.name for vehicle in source_vehicles(config.fleet, config.data)]
     never = held_out_vehicles(names, config.data.held_out, config.data.split_seed)
-    learned = learned_for(config)
+    learned = learned_for(config) or _learned_hills(config)
     boards = {
-        vehicle.name: route_board(
-            vehicle, config, None if learned is None else learned.own[vehicle.name]
-        )
+        vehicle.name: route_board(vehicle, config, learned.own[vehicle.name])
         for vehicle in source_vehicles(config.fleet, config.data)
         if vehicle.name not in never
     }
     add = add_up if config.secure.enabled else None
-    return learn_routes(boards, config.terrain, add_up=add)
+    return learn_routes(boards, config.terrain, add_up=add, hills=learned.shared)
+
+
+def _learned_hills(config: RunConfig) -> Learned:
+    """Hills of a run that trains without them; under masks where its sums are."""
+    share = None
+    if config.secure.enabled:
+        refuse_unmaskable(config.terrain)
+        share = share_by(add_up)
+    vehicles = partial(source_vehicles, config.fleet, config.data)
+    return learn_fields(vehicles, config.data, config.terrain, share=share)
+
+
+def own_hills(vehicle: Vehicle, config: RunConfig, shared: Field | None) -> Field | None:
+    """The shared hills and, on top, what the vehicle's own trips bear out of its private ones."""
+    if shared is None or len({trip.recording for trip in vehicle.trips}) < FEWEST_TRIPS:
+        return shared
+    alone = frozenset([vehicle.name])
+    found = survey_fleet([vehicle], alone, shared.grid, config.terrain, config.data)
+    return own_fields(*found, shared, config.terrain)[vehicle.name]
 
 
 def route_board(vehicle: Vehicle, config: RunConfig, hills: Field | None) -> RouteBoard:
@@ -74,15 +98,13 @@ def mass_kg(vehicle: Vehicle) -> float:
     return float(vehicle.facts.get("mass_kg") or USUAL_MASS_KG[vehicle.kind])
 
 
-def vehicle_routes(
-    run: Path, config: RunConfig, vehicle: Vehicle, hills: Field | None
-) -> RouteModel:
+def vehicle_routes(run: Path, config: RunConfig, vehicle: Vehicle) -> RouteModel:
     """A vehicle's own model of routes; of one that the run never saw, as a newcomer's."""
     fleet = run_routes(run, config)
     insiders = {one.name for one in source_vehicles(config.fleet, config.data)}
     never = held_out_vehicles(insiders, config.data.held_out, config.data.split_seed)
     return fleet.personal(
-        route_board(vehicle, config, hills),
+        route_board(vehicle, config, own_hills(vehicle, config, fleet.hills)),
         vehicle.name,
         contributed=vehicle.name in insiders - never,
         capacity_wh=float(vehicle.facts.get("pack_capacity_wh") or 0.0),

@@ -12,6 +12,7 @@ from fedwatt.federation.state import State
 from fedwatt.federation.work import Work
 from fedwatt.methods import Method
 from fedwatt.methods.server import Replies
+from fedwatt.noise import SystemNoise
 
 
 def aggregated(
@@ -21,7 +22,7 @@ def aggregated(
     present: Present,
     *,
     participation: float,
-    draws: Callable[[int, int, Work], np.random.Generator],
+    draws: Callable[[int, int, Work], np.random.Generator | SystemNoise],
 ) -> State:
     """The state after the server has taken in the replies that count.
 
@@ -45,6 +46,7 @@ def aggregated(
                 {name: values[counted] for name, values in work.uploads.items()},
                 participation,
                 work.filled(len(counted)),
+                work.noised,
             )
             own = {name: table[run] for name, table in server.items()}
             own, weights[run] = method.update(own, weights[run], replies)

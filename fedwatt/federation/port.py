@@ -23,6 +23,7 @@ from fedwatt.federation.work import Work
 from fedwatt.methods import Method
 from fedwatt.methods.rule import Rows
 from fedwatt.metrics import Stopwatch
+from fedwatt.noise import SystemNoise
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +63,7 @@ class Port(Protocol):
     def judge(self, weights: Tensor, events: Rows, present: Present) -> Judgement:
         """Errors of the models `weights` [R, D] on the vehicles' windows."""
 
-    def server_draws(self, run: int, round: int, work: Work) -> np.random.Generator:
+    def server_draws(self, run: int, round: int, work: Work) -> np.random.Generator | SystemNoise:
         """The server's own random numbers of a round, for rules that add noise."""
 
     def vehicle_rows(self, weights: Tensor) -> list[Row]:

@@ -41,6 +41,8 @@ class Work:
     """Simulated time at which the replies of each run were in, where there is one."""
     events: Rows = field(default_factory=dict)
     """What the fleet remembers from now on."""
+    noised: bool = False
+    """Whether vehicles have added the noise of a private method themselves."""
 
     def of(self, run: int) -> list[int]:
         """The rows of a run, in ascending order of its vehicles."""

@@ -157,7 +157,8 @@ def _without_noise_alone(
 ) -> DrivingSums:
     """The sums with noise, of the cells whose metres and seconds noise alone does not explain."""
     deviation = settings.noise_multiplier * CLIP_M
-    sums = sums + deviation * draws("driving sums").standard_normal(sums.shape)
+    noise = draws("driving sums").standard_normal(sums.size)
+    sums = sums + deviation * noise.reshape(sums.shape)
     sure = (sums[:, :3] > SURELY * deviation).all(axis=1)
     sums = np.maximum(sums[sure], 0.0)
     least = np.full(int(sure.sum()), settings.minimum_vehicles, dtype=np.int64)

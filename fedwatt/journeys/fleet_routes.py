@@ -36,6 +36,7 @@ from fedwatt.journeys.under_way import (
     Moments,
     corrected,
 )
+from fedwatt.terrain.field import Field
 from fedwatt.terrain.grid import Grid
 from fedwatt.terrain.masked import Fields
 from fedwatt.terrain.settings import TerrainSettings
@@ -54,6 +55,7 @@ class FleetRoutes:
     counts      errors by target and circumstance (`JUDGED`), counted in bins
     correction  κ, q and c of `under_way`
     vehicles    how many taught it
+    hills       the elevations that the fleet publishes, for newcomers; None: it has none
     """
 
     cell_m: float
@@ -62,6 +64,7 @@ class FleetRoutes:
     counts: Mapping[str, Mapping[str, FloatArray]]
     correction: FloatArray
     vehicles: int
+    hills: Field | None = None
 
     @property
     def grid(self) -> Grid:
@@ -70,7 +73,7 @@ class FleetRoutes:
 
     def newcomer(self, mass_kg: float, name: str = "", capacity_wh: float = 0.0) -> RouteModel:
         """The model of a vehicle with no trips of its own: the fleet's coefficients, its mass."""
-        nothing = RouteBoard((), None, mass_kg, self.grid)
+        nothing = RouteBoard((), self.hills, mass_kg, self.grid)
         return self.personal(nothing, name, contributed=False, capacity_wh=capacity_wh)
 
     def personal(
@@ -95,6 +98,7 @@ class FleetRoutes:
             coefficients={target: found for target, (found, _) in parts.items()},
             bars={target: bars for target, (_, bars) in parts.items()},
             correction=self.correction,
+            hills=board.hills,
         )
 
     def _personal(
@@ -141,8 +145,9 @@ def learn_routes(
     *,
     add_up: AddUp | None = None,
     before: DrivingSums | None = None,
+    hills: Field | None = None,
 ) -> FleetRoutes:
-    """The routes that a simulated fleet learns.
+    """The routes that a simulated fleet learns; `hills` are those that it publishes.
 
     `add_up` adds answers as a secure sum does, over `settings.area`; without it cells are added as
     they are. `before` are driving sums of an earlier exchange, which count `settings.forget`.
@@ -170,7 +175,9 @@ def learn_routes(
         effects[target] = fleet
         off = (judged(one, target, fleet, (equations[0], equations[1])) for one in lessons)
         counts[target] = dict(adding(judged_fields(), len(lessons), off))
-    learned = FleetRoutes(settings.cell_m, driving, effects, counts, np.array(USUAL), len(boards))
+    learned = FleetRoutes(
+        settings.cell_m, driving, effects, counts, np.array(USUAL), len(boards), hills
+    )
     return replace(learned, correction=_correction(learned, boards, adding))
 
 

@@ -7,16 +7,20 @@ from fedwatt.journeys.mixed_effects import FleetEffects
 from fedwatt.journeys.route_model import TARGETS
 from fedwatt.journeys.route_text import (
     damaged,
+    hills_from_arrays,
+    hills_to_arrays,
     load_arrays,
     save_arrays,
     sums_from_arrays,
     sums_to_arrays,
 )
+from fedwatt.terrain.grid import Grid
 
 
 def fleet_to_bytes(fleet: FleetRoutes) -> bytes:
     """The file of a fleet's routes."""
     arrays = sums_to_arrays(fleet.driving) | {"correction": fleet.correction}
+    arrays |= hills_to_arrays(fleet.hills)
     for target in TARGETS:
         own = fleet.effects[target]
         arrays |= {f"{target}.{name}": getattr(own, name) for name in ("unit", "mean", "spread")}
@@ -43,6 +47,7 @@ def fleet_from_bytes(content: bytes, where: str) -> FleetRoutes:
         }
         driving, correction = sums_from_arrays(arrays), arrays["correction"]
         cell_m, vehicles = float(about["cell_m"]), int(about["vehicles"])
+        hills = hills_from_arrays(arrays, Grid(cell_m=cell_m))
     except (KeyError, TypeError, ValueError, AttributeError) as problem:
         raise damaged(where, problem) from problem
-    return FleetRoutes(cell_m, driving, effects, counts, correction, vehicles)
+    return FleetRoutes(cell_m, driving, effects, counts, correction, vehicles, hills)

@@ -71,12 +71,13 @@ class RouteForecast:
 
 @dataclass(frozen=True, eq=False)
 class RouteModel:
-    """All that predicts a vehicle's routes, but for its hills.
+    """All that predicts a vehicle's routes.
 
     trips           of its own that taught it; 0: a newcomer
     fleet_vehicles  that taught the fleet's part
     capacity_wh     usable, where it is known; else 0
     correction      κ, q and c for a route under way (`under_way`), [3]
+    hills           elevations that it reads climb from; None: every road is level
     """
 
     vehicle: str
@@ -88,10 +89,9 @@ class RouteModel:
     coefficients: Mapping[str, Coefficients]
     bars: Mapping[str, Bars]
     correction: FloatArray
+    hills: Field | None = None
 
-    def forecast(
-        self, route: Route, temperature_c: float, hills: Field | None = None
-    ) -> RouteForecast:
+    def forecast(self, route: Route, temperature_c: float) -> RouteForecast:
         """The route at an outside temperature; refused where the fleet knows next to nothing."""
         if not -60 <= temperature_c <= 60:
             raise SettingError(
@@ -101,7 +101,7 @@ class RouteModel:
         share = float(known.mean())
         if share < LEAST_KNOWN:
             raise DataError(self._unknown(route, share))
-        rise, hilly = route_rise_m(route, hills)
+        rise, hilly = route_rise_m(route, self.hills)
         x = route_features(route, rates, rise, temperature_c, self.mass_kg)
         metres = route.metres_at
         energy = x @ self.coefficients["energy"].beta

@@ -14,10 +14,15 @@ from fedwatt.errors import DataError
 from fedwatt.journeys.driving_field import DrivingField, DrivingSums
 from fedwatt.journeys.route_bars import Bars
 from fedwatt.journeys.route_model import TARGETS, Coefficients, RouteModel
+from fedwatt.terrain.field import Field
 from fedwatt.terrain.grid import Grid
 
 FORMAT = 1
-KINDS = {np.dtype("<f8"): "f8", np.dtype("<f4"): "f4", np.dtype("<i8"): "i8"}
+KINDS: dict[np.dtype[Any], str] = {
+    np.dtype("<f8"): "f8",
+    np.dtype("<f4"): "f4",
+    np.dtype("<i8"): "i8",
+}
 Arrays = dict[str, np.ndarray[Any, Any]]
 NUMBERS = ("vehicle", "trips", "fleet_vehicles", "mass_kg", "capacity_wh")
 
@@ -32,6 +37,7 @@ def model_to_text(model: RouteModel) -> str:
         arrays[f"{target}.scale"] = np.array([own.scale])
         bars = model.bars[target]
         arrays |= {f"{target}.{part.name}": getattr(bars, part.name) for part in fields(Bars)}
+    arrays |= hills_to_arrays(model.hills)
     about = {name: getattr(model, name) for name in NUMBERS}
     content = save_arrays(arrays, about | {"cell_m": model.field.grid.cell_m})
     return b64encode(zlib.compress(content, 9)).decode("ascii")
@@ -52,6 +58,7 @@ def model_from_text(text: str, where: str) -> RouteModel:
             for target in TARGETS
         }
         own = {name: about[name] for name in NUMBERS}
+        hills = hills_from_arrays(arrays, field.grid)
     except (KeyError, TypeError, ValueError, AttributeError, zlib.error) as problem:
         raise damaged(where, problem) from problem
     return RouteModel(
@@ -60,7 +67,26 @@ def model_from_text(text: str, where: str) -> RouteModel:
         coefficients=coefficients,
         bars=bars,
         correction=arrays["correction"],
+        hills=hills,
     )
+
+
+def hills_to_arrays(hills: Field | None) -> Arrays:
+    """Hills as named arrays, elevations in float32; none where there are none."""
+    if hills is None:
+        return {}
+    heights = hills.elevation_m.astype(np.float32)
+    return {"hills.keys": hills.keys, "hills.elevation_m": heights, "hills.region": hills.region}
+
+
+def hills_from_arrays(arrays: Arrays, grid: Grid) -> Field | None:
+    """What `hills_to_arrays` named; hills and driving have one grid."""
+    if "hills.keys" not in arrays:
+        return None
+    keys, region = arrays["hills.keys"], arrays["hills.region"]
+    unknown = np.zeros(len(keys))
+    heights = arrays["hills.elevation_m"].astype(np.float64)
+    return Field(grid, keys, heights, region, unknown, unknown.astype(np.int64))
 
 
 def sums_to_arrays(sums: DrivingSums) -> Arrays:

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from math import exp, inf
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -31,7 +32,10 @@ from fedwatt.methods.bounding import bounded
 from fedwatt.methods.rule import Rows
 from fedwatt.methods.server import GaussianMechanism, Replies, ServerRule, moved, weighted_sum
 from fedwatt.models import Model
+from fedwatt.noise import GRID, SystemNoise, on_grid
 
+BEYOND = 12.0
+"""Standard deviations that noise stays within; more has a probability of 1e-33."""
 OUTSIDE = (
     "differential privacy covers only what is inside the clipped vector Δ_k, and everything a "
     "method uploads must be inside it or the method is refused"
@@ -104,13 +108,23 @@ class PrivateAverage(ServerRule):
         return True
 
     def sum_fault(self) -> str:
-        """Vehicles clip themselves, and the server adds its noise to the sum."""
+        """Vehicles clip themselves, and add the noise in shares."""
         if self.clipping == "fixed":
             return ""
         return (
             "adaptive clipping counts on the server whose Δ_k is longer than c, and a secure sum "
             "hides them. Use clipping = 'fixed'."
         )
+
+    @property
+    def noise_deviation(self) -> float:
+        """z·c; under masks vehicles add shares of it, so the clip norm is fixed."""
+        return self.noise_multiplier * self.clip_norm if self.noise_multiplier else 0.0
+
+    @property
+    def summand_limit(self) -> float:
+        """c and 12 standard deviations of noise, beyond which nothing lies."""
+        return self.clip_norm + BEYOND * self.noise_deviation if self.noise_multiplier else 0.0
 
     def summand(self, model: Model, delta: Tensor, uploads: Rows) -> Tensor:
         """Δ̃_k, clipped on board."""
@@ -129,11 +143,12 @@ class PrivateAverage(ServerRule):
         expected = replies.participation * replies.population
         norms = replies.deltas.double().norm(dim=-1)
         clip = state["clip"].item() if state else self.clip_norm
+        if replies.noised:
+            return state, moved(weights, replies.deltas.double().sum(dim=0) / expected)
         total = weighted_sum((clip / norms).clamp(max=1.0), replies.deltas)
         deviation = self.delta_noise(expected) * clip if self.noise_multiplier else 0.0
         if deviation:
-            normal = torch.from_numpy(replies.rng.standard_normal(len(total)))
-            total = total + deviation * normal.to(total.device)
+            total = _with_noise(total, deviation, clip, replies.rng)
         if state:
             whole = float((norms <= clip).double().sub(0.5).sum())
             if self.noise_multiplier:
@@ -157,3 +172,21 @@ class PrivateAverage(ServerRule):
         if self.clipping == "fixed":
             return z
         return float((z**-2 - (2 * self.count_deviation(expected)) ** -2) ** -0.5)
+
+
+def _with_noise(
+    total: Tensor, deviation: float, clip: float, rng: np.random.Generator | SystemNoise
+) -> Tensor:
+    """A sum [D] of vectors of length `clip` or less, with noise on every coordinate.
+
+    A simulation repeats its noise, which is therefore no secret. A server's noise is from its
+    operating system, and sum and noise are whole numbers of one step; as rounding may lengthen a
+    vector by half a step a coordinate, the sum is first made shorter by as much.
+    """
+    normal = torch.from_numpy(np.asarray(rng.standard_normal(len(total))))
+    if isinstance(rng, SystemNoise):
+        step = deviation * GRID
+        shorter = max(0.0, 1 - len(total) ** 0.5 * step / (2 * clip))
+        exact = on_grid(shorter * total.cpu().numpy(), step)
+        return torch.from_numpy(exact + on_grid(deviation * normal.numpy(), step)).to(total.device)
+    return total + deviation * normal.to(total.device)

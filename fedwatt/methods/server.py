@@ -17,6 +17,7 @@ from torch import Tensor
 from fedwatt.methods.ranges import Tunable
 from fedwatt.methods.rule import LocalRule, Rows
 from fedwatt.models import Model
+from fedwatt.noise import SystemNoise
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Replies:
     """K, all vehicles of the federation."""
     population_windows: float
     """n, the training windows of all of them."""
-    rng: np.random.Generator
+    rng: np.random.Generator | SystemNoise
     """The server's own random numbers of this round, for rules that add noise."""
     uploads: Rows = field(default_factory=dict)
     """What the local rules handed up besides Δ_k, each [R, ...]."""
@@ -40,6 +41,8 @@ class Replies:
     filled: float = 1.0
     """Share of a buffer's places that hold these replies; an empty place counts as Δ = 0. A round
     has no places to leave empty."""
+    noised: bool = False
+    """Whether vehicles have added the round's noise themselves, to a sum that these stand for."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,16 @@ class ServerRule(Tunable, ABC):
     def mechanism(self) -> GaussianMechanism | None:
         """The mechanism of differential privacy that a round is; None: it is none."""
         return None
+
+    @property
+    def noise_deviation(self) -> float:
+        """Standard deviation of the noise on every coordinate of a round's sum; 0: none."""
+        return 0.0
+
+    @property
+    def summand_limit(self) -> float:
+        """Largest |value| of a summand with a vehicle's share of the noise; 0: not known."""
+        return 0.0
 
     @property
     def private(self) -> bool:

@@ -1,29 +1,20 @@
-"""The ε that a private training has spent after t rounds, by Rényi differential privacy.
+"""The ε that a private training has spent after t rounds, by Rényi differential privacy (`rdp`).
 
 A round of `PrivateAverage` is one Poisson-sampled Gaussian mechanism with probability q and noise
-multiplier z. Its Rényi divergences at integer orders a (Mironov, Talwar and Zhang, 2019) add up
-over rounds and turn into (ε, δ) at the order that gives the least ε:
-
-    ε_RDP(a) = log( Σ_i C(a,i) (1-q)^(a-i) q^i e^(i(i-1)/(2z²)) ) / (a - 1),       q = 1: a/(2z²)
-    ε = min_a  T·ε_RDP(a) + log((a-1)/a) - (log δ + log a)/(a-1)
-
-Two fleets are neighbours if one vehicle with all its trips is in one and not in the other. The
-numbers are those of Google's `dp-accounting`.
+multiplier z. Two fleets are neighbours if one vehicle with all its trips is in one and not in the
+other; under masks, if it adds its reply in one and nothing in the other. The numbers are those of
+Google's `dp-accounting` (a test).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
+from fedwatt.errors import SettingError, check
+from fedwatt.privacy.rdp import FloatArray, sampled_gaussian, to_epsilon
 
-from fedwatt.errors import SettingError, optional
-from fedwatt.methods import Method
-
-ORDERS = tuple(range(2, 256))
-"""Integer orders only: fractional ones help where ε is too large to mean anything, and the
-accountant's series for them does not always converge."""
+if TYPE_CHECKING:  # torch is not needed to account
+    from fedwatt.methods import Method
 
 
 @dataclass(frozen=True)
@@ -33,35 +24,37 @@ class Budget:
     noise_multiplier: float  # z
     probability: float  # q; 1 where sampling is not counted on
     delta: float  # δ
+    sensitivity: float = 1.0
+    """By how many clip norms one vehicle can move a round's sum. 1, unless a round stands or falls
+    with single vehicles: where it needs m replies to count, one more or less moves it by m."""
+    repeated: int = 0
+    """Rounds that were done twice, because a server was killed after it had shown their models."""
+
+    def __post_init__(self) -> None:
+        check(self, "sensitivity", self.sensitivity >= 1, "at least 1")
 
     def epsilon(self, rounds: int) -> float:
-        """ε after `rounds` rounds; infinite without noise.
+        """ε after `rounds` rounds and those that were repeated; infinite without noise.
 
         >>> round(Budget(1.0, 0.01, 1e-5).epsilon(1000), 4)
         2.1078
         """
-        if rounds == 0:
+        if rounds + self.repeated == 0:
             return 0.0
-        to_epsilon = _library().rdp.rdp_privacy_accountant.compute_epsilon
-        return float(to_epsilon(ORDERS, rounds * self._one_round, self.delta)[0])
+        return to_epsilon((rounds + self.repeated) * self.one_round, self.delta)
 
     @cached_property
-    def _one_round(self) -> NDArray[np.float64]:
+    def one_round(self) -> FloatArray:
         """ε_RDP of one round at every order."""
-        library = _library()
-        noise = library.GaussianDpEvent(self.noise_multiplier)
-        accountant = library.rdp.RdpAccountant(ORDERS)
-        accountant.compose(library.PoissonSampledDpEvent(self.probability, noise))
-        return np.asarray(accountant.rdp)
+        return sampled_gaussian(self.probability, self.noise_multiplier / self.sensitivity)
+
+    @property
+    def seen_by_server(self) -> "Budget":
+        """The same for a server that sees noisy sums only, and may know who was drawn: q = 1."""
+        return replace(self, probability=1.0)
 
 
-def _library() -> Any:
-    """`dp-accounting`, which takes a while to import and comes with an extra."""
-    needed = "Accounting for privacy needs dp-accounting: pip install 'fedwatt[privacy]'."
-    return optional("dp_accounting", needed, SettingError)
-
-
-def budget(method: Method, *, participation: float, population: int) -> Budget | None:
+def budget(method: "Method", *, participation: float, population: int) -> Budget | None:
     """The budget of a method in a federation of K = `population` vehicles; None: not private.
 
     δ must stay below 1/K: at 1/K, publishing one vehicle's data in full would count as private.

@@ -9,6 +9,8 @@ from fedwatt.report.load import Run, where
 from fedwatt.report.style import name_of
 from fedwatt.report.table import Column, Table
 
+HEADER = ("Method", "ε", "ε against the server", "δ", "Noise, z", "Sampling, q", "Repeated rounds")
+
 
 def private_methods(run: Run) -> list[str]:
     """The methods that have an ε."""
@@ -36,15 +38,19 @@ def privacy_table(run: Run) -> Table:
         terms = _terms(run, method)
         values = [terms.get(name) for name in ("delta", "noise_multiplier", "probability")]
         shown = ["–" if value is None else f"{value:.3g}" for value in values]
-        rows.append((name_of(method), spent(run, method), *shown))
+        server, repeated = terms.get("epsilon_server"), str(terms.get("repeated", 0))
+        seen = "∞" if server is None else f"{server:.3g}"
+        rows.append((name_of(method), spent(run, method), seen, *shown, repeated))
     return Table(
         "privacy",
         "Privacy spent on each vehicle by the whole training",
-        tuple(map(Column, ("Method", "ε", "δ", "Noise, z", "Sampling, q"))),
+        tuple(map(Column, HEADER)),
         tuple(rows),
         "(ε, δ) differential privacy for a vehicle with all its trips, from the Rényi accountant. "
-        "It covers the models that leave the server. Errors, drift and roughness in this report "
-        "are observations of a simulation and are not covered.",
+        "It covers the models that leave the server, and against the server itself holds only "
+        "where vehicles add the noise under masks. Rounds that a killed server repeated are "
+        "counted. A simulation's noise is from its seed: its ε is that of a real fleet's. Errors, "
+        "drift and roughness in this report are observations of a simulation and are not covered.",
     )
 
 

@@ -11,10 +11,12 @@ What differs between a simulation and a real fleet is its `Site`.
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from math import isfinite
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 from fedwatt.data import Fleet
 from fedwatt.federation import State
@@ -76,6 +78,9 @@ Level = TypeVar("Level")  # what a method needs of its level model, to be judged
 class Site(Protocol[Level, Rounds]):
     """Where the vehicles of a run are: simulated in this process, or on the road."""
 
+    on_the_road: ClassVar[bool]
+    """Whether they are."""
+
     @property
     def run(self) -> Run:
         """The run that they are in."""
@@ -105,6 +110,9 @@ class Site(Protocol[Level, Rounds]):
 
     def finished(self) -> dict[str, Level] | None:
         """By method, what a finished run of a level model left; None: it must be carried out."""
+
+    def repeated(self, choice: MethodChoice, done: int) -> int:
+        """Rounds of a private method that were done twice, if `done` are in its checkpoint."""
 
     def share_hills(self) -> dict[str, Any]:
         """Give every vehicle its hills, where they learn them, and describe what was learned.
@@ -161,12 +169,25 @@ def carry_out(site: Site[Level, Rounds]) -> dict[str, Level]:
         "seeds": list(run.config.seeds),
         "hashes": site.hashes() | {"participation": called},
         "fleet": describe_fleet(site.fleet()),
-        "privacy": {label: asdict(own) for label, own in budgets.items() if own is not None},
+        "privacy": _spending(site, budgets),
         "terrain": terrain,
         "level_model": level_run is not None,
     }
     write_text(run.out / FINISHED, json.dumps(environment, indent=2))
     return needed
+
+
+def _spending(
+    site: Site[Level, Rounds], budgets: Mapping[str, Budget | None]
+) -> dict[str, dict[str, Any]]:
+    """What each private method has spent, also against a server that sees noisy sums only."""
+    config, found = site.run.config, {}
+    for label, own in budgets.items():
+        if own is not None:
+            server = own.seen_by_server.epsilon(config.training.rounds)
+            masked = config.secure.enabled and site.on_the_road and isfinite(server)
+            found[label] = asdict(own) | {"epsilon_server": server if masked else None}
+    return found
 
 
 def _add_references(site: Site[Level, Rounds]) -> None:
@@ -187,7 +208,11 @@ def _checked(site: Site[Level, Rounds], fleet: Fleet, origin: Origin) -> dict[st
     if learns_hills(config):
         terrain_spending(config, fleet)  # refuses noise that nobody can account for
     for choice in config.methods:  # refuses another's, before a level model is trained for nothing
-        latest_checkpoint(run.checkpoints(choice), origin)
+        found = latest_checkpoint(run.checkpoints(choice), origin)
+        own = budgets[choice.label]
+        if own is not None:
+            repeated = site.repeated(choice, 0 if found is None else found[1])
+            budgets[choice.label] = replace(own, repeated=repeated)
     return budgets
 
 

@@ -6,10 +6,13 @@
                                     that state.safetensors refers to, each with its checksum
 
 A checkpoint is prepared under a temporary name and renamed when it is complete; only then are older
-ones removed. So a kill at any moment leaves the last complete one.
+ones removed, all but the last few. So a kill at any moment leaves a complete one, and a disk that
+damages the newest leaves the one before. Where vehicles' memory is on disk only the newest is kept,
+since the rows on disk are its own.
 """
 
 import json
+import logging
 import shutil
 from dataclasses import asdict, dataclass
 from hashlib import sha256
@@ -18,12 +21,16 @@ from typing import Final
 
 from safetensors.torch import load_file
 
-from fedwatt.errors import RunError
+from fedwatt.errors import DataError, RunError
 from fedwatt.federation import History, State
 from fedwatt.files import flush, write_text, writing
 from fedwatt.runs.tables import read_table, write_table
 from fedwatt.runs.tensors import write_tensors
 
+log = logging.getLogger("fedwatt.runs")
+
+KEPT: Final = 3
+"""Checkpoints of a method that stay."""
 HISTORY: Final = ("rounds", "clients", "timing")
 FILES: Final = ("state.safetensors", *(f"{name}.parquet" for name in HISTORY))
 
@@ -38,7 +45,7 @@ class Origin:
 
 
 def save_checkpoint(folder: Path, state: State, history: History, origin: Origin) -> None:
-    """Write the checkpoint of `state.round` and remove the older ones."""
+    """Write the checkpoint of `state.round` and remove older ones, all but a few."""
     target, temporary = folder / f"round-{state.round:06d}", folder / ".part"
     with writing(target):
         shutil.rmtree(temporary, ignore_errors=True)
@@ -65,9 +72,12 @@ def save_checkpoint(folder: Path, state: State, history: History, origin: Origin
         raise
     for table in state.paged:
         table.pin()
-    for older in folder.glob("round-*"):
-        if older != target:
-            shutil.rmtree(older, ignore_errors=True)
+    found = sorted(folder.glob("round-*"))
+    kept = {target} if state.paged else {target, *found[-KEPT:]}
+    for other in found:
+        # One of a later round is of a run that went back to this one.
+        if other not in kept or other > target:
+            shutil.rmtree(other, ignore_errors=True)
 
 
 def load_checkpoint(folder: Path, method: str, origin: Origin) -> tuple[State, History] | None:
@@ -83,20 +93,34 @@ def load_checkpoint(folder: Path, method: str, origin: Origin) -> tuple[State, H
 
 
 def latest_checkpoint(folder: Path, origin: Origin) -> tuple[Path, int] | None:
-    """Folder and round of the latest checkpoint; RunError if it is damaged or another's."""
-    complete = sorted(folder.glob("round-*"))
-    if not complete:
-        return None
-    latest = complete[-1]
+    """Folder and round of the latest checkpoint that can be read; None where there is none.
+
+    RunError if all are damaged, or if it is another's.
+    """
+    complete = sorted(folder.glob("round-*"), reverse=True)
+    for place, latest in enumerate(complete):
+        try:
+            return _checked(latest, origin)
+        except DataError as error:
+            if place == len(complete) - 1:
+                raise RunError(_damaged(complete[0], str(error))) from error
+            log.warning(
+                "The checkpoint %s is damaged (%s); going on from the one before", latest, error
+            )
+    return None
+
+
+def _checked(latest: Path, origin: Origin) -> tuple[Path, int]:
+    """Folder and round of a checkpoint; DataError if it is damaged, RunError if it is another's."""
     try:
         manifest = json.loads((latest / "manifest.json").read_text(encoding="utf-8"))
         damaged = [name for name in FILES if digest(latest / name) != manifest["sha256"][name]]
         done = int(manifest["round"])
         found = Origin(manifest["configuration"], manifest["data"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunError(_damaged(latest, f"manifest.json: {error}")) from error
+        raise DataError(f"manifest.json: {error}") from error
     if damaged:
-        raise RunError(_damaged(latest, f"{damaged[0]} does not match its checksum"))
+        raise DataError(f"{damaged[0]} does not match its checksum")
     if found.configuration != origin.configuration:
         raise RunError(
             f"{latest} belongs to another configuration, or to another version of fedwatt. Resume "

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from fedwatt.data import Fleet
 from fedwatt.federation import Federation, State
@@ -71,6 +71,8 @@ def execute(
 class Simulation:
     """The `Site` of a run whose vehicles are simulated in this process."""
 
+    on_the_road: ClassVar[bool] = False
+
     run: Run
     on_vehicle: OnVehicle | None = None
     on_hills: OnHills | None = None
@@ -121,6 +123,10 @@ class Simulation:
             self.learned,
             lambda fleet: federation_for(self.run.config, choice, fleet, memory_folder(folder)),
         )
+
+    def repeated(self, choice: MethodChoice, done: int) -> int:
+        """None: a simulation that is continued repeats its noise."""
+        return 0
 
     def level_site(self, run: Run) -> "Simulation":
         """A simulation that builds the same vehicles without climb."""

@@ -224,7 +224,7 @@ def vehicle_field(
                 + " Leave --terrain out."
             )
         return None
-    if file is not None or source != "learn":
+    if file is not None or not config.terrain.learns:
         return read_field(file or Path(source))
     if config.terrain.refresh_every:
         return refreshed_field(config, run / "terrain" / f"{method}.parquet", vehicle)

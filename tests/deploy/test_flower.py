@@ -23,6 +23,7 @@ from flwr.app import RecordDict
 
 from fedwatt.deploy.keys import Depot
 from fedwatt.deploy.messages import from_records
+from fedwatt.deploy.state import RunState
 from fedwatt.runs import execute, from_toml
 from fedwatt.runs.tables import read_table
 from fedwatt.terrain.level import LEVEL
@@ -33,6 +34,9 @@ from tests.runs.test_execute import Silent
 
 GUIDE = Path(__file__).parents[2] / "docs" / "deploy.md"
 FEDWATT = str(Path(sys.executable).parent / "fedwatt")
+CARS = ("car-001", "car-002", "car-003")
+KEYS = "keys"
+"""Folder of the vehicles' keys in the guide."""
 LONG = 300
 """Seconds after which something has gone wrong, on however busy a machine."""
 SMALL = "[data]\nwindow = 10\nstride = 20\n[model]\nhidden = [8, 4]\n"
@@ -236,9 +240,10 @@ def test_a_stranger_gets_nowhere(followed: Machine) -> None:
     other.create(["127.0.0.1"])
     stranger = other.add_vehicle("car-001")
     shutil.copytree(known.add_vehicle("stolen"), followed.folder / "stolen")
-    assert "register" in followed.done("fedwatt deploy keys apply")
+    followed.done("fedwatt deploy keys apply")  # or by itself, whichever is first
+    # Nobody asks for it: the server notices by itself.
     known.revoke_vehicle("stolen")
-    assert "unregister" in followed.done("fedwatt deploy keys apply")
+    until(lambda: "unregister" in followed.say("server"))
     vehicle = "fedwatt deploy vehicle fleet/car-001 --patience 0 --state elsewhere --keys "
     mixed = followed.folder / "mixed"
     mixed.mkdir()
@@ -253,6 +258,85 @@ def test_a_stranger_gets_nowhere(followed: Machine) -> None:
     assert "CERTIFICATE_VERIFY_FAILED" in followed.say("wrong server")
 
 
+AWAY = """
+seeds = [1]
+[training]
+rounds = 30
+participation = 1.0
+batch = 16
+steps = 1
+evaluate_every = 30
+[deploy]
+vehicles = 3
+enrolment_seconds = 400
+quorum = 3
+round_seconds = 60
+[[method]]
+name = "scaffold"
+"""
+FAST_CLOCK = """
+import sys, time
+
+ticks = time.time
+time.time = lambda: ticks() + 10
+
+from datetime import timedelta
+from pathlib import Path
+from flwr.supernode import node_auth_http_interceptor as signing
+from fedwatt.deploy import node
+from fedwatt.deploy.connection import Connection
+from fedwatt.deploy.vehicle import Vehicle
+from fedwatt.errors import RunError
+
+right = signing.now
+signing.now = lambda: right() + timedelta(seconds=10)
+folder, keys, state, server = sys.argv[1:]
+connection = Connection(server, Path(keys) / "ca.pem", Path(keys) / "key")
+try:
+    node.drive(Vehicle(Path(folder), Path(state)), connection, patience_seconds=0.0)
+except RunError as error:
+    sys.exit(str(error))
+"""
+
+
+def test_a_fleet_that_goes_offline_pauses_its_run(followed: Machine) -> None:
+    """All vehicles off after some of 30 rounds: the run waits, and ends as an undisturbed one."""
+    folder, run = followed.folder, followed.folder / "runs" / "away"
+    text = AWAY.replace("[training]", SMALL + "[training]")
+    (folder / "away.toml").write_text(text)
+    submitted = followed.type("fedwatt deploy submit away.toml --out runs/away", "away")
+    until(lambda: (run / "checkpoint" / "scaffold" / "round-000002").exists())
+    for name in CARS:
+        _end(followed, name)
+    until(lambda: "vehicles that a round" in RunState.read(run / "deployment.json").about)
+    done = max((run / "checkpoint" / "scaffold").glob("round-*")).name
+    # Meanwhile: one run a folder, one server a depot, and a word about a clock that is off.
+    (folder / "fast.py").write_text(FAST_CLOCK)
+    own = f"fleet/car-001 {KEYS}/car-001 elsewhere 127.0.0.1:{followed.port}"
+    second = followed.type("fedwatt deploy submit away.toml --out runs/away --resume", "second")
+    server = followed.type("fedwatt deploy server", "second server")
+    fast = followed.type(f"{sys.executable} fast.py {own}", "fast")
+    status = followed.type("fedwatt deploy status --out runs/away", "paused")
+    assert [one.wait(LONG) for one in (second, server, fast, status)] == [2, 2, 1, 0]
+    assert "A run is going on in runs/away" in followed.say("second")
+    assert "A server is running on depot already" in followed.say("second server")
+    assert re.search(r"clock is (9|10|11) s ahead of the server's", followed.say("fast"))
+    assert re.search(r"The run is paused since .* \d of the 3 vehicles", followed.say("paused"))
+    assert max((run / "checkpoint" / "scaffold").glob("round-*")).name == done < "round-000030"
+    for name in CARS:
+        followed.type(_line(name), f"{name} again")
+    assert submitted.wait(LONG) == 0, followed.say("away")
+    assert "paused after round" in followed.say("away")
+    assert "goes on after round" in followed.say("away")
+    rows = read_table(run, "rounds").to_pylist()
+    assert [row["replies"] for row in rows] == [0] + [3] * 30
+    text = text.replace("[training]", f'[fleet]\ndata = "{folder}/fleet"\n[training]')
+    execute(from_toml(text), folder / "undisturbed", Silent())
+    wanted, got = weights(folder / "undisturbed"), weights(run)
+    for name in wanted:
+        torch.testing.assert_close(got[name], wanted[name], rtol=0, atol=1e-6, msg=name)
+
+
 DYING = """
 import os, signal, sys
 from pathlib import Path
@@ -260,6 +344,7 @@ from fedwatt.deploy import node
 from fedwatt.deploy.vehicle import Vehicle
 from fedwatt.deploy.connection import Connection
 from fedwatt.deploy.messages import from_records
+from fedwatt.deploy.state import PAUSED, RunState
 
 class Dying(Vehicle):
     def answer(self, kind, records):
@@ -294,18 +379,21 @@ def test_the_server_and_a_vehicle_are_killed_in_mid_round(followed: Machine) -> 
     text = FAULTY.format(seconds=20).replace("[training]", SMALL + "[training]")
     (folder / "faulty.toml").write_text(text)
     (folder / "dying.py").write_text(DYING)
-    _end(followed, "car-003")
-    dying = f"fleet/car-003 depot/vehicles/car-003 state/car-003 127.0.0.1:{followed.port}"
+    _end(followed, "car-003 again")
+    dying = f"fleet/car-003 {KEYS}/car-003 state/car-003 127.0.0.1:{followed.port}"
     killed = followed.type(f"{sys.executable} dying.py {dying}", "dying")
     followed.type("fedwatt deploy submit faulty.toml --out runs/faulty", "faulty")
     until(lambda: (run / "checkpoint" / "scaffold" / "round-000001").exists())
-    for process in _of_server(followed):
+    # The run dies with the server. What is left holds its port, until the next one ends it.
+    followed.processes[list(followed.logs).index("server")].kill()
+    for process in _of_server(followed, "flwr-serverapp"):
         os.kill(process, signal.SIGKILL)
-    until(lambda: not _of_server(followed))
+    assert _of_server(followed)
     done = len(list((run / "checkpoint" / "scaffold").glob("round-*")))
     assert done and not (run / "report.html").exists()
 
     followed.type("fedwatt deploy server", "server again")
+    until(lambda: "of a server that was killed" in followed.say("server again"))
     followed.done("fedwatt deploy submit --resume --out runs/faulty", name="resumed")
     assert "continuing after round" in followed.say("resumed")
     assert killed.wait(1) == -signal.SIGKILL
@@ -325,19 +413,25 @@ def test_the_server_and_a_vehicle_are_killed_in_mid_round(followed: Machine) -> 
         torch.testing.assert_close(got[name], wanted[name], rtol=0, atol=1e-6, msg=name)
 
 
+def _line(name: str) -> str:
+    """The guide's command for a vehicle."""
+    (line,) = [line for line in guide()[1] if f"vehicle fleet/{name}" in line and "&" in line]
+    return line
+
+
 def _end(machine: Machine, name: str) -> None:
     place = list(machine.logs).index(name)
     machine.processes[place].terminate()
     machine.processes[place].wait(20)
 
 
-def _of_server(machine: Machine) -> list[int]:
-    """Processes that work for this machine's server, its run included."""
+def _of_server(machine: Machine, *named: str) -> list[int]:
+    """Processes that work for this machine's server, its run included; or those so `named`."""
     listed = subprocess.run(
         ["ps", "-ww", "-eo", "pid,args"], capture_output=True, text=True, check=True
     )
     mine = (str(machine.folder), f":{machine.port}")
-    named = ("fedwatt.deploy.superlink", "flower-superexec", "flwr-serverapp")
+    named = named or ("fedwatt.deploy.superlink", "flower-superexec", "flwr-serverapp")
     return [
         int(line.split()[0])
         for line in listed.stdout.splitlines()

@@ -15,13 +15,14 @@ pytest.importorskip("flwr")
 import torch
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+from cryptography.hazmat.primitives.serialization import Encoding, load_ssh_public_key
 from flwr.cli.config_utils import load_and_validate
 
 from fedwatt.deploy.commands import Flower
 from fedwatt.deploy.connection import key_pair
 from fedwatt.deploy.control import Control, Node
 from fedwatt.deploy.flower import UNREGISTERED
+from fedwatt.deploy.key_request import fingerprint, make_request, read_public
 from fedwatt.deploy.keys import Depot
 from fedwatt.deploy.limits import Limits
 from fedwatt.deploy.memory import KEPT_RUNS, forget_old_runs, memory_folder, recall, remember
@@ -61,35 +62,100 @@ def test_a_vehicle_has_a_pair_that_flower_takes(depot: Depot) -> None:
     assert isinstance(private.curve, ec.SECP384R1)
     assert read == public
     assert (folder / "ca.pem").read_bytes() == depot.ca.read_bytes()
-    with pytest.raises(RunError, match="already has a key"):
+    with pytest.raises(RunError, match="already has the key"):
         depot.add_vehicle("bus 1/a")
 
 
+def own_key(depot: Depot, name: str) -> str:
+    return fingerprint(read_public(depot.vehicle(name) / "key.pub"))
+
+
 def test_a_replaced_and_a_revoked_key_are_to_be_refused(depot: Depot) -> None:
-    before = (depot.add_vehicle("car-001") / "key.pub").read_text()
+    depot.add_vehicle("car-001")
     depot.add_vehicle("car-002")
-    registry = depot.registry()
-    registry.nodes = {"car-001": 11, "car-002": 12}  # as the server has answered
-    depot.save(registry)
-    assert (depot.rotate_vehicle("car-001") / "key.pub").read_text() != before
-    depot.revoke_vehicle("car-002")
-    assert depot.registry().nodes == {"car-001": 0}
-    assert depot.registry().retired == [11, 12]
+    before, other = own_key(depot, "car-001"), own_key(depot, "car-002")
+    depot.rotate_vehicle("car-001")
+    assert depot.revoke_vehicle("car-002") == "car-002"
+    assert depot.registry().keys == {"car-001": own_key(depot, "car-001")}
+    assert depot.registry().revoked == [before, other]
+    assert before != own_key(depot, "car-001")
     assert not depot.vehicle("car-002").exists()
 
 
+def test_a_vehicle_makes_its_own_key_and_the_depot_signs_it(depot: Depot, tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    shown = make_request("bus 1/a", keys)
+    assert (keys / "key").stat().st_mode & 0o777 == 0o600
+    signed = depot.sign(keys)
+    assert signed.vehicle == "bus 1/a" and fingerprint(signed.key) == shown
+    assert depot.registry().keys == {"bus 1/a": shown}
+    assert keys / "ca.pem" in depot.hand_out("bus 1/a", keys)
+    assert (keys / "ca.pem").read_bytes() == depot.ca.read_bytes()
+    private, public = key_pair(keys / "key")
+    assert public == signed.key == private.public_key()
+    # The depot has no private key of the vehicle's.
+    kept = {path.name for path in depot.vehicle("bus 1/a").iterdir()}
+    assert {"ca.pem", "key.pub"} <= kept and "key" not in kept
+    with pytest.raises(RunError, match="made its key itself"):
+        depot.rotate_vehicle("bus 1/a")
+    depot.sign(keys)  # once more changes nothing
+    assert depot.registry().revoked == []
+
+
+def test_a_new_key_from_on_board_takes_the_place_of_the_old_one(
+    depot: Depot, tmp_path: Path
+) -> None:
+    old, new = make_request("car-001", tmp_path / "old"), make_request("car-001", tmp_path / "new")
+    depot.sign(tmp_path / "old" / "request.pem")
+    with pytest.raises(RunError, match="already has the key SHA256:"):
+        depot.sign(tmp_path / "new")
+    depot.sign(tmp_path / "new", replace=True)
+    assert depot.registry().keys == {"car-001": new} and depot.registry().revoked == [old]
+    with pytest.raises(RunError, match="was revoked"):
+        depot.sign(tmp_path / "old", replace=True)
+    assert depot.registry().keys == {"car-001": new}
+    with pytest.raises(RunError, match="already has a key"):
+        make_request("car-001", tmp_path / "new")
+
+
+def test_a_key_is_revoked_by_its_fingerprint(depot: Depot, tmp_path: Path) -> None:
+    key = make_request("car-001", tmp_path / "keys")
+    depot.sign(tmp_path / "keys")
+    assert depot.revoke_vehicle(key) == "car-001"
+    lost = "SHA256:" + "A" * 43
+    assert depot.revoke_vehicle(lost) == ""  # of a key that nobody has presented yet
+    assert depot.registry().keys == {} and depot.registry().revoked == [key, lost]
+    with pytest.raises(RunError, match="no vehicle 'car-009'"):
+        depot.revoke_vehicle("car-009")
+
+
+def test_a_request_must_be_signed_with_its_own_key(depot: Depot, tmp_path: Path) -> None:
+    make_request("car-001", tmp_path / "keys")
+    request = tmp_path / "keys" / "request.pem"
+    der = bytearray(x509.load_pem_x509_csr(request.read_bytes()).public_bytes(Encoding.DER))
+    der[der.index(b"car-001") + 6] = ord("2")  # car-002
+    forged = x509.load_der_x509_csr(bytes(der))
+    request.write_bytes(forged.public_bytes(Encoding.PEM))
+    with pytest.raises(RunError, match="not signed with its own key"):
+        depot.sign(tmp_path / "keys")
+    request.write_text("nonsense")
+    with pytest.raises(RunError, match="no request of a vehicle"):
+        depot.sign(request)
+
+
 class Told(Control):
-    """A server that registers keys by number; something may happen while it does."""
+    """A server that accepts keys by number; something may happen while it does."""
 
     def __init__(self, depot: Depot, meanwhile: Callable[[], object] = lambda: None) -> None:
         super().__init__(Flower(depot))
         self.meanwhile = meanwhile
-        self.accepted: dict[int, str] = {}
+        self.accepted: dict[int, tuple[str, str]] = {}
         self.refused: list[int] = []
 
     def nodes(self) -> list[Node]:
         gone = [Node(number, "", UNREGISTERED) for number in self.refused]
-        return [Node(number, "", "online") for number in self.accepted] + gone
+        known = self.accepted.items()
+        return [Node(n, name, "online", fingerprint=key) for n, (name, key) in known] + gone
 
     def unregister(self, node: int) -> None:
         del self.accepted[node]
@@ -97,7 +163,7 @@ class Told(Control):
 
     def register(self, public: Path, name: str) -> int:
         node = 101 + len(self.accepted) + len(self.refused)
-        self.accepted[node] = public.read_text()
+        self.accepted[node] = name, fingerprint(read_public(public))
         self.meanwhile()
         return node
 
@@ -106,13 +172,11 @@ def test_a_key_that_is_revoked_while_keys_are_registered_stays_revoked(depot: De
     depot.add_vehicle("car-001")
     depot.add_vehicle("car-002")
     events = iter([lambda: depot.revoke_vehicle("car-001"), lambda: depot.add_vehicle("car-003")])
-    server = Told(depot, lambda: next(events)())
+    server = Told(depot, lambda: next(events, lambda: None)())
     commands = list(apply_registry(server))
     # Registered, revoked meanwhile, and therefore unregistered in the end.
-    assert [words[2] for words in commands] == ["register", "register", "unregister"]
-    assert depot.registry().nodes == {"car-002": 102, "car-003": 0}
-    assert depot.registry().retired == []
-    assert set(server.accepted) == {102}
+    assert [words[2] for words in commands] == ["register", "register", "unregister", "register"]
+    assert [name for name, _ in server.accepted.values()] == ["car-002", "car-003"]
 
 
 def test_a_key_that_is_replaced_while_it_is_registered_is_registered_anew(depot: Depot) -> None:
@@ -120,9 +184,45 @@ def test_a_key_that_is_replaced_while_it_is_registered_is_registered_anew(depot:
     rotations = iter([lambda: depot.rotate_vehicle("car-001")])
     server = Told(depot, lambda: next(rotations, lambda: None)())
     list(apply_registry(server))
-    assert not server.accepted and depot.registry().nodes == {"car-001": 0}
+    assert list(server.accepted.values()) == [("car-001", own_key(depot, "car-001"))]
+
+
+def test_a_revoked_key_is_refused_whatever_another_server_answered(depot: Depot) -> None:
+    """Two servers number the same keys differently; numbers mean nothing to the depot."""
+    for name in ("car-001", "car-002", "car-003"):
+        depot.add_vehicle(name)
+    first, second = Told(depot), Told(depot)
+    list(apply_registry(first))
+    second.refused = [101]  # so that its numbers are not the first one's
+    list(apply_registry(second))
+    depot.revoke_vehicle("car-001")
+    for server in (second, first):
+        list(apply_registry(server))
+        assert [name for name, _ in server.accepted.values()] == ["car-002", "car-003"]
+
+
+def test_what_fails_for_one_vehicle_is_done_for_the_others(depot: Depot) -> None:
+    for name in ("car-001", "car-002"):
+        depot.add_vehicle(name)
+    server = Told(depot)
     list(apply_registry(server))
-    assert list(server.accepted.values()) == [(depot.vehicle("car-001") / "key.pub").read_text()]
+    depot.revoke_vehicle("car-001")
+    depot.revoke_vehicle("car-002")
+    depot.add_vehicle("car-003")
+    unregister = server.unregister
+
+    def stubborn(node: int) -> None:
+        if node == 101:
+            raise RunError("The server refuses.")
+        unregister(node)
+
+    server.unregister = stubborn
+    with pytest.raises(RunError, match="The key of car-001 is still accepted: The server refuses"):
+        list(apply_registry(server))
+    assert [name for name, _ in server.accepted.values()] == ["car-001", "car-003"]
+    server.unregister = unregister
+    list(apply_registry(server))
+    assert [name for name, _ in server.accepted.values()] == ["car-003"]
 
 
 def test_vehicles_added_at_the_same_time_are_all_in_the_registry(depot: Depot) -> None:
@@ -132,15 +232,14 @@ def test_vehicles_added_at_the_same_time_are_all_in_the_registry(depot: Depot) -
         thread.start()
     for thread in adding:
         thread.join()
-    assert sorted(depot.registry().nodes) == names
+    assert sorted(depot.registry().keys) == names
 
 
 def test_an_old_key_is_to_be_refused_even_if_there_is_no_new_one(
     depot: Depot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     depot.add_vehicle("car-001")
-    with depot.changing() as registry:
-        registry.nodes["car-001"] = 11
+    old = own_key(depot, "car-001")
 
     def full_disk(self: Depot, name: str) -> None:
         raise OSError("No space left on device")
@@ -148,7 +247,7 @@ def test_an_old_key_is_to_be_refused_even_if_there_is_no_new_one(
     monkeypatch.setattr(Depot, "_write_pair", full_disk)
     with pytest.raises(OSError, match="No space"):
         depot.rotate_vehicle("car-001")
-    assert depot.registry().retired == [11]
+    assert depot.registry().revoked == [old]
 
 
 def test_the_server_gets_a_new_certificate_for_the_same_names(depot: Depot) -> None:

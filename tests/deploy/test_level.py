@@ -267,7 +267,9 @@ def test_a_run_cut_off_in_the_level_models_rounds_goes_on(
     run = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
         deployed(whole.text, loopback(fleet, tmp_path / "state"), run, stop=2)
-    assert list(describe_run(run)) == ["fedavg, level roads: 2 rounds done"]
+    first, doing = describe_run(run)
+    assert first == "fedavg, level roads: 2 rounds done"
+    assert doing.startswith("The run is interrupted since")
     with pytest.raises(RunError, match="already holds a run"):
         deployed(whole.text, loopback(fleet, tmp_path / "state"), run)
     # New processes everywhere.
@@ -276,7 +278,7 @@ def test_a_run_cut_off_in_the_level_models_rounds_goes_on(
     deploy(from_toml(whole.text), run, grid, LogLines(), resume=True)
     assert_same_run(run, whole.run)
     done = [f"fedavg, level roads: {ROUNDS} rounds done", f"fedavg: {ROUNDS} rounds done"]
-    assert list(describe_run(run)) == done
+    assert list(describe_run(run))[:2] == done
     said = [
         "fedavg, level roads: continuing after round 2",
         f"fedavg, level roads: round {ROUNDS}/{ROUNDS}, 4 of 4 replies",

@@ -82,6 +82,17 @@ def test_a_pause_that_is_too_long_ends_the_run(tmp_path: Path) -> None:
     assert "after round 5: 1 of the 2 vehicles" in RunState.read(run.path).about
 
 
+def test_vehicles_that_are_there_and_silent_end_the_run_too(tmp_path: Path) -> None:
+    clock = Clock()
+    quorum = Quorum(clock, RunState.begin(tmp_path, resume=False), 1, 60.0)
+    with pytest.raises(RunError, match=r"waited 60 s .* 0 of 4 vehicles answered round 3"):
+        for _ in range(100):
+            quorum.wait(2, lambda: 4)
+            clock.now += 20  # the deadline of a round
+            quorum.unanswered(2, 4, 0, in_time=False)
+    assert 60 < clock.now < 110
+
+
 def test_vehicles_that_only_ever_fail_end_the_run(tmp_path: Path) -> None:
     quorum = Quorum(Clock(), RunState.begin(tmp_path, resume=False), 1, 60.0)
     quorum.unanswered(2, 4, 0, in_time=True)

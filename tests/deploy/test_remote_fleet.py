@@ -1,5 +1,6 @@
 """A real fleet keeps nothing from round to round: all is in the state, and in the vehicles."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,13 +17,17 @@ from safetensors.torch import load_file
 from fedwatt.deploy.exchange import Exchange
 from fedwatt.deploy.known import Known
 from fedwatt.deploy.messages import Content, from_records, to_records
+from fedwatt.deploy.progress import describe_run
 from fedwatt.deploy.remote_fleet import RemoteFleet
 from fedwatt.deploy.roster import Roster
 from fedwatt.deploy.secure_fleet import SecureFleet
 from fedwatt.deploy.state import RunState
 from fedwatt.federation import Loop, RoundRecord, State
 from fedwatt.federation.work import no_work
+from fedwatt.privacy import budget
+from fedwatt.randomness import generator
 from fedwatt.runs import from_toml
+from fedwatt.runs.tables import read_table
 from tests.deploy.fleets import config_text, deployed, loopback, make_fleet
 from tests.deploy.loopback import KINDS, Loopback
 
@@ -47,7 +52,8 @@ def remote(
     roster.wait()
     kind = SecureFleet if config.secure.enabled else RemoteFleet
     own = kind.of(roster, config, config.methods[0], run)
-    own = own if secret is None else replace(own, secret=secret)
+    if secret is not None:
+        own = replace(own, secret=secret, noise=lambda: generator(secret, "noise"))
     return own, own.loop()
 
 
@@ -80,8 +86,11 @@ def asked_in(loop: Loop, state: State, grid: Loopback, method) -> tuple[State, R
     return after, record, questions
 
 
-@pytest.mark.parametrize("secure", [False, True])
-@pytest.mark.parametrize("method", ["scaffold", "fedavg@private"])
+@pytest.mark.parametrize(
+    ("method", "secure"),
+    # Vehicles' own noise under masks is never the same.
+    [("scaffold", False), ("scaffold", True), ("fedavg@private", False)],
+)
 def test_the_same_state_has_the_same_next_one(
     method: str, secure: bool, fleet: Path, tmp_path: Path
 ) -> None:
@@ -102,19 +111,54 @@ def test_the_same_state_has_the_same_next_one(
         assert torch.equal(state.tensors()[name], before[name]), name
 
 
-def test_noise_is_secret_and_never_the_same_for_other_replies(fleet: Path, tmp_path: Path) -> None:
+def test_noise_is_the_operating_systems_and_counted_on_disk(fleet: Path, tmp_path: Path) -> None:
+    text = texts(fleet, "fedavg@private", secure=False)
+    own, _ = remote(text, loopback(fleet, tmp_path / "state"), tmp_path)
+    nobody = no_work(torch.zeros(1, 2))
+    draws = [own.server_draws(0, 0, nobody).standard_normal() for _ in range(3)]
+    assert len(set(draws)) == 3
+    assert RunState.read(tmp_path / "deployment.json").releases == {"fedavg@private": 3}
+
+
+def test_a_repeated_private_round_is_counted(fleet: Path, tmp_path: Path) -> None:
+    """A server dies when vehicles have seen the model of round 3 and no checkpoint has it."""
     text = texts(fleet, "fedavg@private", secure=False)
     grid = loopback(fleet, tmp_path / "state")
-    (own, _), (other, _) = (remote(text, grid, tmp_path) for _ in range(2))
-    one = no_work(torch.zeros(1, 2))
-    two = replace(one, deltas=torch.tensor([[0.0, 1.0]]))
 
-    def drawn(server: RemoteFleet, round: int, work) -> float:
-        return server.server_draws(0, round, work).standard_normal()
+    def die(kind: str, node: int, reply: RecordDict) -> RecordDict:
+        if kind == "evaluate" and grid.models and RunState.read(numbers).releases[LABEL] == 3:
+            raise KeyboardInterrupt
+        return reply
 
-    draws = [drawn(own, 0, one), drawn(own, 0, two), drawn(own, 1, one), drawn(other, 0, one)]
-    assert len(set(draws)) == 4
-    assert drawn(own, 0, one) == draws[0]
+    numbers, LABEL = tmp_path / "run" / "deployment.json", "fedavg@private"
+    grid.tamper = die
+    with pytest.raises(KeyboardInterrupt):
+        deployed(text, grid, tmp_path / "run")
+    grid = loopback(fleet, tmp_path / "state")
+    run = deployed(text, grid, tmp_path / "run", resume=True)
+    own = budget(from_toml(text).methods[0].method, participation=0.7, population=4)
+    spent = read_table(run, "rounds").column("epsilon").to_pylist()
+    # Two rounds as they were; the third one was made twice, so four rounds have cost five.
+    assert spent == pytest.approx([own.epsilon(n) for n in (0, 1, 2, 4, 5)])
+    facts = json.loads((run / "environment.json").read_text())["privacy"][LABEL]
+    assert (facts["repeated"], facts["epsilon_server"]) == (1, None)
+    assert any("ε = " in line for line in describe_run(run))
+
+
+def test_all_who_are_there_add_noise_to_a_private_sum(fleet: Path, tmp_path: Path) -> None:
+    text = texts(fleet, "fedavg@private", secure=True)
+    text = text.replace("noise_multiplier = 0.5", "noise_multiplier = 3.0")
+    grid = loopback(fleet, tmp_path / "state")
+    own, loop = remote(text, grid, tmp_path, secret=SECRET)
+    state, _ = loop.start(own.method)
+    after, record, questions = asked_in(loop, state, grid, own.method)
+    asked = [values for kind, _, values, _ in questions if kind == "secure-train"]
+    # The same question for all: they draw for themselves who trains.
+    assert len(asked) == 4 and all(values == asked[0] for values in asked)
+    assert record.rounds[0]["participants"] == record.rounds[0]["replies"] == 4
+    # Four of four survive where three must: noise of √(4/3)·z·c on the sum, over q·K = 2.8.
+    step = (after.weights - state.weights)[0].double()
+    assert float(step.std()) == pytest.approx((4 / 3) ** 0.5 * 3.0 * 0.05 / 2.8, rel=0.15)
 
 
 def test_a_checkpoint_knows_whose_replies_counted_and_how_vehicles_judged(

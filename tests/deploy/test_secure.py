@@ -248,3 +248,20 @@ def test_what_sums_cannot_do_is_refused_before_the_first_round(
     with pytest.raises(SettingError, match=reason):
         deployed(text, grid, tmp_path / "run")
     assert {kind for _, kind, _ in grid.sent} == {"enrol"}
+
+
+@pytest.mark.parametrize("left", ["", "[]"])
+def test_a_damaged_number_on_board_shuts_nobody_out(
+    left: str, fleet: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    grid = loopback(fleet, tmp_path / "state")
+    vehicle = grid.vehicles[2]
+    vehicle.state.mkdir(parents=True)
+    (vehicle.state / "secure-sums.json").write_text(left)
+    run = deployed(secured(fleet, rounds=1), grid, tmp_path / "run")
+    assert read_table(run, "rounds").column("replies").to_pylist() == [0, 4]
+    assert "secure-sums.json is damaged" in caplog.text
+    # What is long past is still not answered a second time.
+    (vehicle.state / "secure-sums.json").write_text(left)
+    old = RunState.read(run / "deployment.json").exchange - 10 * 60 * 1_000_000
+    assert vehicle.secrets._last("run") > old

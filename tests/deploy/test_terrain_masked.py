@@ -109,6 +109,25 @@ def own_file(vehicle: Vehicle) -> Path:
     return file
 
 
+def test_fleet_and_simulation_choose_the_same_prior_and_read_the_same_elevation(
+    fleet: Path, tmp_path: Path
+) -> None:
+    text = hilly(fleet).replace('source = "learn"\nchoose_prior = false\n', "")
+    assert from_toml(text).terrain.measures
+    grid = loopback(fleet, tmp_path / "state")
+    real = field_of(deployed(text, grid, tmp_path / "real"))
+    alike = field_of(simulated(text, tmp_path / "simulated"))
+    assert_same_field(real, alike)
+    assert real.prior == alike.prior
+    config = from_toml(text)
+    learned = learn(list(read_fleet(fleet)), config.terrain, config.data, share=share_by(add_up))
+    for vehicle in grid.vehicles.values():
+        own, expected = read_field(own_file(vehicle)), learned.own[vehicle.name]
+        assert np.array_equal(own.keys, expected.keys)
+        assert np.array_equal(own.elevation_m, expected.elevation_m)
+        assert own.measured == expected.measured
+
+
 # FedEL's network has more heads than the one that is kept.
 @pytest.mark.parametrize("method", ["fo-ri-fedavg", "scaffold", "fedel"])
 def test_fleet_and_simulation_learn_the_same_hills_and_model(

@@ -1,5 +1,6 @@
 """ε by the accountant: published vectors, closed forms, the ε of a run."""
 
+from dataclasses import replace
 from math import comb, exp, inf, log
 
 import dp_accounting
@@ -9,7 +10,7 @@ from dp_accounting.rdp import RdpAccountant
 from fedwatt.errors import SettingError
 from fedwatt.methods import get
 from fedwatt.privacy import Budget, budget
-from fedwatt.privacy.accounting import ORDERS
+from fedwatt.privacy.rdp import ORDERS
 
 
 @pytest.mark.parametrize(
@@ -35,13 +36,45 @@ def test_the_accountant_itself_meets_the_vector_of_two_mechanisms() -> None:
     assert (round(float(epsilon), 5), order) == (0.33634, 23)
 
 
-def test_epsilon_is_the_accountant_s_to_the_last_bit() -> None:
-    own = Budget(1.3, 0.2, 1e-3)
+def independent(q: float, z: float, rounds: int, delta: float) -> float:
+    """ε by Google's accountant."""
+    accountant = RdpAccountant(ORDERS)
+    noise = dp_accounting.GaussianDpEvent(z)
+    accountant.compose(dp_accounting.PoissonSampledDpEvent(q, noise), rounds)
+    return float(accountant.get_epsilon(delta))
+
+
+@pytest.mark.parametrize("q", [0.2, 1.0, 1e-4])
+@pytest.mark.parametrize("z", [0.2, 1.3, 20.0])
+def test_epsilon_is_that_of_an_independent_accountant(q: float, z: float) -> None:
     for rounds in (1, 7, 40):
-        accountant = RdpAccountant(ORDERS)
-        noise = dp_accounting.GaussianDpEvent(1.3)
-        accountant.compose(dp_accounting.PoissonSampledDpEvent(0.2, noise), rounds)
-        assert own.epsilon(rounds) == accountant.get_epsilon(1e-3)
+        expected = independent(q, z, rounds, 1e-3)
+        # Sums of logarithms, added in another order.
+        assert Budget(z, q, 1e-3).epsilon(rounds) == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+def test_rounds_that_need_replies_cost_as_many_clip_norms() -> None:
+    """K = 200, q = 0.3, z = 1, 40 rounds that count with five replies or more."""
+    delta = 200**-1.1
+    assert Budget(1.0, 0.3, delta).epsilon(40) == pytest.approx(10.194, abs=1e-3)
+    own = Budget(1.0, 0.3, delta, sensitivity=5)
+    assert own.epsilon(40) == pytest.approx(908.124, abs=1e-3)
+    assert own.epsilon(40) == pytest.approx(independent(0.3, 1 / 5, 40, delta), rel=1e-9)
+
+
+def test_sums_that_fail_with_one_vehicle_cost_two_clip_norms() -> None:
+    """Secure sums over whom was drawn: with two drawn both count, with one neither does."""
+    own = Budget(1.0, 0.3, 1e-3, sensitivity=2)
+    assert own.epsilon(40) == pytest.approx(independent(0.3, 1 / 2, 40, 1e-3), rel=1e-9)
+    # All who are there take part in a private sum, so one vehicle moves it by one clip norm.
+    assert budget(get("fedavg@private"), participation=0.3, population=100).sensitivity == 1
+
+
+def test_repeated_rounds_and_what_a_server_sees() -> None:
+    own = Budget(2.0, 0.3, 1e-3)
+    assert replace(own, repeated=2).epsilon(5) == own.epsilon(7)
+    assert replace(own, repeated=1).epsilon(0) == own.epsilon(1)
+    assert own.seen_by_server.epsilon(5) == pytest.approx(independent(1.0, 2.0, 5, 1e-3), rel=1e-9)
 
 
 def test_epsilon_is_the_formula_s() -> None:

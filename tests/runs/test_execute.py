@@ -166,6 +166,23 @@ def test_a_damaged_checkpoint_is_refused(tmp_path: Path, file: str) -> None:
     assert not (out / "rounds.parquet").exists()
 
 
+def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
+    whole: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    out = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        execute(from_toml(CONFIG), out, Silent(5), checkpoint_seconds=0.0)
+    kept = sorted((out / "checkpoint" / "fedavg").glob("round-*"))
+    assert [folder.name for folder in kept] == ["round-000003", "round-000004", "round-000005"]
+    (kept[2] / "state.safetensors").write_bytes(b"")
+    (kept[1] / "manifest.json").unlink()
+    again = Silent()
+    execute(from_toml(CONFIG), out, again, resume=True)
+    assert "round-000005 is damaged" in caplog.text and "round-000004 is damaged" in caplog.text
+    assert again.rounds == 12 - 3
+    assert results(out) == results(whole)
+
+
 @pytest.mark.parametrize("file", ["state.safetensors", "rounds.parquet", "manifest.json"])
 def test_a_truncated_or_missing_part_of_a_checkpoint_is_refused(tmp_path: Path, file: str) -> None:
     out = interrupted(tmp_path)

@@ -7,7 +7,7 @@ w_k times the server rule's `summand`, which stands for Δ_k [D], and w_k times 
     SCAFFOLD       and w_k (c_k⁺ - c_k) [D]
     FedNova        w_k Δ_k / a_k [D], w_k, and w_k a_k
     FedEL          w_k A_k Δ_k [D], w_k, and w_k A_k [tensors]
-    private        Δ̃_k = Δ_k · min(1, c/‖Δ_k‖) for Δ_k, clipped on board; the server adds the noise
+    private        Δ̃_k = Δ_k · min(1, c/‖Δ_k‖) for Δ_k, clipped on board, with a share of the noise
 
 The server rules run unchanged: they are given R replies, R the number of survivors, that are all
 equal to the rule's `mean_of_sums`. Every rule above is linear in its replies once the weights are
@@ -26,6 +26,7 @@ from fedwatt.methods import Method
 from fedwatt.methods.rule import Rows
 from fedwatt.models import Model
 from fedwatt.privacy.fixed_point import FloatArray, Layout
+from fedwatt.privacy.noise_shares import with_share
 from fedwatt.privacy.secure_settings import SecureSettings
 
 
@@ -55,7 +56,8 @@ def reply_layout(
         raise SettingError(f"Method '{method.name}' with secure aggregation: {fault}")
     heaviest = 1.0 if method.server.counts_alike else float(settings.windows_limit)
     size = model.layout.size
-    fields = {"weight": (1, heaviest), "delta": (size, heaviest * settings.delta_limit)}
+    largest = method.server.summand_limit or settings.delta_limit
+    fields = {"weight": (1, heaviest), "delta": (size, heaviest * largest)}
     for name, template in method.uploads(model).items():
         limit = method.server.sum_limits.get(name, settings.upload_limit)
         fields[name] = (template.numel(), heaviest * limit)
@@ -63,10 +65,17 @@ def reply_layout(
 
 
 def reply_values(
-    method: Method, model: Model, delta: Tensor, windows: int, uploads: Rows, layout: Layout
+    method: Method,
+    model: Model,
+    delta: Tensor,
+    windows: int,
+    uploads: Rows,
+    layout: Layout,
+    survivors: int = 1,
 ) -> dict[str, FloatArray]:
     """What one vehicle adds: from Δ_k [D], n_k and its uploads without a stack of vehicles.
 
+    `survivors` are the fewest that a sum is made of, by which noise for privacy is shared out.
     A vehicle with more windows than the layout has room for does not take part: clipping its weight
     would bend the mean.
     """
@@ -78,7 +87,9 @@ def reply_values(
             f"most {heaviest:,.0f}. Raise windows_limit."
         )
     values = {name: value.detach().cpu().double() for name, value in uploads.items()}
-    values["delta"] = method.server.summand(model, delta.detach().cpu().double(), values)
+    summand = method.server.summand(model, delta.detach().cpu().double(), values)
+    step = layout.steps["delta"]
+    values["delta"] = with_share(method.server, summand, survivors, step)
     weighted = {name: (weight * value).numpy() for name, value in values.items()}
     return {"weight": np.array([weight]), **weighted}
 

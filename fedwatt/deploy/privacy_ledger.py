@@ -1,0 +1,94 @@
+"""What a vehicle has spent of its privacy in its lifetime, on its own disk: STATE/privacy.json.
+
+    {"trainings": {"RUN METHOD": {"noise_multiplier": 1.0, "probability": 0.3,
+                                  "rounds": 40, "repeated": 1, "last": 39}}}
+
+An entry is a method of a run. Rounds that passed while the vehicle was not asked count like those
+in which it was, since its ε rests on nobody knowing which is which; a round that it was asked for
+twice counts twice. Trainings add up at every order of Rényi (`privacy.rdp`), and one without noise
+makes the whole infinite. The file is written before a reply is sent.
+"""
+
+import json
+import logging
+from dataclasses import asdict, dataclass, replace
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedwatt.files import write_text
+from fedwatt.privacy.rdp import ORDERS, sampled_gaussian, to_epsilon
+
+if TYPE_CHECKING:  # torch is not needed to look at the ledger
+    from fedwatt.methods import Method
+
+log = logging.getLogger("fedwatt.deploy")
+
+
+@dataclass(frozen=True)
+class Spent:
+    """One method of one run."""
+
+    noise_multiplier: float
+    """z; 0: no noise."""
+    probability: float
+    """q"""
+    rounds: int = 0
+    repeated: int = 0
+    last: int = -1
+    """The round that was asked for last."""
+
+    def after(self, round: int) -> "Spent":
+        """With one more question, about `round`."""
+        repeated = self.repeated + (round <= self.last)
+        last = max(round, self.last)
+        return replace(self, rounds=max(self.rounds, round + 1), repeated=repeated, last=last)
+
+
+@dataclass(frozen=True)
+class PrivacyLedger:
+    """The file of a vehicle."""
+
+    path: Path
+
+    @classmethod
+    def of(cls, state: Path) -> "PrivacyLedger":
+        """In the vehicle's state folder."""
+        return cls(state / "privacy.json")
+
+    def spend(self, run: str, label: str, method: "Method", probability: float, round: int) -> None:
+        """Count a question about a round of a method, before it is answered."""
+        mechanism = method.server.mechanism
+        noise = 0.0 if mechanism is None else mechanism.noise_multiplier
+        amplified = mechanism is not None and mechanism.amplified
+        key, known = f"{run} {label}", self.entries()
+        before = known.get(key, Spent(noise, probability if amplified else 1.0))
+        known[key] = before.after(round)
+        table = {"trainings": {name: asdict(own) for name, own in known.items()}}
+        write_text(self.path, json.dumps(table) + "\n")
+
+    def epsilon(self, delta: float) -> float:
+        """ε at δ of all that was ever asked of this vehicle; infinite if anything had no noise."""
+        total = np.zeros(len(ORDERS))
+        for own in self.entries().values():
+            one = sampled_gaussian(own.probability, own.noise_multiplier)
+            total = total + (own.rounds + own.repeated) * one
+        return to_epsilon(total, delta) if total.any() else 0.0
+
+    def entries(self) -> dict[str, Spent]:
+        """By run and method; what cannot be read counts as a training without noise."""
+        if not self.path.exists():
+            return {}
+        try:
+            table = json.loads(self.path.read_text(encoding="utf-8"))["trainings"]
+            return {str(name): Spent(**own) for name, own in table.items()}
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            log.error("%s is damaged (%s); what was spent before is unknown", self.path, error)
+            return {"unknown": Spent(0.0, 1.0, 1)}
+
+
+def shown(epsilon: float) -> str:
+    """An ε for people."""
+    return "∞" if epsilon == inf else f"{epsilon:.3g}"

@@ -1,0 +1,101 @@
+from datetime import datetime
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from fedwatt.cli import app
+from fedwatt.edge.export import export
+from fedwatt.edge.range import estimate_range
+from fedwatt.edge.route_forecast import Plan, plan_routes
+from fedwatt.edge.route_page import render_routes
+from fedwatt.edge.trips import predict_trip
+from fedwatt.errors import DataError, SettingError
+from fedwatt.journeys.fleet_routes import learn_routes
+from fedwatt.terrain.settings import TerrainSettings
+from tests.journeys.towns import DEGREE_M, boards
+
+from .toys import trained
+
+MORNING = datetime(2026, 11, 16, 8)
+
+
+@pytest.fixture(scope="module")
+def file(vehicle, tmp_path_factory):
+    everybody = boards(4)
+    fleet = learn_routes(everybody, TerrainSettings())
+    own = fleet.personal(everybody["car-0"], "car-0", capacity_wh=16_000.0)
+    out = tmp_path_factory.mktemp("routes") / "model.onnx"
+    export(trained(), out, vehicle=vehicle, routes=own)
+    return out
+
+
+@pytest.fixture(scope="module")
+def ways(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ways")
+    for name, metres in (("short", 2000), ("long", 4000)):
+        at = np.arange(0, metres + 1, 50.0) / DEGREE_M
+        rows = "\n".join(f"{42 + lat:.7f},-83.0" for lat in at)
+        (folder / f"{name}.csv").write_text(f"latitude_deg,longitude_deg\n{rows}\n")
+    return [folder / "short.csv", folder / "long.csv"]
+
+
+def test_alternatives_stand_side_by_side_with_bars_and_times(file, ways):
+    found = plan_routes(file, ways, Plan(depart=MORNING, temperature_c=20.0, charge=0.5))
+    short, long = (dict(one.rows()) for one in found.routes)
+    assert short["distance"] == "2.0 km"
+    assert long["distance"] == "4.0 km"
+    assert short["arrival"].startswith("08:03")
+    assert short["chance to arrive"] == "over 99 %"
+    energies = [one.forecast.total_wh for one in found.routes]
+    assert energies[0] < energies[1]
+    names = [name for name, _ in found.routes[0].rows()]
+    assert names.count("90 % of cases") == 4
+    assert names.count("50 % of cases") == 4
+
+
+def test_the_page_shows_every_route_and_where_the_charge_ends(file, ways):
+    found = plan_routes(file, ways, Plan(temperature_c=20.0, charge=0.03))
+    page = render_routes(found)
+    for word in ("short", "long", "Expected speed", "Energy since the start", "State of charge"):
+        assert word in page
+    assert "the charge would run out after" in page
+    assert "Height above the start" not in page  # no hills are known to this model
+    assert any("run out" in remark for remark in found.remarks())
+
+
+def test_the_command_prints_a_table(file, ways):
+    options = ["--temperature", "-3", "--charge", "62%"]
+    shown = CliRunner().invoke(app, ["route", str(file), str(ways[0]), *options])
+    assert shown.exit_code == 0, shown.output
+    assert "charge on arrival" in shown.output
+    assert "kWh" in shown.output
+
+
+@pytest.mark.parametrize(
+    ("plan", "said"),
+    [
+        ({}, "Give the outside temperature"),
+        ({"temperature_c": 20.0, "mass_kg": 1600.0}, "leave --vehicle and --mass out"),
+        ({"temperature_c": 300.0}, "300 °C cannot be"),
+    ],
+)
+def test_what_is_missing_or_cannot_be_is_one_sentence(file, ways, plan, said):
+    with pytest.raises(SettingError, match=said):
+        plan_routes(file, ways, Plan(**plan))
+
+
+def test_a_charge_over_100_percent_is_refused_at_once():
+    with pytest.raises(SettingError, match="state of charge of 120% does not exist"):
+        Plan(charge=1.2)
+
+
+def test_a_file_without_routes_says_how_to_get_them(model, ways):
+    with pytest.raises(DataError, match="Export it with --routes"):
+        plan_routes(model.path, ways, Plan(temperature_c=20.0))
+
+
+def test_a_capacity_in_wh_gives_no_range(model, vehicle):
+    plan = predict_trip(model, vehicle.trips[0], vehicle.name)
+    with pytest.raises(SettingError, match=r"16000 kWh cannot be.*write 16"):
+        estimate_range(plan, 0.8, 16_000_000.0)

@@ -1,0 +1,82 @@
+"""Noise in shares: its variance whoever drops out, its grid, and what one vehicle can move."""
+
+from itertools import combinations
+from math import sqrt
+
+import numpy as np
+import pytest
+import torch
+
+from fedwatt.errors import DataError
+from fedwatt.methods import get
+from fedwatt.models import get_model
+from fedwatt.privacy.fixed_point import Layout
+from fedwatt.privacy.noise_shares import with_share
+from fedwatt.privacy.secure.compose import means, reply_layout, reply_values
+from fedwatt.privacy.secure_settings import SecureSettings
+
+METHOD = get("fedavg@private", noise_multiplier=2.0, clip_norm=0.5)
+MODEL = get_model("mlp", window=10, features=8, hidden=(30,))
+SIZE = MODEL.layout.size
+
+
+def words(vehicles: int, survivors: int, delta: float = 0.0) -> tuple[Layout, np.ndarray]:
+    layout = reply_layout(METHOD, MODEL, SecureSettings(), vehicles=vehicles)
+    own = torch.full((SIZE,), delta)
+    return layout, layout.encode(reply_values(METHOD, MODEL, own, 9, {}, layout, survivors))
+
+
+@pytest.mark.parametrize("left", [7, 10])
+def test_the_fewest_survivors_have_all_of_the_noise(left: int) -> None:
+    # Ten vehicles are called and seven must survive; z·c = 1.
+    shares = [words(10, 7) for _ in range(left)]
+    layout, total = shares[0][0], sum(own for _, own in shares)
+    sums = layout.decode(total)
+    # 2,461 coordinates: the deviation is known to 1.4 %.
+    assert sums["delta"].std() == pytest.approx(sqrt(left / 7), rel=0.06)
+    assert sums["clipped"][0] == 0
+    delta, weight, _ = means(METHOD, MODEL, sums)
+    assert weight == left
+    assert (delta.numpy() * left) == pytest.approx(sums["delta"])
+
+
+def test_a_vector_is_no_longer_than_its_clip_norm_on_the_grid() -> None:
+    server, generator = METHOD.server, torch.Generator().manual_seed(1)
+    for bits in (32, 64):
+        step = reply_layout(METHOD, MODEL, SecureSettings(bits=bits), vehicles=100).steps["delta"]
+        delta = torch.randn(SIZE, generator=generator, dtype=torch.float64)
+        summand = server.summand(MODEL, delta, {})
+        assert float(summand.norm()) == pytest.approx(0.5)
+        still = get("fedavg@private", noise_multiplier=1e-3, clip_norm=0.5).server
+        lengths = []
+        for _ in range(3):
+            noisy = with_share(server, summand, 70, step)
+            assert torch.equal((noisy / step).round() * step, noisy)
+        # Without noise to speak of, the vector itself can be measured.
+        if bits == 64:
+            lengths = [float(with_share(still, summand, 10**6, step).norm()) for _ in range(3)]
+            assert all(length == pytest.approx(0.5, abs=1e-4) for length in lengths)
+
+
+def test_noise_that_is_too_fine_for_the_words_is_refused() -> None:
+    server = get("fedavg@private", noise_multiplier=1e-3, clip_norm=0.5).server
+    with pytest.raises(DataError, match=r"secure.bits = 64"):
+        with_share(server, torch.zeros(4, dtype=torch.float64), 100, 2.0**-10)
+
+
+def test_one_vehicle_moves_a_sum_by_its_clip_norm_whoever_is_drawn() -> None:
+    """All take part in every sum, so none fails, and leaves others out, for want of one."""
+    silent = get("fedavg@private", noise_multiplier=0.0, clip_norm=0.5)
+    deltas = [torch.full((SIZE,), 1.0), torch.full((SIZE,), -2.0), torch.full((SIZE,), 3.0)]
+    layout = reply_layout(silent, MODEL, SecureSettings(), vehicles=3)
+
+    def total(drawn: tuple[int, ...]) -> np.ndarray:
+        own = [deltas[k] if k in drawn else torch.zeros(SIZE) for k in range(3)]
+        sums = sum(layout.encode(reply_values(silent, MODEL, d, 9, {}, layout, 2)) for d in own)
+        return layout.decode(sums)["delta"]
+
+    for count in range(3):
+        for drawn in combinations((0, 1), min(count, 2)):
+            apart = total((*drawn, 2)) - total(drawn)
+            # Clipping is in float64, words are finer.
+            assert np.linalg.norm(apart) == pytest.approx(0.5, rel=1e-9)
