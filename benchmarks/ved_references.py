@@ -4,7 +4,7 @@
     python -m benchmarks.ved_references --record
 
 The first command trains (several processes may each take one of the feature sets), the second
-reads the run folders and writes results/ved_references.json. docs/accuracy.md shows it.
+reads the run folders, writes results/ved_references.json and the tables of docs/accuracy.md.
 """
 
 import argparse
@@ -13,6 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.marked import write_blocks
 from fedwatt.runs import execute, from_toml
 
 FEATURES: Final = {"level": "base", "hills": "base, terrain"}
@@ -72,6 +73,17 @@ def recorded(folder: Path) -> dict[str, Any]:
     }
 
 
+def shown(folder: Path) -> str:
+    """The report's first sentence and its table of references, in Markdown."""
+    from fedwatt.report import load_run
+    from fedwatt.report.answer import answer
+    from fedwatt.report.references import references_table
+
+    run = load_run(folder)
+    said = answer(run)
+    return f"{said.headline}. {said.sentences[0]}\n\n{references_table(run).markdown().strip()}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--fleet", type=Path, default=Path("fleets/ved"))
@@ -83,6 +95,8 @@ def main() -> None:
     if options.record:
         found = {name: recorded(options.runs / name) for name in FEATURES}
         options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        tables = {f"ved-references-{name}": shown(options.runs / name) for name in FEATURES}
+        write_blocks(Path("docs/accuracy.md"), tables)
         return
     for name in options.features or FEATURES:
         text = CONFIG.format(fleet=options.fleet, features=FEATURES[name])
