@@ -32,8 +32,9 @@ from fedwatt.deploy import flower, node
 from fedwatt.deploy.connection import Connection
 from fedwatt.deploy.limits import Limits
 from fedwatt.deploy.messages import MESSAGE_TYPES
+from fedwatt.deploy.one_vehicle import fleet_of_one, local_work
 from fedwatt.deploy.questions import RoundQuestion
-from fedwatt.deploy.vehicle import Vehicle, fleet_of_one, local_work
+from fedwatt.deploy.vehicle import Vehicle
 from fedwatt.files import write_text
 from fedwatt.runs.config import from_toml
 from fedwatt.runs.tables import read_table

@@ -92,7 +92,8 @@ class Bench:
     @cached_property
     def learned(self) -> Learned:
         say("learning the hills")
-        return learn(self.vehicles.values(), TerrainSettings(), settings(HILLS))
+        fixed = TerrainSettings(source="learn", choose_prior=False)
+        return learn(self.vehicles.values(), fixed, settings(HILLS))
 
     @cached_property
     def fleet(self) -> Fleet:
@@ -334,7 +335,8 @@ def memory(bench: Bench) -> dict[str, Any]:
     """Peak memory (MB) of a process that predicts a day, and its growth after the first hour."""
     data = DataSettings(features=HILLS)
     vehicles = list(synthetic_vehicles(3, trips=20))
-    learned = learn(vehicles, TerrainSettings(minimum_vehicles=1), data)
+    fixed = TerrainSettings(minimum_vehicles=1, source="learn", choose_prior=False)
+    learned = learn(vehicles, fixed, data)
     model, level = (get_model("mlp", window=60, features=count) for count in (10, 8))
     draw = generator(0, "edge")
     run = as_run(model.initial(draw).float(), HILLS, level=level.initial(draw).float())

@@ -102,6 +102,32 @@ def bench_rounds(
     }
 
 
+def bench_modules(recipe: Recipe | None = None, *, repeats: int = 5) -> dict[str, Any]:
+    """A module of one's own beside the same network by name: a round, and a round with its probe.
+
+    The bar is twice the time.
+    """
+    recipe = recipe or Recipe()
+    fleet, own = recipe.fleet(), network(MLP(WINDOW, FEATURES))
+    ways = {}
+    for name, model in (("by name", MLP(WINDOW, FEATURES)), ("own module", own)):
+        federation = Federation(fleet, model, training=recipe.training, device="cpu")
+        ways[f"fedavg, {name}"] = rounds_of(federation, get("fedavg"))
+        for lasting, what in ((10**6, "fo-ri-fedavg"), (1, "fo-ri-fedavg with probe")):
+            ways[f"{what}, {name}"] = rounds_of(
+                federation, get("fo-ri-fedavg", probe_every=lasting)
+            )
+    seconds = interleaved(ways, repeats=repeats, warm_up=1)
+    return {
+        way: {
+            "by_name_s": seconds[f"{way}, by name"],
+            "own_module_s": seconds[f"{way}, own module"],
+            "times": seconds[f"{way}, own module"] / seconds[f"{way}, by name"],
+        }
+        for way in ("fedavg", "fo-ri-fedavg", "fo-ri-fedavg with probe")
+    }
+
+
 def bench_recurrent(recipe: Recipe | None = None, *, repeats: int = 5) -> dict[str, Any]:
     """GRU and LSTM stacks beside the plain loop with torch.nn's; rounds of a tenth of the steps."""
     recipe = recipe or Recipe(windows=192)
@@ -185,6 +211,7 @@ def main() -> None:
     found: dict[str, Any] = {
         "load_before": before,
         "mlp": bench_rounds(repeats=options.repeats, say=print),
+        "modules": bench_modules(repeats=max(1, options.repeats // 2)),
         "recurrent": bench_recurrent(repeats=max(1, options.repeats // 2)),
     }
     options.out.parent.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,8 @@ heater and air conditioning; VED has no elevation, so the road is level. Then th
 each car are fitted on its training trips and judged on its test trips, for several splits.
 
 Writes results/leaf_physics.json and, from it, docs/figures/leaf_physics.svg and
-docs/figures/synthetic_vs_ved.svg. Everything written is an aggregate over many trips.
+docs/figures/synthetic_vs_ved.svg and a paragraph of docs/data.md. Everything written is an
+aggregate over many trips.
 """
 
 import argparse
@@ -23,6 +24,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from benchmarks.leaf_calibration import FITTED, calibrated, trip_energy_wh
+from benchmarks.marked import write_blocks
 from fedwatt.data import Trip, Vehicle, synthetic_vehicles
 from fedwatt.data.features import acceleration
 from fedwatt.data.readers import VED_CLEANING, import_ved
@@ -241,6 +243,26 @@ def distributions_figure(found: dict[str, Any]) -> Figure:
     return figure
 
 
+def words(check: dict[str, Any]) -> str:
+    """What docs/data.md says about the errors of trips."""
+    errors, by_split = (
+        check["test_trips_median_error_percent"],
+        [split["fitted"] for split in check["test_trips_median_error_percent_by_split"]],
+    )
+    cars = "; ".join(
+        f"{name} ({own['trips']} trips) {own['unfitted']} → {own['fitted']} %, losses "
+        f"{own['factors'][-1]} times the data sheet's"
+        for name, own in check["test_trips_median_error_percent_by_car"].items()
+    )
+    return (
+        f"The median error of a test trip is **{errors['unfitted']} %**; with three parameters a "
+        "car fitted on its training trips (auxiliaries per second, rolling resistance per metre, "
+        f"drivetrain losses per unit of energy) **{errors['fitted']} %** (mean over "
+        f"{check['split_seeds']} splits; {min(by_split)} to {max(by_split)} % by split). By car: "
+        f"{cars}."
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("ved", type=Path, help="folder or Parquet file with VED's electric cars")
@@ -265,6 +287,7 @@ def main() -> None:
     (figures / "leaf_physics.svg").write_bytes(saved(leaf_figure(results["leaf"])))
     drawn = distributions_figure(results["distributions"])
     (figures / "synthetic_vs_ved.svg").write_bytes(saved(drawn))
+    write_blocks(REPOSITORY / "docs" / "data.md", {"leaf": words(results["leaf"])})
     errors = results["leaf"]["test_trips_median_error_percent"]
     print(f"Median error of trip energy, %: {errors}")
 

@@ -24,6 +24,7 @@ import numpy as np
 import torch
 
 from benchmarks.terrain_cells import (
+    FIXED,
     NAMES,
     TRAINING,
     Record,
@@ -45,10 +46,9 @@ from fedwatt.personal import Personal, personalise
 from fedwatt.randomness import generator
 from fedwatt.runs.level import predictions_of, with_level
 from fedwatt.terrain.learn import give_terrain, learn
-from fedwatt.terrain.settings import TerrainSettings
 
 RECORD = Path(__file__).resolve().parents[1] / "results" / "terrain_faults.json"
-SETTINGS = TerrainSettings()
+SETTINGS = FIXED
 DEGREE_M = 6_371_000 * np.pi / 180
 ANOTHER = 1000
 """Added to the seed of the initial model and of the rounds, with the same trips and windows."""

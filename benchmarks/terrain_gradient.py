@@ -11,6 +11,7 @@ vehicles. Fills results/terrain_gradient.json; about 4 minutes of one core a row
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.terrain_cells import (
+    FIXED,
     TRAINING,
     Record,
     Rows,
@@ -36,10 +38,9 @@ from fedwatt.terrain.climb import STANDING_MPS, with_terrain
 from fedwatt.terrain.field import Field, find
 from fedwatt.terrain.learn import learn
 from fedwatt.terrain.positions import trusted_positions
-from fedwatt.terrain.settings import TerrainSettings
 
 RECORD = Path(__file__).resolve().parents[1] / "results" / "terrain_gradient.json"
-ALL = TerrainSettings(minimum_vehicles=1, private=False)
+ALL = replace(FIXED, minimum_vehicles=1, private=False)
 CASES = {
     # name: (start from the least-squares field, rate of the nodes)
     "least squares, fixed": (True, 0.0),

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.terrain_cells import (
+    FIXED,
     TRAINING,
     Columns,
     Record,
@@ -37,7 +38,7 @@ from fedwatt.terrain.learn import give_terrain, learn
 from fedwatt.terrain.settings import TerrainSettings
 
 RECORD = Path(__file__).resolve().parents[1] / "results" / "terrain_low.json"
-ALL = TerrainSettings(minimum_vehicles=1, private=False)
+ALL = replace(FIXED, minimum_vehicles=1, private=False)
 METHOD = "fo-ri-fedavg"
 
 

@@ -47,7 +47,7 @@ def size(message: Any) -> int:
 
 
 def measure(fleet: Path) -> dict[str, Any]:
-    settings, grid = TerrainSettings(area=AREA), Grid()
+    settings, grid = TerrainSettings(area=AREA, source="learn", choose_prior=False), Grid()
     surveys = {v.name: survey(v, grid, settings.segment_s, DATA) for v in read_fleet(fleet)}
     rows: list[dict[str, Any]] = []
     numbers = count()

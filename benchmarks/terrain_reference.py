@@ -20,10 +20,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from benchmarks.terrain_cells import (
+    FIXED,
     TRAINING,
     Record,
     Rows,
@@ -38,7 +40,7 @@ from fedwatt.data import Client, Vehicle, build_fleet
 from fedwatt.data.client import split_of_trips
 from fedwatt.data.features import trip_features
 from fedwatt.data.maps import read_terrain
-from fedwatt.data.trip import FloatArray, Trip
+from fedwatt.data.trip import FloatArray, IntArray, Trip
 from fedwatt.data.windows import window_means
 from fedwatt.federation import Federation
 from fedwatt.models import get_model
@@ -48,11 +50,9 @@ from fedwatt.terrain.climb import climbing, rise_m, trip_rise_m
 from fedwatt.terrain.learn import Learned, learn, learn_shared
 from fedwatt.terrain.power import ridge
 from fedwatt.terrain.reference import against_reference
-from fedwatt.terrain.settings import TerrainSettings
 from fedwatt.terrain.survey import physics_features
 
 RECORD = Path(__file__).resolve().parents[1] / "results" / "terrain_reference.json"
-FIXED = TerrainSettings(source="learn", segment_s=8, prior_grade=0.03)
 WHOLE = replace(FIXED, minimum_vehicles=1, private=False)
 KINDS = ("none", "map", "map, smoothed", "learned", "learned, k = 3", "both")
 SMOOTHED_S = 15
@@ -112,14 +112,14 @@ def smoothed(rise: FloatArray) -> FloatArray:
     return np.asarray(total / np.convolve(np.ones(len(rise)), np.ones(SMOOTHED_S), mode="same"))
 
 
-def covered_ends(trip: Trip, rise: FloatArray) -> FloatArray:
+def covered_ends(trip: Trip, rise: FloatArray) -> IntArray:
     """Last seconds of the windows that the posts know from end to end."""
     ends = np.arange(WINDOW - 1, trip.seconds)
     known = np.concatenate([[0], np.cumsum(np.isfinite(rise))])
     return np.asarray(ends[known[ends + 1] - known[ends + 1 - WINDOW] == WINDOW])
 
 
-def tiles(ends: FloatArray) -> FloatArray:
+def tiles(ends: IntArray) -> IntArray:
     """Of the ends of windows, those that follow each other without overlapping."""
     chosen, last = [], -WINDOW
     for end in ends:
@@ -141,12 +141,12 @@ class Windows:
         self.starts = np.cumsum([0, *(trip.seconds for trip in self.trips)])[:-1]
         self.name, self.seed = vehicle.name, seed
 
-    def of(self, split: str, stride: int = 1) -> list[tuple[int, FloatArray]]:
+    def of(self, split: str, stride: int = 1) -> list[tuple[int, IntArray]]:
         """Number of each trip of a split, and the ends of its windows."""
         there = enumerate(zip(self.trips, self.ends, strict=True))
         return [(n, e[::stride]) for n, (t, e) in there if self.split_of[t.name] == split]
 
-    def test(self) -> tuple[FloatArray, list[tuple[FloatArray, float]]]:
+    def test(self) -> tuple[IntArray, list[tuple[IntArray, float]]]:
         """Rows of the balanced test windows, and of the tiles of each trip with its energy."""
         rows = np.concatenate([self.starts[n] + ends for n, ends in self.of("test")])
         chosen = rows[balanced_choice(self.seed, self.name, len(rows))]
@@ -187,7 +187,7 @@ def ridge_rows(folder: Path, posts: Path, seed: int, kind: str) -> Rows:
         series = np.concatenate(own)
         energy = np.concatenate([trip.channels["energy_wh"] for trip in windows.trips])
 
-        def means(ends: FloatArray, series: FloatArray = series) -> FloatArray:
+        def means(ends: IntArray, series: FloatArray = series) -> FloatArray:
             return np.stack([window_means(column, ends) for column in series.T], axis=1)
 
         train = np.concatenate([windows.starts[n] + e for n, e in windows.of("train", 5)])
@@ -242,7 +242,8 @@ def with_rises(vehicle: Vehicle, given: Sequence[FloatArray]) -> Vehicle:
 
 def covered(client: Client, windows: Windows) -> Client:
     """The client with covered windows only; test windows are the balanced ones, then tiles."""
-    rows, labels = {}, {}
+    rows: dict[str, IntArray] = {}
+    labels: dict[str, Any] = {}
     for split in ("train", "validation", "test"):
         stride = {"train": 5, "validation": 10}.get(split, 1)
         if split == "test":
@@ -255,7 +256,7 @@ def covered(client: Client, windows: Windows) -> Client:
         wh = WINDOW * window_means(energy, rows[split])
         scaled = (wh - client.label_center_wh) / client.label_scale_wh
         labels[split] = scaled.astype(np.float32)
-    known = {split: np.ones(len(rows[split]), bool) for split in client.known}
+    known = {split: np.ones(len(rows[split]), np.bool_) for split in client.known}
     return replace(client, ends=rows, labels=labels, known=known, strata={})
 
 
@@ -275,7 +276,7 @@ def tasks(folder: Path, posts: Path, seeds: Sequence[int], device: str) -> Itera
             yield Task(rows, seed, network_rows, (folder, posts, seed, device, kind))
 
 
-def nodes(folder: Path, posts: Path) -> dict[str, object]:
+def nodes(folder: Path, posts: Path) -> dict[str, Any]:
     """The field of all training trips of split 1 against the posts, k = 1 and k = 3."""
     terrain, found = read_terrain([posts]), {}
     for k in (1, 3):

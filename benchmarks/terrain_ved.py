@@ -27,6 +27,7 @@ import numpy as np
 import torch
 
 from benchmarks.terrain_cells import (
+    FIXED,
     NAMES,
     TRAINING,
     Record,
@@ -49,19 +50,18 @@ from fedwatt.randomness import generator
 from fedwatt.terrain.climb import with_terrain
 from fedwatt.terrain.field import Field, empty_field
 from fedwatt.terrain.grid import Grid
-from fedwatt.terrain.learn import best_field, give_terrain, learn, own_field
+from fedwatt.terrain.learn import give_terrain, learn, own_fields
 from fedwatt.terrain.refresh import refreshed
-from fedwatt.terrain.settings import TerrainSettings
-from fedwatt.terrain.survey import survey
+from fedwatt.terrain.survey import whole_survey
 
 RECORD = Path(__file__).resolve().parents[1] / "results" / "terrain_ved.json"
 METHODS = ("fo-ri-fedavg", "fedavg")
 REFRESH_EVERY = 5
 
-ALL = TerrainSettings(minimum_vehicles=1, private=False)
-SHARED = TerrainSettings(minimum_vehicles=3, private=False)
-BOTH = TerrainSettings(minimum_vehicles=3, private=True)
-ALONE = TerrainSettings(minimum_vehicles=len(NAMES) + 1, private=True)
+ALL = replace(FIXED, minimum_vehicles=1, private=False)
+SHARED = replace(FIXED, minimum_vehicles=3, private=False)
+BOTH = replace(FIXED, minimum_vehicles=3, private=True)
+ALONE = replace(FIXED, minimum_vehicles=len(NAMES) + 1, private=True)
 
 FIELDS = {"fleet's field": ALL, "k = 3, private fields": BOTH, "no terrain": None}
 NEWCOMER = {"field of others": ALL, "k = 3 of others, private field": BOTH, "no terrain": None}
@@ -139,11 +139,9 @@ def newcomer_rows(
         if settings.private:
             # What the newcomer learns on board, on top of what the others have published.
             mine = next(vehicle for vehicle in vehicles if vehicle.name == me)
-            grid, seconds = learned.shared.grid, settings.segment_s
-            training = survey(mine, grid, seconds, data)
-            judge = survey(mine, grid, seconds, data, "validation")
-            candidates = [own_field(training, learned.shared, settings), learned.shared]
-            fields[me] = best_field([*candidates, empty_field(grid)], training, judge)
+            grid = learned.shared.grid
+            surveyed = whole_survey(mine, grid, settings.lengths, data)
+            fields[me] = own_fields([me], {me: surveyed}, learned.shared, settings)[me]
         vehicles = tuple(with_terrain(vehicle, fields[vehicle.name]) for vehicle in vehicles)
     fleet = balanced(build_fleet(vehicles, data, "ved"), seed, held_out=me)
     rows = {}

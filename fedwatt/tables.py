@@ -128,6 +128,16 @@ def vehicles() -> Table:
     )
 
 
+def references() -> Table:
+    """The table of references."""
+    return Table(
+        "Test errors of models that are not federated: each vehicle's own mean, its own ridge on "
+        "window means and its own network, and one network on pooled data, which only a "
+        "simulation can have. Missing where references are switched off and on a real fleet.",
+        _columns("references"),
+    )
+
+
 def timing() -> Table:
     """The table of times."""
     return Table(
@@ -141,6 +151,7 @@ TABLES: Final[dict[str, Callable[[], Table]]] = {
     "rounds": rounds,
     "clients": clients,
     "vehicles": vehicles,
+    "references": references,
     "timing": timing,
 }
 RECORDED: Final = tuple(

@@ -9,7 +9,6 @@ from fedwatt.federation.records import (
     UNEVALUATED,
     Evaluation,
     error_columns,
-    evaluation_columns,
     training_columns,
 )
 from fedwatt.metrics import ErrorSums
@@ -49,6 +48,12 @@ FILES = {
         float: "rmse mae mape wmape near_zero",
         bool: "held_out",
     },
+    "references": {
+        str: "reference vehicle stratum",
+        int: "seed windows",
+        float: "rmse mae mape wmape near_zero",
+        bool: "held_out",
+    },
     "timing": {
         str: "method",
         int: "round seeds",
@@ -65,7 +70,7 @@ def test_files_keep_the_columns_of_earlier_runs(name: str) -> None:
 
 def test_functions_fill_what_they_are_declared_to() -> None:
     sums = ErrorSums.of([13.0], [10.0])
-    errors = evaluation_columns(Evaluation([sums], [sums]), [5], [False])
+    errors = Evaluation([sums], [sums]).columns([5], [False])
     training = training_columns([], available=3, rate=0.1, clock=nan)
     for found, columns in (
         (errors, rounds().filled_by(EVALUATION)),

@@ -15,6 +15,9 @@ def engine(
     repeats: Repeats = 9,
     others: Annotated[bool, typer.Option(help="Also JAX and Flower, if installed.")] = True,
     recurrent: Annotated[bool, typer.Option(help="Also GRU and LSTM.")] = True,
+    modules: Annotated[
+        bool, typer.Option(help="Also a module of one's own beside the same network by name.")
+    ] = True,
 ) -> None:
     """A round of 30 vehicles in the engine, in a plain PyTorch loop, in JAX and in Flower.
 
@@ -39,6 +42,8 @@ def engine(
             f"{found['times_fedavg'][way]:.2f}",
         )
     console.print(table)
+    if modules:
+        console.print(_modules_table(repeats))
     if not recurrent:
         return
     with console.status("GRU and LSTM"):
@@ -50,6 +55,21 @@ def engine(
         cells = (f"{own[way] * 1000:.2f} ms" for way in ("plain loop", "fedavg", "fo-ri-fedavg"))
         table.add_row(model, *cells, f"{own['plain loop'] / own['fedavg']:.1f}")
     console.print(table)
+
+
+def _modules_table(repeats: int) -> Table:
+    """A module of one's own beside the same network by name."""
+    from benchmarks.engine import bench_modules
+
+    with console.status("A module of one's own"):
+        found = bench_modules(repeats=max(1, repeats // 2))
+    table = Table(title="The same MLP as an nn.Module and by name; bar 2 times")
+    for name in ("a round of", "by name", "own module", "times"):
+        table.add_column(name, justify="left" if name == "a round of" else "right")
+    for way, own in found.items():
+        times = [f"{own[name] * 1000:.0f} ms" for name in ("by_name_s", "own_module_s")]
+        table.add_row(way, *times, f"{own['times']:.2f}")
+    return table
 
 
 def probe(

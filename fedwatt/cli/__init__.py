@@ -9,6 +9,7 @@ from rich.text import Text
 
 from fedwatt import __version__
 from fedwatt.cli import (
+    audit,
     data,
     deploy,
     export,
@@ -37,6 +38,7 @@ app.command("tune")(tune.tune)
 app.command("methods")(methods.methods)
 app.command("plugins")(plugins.plugins)
 app.command("report")(report.report)
+app.command("audit")(audit.audit)
 app.command("export")(export.export)
 app.command("predict")(predict.predict)
 app.command("route")(route.route)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from fedwatt.cli import deploy_keys
+from fedwatt.cli import deploy_keys, deploy_policy
 from fedwatt.cli.configure import (
     Assignments,
     Methods,
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Train on a real fleet, with Flower.", no_args_is_help=True)
 app.add_typer(deploy_keys.app, name="keys")
+app.add_typer(deploy_policy.app, name="policy")
 
 WORDS = {"registered": "not seen yet", "unregistered": "refused"}
 """For Flower's words, where they say little."""
@@ -52,6 +53,10 @@ Keys = Annotated[
 ]
 State = Annotated[Path, typer.Option(help="Where it remembers what methods need between rounds.")]
 Memory = Annotated[int, typer.Option("--memory-mb", help="Memory it may allocate; 0: no bound.")]
+PolicyFolder = Annotated[
+    Path | None,
+    typer.Option("--policy", help="Folder with policy.toml; by default that of --keys."),
+]
 Field = Annotated[Path | None, typer.Option(help="Elevation field on board, for terrain features.")]
 Poll = Annotated[
     float, typer.Option(help="Longest pause between looks for a question, in seconds.")
@@ -103,6 +108,7 @@ def vehicle(
     field: Field = None,
     poll: Poll = 1.0,
     patience: Patience = 120.0,
+    policy: PolicyFolder = None,
     insecure: Insecure = False,
     dry_run: DryRun = False,
 ) -> None:
@@ -110,6 +116,8 @@ def vehicle(
     from fedwatt.deploy import need_flower
 
     need_flower()
+    from fedwatt.data.store import read_vehicle
+    from fedwatt.deploy.board import Board, refuse_unknown_server
     from fedwatt.deploy.commands import quiet
     from fedwatt.deploy.connection import Connection
     from fedwatt.deploy.limits import Limits
@@ -123,8 +131,9 @@ def vehicle(
         None if key_folder is None else key_folder / "ca.pem",
         None if key_folder is None else key_folder / "key",
     )
+    board = Board.of(key_folder, read_vehicle(folder).name, policy)
     if dry_run:
-        for line in describe_vehicle(folder, state, connection, field):
+        for line in describe_vehicle(folder, state, connection, field, board.policy):
             console.print(line, highlight=False)
         return
     # Before Flower is loaded, which reads them. What it has to say, we say in a sentence.
@@ -139,7 +148,11 @@ def vehicle(
     show_command(stock_command(folder, state, connection, field))
     try:
         drive(
-            Vehicle(folder, state, field), connection, poll_seconds=poll, patience_seconds=patience
+            Vehicle(folder, state, field, board),
+            connection,
+            poll_seconds=poll,
+            patience_seconds=patience,
+            before=lambda: refuse_unknown_server(connection, board.policy),
         )
     except KeyboardInterrupt:
         console.print("Stopped.")

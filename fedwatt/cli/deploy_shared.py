@@ -22,11 +22,16 @@ DEPOT = Path("depot")
 LOCAL = "127.0.0.1:9092"
 
 
-def depot_in(folder: Path) -> "Depot":
-    """The depot in a folder; RunError without Flower."""
+def need_deploy() -> None:
+    """RunError without Flower."""
     from fedwatt.deploy import need_flower
 
     need_flower()
+
+
+def depot_in(folder: Path) -> "Depot":
+    """The depot in a folder; RunError without Flower."""
+    need_deploy()
     from fedwatt.deploy.keys import Depot
 
     return Depot(folder)

@@ -80,6 +80,12 @@ class PlainLines:
                 when = f"diverged at round {row['round']}; left out of all averages"
                 self.say(f"{label}, seed {row['seed']}: {when}")
 
+    def reference_done(self, name: str) -> None:
+        """One line about a reference."""
+        from fedwatt.references import REFERENCES
+
+        self.say(f"reference: {REFERENCES[name].title}")
+
     def say(self, text: str) -> None:
         """A plain line."""
         self.console.print(text, highlight=False, soft_wrap=True)
@@ -181,8 +187,18 @@ def results_table(run: Path) -> Table:
     """The closing table of a run."""
     from fedwatt.report import final_results
 
-    header, rows = final_results(run)
-    table = Table(title="Test error, mean ± standard deviation over seeds")
+    return _table("Test error, mean ± standard deviation over seeds", *final_results(run))
+
+
+def references_table(run: Path) -> Table:
+    """What federating gains over each vehicle alone."""
+    from fedwatt.report import reference_results
+
+    return _table(*reference_results(run))
+
+
+def _table(title: str, header: list[str], rows: list[list[str]]) -> Table:
+    table = Table(title=title)
     for i, name in enumerate(header):
         table.add_column(name, justify="left" if i == 0 else "right", overflow="fold")
     for row in rows:

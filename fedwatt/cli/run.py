@@ -6,7 +6,13 @@ import typer
 
 from fedwatt.cli import configure
 from fedwatt.cli.console import console, errors
-from fedwatt.cli.progress import LiveView, PlainLines, describe_hills, results_table
+from fedwatt.cli.progress import (
+    LiveView,
+    PlainLines,
+    describe_hills,
+    references_table,
+    results_table,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,6 +21,17 @@ if TYPE_CHECKING:
     from fedwatt.data import Fleet
     from fedwatt.runs.config import RunConfig
 
+Participation = Annotated[
+    float | None, typer.Option(help="Share of available vehicles that train in a round, C.")
+]
+References = Annotated[
+    bool,
+    typer.Option(help="Also what each vehicle would have alone, and one network on pooled data."),
+]
+SeedsPerTask = Annotated[
+    int, typer.Option(help="With --ray, seeds trained in one task; 0: all of a method.", min=0)
+]
+
 
 def run(
     config: configure.Config = None,
@@ -22,17 +39,14 @@ def run(
     data: configure.Data = None,
     rounds: configure.Rounds = None,
     vehicles: configure.Vehicles = None,
-    participation: Annotated[
-        float | None, typer.Option(help="Share of available vehicles that train in a round, C.")
-    ] = None,
+    participation: Participation = None,
     seeds: configure.Seeds = None,
     device: configure.Device = None,
     assignments: configure.Assignments = None,
     personalise: configure.Personalise = False,
+    references: References = True,
     ray: configure.Ray = None,
-    seeds_per_task: Annotated[
-        int, typer.Option(help="With --ray, seeds trained in one task; 0: all of a method.", min=0)
-    ] = 0,
+    seeds_per_task: SeedsPerTask = 0,
     resume: configure.Resume = False,
     out: configure.Out = None,
 ) -> None:
@@ -52,6 +66,7 @@ def run(
             ("fleet", "vehicles"): vehicles,
             ("fleet", "data"): data,
             ("personal", "enabled"): True if personalise else None,
+            ("references", "enabled"): None if references else False,
         },
         seeds=seeds,
         device=device,
@@ -68,12 +83,15 @@ def run(
                 resume=resume,
                 on_vehicle=observer.vehicle_built,
                 on_hills=lambda learned: observer.say(describe_hills(learned, chosen.terrain)),
+                on_reference=observer.reference_done,
                 elsewhere=elsewhere,
             )
     except KeyboardInterrupt:
         errors.print(configure.how_to_go_on(out, "Completed rounds", "fedwatt run --resume"))
         raise typer.Exit(130) from None
     console.print(results_table(out))
+    if chosen.references.enabled:
+        console.print(references_table(out))
     console.print(f"Report: {write_report(out)}")
 
 

@@ -6,6 +6,7 @@ vehicle alone, so a vehicle on the road builds the very same bytes as a simulati
 """
 
 import json
+import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,6 +25,8 @@ from fedwatt.data.split import SPLITS, held_out_vehicles, split_trips
 from fedwatt.data.targets import ENERGY, Target, get_target, refuse_leaks
 from fedwatt.data.trip import BoolArray, FloatArray, IntArray, Trip, Vehicle
 from fedwatt.errors import DataError, check
+
+log = logging.getLogger("fedwatt.data")
 
 LABEL_SCALINGS = ("vehicle", "fleet")
 
@@ -316,6 +319,12 @@ def _scaler(rows: FloatArray, names: tuple[str, ...], settings: DataSettings) ->
     return Scaler(center, np.where(fixed, zero.scale, usual.scale))
 
 
+def lacks_target(vehicle: Vehicle, settings: DataSettings) -> bool:
+    """Whether some usable trip of the vehicle has no channel of which the target is made."""
+    needed = set(settings.predicts.made_of)
+    return any(not needed <= set(trip.channels) for trip in usable_trips(vehicle, settings))
+
+
 def build_fleet(
     vehicles: Iterable[Vehicle],
     settings: DataSettings,
@@ -325,16 +334,31 @@ def build_fleet(
 ) -> Fleet:
     """Clients of all vehicles; neither their telemetry nor their windows need fit in memory.
 
-    Consumes the vehicles one at a time and tells `on_vehicle` how many there are so far.
+    Consumes the vehicles one at a time and tells `on_vehicle` how many there are so far. Vehicles
+    that do not have what the target is made of are left out, and a warning names them.
     """
+    without: list[Vehicle] = []
 
     def built() -> Iterator[Client]:
         for number, vehicle in enumerate(vehicles, start=1):
-            yield build_client(vehicle, settings)
+            if lacks_target(vehicle, settings):
+                without.append(vehicle)
+            else:
+                yield build_client(vehicle, settings)
             if on_vehicle is not None:
                 on_vehicle(number)
 
     clients, mapped = gather_clients(built())
+    if without and not clients:
+        build_client(without[0], settings)  # says what is missing, and what to predict instead
+    if without:
+        log.warning(
+            "%d of %d vehicles have nothing of which the target '%s' is made (%s) and are left "
+            "out: %s%s.",
+            *(len(without), len(without) + len(clients), settings.predicts.name),
+            ", ".join(settings.predicts.made_of),
+            *(", ".join(v.name for v in without[:5]), ", ..." if len(without) > 5 else ""),
+        )
     if not clients:
         raise DataError(f"The fleet '{source}' has no vehicles. Import or generate some first.")
     for name, times in Counter(client.name for client in clients).items():

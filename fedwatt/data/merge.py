@@ -16,6 +16,8 @@ from fedwatt.data.store import fleet_source, read_vehicle, vehicle_folders, writ
 from fedwatt.data.trip import Vehicle
 from fedwatt.errors import DataError, counted
 
+CHARGE_ALONE = "none, so a run that predicts energy leaves them out (data.target = soc does not)"
+
 
 @dataclass
 class Part:
@@ -27,7 +29,7 @@ class Part:
     seconds: int = 0
     with_positions: int = 0
     with_elevation: int = 0
-    labels: Counter[str] = field(default_factory=Counter)
+    energy: Counter[str] = field(default_factory=Counter)
     renamed: int = 0
 
     def count(self, vehicle: Vehicle, renamed: bool) -> None:
@@ -38,17 +40,17 @@ class Part:
         self.seconds += sum(trip.seconds for trip in vehicle.trips)
         self.with_positions += channels.issuperset(POSITION)
         self.with_elevation += "elevation_m" in channels
-        self.labels[vehicle.labels] += 1
+        self.energy[vehicle.labels if "energy_wh" in channels else CHARGE_ALONE] += 1
         self.renamed += renamed
 
     def sentence(self) -> str:
         """What came from this fleet, for people."""
-        labels = ", ".join(f"{n} {kind}" for kind, n in sorted(self.labels.items()))
+        energy = ", ".join(f"{n} {kind}" for kind, n in sorted(self.energy.items()))
         renamed = f" {counted(self.renamed, 'vehicle')} got '{self.name}-' before the name."
         return (
             f"{self.name}: {counted(self.vehicles, 'vehicle')}, {counted(self.trips, 'trip')}, "
             f"{self.seconds / 3600:.1f} h; {self.with_positions} with positions, "
-            f"{self.with_elevation} with elevation; energy: {labels}."
+            f"{self.with_elevation} with elevation; energy: {energy}."
             + (renamed if self.renamed else "")
         )
 

@@ -4,7 +4,8 @@ The vehicle's folders come from the node's own configuration, never from the ser
 
     flower-supernode ... --node-config 'folder="/data/car-001" state="/var/lib/fedwatt-vehicle"'
 
-and, where features are read from a field on board, field="/data/field.parquet".
+and, where features are read from a field on board, field="/data/field.parquet"; keys="..." is the
+folder of its keys and its policy, and policy="..." another folder of its policy.
 """
 
 from functools import cache
@@ -13,6 +14,8 @@ from pathlib import Path
 from flwr.app import ConfigRecord, Context, Message
 from flwr.clientapp import ClientApp
 
+from fedwatt.data.store import read_vehicle
+from fedwatt.deploy.board import Board
 from fedwatt.deploy.messages import MESSAGE_TYPES
 from fedwatt.deploy.node import answer
 from fedwatt.deploy.vehicle import Vehicle
@@ -23,14 +26,16 @@ SECRETS = "fedwatt.secure"
 
 
 @cache
-def _vehicle(folder: str, state: str, field: str | None) -> Vehicle:
-    return Vehicle(Path(folder), Path(state), None if field is None else Path(field))
+def _vehicle(folder: str, state: str, *optional: str) -> Vehicle:
+    field, keys, policy = (Path(path) if path else None for path in optional)
+    board = Board.of(keys, read_vehicle(Path(folder)).name, policy)
+    return Vehicle(Path(folder), Path(state), field, board)
 
 
 def _answer(message: Message, context: Context) -> Message:
     config = context.node_config
-    field = str(config["field"]) if "field" in config else None
-    vehicle = _vehicle(str(config["folder"]), str(config["state"]), field)
+    optional = (str(config.get(name, "")) for name in ("field", "keys", "policy"))
+    vehicle = _vehicle(str(config["folder"]), str(config["state"]), *optional)
     # Every message may have a process of its own; secrets of a secure sum go from one to the next.
     secrets = context.state.config_records.get(SECRETS, ConfigRecord())
     vehicle.secrets.take_over({name: secrets[name] for name in secrets})

@@ -13,6 +13,7 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from fedwatt.deploy.bounds import reply_bounds
+from fedwatt.deploy.flower import VEHICLE_REFUSED
 from fedwatt.deploy.messages import (
     MESSAGE_TYPES,
     NO_MODEL,
@@ -23,6 +24,7 @@ from fedwatt.deploy.messages import (
     opened,
     to_records,
 )
+from fedwatt.deploy.policy import RULES
 from fedwatt.deploy.prompt_grid import UNREADABLE, PromptGrid
 from fedwatt.errors import DataError, FedwattError
 
@@ -33,6 +35,8 @@ class Answer:
 
     content: Content | None
     trouble: str = ""
+    refused: str = ""
+    """The rule of its policy that a vehicle names in the place of an answer."""
 
     def usable(self) -> Content:
         """The content; DataError if there was an answer that cannot be used."""
@@ -122,8 +126,11 @@ class Exchange:
             if node is None:
                 continue
             if message.has_error():
-                if message.error.code == UNREADABLE:
-                    answers[node] = Answer(None, f"it cannot be read: {message.error.reason}")
+                code, reason = message.error.code, message.error.reason
+                if code == UNREADABLE:
+                    answers[node] = Answer(None, f"it cannot be read: {reason}")
+                elif code == VEHICLE_REFUSED and reason in RULES:
+                    answers[node] = Answer(None, f"it refuses: {RULES[reason]}", reason)
                 continue
             # Flower fills the sender in from its session; another's name is not believed.
             if message.metadata.src_node_id != node:

@@ -218,6 +218,9 @@ class RealFleet:
         hills.wait(self.roster)
         return terrain_facts(config, fleet, learned, contributors, state.learnings)
 
+    def references(self) -> None:
+        """None: vehicles on the road send no errors of models that they make alone."""
+
     def judge(
         self, choice: MethodChoice, federation: Loop, state: State, level: NDArray[Any] | None
     ) -> tuple[dict[str, list[Row]], NDArray[Any] | None]:

@@ -76,6 +76,9 @@ Session = Any
 
 VEHICLE_FAILED: Final = int(ErrorCode.CLIENT_APP_RAISED_EXCEPTION)
 """Code of the error reply of a vehicle that could not answer."""
+VEHICLE_REFUSED: Final = 700
+"""Code of the error reply of a vehicle whose policy forbids an answer; its reason is a rule's name.
+Flower's own codes are below 100."""
 REPLY_LOST: Final = int(ErrorCode.MESSAGE_UNAVAILABLE)
 """Code of the error that stands for a reply which never came whole."""
 NOT_ACTIVATED: Final = "[code: 2004]"

@@ -58,7 +58,11 @@ class HillsOnBoard:
                 f"unless {least} drive there"
             )
         ground = self._surveyed(config)
-        asked = ground.question(question.arrays, counting=question.values.get("count") is True)
+        judged, length = (question.values.get(name) for name in ("judged", "segment_s"))
+        if not isinstance(judged, int) or not isinstance(length, int):
+            raise DataError("the question does not say what of hills it asks for")
+        counting = question.values.get("count") is True
+        asked = ground.question(question.arrays, counting=counting, judged=judged, segment_s=length)
         layout = Layout(asked.fields, vehicles=terms.called)
         return secrets.masked(question, layout, asked.answer(ground.training))
 

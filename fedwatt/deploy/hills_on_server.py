@@ -21,7 +21,7 @@ from fedwatt.errors import DataError, RunError
 from fedwatt.noise import SystemNoise
 from fedwatt.privacy.fixed_point import CLIPPED, Layout
 from fedwatt.runs.config import to_toml
-from fedwatt.terrain.encoding import field_digest, field_to_arrays
+from fedwatt.terrain.encoding import field_digest, field_to_arrays, judged_prefix
 from fedwatt.terrain.exchange import Question, SharedField, learn_from_totals
 from fedwatt.terrain.field import Field
 from fedwatt.terrain.grid import Grid
@@ -89,10 +89,7 @@ class _SecretTotals:
         self, question: Question, present: frozenset[str]
     ) -> tuple[Mapping[str, FloatArray], frozenset[str]]:
         """The totals of a question and who is in them; RunError if all attempts fail."""
-        what = "how many drive" if question.field is None else "sums over"
-        log.info(
-            "hills: asking %d vehicles for %s %d nodes", len(present), what, question.nodes.size
-        )
+        log.info("hills: asking %d vehicles for %s", len(present), question.described)
         lost: frozenset[str] = frozenset()
         rejected: frozenset[str] = frozenset()
         reason = ""
@@ -121,7 +118,14 @@ class _SecretTotals:
         arrays = {"nodes": question.nodes}
         if question.field is not None:
             arrays |= field_to_arrays(question.field)
-        content = Content({**self.exchange.common, "count": question.field is None}, arrays)
+        for number, one in enumerate(question.judged):
+            arrays |= field_to_arrays(one, judged_prefix(number))
+        about: dict[str, Value] = {
+            "count": question.field is None and not question.judged,
+            "judged": len(question.judged),
+            "segment_s": question.segment_s,
+        }
+        content = Content({**self.exchange.common, **about}, arrays)
         layout = Layout(question.fields, vehicles=len(called))
         return self.exchange.total(
             "hills", called, layout, "secure-terrain", lambda name: content, self.seconds

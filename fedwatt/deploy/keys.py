@@ -4,7 +4,10 @@
     DEPOT/server.pem, server.key         what the server shows
     DEPOT/vehicles/NAME/key.pub          a vehicle's public key
     DEPOT/vehicles/NAME/ca.pem           how the vehicle knows the server
+    DEPOT/vehicles/NAME/voucher          how other vehicles know it
+    DEPOT/vehicles/NAME/policy.toml      what it answers, signed with owner.key
     DEPOT/vehicles/NAME/key              its private key, only where the depot made it, for a trial
+    DEPOT/owner.key, owner.pub           what policies are signed with; keep it where the owner is
     DEPOT/registry.json                  fingerprints of the keys to accept, and of revoked ones
 
 Vehicles have elliptic-curve keys (NIST P-384) in OpenSSH's format, as Flower's node authentication
@@ -34,14 +37,17 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedwatt.data.store import folder_name
+from fedwatt.deploy.board import VOUCHER
 from fedwatt.deploy.key_request import (
     KeyRequest,
     fingerprint,
     write_pair,
     write_public,
 )
+from fedwatt.deploy.policy import POLICY, Policy, create_owner, install
 from fedwatt.errors import RunError
 from fedwatt.files import exclusively, write_bytes, write_secret, write_text
+from fedwatt.privacy.secure.identity import public_bytes, vouch
 
 CA_DAYS: Final = 3650
 SERVER_DAYS: Final = 397
@@ -81,6 +87,7 @@ class Depot:
         usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
         authority = x509.BasicConstraints(ca=True, path_length=0)
         self._issue("ca", "fedwatt depot", CA_DAYS, {authority: True, usage: True})
+        create_owner(self.folder)
         self.renew_server(hosts)
 
     def renew_server(self, hosts: Sequence[str]) -> None:
@@ -229,6 +236,10 @@ class Depot:
         folder = self.vehicle(name)
         write_public(folder / "key.pub", public)
         write_text(folder / "ca.pem", self.ca.read_text(encoding="utf-8"))
+        voucher = vouch(self._authority(), name, public_bytes(public))
+        write_bytes(folder / VOUCHER, voucher)
+        if not (folder / POLICY).exists():
+            install(Policy(), folder, self.folder)
 
     def _authority(self) -> ec.EllipticCurvePrivateKey:
         path = self.folder / "ca.key"

@@ -20,25 +20,34 @@ class Known:
     """The last round in which a vehicle's reply counted."""
     validation: Mapping[str, ErrorSums] = field(default_factory=dict)
     """A vehicle's last validation errors."""
+    judges: frozenset[str] = frozenset()
+    """Vehicles whose errors were in a sum under masks."""
+    round: int = 0
+    """That the model which is judged next begins."""
+    mean_windows: float = 0.0
+    """Mean n_k of those judges; 0: not known, or known of each vehicle."""
 
     def packed(self) -> Rows:
-        """Tensors for N vehicles: their names as JSON, rounds [N] and error sums [N, 6].
+        """Tensors for N vehicles: names as JSON, rounds [N], error sums [N, 6], judges [N].
 
         >>> Known({"b": 3}, {"a": ErrorSums(windows=9)}).packed()["counted"]
         tensor([-1,  3])
         """
-        names = sorted({*self.counted, *self.validation})
+        names = sorted({*self.counted, *self.validation, *self.judges})
         sums = [self.validation.get(name, ErrorSums()).as_array() for name in names]
         return {
             "names": torch.tensor(list(json.dumps(names).encode()), dtype=torch.uint8),
             "counted": torch.tensor([self.counted.get(n, -1) for n in names], dtype=torch.int64),
             "validation": torch.from_numpy(np.array(sums).reshape(len(names), len(SUMS))),
+            "judges": torch.tensor([name in self.judges for name in names], dtype=torch.bool),
+            "round": torch.tensor(self.round, dtype=torch.int64),
+            "mean_windows": torch.tensor(self.mean_windows, dtype=torch.float64),
         }
 
     @classmethod
     def unpacked(cls, events: Rows) -> "Known":
         """What `packed` stored."""
-        if "names" not in events:
+        if "mean_windows" not in events:
             raise RunError(
                 "The checkpoint does not say which replies of vehicles counted: it was written by "
                 "another version of fedwatt. Start anew with another --out."
@@ -49,4 +58,7 @@ class Known:
         return cls(
             {name: round for name, round in zip(names, rounds, strict=True) if round >= 0},
             {name: own for name, own in known.items() if own.windows},
+            frozenset(n for n, own in zip(names, events["judges"].tolist(), strict=True) if own),
+            int(events["round"]),
+            float(events["mean_windows"]),
         )

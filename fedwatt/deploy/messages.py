@@ -88,6 +88,9 @@ NUMBERS: Final = ("bool", "int32", "int64", "float32", "float64")
 """Types of the numbers in a message."""
 MOST_AXES: Final = 4
 
+SECURE: Final = "secure."
+"""Prefix of what belongs to a secure sum in a question."""
+
 _EXCHANGE: Final = {
     "exchange": ValueField(bytes, "which secure sum this belongs to"),
     "vehicle": ValueField(str, "its name"),
@@ -98,10 +101,19 @@ _STRATA: Final[Mapping[str, ReplyField]] = {
     "sums": ArrayField(("*", len(SUMS)), "float64", "error sums of its test windows in each"),
 }
 
+
+def _masked(what: str) -> dict[str, ReplyField]:
+    """A vector under masks."""
+    return {
+        **_EXCHANGE,
+        "words": ValueField(bytes, f"{what} under masks, random", longest=MOST_WORDS),
+    }
+
+
 REPLIES: Final[dict[str, Mapping[str, ReplyField]]] = {
     "enrol": {
         "vehicle": ValueField(str, "its name, which keys its random draws"),
-        "windows": ArrayField((3,), "int64", "n_k: training, validation and test windows"),
+        "enough": ValueField(bool, "whether it has windows to train on and to judge a model by"),
         "features": ValueField(list, "names of its features: all vehicles must have the same"),
         "simulated": ValueField(bool, "whether its energy is simulated"),
         "version": ValueField(str, "of fedwatt on board"),
@@ -121,24 +133,30 @@ REPLIES: Final[dict[str, Mapping[str, ReplyField]]] = {
     "strata": _STRATA,
     # After fine-tuning on board: the same sums of the vehicle's own model, and not the model.
     "personalise": _STRATA,
-    # With secure sums these four take the place of "train".
+    # With secure sums the kinds below take the place of "train" and of those above.
     "secure-keys": _EXCHANGE
     | {
         "mask_key": ValueField(bytes, "a public key, for masks of pairs of vehicles"),
         "cipher_key": ValueField(bytes, "a public key, for what vehicles send each other"),
+        "public": ValueField(bytes, "its lasting public key"),
+        "voucher": ValueField(bytes, "the depot's signature of that key and its name"),
+        "signature": ValueField(bytes, "its own of the two keys for this sum"),
     },
     "secure-shares": _EXCHANGE
     | {
         "ciphertexts": ValueField(list, "shares that others can read", most=MOST_SUM),
         "commitment": ValueField(bytes, "digest of a random seed"),
     },
-    "secure-train": _EXCHANGE
-    | {"words": ValueField(bytes, "the reply to a round under masks, random", longest=MOST_WORDS)},
+    "secure-train": _masked("its reply to a round"),
+    "secure-evaluate": _masked("its error sums of a model"),
+    "secure-strata": _masked("its error sums of a model by stratum"),
+    "secure-personalise": _masked("the same of its own model, which stays on board"),
+    # Of one length for all vehicles, wherever they drove.
+    "secure-terrain": _masked("its counts or sums over agreed nodes"),
+    "secure-agree": _EXCHANGE
+    | {"signature": ValueField(bytes, "its own of who is in the sum and who survived")},
     "secure-reveal": _EXCHANGE
-    | {"shares": ValueField(list, "one share of a secret of every vehicle", most=MOST_SUM)},
-    # In learning hills, in the place of "secure-train"; of one length for all vehicles.
-    "secure-terrain": _EXCHANGE
-    | {"words": ValueField(bytes, "its sums over nodes under masks, random", longest=MOST_WORDS)},
+    | {"shares": ValueField(list, "one share of a secret of every neighbour", most=MOST_SUM)},
     # The field comes from the server; what a vehicle learns on top of it stays on board.
     "terrain-field": {"field": ValueField(str, "digest of the published field, received")},
 }
@@ -154,6 +172,10 @@ MESSAGE_TYPES: Final = {
     "secure-shares": "query.secure_shares",
     "secure-train": "train.secure",
     "secure-terrain": "query.secure_terrain",
+    "secure-evaluate": "evaluate.secure",
+    "secure-strata": "evaluate.secure_strata",
+    "secure-personalise": "train.secure_personalise",
+    "secure-agree": "query.secure_agree",
     "secure-reveal": "query.secure_reveal",
     "terrain-field": "query.terrain_field",
 }
@@ -161,6 +183,10 @@ MESSAGE_TYPES: Final = {
 
 
 NOTHING: Final[Mapping[str, ReplyField]] = {}
+IN_THE_CLEAR: Final[Mapping[str, ReplyField]] = {
+    "windows": ArrayField((3,), "int64", "n_k: training, validation and test windows")
+}
+"""What a vehicle enrols with besides, where no masks hide it."""
 
 
 def diagnostic_fields(records: Iterable[Column]) -> dict[str, ReplyField]:

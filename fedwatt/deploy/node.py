@@ -18,6 +18,7 @@ from fedwatt.deploy import flower
 from fedwatt.deploy.clock import clock_ahead, clock_trouble
 from fedwatt.deploy.connection import Connection
 from fedwatt.deploy.messages import MESSAGE_TYPES
+from fedwatt.deploy.policy import Refusal
 from fedwatt.deploy.vehicle import Vehicle
 from fedwatt.errors import FedwattError, RunError
 
@@ -25,7 +26,8 @@ log = logging.getLogger("fedwatt.deploy")
 
 KINDS = {message_type: kind for kind, message_type in MESSAGE_TYPES.items()}
 NO_ANSWER = "The vehicle could not answer; its own log says why."
-"""All that a server learns of a failure on board: a message could quote data."""
+"""All that a server learns of a failure on board, but for the rule of a policy that forbids an
+answer: a message could quote data."""
 RECONNECT_SECONDS = 2.0
 FIRST_PAUSE: Final = 0.1
 """Seconds between a reply and the first look for the next question."""
@@ -38,6 +40,7 @@ def drive(
     poll_seconds: float = 1.0,
     patience_seconds: float = 120.0,
     goes_on: Callable[[], bool] = lambda: True,
+    before: Callable[[], None] = lambda: None,
 ) -> None:
     """Answer the server's questions for as long as `goes_on`, connecting again when it was lost.
 
@@ -48,7 +51,8 @@ def drive(
     this process, and here it connects anew. A server that has not yet noticed that this vehicle was
     cut off, or is still registering keys after its start, refuses its key as it refuses a wrong
     one, so a refusal is final only when `patience_seconds` are over. So does one that finds the
-    vehicle's clock wrong, which is then said.
+    vehicle's clock wrong, which is then said. `before` every connection the vehicle may have a look
+    at the server, and raise.
     """
     flower.stay_alive()
     flowers_log = logging.getLogger("flwr")
@@ -57,6 +61,7 @@ def drive(
         warn_once = _WarnOnce(connection.server)
         flowers_log.addHandler(warn_once)
         try:
+            before()
             with connection.open() as session:
                 log.info("vehicle %s is connected to %s", vehicle.name, connection.server)
                 since = None
@@ -120,6 +125,9 @@ def answer(vehicle: Vehicle, message: Message) -> Message:
     kind = KINDS.get(message.metadata.message_type, message.metadata.message_type)
     try:
         return Message(vehicle.answer(kind, message.content), reply_to=message)
+    except Refusal as error:
+        log.warning("question '%s' refused, rule '%s'", kind[:40], error.rule)
+        return Message(Error(code=flower.VEHICLE_REFUSED, reason=error.rule), reply_to=message)
     except FedwattError as error:
         log.error("question '%s': %s", kind[:40], error)
     except Exception:

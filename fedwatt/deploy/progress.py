@@ -6,6 +6,7 @@ from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedwatt.deploy.conduct import Conduct
 from fedwatt.deploy.state import RunState
 from fedwatt.errors import RunError, counted
 
@@ -66,6 +67,7 @@ def describe_run(out: Path) -> Iterator[str]:
 
     folders = [(level_label(folder.name), folder) for folder in _methods(out / LEVEL)]
     folders += [(folder.name, folder) for folder in _methods(out)]
+    yield from Conduct.read(out / "conduct.json").lines()
     if not folders:
         raise RunError(f"{out} has no completed round yet.")
     for name, folder in folders:

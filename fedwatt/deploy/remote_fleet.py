@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedwatt.deploy.exchange import Answer
+from fedwatt.deploy.limits_of_replies import capped, shortened
 from fedwatt.deploy.messages import Content
 from fedwatt.deploy.questions import asked_of
 from fedwatt.deploy.quorum import Unanswered
@@ -25,6 +26,8 @@ log = logging.getLogger("fedwatt.deploy")
 
 LEAST_ACCUMULATION = 0.01
 """Least ‖a_k‖₁: the last gradient counts in full, so 1 but for a pull of nearly twice the rate."""
+
+RESIZED = "it has other windows now:"
 
 
 class RemoteFleet(RoadFleet):
@@ -66,6 +69,8 @@ class RemoteFleet(RoadFleet):
         trouble = answer.trouble or self._fault(method, round, name, call, answer)
         if trouble:
             log.warning("round %d: reply of %s rejected: %s", round + 1, name, trouble)
+            if not answer.refused and not trouble.startswith(RESIZED):
+                self.roster.conduct.fault(name, trouble)
             return None
         return answer.content
 
@@ -85,7 +90,7 @@ class RemoteFleet(RoadFleet):
         if windows == self.roster.members[name].windows[0]:
             return accumulation_fault(arrays, call.steps)
         self.roster.resize(name, windows)
-        return f"it has {windows} windows now, and not those it enrolled with"
+        return f"{RESIZED} {windows}, and not those it enrolled with"
 
     def _stacked(
         self,
@@ -123,19 +128,45 @@ class RemoteFleet(RoadFleet):
         for name, well in zip(found, finite, strict=True):
             if not well:
                 log.warning("round %d: reply of %s is not finite", state.round + 1, name)
+                self.roster.conduct.fault(name, "its reply is not finite")
+        calls = [names[name] for name in found]
+        deltas, uploads = self._bounded(list(found), deltas, uploads, finite & usable)
         # One vehicle's NaN must not end a run; that all of several send it may.
         diverged = rows > 1 and not finite[usable].any() and usable.sum() > 1
-        calls = [names[name] for name in found]
+        everybody = [present.members.windows(int(k)) for k in present.members.population]
+        sizes = [present.members.windows(call.vehicle) for call in calls]
         return Work(
             calls,
             deltas.to(self.device),
-            np.array([float(present.members.windows(call.vehicle)) for call in calls]),
+            capped(sizes, everybody, self.config.deploy.weight_cap),
             np.full(rows, not diverged),
             finite & usable,
             {},
             {name: table.to(self.device) for name, table in uploads.items()},
             columns,
         )
+
+    def _bounded(
+        self,
+        names: list[str],
+        deltas: Tensor,
+        uploads: dict[str, Tensor],
+        usable: NDArray[np.bool_],
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Replies no longer than the limit; a longer one is shortened, and is a fault."""
+        bound = self.config.deploy.norm_bound
+        deltas, long = shortened(deltas, usable, bound)
+        vectors = {
+            n: own for n, own in uploads.items() if own.dim() == 2 and own.is_floating_point()
+        }
+        for name, own in vectors.items():
+            uploads[name], longer = shortened(own, usable, bound)
+            long = long | longer
+        for row in np.flatnonzero(long):
+            self.roster.conduct.fault(
+                names[row], f"its reply is over {bound:g} times as long as usual"
+            )
+        return deltas, uploads
 
 
 def accumulation_fault(arrays: Mapping[str, NDArray[Any]], steps: int) -> str:

@@ -16,7 +16,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedwatt.deploy.exchange import Answer
 from fedwatt.deploy.known import Known
+from fedwatt.deploy.limits_of_replies import capped, scaled_down
 from fedwatt.deploy.messages import Content, Sizes, Value
 from fedwatt.deploy.over_selection import reserves
 from fedwatt.deploy.questions import RoundQuestion, sizes_of
@@ -94,7 +96,7 @@ class RoadFleet(ABC):
         terms = Terms(choice.training(config.training), config.availability, config.seeds)
         model = fitting_model(config.model.on(fleet), fleet)
         sizes = sizes_of(choice.method, model, terms.training.precision)
-        errors = VehicleErrors(roster, config, common, sizes, level)
+        errors = cls.errors_of(roster, run, config, common, sizes, level)
         device = resolve_device(config.device)
         quorum = Quorum(
             roster.exchange,
@@ -112,6 +114,19 @@ class RoadFleet(ABC):
         return vehicles_needed(
             config.deploy.quorum, replies, training.participation, training.sampling
         )
+
+    @classmethod
+    def errors_of(
+        cls,
+        roster: Roster,
+        run: RunState,
+        config: RunConfig,
+        common: Mapping[str, Value],
+        sizes: Sizes,
+        level: NDArray[Any] | None,
+    ) -> VehicleErrors:
+        """How the vehicles are asked for their errors at the end."""
+        return VehicleErrors(roster, config, common, sizes, level)
 
     def loop(self) -> Loop:
         """The loop over the rounds of these vehicles."""
@@ -136,6 +151,11 @@ class RoadFleet(ABC):
         """The vehicles that have enrolled so far."""
         fleet = self.roster.fleet(self.config.data)
         return Members(fleet, self.terms.training.evaluate_vehicles)
+
+    def judging_question(self, weights: Tensor, known: Known) -> Content:
+        """What vehicles are asked to judge the model [1, D]."""
+        values: dict[str, Value] = {**self.common, "round": known.round}
+        return Content(values, {"weights": weights[0].cpu().numpy()})
 
     @abstractmethod
     def check(self, method: Method) -> None:
@@ -185,11 +205,13 @@ class RoadFleet(ABC):
         calls = self.calling_terms.calls(
             state.round, present.members, present.available, state.live, calling_seed=secret
         )
-        name, wanted = present.members.name, sum(call.steps > 0 for call in calls)
+        # Where masks hide their windows, vehicles know by themselves how many steps they take.
+        hidden = self.roster.hidden
+        name, wanted = present.members.name, sum(hidden or call.steps > 0 for call in calls)
         if share := self.config.deploy.over_selection:
             members, available = present.members, present.available
             calls += reserves(self.terms, share, state.round, members, available, calls)
-        called = {name(call.vehicle): call for call in calls if call.steps}
+        called = {name(call.vehicle): call for call in calls if hidden or call.steps}
         began = self.roster.exchange.clock()
         work = self.replies(method, state, present, called, wanted)
         if isinstance(work, Unanswered):
@@ -206,7 +228,11 @@ class RoadFleet(ABC):
         for silent in called.keys() - counted:
             self.roster.unanswered(silent)
         known = Known.unpacked(state.events)
-        known = replace(known, counted={**known.counted, **dict.fromkeys(counted, state.round)})
+        known = replace(
+            known,
+            counted={**known.counted, **dict.fromkeys(counted, state.round)},
+            round=state.round + 1,
+        )
         return replace(work, asked=calls, events=known.packed())
 
     @abstractmethod
@@ -254,17 +280,16 @@ class RoadFleet(ABC):
         known = Known.unpacked(events)
         names = [present.members.name(k) for k in present.members.evaluated]
         sums = {name: (known.validation.get(name, ErrorSums()), ErrorSums()) for name in names}
-        question = Content(dict(self.common), {"weights": weights[0].cpu().numpy()})
+        question = self.judging_question(weights, known)
         seconds, questions = self.config.deploy.evaluation_seconds, dict.fromkeys(names, question)
         answers = self.roster.ask("evaluate", questions, seconds, sizes=self.sizes)
-        limit = self.config.secure.windows_limit
         for name, answer in answers.items():
             try:
-                own = answer.usable().arrays
-                validation, test = (possible_sums(own[n], limit) for n in ("validation", "test"))
-                sums[name] = validation, test
+                sums[name] = self._judged(name, answer)
             except DataError as error:
                 log.warning("evaluation of %s rejected: %s", name, error)
+                if not answer.refused:
+                    self.roster.conduct.fault(name, f"its errors of a model: {error}")
         latest = {name: own[0] for name, own in sums.items() if own[0].windows}
         newcomers = latest.keys() - known.validation.keys()
         judging = sum(own[1].windows > 0 for own in sums.values())
@@ -274,3 +299,18 @@ class RoadFleet(ABC):
         after = replace(known, validation={**known.validation, **latest})
         comparable = not (known.validation and newcomers)
         return Judgement([evaluation], after.packed(), comparable)
+
+    def _judged(self, name: str, answer: Answer) -> tuple[ErrorSums, ErrorSums]:
+        """A vehicle's validation and test errors; DataError if they cannot be true.
+
+        They are of the windows that it enrolled with, and count for no more than those of some
+        vehicles together: whoever enrols with millions would be all that a report shows.
+        """
+        own, enrolled = answer.usable().arrays, self.roster.members[name].windows
+        found = []
+        for place, split in ((1, "validation"), (2, "test")):
+            sums = possible_sums(own[split], enrolled[place])
+            sizes = [member.windows[place] for member in self.roster.members.values()]
+            (most,) = capped([sums.windows], sizes, self.config.deploy.weight_cap)
+            found.append(scaled_down(sums, most))
+        return found[0], found[1]

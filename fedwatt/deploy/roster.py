@@ -19,8 +19,10 @@ import fedwatt
 from fedwatt.data import DataSettings, Fleet
 from fedwatt.data.client import Client
 from fedwatt.data.split import SPLITS, held_out_vehicles, natural_key
+from fedwatt.deploy.conduct import Conduct
+from fedwatt.deploy.error_vectors import MOST_WINDOWS
 from fedwatt.deploy.exchange import Answer, Exchange
-from fedwatt.deploy.messages import NO_MODEL, NOTHING, Content, ReplyField, Sizes
+from fedwatt.deploy.messages import IN_THE_CLEAR, NO_MODEL, NOTHING, Content, ReplyField, Sizes
 from fedwatt.errors import RunError
 from fedwatt.federation.participation import BoolArray
 from fedwatt.files import write_text
@@ -43,7 +45,8 @@ class Member:
 
     name: str
     node: int  # Flower's number of the node that answers for it
-    windows: tuple[int, int, int]  # training, validation and test windows
+    windows: tuple[int, int, int]
+    """Training, validation and test windows; 0 where masks hide them."""
     simulated: bool
 
 
@@ -66,6 +69,20 @@ class Roster:
     """How often in a row a node was turned away."""
     provision: "PublishedHills | None" = None
     """What vehicles must have on board before they can train; None: nothing but their data."""
+    conduct: Conduct = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.conduct = Conduct.read(self.path.with_name("conduct.json"))
+
+    @property
+    def hidden(self) -> bool:
+        """Whether masks hide what single vehicles have."""
+        return self.config.secure.enabled
+
+    @property
+    def enrolment(self) -> Mapping[str, ReplyField]:
+        """What vehicles tell besides when they enrol."""
+        return NOTHING if self.hidden else IN_THE_CLEAR
 
     def load(self) -> None:
         """Continue with the vehicles of an interrupted run."""
@@ -73,7 +90,8 @@ class Roster:
             try:
                 rows = json.loads(self.path.read_text(encoding="utf-8"))
                 found = [Member(**row | {"windows": tuple(row["windows"])}) for row in rows]
-                if not all(self.possible(count) for m in found for count in m.windows):
+                sizes = (count for m in found for count in m.windows)
+                if not (self.hidden or all(self.possible(count) for count in sizes)):
                     raise ValueError("a vehicle has an impossible number of windows")
             except (OSError, ValueError, TypeError, KeyError) as error:
                 raise RunError(f"{self.path} is damaged: {error}. Delete it.") from error
@@ -106,7 +124,7 @@ class Roster:
         self.online = {node.node_id: node.name or "" for node in exchange.grid.get_nodes()}
         if self.asked:
             before = set(self.asked.values())
-            answers = exchange.receive("enrol", self.asked, sizes=NO_MODEL)
+            answers = exchange.receive("enrol", self.asked, sizes=NO_MODEL, asked=self.enrolment)
             for node, answer in answers.items():
                 self._admit(node, answer)
             for node in before - set(self.asked.values()) - answers.keys():
@@ -118,7 +136,8 @@ class Roster:
         if fresh:
             question = Content({"config": to_toml(self.config)})
             seconds = self.config.deploy.enrolment_seconds
-            self.asked |= exchange.send("enrol", dict.fromkeys(fresh, question), seconds)
+            questions = dict.fromkeys(fresh, question)
+            self.asked |= exchange.send("enrol", questions, seconds, asked=self.enrolment)
         if self.provision is not None:
             self.provision.offer(self)
 
@@ -126,9 +145,12 @@ class Roster:
         """Enter a vehicle, or turn it away and say why."""
         reason = answer.trouble if answer.content is None else self._fault(node, answer.content)
         if reason or answer.content is None:
+            if answer.refused:
+                self.conduct.refused(self.online.get(node) or f"node {node}", answer.refused)
             self._turn_away(node, reason)
             return
-        values, windows = answer.content.values, answer.content.arrays["windows"]
+        values = answer.content.values
+        windows = answer.content.arrays.get("windows", np.zeros(3))
         train, validation, test = (int(count) for count in windows)
         name = str(values["vehicle"])
         self.members[name] = Member(
@@ -137,7 +159,7 @@ class Roster:
         rows = [asdict(member) for member in self.ordered()]
         write_text(self.path, json.dumps(rows, indent=2, ensure_ascii=False) + "\n")
         self.refusals.pop(node, None)
-        log.info("vehicle %s enrolled with %d training windows", name, train)
+        log.info("vehicle %s enrolled", name)
         if values["version"] != fedwatt.__version__:
             log.warning(
                 "vehicle %s has fedwatt %.40s on board, and the server has %s: its replies may "
@@ -158,7 +180,7 @@ class Roster:
 
     def possible(self, count: int) -> bool:
         """Whether a vehicle can have so many windows."""
-        return 1 <= count <= self.config.secure.windows_limit
+        return 1 <= count <= MOST_WINDOWS
 
     def _fault(self, node: int, content: Content) -> str:
         """Why an enrolment cannot be accepted; empty if it can."""
@@ -172,12 +194,15 @@ class Roster:
             return f"{TAKEN} '{name}'"
         if content.values["features"] != list(self.config.data.columns):
             return "it has other features than the configuration asks for"
-        counts = content.arrays["windows"].tolist()
-        if min(counts) < 1:
+        if not content.values["enough"]:
             return "it lacks windows for training, validation or test"
+        if self.hidden:
+            return ""
+        if "windows" not in content.arrays:
+            return "it does not say how many windows it has"
+        counts = content.arrays["windows"].tolist()
         if not all(self.possible(count) for count in counts):
-            most = self.config.secure.windows_limit
-            return f"it has {max(counts)} windows, and secure.windows_limit is {most}"
+            return f"it says that it has {counts} windows, and 1 to {MOST_WINDOWS} are possible"
         return ""
 
     def ordered(self) -> list[Member]:
@@ -185,8 +210,10 @@ class Roster:
         return sorted(self.members.values(), key=lambda member: natural_key(member.name))
 
     def there(self, name: str) -> bool:
-        """Whether a vehicle is connected, and has what it needs to train."""
+        """Whether a vehicle is connected, has what it needs to train, and is not set aside."""
         node = self.members[name].node
+        if self.conduct.set_aside(name):
+            return False
         ready = self.provision is None or self.provision.held_by(node)
         return node in self.online and ready
 
@@ -234,7 +261,11 @@ class Roster:
         nodes = {name: self.members[name].node for name in questions if self.there(name)}
         sent = {node: questions[name] for name, node in nodes.items()}
         answers = self.exchange.ask(kind, sent, seconds, sizes=sizes, asked=asked, enough=enough)
-        return {name: answers[node] for name, node in nodes.items() if node in answers}
+        found = {name: answers[node] for name, node in nodes.items() if node in answers}
+        for name, answer in found.items():
+            if answer.refused:
+                self.conduct.refused(name, answer.refused)
+        return found
 
 
 def _hollow(member: Member, settings: DataSettings, held_out: bool) -> Client:

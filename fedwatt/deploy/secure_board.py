@@ -12,16 +12,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
-from fedwatt.deploy.messages import Content, Value
+from fedwatt.deploy.board import Board
+from fedwatt.deploy.guard import Guard
+from fedwatt.deploy.messages import SECURE, Content, Value
+from fedwatt.deploy.policy import Refusal
+from fedwatt.deploy.purpose import Purpose
 from fedwatt.errors import DataError
 from fedwatt.files import write_text
 from fedwatt.privacy.fixed_point import FloatArray, Layout
 from fedwatt.privacy.secure import vehicle as protocol
-from fedwatt.privacy.secure.messages import Inbox, Roster, Survivors
+from fedwatt.privacy.secure.identity import Trust
+from fedwatt.privacy.secure.messages import Agreements, Inbox, Roster, Survivors, names_of
 from fedwatt.privacy.secure.plain import from_plain, to_plain
 from fedwatt.privacy.secure_settings import Terms
-
-SECURE = "secure."  # prefix of what belongs to a secure sum in a question
 
 LOST_SECONDS = 60
 """How far back a number may lie where the last one was lost: clocks differ."""
@@ -46,31 +49,63 @@ def from_values(kind: type[Message], values: Mapping[str, Value]) -> Message:
 class Secrets:
     """What a vehicle knows of the exchange it is in."""
 
-    def __init__(self, vehicle: str, folder: Path) -> None:
-        self.vehicle = vehicle
+    def __init__(self, vehicle: str, folder: Path, board: Board, guard: Guard) -> None:
+        self.vehicle, self.board, self.guard = vehicle, board, guard
         self._state: Stage | None = None
         self._path = folder / "secure-sums.json"
         """Keeps run and number of the last exchange, which a restart must not forget."""
 
+    @property
+    def _trust(self) -> Trust | None:
+        """Whose signatures are asked for; None: nobody's, if the policy can do without."""
+        if not self.guard.policy.signed_sums:
+            return None
+        if self.board.trust is None or self.board.identity is None:
+            raise Refusal("signed_sums")
+        return self.board.trust
+
     def keys(self, question: Content) -> Content:
         """Fresh public keys; what was left of another exchange is forgotten."""
         terms = from_values(Terms, question.values)
+        self.guard.terms(terms)
+        purpose = Purpose.read(terms.purpose)
+        if purpose.run != question.values.get("run"):
+            raise Refusal("question")
+        self.guard.announced(purpose)
+        self.guard.unanswered(purpose)
+        assert self._trust is None or self.board.identity is not None
         self._state = None
-        state, advert = protocol.advertise(terms, self.vehicle, after=self._last(terms.run))
+        state, advert = protocol.advertise(
+            terms, self.vehicle, after=self._last(terms.run), identity=self.board.identity
+        )
         write_text(self._path, json.dumps({"run": terms.run, "number": terms.number}) + "\n")
         self._state = state
         return Content(to_plain(advert))
 
     def shares(self, question: Content) -> Content:
-        """Shares of the two secrets, sealed for the others."""
+        """Shares of the two secrets, sealed for the neighbours."""
         roster = from_values(Roster, question.values)
-        self._state, shares = protocol.share_keys(self._now(protocol.Advertised), roster)
+        self._state, shares = protocol.share_keys(
+            self._now(protocol.Advertised), roster, trust=self._trust
+        )
         return Content(to_plain(shares))
 
     @property
     def terms(self) -> Terms:
         """Of the exchange that now waits for this vehicle's vector; DataError if none does."""
         return self._now(protocol.Shared).terms
+
+    def admit(self, kind: str, question: Content) -> Terms:
+        """The terms of the exchange that waits for this vehicle's vector.
+
+        Refuses another question than the one that its vehicles agreed on, and one too many; from
+        now on it counts as answered.
+        """
+        terms, purpose = self.terms, Purpose.of(kind, question)
+        if purpose.text != terms.purpose:
+            raise Refusal("question")
+        self.guard.answer(purpose, masked=True)
+        return terms
 
     def masked(
         self, question: Content, layout: Layout, values: Mapping[str, FloatArray]
@@ -81,10 +116,21 @@ class Secrets:
         self._state, masked = protocol.mask_input(state, inbox, layout.encode(values))
         return Content(to_plain(masked))
 
+    def agreed(self, question: Content) -> Content:
+        """Its signature of who survived."""
+        survivors, state = from_values(Survivors, question.values), self._now(protocol.Sent)
+        after, agreed = protocol.agree(state, survivors, identity=self.board.identity)
+        if not state.arrived:
+            self.guard.agreed(state.terms, names_of(state.vehicles, survivors.arrived))
+        self._state = after
+        return Content(to_plain(agreed))
+
     def revealed(self, question: Content) -> Content:
-        """A share of one secret of every vehicle."""
-        survivors = from_values(Survivors, question.values)
-        self._state, revealed = protocol.reveal(self._now(protocol.Sent), survivors)
+        """A share of one secret of every vehicle of its group."""
+        agreements = from_values(Agreements, question.values)
+        self._state, revealed = protocol.reveal(
+            self._now(protocol.Sent), agreements, trust=self._trust
+        )
         return Content(to_plain(revealed))
 
     def handed_on(self) -> dict[str, Value]:

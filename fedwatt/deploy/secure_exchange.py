@@ -1,8 +1,9 @@
 """One secure sum over Flower's messages, whatever numbers it is of.
 
-Four questions: keys, shares, the vector under masks, and the shares that unmask the total. What the
-vector is made of is a kind of question of its own (such as "secure-train"); the other
-three are the same for all.
+Five questions: keys, shares, the vector under masks, agreement on who survived, and the shares that
+unmask the total. What the vector is made of is a kind of question of its own (such as
+"secure-train"); the other four are the same for all. Vehicles answer each question once, so a total
+is kept (`kept_sums`): a server that is started again goes on with it.
 """
 
 import logging
@@ -11,14 +12,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from fedwatt.deploy.kept_sums import keep_sum, recall_sum
 from fedwatt.deploy.messages import NO_MODEL, Content, Sizes, Value
+from fedwatt.deploy.purpose import Purpose
 from fedwatt.deploy.roster import Roster
 from fedwatt.deploy.secure_board import to_values
 from fedwatt.deploy.state import RunState
 from fedwatt.errors import DataError, FedwattError, RunError
 from fedwatt.privacy.fixed_point import FloatArray, Layout
 from fedwatt.privacy.secure import server
-from fedwatt.privacy.secure.messages import Advert, Masked, Revealed, Shares
+from fedwatt.privacy.secure.messages import Advert, Agreed, Masked, Revealed, Shares
 from fedwatt.privacy.secure.plain import from_plain
 from fedwatt.privacy.secure_settings import SecureSettings, Terms
 
@@ -86,7 +89,11 @@ class SecureExchange:
         vector, which may take it `seconds`; `what` is for the log.
         """
         called = sorted(names)
-        least = max(2, self.survivors_needed)
+        least = max(self.settings.smallest_sum, self.survivors_needed)
+        purpose = Purpose.of(kind, question(called[0])).text if called else ""
+        before = recall_sum(self.run.path.parent, purpose) if called else None
+        if before is not None and set(before[1]) <= set(called):
+            return SecretSum(*before, {})
         if len(called) < least:
             reason = f"a secure sum needs {least} vehicles or more, and {len(called)} are called."
             raise NoSum(reason, frozenset())
@@ -95,8 +102,9 @@ class SecureExchange:
             number=self.run.next_exchange(time.time_ns() // 1000),
             called=len(called),
             length=layout.length,
+            purpose=purpose,
         )
-        threshold = max(terms.threshold, self.survivors_needed)
+        threshold = max(terms.threshold, least)
         terms = replace(terms, threshold=threshold, bits=layout.bits)
         sizes = replace(NO_MODEL, words=terms.length * terms.bits // 8)
         asking = _Asking(self, kind, question, seconds, sizes)
@@ -111,7 +119,9 @@ class SecureExchange:
         finally:
             for name, reason in asking.rejected.items():
                 log.warning("%s: a message of %s rejected: %s", what, name, reason)
-        return SecretSum(layout.decode(total), survivors, asking.rejected)
+        sums = layout.decode(total)
+        keep_sum(self.run.path.parent, purpose, sums, survivors)
+        return SecretSum(sums, survivors, asking.rejected)
 
 
 @dataclass
@@ -132,11 +142,12 @@ class _Asking:
     def total(self, terms: Terms, names: list[str]) -> tuple[Any, tuple[str, ...]]:
         """The sum of the survivors' words, and who they are."""
         short = self.exchange.settings.stage_seconds
-        adverts = self._ask("secure-keys", Advert, self._same(terms, names), short)
-        keys, left_out = server.make_roster(terms, adverts)
+        adverts = self._ask("secure-keys", Advert, dict.fromkeys(names, terms), short)
+        keyed, left_out = server.make_roster(terms, adverts)
         self.reject(left_out)
-        shares = self._ask("secure-shares", Shares, self._same(keys, keys.vehicles), short)
-        routed, inboxes, left_out = server.route(terms, keys, shares)
+        rosters = {name: keyed.roster(name) for name in keyed.graph.names}
+        shares = self._ask("secure-shares", Shares, rosters, short)
+        routed, inboxes, left_out = server.route(keyed, shares)
         self.reject(left_out)
         vectors = {}
         for name, inbox in inboxes.items():
@@ -144,24 +155,32 @@ class _Asking:
             vectors[name] = Content({**plain.values, **to_values(inbox)}, plain.arrays)
         self.sent = True
         enough = self.exchange.enough and max(self.exchange.enough, terms.threshold)
-        masked = self._ask(self.kind, Masked, vectors, self.seconds, enough)
+        masked = self._sent(self.kind, Masked, vectors, self.seconds, enough)
         summed, survivors, left_out = server.collect(routed, masked)
         self.reject(left_out)
-        alive = survivors.vehicles
-        revealed = self._ask("secure-reveal", Revealed, self._same(survivors, alive), short)
+        told = dict.fromkeys(summed.survivors, survivors)
+        passed, left_out = server.pass_on(summed, self._ask("secure-agree", Agreed, told, short))
+        self.reject(left_out)
+        revealed = self._ask("secure-reveal", Revealed, passed, short)
         total, left_out = server.unmask(summed, revealed)
         self.reject(left_out)
-        return total, alive
+        return total, summed.survivors
 
-    def _same(self, message: Any, names: Iterable[str]) -> dict[str, Content]:
-        return dict.fromkeys(names, Content({**self.exchange.common, **to_values(message)}))
+    def _ask(
+        self, kind: str, reply: type[Message], messages: Mapping[str, Any], seconds: float
+    ) -> dict[str, Message]:
+        """Answers to messages of the exchange, by vehicle."""
+        # Vehicles look at the configuration once, before they have keys made.
+        common = self.exchange.common if kind == "secure-keys" else {}
+        questions = {n: Content({**common, **to_values(one)}) for n, one in messages.items()}
+        return self._sent(kind, reply, questions, seconds)
 
     def reject(self, left_out: Mapping[str, str]) -> None:
         """Take note of those whose messages were not in order."""
         self.rejected |= left_out
         self.answered -= left_out.keys()
 
-    def _ask(
+    def _sent(
         self,
         kind: str,
         reply: type[Message],

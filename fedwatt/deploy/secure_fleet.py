@@ -7,25 +7,32 @@ method as the replies of the survivors, all equal to their mean.
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
-from fedwatt.deploy.messages import Content
+from fedwatt.deploy.known import Known
+from fedwatt.deploy.masked_errors import MaskedErrors
+from fedwatt.deploy.messages import Content, Sizes, Value
 from fedwatt.deploy.quorum import Unanswered
 from fedwatt.deploy.road_fleet import RoadFleet
+from fedwatt.deploy.roster import Roster
 from fedwatt.deploy.secure_exchange import NoSum, SecretSum, SecureExchange
+from fedwatt.deploy.state import RunState
 from fedwatt.engine.call import Call
 from fedwatt.errors import FedwattError, RunError, SettingError
 from fedwatt.federation import State
-from fedwatt.federation.port import Present
+from fedwatt.federation.port import Judgement, Present
 from fedwatt.federation.terms import Terms
 from fedwatt.federation.work import Work, no_work
 from fedwatt.methods import Method
+from fedwatt.methods.rule import Rows
 from fedwatt.privacy.drawing import draws_on_board
 from fedwatt.privacy.fixed_point import CLIPPED, FloatArray, Layout
 from fedwatt.privacy.secure.compose import means, reply_layout, secure_fault
+from fedwatt.runs.config import RunConfig
 
 log = logging.getLogger("fedwatt.deploy")
 
@@ -57,6 +64,8 @@ class SecureFleet(RoadFleet):
     ) -> Work | Unanswered:
         """The sum over the vehicles called; who drops out of it has not replied."""
         try:
+            if called and not present.members.population_windows > 0:
+                raise RunError("no model was judged yet, so the size of the fleet is not known.")
             if called:
                 found = self._sum(method, state, present, list(called), wanted)
                 return self._means(method, found, called)
@@ -103,11 +112,53 @@ class SecureFleet(RoadFleet):
             )
         return found
 
+    @classmethod
+    def errors_of(
+        cls,
+        roster: Roster,
+        run: RunState,
+        config: RunConfig,
+        common: Mapping[str, Value],
+        sizes: Sizes,
+        level: NDArray[Any] | None,
+    ) -> MaskedErrors:
+        """Errors of the fleet, by secure sums."""
+        return MaskedErrors(roster, config, common, sizes, level, run=run)
+
+    def present(self, state: State | None) -> Present:
+        """Who is connected now; how many windows they have on average is known from a sum."""
+        present = super().present(state)
+        known = Known() if state is None else Known.unpacked(state.events)
+        return replace(present, members=replace(present.members, mean_windows=known.mean_windows))
+
+    def judge(self, weights: Tensor, events: Rows, present: Present) -> Judgement:
+        """Error sums of the model [1, D] over the fleet.
+
+        Who is in the sum differs where vehicles drop out, and nobody can stand in for them. Where a
+        vehicle is in it for the first time, the model is not compared with earlier ones.
+        """
+        known, members = Known.unpacked(events), present.members
+        groups: dict[bool, list[str]] = {False: [], True: []}
+        for vehicle in members.evaluated:
+            groups[members.held_out(vehicle)].append(members.name(vehicle))
+        assert isinstance(self.errors, MaskedErrors)
+        question = self.judging_question(weights, known)
+        found = self.errors.judged(question, groups[False], groups[True])
+        if found is None:
+            return Judgement([None], events)
+        errors, judges = found
+        if len(judges) < len(groups[False]):
+            log.info("the model was judged by %d of %d vehicles", len(judges), len(groups[False]))
+        comparable = not (known.judges and set(judges) - known.judges)
+        after = replace(known, judges=known.judges | set(judges), mean_windows=errors.mean_windows)
+        return Judgement([errors], after.packed(), comparable)
+
     def _means(self, method: Method, found: SecretSum, names: Mapping[str, Call]) -> Work:
         """The survivors' mean in the place of each of their replies; each weighs Σ w_k / R."""
         counted = [names[name] for name in found.survivors]
         others = [names[name] for name in found.rejected if name not in found.survivors]
         delta, weight, uploads = means(method, method.adapted(self.model), found.sums)
+        refuse_long_mean(delta, self.config.secure.norm_limit)
         calls = [*counted, *others]
         usable = np.arange(len(calls)) < len(counted)
 
@@ -141,4 +192,18 @@ def refuse_impossible_weight(
         raise RunError(
             f"{survivors} vehicles add up to a weight of {weight:g}, and {survivors} to "
             f"{survivors * heaviest:g} is possible. One of them is at fault."
+        )
+
+
+def refuse_long_mean(delta: Tensor, limit: float) -> None:
+    """Raise if the mean displacement [D] is longer than vehicles send.
+
+    Honest vehicles shorten their replies, so a longer mean is the work of one that does not. What
+    passes moves the model by at most `limit`, whoever lied in whatever way.
+    """
+    length = float(delta.double().norm())
+    if not length <= limit:
+        raise RunError(
+            f"the mean of a sum is {length:g} long, and secure.norm_limit is {limit:g}. One of its "
+            "vehicles is at fault."
         )

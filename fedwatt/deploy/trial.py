@@ -9,6 +9,7 @@ from fedwatt.data import DataSettings
 from fedwatt.data.client import build_client
 from fedwatt.data.store import read_vehicle
 from fedwatt.deploy.connection import Connection, key_pair
+from fedwatt.deploy.policy import Policy, differences
 from fedwatt.deploy.privacy_ledger import PrivacyLedger, shown
 from fedwatt.errors import DataError, RunError, counted
 from fedwatt.terrain.store import read_field, read_provenance
@@ -18,7 +19,11 @@ LIFETIME_DELTA: Final = 1e-5
 
 
 def describe_vehicle(
-    folder: Path, state: Path, connection: Connection, field: Path | None = None
+    folder: Path,
+    state: Path,
+    connection: Connection,
+    field: Path | None = None,
+    policy: Policy | None = None,
 ) -> Iterator[str]:
     """What a vehicle would join with; FedwattError where it could not."""
     client = build_client(read_vehicle(folder), DataSettings())
@@ -26,6 +31,10 @@ def describe_vehicle(
     yield f"Vehicle {client.name}: windows {windows}; features {', '.join(client.features)}."
     if field is not None:
         yield _describe_field(field, client.name)
+    if policy is not None:
+        lines = differences(policy)
+        yield "Its policy is the default one." if not lines else "Its policy has other rules:"
+        yield from (f"  {line}" for line in lines)
     if connection.key is not None:
         key_pair(connection.key)
         mode = connection.key.stat().st_mode & 0o077
@@ -78,5 +87,6 @@ def stock_command(
     command = ["flower-supernode", "--superlink", connection.server, "--node-config", where]
     if connection.ca is None:
         return [*command, "--insecure"]
+    command[-1] += f' keys="{connection.ca.parent.resolve()}"'
     command += ["--root-certificates", str(connection.ca)]
     return [*command, "--auth-supernode-private-key", str(connection.key)]

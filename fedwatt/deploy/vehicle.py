@@ -7,7 +7,6 @@ is in the question.
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -15,36 +14,51 @@ from typing import Any
 import numpy as np
 import torch
 from flwr.app import RecordDict
-from numpy.typing import NDArray
 from torch import Tensor
 
 import fedwatt
-from fedwatt.data import DataSettings, Fleet, trip
+from fedwatt.data import DataSettings, trip
 from fedwatt.data.client import Client, build_client
 from fedwatt.data.features import feature_names, needs_climb
 from fedwatt.data.split import SPLITS
 from fedwatt.data.store import read_vehicle
 from fedwatt.deploy import memory
+from fedwatt.deploy.board import Board
+from fedwatt.deploy.error_vectors import (
+    judging_layout,
+    judging_values,
+    strata_layout,
+    strata_values,
+)
+from fedwatt.deploy.guard import Guard
 from fedwatt.deploy.hills_on_board import HillsOnBoard, hills_of
-from fedwatt.deploy.messages import NO_MODEL, NOTHING, Content, ReplyField, from_records, sealed
+from fedwatt.deploy.ledger import Ledger
+from fedwatt.deploy.messages import (
+    IN_THE_CLEAR,
+    NO_MODEL,
+    NOTHING,
+    Content,
+    Value,
+    from_records,
+    sealed,
+)
+from fedwatt.deploy.one_vehicle import by_stratum, fleet_of_one, local_work, sums_by_stratum
 from fedwatt.deploy.privacy_ledger import PrivacyLedger
-from fedwatt.deploy.questions import RoundQuestion, asked_of, sizes_of, value, weights
+from fedwatt.deploy.purpose import Purpose
+from fedwatt.deploy.questions import RoundQuestion, sizes_of, weights
 from fedwatt.deploy.secure_board import Secrets
-from fedwatt.engine.call import Call
-from fedwatt.engine.together import train
+from fedwatt.deploy.task import Task
 from fedwatt.errors import DataError, RunError, SettingError
 from fedwatt.federation import LocalFleet, local_round
-from fedwatt.federation.evaluate import predict, stratum_errors, vehicle_errors
-from fedwatt.federation.terms import Terms
-from fedwatt.federation.work import Work
+from fedwatt.federation.evaluate import predict
 from fedwatt.files import flush
 from fedwatt.journeys.lag import prepared
-from fedwatt.methods import Method
-from fedwatt.methods.rule import Rows
-from fedwatt.metrics import Stopwatch
+from fedwatt.methods.bounding import bounded
+from fedwatt.metrics import ErrorSums
 from fedwatt.personal import PersonalModel, personalise
 from fedwatt.plugins import named_by_server
 from fedwatt.privacy.drawing import drawn, draws_on_board
+from fedwatt.privacy.fixed_point import FloatArray, Layout
 from fedwatt.privacy.secure.compose import reply_layout, reply_values
 from fedwatt.runs.config import MethodChoice, RunConfig, from_toml, to_toml
 from fedwatt.runs.hills import learns_hills
@@ -60,55 +74,34 @@ from fedwatt.terrain.store import read_field, read_provenance
 
 log = logging.getLogger("fedwatt.deploy")
 
+CLEAR = ("train", "evaluate", "strata", "personalise")
+"""Questions about a method that are answered outside a sum."""
+MASKED = (
+    "secure-train",
+    "secure-evaluate",
+    "secure-strata",
+    "secure-personalise",
+    "secure-terrain",
+)
+"""Questions that are answered inside one."""
 Hills = tuple[str, str]
 """A run, and the digest of the field that its vehicles learned."""
-
-
-@dataclass(frozen=True)
-class _Task:
-    """A question with the objects it is about."""
-
-    local: LocalFleet
-    """This vehicle alone, with the model and the terms of the method."""
-    choice: MethodChoice
-    config: RunConfig
-    question: Content
-
-    @property
-    def method(self) -> Method:
-        return self.choice.method
-
-    @property
-    def size(self) -> int:
-        """D, of the model as the method trains it."""
-        return self.method.adapted(self.local.model).layout.size
-
-    @property
-    def run(self) -> str:
-        return str(value(self.question, "run", str))
-
-    @property
-    def asked(self) -> dict[str, ReplyField]:
-        """The further fields that the method, or a server that diagnoses, asks of training."""
-        diagnostics = self.question.values.get("diagnostics") is True
-        return asked_of(self.method, self.local.model, diagnostics=diagnostics)
-
-    def weights(self) -> Tensor:
-        """The model that the question is about, [1, D]."""
-        found = weights(self.question, "weights", "model", self.size)
-        return torch.from_numpy(found).to(self.local.dtype)[None]
 
 
 class Vehicle:
     """Answers the server's questions; reads its folder and writes its state folder, no other."""
 
-    def __init__(self, folder: Path, state: Path, field: Path | None = None) -> None:
+    def __init__(
+        self, folder: Path, state: Path, field: Path | None = None, board: Board | None = None
+    ) -> None:
         self.folder, self.state, self.field = folder, state, field
+        self.board = board or Board()
         self.name = read_vehicle(folder).name
+        self.guard = Guard(self.board.policy, Ledger(state))
         # Two of each: those of a run and of its level model.
         self._client = lru_cache(maxsize=2)(self._read_client)
         self._method = lru_cache(maxsize=2)(self._read_method)
-        self.secrets = Secrets(self.name, state)
+        self.secrets = Secrets(self.name, state, self.board, self.guard)
         self.hills = HillsOnBoard(folder, state)
         self.spent = PrivacyLedger.of(state)
 
@@ -133,7 +126,7 @@ class Vehicle:
         """The vehicle with climb and descent: from its altitude, or from a field on board."""
         if terrain == "measured":
             return with_measured_terrain(vehicle)
-        if terrain == "learn":
+        if terrain in ("auto", "learn"):
             # Before hills are learned the road is level; how many windows there are is the same.
             field = empty_field(Grid()) if hills is None else self.hills.field(*hills)
             return with_terrain(vehicle, field)
@@ -147,36 +140,76 @@ class Vehicle:
         return with_terrain(vehicle, field)
 
     def answer(self, kind: str, records: RecordDict) -> RecordDict:
-        """The sealed reply to a question."""
-        before: dict[str, Callable[[Content], Content]] = {
-            "enrol": self._enrol,
-            "secure-keys": self.secrets.keys,
+        """The sealed reply to a question; Refusal if the policy does not allow it."""
+        question = from_records(records)
+        self.guard.size(question)
+        within: dict[str, Callable[[Content], Content]] = {
             "secure-shares": self.secrets.shares,
+            "secure-agree": self.secrets.agreed,
             "secure-reveal": self.secrets.revealed,
-            "secure-terrain": lambda asked: self.hills.masked(
-                asked, _configuration(asked), self.secrets
-            ),
-            "terrain-field": lambda asked: self.hills.take(asked, _configuration(asked)),
         }
-        answers: dict[str, Callable[[_Task], Content]] = {
+        if kind in within:
+            return sealed(kind, within[kind](question), NO_MODEL)
+        config = _configuration(question)
+        self.guard.configuration(config)
+        if kind == "enrol":
+            asked = NOTHING if config.secure.enabled else IN_THE_CLEAR
+            return sealed(kind, self._enrol(config), NO_MODEL, asked)
+        if kind == "secure-keys":
+            return sealed(kind, self.secrets.keys(question), NO_MODEL)
+        if kind == "terrain-field":
+            return sealed(kind, self.hills.take(question, config), NO_MODEL)
+        if kind in MASKED:
+            called = self.secrets.admit(kind, question).called
+            return sealed(kind, self._masked(kind, question, config, called), NO_MODEL)
+        if kind not in CLEAR:
+            raise DataError(f"a question '{kind[:40]}' is not known on board")
+        return self._in_the_clear(kind, question, config)
+
+    def _in_the_clear(self, kind: str, question: Content, config: RunConfig) -> RecordDict:
+        """The sealed reply to a question that is answered outside a sum."""
+        self.guard.clear()
+        if config.secure.enabled:
+            raise DataError("this run adds up in secret, so a reply in the clear is not given")
+        task = self._task(question)
+        self._refuse_work(kind, task)
+        self.guard.answer(Purpose.of(kind, question), masked=False)
+        answers: dict[str, Callable[[Task], Content]] = {
             "train": self._train,
             "evaluate": self._evaluate,
-            "strata": self._strata,
-            "personalise": self._personalise,
-            "secure-train": self._train_in_secret,
+            "strata": lambda own: by_stratum(self._strata(own)),
+            "personalise": lambda own: by_stratum(self._personalise(own)),
         }
-        question = from_records(records)
-        if kind in before:
-            return sealed(kind, before[kind](question), NO_MODEL)
-        if kind not in answers:
-            raise DataError(f"a question '{kind[:40]}' is not known on board")
-        task = self._task(question)
-        if kind == "train" and task.config.secure.enabled:
-            raise DataError("this run adds up in secret, so a reply in the clear is not given")
         sizes = sizes_of(task.method, task.local.model, task.local.training.precision)
         return sealed(kind, answers[kind](task), sizes, task.asked if kind == "train" else NOTHING)
 
-    def _task(self, question: Content) -> _Task:
+    def _masked(self, kind: str, question: Content, config: RunConfig, called: int) -> Content:
+        """The vector of a sum over `called` vehicles."""
+        if kind == "secure-terrain":
+            return self.hills.masked(question, config, self.secrets)
+        task = self._task(question)
+        self._refuse_work(kind, task)
+        if kind == "secure-train":
+            return self.secrets.masked(question, *self._reply(task, called))
+        if kind == "secure-evaluate":
+            errors = task.local.evaluate(task.weights())[0]
+            weight = self.guard.weight(task.local.members.windows(0))
+            values = judging_values(errors.validation[0], errors.test[0], weight)
+            return self.secrets.masked(question, judging_layout(called), values)
+        parts = self._strata(task) if kind == "secure-strata" else self._personalise(task)
+        return self.secrets.masked(question, strata_layout(called), strata_values(parts))
+
+    def _refuse_work(self, kind: str, task: Task) -> None:
+        """Refuse what would take this vehicle too long."""
+        local, config = task.local, task.config
+        if kind.endswith("train"):
+            speed = local.terms.speed(0, self.name)
+            steps = local.terms.steps(local.members.windows(0), speed)
+            self.guard.training(config, task.method, steps, task.size)
+        elif kind.endswith("personalise"):
+            self.guard.fine_tuning(config, task.size)
+
+    def _task(self, question: Content) -> Task:
         """What a question about a method is about."""
         config = _configuration(question)
         label, hills = question.values.get("label"), hills_of(question.values)
@@ -184,7 +217,7 @@ class Vehicle:
             raise DataError("the question lacks its method")
         if learns_hills(config) and hills is None:
             raise DataError("the question lacks the hills that this run learned")
-        return _Task(*self._method(str(question.values["config"]), label, hills), config, question)
+        return Task(*self._method(str(question.values["config"]), label, hills), config, question)
 
     def _read_method(
         self, text: str, label: str, hills: Hills | None
@@ -197,21 +230,20 @@ class Vehicle:
         client = self.client(config.data, config.terrain.source, hills)
         return fleet_of_one(client, config, choices[0]), choices[0]
 
-    def _enrol(self, question: Content) -> Content:
-        config = _configuration(question)
+    def _enrol(self, config: RunConfig) -> Content:
         client = self.client(config.data, config.terrain.source)
         counts = [len(client.ends[split]) for split in SPLITS]
-        return Content(
-            {
-                "vehicle": client.name,
-                "features": list(client.features),
-                "simulated": client.simulated,
-                "version": fedwatt.__version__,
-            },
-            {"windows": np.array(counts, dtype=np.int64)},
-        )
+        values: dict[str, Value] = {
+            "vehicle": client.name,
+            "enough": self.guard.enough(counts),
+            "features": list(client.features),
+            "simulated": client.simulated,
+            "version": fedwatt.__version__,
+        }
+        hidden = config.secure.enabled
+        return Content(values, {} if hidden else {"windows": np.array(counts, dtype=np.int64)})
 
-    def _train(self, task: _Task) -> Content:
+    def _train(self, task: Task) -> Content:
         local, method = task.local, task.method
         question, run = RoundQuestion.read(task.question, task.size), task.run
         probability = local.training.participation
@@ -231,7 +263,7 @@ class Vehicle:
         log.info("round %d: trained %d windows", question.round + 1, local.members.windows(0))
         return Content(values, {"delta": work.deltas[0].numpy(), **arrays})
 
-    def _stay_out(self, task: _Task) -> dict[str, Any]:
+    def _stay_out(self, task: Task) -> dict[str, Any]:
         """What a vehicle adds to a private sum that it did not draw itself for: nothing but noise.
 
         Only methods that hand up nothing but Δ_k are private. What the vehicle remembers stays.
@@ -247,7 +279,8 @@ class Vehicle:
             memory.remember(folder, question.round, kept)
         return {"delta": np.zeros(task.size)}
 
-    def _train_in_secret(self, task: _Task) -> Content:
+    def _reply(self, task: Task, called: int) -> tuple[Layout, dict[str, FloatArray]]:
+        """What the vehicle adds to a round, no longer than its policy allows."""
         method, model = task.method, task.method.adapted(task.local.model)
         terms, training = self.secrets.terms, task.local.training
         if draws_on_board(method, training) and not drawn(training.participation):
@@ -256,16 +289,17 @@ class Vehicle:
             arrays = dict(self._train(task).arrays)
         layout = reply_layout(method, model, task.config.secure, vehicles=terms.called)
         uploads = {name: torch.from_numpy(array) for name, array in arrays.items()}
-        delta, windows = uploads.pop("delta"), task.local.members.windows(0)
-        values = reply_values(method, model, delta, windows, uploads, layout, terms.threshold)
-        return self.secrets.masked(task.question, layout, values)
+        delta = bounded(uploads.pop("delta")[None], self.board.policy.largest_step)[0]
+        weight = self.guard.weight(task.local.members.windows(0))
+        values = reply_values(method, model, delta, weight, uploads, layout, terms.threshold)
+        return layout, values
 
-    def _evaluate(self, task: _Task) -> Content:
+    def _evaluate(self, task: Task) -> Content:
         errors = task.local.evaluate(task.weights())[0]
         validation, test = errors.validation[0].as_array(), errors.test[0].as_array()
         return Content({}, {"validation": validation, "test": test})
 
-    def _strata(self, task: _Task) -> Content:
+    def _strata(self, task: Task) -> dict[str, ErrorSums]:
         local, pool, model = task.local, task.local.pool, task.weights()
         if LEVEL in task.question.arrays:
             level = predictions_of(*self._level(task))
@@ -274,7 +308,7 @@ class Vehicle:
             test = predict(local.model, model[:, : local.model.layout.size], pool, pool.test)
         return sums_by_stratum(local, test[0])
 
-    def _personalise(self, task: _Task) -> Content:
+    def _personalise(self, task: Task) -> dict[str, ErrorSums]:
         model, run, label = task.weights(), task.run, task.choice.label
         below = None
         if level_config(task.config) is not None or LEVEL in task.question.arrays:
@@ -286,7 +320,7 @@ class Vehicle:
             test = with_level(task.local, own, self._own_level(task, folder, *below))
         return sums_by_stratum(task.local, test[0])
 
-    def _level(self, task: _Task) -> tuple[LocalFleet, Tensor]:
+    def _level(self, task: Task) -> tuple[LocalFleet, Tensor]:
         """This vehicle without climb, and the level model [1, D] that comes with the question."""
         config = level_config(task.config)
         if config is None:
@@ -295,7 +329,7 @@ class Vehicle:
         found = weights(task.question, LEVEL, "level model", local.model.layout.size)
         return local, torch.from_numpy(found).to(local.dtype)[None]
 
-    def _own(self, task: _Task, folder: Path, local: LocalFleet, model: Tensor) -> Predictions:
+    def _own(self, task: Task, folder: Path, local: LocalFleet, model: Tensor) -> Predictions:
         """Predictions of what the vehicle makes of a model [1, D] for itself, and keeps."""
 
         def keep(one: PersonalModel) -> None:
@@ -307,9 +341,7 @@ class Vehicle:
         # What cannot be kept is not reported either.
         return personalise(local, model, task.config.personal, keep=keep)
 
-    def _own_level(
-        self, task: _Task, folder: Path, local: LocalFleet, model: Tensor
-    ) -> Predictions:
+    def _own_level(self, task: Task, folder: Path, local: LocalFleet, model: Tensor) -> Predictions:
         """Predictions of the vehicle's own level model: the one it kept, or one made now."""
         file = memory.personal_file(folder)
         if file.exists():
@@ -319,40 +351,6 @@ class Vehicle:
             except RunError as error:
                 log.warning("%s This vehicle makes its level model anew.", error)
         return self._own(task, folder, local, model)
-
-
-def fleet_of_one(client: Client, config: RunConfig, choice: MethodChoice) -> LocalFleet:
-    """A vehicle alone, with the model and the terms of a method."""
-    alone = Fleet((client,), config.data, "this vehicle")
-    terms = Terms(choice.training(config.training), config.availability, config.seeds)
-    return LocalFleet(alone, config.model.on(alone), terms, device="cpu")
-
-
-def local_work(local: LocalFleet, method: Method, question: RoundQuestion, kept: Rows) -> Work:
-    """One round of a vehicle alone, as a stack of one; `kept` is its memory, without that axis."""
-    model = torch.from_numpy(question.weights).to(local.dtype)[None]
-    sent = {name: torch.from_numpy(array)[None] for name, array in question.sent.items()}
-    broadcast = local_round.Broadcast(
-        question.round,
-        model,
-        {name: local_round.like(rows, model) for name, rows in sent.items()},
-        question.population,
-        question.population_windows,
-    )
-    speed = local.terms.speed(0, local.members.name(0))
-    call = Call(0, 0, local.terms.steps(local.members.windows(0), speed))
-    before = {name: row[None] for name, row in kept.items()}
-    begun = local_round.begin_round(local, method, broadcast, before, [call], Stopwatch())
-    return local_round.finish_round(local, method, begun, train(begun.job))
-
-
-def sums_by_stratum(local: LocalFleet, predictions: NDArray[np.float64]) -> Content:
-    """Error sums of a vehicle's test windows, all and by stratum, from scaled predictions [W]."""
-    clients, windows = local.fleet.clients, local.pool.test
-    total = vehicle_errors(clients, "test", windows, predictions)[0]
-    parts = {"all": total} | stratum_errors(clients, windows, predictions)[0]
-    sums = np.stack([own.as_array() for own in parts.values()])
-    return Content({"strata": list(parts)}, {"sums": sums})
 
 
 def _configuration(question: Content) -> RunConfig:

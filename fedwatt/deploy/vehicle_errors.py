@@ -15,7 +15,7 @@ from fedwatt.deploy.messages import Content, Sizes, Value
 from fedwatt.deploy.roster import Roster
 from fedwatt.errors import DataError
 from fedwatt.federation.records import Row, error_columns
-from fedwatt.metrics import SUMS, ErrorSums
+from fedwatt.metrics import ErrorSums
 from fedwatt.runs.config import RunConfig
 from fedwatt.runs.level import LEVEL
 
@@ -58,26 +58,28 @@ class VehicleErrors:
             self.rows[model] = self._asked(kind, arrays)
         return self.rows[model]
 
+    def seconds(self, kind: str) -> float:
+        """How long an answer may take: fine-tuning as long as a round, looking at a model less."""
+        terms = self.config.deploy
+        return terms.round_seconds if kind == "personalise" else terms.evaluation_seconds
+
     def _asked(self, kind: str, arrays: Mapping[str, NDArray[Any]]) -> list[Row]:
         names = {client.name: client for client in self.roster.fleet(self.config.data).clients}
         questions = dict.fromkeys(names, Content(dict(self.common), arrays))
-        # Fine-tuning takes about as long as a round; looking at a model does not.
-        terms = self.config.deploy
-        seconds = terms.round_seconds if kind == "personalise" else terms.evaluation_seconds
-        answers = self.roster.ask(kind, questions, seconds, sizes=self.sizes)
+        answers = self.roster.ask(kind, questions, self.seconds(kind), sizes=self.sizes)
         rows: list[Row] = []
         for name, client in names.items():
             about = {"seed": self.config.seeds[0], "vehicle": name, "held_out": client.held_out}
             try:
                 if name not in answers:
                     raise DataError("it did not answer")
-                errors = self._strata(answers[name])
+                errors = self._strata(name, answers[name])
                 rows += [{**about, "stratum": s, **error_columns(e)} for s, e in errors.items()]
             except DataError as error:
                 log.warning("no errors of %s by stratum: %s", name, error)
         return rows
 
-    def _strata(self, answer: Answer) -> dict[str, ErrorSums]:
+    def _strata(self, name: str, answer: Answer) -> dict[str, ErrorSums]:
         """Error sums by stratum; DataError if they cannot be used."""
         content = answer.usable()
         strata, sums = content.values["strata"], content.arrays["sums"]
@@ -86,12 +88,18 @@ class VehicleErrors:
             raise DataError(f"{len(sums)} error sums do not fit {len(set(strata))} strata")
         if not all(isinstance(stratum, str) for stratum in strata):
             raise DataError("a stratum has a name")
-        limit = self.config.secure.windows_limit
-        return {str(s): possible_sums(own, limit) for s, own in zip(strata, sums, strict=True)}
+        found = {str(s): ErrorSums.from_array(own) for s, own in zip(strata, sums, strict=True)}
+        enrolled = self.roster.members[name].windows[2]
+        if found.get("all", ErrorSums()).windows != enrolled or any(
+            own.windows > enrolled for own in found.values()
+        ):
+            raise DataError(f"they are not of the {enrolled} windows that it enrolled with")
+        return found
 
 
-def possible_sums(row: NDArray[np.float64], windows_limit: int) -> ErrorSums:
-    """Error sums from a vehicle; DataError if they cannot be true."""
-    if row[list(SUMS).index("windows")] > windows_limit:
-        raise DataError("error sums are of more windows than a vehicle can have")
-    return ErrorSums.from_array(row)
+def possible_sums(row: NDArray[np.float64], enrolled: int) -> ErrorSums:
+    """Error sums of a vehicle that enrolled with so many windows; DataError if they lie."""
+    sums = ErrorSums.from_array(row)
+    if sums.windows != enrolled:
+        raise DataError(f"they are of {sums.windows} windows, and it enrolled with {enrolled}")
+    return sums

@@ -1,6 +1,5 @@
 """The model file of a training that is at hand in Python."""
 
-from dataclasses import replace
 from pathlib import Path
 
 from torch import Tensor
@@ -53,8 +52,7 @@ def vehicle_of(config: RunConfig, name: str) -> Vehicle:
         if folder.is_dir():
             return read_vehicle(folder)
     names = []
-    as_recorded = replace(config.data, align=False)
-    for vehicle in source_vehicles(config.fleet, as_recorded):
+    for vehicle in source_vehicles(config.fleet):
         if vehicle.name == name:
             return vehicle
         names.append(vehicle.name)

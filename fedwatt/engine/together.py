@@ -18,10 +18,17 @@ from fedwatt.engine.batches import Batches
 from fedwatt.engine.job import Job
 from fedwatt.methods.rule import LocalRule, lifted, numbers
 from fedwatt.metrics import Stopwatch
+from fedwatt.models import ModuleModel
+from fedwatt.models.relu_stack import ReluStack, permuted
 
 
 def train(job: Job, watch: Stopwatch | None = None) -> Tensor:
     """Δ_k = w_k - w_t [P, D]; on a GPU the time of all steps is booked as training."""
+    stack = _mlp_behind(job)
+    if stack is not None:
+        plans = permuted(job.plans, stack)
+        as_mlp = replace(job, model=stack.model, plans=plans, anchor=stack.to_mlp(job.anchor))
+        return stack.from_mlp(train(as_mlp, watch))
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high" if job.tf32 else "highest")
     try:
@@ -30,6 +37,13 @@ def train(job: Job, watch: Stopwatch | None = None) -> Tensor:
         return cpu.train(job, watch or Stopwatch())
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+def _mlp_behind(job: Job) -> ReluStack | None:
+    """The MLP that a job's own module is, where nothing in the job needs the module itself."""
+    if not isinstance(job.model, ModuleModel) or job.shapes_loss or job.explores:
+        return None
+    return job.model.relu_stack(job.batches.pool.window, job.batches.pool.series.shape[1])
 
 
 def train_together(jobs: Sequence[Job], watch: Stopwatch) -> list[Tensor]:

@@ -19,11 +19,10 @@ from fedwatt.federation.members import Members
 from fedwatt.federation.port import Port, Present
 from fedwatt.federation.records import (
     UNTRAINED,
-    Evaluation,
+    Errors,
     History,
     RoundRecord,
     Row,
-    evaluation_columns,
     training_columns,
 )
 from fedwatt.federation.settings import Training
@@ -149,7 +148,7 @@ class Loop:
                 draws=self.port.server_draws,
             )
         due = after.round % training.evaluate_every == 0 or after.round == training.rounds
-        evaluations: dict[int, Evaluation] = {}
+        evaluations: dict[int, Errors | None] = {}
         well = after.live
         if due and well:
             with watch.section("evaluation"):
@@ -192,11 +191,12 @@ class Loop:
         ]
 
 
-def _error_columns(evaluations: Mapping[int, Evaluation], members: Members) -> dict[int, Row]:
+def _error_columns(evaluations: Mapping[int, Errors | None], members: Members) -> dict[int, Row]:
     """The columns of each run's evaluation in the table of rounds."""
     windows = [members.windows(k) for k in members.evaluated]
     held_out = [members.held_out(k) for k in members.evaluated]
-    return {run: evaluation_columns(own, windows, held_out) for run, own in evaluations.items()}
+    judged = {run: own for run, own in evaluations.items() if own is not None}
+    return {run: own.columns(windows, held_out) for run, own in judged.items()}
 
 
 def _seconds(watch: Stopwatch) -> dict[str, float]:

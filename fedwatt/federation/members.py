@@ -17,6 +17,8 @@ class Members:
 
     fleet: Fleet
     evaluate_vehicles: int  # as in `Training`
+    mean_windows: float = 0.0
+    """Mean n_k, where masks hide what single vehicles have; 0: they do not."""
 
     def __post_init__(self) -> None:
         if not len(self.population):
@@ -30,6 +32,8 @@ class Members:
     @cached_property
     def population_windows(self) -> float:
         """n, the training windows of all of them."""
+        if self.mean_windows:
+            return self.mean_windows * len(self.population)
         return float(sum(self.windows(int(k)) for k in self.population))
 
     @cached_property

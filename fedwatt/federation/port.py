@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fedwatt.federation.members import Members
 from fedwatt.federation.memory import Table
-from fedwatt.federation.records import Evaluation, Row
+from fedwatt.federation.records import Errors, Row
 from fedwatt.federation.state import State
 from fedwatt.federation.work import Work
 from fedwatt.methods import Method
@@ -39,7 +39,8 @@ class Present:
 class Judgement:
     """What vehicles say of R models."""
 
-    evaluations: Sequence[Evaluation]  # one for each model, of the members that are evaluated
+    evaluations: Sequence[Errors | None]
+    """One for each model, of the members that are evaluated; None: nobody judged it."""
     events: Rows  # what the fleet remembers from now on
     comparable: bool = True
     """Whether the errors are of the vehicles that judged the best model so far."""

@@ -29,6 +29,68 @@ class Evaluation:
     validation: Sequence[ErrorSums]
     test: Sequence[ErrorSums]
 
+    def columns(self, windows: Sequence[int], held_out: Sequence[bool]) -> Row:
+        """A round's columns about error; `windows` is n_k of every vehicle.
+
+        Vehicles that train count in the headline figures, held-out ones in `held_out_rmse` alone.
+        """
+        trained = [k for k, out in enumerate(held_out) if not out]
+        test = [self.test[k] for k in trained]
+        sizes = [windows[k] for k in trained]
+        away = micro([self.test[k] for k, out in enumerate(held_out) if out])
+        return _error_columns(
+            micro([self.validation[k] for k in trained]),
+            micro(test),
+            macro=macro_mean([sums.rmse for sums in test]),
+            weighted=weighted_mean([sums.rmse for sums in test], sizes),
+            held_out=away.rmse,
+        )
+
+
+@dataclass(frozen=True)
+class FleetErrors:
+    """A global model's errors on a whole fleet, of which no single vehicle's are known."""
+
+    validation: ErrorSums
+    test: ErrorSums
+    vehicles: int
+    """In these sums."""
+    mean_windows: float
+    """Mean n_k of them."""
+    macro: float
+    """Mean of their test RMSE."""
+    weighted: float
+    """The same, weighted by n_k."""
+    held_out: float = nan
+    """Test RMSE of vehicles that never train."""
+
+    def columns(self, windows: Sequence[int], held_out: Sequence[bool]) -> Row:
+        """A round's columns about error, as those of an `Evaluation`."""
+        return _error_columns(
+            self.validation,
+            self.test,
+            macro=self.macro,
+            weighted=self.weighted,
+            held_out=self.held_out,
+        )
+
+
+Errors = Evaluation | FleetErrors
+
+
+def _error_columns(
+    validation: ErrorSums, test: ErrorSums, *, macro: float, weighted: float, held_out: float
+) -> Row:
+    """Columns of the table of rounds, from pooled sums and means over vehicles."""
+    return {
+        "evaluated": True,
+        "validation_rmse": validation.rmse,
+        **{f"test_{name}": metric.value(test) for name, metric in METRICS.items()},
+        "test_rmse_macro": macro,
+        "test_rmse_weighted": weighted,
+        "held_out_rmse": held_out,
+    }
+
 
 @dataclass(frozen=True)
 class RoundRecord:
@@ -96,28 +158,6 @@ UNTRAINED: Row = blank(rounds().filled_by(TRAINING))
 """Training columns of round 0, the initial model."""
 UNEVALUATED: Row = blank(rounds().filled_by(EVALUATION))
 """Evaluation columns of a round between two evaluations."""
-
-
-def evaluation_columns(
-    evaluation: Evaluation, windows: Sequence[int], held_out: Sequence[bool]
-) -> Row:
-    """A round's columns about error; `windows` is n_k of every vehicle.
-
-    Vehicles that train count in the headline figures, held-out ones in `held_out_rmse` alone.
-    """
-    trained = [k for k, out in enumerate(held_out) if not out]
-    test = [evaluation.test[k] for k in trained]
-    pooled = micro(test)
-    return {
-        "evaluated": True,
-        "validation_rmse": micro([evaluation.validation[k] for k in trained]).rmse,
-        **{f"test_{name}": metric.value(pooled) for name, metric in METRICS.items()},
-        "test_rmse_macro": macro_mean([sums.rmse for sums in test]),
-        "test_rmse_weighted": weighted_mean(
-            [sums.rmse for sums in test], [windows[k] for k in trained]
-        ),
-        "held_out_rmse": micro([evaluation.test[k] for k, out in enumerate(held_out) if out]).rmse,
-    }
 
 
 def error_columns(sums: ErrorSums) -> Row:

@@ -19,6 +19,7 @@ from torch.func import functional_call, vmap
 from fedwatt.errors import SettingError
 from fedwatt.models.layout import Layout
 from fedwatt.models.model import Model, Parts
+from fedwatt.models.relu_stack import ReluStack, recognised
 
 _of_this_thread = threading.local()
 
@@ -37,10 +38,20 @@ class ModuleModel(Model):
     make: Callable[[], nn.Module] | None = None
 
     def __post_init__(self) -> None:
-        if next(self.module.buffers(), None) is not None:
+        name = type(self.module).__name__
+        for layer, part in self.module.named_modules():
+            if isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0:
+                raise SettingError(
+                    f"{name} has dropout (layer '{layer}', p = {part.p:g}), and a vehicle's steps "
+                    "must come out the same wherever they are taken. Leave it out; fewer rounds, "
+                    "fewer units or personal.steps hold a network back as well."
+                )
+        buffer = next((name for name, _ in self.module.named_buffers()), None)
+        if buffer is not None:
             raise SettingError(
-                f"{type(self.module).__name__} has buffers (batch norm?), which averaging does not "
-                "carry. Use a module with parameters only, such as one with layer norm."
+                f"{name} has a buffer, '{buffer}' (batch norm?), which averaging does not carry. "
+                "Use a module with parameters only: nn.LayerNorm or nn.GroupNorm in place of batch "
+                "norm."
             )
         if self.matrix is not None and self.matrix not in self.layout.shapes:
             known = ", ".join(self.layout.shapes)
@@ -50,6 +61,17 @@ class ModuleModel(Model):
     def layout(self) -> Layout:
         """The module's own parameters, in its own order."""
         return Layout({name: tuple(p.shape) for name, p in self.module.named_parameters()})
+
+    def relu_stack(self, window: int, features: int) -> ReluStack | None:
+        """The MLP that the module is for windows [window, features]; None if it is none."""
+        known = self._stacks
+        if (window, features) not in known:
+            known[window, features] = recognised(self._copy(), self.layout, window, features)
+        return known[window, features]
+
+    @cached_property
+    def _stacks(self) -> dict[tuple[int, int], ReluStack | None]:
+        return {}
 
     @property
     def spectral_matrix(self) -> str:
@@ -105,5 +127,13 @@ class ModuleModel(Model):
         if not lead:
             return one(parts, windows)
         stacked = {n: p.reshape(-1, *self.layout.shapes[n]) for n, p in parts.items()}
-        out: Tensor = vmap(one)(stacked, windows.reshape(-1, *windows.shape[-3:]))
+        try:
+            out: Tensor = vmap(one)(stacked, windows.reshape(-1, *windows.shape[-3:]))
+        except RuntimeError as error:
+            if "random operation" not in str(error):
+                raise
+            raise SettingError(
+                f"{type(self.module).__name__} draws random numbers in its forward (dropout?), and "
+                "a vehicle's steps must come out the same wherever they are taken. Leave it out."
+            ) from error
         return out.reshape(*lead, -1)

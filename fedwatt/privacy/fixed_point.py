@@ -1,4 +1,4 @@
-"""Vectors of numbers as words that add exactly: fixed point modulo 2^32 or 2^64.
+"""Vectors of numbers as words that add exactly: fixed point modulo 2^32, 2^48 or 2^64.
 
 A field of a vector has a declared limit on |value|. Its step is the smallest power of two with
 which the words of all vehicles, each at most ⌈limit / step⌉, still add up without wrapping around:
@@ -26,7 +26,10 @@ from fedwatt.errors import DataError, check
 Words = NDArray[np.unsignedinteger]
 FloatArray = NDArray[np.float64]
 
-CLIPPED = "clipped"  # the field that every vector ends with
+BITS = (32, 48, 64)
+"""Of a word on its way. 48 bits are worked out modulo 2^64, which 2^48 divides."""
+CLIPPED = "clipped"
+"""The field that every vector ends with."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,7 @@ class Layout:
     bits: int = 64
 
     def __post_init__(self) -> None:
-        check(self, "bits", self.bits in (32, 64), "32 or 64")
+        check(self, "bits", self.bits in BITS, "32, 48 or 64")
         check(self, "vehicles", 1 <= self.vehicles < 2**20, "from 1 to about a million")
         sound = all(size >= 0 and 0 < limit < inf for size, limit in self.fields.values())
         check(self, "fields", sound, "at least 0 values each, with limits above 0 and finite")
@@ -86,16 +89,20 @@ class Layout:
             parts.append(np.rint(np.clip(own, -limit, limit) / steps[name]))
         signed = np.concatenate([*parts, [clipped]]).astype(np.int64)
         # Narrowing and reading as unsigned are both reductions modulo a power of two.
-        return signed.view(np.uint64).astype(f"<u{self.bits // 8}")
+        return reduced(signed.view(np.uint64).astype(word_type(self.bits)), self.bits)
 
     def decode(self, total: Words) -> dict[str, FloatArray]:
         """The sums of all fields, and how many values were clipped, from a sum of words."""
-        if total.shape != (self.length,) or total.dtype.itemsize * 8 != self.bits:
+        kind = word_type(self.bits)
+        if total.shape != (self.length,) or total.dtype != kind:
             raise DataError(
                 f"A secure sum has {total.size} words of {total.dtype.itemsize * 8} bits, and its "
                 f"layout has {self.length} of {self.bits}. Use the same settings on both sides."
             )
-        signed = total.view(f"<i{self.bits // 8}").astype(np.float64)
+        # The sign is the highest of the bits that count: move it to the top and back.
+        above = kind.itemsize * 8 - self.bits
+        lifted = np.left_shift(total, np.array(above, kind)).view(f"<i{kind.itemsize}")
+        signed = np.right_shift(lifted, above).astype(np.float64)
         sums, at, steps = {}, 0, self.steps
         for name, (size, _) in self.fields.items():
             sums[name] = signed[at : at + size] * steps[name]
@@ -120,6 +127,35 @@ def add_up(
     for answer in answers:
         words += layout.encode(answer)
     return layout.decode(words)
+
+
+def word_type(bits: int) -> np.dtype[np.unsignedinteger]:
+    """The machine word in which words of so many bits are added up."""
+    return np.dtype("<u4" if bits == 32 else "<u8")
+
+
+def reduced(words: Words, bits: int) -> Words:
+    """Words modulo 2^bits."""
+    return words if bits != 48 else words & np.uint64(2**48 - 1)
+
+
+def packed(words: Words, bits: int) -> bytes:
+    """Words as they travel, bits / 8 bytes each, the lowest first.
+
+    >>> packed(np.array([2**48 + 1], dtype="<u8"), 48).hex()
+    '010000000000'
+    """
+    table = words.astype(word_type(bits)).view(np.uint8).reshape(len(words), -1)
+    return table[:, : bits // 8].tobytes()
+
+
+def unpacked(content: bytes, bits: int) -> Words:
+    """The words that `packed` wrote."""
+    table = np.frombuffer(content, dtype=np.uint8).reshape(-1, bits // 8)
+    kind = word_type(bits)
+    whole = np.zeros((len(table), kind.itemsize), dtype=np.uint8)
+    whole[:, : bits // 8] = table
+    return whole.view(kind).ravel()
 
 
 def step(limit: float, vehicles: int, bits: int) -> float:

@@ -7,6 +7,7 @@ from hashlib import sha256
 from math import ceil, inf
 
 from fedwatt.errors import check
+from fedwatt.privacy.fixed_point import BITS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,10 +26,12 @@ class Terms:
     """Words in a vector."""
     bits: int = 64
     """Of a word."""
+    purpose: str = ""
+    """What the sum is for, with a digest of the question, so that all were asked the same."""
 
     def __post_init__(self) -> None:
         check(self, "number", self.number >= 0, "at least 0")
-        check(self, "bits", self.bits in (32, 64), "32 or 64")
+        check(self, "bits", self.bits in BITS, "32, 48 or 64")
         check(self, "length", self.length >= 1, "at least 1")
         # Half would let a server ask one half for one share of a vehicle and the rest for the other
         fits = 2 <= self.threshold <= self.called < 2 * self.threshold
@@ -47,24 +50,30 @@ class SecureSettings:
     enabled: bool = False
     threshold: float = 0.66
     """Share of the called vehicles that must survive a round; above one half."""
+    smallest_sum: int = 3
+    """Vehicles that a sum must be of, whatever the threshold; policies on board ask for 3."""
     stage_seconds: float = 60.0
-    """Deadline for each of the three short messages around a vehicle's training."""
+    """Deadline for each of the four short messages around a vehicle's training."""
     delta_limit: float = 16.0
     """Largest |Δ| of a coordinate; what is larger is clipped and counted."""
     upload_limit: float = 256.0
     """The same for what else a method hands up (SCAFFOLD's control change)."""
-    windows_limit: int = 4_000_000
-    """Most windows of a vehicle; one with more does not take part, in secret or in the clear."""
-    bits: int = 64
-    """Of a word; 32 halves the messages and needs closer limits."""
+    windows_limit: int = 200_000
+    """Most that a vehicle's windows weigh in a sum; one with more weighs as much."""
+    norm_limit: float = 10.0
+    """Longest mean displacement ‖Δ‖ of a sum; a longer one makes no model."""
+    bits: int = 48
+    """Of a word of a reply: 64 are finer, 32 are shorter and need closer limits."""
 
     def __post_init__(self) -> None:
         check(self, "threshold", 0.5 < self.threshold <= 1, "above 0.5 and at most 1")
+        check(self, "smallest_sum", self.smallest_sum >= 2, "at least 2: one hides nothing")
         check(self, "stage_seconds", 0 < self.stage_seconds < inf, "above 0 and finite")
         check(self, "delta_limit", 0 < self.delta_limit < inf, "above 0 and finite")
+        check(self, "norm_limit", 0 < self.norm_limit <= inf, "above 0 (inf switches it off)")
         check(self, "upload_limit", 0 < self.upload_limit < inf, "above 0 and finite")
         check(self, "windows_limit", self.windows_limit >= 1, "at least 1")
-        check(self, "bits", self.bits in (32, 64), "32 or 64")
+        check(self, "bits", self.bits in BITS, "32, 48 or 64")
 
     def survivors_needed(self, called: int) -> int:
         """t where `called` vehicles are called.
@@ -76,9 +85,14 @@ class SecureSettings:
         share = Fraction(self.threshold).limit_denominator(1000)
         return max(2, ceil(share * called), called // 2 + 1)
 
-    def terms(self, *, run: str, number: int, called: int, length: int) -> Terms:
+    def terms(self, *, run: str, number: int, called: int, length: int, purpose: str = "") -> Terms:
         """The terms of one exchange with `called` vehicles over vectors of `length` words."""
-        needed, bits = self.survivors_needed(called), self.bits
         return Terms(
-            run=run, number=number, called=called, threshold=needed, length=length, bits=bits
+            run=run,
+            number=number,
+            called=called,
+            threshold=self.survivors_needed(called),
+            length=length,
+            bits=self.bits,
+            purpose=purpose,
         )

@@ -1,7 +1,7 @@
 """A run folder made readable: one page, figures and tables."""
 
 from fedwatt.report.load import Run, load_run, load_runs
-from fedwatt.report.tables import final_results
+from fedwatt.report.tables import final_results, reference_results
 from fedwatt.report.write import write_report
 
-__all__ = ["Run", "final_results", "load_run", "load_runs", "write_report"]
+__all__ = ["Run", "final_results", "load_run", "load_runs", "reference_results", "write_report"]

@@ -1,20 +1,27 @@
-"""The plain answer at the top of a report: which method is better here, and is that noise?"""
+"""The plain answer at the top of a report: what federating gains, which method, and is it noise?"""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from fedwatt.report.curves import diverged, rounds_of
 from fedwatt.report.facts import unequal_rounds
-from fedwatt.report.load import Predicted, Run
+from fedwatt.report.load import Predicted, Run, where
 from fedwatt.report.on_board import ON_BOARD_MEANS, on_board_errors
+from fedwatt.report.references import federating, gain_headline, gain_sentence
 from fedwatt.report.statistics import Comparison, Estimate, compare, estimate, final
 from fedwatt.report.style import name_of
 from fedwatt.report.table import amount, shown
 
 CAVEAT = (
     "This compares the settings below, on this fleet and this split. A method that takes smaller "
-    "steps can win at a rate that is too large for the other: give each its own best rate before "
-    "crediting the idea."
+    "steps can win at a rate that is too large for the other: 'fedwatt tune' finds each its own "
+    "best rate."
 )
+MATTERS = 2.0
+"""Per cent of error below which a headline names no winner: half or twice a rate makes as much."""
+UNEQUAL_STEPS = 0.1
+"""Share by which the drift of a first round must differ for steps to count as unequal."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +35,15 @@ class Answer:
 
 
 def answer(run: Run) -> Answer:
+    """Say what federating gains over each vehicle alone, where it is known, and which method."""
+    methods, found = _methods(run), federating(run)
+    if found is None:
+        return methods
+    sentences = (gain_sentence(found, run.target), f"{methods.headline}.", *methods.sentences)
+    return replace(methods, headline=gain_headline(found), sentences=sentences)
+
+
+def _methods(run: Run) -> Answer:
     """Say which method is better on this fleet and by how much, or that one cannot tell."""
     finals = {method: estimate(final(run, method, "test_rmse")) for method in run.methods}
     finished = {method: own for method, own in finals.items() if own.seeds}
@@ -49,7 +65,7 @@ def answer(run: Run) -> Answer:
         return _no_common_seed(run, finished, rest)
     best, fewer = _best(comparisons)
     sentences = (*_sentences(best, finals, len(comparisons), run.target), *fewer, *rest)
-    return Answer(_headline(best, rounds_of(run)), sentences, best, CAVEAT)
+    return Answer(_headline(best, rounds_of(run)) + _one_rate(run, best), sentences, best, CAVEAT)
 
 
 def _best(comparisons: list[Comparison]) -> tuple[Comparison, tuple[str, ...]]:
@@ -74,7 +90,7 @@ def _alone(run: Run, own: Estimate, rest: tuple[str, ...]) -> Answer:
     if own.seeds > 1:
         spread = amount(run.target, own.std, 2)
         seeds = f"Mean of {own.seeds} seeds. Their standard deviation is {spread}."
-    return Answer(headline, (seeds, "There is nothing to compare it with in this run.", *rest))
+    return Answer(headline, (seeds, "There is no other method in this run.", *rest))
 
 
 def _no_common_seed(run: Run, finished: dict[str, Estimate], rest: tuple[str, ...]) -> Answer:
@@ -95,10 +111,32 @@ def _headline(one: Comparison, rounds: dict[str, int]) -> str:
     if rounds[one.method] != rounds[one.reference]:
         method += f" after {rounds[one.method]} rounds"
         reference += f" after {rounds[one.reference]}"
-    if not one.difference.above_noise:
+    if not one.difference.above_noise or abs(one.percent) < MATTERS:
         return f"No clear difference between {method} and {reference} on this fleet"
     word = "lower" if one.difference.mean < 0 else "higher"
     return f"{method} has {abs(one.percent):.1f} % {word} error than {reference} on this fleet"
+
+
+def _one_rate(run: Run, one: Comparison) -> str:
+    """The end of a headline on methods that share a rate and do not take steps of the same length.
+
+    At a seed, the first round begins with the same model, vehicles and batches in all methods, so
+    what differs there is how far the same gradients go.
+    """
+    rates = run.rates
+    if rates.get(one.method) is None or rates.get(one.method) != rates.get(one.reference):
+        return ""
+    first = [
+        float(np.nanmean(where(run.rounds, method=method, round=1)["drift_mean"]))
+        for method in (one.method, one.reference)
+        if len(where(run.rounds, method=method, round=1)["drift_mean"])
+    ]
+    if len(first) < 2 or not abs(first[0] / first[1] - 1) > UNEQUAL_STEPS:
+        return ""
+    return (
+        f", but at one rate for both its steps are {first[0] / first[1]:.2g} times as long: "
+        "this is no fair comparison"
+    )
 
 
 def _sentences(
@@ -120,6 +158,8 @@ def _sentences(
         verdict = "includes zero, so this is within the noise between seeds"
         if change.above_noise:
             verdict = "leaves zero out, so this is more than the noise between seeds"
+            if abs(one.percent) < MATTERS:
+                verdict += f", but under {MATTERS:g} %, which half or twice a rate makes as well"
         low, high = shown(change.low, target.digits(2)), amount(target, change.high, 2)
         high = ("+" if change.high > 0 else "") + high
         found.append(

@@ -17,6 +17,7 @@ from fedwatt.runs.level import LEVEL
 from fedwatt.runs.tables import read_table
 from fedwatt.tables import TABLES
 
+REFERENCES = "references"  # the table that not every run has
 Columns = Mapping[str, NDArray[Any]]  # column name → values, [rows]; missing numbers are NaN
 
 
@@ -51,6 +52,8 @@ class Origin:
     methods: frozenset[str]  # labels of its methods
     level: Columns | None = None
     """The table of vehicles of the run in the folder RUN/level; None without one."""
+    references: Columns | None = None
+    """The table of references; None where the run has none."""
 
     @property
     def target(self) -> Predicted:
@@ -84,6 +87,20 @@ class Run:
         return self.origins[0].target
 
     @property
+    def rates(self) -> dict[str, float]:
+        """η₀ of the methods whose configuration is at hand, by label."""
+        found: dict[str, float] = {}
+        for origin in self.origins:
+            table = tomllib.loads(origin.config)
+            common = table.get("training", {}).get("rate")
+            for method in table.get("method", []):
+                label = str(method.get("label", method.get("name")))
+                rate = method.get("rate", common)
+                names = {label, f"{label} ({origin.name})"} & origin.methods
+                found |= {name: rate for name in names if rate is not None}
+        return found
+
+    @property
     def unit(self) -> str:
         """Unit of the errors of a window."""
         return self.target.unit
@@ -112,14 +129,17 @@ def load_run(folder: str | Path) -> Run:
         raise RunError(f"{folder / 'environment.json'} is not valid JSON: {error}.") from error
     if not isinstance(environment, dict):
         raise RunError(f"{folder / 'environment.json'} must hold a JSON object. Repeat the run.")
-    tables = {name: _columns(folder, name) for name in TABLES}
+    tables = {name: _columns(folder, name) for name in TABLES if name != REFERENCES}
     if not len(tables["rounds"]["round"]):
         raise RunError(f"{folder / 'rounds.parquet'} has no rows: the run has not begun.")
     methods = frozenset(tables["rounds"]["method"])
     below = folder / LEVEL
     trained = environment.get("level_model") and below.is_dir()
     level = _columns(below, "vehicles") if trained else None
-    return Run((Origin(folder.name, config, environment, methods, level),), **tables)
+    beside = (folder / f"{REFERENCES}.parquet").exists()
+    references = _columns(folder, REFERENCES) if beside else None
+    origin = Origin(folder.name, config, environment, methods, level, references)
+    return Run((origin,), **tables)
 
 
 def load_runs(folders: Sequence[Path]) -> Run:
@@ -134,7 +154,7 @@ def load_runs(folders: Sequence[Path]) -> Run:
         )
     ambiguous = _repeated([method for run in runs for method in run.methods])
     origins = []
-    parts: dict[str, list[Columns]] = {table: [] for table in TABLES}
+    parts: dict[str, list[Columns]] = {table: [] for table in TABLES if table != REFERENCES}
     for name, run in zip(names, runs, strict=True):
         for table, own in parts.items():
             own.append(_relabel(getattr(run, table), name, ambiguous))

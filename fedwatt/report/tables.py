@@ -14,6 +14,7 @@ from fedwatt.report.facts import unequal_rounds
 from fedwatt.report.load import Run, load_run
 from fedwatt.report.on_board import ON_BOARD_COLUMN, ON_BOARD_NOTE, on_board_rmse
 from fedwatt.report.privacy import privacy_table, private_methods, spent
+from fedwatt.report.references import federating, gain_headline, references_table
 from fedwatt.report.statistics import compare, estimate, final, personal_rmse, stratum_rmse
 from fedwatt.report.style import name_of
 from fedwatt.report.table import Cell, Column, Table, amount, mean_and_spread
@@ -83,6 +84,14 @@ def final_results(folder: Path) -> tuple[list[str], list[list[str]]]:
     if private_methods(run):
         found["ε"] = [spent(run, method) for method in run.methods]
     return list(found), [list(row) for row in zip(*found.values(), strict=True)]
+
+
+def reference_results(folder: Path) -> tuple[str, list[str], list[list[str]]]:
+    """Title, heading and rows of what federating gains over each vehicle alone."""
+    run = load_run(folder)
+    table, found = references_table(run), federating(run)
+    title = table.title if found is None else gain_headline(found)
+    return title, [column.heading for column in table.columns], table.text_rows()
 
 
 def _metrics(*, headline: bool) -> list[str]:
@@ -221,6 +230,7 @@ def time_table(run: Run) -> Table:
 
 
 TABLES: tuple[Callable[[Run], Table], ...] = (
+    references_table,
     results_table,
     differences_table,
     privacy_table,

@@ -4,7 +4,8 @@
 2. Train the level model, where there is one: a run of its own, in RUN/level.
 3. Share the hills.
 4. Train each method from its last checkpoint on, judge its models, write tables and models.
-5. Describe the run in environment.json, which marks it as finished.
+5. Work out what vehicles would have without federating, for comparison.
+6. Describe the run in environment.json, which marks it as finished.
 
 What differs between a simulation and a real fleet is its `Site`.
 """
@@ -29,9 +30,11 @@ from fedwatt.runs.folder import refuse_other_run, run_hash
 from fedwatt.runs.hills import learns_hills, terrain_spending
 from fedwatt.runs.level import LevelObserver, level_config
 from fedwatt.runs.results import RunResults
+from fedwatt.runs.tables import write_table
 from fedwatt.runs.train import Observer, Rounds, budget_for, train_method
 from fedwatt.terrain.level import LEVEL
 
+REFERENCES: Final = "references"  # the table of references
 FINISHED: Final = "environment.json"  # the file that a run folder gets last
 
 
@@ -117,6 +120,9 @@ class Site(Protocol[Level, Rounds]):
         This is the last step before the first method trains.
         """
 
+    def references(self) -> list[Row] | None:
+        """Errors of what vehicles would have without federating; None: not known here."""
+
     def judge(
         self, choice: MethodChoice, federation: Rounds, state: State, level: Level | None
     ) -> tuple[dict[str, list[Row]], Level | None]:
@@ -155,6 +161,7 @@ def carry_out(site: Site[Level, Rounds]) -> dict[str, Level]:
         found = _trained(site, choice, origin, budgets[label], level, results)
         if found is not None:
             needed[label] = found
+    _add_references(site)
     called = {h.method: participation_hashes(h.clients) for h in results.histories}
     environment = describe_environment(results.device) | {
         "started": started.isoformat(timespec="seconds"),
@@ -181,6 +188,15 @@ def _spending(
             masked = config.secure.enabled and site.on_the_road and isfinite(server)
             found[label] = asdict(own) | {"epsilon_server": server if masked else None}
     return found
+
+
+def _add_references(site: Site[Level, Rounds]) -> None:
+    """Write the table of references, unless it is there already or not wanted."""
+    run = site.run
+    if run.config.references.enabled and not (run.out / f"{REFERENCES}.parquet").exists():
+        rows = site.references()
+        if rows is not None:
+            write_table(run.out, REFERENCES, rows)
 
 
 def _checked(site: Site[Level, Rounds], fleet: Fleet, origin: Origin) -> dict[str, Budget | None]:

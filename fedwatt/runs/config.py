@@ -9,6 +9,7 @@ seeds = [1, 2, 3]
 [asynchronous]     a buffer in place of rounds
 [terrain]          the elevation field, where features ask for one
 [personal]         fine-tuning in each vehicle after the rounds
+[references]       what each vehicle would have alone, and all data in one place
 [deploy]           deadlines on a real fleet; a simulation ignores it
 [secure]           secure sums on a real fleet; a simulation only learns its hills so
 [[method]]         one table for each method: name, label, its hyperparameters, its own rate
@@ -22,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import tomli_w
 
@@ -37,6 +38,7 @@ from fedwatt.models.catalogue import refuse_unknown
 from fedwatt.personal import Personal
 from fedwatt.plugins import short
 from fedwatt.privacy.secure_settings import SecureSettings
+from fedwatt.references import References
 from fedwatt.runs.own_code import Sources, sources_of
 from fedwatt.settings import convert, from_table, to_table
 from fedwatt.terrain.settings import TerrainSettings
@@ -52,9 +54,12 @@ class Source:
     """How many vehicles; 0: 20 synthetic ones, or all of a stored fleet."""
     seed: int = 0
     """Of the synthetic fleet."""
+    trips: int = 12
+    """Trips of each synthetic vehicle: a week or two of driving."""
 
     def __post_init__(self) -> None:
         check(self, "vehicles", self.vehicles >= 0, "at least 0 (0: 20 synthetic or all stored)")
+        check(self, "trips", self.trips >= 3, "at least 3: one to train, validate and test each")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +108,10 @@ class Deployment:
     """A round with fewer usable replies makes no model."""
     poll_seconds: float = 0.1
     """Pause between two looks for replies."""
+    weight_cap: float = 5.0
+    """Most that a vehicle weighs in a mean, in medians of the vehicles' windows; inf: any."""
+    norm_bound: float = 5.0
+    """Longest reply, in medians of the replies; what is longer is shortened, and a fault."""
     diagnostics: bool = False
     """Whether vehicles report their roughness, pull and runtime for the records."""
 
@@ -113,6 +122,8 @@ class Deployment:
         check(self, "quorum", self.quorum >= 1, "at least 1 vehicle")
         check(self, "over_selection", 0 <= self.over_selection <= 2, "from 0 to 2")
         check(self, "minimum_replies", self.minimum_replies >= 1, "at least 1")
+        for name in ("weight_cap", "norm_bound"):
+            check(self, name, getattr(self, name) >= 1, "at least 1 (inf switches it off)")
         check(self, "poll_seconds", 0 < self.poll_seconds <= 1, "above 0, at most 1")
 
 
@@ -131,7 +142,9 @@ class MethodChoice:
         return replace(common, rate=rate, schedule=self.schedule or common.schedule)
 
 
-DEFAULT_METHODS = ("fedavg", "fo-ri-fedavg")
+DEFAULT_METHODS: Final = {"fedavg": 0.005, "fo-ri-fedavg": 0.02}
+"""What a run compares unless it names methods, each at its own rate: the one with the lowest
+validation error on other fleets than the embedded one (benchmarks/first_run_rates.py)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +152,7 @@ class RunConfig:
     """Everything that determines a run."""
 
     methods: tuple[MethodChoice, ...] = field(
-        default_factory=lambda: tuple(choose({"name": name}) for name in DEFAULT_METHODS)
+        default_factory=lambda: tuple(choose(method) for method in default_methods({}))
     )
     seeds: tuple[int, ...] = (1, 2, 3)
     device: str = "auto"
@@ -151,6 +164,7 @@ class RunConfig:
     asynchronous: Asynchronous = Asynchronous()
     terrain: TerrainSettings = TerrainSettings()
     personal: Personal = Personal()
+    references: References = References()
     deploy: Deployment = Deployment()
     secure: SecureSettings = SecureSettings()
     plugins: Sources = field(default_factory=dict, repr=False)
@@ -214,6 +228,15 @@ def choose(table: Mapping[str, Any]) -> MethodChoice:
     return choice
 
 
+def default_methods(table: Mapping[str, Any], *, shared: bool = False) -> list[dict[str, Any]]:
+    """[[method]] tables of a document without any; without rates where it has one for all."""
+    shared = shared or "rate" in table.get("training", {})
+    return [
+        {"name": name} if shared else {"name": name, "rate": rate}
+        for name, rate in DEFAULT_METHODS.items()
+    ]
+
+
 def from_toml(text: str, where: str = "the configuration") -> RunConfig:
     """The configuration written in `text`."""
     try:
@@ -235,8 +258,8 @@ def from_tables(table: Mapping[str, Any]) -> RunConfig:
         given["seeds"] = convert(table["seeds"], tuple[int, ...], "seeds")
     if "device" in table:
         given["device"] = convert(table["device"], str, "device")
-    if "method" in table:
-        given["methods"] = tuple(choose(method) for method in table["method"])
+    named = table.get("method", default_methods(table))
+    given["methods"] = tuple(choose(method) for method in named)
     return RunConfig(**given)
 
 
@@ -301,8 +324,8 @@ def override(table: dict[str, Any], assignments: Sequence[str]) -> dict[str, Any
     {'training': {'rounds': 5}}
     """
     result = {k: dict(v) if isinstance(v, dict) else v for k, v in table.items()}
-    names = [{"name": name} for name in DEFAULT_METHODS]
-    methods = [dict(m) for m in result.get("method", names)]
+    shared = any(assignment.startswith("training.rate=") for assignment in assignments)
+    methods = [dict(m) for m in result.get("method", default_methods(result, shared=shared))]
     labels = {label_of(method): method for method in methods}
     for assignment in assignments:
         key, equals, text = assignment.partition("=")

@@ -1,7 +1,7 @@
 """Carry out a configuration with simulated vehicles."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -9,18 +9,26 @@ from fedwatt.data import Fleet
 from fedwatt.federation import Federation, State
 from fedwatt.federation.records import Row
 from fedwatt.personal import PersonalModel, personalise
+from fedwatt.references import reference_rows
 from fedwatt.runs.carry_out import Run, carry_out
 from fedwatt.runs.checkpoint import memory_folder
 from fedwatt.runs.config import MethodChoice, RunConfig
 from fedwatt.runs.environment import fleet_hashes
-from fedwatt.runs.hills import Refresh, learned_for, terrain_facts, write_learned
+from fedwatt.runs.hills import (
+    Refresh,
+    learned_alone,
+    learned_for,
+    learns_hills,
+    terrain_facts,
+    write_learned,
+)
 from fedwatt.runs.journeys import mixed_predictions, write_fleet_ridge, write_trip_prior
 from fedwatt.runs.level import ModelPredictions, predictions_of, used_on_board
 from fedwatt.runs.model_file import own_model_file, write_own_model
 from fedwatt.runs.source import OnVehicle, open_fleet
 from fedwatt.runs.train import Observer
 from fedwatt.terrain.learn import Learned
-from fedwatt.terrain.level import Predictions
+from fedwatt.terrain.level import Predictions, level_data
 
 Elsewhere = Callable[[RunConfig, Path, Fleet], None]
 """Trains the methods of a configuration on other machines and leaves their checkpoints in the run
@@ -28,6 +36,9 @@ folder."""
 
 OnHills = Callable[[Learned], None]
 """Called with the fields that a run begins with, if its vehicles have learned some."""
+
+OnReference = Callable[[str], None]
+"""Called with the name of each reference (`fedwatt.references`) that was worked out."""
 
 
 def execute(
@@ -39,6 +50,7 @@ def execute(
     checkpoint_seconds: float = 10.0,
     on_vehicle: OnVehicle | None = None,
     on_hills: OnHills | None = None,
+    on_reference: OnReference = lambda name: None,
     elsewhere: Elsewhere | None = None,
 ) -> None:
     """Train every method of `config` and fill the run folder `out`.
@@ -48,11 +60,11 @@ def execute(
     With `resume`, what an interrupted run of the same configuration left is continued, bit for bit;
     where there is none, one begins. A checkpoint is written at most every `checkpoint_seconds` and
     whenever training stops. `on_vehicle` is called as the vehicles are built, `on_hills` with what
-    was learned of the hills. `elsewhere` may train methods on other machines: it leaves their
-    checkpoints, and the run goes on from there.
+    was learned of the hills, `on_reference` as references are worked out. `elsewhere` may
+    train methods on other machines: it leaves their checkpoints, and the run goes on from there.
     """
     run = Run(config, out, observer, resume, checkpoint_seconds)
-    carry_out(Simulation(run, on_vehicle, on_hills, elsewhere))
+    carry_out(Simulation(run, on_vehicle, on_hills, on_reference, elsewhere))
 
 
 @dataclass
@@ -64,6 +76,7 @@ class Simulation:
     run: Run
     on_vehicle: OnVehicle | None = None
     on_hills: OnHills | None = None
+    on_reference: OnReference = lambda name: None
     elsewhere: Elsewhere | None = None
     of_level_model: bool = False  # whether the run is that of a level model
     learned: Learned | None = field(default=None, init=False)  # the hills that the run begins with
@@ -133,6 +146,10 @@ class Simulation:
             self.elsewhere(self.run.config, self.run.out, self.opened)
         return facts
 
+    def references(self) -> list[Row]:
+        """What the vehicles would have without federating."""
+        return run_references(self.run.config, self.opened, self.on_reference)
+
     def judge(
         self,
         choice: MethodChoice,
@@ -171,6 +188,29 @@ def _personal_models(
         write_own_model(own_model_file(run.out, choice.label, seed, name), federation, one)
 
     return personalise(federation, state.best_weights, run.config.personal, keep=keep)
+
+
+def run_references(
+    config: RunConfig, fleet: Fleet, on_done: OnReference = lambda name: None
+) -> list[Row]:
+    """The references of a run, at the rate of its first method.
+
+    Hills that vehicles learn together are part of federating: alone, a vehicle has those that it
+    learns by itself, or none.
+    """
+    choice, training = config.methods[0], config.training
+    federation = federation_for(config, choice, fleet)
+    share = training.participation
+    if config.asynchronous.buffer:
+        share = min(1.0, config.asynchronous.buffer / len(federation.members.population))
+    alone = []
+    if learns_hills(config):
+        level = level_data(config.data)
+        own = [open_fleet(config, learned_alone(config))]
+        if level is not None:
+            own.append(open_fleet(replace(config, data=level)))
+        alone = [federation_for(config, choice, one) for one in own]
+    return reference_rows(federation, share, alone=alone, on_done=on_done)
 
 
 def federation_for(

@@ -15,6 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 
@@ -66,6 +67,14 @@ def learned_for(config: RunConfig) -> Learned | None:
         seed, availability = config.seeds[0], config.availability
         return learn(present=lambda vehicles: first_available(seed, vehicles, availability))
     return learn()
+
+
+def learned_alone(config: RunConfig) -> Learned:
+    """The fields of vehicles that share nothing: each has what it learns by itself."""
+    vehicles = partial(source_vehicles, config.fleet, config.data)
+    return learn_fields(
+        vehicles, config.data, config.terrain, present=lambda count: np.zeros(count, dtype=np.bool_)
+    )
 
 
 def run_fleet(config: RunConfig) -> Fleet:
@@ -215,7 +224,7 @@ def vehicle_field(
                 + " Leave --terrain out."
             )
         return None
-    if file is not None or source != "learn":
+    if file is not None or not config.terrain.learns:
         return read_field(file or Path(source))
     if config.terrain.refresh_every:
         return refreshed_field(config, run / "terrain" / f"{method}.parquet", vehicle)

@@ -14,6 +14,7 @@ from fedwatt.data.trip import FloatArray
 from fedwatt.errors import SettingError
 from fedwatt.federation import History, LocalFleet, RoundRecord, State
 from fedwatt.federation.evaluate import predict
+from fedwatt.references import References
 from fedwatt.runs.config import RunConfig
 from fedwatt.runs.train import Observer
 from fedwatt.terrain.level import LEVEL as LEVEL
@@ -34,7 +35,8 @@ def level_config(config: RunConfig) -> RunConfig | None:
                 "terrain.level_model = false; windows without known climb are then predicted as "
                 "level roads by the one model."
             )
-    return replace(config, data=data, terrain=TerrainSettings())
+    references = References(enabled=False)
+    return replace(config, data=data, terrain=TerrainSettings(), references=references)
 
 
 def level_label(label: str) -> str:

@@ -30,7 +30,8 @@ def open_fleet(
     source = config.fleet
     if source.data == "synthetic":
         count = source.vehicles or SYNTHETIC_VEHICLES
-        described = f"synthetic, {counted(count, 'vehicle')}, seed {source.seed}"
+        trips = f"{source.trips} trips each"
+        described = f"synthetic, {counted(count, 'vehicle')} with {trips}, seed {source.seed}"
     else:
         folder = fleet_folder(source)
         described = fleet_source(folder)
@@ -51,15 +52,14 @@ def open_fleet(
     return build_fleet(vehicles, config.data, described, on_vehicle=report)
 
 
-def source_vehicles(source: Source, data: DataSettings) -> Iterable[Vehicle]:
-    """The vehicles themselves, one at a time, aligned where `data` asks for it."""
+def source_vehicles(source: Source, data: DataSettings | None = None) -> Iterable[Vehicle]:
+    """The vehicles themselves, one at a time: as recorded, or aligned where `data` asks for it."""
     if source.data == "synthetic":
-        found: Iterable[Vehicle] = synthetic_vehicles(
-            source.vehicles or SYNTHETIC_VEHICLES, source.seed
-        )
+        count = source.vehicles or SYNTHETIC_VEHICLES
+        found: Iterable[Vehicle] = synthetic_vehicles(count, source.seed, trips=source.trips)
     else:
         found = islice(read_fleet(fleet_folder(source)), source.vehicles or None)
-    return (prepared(vehicle, data) for vehicle in found)
+    return found if data is None else (prepared(vehicle, data) for vehicle in found)
 
 
 def fleet_folder(source: Source) -> Path:

@@ -18,7 +18,6 @@ import numpy as np
 from fedwatt.data.channels import POSITION
 from fedwatt.data.features import CLIMB
 from fedwatt.data.trip import FloatArray, Trip, Vehicle
-from fedwatt.errors import DataError
 from fedwatt.terrain.field import Field
 from fedwatt.terrain.grid import IntArray
 from fedwatt.terrain.positions import AROUND_LEAP_S, trusted_positions
@@ -26,7 +25,11 @@ from fedwatt.terrain.positions import AROUND_LEAP_S, trusted_positions
 STANDING_MPS = 0.3
 STEEPEST = 0.2
 SLACK_M = 1.0
-SOURCES = {"field": POSITION, "elevation": ("elevation_m",)}
+SOURCES = {
+    "field": POSITION,
+    "elevation": ("elevation_m",),
+    "auto": (*POSITION, "elevation_m"),
+}
 """Where a model's climb comes from, and the channels of telemetry that it is read from."""
 LOOK_AHEAD_S = AROUND_LEAP_S + 1  # a leap of the position takes the trust from seconds before it
 MEMORY_S = 600  # how far back a gap may have begun and still be closed; a longer one stays unknown
@@ -34,7 +37,7 @@ MEMORY_S = 600  # how far back a gap may have begun and still be closed; a longe
 
 def with_terrain(vehicle: Vehicle, field: Field) -> Vehicle:
     """The vehicle with channels of climb, `climbing`'s, in all its trips."""
-    return replace(vehicle, trips=tuple(climbing(t, trip_rise_m(t, field)) for t in vehicle.trips))
+    return replace(vehicle, trips=tuple(climbing(t, own_rise_m(t, field)) for t in vehicle.trips))
 
 
 def climbing(trip: Trip, rise: FloatArray) -> Trip:
@@ -49,13 +52,10 @@ def climbing(trip: Trip, rise: FloatArray) -> Trip:
 
 
 def with_measured_terrain(vehicle: Vehicle) -> Vehicle:
-    """The vehicle with channels of climb from its channel `elevation_m` (eVED, a DEM)."""
-    for trip in vehicle.trips:
-        if "elevation_m" not in trip.channels:
-            raise DataError(
-                f"Vehicle '{vehicle.name}', trip '{trip.name}' has no channel 'elevation_m'. "
-                "Import recordings with elevation, or let the fleet learn its hills."
-            )
+    """The vehicle with channels of climb from its channel `elevation_m` (eVED, a DEM).
+
+    In trips without it climb is not known.
+    """
     return replace(vehicle, trips=tuple(climbing(t, measured_rise_m(t)) for t in vehicle.trips))
 
 
@@ -64,6 +64,8 @@ def measured_rise_m(trip: Trip) -> FloatArray:
 
     NaN where that is not known.
     """
+    if "elevation_m" not in trip.channels:
+        return np.full(trip.seconds, np.nan)
     one_region = np.zeros(trip.seconds, dtype=np.int64)
     return rise_m(trip.channels["elevation_m"], one_region, trip.channels["speed_mps"])
 
@@ -74,6 +76,18 @@ def trip_rise_m(trip: Trip, field: Field) -> FloatArray:
     elevation_m, region = field.read(latitude_deg, longitude_deg)
     elevation_m = np.where(trusted, elevation_m, np.nan)
     return rise_m(elevation_m, region, trip.channels["speed_mps"])
+
+
+def own_rise_m(trip: Trip, field: Field) -> FloatArray:
+    """Metres gained in each second by a vehicle's own field, which may put what it measures first.
+
+    NaN where it is not known.
+    """
+    learned = trip_rise_m(trip, field)
+    if not field.measured:
+        return learned
+    measured = measured_rise_m(trip)
+    return np.where(np.isfinite(measured), measured, learned)
 
 
 def rise_m(elevation_m: FloatArray, region: IntArray, speed_mps: FloatArray) -> FloatArray:
@@ -115,9 +129,10 @@ def climb_from(trip: Trip, source: str) -> str:
     'grade'
     """
     known = trip.channels
-    if source == "field" and all(
-        name in known and np.isfinite(known[name]).any() for name in POSITION
-    ):
+    there = {name for name in known if np.isfinite(known[name]).any()}
+    if source == "auto" and "elevation_m" in there:
+        return "elevation_m"
+    if source in ("field", "auto") and there.issuperset(POSITION):
         return "positions"
     if all(name in known for name in CLIMB):
         return "climb"
@@ -131,6 +146,8 @@ def with_climb(trip: Trip, source: str, field: Field | None) -> Trip:
         return _as_given(trip)
     if origin == "positions" and field is not None:
         return climbing(trip, trip_rise_m(trip, field))
+    if origin == "elevation_m" and source == "auto" and field is not None:
+        return climbing(trip, own_rise_m(trip, field))
     if origin == "elevation_m":
         return climbing(trip, measured_rise_m(trip))
     if origin == "grade":

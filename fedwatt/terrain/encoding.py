@@ -7,6 +7,7 @@ learned, not where it is read. Needs numpy only.
 import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
+from dataclasses import replace
 from hashlib import blake2b, sha256
 from typing import Any
 
@@ -15,17 +16,31 @@ from numpy.typing import NDArray
 
 from fedwatt.data.trip import FloatArray
 from fedwatt.errors import DataError
-from fedwatt.terrain.field import Field
+from fedwatt.terrain.field import Field, Prior
 from fedwatt.terrain.grid import Grid, IntArray
 
 FIELD_KEY = "fedwatt.field"  # name of the text in a model file's metadata
 PREFIX = "field."  # of the names of a field's arrays in a message
+PRIOR = "prior"
+LONGEST_SEGMENT_S = 600
 ARRAYS = {"keys": np.int64, "elevation_m": np.float64, "region": np.int64}
 
 
-def field_to_arrays(field: Field) -> dict[str, NDArray[Any]]:
-    """Nodes, elevations and regions, named as in a message."""
-    return {PREFIX + name: np.asarray(getattr(field, name), kind) for name, kind in ARRAYS.items()}
+def field_to_arrays(field: Field, prefix: str = PREFIX) -> dict[str, NDArray[Any]]:
+    """Nodes, elevations, regions and prior, named as in a message."""
+    arrays: dict[str, NDArray[Any]] = {
+        prefix + name: np.asarray(getattr(field, name), kind) for name, kind in ARRAYS.items()
+    }
+    return arrays | {prefix + PRIOR: np.array([field.prior.segment_s, field.prior.grade])}
+
+
+def judged_prefix(number: int) -> str:
+    """Of the names of the arrays of one of several fields in a message.
+
+    >>> judged_prefix(0)
+    'field 0.'
+    """
+    return f"field {number}."
 
 
 def field_digest(field: Field) -> str:
@@ -36,15 +51,21 @@ def field_digest(field: Field) -> str:
     return digest.hexdigest()[:32]
 
 
-def field_from_arrays(arrays: Mapping[str, NDArray[Any]], grid: Grid) -> Field:
+def field_from_arrays(
+    arrays: Mapping[str, NDArray[Any]], grid: Grid, prefix: str = PREFIX
+) -> Field:
     """The field that a message holds; DataError if it holds none."""
     keys, elevation_m, region = (
-        array_of(arrays, PREFIX + name, kind) for name, kind in ARRAYS.items()
+        array_of(arrays, prefix + name, kind) for name, kind in ARRAYS.items()
     )
-    same = len(keys) == len(elevation_m) == len(region)
+    prior = array_of(arrays, prefix + PRIOR, np.float64)
+    same = len(keys) == len(elevation_m) == len(region) and len(prior) == 2
     if not same or not np.isfinite(elevation_m).all() or (np.diff(keys) <= 0).any():
         raise DataError("the question holds no field")
-    return _field(grid, keys, elevation_m, region)
+    if not (1 <= prior[0] <= LONGEST_SEGMENT_S and 0 < prior[1] < 1):
+        raise DataError("the question holds a field by a prior that cannot be")
+    field = _field(grid, keys, elevation_m, region)
+    return replace(field, prior=Prior(int(prior[0]), float(prior[1])))
 
 
 def array_of(arrays: Mapping[str, NDArray[Any]], name: str, kind: type) -> NDArray[Any]:
@@ -64,7 +85,7 @@ def field_to_text(field: Field) -> tuple[str, dict[str, Any]]:
     parts = (steps.astype("<i8"), field.elevation_m.astype("<f4"), field.region.astype("<i4"))
     content = b"".join(part.tobytes() for part in parts)
     about = {
-        "source": "field",
+        "source": "auto" if field.measured else "field",
         "nodes": field.nodes,
         "cell_m": field.grid.cell_m,
         "hash": blake2b(content, digest_size=8).hexdigest(),
@@ -87,7 +108,8 @@ def field_from_text(text: str, about: Mapping[str, Any], where: str) -> Field:
         raise DataError(
             f"{where} has a damaged elevation field: {problem}. Export the model again."
         ) from problem
-    return _field(grid, np.cumsum(steps), elevation_m, region)
+    field = _field(grid, np.cumsum(steps), elevation_m, region)
+    return replace(field, measured=about.get("source") == "auto")
 
 
 def _field(grid: Grid, keys: IntArray, elevation_m: FloatArray, region: IntArray) -> Field:

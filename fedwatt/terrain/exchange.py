@@ -4,6 +4,8 @@
    left out, and the rest is counted again, until nothing more is left out.
 2. Vehicles hand up sums over these nodes; the server solves for the field.
 3. On request 2 is repeated with residuals of a model that knows the field.
+4. Vehicles judge fields of the last sums with other priors, and of longer segments, by sums over
+   their validation trips (`choose`).
 
 The server loop is the same for a simulation and for a real fleet; what differs is `Totals`. Whoever
 drops out is asked no more. The nodes that k vehicles share only get fewer when one of them goes, so
@@ -17,13 +19,25 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+
 from fedwatt.data.trip import FloatArray
 from fedwatt.errors import RunError, SettingError
 from fedwatt.terrain.agreed import Pairs, agreed_pairs, pairs_of_a_node
+from fedwatt.terrain.choose import Verdict, learn_with_prior, solved, verdict
 from fedwatt.terrain.field import Field, empty_field
 from fedwatt.terrain.grid import Grid, IntArray
 from fedwatt.terrain.learn import Share
-from fedwatt.terrain.masked import Fields, count_fields, packed, presence, sum_fields, unpacked
+from fedwatt.terrain.masked import (
+    LARGEST,
+    Fields,
+    count_fields,
+    packed,
+    presence,
+    sum_fields,
+    unpacked,
+)
+from fedwatt.terrain.measured import segment_residual
 from fedwatt.terrain.noise import (
     CLIMB_M,
     Draws,
@@ -41,11 +55,9 @@ from fedwatt.terrain.plausible import (
     refuse_impossible_pair_sums,
     refuse_impossible_sums,
 )
-from fedwatt.terrain.power import residual
 from fedwatt.terrain.settings import TerrainSettings
-from fedwatt.terrain.solve import solve_field
 from fedwatt.terrain.statistics import NOTHING, Contribution
-from fedwatt.terrain.survey import Survey, climb_m
+from fedwatt.terrain.survey import Survey
 
 MOST_WORDS = 2**23
 """Numbers in a vehicle's message: 64 MB, with which a vehicle stays within 1 GB of memory."""
@@ -57,22 +69,40 @@ MOST_PAIRS = 1000
 class Question:
     """What vehicles are asked to add up: how many of them drive each node, or sums over these.
 
-    `field` is what is known so far, empty at first; None asks for counts.
+    `field` is what is known so far, empty at first; None asks for counts. With `judged` vehicles
+    are asked what their validation trips say of these fields, and of no nodes. Segments have the
+    length of `segment_s`.
     """
 
     grid: Grid
     settings: TerrainSettings
     nodes: IntArray
     field: Field | None = None
+    judged: tuple[Field, ...] = ()
+    segment_s: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "segment_s", self.segment_s or self.settings.segment_s)
+
+    @property
+    def described(self) -> str:
+        """What is asked for, for a log."""
+        if self.judged:
+            return f"their validation trips' word on {len(self.judged)} fields"
+        what = "how many drive" if self.field is None else "sums over"
+        return f"{what} {len(self.nodes)} nodes"
 
     @cached_property
     def pairs(self) -> Pairs:
         """The agreed pairs of nodes."""
-        return agreed_pairs(self.grid, self.nodes, self.settings.segment_s)
+        return agreed_pairs(self.grid, self.nodes, self.segment_s)
 
     @property
     def fields(self) -> Fields:
         """What an answer holds; the same for every vehicle."""
+        if self.judged:
+            others = len(self.judged) - 1
+            return {"error": (1, LARGEST), "gain": (others, LARGEST), "spread": (others, LARGEST)}
         if self.field is None:
             return count_fields(self.nodes)
         if self.settings.noise_multiplier:
@@ -83,15 +113,19 @@ class Question:
     def answer(self, one: Survey) -> dict[str, FloatArray]:
         """What a vehicle adds."""
         grid, settings, nodes, field = self.grid, self.settings, self.nodes, self.field
+        if self.judged:
+            found = verdict(one, self.judged, settings)
+            return {"error": np.array([found.error]), "gain": found.gain, "spread": found.spread}
+        one = one.cut(self.segment_s)
         if settings.noise_multiplier:
             if field is None:
                 return {"vehicles": counted(one, nodes, settings)}
             sums = sums_over(one, field, nodes, self.pairs).clipped(settings.clip)
             return {"weight": sums.weight, "climb": sums.climb}
         if field is None:
-            return presence(one, nodes, grid, settings.segment_s)
-        own = residual(one, climb_m(one, field))
-        return packed(one, own, nodes, self.pairs, grid, settings.segment_s)
+            return presence(one, nodes, grid, self.segment_s)
+        own = segment_residual(one, field)
+        return packed(one, own, nodes, self.pairs, grid, self.segment_s)
 
 
 Totals = Callable[[Question, frozenset[str]], tuple[Mapping[str, FloatArray], frozenset[str]]]
@@ -189,14 +223,22 @@ def learn_from_totals(
 
 def _learn_exactly(learning: "_Learning") -> SharedField:
     """The shared field from totals as they are."""
-    grid, settings = learning.grid, learning.settings
-    field, sums, contributors = empty_field(grid), NOTHING, frozenset[str]()
-    learning.count()
-    for _ in range(1 + settings.refreshes):
-        sums, pairs = learning.sums_for(field)
+    contributors = frozenset[str]()
+
+    def exchange(field: Field) -> Contribution:
+        nonlocal contributors
+        try:
+            sums, pairs = learning.sums_for(field)
+        except _NothingShared:
+            if not learning.segment_s:
+                raise
+            return NOTHING  # of longer segments, which are then not taken
         contributors |= learning.present
-        field = solve_field(grid, sums, settings.prior_grade)
-        refuse_impossible_field(field, pairs)
+        refuse_impossible_field(solved(learning.grid, sums, field.prior), pairs)
+        return sums
+
+    learning.count()
+    field, sums = learn_with_prior(exchange, learning.judge, learning.grid, learning.settings)
     return SharedField(field, sums, learning.driven, contributors)
 
 
@@ -235,6 +277,14 @@ class _Learning:
     present: frozenset[str]
     nodes: IntArray
     driven: int = 0
+    segment_s: int = 0
+    """Of the segments that are counted and summed now; 0: as the settings say."""
+
+    def judge(self, fields: Sequence[Field]) -> Verdict:
+        """What the validation trips of those that are there say of fields."""
+        nowhere = self.nodes[:0]
+        total = self.total(Question(self.grid, self.settings, nowhere, judged=tuple(fields)))
+        return Verdict(float(total["error"][0]), total["gain"], total["spread"])
 
     def count(self) -> None:
         """Leave out nodes of fewer than k vehicles until none is left out any more."""
@@ -255,6 +305,10 @@ class _Learning:
     def sums_for(self, field: Field) -> tuple[Contribution, Pairs]:
         """Sums over the nodes and their pairs, each node from k vehicles that are still there."""
         least = self.settings.minimum_vehicles
+        if field.prior.segment_s != (self.segment_s or self.settings.segment_s):
+            # Longer segments touch other nodes: fewer of these have k vehicles, and none is new.
+            self.segment_s = field.prior.segment_s
+            self.count()
         while True:
             question = self.question(field)
             total = self.total(question)
@@ -268,8 +322,13 @@ class _Learning:
 
     def question(self, field: Field | None) -> Question:
         """About the nodes that are left; refused where its answers would be too long."""
-        question = Question(self.grid, self.settings, self.nodes, field)
+        length = self.segment_s
+        question = Question(self.grid, self.settings, self.nodes, field, segment_s=length)
+        if length and pairs_of_a_node(self.grid, length) > MOST_PAIRS:
+            raise _NothingShared("longer segments would join too many nodes")
         words = sum(size for size, _ in question.fields.values())
+        if length and words > MOST_WORDS:
+            raise _NothingShared("sums over longer segments would be too long")
         if words > MOST_WORDS:
             raise RunError(
                 f"Sums over {len(self.nodes):,} nodes take {words:,} numbers a vehicle, and "

@@ -17,12 +17,22 @@ from fedwatt.terrain.grid import Grid, IntArray
 NEGLIGIBLE_WEIGHT = 1e-9
 
 
+@dataclass(frozen=True)
+class Prior:
+    """How a field was learned: from segments of so many seconds, with grades of about `grade`."""
+
+    segment_s: int = 8
+    grade: float = 0.03
+
+
 @dataclass(frozen=True, eq=False)
 class Field:
     """Elevations of `nodes` nodes, ascending by key.
 
     `region` numbers the connected pieces; `passes` is how many segments met a node (an estimate
-    where shared), `vehicles` how many vehicles contributed to it.
+    where shared), `vehicles` how many vehicles contributed to it. `prior` is what the fleet chose.
+    A vehicle whose own field is `measured` reads its elevation channel first, and the field where
+    that says nothing.
     """
 
     grid: Grid
@@ -31,6 +41,8 @@ class Field:
     region: IntArray
     passes: FloatArray
     vehicles: IntArray
+    prior: Prior = Prior()
+    measured: bool = False
 
     @property
     def nodes(self) -> int:

@@ -13,13 +13,16 @@ from numpy.typing import NDArray
 
 from fedwatt.data import DataSettings, Vehicle
 from fedwatt.errors import DataError
-from fedwatt.terrain.encoding import array_of, field_from_arrays
+from fedwatt.terrain.choose import GRADES
+from fedwatt.terrain.encoding import array_of, field_from_arrays, judged_prefix
 from fedwatt.terrain.exchange import Question
 from fedwatt.terrain.field import Field, find
 from fedwatt.terrain.grid import Grid, IntArray
 from fedwatt.terrain.learn import own_fields
 from fedwatt.terrain.settings import TerrainSettings
-from fedwatt.terrain.survey import Survey, survey
+from fedwatt.terrain.survey import Survey, whole_survey
+
+MOST_JUDGED = 1 + len(GRADES)
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,30 +44,43 @@ class Ground:
 
     @cached_property
     def training(self) -> Survey:
-        """Segments of the training trips."""
-        return survey(self.vehicle, self.grid, self.settings.segment_s, self.data)
-
-    @cached_property
-    def validation(self) -> Survey:
-        """Segments of the validation trips."""
-        return survey(self.vehicle, self.grid, self.settings.segment_s, self.data, "validation")
+        """Segments of the training trips, and all that choosing a prior needs."""
+        lengths, measured = self.settings.lengths, self.settings.measures
+        return whole_survey(self.vehicle, self.grid, lengths, self.data, measured=measured)
 
     @cached_property
     def area(self) -> IntArray:
         """Nodes of the service area, ascending."""
         return self.settings.service_area.nodes(self.grid)
 
-    def question(self, arrays: Mapping[str, NDArray[Any]], *, counting: bool) -> Question:
-        """The question that `arrays` hold; DataError unless it is about the service area alone."""
+    def question(
+        self,
+        arrays: Mapping[str, NDArray[Any]],
+        *,
+        counting: bool = False,
+        judged: int = 0,
+        segment_s: int = 0,
+    ) -> Question:
+        """The question that `arrays` hold; DataError unless it is about the service area alone.
+
+        It asks for counts, for sums, or what validation trips say of so many fields.
+        """
+        if segment_s and segment_s not in self.settings.lengths:
+            raise DataError(f"the question is about segments of {segment_s} s")
+        if judged:
+            if not 2 <= judged <= MOST_JUDGED:
+                raise DataError(f"the question is about {judged} fields")
+            prefixes = (judged_prefix(number) for number in range(judged))
+            fields = tuple(field_from_arrays(arrays, self.grid, prefix) for prefix in prefixes)
+            return Question(self.grid, self.settings, self.area[:0], judged=fields)
         nodes: IntArray = array_of(arrays, "nodes", np.int64)
         _, inside = find(self.area, nodes)
         if not len(nodes) or not inside.all() or (np.diff(nodes) <= 0).any():
             raise DataError("the question is about other nodes than those of the service area")
         field = None if counting else field_from_arrays(arrays, self.grid)
-        return Question(self.grid, self.settings, nodes, field)
+        return Question(self.grid, self.settings, nodes, field, segment_s=segment_s)
 
     def own_field(self, shared: Field) -> Field:
         """What the vehicle keeps of the shared field and of what it learned by itself."""
         name = self.vehicle.name
-        surveys, judges = {name: self.training}, {name: self.validation}
-        return own_fields([name], surveys, judges, shared, self.settings)[name]
+        return own_fields([name], {name: self.training}, shared, self.settings)[name]

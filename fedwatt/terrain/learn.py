@@ -10,23 +10,23 @@
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fedwatt.data import DataSettings, Vehicle
+from fedwatt.errors import DataError
+from fedwatt.terrain.choose import Verdict, learn_with_prior, verdict
 from fedwatt.terrain.climb import with_terrain
 from fedwatt.terrain.field import Field, empty_field
 from fedwatt.terrain.grid import Grid, IntArray
+from fedwatt.terrain.measured import measured_is_better, segment_residual
 from fedwatt.terrain.noise import private_shared_field
-from fedwatt.terrain.power import residual, validation_error_wh
-from fedwatt.terrain.private import private_field
+from fedwatt.terrain.power import CLEAR_GAIN, validation_errors_wh
+from fedwatt.terrain.private import own_field
 from fedwatt.terrain.settings import TerrainSettings
-from fedwatt.terrain.solve import solve_field
 from fedwatt.terrain.statistics import NOTHING, Contribution, add, contribution, touched_nodes
-from fedwatt.terrain.survey import Survey, climb_m, survey
-
-CLEAR_GAIN = 1.02
+from fedwatt.terrain.survey import Survey, climb_m, whole_survey
 
 Share = Callable[[Sequence[Survey], Grid, TerrainSettings], tuple[Field, Contribution]]
 """Builds the shared field, and the sums behind it, from the vehicles' surveys."""
@@ -59,9 +59,9 @@ def learn(
     `shared_field`, as an exchange under masks does.
     """
     grid = Grid(cell_m=settings.cell_m)
-    names, surveys, judges = survey_fleet(vehicles, contributors, grid, settings, data)
+    names, surveys = survey_fleet(vehicles, contributors, grid, settings, data)
     shared, sums = (share or shared_field)(list(surveys.values()), grid, settings)
-    own = own_fields(names, surveys, judges, shared, settings)
+    own = own_fields(names, surveys, shared, settings)
     return Learned(shared, own, sums, frozenset(surveys))
 
 
@@ -71,40 +71,46 @@ def survey_fleet(
     grid: Grid,
     settings: TerrainSettings,
     data: DataSettings,
-) -> tuple[list[str], dict[str, Survey], dict[str, Survey]]:
-    """Names of all vehicles; surveys of the contributors' training and of their validation trips.
+) -> tuple[list[str], dict[str, Survey]]:
+    """Names of all vehicles, and the contributors' surveys; None: all vehicles contribute.
 
-    None: all vehicles contribute.
+    One without energy, such as a fleet of states of charge has, contributes nothing and reads what
+    the others learn.
     """
     names: list[str] = []
     surveys: dict[str, Survey] = {}
-    judges: dict[str, Survey] = {}
     for vehicle in vehicles:
         names.append(vehicle.name)
-        if contributors is None or vehicle.name in contributors:
-            surveys[vehicle.name] = survey(vehicle, grid, settings.segment_s, data)
-            judges[vehicle.name] = survey(vehicle, grid, settings.segment_s, data, "validation")
-    return names, surveys, judges
+        has_energy = all("energy_wh" in trip.channels for trip in vehicle.trips)
+        if has_energy and (contributors is None or vehicle.name in contributors):
+            surveys[vehicle.name] = whole_survey(
+                vehicle, grid, settings.lengths, data, measured=settings.measures
+            )
+    return names, surveys
 
 
 def own_fields(
     names: Sequence[str],
     surveys: Mapping[str, Survey],
-    judges: Mapping[str, Survey],
     shared: Field,
     settings: TerrainSettings,
 ) -> dict[str, Field]:
-    """What each vehicle keeps; those without a survey of their own read the shared field."""
-    fields = dict.fromkeys(names, shared)
-    for name, training in surveys.items():
+    """What each vehicle keeps; those without a survey of their own read the shared field.
+
+    With the source "auto" a vehicle reads its measured elevation first, unless its validation trips
+    clearly speak for the field.
+    """
+    fields = dict.fromkeys(names, replace(shared, measured=True) if settings.measures else shared)
+    for name, one in surveys.items():
         candidates = [shared, empty_field(shared.grid)]
         if settings.private:
-            candidates.insert(0, own_field(training, shared, settings))
-        fields[name] = best_field(candidates, training, judges[name])
+            candidates.insert(0, own_field(one, shared, settings))
+        best = best_field(candidates, one)
+        fields[name] = replace(best, measured=measured_is_better(one, best))
     return fields
 
 
-def best_field(candidates: Sequence[Field], training: Survey, validation: Survey) -> Field:
+def best_field(candidates: Sequence[Field], training: Survey) -> Field:
     """The field with which the vehicle's power model predicts its own validation trips best.
 
     The first, which knows most, is given up only for a clear gain: validation trips are few. An
@@ -112,12 +118,18 @@ def best_field(candidates: Sequence[Field], training: Survey, validation: Survey
     are wrong all the time look harmless to a model that may value them at nothing, but a network
     that other vehicles trained takes them at face value, so at face value they must not do harm.
     """
+    validation = training.validation
+    if validation is None:
+        raise DataError("A survey without validation trips cannot choose among fields.")
 
     def errors(fields: Sequence[Field], *, at_face_value: bool = False) -> list[float]:
         climbs = [[climb_m(one, field) for one in (training, validation)] for field in fields]
         return [
-            validation_error_wh(training, own, validation, judged, at_face_value=at_face_value)
-            for own, judged in climbs
+            float(np.sqrt(np.mean(found**2)))
+            for found in (
+                validation_errors_wh(training, own, validation, judged, at_face_value=at_face_value)
+                for own, judged in climbs
+            )
         ]
 
     found = errors(candidates)
@@ -132,7 +144,7 @@ def learn_shared(
 ) -> tuple[Field, int]:
     """The field that is published, and how many nodes were driven at all."""
     grid = Grid(cell_m=settings.cell_m)
-    surveys = [survey(vehicle, grid, settings.segment_s, data) for vehicle in vehicles]
+    surveys = list(survey_fleet(vehicles, None, grid, settings, data)[1].values())
     return shared_field(surveys, grid, settings)[0], len(publishable(surveys, 1))
 
 
@@ -142,32 +154,36 @@ def shared_field(
     """What the server publishes, and the sums it holds."""
     if settings.noise_multiplier:
         return private_shared_field(surveys, grid, settings), NOTHING
-    published = publishable(surveys, settings.minimum_vehicles)
-    field, sums = empty_field(grid), NOTHING
-    if not len(published):
-        return field, sums
-    for _ in range(1 + settings.refreshes):
-        sums = add([vehicle_sums(one, field, published) for one in surveys])
-        field = solve_field(grid, sums, settings.prior_grade)
-    return field, sums
+
+    published: dict[int, IntArray] = {}
+
+    def exchange(field: Field) -> Contribution:
+        length = field.prior.segment_s
+        cut = [one.cut(length) for one in surveys]
+        if length not in published:
+            usual = published.get(settings.segment_s)
+            published[length] = publishable(cut, settings.minimum_vehicles, usual)
+        return add([vehicle_sums(one, field, published[length]) for one in cut])
+
+    def judge(fields: Sequence[Field]) -> Verdict:
+        first, *others = (verdict(one, fields, settings) for one in surveys)
+        return sum(others, first)
+
+    if not surveys:
+        return empty_field(grid), NOTHING
+    return learn_with_prior(exchange, judge, grid, settings)
 
 
-def own_field(one: Survey, shared: Field, settings: TerrainSettings) -> Field:
-    """A vehicle's own field: private nodes learned on board, refreshed as the shared ones are."""
-    field = shared
-    for _ in range(1 + settings.refreshes):
-        own = residual(one, climb_m(one, field))
-        field = private_field(one, own, shared, settings.prior_grade)
-    return field
-
-
-def publishable(surveys: Sequence[Survey], minimum_vehicles: int) -> IntArray:
+def publishable(
+    surveys: Sequence[Survey], minimum_vehicles: int, within: IntArray | None = None
+) -> IntArray:
     """Nodes, ascending, that segments of at least k vehicles touch without leaving the set.
+
+    With `within` no other nodes are looked at.
 
     Leaving a node out leaves out segments, which may leave another node with too few vehicles, so
     counting is repeated until nothing changes. Only counts are needed, never who drove where.
     """
-    within: IntArray | None = None
     while True:
         touched = [touched_nodes(one, within) for one in surveys]
         if not touched:
@@ -186,4 +202,4 @@ def give_terrain(vehicles: Iterable[Vehicle], learned: Learned) -> Iterable[Vehi
 
 def vehicle_sums(one: Survey, field: Field, published: IntArray) -> Contribution:
     """What a vehicle hands up, with residuals of a model that knows the field so far."""
-    return contribution(one, residual(one, climb_m(one, field)), within=published)
+    return contribution(one, segment_residual(one, field), within=published)

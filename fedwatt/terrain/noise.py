@@ -27,11 +27,12 @@ from fedwatt.randomness import generator
 from fedwatt.terrain.agreed import Pairs, agreed_pairs
 from fedwatt.terrain.field import Field, empty_field, find, spread
 from fedwatt.terrain.grid import CORNERS, Grid, IntArray
-from fedwatt.terrain.power import Residual, residual
+from fedwatt.terrain.measured import segment_residual
+from fedwatt.terrain.power import Residual
 from fedwatt.terrain.settings import TerrainSettings
 from fedwatt.terrain.solve import solve_field
 from fedwatt.terrain.statistics import Contribution, touched_nodes
-from fedwatt.terrain.survey import Survey, climb_m
+from fedwatt.terrain.survey import Survey
 
 CLIMB_M = 3.0
 """Metres that climbs are measured in, so that noise of one size suits weights and climbs."""
@@ -163,7 +164,7 @@ def private_shared_field(surveys: Sequence[Survey], grid: Grid, settings: Terrai
 
 def sums_over(one: Survey, field: Field, nodes: IntArray, pairs: Pairs) -> PairSums:
     """A vehicle's sums, with residuals of a model that knows the field so far; not yet clipped."""
-    return pair_sums(one, residual(one, climb_m(one, field)), nodes, pairs)
+    return pair_sums(one, segment_residual(one, field), nodes, pairs)
 
 
 def field_of_noise(

@@ -18,6 +18,8 @@ RIDGE = 1e-3
 LEAST_CLIMBING = 30
 LEAST_SLOPE = 0.25  # a metre of climb is worth at least a quarter of mass times gravity
 OUTLIER = 3.0
+CLEAR_GAIN = 1.02
+"""By how much something simpler, or less well known, must be better on few validation trips."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,15 +83,15 @@ def _up_and_down(climb_m: FloatArray) -> FloatArray:
     return np.column_stack([np.maximum(climb_m, 0), np.minimum(climb_m, 0)])
 
 
-def validation_error_wh(
+def validation_errors_wh(
     training: Survey,
     climb_m: FloatArray,
     validation: Survey,
     validation_climb_m: FloatArray,
     *,
     at_face_value: bool = False,
-) -> float:
-    """RMSE on validation segments of the power model fitted on training segments.
+) -> FloatArray:
+    """Errors [segments] on validation trips of the power model fitted on training segments.
 
     What a metre of climb is worth is fitted, too; `at_face_value` it is what mass and gravity allow
     (`slopes`), as it is to a network that other vehicles trained.
@@ -101,8 +103,8 @@ def validation_error_wh(
         rest = ridge(training.physics, training.energy_wh - up_and_down @ worth)
         beta = np.concatenate([rest[:-1], worth, rest[-1:]])
     features = np.hstack([validation.physics, _up_and_down(validation_climb_m)])
-    predicted = features @ beta[:-1] + beta[-1]
-    return float(np.sqrt(np.mean((predicted - validation.energy_wh) ** 2)))
+    errors: FloatArray = features @ beta[:-1] + beta[-1] - validation.energy_wh
+    return errors
 
 
 def slopes(up: float, down: float, usual: float) -> tuple[float, float]:

@@ -5,15 +5,23 @@ published ones keep their elevations, except that each shared region may be rais
 whole: two towns that only this vehicle connects have no common zero yet.
 """
 
+from weakref import WeakKeyDictionary
+
 import numpy as np
 from scipy import sparse
 
 from fedwatt.terrain.field import Field, find, spread
 from fedwatt.terrain.grid import IntArray
+from fedwatt.terrain.measured import segment_residual
 from fedwatt.terrain.power import Residual
+from fedwatt.terrain.settings import TerrainSettings
 from fedwatt.terrain.solve import factorised, regions, system
 from fedwatt.terrain.statistics import Contribution, contribution
 from fedwatt.terrain.survey import Survey
+
+_LAST: WeakKeyDictionary[Survey, tuple[Field, int, Field]] = WeakKeyDictionary()
+"""By survey the last own field, and what it was made on: asked for when a prior is judged, and
+again when it is kept."""
 
 
 def private_field(survey: Survey, own: Residual, shared: Field, prior_grade: float) -> Field:
@@ -44,7 +52,21 @@ def private_field(survey: Survey, own: Residual, shared: Field, prior_grade: flo
     at, own_nodes = find(sums.keys, keys[private])
     passes[private] = np.where(own_nodes, sums.passes[at], 0.0)
     vehicles[private] = 1
-    return Field(shared.grid, keys, elevation_m, regions(equations.matrix), passes, vehicles)
+    parts = keys, elevation_m, regions(equations.matrix), passes, vehicles
+    return Field(shared.grid, *parts, shared.prior)
+
+
+def own_field(one: Survey, shared: Field, settings: TerrainSettings) -> Field:
+    """A vehicle's own field: private nodes learned on board, refreshed as the shared ones are."""
+    kept = _LAST.get(one)
+    if kept is not None and kept[0] is shared and kept[1] == settings.refreshes:
+        return kept[2]
+    cut, field = one.cut(shared.prior.segment_s), shared
+    for _ in range(1 + settings.refreshes):
+        own = segment_residual(cut, field)
+        field = private_field(cut, own, shared, shared.prior.grade)
+    _LAST[one] = shared, settings.refreshes, field
+    return field
 
 
 def _placed(sums: Contribution, keys: IntArray) -> Contribution:

@@ -21,7 +21,7 @@ from fedwatt.data.client import split_of_trips
 from fedwatt.data.trip import FloatArray, Trip
 from fedwatt.data.windows import window_ends, window_energy, window_sums
 from fedwatt.errors import DataError
-from fedwatt.terrain.climb import trip_rise_m
+from fedwatt.terrain.climb import own_rise_m
 from fedwatt.terrain.field import Field, find
 from fedwatt.terrain.grid import Grid, IntArray
 from fedwatt.terrain.learn import Learned, own_fields, publishable, survey_fleet, vehicle_sums
@@ -29,7 +29,7 @@ from fedwatt.terrain.power import Residual, without_outliers
 from fedwatt.terrain.settings import TerrainSettings
 from fedwatt.terrain.solve import solve_field
 from fedwatt.terrain.statistics import Contribution, add, contribution, touched_nodes
-from fedwatt.terrain.survey import Survey, segments_between, usual_wh_per_m
+from fedwatt.terrain.survey import Survey, Track, usual_wh_per_m
 
 
 def refreshed(
@@ -46,8 +46,10 @@ def refreshed(
     """
     grid = learned.shared.grid
     ever = learned.contributors | frozenset(predicted_wh)
-    _, surveys, judges = survey_fleet(vehicles(), ever, grid, settings, data)
-    published = publishable(list(surveys.values()), settings.minimum_vehicles)
+    prior = learned.shared.prior
+    _, surveys = survey_fleet(vehicles(), ever, grid, settings, data)
+    cut = {name: one.cut(prior.segment_s) for name, one in surveys.items()}
+    published = publishable(list(cut.values()), settings.minimum_vehicles)
     sums = [learned.sums]
     for vehicle in vehicles():
         name = vehicle.name
@@ -58,14 +60,14 @@ def refreshed(
         own = network_residual(windows, predicted_wh[name], given_m, data)
         sums.append(contribution(windows, own, within=published))
         if name not in learned.contributors:
-            sums.append(vehicle_sums(surveys[name], learned.shared, published))
+            sums.append(vehicle_sums(cut[name], learned.shared, published))
     total = add(sums, settings.forget)
     # A vehicle that contributes again is still one vehicle.
-    touched = [touched_nodes(one, published) for one in surveys.values()]
+    touched = [touched_nodes(one, published) for one in cut.values()]
     at, known = find(total.keys, np.concatenate([published[:0], *touched]))
     total = replace(total, vehicles=np.bincount(at[known], minlength=len(total.keys)))
-    shared = solve_field(grid, total, settings.prior_grade)
-    own_of = own_fields(list(learned.own), surveys, judges, shared, settings)
+    shared = replace(solve_field(grid, total, prior.grade), prior=prior)
+    own_of = own_fields(list(learned.own), surveys, shared, settings)
     return Learned(shared, own_of, total, ever)
 
 
@@ -82,10 +84,10 @@ def solved_again(
     The sums are solved again and private ground is learned again. `learned` is what the run began
     with: its grid and vehicles are the same.
     """
-    grid = learned.shared.grid
-    shared = solve_field(grid, sums, settings.prior_grade)
-    _, surveys, judges = survey_fleet(vehicles, contributors, grid, settings, data)
-    own = own_fields(list(learned.own), surveys, judges, shared, settings)
+    grid, prior = learned.shared.grid, learned.shared.prior
+    shared = replace(solve_field(grid, sums, prior.grade), prior=prior)
+    _, surveys = survey_fleet(vehicles, contributors, grid, settings, data)
+    own = own_fields(list(learned.own), surveys, shared, settings)
     return Learned(shared, own, sums, contributors)
 
 
@@ -95,7 +97,7 @@ def window_survey(vehicle: Vehicle, grid: Grid, data: DataSettings) -> Survey:
     for trip, end in _training_windows(vehicle, data):
         # A window's first second was driven from the second before it; the first window has none.
         start = np.maximum(end - data.window, 0)
-        keys, weights, placed = segments_between(trip, grid, start, end)
+        keys, weights, placed = Track.of(trip, grid).segments(start, end)
         energy_wh = window_energy(trip.channels["energy_wh"], end, length=data.window)
         pieces.append((energy_wh, keys, weights, placed & (end >= data.window)))
     energy_wh, keys, weights, placed = map(np.concatenate, zip(*pieces, strict=True))
@@ -107,7 +109,7 @@ def given_climb_m(vehicle: Vehicle, field: Field, data: DataSettings) -> FloatAr
     """Metres gained in each training window as the vehicle's network is given them, [windows]."""
     return np.concatenate(
         [
-            window_sums(np.nan_to_num(trip_rise_m(trip, field)), end, length=data.window)
+            window_sums(np.nan_to_num(own_rise_m(trip, field)), end, length=data.window)
             for trip, end in _training_windows(vehicle, data)
         ]
     )

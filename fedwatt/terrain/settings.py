@@ -1,29 +1,38 @@
 """How the fleet's elevation field is learned."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 
 from fedwatt.errors import check
 from fedwatt.terrain.agreed import Area
+from fedwatt.terrain.field import Prior
 from fedwatt.terrain.grid import Grid
 
 MOST_AREA_NODES = 1_000_000
 """80 km by 80 km with the usual grid; every vehicle says something about every node of it."""
 
 
+LONGER_S = (12, 20)
+"""Lengths of segments that are tried, each only if the one before was better."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class TerrainSettings:
     """Grid, segments, prior and privacy of a field."""
 
-    source: str = "learn"
-    """"learn" from the fleet's training trips, "measured" by the vehicles' own elevation channel,
+    source: str = "auto"
+    """"auto": a vehicle's own elevation channel where it has one, else the field that the fleet
+    learns, else the level model; "learn": the field alone; "measured": the elevation channel alone;
     or the file of a field made by `fedwatt terrain learn`."""
     cell_m: float = 80.0
     """Metres between nodes."""
-    segment_s: int = 8
+    segment_s: int = Prior.segment_s
     """Seconds over which energy is compared with climb."""
-    prior_grade: float = 0.03
+    prior_grade: float = Prior.grade
     """Standard deviation of the grade between neighbouring nodes before anything is known."""
+    choose_prior: bool = True
+    """Whether steeper and flatter priors and longer segments are tried, and take the place of
+    `prior_grade` and `segment_s` where they predict validation trips clearly better."""
     refreshes: int = 2
     """Further exchanges, each with the residuals of a model that knows the field so far."""
     minimum_vehicles: int = 3
@@ -83,6 +92,36 @@ class TerrainSettings:
         """Where the operator's vehicles drive."""
         south, north, west, east = self.area
         return Area(south_deg=south, north_deg=north, west_deg=west, east_deg=east)
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Seconds that segments may have: `segment_s`, then longer ones that are tried."""
+        longer = tuple(length for length in LONGER_S if length > self.segment_s)
+        return (self.segment_s, *(longer if self.chooses else ()))
+
+    @property
+    def measures(self) -> bool:
+        """Whether a vehicle's own elevation counts where the fleet learns its field."""
+        return self.source == "auto"
+
+    @property
+    def learns(self) -> bool:
+        """Whether the fleet learns its field in the run."""
+        return self.source in ("auto", "learn")
+
+    @property
+    def chooses(self) -> bool:
+        """Whether a prior is chosen from the data; noise would have to be paid for each try."""
+        return self.choose_prior and not self.noise_multiplier
+
+    @property
+    def prior(self) -> Prior:
+        """The prior that others must clearly beat."""
+        return Prior(self.segment_s, self.prior_grade)
+
+    def with_prior(self, prior: Prior) -> "TerrainSettings":
+        """These settings with another prior."""
+        return replace(self, segment_s=prior.segment_s, prior_grade=prior.grade)
 
     @property
     def releases(self) -> int:

@@ -1,9 +1,12 @@
 """Where the climb of a fleet comes from: measured elevation, the file of a field, or learning.
 
+"auto" is learning in which a vehicle's measured elevation counts wherever it has it.
+
 `TerrainSettings.source` says which. Telemetry is gone through more than once rather than kept, so
 vehicles come as a function that gives them anew.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -12,6 +15,7 @@ from fedwatt.data.features import feature_names, needs_climb
 from fedwatt.data.split import held_out_vehicles, natural_key
 from fedwatt.data.store import read_fleet
 from fedwatt.data.windows import BoolArray
+from fedwatt.errors import DataError
 from fedwatt.terrain.climb import with_measured_terrain, with_terrain
 from fedwatt.terrain.field import Field
 from fedwatt.terrain.learn import Learned, Share, give_terrain, learn, learn_shared
@@ -19,13 +23,15 @@ from fedwatt.terrain.provenance import Provenance, warn_unknown
 from fedwatt.terrain.settings import TerrainSettings
 from fedwatt.terrain.store import read_field, read_provenance, write_field
 
+log = logging.getLogger("fedwatt.terrain")
+
 Vehicles = Callable[[], Iterable[Vehicle]]
 """Gives the vehicles of a fleet, one at a time, each time it is called."""
 
 
 def learns_field(settings: TerrainSettings, data: DataSettings) -> bool:
     """Whether a feature needs climb, and the vehicles learn the field that it is read from."""
-    return needs_climb(feature_names(data.features)) and settings.source == "learn"
+    return needs_climb(feature_names(data.features)) and settings.learns
 
 
 def with_climb_channels(
@@ -41,10 +47,32 @@ def with_climb_channels(
     if not needs_climb(feature_names(data.features)):
         return vehicles()
     if learned is None and settings.source == "measured":
-        return (with_measured_terrain(vehicle) for vehicle in vehicles())
-    if learned is None and settings.source != "learn":
+        return _with_elevation(vehicles(), settings)
+    if learned is None and not settings.learns:
         return _with_field_of(Path(settings.source), vehicles, data)
     return give_terrain(vehicles(), learned or learn_fields(vehicles, data, settings))
+
+
+def _with_elevation(vehicles: Iterable[Vehicle], settings: TerrainSettings) -> Iterator[Vehicle]:
+    """The vehicles with climb by their elevation channels; those without any are told apart."""
+    without, count = [], 0
+    for vehicle in vehicles:
+        count += 1
+        if not any("elevation_m" in trip.channels for trip in vehicle.trips):
+            without.append(vehicle.name)
+        yield with_measured_terrain(vehicle)
+    if len(without) == count:
+        raise DataError(
+            "No vehicle has a channel 'elevation_m', so no climb is measured. Import recordings "
+            "with elevation (or --dem), or let the fleet learn its hills: terrain.source = 'auto'."
+        )
+    if without:
+        what = "the level model predicts for" if settings.level_model else "roads are level for"
+        log.warning(
+            "%d of %d vehicles have no measured elevation: %s %s. With terrain.source = 'auto' "
+            "they would read the hills that the fleet learns.",
+            *(len(without), count, what, ", ".join(without[:5])),
+        )
 
 
 def learn_fields(

@@ -1,6 +1,7 @@
 """A field as one Parquet file: a row for each node; its metadata holds the grid and provenance."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pyarrow.parquet as pq
 
 from fedwatt.errors import DataError, RunError
 from fedwatt.files import flush, write_atomically
-from fedwatt.terrain.field import Field
+from fedwatt.terrain.field import Field, Prior
 from fedwatt.terrain.grid import Grid
 from fedwatt.terrain.provenance import Provenance
 
@@ -34,6 +35,7 @@ def write_field(
     """
     arrays = (field.keys, field.elevation_m, field.region, field.passes, field.vehicles)
     head: dict[str, Any] = {"format": FORMAT, "cell_m": field.grid.cell_m, "driven": driven}
+    head |= {"prior": asdict(field.prior), "measured": field.measured}
     if provenance is not None:
         head["taught"] = provenance.to_table()
     schema = pa.schema(list(COLUMNS.items()), metadata={"fedwatt.field": json.dumps(head)})
@@ -58,11 +60,14 @@ def read_field(path: Path) -> Field:
         keys, elevation_m, region, passes, vehicles = (
             np.array(table.column(name).cast(kind).to_numpy()) for name, kind in COLUMNS.items()
         )
-        return Field(Grid(cell_m=head["cell_m"]), keys, elevation_m, region, passes, vehicles)
+        prior = Prior(**head.get("prior", {}))
+        grid = Grid(cell_m=head["cell_m"])
+        measured = bool(head.get("measured", False))
+        return Field(grid, keys, elevation_m, region, passes, vehicles, prior, measured)
     except FileNotFoundError:
         raise DataError(
             f"There is no field {path.absolute()}. 'fedwatt terrain learn' makes one; "
-            'terrain.source = "learn" learns it in the run.'
+            'terrain.source = "auto" learns it in the run.'
         ) from None
     except (OSError, KeyError, TypeError, ValueError, pa.ArrowException) as problem:
         reason = str(problem).splitlines()[0].rstrip(".")

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+from benchmarks import terrain_rows
 from benchmarks import terrain_tables as tables
 
 ROOT = Path(__file__).parents[2]
@@ -25,7 +26,7 @@ def test_a_row_is_the_mean_over_complete_seeds_with_its_interval(tmp_path, monke
         "newcomer, old rows": {"1": dict.fromkeys(vehicles, 1.0)},
     }
     (tmp_path / "terrain_ved.json").write_text(json.dumps(cells))
-    monkeypatch.setattr(tables, "RESULTS", tmp_path)
+    monkeypatch.setattr(terrain_rows, "RESULTS", tmp_path)
     assert tables.main_table().splitlines()[2:] == ["| ridge, no terrain | 4.0 ± 12.7 | 2 |"]
 
 
@@ -36,7 +37,7 @@ def test_methods_are_compared_seed_by_seed(tmp_path, monkeypatch):
         "fedavg, x": {s: dict.fromkeys(vehicles, 11.0 + int(s)) for s in "123"},
     }
     (tmp_path / "terrain_ved.json").write_text(json.dumps(cells))
-    monkeypatch.setattr(tables, "RESULTS", tmp_path)
+    monkeypatch.setattr(terrain_rows, "RESULTS", tmp_path)
     assert tables.method_table().splitlines()[2:] == ["| x | -1.00 ± 0.00 | 2 |"]
 
 
@@ -56,7 +57,7 @@ def test_faults_are_held_against_no_terrain_over_seeds_and_vehicles(tmp_path, mo
     cells |= {row.replace("global", "personal"): own for row, own in cells.items()}
     cells["frozen, the others"] = seeds(a=6.0, b=6.0)
     (tmp_path / "terrain_faults.json").write_text(json.dumps(cells))
-    monkeypatch.setattr(tables, "RESULTS", tmp_path)
+    monkeypatch.setattr(terrain_rows, "RESULTS", tmp_path)
     *_, same, sound, frozen = tables.fault_table().splitlines()
     assert "| +0.0 % | +0.0 % (a) |" in same
     assert "| -20.0 % | -20.0 % (a) |" in sound

@@ -6,9 +6,12 @@ from safetensors.torch import load_file
 
 from fedwatt.data import synthetic_vehicles
 from fedwatt.data.store import vehicle_folders, write_fleet
+from fedwatt.deploy.board import Board
 from fedwatt.deploy.execute import execute as deploy
+from fedwatt.deploy.policy import OPEN
 from fedwatt.deploy.vehicle import Vehicle
 from fedwatt.runs import from_toml
+from fedwatt.runs.tables import read_table
 from tests.deploy.loopback import Loopback
 from tests.runs.test_execute import Silent
 
@@ -42,6 +45,10 @@ QUICK_PROBE = {
 }
 
 
+BOARD = Board(OPEN)
+"""Vehicles that answer whatever a server asks for in earnest."""
+
+
 def make_fleet(path: Path, vehicles: int = 4) -> Path:
     write_fleet(path, synthetic_vehicles(vehicles, 3), "synthetic, for tests")
     return path
@@ -55,12 +62,25 @@ def config_text(fleet: Path, method: str = "fedavg", rounds: int = 3, more: str 
 def loopback(fleet: Path, state: Path) -> Loopback:
     """One node a vehicle, numbered from 1 in another order than their names."""
     folders = vehicle_folders(fleet)[::-1]
-    return Loopback({n: Vehicle(f, state / f.name) for n, f in enumerate(folders, start=1)})
+    return Loopback(
+        {n: Vehicle(f, state / f.name, board=BOARD) for n, f in enumerate(folders, start=1)}
+    )
 
 
 def deployed(text: str, grid: Loopback, out: Path, *, resume: bool = False, stop: int = 0) -> Path:
     deploy(from_toml(text), out, grid, Silent(stop), resume=resume)
     return out
+
+
+def pooled(run: Path, *models: str) -> dict[tuple[str, str], tuple[float, float]]:
+    """Windows and RMSE of all vehicles together, by model and stratum."""
+    sums: dict[tuple[str, str], list[float]] = {}
+    for row in read_table(run, "vehicles").to_pylist():
+        if row["windows"] and (not models or row["model"] in models):
+            own = sums.setdefault((row["model"], row["stratum"]), [0.0, 0.0])
+            own[0] += row["windows"]
+            own[1] += row["windows"] * row["rmse"] ** 2
+    return {key: (count, (squares / count) ** 0.5) for key, (count, squares) in sums.items()}
 
 
 def weights(run: Path, model: str = "last") -> dict[str, list[float]]:

@@ -22,9 +22,11 @@ def hilly_fleet(path: Path, lost: str = "") -> Path:
 
 
 def hilly(fleet: Path, method: str = "fedavg", rounds: int = 1, more: str = "") -> str:
-    """All four vehicles in every round, k = 3."""
+    """All four vehicles in every round, k = 3, hills by energy alone and with the usual prior."""
     text = config_text(fleet, method, rounds, more)
     text = text.replace("participation = 0.7", "participation = 1.0")
     text = text.replace("window = 10", 'window = 10\nfeatures = "base, terrain"')
-    sections = f"[terrain]\narea = {AREA}\n[secure]\nenabled = true\nstage_seconds = 5\n"
+    usual = 'source = "learn"\nchoose_prior = false\n'
+    sections = f"[terrain]\n{usual}area = {AREA}\n[secure]\nenabled = true\n"
+    sections += "stage_seconds = 5\nsmallest_sum = 2\n"
     return text.replace("[[method]]", sections + "[[method]]", 1)

@@ -5,6 +5,7 @@ Messages go through Flower's own records and their bytes, as they would on a net
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,11 +13,22 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.serverapp import Grid
 
 from fedwatt.deploy import client_app
+from fedwatt.deploy.flower import VEHICLE_REFUSED
 from fedwatt.deploy.messages import MESSAGE_TYPES, from_records
+from fedwatt.deploy.policy import OPEN, Refusal, create_owner, install
 from fedwatt.deploy.vehicle import Vehicle
 from fedwatt.errors import FedwattError
 
 KINDS = {message_type: kind for kind, message_type in MESSAGE_TYPES.items()}
+
+
+def open_policy(board: Path) -> Path:
+    """A folder with a signed policy that allows all."""
+    create_owner(board)
+    install(OPEN, board, board)
+    return board
+
+
 Tamper = Callable[[str, int, RecordDict], RecordDict | None]
 """(question, node, reply) → what is sent in its place; None: nothing is."""
 
@@ -77,6 +89,9 @@ class Loopback(Grid):
         node, kind = message.metadata.dst_node_id, KINDS[message.metadata.message_type]
         try:
             content = self.vehicles[node].answer(kind, message.content)
+        except Refusal as refusal:
+            error = Error(code=VEHICLE_REFUSED, reason=refusal.rule)
+            return Message(error, reply_to=message)
         except FedwattError as error:
             return Message(Error(code=0, reason=str(error)), reply_to=message)
         changed = self.tamper(kind, node, content)
@@ -101,13 +116,18 @@ class Loopback(Grid):
 class SuperNodes(Loopback):
     """As Flower's own SuperNode: a new process, and so a new vehicle object, for every message."""
 
-    def __init__(self, vehicles: dict[int, Vehicle]) -> None:
+    def __init__(self, vehicles: dict[int, Vehicle], board: Path) -> None:
         super().__init__(vehicles)
+        open_policy(board)
         self.contexts = {
             node: Context(
                 run_id=1,
                 node_id=node,
-                node_config={"folder": str(vehicle.folder), "state": str(vehicle.state)},
+                node_config={
+                    "folder": str(vehicle.folder),
+                    "state": str(vehicle.state),
+                    "policy": str(board),
+                },
                 state=RecordDict(),
                 run_config={},
             )

@@ -13,7 +13,7 @@ from flwr.proto.recorddict_pb2 import ConfigRecord as ProtoConfigRecord
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 
 from fedwatt.deploy.bounds import Bounds, refuse_oversized, reply_bounds
-from fedwatt.deploy.messages import NO_MODEL, Content, Sizes, sealed, to_records
+from fedwatt.deploy.messages import IN_THE_CLEAR, NO_MODEL, Content, Sizes, sealed, to_records
 from fedwatt.errors import DataError
 
 SIZES = Sizes(1000, "float32")
@@ -49,14 +49,16 @@ def test_longest_declared_texts_are_let_through() -> None:
             "vehicle": "ü" * 256,
             "features": ["ü" * 256] * 64,
             "simulated": True,
+            "enough": True,
             "version": "1" * 256,
         },
         {"windows": np.ones(3, dtype=np.int64)},
     )
-    own = parts(sealed("enrol", content, NO_MODEL))
-    refuse_oversized(own, reply_bounds("enrol", NO_MODEL))
+    own = parts(sealed("enrol", content, NO_MODEL, IN_THE_CLEAR))
+    refuse_oversized(own, reply_bounds("enrol", NO_MODEL, IN_THE_CLEAR))
+    longer = Content({**content.values, "vehicle": "v" * 257}, content.arrays)
     with pytest.raises(DataError, match="too long"):
-        sealed("enrol", Content({**content.values, "vehicle": "v" * 257}, content.arrays), NO_MODEL)
+        sealed("enrol", longer, NO_MODEL, IN_THE_CLEAR)
 
 
 def test_five_megabytes_of_tiny_values_cost_milliseconds() -> None:

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from fedwatt.deploy.messages import from_records, to_records
 from fedwatt.deploy.vehicle import Vehicle
 from fedwatt.runs.tables import read_table
-from tests.deploy.fleets import config_text, deployed, loopback, make_fleet, weights
+from tests.deploy.fleets import BOARD, config_text, deployed, loopback, make_fleet, weights
 
 EVERYBODY = ("participation = 0.7", "participation = 1.0")
 IMPATIENT = ("round_seconds = 5", "round_seconds = 0.05")
@@ -157,7 +157,7 @@ def test_a_vehicle_that_restarts_keeps_its_memory(fleet: Path, tmp_path: Path) -
 
     def restart(kind: str, node: int, reply: RecordDict) -> RecordDict:
         old = grid.vehicles[node]
-        grid.vehicles[node] = Vehicle(old.folder, old.state)
+        grid.vehicles[node] = Vehicle(old.folder, old.state, board=BOARD)
         return reply
 
     grid.tamper = restart

@@ -21,14 +21,16 @@ import numpy as np
 import torch
 from flwr.app import RecordDict
 
+from fedwatt.deploy.connection import key_pair
 from fedwatt.deploy.keys import Depot
 from fedwatt.deploy.messages import from_records
 from fedwatt.deploy.state import RunState
+from fedwatt.privacy.secure.identity import public_bytes, vouch
 from fedwatt.runs import execute, from_toml
 from fedwatt.runs.tables import read_table
 from fedwatt.terrain.level import LEVEL
 from fedwatt.terrain.store import read_field
-from tests.deploy.fleets import deployed, loopback, weights
+from tests.deploy.fleets import deployed, loopback, pooled, weights
 from tests.deploy.hilly import AREA
 from tests.runs.test_execute import Silent
 
@@ -39,6 +41,8 @@ KEYS = "keys"
 """Folder of the vehicles' keys in the guide."""
 LONG = 300
 """Seconds after which something has gone wrong, on however busy a machine."""
+POLICY = "fedwatt deploy policy write {} --open --set signed_sums=true --set smallest_sum=3"
+"""In the place of the default policy: windows are smaller here, and one run is in the clear."""
 SMALL = "[data]\nwindow = 10\nstride = 20\n[model]\nhidden = [8, 4]\n"
 """Put into the guide's configuration, so that a test is done in seconds."""
 
@@ -141,6 +145,10 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
             name = re.findall(r"deploy (server|submit)|(car-\d+)", line)
             if line.endswith("&"):
                 machine.type(line, "".join(name[0]))
+            elif "keys sign" in line:
+                machine.done(line)
+                for vehicle in CARS:
+                    machine.done(POLICY.format(f"{KEYS}/{vehicle}"))
             else:
                 machine.done(line, name="submit" if "submit" in line else "")
         yield machine
@@ -224,11 +232,11 @@ def test_hills_and_rounds_under_masks_end_with_the_simulations_models(followed: 
             assert expected.keys() == found.keys()
             for name in expected:
                 torch.testing.assert_close(found[name], expected[name], rtol=0, atol=1e-6, msg=name)
-        mine, theirs = (read_table(one, "vehicles").to_pylist() for one in (real, simulated))
-        assert {row["model"] for row in mine} == {"last", "best", "personal"}
-        assert [row["rmse"] for row in mine] == pytest.approx(
-            [row["rmse"] for row in theirs], rel=1e-4, nan_ok=True
-        )
+        mine, theirs = pooled(real), pooled(simulated)
+        assert {model for model, _ in mine} == {"last", "best", "personal"}
+        assert mine.keys() == theirs.keys()
+        for key, errors in mine.items():
+            assert errors == pytest.approx(theirs[key], rel=1e-4)
     for number in (1, 2, 3):
         memory = folder / "state" / f"car-00{number}" / "memory"
         assert len(list(memory.glob("*/hills-*.parquet"))) == 1
@@ -249,11 +257,15 @@ def test_a_stranger_gets_nowhere(followed: Machine) -> None:
     mixed.mkdir()
     (mixed / "key").write_bytes((stranger / "key").read_bytes())
     (mixed / "ca.pem").write_bytes(known.ca.read_bytes())
+    shutil.copy(stranger / "voucher", mixed)
+    _, public = key_pair(followed.folder / "stolen" / "key")
+    voucher = vouch(known._authority(), "car-001", public_bytes(public))
+    (followed.folder / "stolen" / "voucher").write_bytes(voucher)
     wrong_key = followed.type(vehicle + "mixed", "wrong key")
     revoked = followed.type(vehicle + "stolen", "revoked")
     wrong_server = followed.type(vehicle + "other/vehicles/car-001", "wrong server")
     assert [p.wait(LONG) for p in (wrong_key, revoked, wrong_server)] == [2, 2, 2]
-    assert "does not accept this vehicle's key" in followed.say("wrong key")
+    assert "the key of car-001 is not vouched for by the depot" in followed.say("wrong key")
     assert "does not accept this vehicle's key" in followed.say("revoked")
     assert "CERTIFICATE_VERIFY_FAILED" in followed.say("wrong server")
 
@@ -341,6 +353,7 @@ DYING = """
 import os, signal, sys
 from pathlib import Path
 from fedwatt.deploy import node
+from fedwatt.deploy.board import Board
 from fedwatt.deploy.vehicle import Vehicle
 from fedwatt.deploy.connection import Connection
 from fedwatt.deploy.messages import from_records
@@ -355,7 +368,7 @@ class Dying(Vehicle):
 
 folder, keys, state, server = sys.argv[1:]
 connection = Connection(server, Path(keys) / "ca.pem", Path(keys) / "key")
-node.drive(Dying(Path(folder), Path(state)), connection)
+node.drive(Dying(Path(folder), Path(state), board=Board.of(Path(keys))), connection)
 """
 FAULTY = """
 seeds = [1]

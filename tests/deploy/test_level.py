@@ -25,13 +25,13 @@ from fedwatt.deploy.progress import LogLines, describe_run
 from fedwatt.deploy.state_folder import StateFolder
 from fedwatt.deploy.vehicle import Vehicle
 from fedwatt.errors import DataError, RunError, SettingError
-from fedwatt.metrics import ErrorSums
+from fedwatt.privacy.secure_settings import SecureSettings
 from fedwatt.runs import execute, from_toml
 from fedwatt.runs.config import to_toml
 from fedwatt.runs.level import level_config
 from fedwatt.runs.tables import read_table
 from fedwatt.terrain.level import LEVEL
-from tests.deploy.fleets import deploy, deployed, loopback, weights
+from tests.deploy.fleets import BOARD, deploy, deployed, loopback, pooled, weights
 from tests.deploy.hilly import hilly, hilly_fleet
 from tests.deploy.loopback import KINDS, Loopback, SuperNodes
 from tests.runs.test_execute import Silent
@@ -76,6 +76,34 @@ def table(run: Path, name: str) -> list[dict[str, Any]]:
     return [{key: None if own != own else own for key, own in row.items()} for row in found]
 
 
+def telling(grid: Loopback) -> list[tuple[str, str, bool, dict[str, list[float]]]]:
+    """What vehicles add under masks from now on: name, kind, whether with a level model, sums."""
+    told: list[tuple[str, str, bool, dict[str, list[float]]]] = []
+
+    def heard(vehicle: Vehicle, kind: str) -> None:
+        own = getattr(vehicle, f"_{kind}")
+
+        def kept(task):
+            errors = own(task)
+            sums = {stratum: one.as_array().tolist() for stratum, one in errors.items()}
+            told.append((vehicle.name, kind, LEVEL in task.question.arrays, sums))
+            return errors
+
+        setattr(vehicle, f"_{kind}", kept)
+
+    for vehicle in grid.vehicles.values():
+        for kind in ("strata", "personalise"):
+            heard(vehicle, kind)
+    return told
+
+
+def in_the_clear(question: Content) -> Content:
+    """The same question in a run without masks."""
+    values = {n: v for n, v in question.values.items() if not n.startswith("secure.")}
+    config = replace(from_toml(str(values["config"])), secure=SecureSettings())
+    return replace(question, values={**values, "config": to_toml(config)})
+
+
 def rows(run: Path, vehicle: str = "", *models: str) -> list[dict[str, Any]]:
     """Errors by model and stratum; of one vehicle, if named."""
     found = [row for row in table(run, "vehicles") if vehicle in ("", row["vehicle"])]
@@ -91,7 +119,7 @@ class Whole:
 
     def __init__(self, fleet: Path, folder: Path) -> None:
         self.text, self.grid = configuration(fleet), loopback(fleet, folder / "state")
-        self.asked = listening(self.grid)
+        self.asked, self.told = listening(self.grid), telling(self.grid)
         self.run = deployed(self.text, self.grid, folder / "run")
 
 
@@ -107,16 +135,14 @@ def node_of(grid: Loopback, name: str) -> int:
 def test_who_has_no_positions_predicts_as_in_a_fleet_without_terrain(
     whole: Whole, fleet: Path, tmp_path: Path
 ) -> None:
-    level = without_terrain(whole.text)
-    plain = deployed(level, loopback(fleet, tmp_path / "state"), tmp_path / "plain")
-    used = rows(whole.run, LOST, "best", "personal")
-    # Not nearly: they are the same numbers.
-    assert used == rows(plain, LOST, "best", "personal") and len(used) > 4
-    # The network with hills alone is another one, and those who know their hills use it.
-    assert rows(whole.run, LOST, "last") != rows(plain, LOST, "last")
-    for model in ("best", "personal"):
-        mine, theirs = overall(whole.run, model), overall(plain, model)
-        assert [name for name in mine if mine[name] == theirs[name]] == [LOST]
+    level, grid = without_terrain(whole.text), loopback(fleet, tmp_path / "state")
+    told = telling(grid)
+    plain = deployed(level, grid, tmp_path / "plain")
+    # Not nearly: they are the same numbers. Those who know their hills use another network.
+    for kind in ("strata", "personalise"):
+        used = {name: sums for name, k, beside, sums in whole.told if k == kind and beside}
+        others = [(name, sums) for name, k, _, sums in told if k == kind]
+        assert [name for name in sorted(used) if (name, used[name]) in others] == [LOST]
     # The level model is that fleet's, in a run folder of its own.
     assert rows(whole.run / LEVEL) == rows(plain)
     for model in ("last", "best"):
@@ -136,16 +162,11 @@ def test_the_simulation_uses_the_same_models(whole: Whole, tmp_path: Path) -> No
         for name in wanted:
             torch.testing.assert_close(got[name], wanted[name], rtol=0, atol=1e-6, msg=name)
         for model in ("last", "best", "personal"):
-            mine, theirs = (
-                [row for row in rows(one, "", model) if row["windows"]] for one in (run, alike)
-            )
-            assert [(r["vehicle"], r["stratum"]) for r in mine] == [
-                (r["vehicle"], r["stratum"]) for r in theirs
-            ]
-            for column in ("windows", "rmse", "mae"):
+            mine, theirs = pooled(run, model), pooled(alike, model)
+            assert mine.keys() == theirs.keys()
+            for key, errors in mine.items():
                 # A stack of one rounds otherwise than a stack of four.
-                wanted = [r[column] for r in theirs]
-                assert [r[column] for r in mine] == pytest.approx(wanted, rel=1e-4)
+                assert errors == pytest.approx(theirs[key], rel=1e-4)
 
 
 def test_two_questions_hold_the_level_model_and_no_answer_says_more(whole: Whole) -> None:
@@ -158,7 +179,7 @@ def test_two_questions_hold_the_level_model_and_no_answer_says_more(whole: Whole
         if LEVEL in question.arrays:
             assert sorted(question.arrays[LEVEL]) == sorted(torch.cat(best).tolist())
     # The last model and those of the level run are asked about without it.
-    assert told.pop("strata") == told.pop("personalise") == {True, False}
+    assert told.pop("secure-strata") == told.pop("secure-personalise") == {True, False}
     assert set.union(*told.values()) == {False}
     for _, kind, reply in whole.grid.sent:
         content = from_records(reply)
@@ -167,8 +188,8 @@ def test_two_questions_hold_the_level_model_and_no_answer_says_more(whole: Whole
 
 def last(asked: list[tuple[int, str, RecordDict]], node: int, kind: str) -> Content:
     """The last question of a kind that holds a level model."""
-    found = [from_records(r) for n, k, r in asked if (n, k) == (node, kind)]
-    return [question for question in found if LEVEL in question.arrays][-1]
+    found = [from_records(r) for n, k, r in asked if (n, k) == (node, f"secure-{kind}")]
+    return in_the_clear([question for question in found if LEVEL in question.arrays][-1])
 
 
 WRONG: dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -202,9 +223,8 @@ def test_a_level_model_is_there_where_the_run_has_one_and_nowhere_else(whole: Wh
     bare = Content(question.values, {"weights": question.arrays["weights"]})
     with pytest.raises(DataError, match="no level model of"):
         vehicle.answer("personalise", to_records(bare))
-    config = replace(
-        from_toml(whole.text), terrain=replace(from_toml(whole.text).terrain, level_model=False)
-    )
+    before = from_toml(str(question.values["config"]))
+    config = replace(before, terrain=replace(before.terrain, level_model=False))
     off = {**question.values, "config": to_toml(config)}
     for kind in ("strata", "personalise"):
         with pytest.raises(DataError, match="its run has none"):
@@ -342,20 +362,25 @@ def test_who_joins_after_the_level_models_rounds_makes_its_own_then(
             grid.offline = set()
 
     grid.before_push, asked = join, listening(grid)
+    told_under_masks = telling(grid)
     run = deployed(text, grid, tmp_path / "run")
     assert LOST not in overall(run / LEVEL, "personal")
-    assert overall(run, "personal").keys() == {v.name for v in grid.vehicles.values()}
+    names = {name for name, kind, beside, _ in told_under_masks if kind == "personalise" and beside}
+    assert names == {v.name for v in grid.vehicles.values()}
     # It is what the vehicle would have told, had it been there.
     question = last(asked, late, "personalise")
-    level = to_toml(level_config(from_toml(text)))
-    values = {"config": level, "label": "fedavg", "run": "another"}
+    level = level_config(from_toml(text))
+    assert level is not None
+    config = to_toml(replace(level, secure=SecureSettings()))
+    values = {"config": config, "label": "fedavg", "run": "another"}
     told = from_records(
-        Vehicle(grid.vehicles[late].folder, tmp_path / "new").answer(
+        Vehicle(grid.vehicles[late].folder, tmp_path / "new", board=BOARD).answer(
             "personalise", to_records(Content(values, {"weights": question.arrays[LEVEL]}))
         )
     )
-    sums = ErrorSums.from_array(told.arrays["sums"][told.values["strata"].index("all")])
-    assert sums.rmse == overall(run, "personal")[LOST]
+    sums = told.arrays["sums"][told.values["strata"].index("all")].tolist()
+    own = [s for name, k, b, s in told_under_masks if (name, k, b) == (LOST, "personalise", True)]
+    assert own[-1]["all"] == sums
     kept = StateFolder.of(grid.vehicles[late].state, run / LEVEL).personal("fedavg")
     # It is kept, and used from then on; one that is damaged is made anew.
     before = kept.stat().st_mtime_ns
@@ -370,7 +395,7 @@ def test_who_joins_after_the_level_models_rounds_makes_its_own_then(
 def test_each_message_may_have_a_process_of_its_own(
     whole: Whole, fleet: Path, tmp_path: Path
 ) -> None:
-    grid = SuperNodes(loopback(fleet, tmp_path / "state").vehicles)
+    grid = SuperNodes(loopback(fleet, tmp_path / "state").vehicles, tmp_path / "board")
     assert_same_run(deployed(whole.text, grid, tmp_path / "run"), whole.run)
 
 
@@ -381,7 +406,7 @@ def test_it_can_be_switched_off(fleet: Path, tmp_path: Path) -> None:
     run = deployed(text, grid, tmp_path / "run")
     assert not (run / LEVEL).exists() and grid.training == 1
     assert not any(LEVEL in from_records(records).arrays for _, _, records in asked)
-    assert rows(run, LOST, "best")
+    assert rows(run, "", "best")
 
 
 def test_noise_for_privacy_is_not_spent_twice(fleet: Path) -> None:

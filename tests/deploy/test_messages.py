@@ -18,6 +18,7 @@ from fedwatt.data import DataSettings
 from fedwatt.data.store import read_vehicle, vehicle_folders
 from fedwatt.deploy import node
 from fedwatt.deploy.messages import (
+    IN_THE_CLEAR,
     MESSAGE_TYPES,
     REPLIES,
     Content,
@@ -34,7 +35,8 @@ from fedwatt.methods import METHODS
 from fedwatt.methods.catalogue import Recipe
 from fedwatt.runs.tables import read_table
 from fedwatt.tables import ROUGHNESS
-from tests.deploy.fleets import config_text, deployed, loopback, make_fleet
+from tests.deploy.fleets import BOARD, config_text, deployed, loopback, make_fleet
+from tests.deploy.loopback import open_policy
 from tests.federation.test_work import Weighed
 
 SIZES = Sizes(3, "float32")
@@ -139,7 +141,7 @@ def test_every_layout_of_an_array_arrives(array: np.ndarray) -> None:
 def test_a_question_about_a_method_that_is_not_in_the_configuration_is_refused(
     fleet: Path, tmp_path: Path
 ) -> None:
-    vehicle = Vehicle(vehicle_folders(fleet)[0], tmp_path)
+    vehicle = Vehicle(vehicle_folders(fleet)[0], tmp_path, board=BOARD)
     values = {"config": config_text(fleet)}
     assert vehicle.answer("enrol", to_records(Content(values)))
     for label, why in (
@@ -216,7 +218,7 @@ def test_all_bytes_that_leave_a_vehicle(fleet: Path, tmp_path: Path) -> None:
     asked = len(questions)
     folder = grid.vehicles[1].folder
     session = Session(questions)
-    vehicle = Vehicle(folder, tmp_path / "own")
+    vehicle = Vehicle(folder, tmp_path / "own", board=BOARD)
     node._serve(vehicle, session, 0.0, lambda: bool(session.questions))
 
     assert len(session.kinds) == asked >= 10
@@ -226,7 +228,7 @@ def test_all_bytes_that_leave_a_vehicle(fleet: Path, tmp_path: Path) -> None:
     for kind, reply in [(k, r) for n, k, r in grid.sent if n == 1]:
         content = from_records(reply)
         fields = {*content.values, *content.arrays}
-        assert fields == REPLIES[kind].keys()
+        assert fields == REPLIES[kind].keys() | (IN_THE_CLEAR if kind == "enrol" else {}).keys()
 
     # Nothing of the telemetry: no raw value (8 bytes), no two neighbours of the scaled series.
     client = vehicle.client(DataSettings(window=10, stride=20))
@@ -260,7 +262,7 @@ def test_each_method_sends_what_it_needs(method: str, fleet: Path, tmp_path: Pat
     more = {"scaffold": {"control_change"}, "fednova": {"accumulation"}, "fedel": {"trained"}}
     for _, kind, reply in grid.sent:
         content = from_records(reply)
-        further = more.get(method, set()) if kind == "train" else set()
+        further = {"train": more.get(method, set()), "enrol": {"windows"}}.get(kind, set())
         assert {*content.values, *content.arrays} == REPLIES[kind].keys() | further
     assert method in METHODS
 
@@ -291,7 +293,7 @@ def test_what_a_rule_of_ones_own_records_leaves_only_if_asked_for(
 
 
 def test_a_failure_on_board_tells_nothing(fleet: Path, tmp_path: Path) -> None:
-    vehicle = Vehicle(vehicle_folders(fleet)[0], tmp_path)
+    vehicle = Vehicle(vehicle_folders(fleet)[0], tmp_path, board=BOARD)
     asked = Message(to_records(Content({"config": "seeds = 'secret'"})), 7, "train")
     asked.metadata.__dict__["_message_id"] = "1"
     reply = node.answer(vehicle, asked)
@@ -304,11 +306,12 @@ def test_flowers_own_node_gets_the_same_answer(fleet: Path, tmp_path: Path) -> N
     from fedwatt.deploy.client_app import app
 
     folder = vehicle_folders(fleet)[0]
-    config = {"folder": str(folder), "state": str(tmp_path)}
+    board = open_policy(tmp_path / "board")
+    config = {"folder": str(folder), "state": str(tmp_path), "policy": str(board)}
     context = Context(1, 7, config, RecordDict(), {}, series_id=1)
     asked = Message(to_records(Content({"config": config_text(fleet)})), 7, "query.enrol")
     asked.metadata.__dict__["_message_id"] = "1"
-    ours = node.answer(Vehicle(folder, tmp_path), asked)
+    ours = node.answer(Vehicle(folder, tmp_path, board=BOARD), asked)
     theirs = app(message=asked, context=context)
     assert from_records(theirs.content).values == from_records(ours.content).values
     assert from_records(theirs.content).values["vehicle"] == "car-001"

@@ -104,7 +104,8 @@ def test_the_same_state_has_the_same_next_one(
     own, loop = remote(text, grid, tmp_path, secret=SECRET)
     again, same, repeated = asked_in(loop, state, grid, own.method)
     assert any("train" in kind for kind, *_ in questions)
-    assert repeated == questions
+    # Under masks vehicles answer once, and the server goes on with the sum that it kept.
+    assert repeated == ([] if secure else questions)
     assert repr((same.rounds, same.clients)) == repr((record.rounds, record.clients))
     for name, tensor in again.tensors().items():
         assert torch.equal(tensor, after.tensors()[name]), name

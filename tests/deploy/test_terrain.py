@@ -18,7 +18,7 @@ from fedwatt.terrain.learn import learn_shared
 from fedwatt.terrain.provenance import Provenance
 from fedwatt.terrain.settings import TerrainSettings
 from fedwatt.terrain.store import write_field
-from tests.deploy.fleets import config_text, deployed, make_fleet, weights
+from tests.deploy.fleets import BOARD, config_text, deployed, make_fleet, weights
 from tests.deploy.loopback import Loopback
 from tests.runs.test_execute import Silent
 
@@ -36,7 +36,9 @@ def test_a_field_on_board_gives_the_simulations_model(tmp_path: Path) -> None:
     text = text.replace("stride = 20\n", "").replace("[terrain]", "stride = 20\n[terrain]")
     execute(from_toml(text), tmp_path / "simulated", Silent())
     folders = vehicle_folders(fleet)
-    grid = Loopback({n: Vehicle(f, tmp_path / f.name, field) for n, f in enumerate(folders, 1)})
+    grid = Loopback(
+        {n: Vehicle(f, tmp_path / f.name, field, BOARD) for n, f in enumerate(folders, 1)}
+    )
     real = deployed(text, grid, tmp_path / "real")
     wanted, got = weights(tmp_path / "simulated"), weights(real)
     for name in wanted:

@@ -34,12 +34,12 @@ from fedwatt.terrain.learn import learn
 from fedwatt.terrain.noise import seeded
 from fedwatt.terrain.store import driven_nodes, read_field, read_provenance
 from fedwatt.terrain.survey import survey
-from tests.deploy.fleets import deployed, loopback, weights
+from tests.deploy.fleets import BOARD, deployed, loopback, pooled, weights
 from tests.deploy.hilly import AREA, hilly, hilly_fleet
 from tests.deploy.loopback import Loopback, SuperNodes
 from tests.runs.test_execute import Silent
 
-STAGES = ["secure-keys", "secure-shares", "secure-terrain", "secure-reveal"]
+STAGES = ["secure-keys", "secure-shares", "secure-terrain", "secure-agree", "secure-reveal"]
 
 
 @pytest.fixture(scope="module")
@@ -70,11 +70,9 @@ def assert_same_models(got: Path, wanted: Path) -> None:
         torch.testing.assert_close(found[name], expected[name], rtol=0, atol=1e-6, msg=name)
 
 
-def errors_of(run: Path, model: str) -> dict[str, float]:
-    """RMSE by vehicle of a model on all test windows."""
-    rows = read_table(run, "vehicles").to_pylist()
-    own = [row for row in rows if row["model"] == model and row["stratum"] == "all"]
-    return {row["vehicle"]: row["rmse"] for row in own}
+def errors_of(run: Path, model: str) -> tuple[float, float]:
+    """Windows and RMSE of a model on all test windows of the fleet."""
+    return pooled(run, model)[model, "all"]
 
 
 def in_process(
@@ -107,6 +105,25 @@ def in_process(
 def own_file(vehicle: Vehicle) -> Path:
     (file,) = vehicle.state.glob("memory/*/hills-*.parquet")
     return file
+
+
+def test_fleet_and_simulation_choose_the_same_prior_and_read_the_same_elevation(
+    fleet: Path, tmp_path: Path
+) -> None:
+    text = hilly(fleet).replace('source = "learn"\nchoose_prior = false\n', "")
+    assert from_toml(text).terrain.measures
+    grid = loopback(fleet, tmp_path / "state")
+    real = field_of(deployed(text, grid, tmp_path / "real"))
+    alike = field_of(simulated(text, tmp_path / "simulated"))
+    assert_same_field(real, alike)
+    assert real.prior == alike.prior
+    config = from_toml(text)
+    learned = learn(list(read_fleet(fleet)), config.terrain, config.data, share=share_by(add_up))
+    for vehicle in grid.vehicles.values():
+        own, expected = read_field(own_file(vehicle)), learned.own[vehicle.name]
+        assert np.array_equal(own.keys, expected.keys)
+        assert np.array_equal(own.elevation_m, expected.elevation_m)
+        assert own.measured == expected.measured
 
 
 # FedEL's network has more heads than the one that is kept.
@@ -200,7 +217,7 @@ def test_who_drops_out_leaves_the_field_of_the_others(
     dropping(grid, lost, 2, number)
     found = learned_by(grid, text, tmp_path)
     # Whose vector arrived is in that sum, though it never answers again.
-    since = number + (lost == "secure-reveal")
+    since = number + (lost in ("secure-agree", "secure-reveal"))
     same, _ = in_process(fleet, text, gone, since)
     assert_same_field(found.field, same.field)
     assert (found.field.vehicles == 3).all()
@@ -400,7 +417,7 @@ def test_a_run_that_goes_on_does_not_learn_again(fleet: Path, tmp_path: Path) ->
     for node in (1, 2, 3):
         vehicle = grid.vehicles[node]
         file = own_file(vehicle)
-        grid.vehicles[node] = Vehicle(vehicle.folder, vehicle.state)
+        grid.vehicles[node] = Vehicle(vehicle.folder, vehicle.state, board=BOARD)
         if node == 2:
             file.unlink()
         if node == 3:
@@ -436,7 +453,7 @@ def test_a_field_lost_in_mid_run_is_sent_again(fleet: Path, tmp_path: Path) -> N
         if kind == "secure-train" and node == 1 and grid.training == 4 + 1:
             vehicle = grid.vehicles[1]
             own_file(vehicle).unlink()
-            grid.vehicles[1] = Vehicle(vehicle.folder, vehicle.state)
+            grid.vehicles[1] = Vehicle(vehicle.folder, vehicle.state, board=BOARD)
         return reply
 
     grid.tamper = forget
@@ -519,13 +536,12 @@ def test_a_hilly_fleet_personalises(fleet: Path, tmp_path: Path) -> None:
     alike = simulated(text, tmp_path / "simulated")
 
     for model in ("best", "personal"):
-        assert len(errors_of(real, model)) == 4
         assert errors_of(real, model) == pytest.approx(errors_of(alike, model), rel=1e-4)
 
 
 def test_each_message_may_have_a_process_of_its_own(fleet: Path, tmp_path: Path) -> None:
     """Flower's SuperNode: a new vehicle object for every message, secrets in the node's context."""
-    grid = SuperNodes(loopback(fleet, tmp_path / "a").vehicles)
+    grid = SuperNodes(loopback(fleet, tmp_path / "a").vehicles, tmp_path / "board")
     text = hilly(fleet).replace("area =", "refreshes = 1\narea =")
     processes = deployed(text, grid, tmp_path / "processes")
     one = deployed(text, loopback(fleet, tmp_path / "b"), tmp_path / "one")

@@ -38,11 +38,11 @@ question = Question(grid, settings, settings.service_area.nodes(grid), empty_fie
 layout = Layout(question.fields, vehicles=2)
 assert 0.95 * MOST_WORDS < layout.length <= MOST_WORDS, layout.length
 
-terms = SecureSettings().terms(run="r", number=0, called=2, length=layout.length)
+terms = SecureSettings(bits=64).terms(run="r", number=0, called=2, length=layout.length)
 made = {name: advertise(terms, name) for name in "ab"}
-roster, _ = server.make_roster(terms, {name: advert for name, (_, advert) in made.items()})
-shared = {name: share_keys(made[name][0], roster) for name in "ab"}
-_, inboxes, _ = server.route(terms, roster, {name: shares for name, (_, shares) in shared.items()})
+keyed, _ = server.make_roster(terms, {name: advert for name, (_, advert) in made.items()})
+shared = {name: share_keys(made[name][0], keyed.roster(name)) for name in "ab"}
+_, inboxes, _ = server.route(keyed, {name: shares for name, (_, shares) in shared.items()})
 _, masked = mask_input(shared["a"][0], inboxes["a"], layout.encode(question.answer(own)))
 objects = get_all_nested_objects(to_records(Content(to_plain(masked))))
 assert sum(len(one.deflate()) for one in objects.values()) > 8 * layout.length

@@ -18,6 +18,7 @@ from fedwatt.terrain.field import empty_field
 from fedwatt.terrain.grid import Grid
 from fedwatt.terrain.store import write_field
 from tests.deploy.fleets import config_text, make_fleet
+from tests.deploy.loopback import open_policy
 
 
 def enrolled(node_config: str, text: str) -> Message:
@@ -40,8 +41,9 @@ def test_flowers_own_node_has_the_field_too(tmp_path: Path) -> None:
     text = text.replace("window = 10", 'window = 10\nfeatures = "base, terrain"')
     where = folder, tmp_path / "state", Connection("127.0.0.1:9092", None, None)
     command = stock_command(*where, field)
-    reply = enrolled(command[command.index("--node-config") + 1], text)
+    board = f' policy="{open_policy(tmp_path / "board")}"'
+    reply = enrolled(command[command.index("--node-config") + 1] + board, text)
     assert not reply.has_error()
     assert "ascent" in from_records(reply.content).values["features"]
     bare = stock_command(*where)
-    assert enrolled(bare[bare.index("--node-config") + 1], text).has_error()
+    assert enrolled(bare[bare.index("--node-config") + 1] + board, text).has_error()

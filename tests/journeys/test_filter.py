@@ -81,9 +81,9 @@ def test_it_survives_json():
 def test_a_step_takes_microseconds():
     filter, quickest = TripFilter(PRIOR, 60), math.inf
     for _ in range(5):
-        began = time.perf_counter()
+        began = time.process_time()
         for second in range(60, 1060):
             filter.expected(second, 100.0)
             filter.observe(second, 100.0, 110.0)
-        quickest = min(quickest, (time.perf_counter() - began) / 1000)
+        quickest = min(quickest, (time.process_time() - began) / 1000)
     assert quickest < 20e-6

@@ -4,15 +4,17 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from fedwatt.privacy.fixed_point import Words
+from fedwatt.privacy.fixed_point import Words, unpacked
 from fedwatt.privacy.secure import server
-from fedwatt.privacy.secure.messages import Inbox, Roster, Shares
+from fedwatt.privacy.secure.messages import Agreements, Inbox, Revealed, Shares, Survivors, bits_of
 from fedwatt.privacy.secure.vehicle import (
     Advertised,
     Sent,
     Shared,
     advertise,
+    agree,
     mask_input,
+    reveal,
     share_keys,
 )
 from fedwatt.privacy.secure_settings import SecureSettings, Terms
@@ -34,10 +36,8 @@ def terms_of(called: int, length: int = 4, **changes: object) -> Terms:
 
 def random_words(count: int, length: int, bits: int = 64, seed: int = 0) -> dict[str, Words]:
     """Vectors over the whole range, so that sums wrap."""
-    rng, kind = np.random.default_rng(seed), np.dtype(f"<u{bits // 8}")
-    return {
-        name: np.frombuffer(rng.bytes(length * kind.itemsize), kind) for name in names_of(count)
-    }
+    rng = np.random.default_rng(seed)
+    return {name: unpacked(rng.bytes(length * bits // 8), bits) for name in names_of(count)}
 
 
 class Stopped:
@@ -52,16 +52,15 @@ class Stopped:
         self.adverts = {}
         for name in self.names:
             self.advertised[name], self.adverts[name] = advertise(self.terms, name, entropy=entropy)
-        self.roster: Roster
-        self.roster, _ = server.make_roster(self.terms, self.adverts)
+        self.keyed, _ = server.make_roster(self.terms, self.adverts)
         self.shared: dict[str, Shared] = {}
         self.shares: dict[str, Shares] = {}
         for name in self.names:
             self.shared[name], self.shares[name] = share_keys(
-                self.advertised[name], self.roster, entropy=entropy
+                self.advertised[name], self.keyed.roster(name), entropy=entropy
             )
         self.inboxes: dict[str, Inbox]
-        self.routed, self.inboxes, _ = server.route(self.terms, self.roster, self.shares)
+        self.routed, self.inboxes, _ = server.route(self.keyed, self.shares)
         self.sent: dict[str, Sent] = {}
         self.masked = {}
         for name in self.names:
@@ -71,3 +70,24 @@ class Stopped:
 
     def sum_of(self, names: Sequence[str]) -> Words:
         return sum((self.words[name] for name in names), np.zeros_like(self.words[self.names[0]]))
+
+    def told(self, *names: str) -> Survivors:
+        """The message that these survived."""
+        return Survivors(
+            exchange=self.terms.digest, arrived=bits_of(tuple(self.names), frozenset(names))
+        )
+
+    def revealed(self, alive: Sequence[str], telling: Sequence[str] = ()) -> dict[str, Revealed]:
+        """What those `telling` (all that are alive, by default) reveal once all alive agreed."""
+        states, agreed = {}, {}
+        for name in alive:
+            states[name], agreed[name] = agree(self.sent[name], self.told(*alive))
+        found = {}
+        for name in telling or alive:
+            others = tuple(other for other in alive if other != name)
+            signatures = tuple(agreed[other].signature for other in others)
+            agreements = Agreements(
+                exchange=self.terms.digest, signers=others, signatures=signatures
+            )
+            found[name] = reveal(states[name], agreements)[1]
+        return found

@@ -8,7 +8,7 @@ import pytest
 from fedwatt.errors import DataError, RunError, SettingError
 from fedwatt.privacy.secure import server
 from fedwatt.privacy.secure.agreement import seal, unseal
-from fedwatt.privacy.secure.messages import Advert, Inbox, Roster, Survivors
+from fedwatt.privacy.secure.messages import Advert, Agreements, Inbox, Roster, names_of
 from fedwatt.privacy.secure.plain import from_plain, to_plain
 from fedwatt.privacy.secure.shamir import combine, split, weights_at_zero
 from fedwatt.privacy.secure.vehicle import (
@@ -16,6 +16,7 @@ from fedwatt.privacy.secure.vehicle import (
     Sent,
     Shared,
     advertise,
+    agree,
     mask_input,
     reveal,
     share_keys,
@@ -30,28 +31,26 @@ def held() -> Stopped:
     return Stopped(count=4)
 
 
-def told(held: Stopped, *names: str) -> Survivors:
-    return Survivors(exchange=held.terms.digest, vehicles=names)
-
-
 # ------------------------------------------------------------------- a server that asks too much
 def test_both_shares_of_one_vehicle_are_refused(held: Stopped) -> None:
-    a, b, c, d = held.names
-    state, first = reveal(held.sent[a], told(held, a, b, c, d))
+    a, b, c, _ = held.names
+    state, first = agree(held.sent[a], held.told(*held.names))
     # Naming d as dropped out after all would reveal its mask key besides its seed.
     with pytest.raises(DataError, match="a second set is refused"):
-        reveal(state, told(held, a, b, c))
-    again, repeated = reveal(state, told(held, a, b, c, d))
+        agree(state, held.told(a, b, c))
+    again, repeated = agree(state, held.told(*held.names))
     assert repeated == first and again == state
 
 
 def test_asking_every_vehicle_something_else_is_not_enough(held: Stopped) -> None:
-    # A server that tells half of the vehicles that d survived and the others that it did not: as
-    # the threshold is above half, one of d's secrets lacks a share.
+    # A server that tells half of the vehicles that d survived and the others that it did not: three
+    # of four must have agreed to the same, and two of them cannot be told apart from none.
     a, b, c, d = held.names
-    seeds = [reveal(held.sent[n], told(held, a, b, c, d))[1].shares[3] for n in (a, b)]
-    keys = [reveal(held.sent[c], told(held, a, b, c))[1].shares[3]]
-    assert len(seeds) < held.terms.threshold and len(keys) < held.terms.threshold
+    states = {name: agree(held.sent[name], held.told(a, b, c, d))[0] for name in (a, b)}
+    agree(held.sent[c], held.told(a, b, c))
+    two = Agreements(exchange=held.terms.digest, signers=(b,), signatures=(b"",))
+    with pytest.raises(DataError, match="too few neighbours"):
+        reveal(states[a], two)
     with pytest.raises(SettingError, match="above half of 4"):
         replace(held.terms, threshold=2)
 
@@ -59,13 +58,24 @@ def test_asking_every_vehicle_something_else_is_not_enough(held: Stopped) -> Non
 def test_a_vehicle_that_did_not_survive_or_too_few_survivors_are_not_answered(held) -> None:
     a, b, c, d = held.names
     with pytest.raises(DataError, match="without itself"):
-        reveal(held.sent[d], told(held, a, b, c))
+        agree(held.sent[d], held.told(a, b, c))
     with pytest.raises(DataError, match=r"2 vehicles .* at least 3"):
-        reveal(held.sent[a], told(held, a, b))
-    with pytest.raises(DataError, match="doubles"):
-        reveal(held.sent[a], told(held, a, b, b))
+        agree(held.sent[a], held.told(a, b))
+    with pytest.raises(DataError, match="other numbers"):
+        agree(held.sent[a], replace(held.told(a, b, c), arrived=bytes(2)))
+    alone = replace(held.sent[a], sharing=(a, b, c))
     with pytest.raises(DataError, match="never shared"):
-        reveal(held.sent[a], told(held, a, b, "zoe"))
+        agree(alone, held.told(a, b, c, d))
+
+
+def test_nothing_is_revealed_before_survivors_are_agreed_to(held: Stopped) -> None:
+    a, *others = held.names
+    signatures = (b"",) * 3
+    agreements = Agreements(
+        exchange=held.terms.digest, signers=tuple(others), signatures=signatures
+    )
+    with pytest.raises(DataError, match="out of turn"):
+        reveal(held.sent[a], agreements)
 
 
 # ------------------------------------------------------------------------ replays and wrong turns
@@ -81,52 +91,49 @@ def test_messages_of_another_round_do_not_fit(held: Stopped) -> None:
     later = Stopped(4, terms=terms_of(4, number=2))
     a = held.names[0]
     with pytest.raises(DataError, match="another exchange"):
-        share_keys(later.advertised[a], held.roster)
+        share_keys(later.advertised[a], held.keyed.roster(a))
     with pytest.raises(DataError, match="another exchange"):
         mask_input(later.shared[a], held.inboxes[a], held.words[a])
     with pytest.raises(DataError, match="another exchange"):
-        reveal(later.sent[a], told(held, *held.names))
+        agree(later.sent[a], held.told(*held.names))
     # With the digest exchanged, the sealed shares themselves do not.
     forged = replace(held.inboxes[a], exchange=later.terms.digest)
     with pytest.raises(DataError, match="another exchange"):
         mask_input(later.shared[a], forged, held.words[a])
     replayed = later.masked | {a: held.masked[a]}
-    _, survivors, rejected = server.collect(later.routed, replayed)
-    assert rejected == {a: "of another exchange"} and a not in survivors.vehicles
+    summed, survivors, rejected = server.collect(later.routed, replayed)
+    assert rejected == {a: "of another exchange"} and a not in summed.survivors
+    assert names_of(tuple(held.names), survivors.arrived) == summed.survivors
 
 
 def test_stages_come_in_their_order_and_once(held: Stopped) -> None:
     a = held.names[0]
     with pytest.raises(DataError, match="'Shared', not 'Advertised'"):
-        share_keys(held.shared[a], held.roster)
+        share_keys(held.shared[a], held.keyed.roster(a))
     with pytest.raises(DataError, match="'Sent', not 'Shared'"):
         mask_input(held.sent[a], held.inboxes[a], held.words[a])
     with pytest.raises(DataError, match="'Shared', not 'Sent'"):
-        reveal(held.shared[a], told(held, *held.names))
+        agree(held.shared[a], held.told(*held.names))
 
 
 # ---------------------------------------------------------------------------------- altered keys
 def test_rosters_with_repeated_missing_or_foreign_keys_are_refused(held: Stopped) -> None:
-    a, roster = held.names[0], held.roster
-    state = held.advertised[a]
-    one, two, *rest = roster.mask_keys
+    a = held.names[0]
+    roster, state = held.keyed.roster(a), held.advertised[a]
+    one, _, *rest = roster.mask_keys
     bad = [
         ("occur twice", replace(roster, mask_keys=(one, one, *rest))),
         ("occur twice", replace(roster, mask_keys=roster.cipher_keys)),
         ("occur twice", replace(roster, mask_keys=roster.mask_keys[:-1])),
-        ("other keys than its own", replace(roster, mask_keys=(two, one, *rest))),
+        ("occur twice", replace(roster, mask_keys=(held.adverts[a].mask_key, one, *rest))),
         ("without itself", replace(roster, vehicles=("x", *roster.vehicles[1:]))),
         ("without itself", replace(roster, vehicles=roster.vehicles[::-1])),
     ]
     for message, altered in bad:
         with pytest.raises(DataError, match=message):
             share_keys(state, altered)
-    few = [part[:2] for part in (roster.vehicles, roster.mask_keys, roster.cipher_keys)]
     with pytest.raises(DataError, match="2 vehicles"):
-        share_keys(
-            state,
-            Roster(exchange=roster.exchange, vehicles=few[0], mask_keys=few[1], cipher_keys=few[2]),
-        )
+        share_keys(state, replace(roster, vehicles=roster.vehicles[:2]))
 
 
 def test_the_server_leaves_out_repeated_and_unusable_keys() -> None:
@@ -134,8 +141,8 @@ def test_the_server_leaves_out_repeated_and_unusable_keys() -> None:
     names = ("a", "b", "c", "d", "e")
     adverts = {name: advertise(terms, name)[1] for name in names}
     adverts["b"] = replace(adverts["b"], mask_key=adverts["a"].mask_key)
-    roster, rejected = server.make_roster(terms, adverts)
-    assert rejected == {"b": "a key occurs twice"} and roster.vehicles == ("a", "c", "d", "e")
+    keyed, rejected = server.make_roster(terms, adverts)
+    assert rejected == {"b": "a key occurs twice"} and keyed.graph.names == ("a", "c", "d", "e")
     for key in (bytes(32), b"short"):
         adverts["b"] = replace(adverts["b"], mask_key=key)
         assert server.make_roster(terms, adverts)[1] == {"b": "a key is none"}
@@ -149,7 +156,7 @@ def test_the_server_leaves_out_repeated_and_unusable_keys() -> None:
 
 def test_a_key_of_small_order_agrees_on_nothing(held: Stopped) -> None:
     # All-zero shared secrets would be known to everybody.
-    state, roster = held.advertised["car-000"], held.roster
+    state, roster = held.advertised["car-000"], held.keyed.roster("car-000")
     weak = replace(roster, cipher_keys=(*roster.cipher_keys[:-1], bytes(32)))
     with pytest.raises(DataError, match="is none"):
         share_keys(state, weak)
@@ -170,10 +177,10 @@ def test_altered_and_misdirected_shares_are_noticed(held: Stopped) -> None:
             replace(held.inboxes[b], senders=(a, *held.names[2:]), ciphertexts=inbox.ciphertexts),
             held.words[b],
         )
-    with pytest.raises(DataError, match="not on the roster"):
+    with pytest.raises(DataError, match="not its neighbours"):
         stranger = replace(inbox, senders=("bob", *inbox.senders[1:]))
         mask_input(held.shared[a], stranger, held.words[a])
-    with pytest.raises(DataError, match="1 vehicles"):
+    with pytest.raises(DataError, match="too few neighbours"):
         mask_input(
             held.shared[a],
             Inbox(exchange=inbox.exchange, senders=(), ciphertexts=()),
@@ -187,9 +194,9 @@ def test_a_vector_of_another_length_is_not_sent_and_not_taken(held: Stopped) -> 
         with pytest.raises(DataError, match="to add"):
             mask_input(held.shared[a], held.inboxes[a], words)
     short = replace(held.masked[a], words=held.masked[a].words[:-1])
-    summed, survivors, rejected = server.collect(held.routed, held.masked | {a: short})
+    summed, _, rejected = server.collect(held.routed, held.masked | {a: short})
     assert rejected == {a: "31 bytes are not 4 words"}
-    revealed = {n: reveal(held.sent[n], survivors)[1] for n in survivors.vehicles}
+    revealed = held.revealed(summed.survivors)
     assert (server.unmask(summed, revealed)[0] == held.sum_of(held.names[1:])).all()
 
 
@@ -197,8 +204,8 @@ def test_a_vector_of_another_length_is_not_sent_and_not_taken(held: Stopped) -> 
 def test_a_wrong_share_ends_the_exchange_with_a_reason(held, dropped: int, what: str) -> None:
     arrived = held.names[: 4 - dropped]
     masked = {name: held.masked[name] for name in arrived}
-    summed, survivors, _ = server.collect(held.routed, masked)
-    revealed = {n: reveal(held.sent[n], survivors)[1] for n in arrived}
+    summed, _, _ = server.collect(held.routed, masked)
+    revealed = held.revealed(arrived)
     a = held.names[0]
     for wrong in (bytes(33), b"\xff" * 33):
         shares = (*revealed[a].shares[:-1], wrong)
@@ -214,26 +221,26 @@ def test_a_wrong_share_ends_the_exchange_with_a_reason(held, dropped: int, what:
 def test_too_few_at_any_stage_end_the_exchange(held: Stopped) -> None:
     some = held.names[:2]
     with pytest.raises(RunError, match="2 vehicles shared their keys, and 3 of 4"):
-        server.route(held.terms, held.roster, {n: held.shares[n] for n in some})
+        server.route(held.keyed, {n: held.shares[n] for n in some})
     with pytest.raises(RunError, match="2 vehicles sent their vectors"):
         server.collect(held.routed, {n: held.masked[n] for n in some})
     short = {n: replace(held.masked[n], words=b"") for n in held.names[2:]}
     with pytest.raises(server.NoTotal, match="2 vehicles sent their vectors") as ended:
         server.collect(held.routed, held.masked | short)
     assert ended.value.rejected.keys() == short.keys()
-    summed, survivors, _ = server.collect(held.routed, held.masked)
+    summed, _, _ = server.collect(held.routed, held.masked)
     with pytest.raises(RunError, match="2 vehicles revealed"):
-        server.unmask(summed, {n: reveal(held.sent[n], survivors)[1] for n in some})
+        server.unmask(summed, held.revealed(held.names, telling=some))
 
 
 def test_shares_out_of_turn_or_cut_short_are_left_out(held: Stopped) -> None:
     a, b = held.names[:2]
     cut = replace(held.shares[a], ciphertexts=held.shares[a].ciphertexts[:-1])
-    routed, inboxes, rejected = server.route(held.terms, held.roster, held.shares | {a: cut})
+    routed, inboxes, rejected = server.route(held.keyed, held.shares | {a: cut})
     assert rejected == {a: "shares are missing or of a wrong length"}
     assert a not in inboxes and a not in inboxes[b].senders
-    _, survivors, rejected = server.collect(routed, held.masked)
-    assert rejected == {a: "out of turn"} and a not in survivors.vehicles
+    summed, _, rejected = server.collect(routed, held.masked)
+    assert rejected == {a: "out of turn"} and a not in summed.survivors
 
 
 # --------------------------------------------------------------------------------------- the parts
@@ -272,7 +279,7 @@ def test_messages_and_states_survive_their_way_as_plain_values(held: Stopped) ->
     kept = [
         (Terms, held.terms),
         (Advert, held.adverts[a]),
-        (Roster, held.roster),
+        (Roster, held.keyed.roster(a)),
         (Inbox, held.inboxes[a]),
         (Advertised, held.advertised[a]),
         (Shared, held.shared[a]),

@@ -20,7 +20,7 @@ from fedwatt.privacy.secure_settings import SecureSettings
 from tests.federation.toys import random_fleet
 from tests.privacy.exchanges import names_of
 
-SETTINGS = SecureSettings()
+SETTINGS = SecureSettings(bits=64)
 WINDOWS = [70, 33, 128, 5, 900]
 SOUND = [
     *METHODS,
@@ -192,14 +192,14 @@ def test_a_vehicle_clips_itself_where_the_server_cannot_see_it() -> None:
     assert values["weight"] == 1
 
 
-def test_too_many_windows_are_refused_rather_than_clipped() -> None:
+def test_a_vehicle_weighs_at_most_as_much_as_there_is_room_for() -> None:
     method, settings = get("fedavg"), SecureSettings(windows_limit=100)
     model = model_of(method)
     layout = reply_layout(method, model, settings, vehicles=2)
-    delta = torch.zeros(model.layout.size)
-    reply_values(method, model, delta, 100, {}, layout)
-    with pytest.raises(DataError, match=r"101 training windows.* at most 100"):
-        reply_values(method, model, delta, 101, {}, layout)
+    delta = torch.full((model.layout.size,), 0.5)
+    for windows, weight in ((99, 99.0), (101, 100.0), (4_000_000, 100.0)):
+        values = reply_values(method, model, delta, windows, {}, layout)
+        assert values["weight"] == weight and (values["delta"] == 0.5 * weight).all()
 
 
 def test_a_diverged_vehicle_has_nothing_to_add() -> None:

@@ -42,6 +42,7 @@ name = "fedavg"
 
 [[method]]
 name = "fo-ri-fedavg"
+rate = 0.1
 alpha = 0.8
 """
 

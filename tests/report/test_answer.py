@@ -19,6 +19,22 @@ def test_clear_gain(tmp_path):
     assert "lower error on 16 of 20 vehicles" in text
 
 
+def test_unequal_steps_at_one_rate_are_in_the_headline(tmp_path):
+    folder = make_run(tmp_path / "run")
+    text = conftest.CONFIG.replace("rate = 0.1\n", "")
+    (folder / "config.toml").write_text(text, encoding="utf-8")
+    headline, _ = said(folder)
+    # The fixture's FO-RI drifts 0.6 times as far as FedAvg in round 1.
+    assert "but at one rate for both its steps are 0.6 times as long" in headline
+
+
+def test_equal_steps_at_one_rate_are_a_fair_comparison(tmp_path):
+    folder = make_run(tmp_path / "run", methods=("fedavg", "fedprox"))
+    text = conftest.CONFIG.replace("fo-ri-fedavg", "fedprox").replace("rate = 0.1\nalpha = 0.8", "")
+    (folder / "config.toml").write_text(text, encoding="utf-8")
+    assert "at one rate" not in said(folder)[0]
+
+
 def test_clear_loss(tmp_path, monkeypatch):
     monkeypatch.setitem(conftest.FINAL_WH, "fo-ri-fedavg", 60.0)
     headline, text = said(make_run(tmp_path / "run"))
@@ -65,7 +81,7 @@ def test_whole_methods_that_diverge(tmp_path, lost, headline):
 def test_single_method(tmp_path):
     headline, text = said(make_run(tmp_path / "run", methods=("fedavg",)))
     assert headline == "FedAvg ends at 53.2 Wh RMSE per window"
-    assert "nothing to compare" in text
+    assert "no other method in this run" in text
 
 
 def test_different_data_are_not_ranked(tmp_path):

@@ -97,7 +97,7 @@ def ascent(fleet, vehicle: int) -> np.ndarray:
 
 def test_a_stored_field_measured_elevation_and_learning_agree_on_the_hills(stored, tmp_path):
     data = DataSettings(features="speed, terrain", window=10)
-    open_to_all = TerrainSettings(minimum_vehicles=1, private=False)
+    open_to_all = TerrainSettings(source="learn", minimum_vehicles=1, private=False)
     field, _ = learn_shared(read_fleet(stored), open_to_all, data)
     write_field(tmp_path / "hills.parquet", field, provenance=Provenance.by(names(stored), data))
     climbs = {}
@@ -117,7 +117,7 @@ def test_a_stored_field_measured_elevation_and_learning_agree_on_the_hills(store
 def test_held_out_vehicles_teach_the_field_nothing(stored):
     """Energy of a held-out vehicle may be anything: no other vehicle's features change."""
     data = DataSettings(features="speed, terrain", window=10, held_out=1)
-    settings = TerrainSettings(minimum_vehicles=1)
+    settings = TerrainSettings(source="learn", minimum_vehicles=1)
     fleet = fleet_of(Source(data=str(stored)), data, settings)
     (out,) = (i for i, client in enumerate(fleet.clients) if client.held_out)
     others = [v for i, v in enumerate(read_fleet(stored)) if i != out]

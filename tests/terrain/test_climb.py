@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 
 from fedwatt.data import Trip, Vehicle
-from fedwatt.errors import DataError
 from fedwatt.terrain.climb import climbing, rise_m, with_measured_terrain, with_terrain
 from fedwatt.terrain.field import empty_field
 from fedwatt.terrain.grid import Grid
@@ -110,5 +109,6 @@ def test_measured_elevation_stands_in_for_a_learned_field():
     (measured,) = with_measured_terrain(Vehicle("v", (trip,))).trips
     assert measured.channels["climb_m"] == pytest.approx([0, 1, 0, 0])
     assert measured.channels["descent_m"] == pytest.approx([0, 0, 0.5, 0])
-    with pytest.raises(DataError, match=r"Vehicle 'v', trip 't' has no channel 'elevation_m'"):
-        with_measured_terrain(Vehicle("v", (straight(np.ones(3)),)))
+    # A trip without the channel has no climb that is known, and so the level model.
+    (level,) = with_measured_terrain(Vehicle("v", (straight(np.ones(3)),))).trips
+    assert level.channels["climb_known"].tolist() == [0, 0, 0]

@@ -20,7 +20,7 @@ from tests.terrain.test_learn import truth_m
 from tests.terrain.toys import DEGREE_M, WH_PER_M, fleet
 
 DATA = DataSettings(features="speed", window=20, stride=5)
-OPEN = TerrainSettings(minimum_vehicles=1, private=False, refreshes=0)
+OPEN = TerrainSettings(source="learn", minimum_vehicles=1, private=False, refreshes=0)
 GRID = Grid()
 
 

@@ -76,16 +76,10 @@ def reply_values(
     """What one vehicle adds: from Δ_k [D], n_k and its uploads without a stack of vehicles.
 
     `survivors` are the fewest that a sum is made of, by which noise for privacy is shared out.
-    A vehicle with more windows than the layout has room for does not take part: clipping its weight
-    would bend the mean.
+    A vehicle with more windows than the layout has room for weighs as much as there is room for.
     """
-    weight = 1.0 if method.server.counts_alike else float(windows)
     _, heaviest = layout.fields["weight"]
-    if weight > heaviest:
-        raise DataError(
-            f"A vehicle has {windows:,} training windows, and secure aggregation was set up for at "
-            f"most {heaviest:,.0f}. Raise windows_limit."
-        )
+    weight = min(1.0 if method.server.counts_alike else float(windows), heaviest)
     values = {name: value.detach().cpu().double() for name, value in uploads.items()}
     summand = method.server.summand(model, delta.detach().cpu().double(), values)
     step = layout.steps["delta"]

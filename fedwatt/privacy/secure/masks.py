@@ -8,15 +8,17 @@ from hashlib import sha256
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
-from fedwatt.privacy.fixed_point import Words
+from fedwatt.privacy.fixed_point import Words, word_type
 from fedwatt.privacy.secure.agreement import agreed_key, derived, framed
 from fedwatt.privacy.secure_settings import Terms
 
 
 def stream(key: bytes, length: int, bits: int) -> Words:
-    """`length` words of `bits` that nobody without `key` (32 bytes) can tell from random ones."""
+    """`length` words for `bits` that nobody without `key` (32 bytes) can tell from random ones."""
     encryptor = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor()
-    return np.frombuffer(encryptor.update(bytes(length * bits // 8)), dtype=f"<u{bits // 8}")
+    # Whole machine words whatever `bits`: what is above them falls off when vectors are packed.
+    kind = word_type(bits)
+    return np.frombuffer(encryptor.update(bytes(length * kind.itemsize)), dtype=kind)
 
 
 def own_mask(terms: Terms, seed: bytes, vehicle: str) -> Words:

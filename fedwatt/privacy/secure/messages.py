@@ -1,7 +1,8 @@
 """What travels in an exchange, in the order in which it does.
 
 Every message carries the digest of the exchange's terms, so none of another round, run or attempt
-fits. Vehicles are always listed in ascending order of their names.
+fits. Vehicles are always listed in ascending order of their names. Signatures and vouchers are
+empty where vehicles have no keys of a depot.
 """
 
 from dataclasses import dataclass
@@ -9,38 +10,52 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Advert:
-    """Vehicle → server: two public keys, made for this exchange."""
+    """Vehicle → server: two public keys, made for this exchange and signed."""
 
     exchange: bytes
     vehicle: str
-    mask_key: bytes  # from which pairs of vehicles derive their masks
-    cipher_key: bytes  # from which pairs of vehicles derive the keys of what they send each other
+    mask_key: bytes
+    """From which pairs of vehicles derive their masks."""
+    cipher_key: bytes
+    """From which pairs of vehicles derive the keys of what they send each other."""
+    public: bytes = b""
+    """The vehicle's lasting public key."""
+    voucher: bytes = b""
+    """The depot's signature of name and public key."""
+    signature: bytes = b""
+    """The vehicle's of the two keys."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Roster:
-    """Server → all: the keys of the vehicles that take part."""
+    """Server → vehicle: who takes part, and the adverts of its neighbours."""
 
     exchange: bytes
     vehicles: tuple[str, ...]
+    """All, from which neighbours follow (`graph`)."""
     mask_keys: tuple[bytes, ...]
+    """Of the neighbours, as all below."""
     cipher_keys: tuple[bytes, ...]
+    publics: tuple[bytes, ...]
+    vouchers: tuple[bytes, ...]
+    signatures: tuple[bytes, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shares:
-    """Vehicle → server: for each other vehicle of the roster, two shares that only it can read."""
+    """Vehicle → server: for each neighbour two shares that only it can read."""
 
     exchange: bytes
     vehicle: str
-    ciphertexts: tuple[bytes, ...]  # to the other vehicles of the roster, in its order
+    ciphertexts: tuple[bytes, ...]
+    """To the neighbours, in their order."""
     commitment: bytes
     """Digest of the vehicle's own seed, by which the server knows it when it is put together."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Inbox:
-    """Server → vehicle: what the others sent it. Who sent nothing has left the exchange."""
+    """Server → vehicle: what its neighbours sent it. Who sent nothing has left the exchange."""
 
     exchange: bytes
     senders: tuple[str, ...]
@@ -58,18 +73,57 @@ class Masked:
 
 @dataclass(frozen=True, kw_only=True)
 class Survivors:
-    """Server → survivors: whose vectors arrived. The others of the inboxes have dropped out."""
+    """Server → survivors: whose vectors arrived. The others have dropped out."""
 
     exchange: bytes
-    vehicles: tuple[str, ...]
+    arrived: bytes
+    """A bit for each vehicle of the roster, the first in the lowest bit of the first byte."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agreed:
+    """Vehicle → server: its signature of roster and survivors, given once."""
+
+    exchange: bytes
+    vehicle: str
+    signature: bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agreements:
+    """Server → vehicle: which of its neighbours signed the same survivors."""
+
+    exchange: bytes
+    signers: tuple[str, ...]
+    signatures: tuple[bytes, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Revealed:
-    """Vehicle → server: of each vehicle that shared keys, the share of its seed if it survived and
-    of its mask key if it dropped out; never both.
+    """Vehicle → server: of each of its group that shared keys, the share of its seed if it survived
+    and of its mask key if it dropped out; never both.
     """
 
     exchange: bytes
     vehicle: str
     shares: tuple[bytes, ...]
+
+
+def bits_of(names: tuple[str, ...], chosen: frozenset[str]) -> bytes:
+    r"""One bit for each of `names`: whether it is among the `chosen`.
+
+    >>> bits_of(("a", "b", "c"), frozenset("ac"))
+    b'\x05'
+    """
+    number = sum(1 << place for place, name in enumerate(names) if name in chosen)
+    return number.to_bytes((len(names) + 7) // 8, "little")
+
+
+def names_of(names: tuple[str, ...], bits: bytes) -> tuple[str, ...]:
+    """Those of `names` whose bit is set.
+
+    >>> names_of(("a", "b", "c"), bytes([5]))
+    ('a', 'c')
+    """
+    number = int.from_bytes(bits, "little")
+    return tuple(name for place, name in enumerate(names) if number >> place & 1)

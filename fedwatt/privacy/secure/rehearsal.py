@@ -9,11 +9,12 @@ from typing import Any
 
 from fedwatt.privacy.fixed_point import Words
 from fedwatt.privacy.secure import server
+from fedwatt.privacy.secure.identity import Identity, Trust
 from fedwatt.privacy.secure.shamir import Entropy
-from fedwatt.privacy.secure.vehicle import advertise, mask_input, reveal, share_keys
+from fedwatt.privacy.secure.vehicle import advertise, agree, mask_input, reveal, share_keys
 from fedwatt.privacy.secure_settings import Terms
 
-STAGES = ("nothing", "keys", "shares", "vector", "everything")
+STAGES = ("nothing", "keys", "shares", "vector", "agreement", "everything")
 
 
 def rehearse(
@@ -23,11 +24,14 @@ def rehearse(
     *,
     entropy: Entropy = os.urandom,
     overheard: Callable[[object], None] = lambda message: None,
+    identities: Mapping[str, Identity] | None = None,
+    trust: Trust | None = None,
 ) -> tuple[Words, tuple[str, ...]]:
     """The sum over the survivors' vectors, and who they are.
 
     `last` says of a vehicle the last thing that still arrives from it: "nothing", "keys", "shares",
-    "vector" or "everything" (the default). `overheard` is called with every message of a vehicle.
+    "vector", "agreement" or "everything" (the default). `overheard` is called with every message of
+    a vehicle. With `identities` vehicles sign, and with `trust` they check each other's signatures.
     """
     last = dict.fromkeys(words, "everything") | dict(last or {})
 
@@ -43,17 +47,30 @@ def rehearse(
                 arrived[name] = message
         return arrived
 
-    adverts = answers("keys", words, lambda name: advertise(terms, name, entropy=entropy))
-    roster, _ = server.make_roster(terms, adverts)
-    shares = answers(
-        "shares", roster.vehicles, lambda name: share_keys(states[name], roster, entropy=entropy)
+    who = dict(identities or {})
+    adverts = answers(
+        "keys",
+        words,
+        lambda name: advertise(terms, name, identity=who.get(name), entropy=entropy),
     )
-    routed, inboxes, _ = server.route(terms, roster, shares)
+    keyed, _ = server.make_roster(terms, adverts)
+    shares = answers(
+        "shares",
+        keyed.graph.names,
+        lambda name: share_keys(states[name], keyed.roster(name), trust=trust, entropy=entropy),
+    )
+    routed, inboxes, _ = server.route(keyed, shares)
     masked = answers(
         "vector", inboxes, lambda name: mask_input(states[name], inboxes[name], words[name])
     )
     summed, survivors, _ = server.collect(routed, masked)
-    alive = survivors.vehicles
-    revealed = answers("everything", alive, lambda name: reveal(states[name], survivors))
+    alive = summed.survivors
+    agreed = answers(
+        "agreement", alive, lambda name: agree(states[name], survivors, identity=who.get(name))
+    )
+    passed, _ = server.pass_on(summed, agreed)
+    revealed = answers(
+        "everything", passed, lambda name: reveal(states[name], passed[name], trust=trust)
+    )
     total, _ = server.unmask(summed, revealed)
     return total, alive

@@ -7,28 +7,34 @@ fewer than the threshold are left.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TypeVar
 
 import numpy as np
 
 from fedwatt.errors import DataError, RunError
-from fedwatt.privacy.fixed_point import Words
+from fedwatt.privacy.fixed_point import Words, reduced, unpacked, word_type
 from fedwatt.privacy.secure.agreement import KEY_BYTES, SEAL_BYTES, is_public_key, public_key
+from fedwatt.privacy.secure.graph import Graph
 from fedwatt.privacy.secure.masks import commitment, own_mask, pair_mask
 from fedwatt.privacy.secure.messages import (
     Advert,
+    Agreed,
+    Agreements,
     Inbox,
     Masked,
     Revealed,
     Roster,
     Shares,
     Survivors,
+    bits_of,
 )
 from fedwatt.privacy.secure.shamir import SHARE_BYTES, combine, weights_at_zero
 from fedwatt.privacy.secure_settings import Terms
 
-Message = TypeVar("Message", Advert, Shares, Masked, Revealed)
-Rejected = dict[str, str]  # why a vehicle's message was left out, by its name
+Message = TypeVar("Message", Advert, Shares, Masked, Agreed, Revealed)
+Rejected = dict[str, str]
+"""Why a vehicle's message was left out, by its name."""
 
 SEALED_BYTES = 2 * SHARE_BYTES + SEAL_BYTES
 WRONG_SHARES = "shares are missing or of a wrong length"
@@ -43,13 +49,39 @@ class NoTotal(RunError):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Keyed:
+    """The exchange once keys are there."""
+
+    terms: Terms
+    adverts: Mapping[str, Advert]
+    """By name, ascending."""
+    graph: Graph
+
+    def roster(self, name: str) -> Roster:
+        """What a vehicle is sent of the others' keys."""
+        near = [self.adverts[other] for other in self.graph.neighbours(name)]
+        return Roster(
+            exchange=self.terms.digest,
+            vehicles=self.graph.names,
+            mask_keys=tuple(advert.mask_key for advert in near),
+            cipher_keys=tuple(advert.cipher_key for advert in near),
+            publics=tuple(advert.public for advert in near),
+            vouchers=tuple(advert.voucher for advert in near),
+            signatures=tuple(advert.signature for advert in near),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Routed:
     """The exchange once keys are shared."""
 
-    terms: Terms
-    roster: Roster
-    sharing: tuple[str, ...]  # vehicles whose shares were passed on
-    commitments: tuple[bytes, ...]
+    keyed: Keyed
+    commitments: Mapping[str, bytes]
+    """By the vehicles whose shares were passed on, ascending."""
+
+    def sharing(self, name: str) -> list[str]:
+        """Those of a vehicle's group that shared their keys, ascending."""
+        return [other for other in self.keyed.graph.group(name) if other in self.commitments]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,8 +93,8 @@ class Summed:
     words: Words = field(repr=False)
 
 
-def make_roster(terms: Terms, adverts: Mapping[str, Advert]) -> tuple[Roster, Rejected]:
-    """Whose keys everybody is sent."""
+def make_roster(terms: Terms, adverts: Mapping[str, Advert]) -> tuple[Keyed, Rejected]:
+    """Who takes part, and with which keys."""
     seen: set[bytes] = set()
 
     def fault(advert: Advert) -> str:
@@ -75,103 +107,136 @@ def make_roster(terms: Terms, adverts: Mapping[str, Advert]) -> tuple[Roster, Re
         return ""
 
     good, rejected = _sorted_out(terms, adverts, None, fault, "advertised keys")
-    roster = Roster(
-        exchange=terms.digest,
-        vehicles=tuple(good),
-        mask_keys=tuple(advert.mask_key for advert in good.values()),
-        cipher_keys=tuple(advert.cipher_key for advert in good.values()),
-    )
-    return roster, rejected
+    return Keyed(terms=terms, adverts=good, graph=Graph(terms, tuple(good))), rejected
 
 
-def route(
-    terms: Terms, roster: Roster, shares: Mapping[str, Shares]
-) -> tuple[Routed, dict[str, Inbox], Rejected]:
-    """What each vehicle that shared its keys is sent of the others' shares."""
+def route(keyed: Keyed, shares: Mapping[str, Shares]) -> tuple[Routed, dict[str, Inbox], Rejected]:
+    """What each vehicle that shared its keys is sent of its neighbours' shares."""
+    terms, graph = keyed.terms, keyed.graph
 
     def fault(sent: Shares) -> str:
         lengths = [len(sealed) for sealed in sent.ciphertexts]
-        whole = lengths == [SEALED_BYTES] * (len(roster.vehicles) - 1)
+        whole = lengths == [SEALED_BYTES] * len(graph.neighbours(sent.vehicle))
         return "" if whole else WRONG_SHARES
 
-    good, rejected = _sorted_out(terms, shares, roster.vehicles, fault, "shared their keys")
-    place = _places(roster)
+    good, rejected = _sorted_out(terms, shares, graph.names, fault, "shared their keys")
+    to = {
+        name: dict(zip(graph.neighbours(name), sent.ciphertexts, strict=True))
+        for name, sent in good.items()
+    }
     inboxes = {}
     for name in good:
-        others = tuple(other for other in good if other != name)
-        # A sender has no ciphertext for itself, so those behind it are one place further on.
-        sealed = (
-            good[other].ciphertexts[place[name] - (place[other] < place[name])] for other in others
-        )
-        inboxes[name] = Inbox(exchange=terms.digest, senders=others, ciphertexts=tuple(sealed))
-    commitments = tuple(sent.commitment for sent in good.values())
-    routed = Routed(terms=terms, roster=roster, sharing=tuple(good), commitments=commitments)
-    return routed, inboxes, rejected
+        senders = tuple(other for other in graph.neighbours(name) if other in good)
+        sealed = tuple(to[other][name] for other in senders)
+        inboxes[name] = Inbox(exchange=terms.digest, senders=senders, ciphertexts=sealed)
+    commitments = {name: sent.commitment for name, sent in good.items()}
+    return Routed(keyed=keyed, commitments=commitments), inboxes, rejected
 
 
 def collect(routed: Routed, masked: Mapping[str, Masked]) -> tuple[Summed, Survivors, Rejected]:
     """The sum of the vectors that arrived, and who they came from."""
-    terms = routed.terms
-    kind = np.dtype(f"<u{terms.bits // 8}")
+    terms = routed.keyed.terms
 
     def fault(sent: Masked) -> str:
-        whole = len(sent.words) == terms.length * kind.itemsize
+        whole = len(sent.words) == terms.length * terms.bits // 8
         return "" if whole else f"{len(sent.words)} bytes are not {terms.length} words"
 
-    good, rejected = _sorted_out(terms, masked, routed.sharing, fault, "sent their vectors")
-    total = np.zeros(terms.length, dtype=kind)
+    sharing = tuple(routed.commitments)
+    good, rejected = _sorted_out(terms, masked, sharing, fault, "sent their vectors")
+    total = np.zeros(terms.length, dtype=word_type(terms.bits))
     for sent in good.values():
-        total = total + np.frombuffer(sent.words, dtype=kind)
-    survivors = Survivors(exchange=terms.digest, vehicles=tuple(good))
-    return Summed(routed=routed, survivors=survivors.vehicles, words=total), survivors, rejected
+        total = total + unpacked(sent.words, terms.bits)
+    arrived = bits_of(routed.keyed.graph.names, frozenset(good))
+    survivors = Survivors(exchange=terms.digest, arrived=arrived)
+    return Summed(routed=routed, survivors=tuple(good), words=total), survivors, rejected
+
+
+def pass_on(summed: Summed, agreed: Mapping[str, Agreed]) -> tuple[dict[str, Agreements], Rejected]:
+    """Which of its neighbours agreed to the survivors, for each that agreed itself."""
+    keyed = summed.routed.keyed
+    good, rejected = _sorted_out(
+        keyed.terms,
+        agreed,
+        summed.survivors,
+        lambda sent: "",
+        "agreed to the survivors",
+        least=keyed.graph.signatures_needed,
+    )
+    passed = {}
+    for name in good:
+        signers = tuple(other for other in keyed.graph.neighbours(name) if other in good)
+        signatures = tuple(good[other].signature for other in signers)
+        passed[name] = Agreements(
+            exchange=keyed.terms.digest, signers=signers, signatures=signatures
+        )
+    return passed, rejected
 
 
 def unmask(summed: Summed, revealed: Mapping[str, Revealed]) -> tuple[Words, Rejected]:
     """The sum of the survivors' vectors, [length]: the one thing the server learns of them."""
-    routed = summed.routed
-    terms, roster = routed.terms, routed.roster
+    routed, keyed = summed.routed, summed.routed.keyed
+    terms, graph = keyed.terms, keyed.graph
 
     def fault(sent: Revealed) -> str:
-        whole = [len(share) for share in sent.shares] == [SHARE_BYTES] * len(routed.sharing)
+        lengths = [len(share) for share in sent.shares]
+        whole = lengths == [SHARE_BYTES] * len(routed.sharing(sent.vehicle))
         return "" if whole else WRONG_SHARES
 
-    good, rejected = _sorted_out(terms, revealed, summed.survivors, fault, "revealed their shares")
-    place_of, survivors = _places(roster), set(summed.survivors)
-    chosen = list(good)[: terms.threshold]
-    weights = weights_at_zero([place_of[name] + 1 for name in chosen])
-    total = summed.words
-    for place, name in enumerate(routed.sharing):
-        survived = name in survivors
-        try:
-            secret = combine(weights, [good[teller].shares[place] for teller in chosen])
-        except DataError:
-            secret = bytes(KEY_BYTES)
-        mask_key = roster.mask_keys[place_of[name]]
-        known = (
-            commitment(terms, name, secret) == routed.commitments[place]
-            if survived
-            else public_key(secret) == mask_key
-        )
-        if not known:
-            what = "seed" if survived else "mask key"
-            raise NoTotal(
-                f"The shares of {name}'s {what} do not belong together: {', '.join(chosen)} or "
-                f"{name} sent a wrong one. The exchange has no sum; repeat it under a higher "
-                "number.",
-                rejected,
-            )
-        if survived:
+    did, least = "revealed their shares", graph.shares_needed
+    good, rejected = _sorted_out(terms, revealed, summed.survivors, fault, did, least=least)
+    told = {
+        name: dict(zip(routed.sharing(name), sent.shares, strict=True))
+        for name, sent in good.items()
+    }
+    survivors, total = set(summed.survivors), summed.words
+    for name in routed.commitments:
+        secret = _secret(summed, name, told, rejected)
+        if name in survivors:
             total = total - own_mask(terms, secret, name)
             continue
-        for other in summed.survivors:
-            # What `other` added for its pair with the one that dropped out is its negative.
-            key = roster.mask_keys[place_of[other]]
-            total = total + pair_mask(terms, secret, key, name, other)
-    return total, rejected
+        for other in graph.neighbours(name):
+            if other in survivors:
+                # What `other` added for its pair with the one that dropped out is its negative.
+                key = keyed.adverts[other].mask_key
+                total = total + pair_mask(terms, secret, key, name, other)
+    return reduced(total, terms.bits), rejected
 
 
-def _places(roster: Roster) -> dict[str, int]:
-    return {name: place for place, name in enumerate(roster.vehicles)}
+def _secret(
+    summed: Summed, name: str, told: Mapping[str, Mapping[str, bytes]], rejected: Rejected
+) -> bytes:
+    """The seed of a survivor, or the mask key of one that dropped out, from its group's shares."""
+    routed, keyed = summed.routed, summed.routed.keyed
+    terms, graph, survived = keyed.terms, keyed.graph, name in summed.survivors
+    what = "seed" if survived else "mask key"
+    places = {holder: place for place, holder in enumerate(graph.group(name), start=1)}
+    chosen = [holder for holder in places if holder in told][: graph.shares_needed]
+    if len(chosen) < graph.shares_needed:
+        raise NoTotal(
+            f"Secure sum {terms.number} of run '{terms.run}' ends here: {len(chosen)} neighbours "
+            f"of {name} told of its {what}, and {graph.shares_needed} are needed.",
+            rejected,
+        )
+    weights = _weights(tuple(places[holder] for holder in chosen))
+    try:
+        secret = combine(weights, [told[holder][name] for holder in chosen])
+    except DataError:
+        secret = bytes(KEY_BYTES)
+    known = (
+        commitment(terms, name, secret) == routed.commitments[name]
+        if survived
+        else public_key(secret) == keyed.adverts[name].mask_key
+    )
+    if not known:
+        raise NoTotal(
+            f"The shares of {name}'s {what} do not belong together: {', '.join(chosen)} or {name} "
+            "sent a wrong one. The exchange has no sum; repeat it under a higher number.",
+            rejected,
+        )
+    return secret
+
+
+_weights = lru_cache(maxsize=1024)(weights_at_zero)
 
 
 def _sorted_out(
@@ -180,28 +245,30 @@ def _sorted_out(
     known: tuple[str, ...] | None,
     fault: Callable[[Message], str],
     did: str,
+    *,
+    least: int = 0,
 ) -> tuple[dict[str, Message], Rejected]:
     """Messages of this exchange by their senders' names, ascending, and why others are none.
 
-    NoTotal if too few `did` what they were asked to.
+    NoTotal if fewer than `least` (0: the threshold) `did` what they were asked to.
     """
-    good, rejected = {}, {}
+    good, rejected, allowed = {}, {}, None if known is None else set(known)
     for name in sorted(messages):
         message = messages[name]
         if message.exchange != terms.digest:
             rejected[name] = "of another exchange"
         elif message.vehicle != name:
             rejected[name] = f"sent in the name of {message.vehicle}"
-        elif known is not None and name not in known:
+        elif allowed is not None and name not in allowed:
             rejected[name] = "out of turn"
         elif trouble := fault(message):
             rejected[name] = trouble
         else:
             good[name] = message
-    if len(good) < terms.threshold:
+    if len(good) < (least or terms.threshold):
         raise NoTotal(
             f"Secure sum {terms.number} of run '{terms.run}' ends here: {len(good)} vehicles "
-            f"{did}, and {terms.threshold} of {terms.called} are needed.",
+            f"{did}, and {least or terms.threshold} of {terms.called} are needed.",
             rejected,
         )
     return good, rejected

@@ -1,11 +1,14 @@
-"""The vehicle's part of an exchange: four answers, each a function of its state and a message.
+"""The vehicle's part of an exchange: five answers, each a function of its state and a message.
 
-Bonawitz et al., CCS 2017, Figure 4, against a server that is curious and follows the protocol:
+Bonawitz et al., CCS 2017, Figure 4, with signed keys and the consistency check against a server
+that lies, on the graph of Bell et al., CCS 2020:
 
-    advertise    two fresh key pairs
-    share_keys   its own seed b_u and its private mask key, each in shares for all others
-    mask_input   x_u + PRG(b_u) + Σ_v ± PRG(s_uv)      v: all that shared their keys
-    reveal       shares of the survivors' seeds and of the mask keys of those that dropped out
+    advertise    two fresh key pairs, signed
+    share_keys   its own seed b_u and its private mask key, each in shares for its neighbours
+    mask_input   x_u + PRG(b_u) + Σ_v ± PRG(s_uv)      v: neighbours that shared their keys
+    agree        its signature of who takes part and who survived
+    reveal       where enough neighbours signed the same: shares of the survivors' seeds and of the
+                 mask keys of those that dropped out
 
 Both kinds of shares of one vehicle would unmask its vector. So a vehicle answers for one set of
 survivors only: who is in it is no drop-out, and a second, different set is refused. States hold
@@ -15,21 +18,25 @@ old one.
 
 import os
 from dataclasses import dataclass, field, replace
-
-import numpy as np
+from hashlib import sha256
 
 from fedwatt.errors import DataError
-from fedwatt.privacy.fixed_point import Words
-from fedwatt.privacy.secure.agreement import KEY_BYTES, agreed_key, public_key, seal, unseal
+from fedwatt.privacy.fixed_point import Words, packed, word_type
+from fedwatt.privacy.secure.agreement import KEY_BYTES, agreed_key, framed, public_key, seal, unseal
+from fedwatt.privacy.secure.graph import Graph
+from fedwatt.privacy.secure.identity import Identity, Trust, check_signature
 from fedwatt.privacy.secure.masks import commitment, own_mask, pair_mask
 from fedwatt.privacy.secure.messages import (
     Advert,
+    Agreed,
+    Agreements,
     Inbox,
     Masked,
     Revealed,
     Roster,
     Shares,
     Survivors,
+    names_of,
 )
 from fedwatt.privacy.secure.shamir import SHARE_BYTES, Entropy, split
 from fedwatt.privacy.secure_settings import Terms
@@ -60,18 +67,29 @@ class Shared:
 
 @dataclass(frozen=True, kw_only=True)
 class Sent:
-    """State after `mask_input` and after `reveal`; the vehicle's own secrets are gone."""
+    """State after `mask_input`, `agree` and `reveal`; the vehicle's own secrets are gone."""
 
     terms: Terms
     vehicle: str
-    sharing: tuple[str, ...]  # vehicles that shared their keys, this one among them
+    vehicles: tuple[str, ...]
+    """All of the roster."""
+    sharing: tuple[str, ...]
+    """Vehicles of its group that shared their keys, this one among them."""
+    publics: tuple[bytes, ...]
+    """Their lasting public keys; empty for this one."""
     shares: tuple[bytes, ...] = field(repr=False)
     """Of each of them, the share of its seed and then that of its mask key."""
-    survivors: tuple[str, ...] = ()  # for whom shares were revealed; empty before
+    arrived: bytes = b""
+    """For which survivors it signed; empty before."""
 
 
 def advertise(
-    terms: Terms, vehicle: str, *, after: int = -1, entropy: Entropy = os.urandom
+    terms: Terms,
+    vehicle: str,
+    *,
+    after: int = -1,
+    identity: Identity | None = None,
+    entropy: Entropy = os.urandom,
 ) -> tuple[Advertised, Advert]:
     """Public keys for an exchange. `after` is the number of the last one this vehicle was in."""
     if terms.number <= after:
@@ -85,41 +103,39 @@ def advertise(
         mask_secret=entropy(KEY_BYTES),
         cipher_secret=entropy(KEY_BYTES),
     )
-    return state, Advert(
+    advert = Advert(
         exchange=terms.digest,
         vehicle=vehicle,
         mask_key=public_key(state.mask_secret),
         cipher_key=public_key(state.cipher_secret),
     )
+    if identity is not None:
+        signature = identity.sign(*_advertised(terms, vehicle, advert.mask_key, advert.cipher_key))
+        advert = replace(
+            advert, public=identity.public, voucher=identity.voucher, signature=signature
+        )
+    return state, advert
 
 
 def share_keys(
-    state: Advertised, roster: Roster, *, entropy: Entropy = os.urandom
+    state: Advertised, roster: Roster, *, trust: Trust | None = None, entropy: Entropy = os.urandom
 ) -> tuple[Shared, Shares]:
-    """Shares of the two secrets for every other vehicle of the roster."""
+    """Shares of the two secrets for every neighbour; with `trust` all of them must be signed."""
     _in_order(state, Advertised, roster.exchange)
     me, terms, names = state.vehicle, state.terms, roster.vehicles
     _listed(names, me, terms, at_most=terms.called)
-    keys = (*roster.mask_keys, *roster.cipher_keys)
-    if len(roster.mask_keys) != len(names) or len(set(keys)) != 2 * len(names):
-        raise DataError(f"{me} was sent a roster in which keys are missing or occur twice.")
-    own = names.index(me)
-    mine = public_key(state.mask_secret), public_key(state.cipher_secret)
-    if (roster.mask_keys[own], roster.cipher_keys[own]) != mine:
-        raise DataError(f"{me} was sent a roster with other keys than its own under its name.")
+    graph = Graph(terms, names)
+    neighbours, group = graph.neighbours(me), graph.group(me)
+    _check_keys(state, roster, neighbours, trust)
     seed = entropy(KEY_BYTES)
-    parts = zip(
-        split(seed, terms.threshold, len(names), entropy),
-        split(state.mask_secret, terms.threshold, len(names), entropy),
-        strict=True,
-    )
-    texts = [of_seed + of_key for of_seed, of_key in parts]
+    of_seed = split(seed, graph.shares_needed, len(group), entropy)
+    of_key = split(state.mask_secret, graph.shares_needed, len(group), entropy)
+    texts = {name: a + b for name, a, b in zip(group, of_seed, of_key, strict=True)}
     sealed = []
-    for name, key, text in zip(names, roster.cipher_keys, texts, strict=True):
-        if name != me:
-            common = agreed_key(state.cipher_secret, key, terms.digest, "shares", me, name)
-            sealed.append(seal(common, text, terms.digest, me, name, entropy))
-    shared = Shared(**vars(state), roster=roster, seed=seed, own_shares=texts[own])
+    for name, key in zip(neighbours, roster.cipher_keys, strict=True):
+        common = agreed_key(state.cipher_secret, key, terms.digest, "shares", me, name)
+        sealed.append(seal(common, texts[name], terms.digest, me, name, entropy))
+    shared = Shared(**vars(state), roster=roster, seed=seed, own_shares=texts[me])
     return shared, Shares(
         exchange=terms.digest,
         vehicle=me,
@@ -132,49 +148,125 @@ def mask_input(state: Shared, inbox: Inbox, words: Words) -> tuple[Sent, Masked]
     """The vehicle's vector [length] under its masks."""
     _in_order(state, Shared, inbox.exchange)
     me, terms, roster = state.vehicle, state.terms, state.roster
-    if words.shape != (terms.length,) or words.dtype != np.dtype(f"<u{terms.bits // 8}"):
+    if words.shape != (terms.length,) or words.dtype != word_type(terms.bits):
         raise DataError(
             f"{me} has {words.size} words of {words.dtype.itemsize * 8} bits to add, and the "
             f"exchange is about {terms.length} of {terms.bits}."
         )
-    sharing = tuple(sorted((*inbox.senders, me)))
-    _listed(sharing, me, terms, at_most=len(roster.vehicles))
-    if len(inbox.ciphertexts) != len(inbox.senders) or not set(sharing) <= set(roster.vehicles):
-        raise DataError(f"{me} was sent shares of vehicles that are not on the roster.")
-    place = {name: at for at, name in enumerate(roster.vehicles)}
+    graph = Graph(terms, roster.vehicles)
+    place = {name: at for at, name in enumerate(graph.neighbours(me))}
+    senders = inbox.senders
+    if len(inbox.ciphertexts) != len(senders) or not set(senders) <= place.keys():
+        raise DataError(f"{me} was sent shares of vehicles that are not its neighbours.")
+    if len(set(senders)) != len(senders) or len(senders) + 1 < graph.signatures_needed:
+        raise DataError(f"{me} was sent the shares of too few neighbours, or of one twice.")
     masked = words + own_mask(terms, state.seed, me)
-    texts = {me: state.own_shares}
-    for name, sealed in zip(inbox.senders, inbox.ciphertexts, strict=True):
+    texts, publics = {me: state.own_shares}, {me: b""}
+    for name, sealed in zip(senders, inbox.ciphertexts, strict=True):
         mask_key, cipher_key = roster.mask_keys[place[name]], roster.cipher_keys[place[name]]
         key = agreed_key(state.cipher_secret, cipher_key, terms.digest, "shares", name, me)
         texts[name] = unseal(key, sealed, terms.digest, name, me)
         if len(texts[name]) != 2 * SHARE_BYTES:
             raise DataError(f"{name} sent {me} something else than two shares.")
+        publics[name] = roster.publics[place[name]]
         masked = masked + pair_mask(terms, state.mask_secret, mask_key, me, name)
-    shares = tuple(texts[name] for name in sharing)
-    sent = Sent(terms=terms, vehicle=me, sharing=sharing, shares=shares)
-    return sent, Masked(exchange=terms.digest, vehicle=me, words=masked.tobytes())
+    sharing = tuple(sorted(texts))
+    sent = Sent(
+        terms=terms,
+        vehicle=me,
+        vehicles=roster.vehicles,
+        sharing=sharing,
+        publics=tuple(publics[name] for name in sharing),
+        shares=tuple(texts[name] for name in sharing),
+    )
+    return sent, Masked(exchange=terms.digest, vehicle=me, words=packed(masked, terms.bits))
 
 
-def reveal(state: Sent, survivors: Survivors) -> tuple[Sent, Revealed]:
-    """One share of each vehicle; the same again if the same survivors are asked for again."""
+def agree(
+    state: Sent, survivors: Survivors, *, identity: Identity | None = None
+) -> tuple[Sent, Agreed]:
+    """Its signature of who survived; the same again if the same is asked for again."""
     _in_order(state, Sent, survivors.exchange)
-    me, terms, alive = state.vehicle, state.terms, survivors.vehicles
-    _listed(alive, me, terms, at_most=len(state.sharing))
-    if not set(alive) <= set(state.sharing):
+    me, terms, names = state.vehicle, state.terms, state.vehicles
+    alive = names_of(names, survivors.arrived)
+    if len(survivors.arrived) != (len(names) + 7) // 8:
+        raise DataError(f"{me} was told of survivors in other numbers than its roster's.")
+    _listed(alive, me, terms, at_most=len(names))
+    graph = Graph(terms, names)
+    near = set(graph.group(me)) & set(alive)
+    if not near <= set(state.sharing):
         raise DataError(f"{me} was told of survivors that never shared their keys.")
-    if state.survivors not in ((), alive):
+    if len(near) < graph.signatures_needed:
+        raise DataError(f"{me} has too few surviving neighbours to hide among.")
+    if state.arrived not in (b"", survivors.arrived):
         raise DataError(
-            f"{me} has revealed its shares for other survivors in this exchange. Both shares of "
-            "one vehicle would unmask it, so a second set is refused."
+            f"{me} has agreed to other survivors in this exchange. Both shares of one vehicle "
+            "would unmask it, so a second set is refused."
         )
-    survived = set(alive)
+    state = replace(state, arrived=survivors.arrived)
+    signature = b"" if identity is None else identity.sign(*_statement(state))
+    return state, Agreed(exchange=terms.digest, vehicle=me, signature=signature)
+
+
+def reveal(
+    state: Sent, agreements: Agreements, *, trust: Trust | None = None
+) -> tuple[Sent, Revealed]:
+    """One share of each vehicle of its group, where enough of them agreed to the same survivors."""
+    _in_order(state, Sent, agreements.exchange)
+    me, terms = state.vehicle, state.terms
+    if not state.arrived:
+        raise DataError("A message of a secure sum came out of turn: survivors were not agreed to.")
+    alive = set(names_of(state.vehicles, state.arrived))
+    publics = dict(zip(state.sharing, state.publics, strict=True))
+    signers = set(agreements.signers) - {me}
+    if not signers <= alive & publics.keys() or len(agreements.signers) != len(
+        agreements.signatures
+    ):
+        raise DataError(f"{me} was sent agreements of vehicles that are not its neighbours.")
+    if len(signers) + 1 < Graph(terms, state.vehicles).signatures_needed:
+        raise DataError(f"{me} was sent the agreement of too few neighbours.")
+    if trust is not None:
+        for name, signature in zip(agreements.signers, agreements.signatures, strict=True):
+            if name != me:
+                check_signature(name, publics[name], signature, *_statement(state))
     shares = tuple(
-        text[:SHARE_BYTES] if name in survived else text[SHARE_BYTES:]
+        text[:SHARE_BYTES] if name in alive else text[SHARE_BYTES:]
         for name, text in zip(state.sharing, state.shares, strict=True)
     )
-    answer = Revealed(exchange=terms.digest, vehicle=me, shares=shares)
-    return replace(state, survivors=alive), answer
+    return state, Revealed(exchange=terms.digest, vehicle=me, shares=shares)
+
+
+def _advertised(terms: Terms, name: str, mask_key: bytes, cipher_key: bytes) -> tuple[bytes, ...]:
+    """What an advert's signature is of."""
+    return b"advert", terms.digest, name.encode(), mask_key, cipher_key
+
+
+def _statement(state: Sent) -> tuple[bytes, ...]:
+    """What an agreement's signature is of: the whole roster, and who of it survived."""
+    roster = sha256(framed(*(name.encode() for name in state.vehicles))).digest()
+    return b"survivors", state.terms.digest, roster, state.arrived
+
+
+def _check_keys(
+    state: Advertised, roster: Roster, neighbours: tuple[str, ...], trust: Trust | None
+) -> None:
+    """Refuse a roster whose keys are missing, repeated, this vehicle's own, or not signed."""
+    me, terms = state.vehicle, state.terms
+    columns = (roster.mask_keys, roster.cipher_keys, roster.publics, roster.vouchers)
+    own = {public_key(state.mask_secret), public_key(state.cipher_secret)}
+    keys = (*roster.mask_keys, *roster.cipher_keys)
+    whole = all(len(column) == len(neighbours) for column in (*columns, roster.signatures))
+    if not whole or len(set(keys)) != 2 * len(neighbours) or own & set(keys):
+        raise DataError(f"{me} was sent a roster in which keys are missing or occur twice.")
+    if trust is None:
+        return
+    if len(set(roster.publics)) != len(neighbours):
+        raise DataError(f"{me} was sent a roster in which one vehicle has two names.")
+    rows = zip(neighbours, *columns, roster.signatures, strict=True)
+    for name, mask_key, cipher_key, public, voucher, signature in rows:
+        trust.check_voucher(name, public, voucher)
+        signed = _advertised(terms, name, mask_key, cipher_key)
+        check_signature(name, public, signature, *signed)
 
 
 def _in_order(state: object, kind: type, exchange: bytes) -> None:

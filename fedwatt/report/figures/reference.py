@@ -18,7 +18,13 @@ def reference_figure(found: Reference) -> Figure:
     nodes.plot([-reach, reach], [-reach, reach], color=MUTED, linewidth=0.8, label="equal")
     nodes.plot(
         *(found.reference_m, found.learned_m, "o"),
-        **{"color": BLUE, "markersize": 1.6, "alpha": 0.35, "markeredgewidth": 0},
+        **{
+            "color": BLUE,
+            "markersize": 1.6,
+            "alpha": 0.35,
+            "markeredgewidth": 0,
+            "rasterized": True,
+        },
     )
     line = np.array([-reach, reach])
     nodes.plot(line, found.slope * line, color=ORANGE, label=f"slope {found.slope:.2f}")
@@ -42,6 +48,6 @@ def reference_figure(found: Reference) -> Figure:
             text = f"{100 * value:.2f}"
             grades.text(x + shift, 100 * value, text, ha="center", va="bottom", fontsize=7.5)
     grades.set_xticks(at, [f"{one.span_m / 1000:g} km" for one in there])
-    grades.set_title("Grade over a distance, %: of the model (grey), and what the field differs by")
+    grades.set_title("Grade over a distance, %: true, and difference")
     grades.margins(y=0.2)
     return figure

@@ -1,0 +1,107 @@
+"""What federating gains over each vehicle alone on VED, without and with hills.
+
+    python -m benchmarks.ved_references --fleet fleets/ved [--features level]
+    python -m benchmarks.ved_references --record
+
+The first command trains (several processes may each take one of the feature sets), the second
+reads the run folders, writes results/ved_references.json and the tables of docs/accuracy.md.
+"""
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.marked import write_blocks
+from fedwatt.runs import execute, from_toml
+
+FEATURES: Final = {"level": "base", "hills": "base, terrain"}
+CONFIG: Final = """
+seeds = [1, 2, 3]
+device = "cpu"
+[fleet]
+data = "{fleet}"
+[data]
+features = "{features}"
+[training]
+rounds = 40
+[personal]
+enabled = true
+[[method]]
+name = "fedavg"
+rate = 0.02
+"""
+
+
+class Lines:
+    """A line every tenth round."""
+
+    def fleet_ready(self, fleet: Any) -> None:
+        print(fleet, flush=True)
+
+    def method_begins(self, label: str, done: int, rounds: int) -> None:
+        print(label, flush=True)
+
+    def round_done(self, label: str, state: Any, record: Any) -> None:
+        if state.round % 10 == 0:
+            print(label, state.round, record.rounds[0]["test_rmse"], flush=True)
+
+    def method_ends(self, label: str, history: Any) -> None: ...
+
+
+def recorded(folder: Path) -> dict[str, Any]:
+    """What the report of a run says about federating, as numbers."""
+    from fedwatt.report import load_run
+    from fedwatt.report.answer import answer
+    from fedwatt.report.references import federating, references_table
+
+    run = load_run(folder)
+    found, table = federating(run), references_table(run)
+    assert found is not None
+    rows = [
+        [cell if isinstance(cell, str | int | float) else asdict(cell) for cell in row]
+        for row in table.rows
+    ]
+    said = answer(run)
+    return {
+        "headline": said.headline,
+        "sentence": said.sentences[0],
+        "gain": asdict(found),
+        "columns": [column.heading for column in table.columns],
+        "rows": rows,
+    }
+
+
+def shown(folder: Path) -> str:
+    """The report's first sentence and its table of references, in Markdown."""
+    from fedwatt.report import load_run
+    from fedwatt.report.answer import answer
+    from fedwatt.report.references import references_table
+
+    run = load_run(folder)
+    said = answer(run)
+    return f"{said.headline}. {said.sentences[0]}\n\n{references_table(run).markdown().strip()}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--fleet", type=Path, default=Path("fleets/ved"))
+    parser.add_argument("--runs", type=Path, default=Path("runs/ved-references"))
+    parser.add_argument("--features", choices=FEATURES, action="append")
+    parser.add_argument("--record", action="store_true")
+    parser.add_argument("--out", type=Path, default=Path("results/ved_references.json"))
+    options = parser.parse_args()
+    if options.record:
+        found = {name: recorded(options.runs / name) for name in FEATURES}
+        options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        tables = {f"ved-references-{name}": shown(options.runs / name) for name in FEATURES}
+        write_blocks(Path("docs/accuracy.md"), tables)
+        return
+    for name in options.features or FEATURES:
+        text = CONFIG.format(fleet=options.fleet, features=FEATURES[name])
+        execute(from_toml(text), options.runs / name, Lines(), on_reference=print)
+
+
+if __name__ == "__main__":
+    main()

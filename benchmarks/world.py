@@ -1,0 +1,304 @@
+"""Four regions as one benchmark: Ann Arbor, Changchun, Rabat and the embedded town.
+
+    python -m benchmarks.world --ved VED --changchun CHANGCHUN --twizy TWIZY
+
+The folders are fleets made by the imports that docs/data.md names; a region whose folder is not
+given is left out. For each region, by default over three splits:
+
+windows     RMSE of each vehicle's own ridge with the climb it would read (terrain.source = "auto"),
+            beside the spread of the labels; Wh of a minute, of a Twizy points of charge in five
+trips       median error of the sum over the windows that tile a test trip of at least 2 km, %
+hills       each vehicle's field, learned from energy alone, against the elevation it measured
+routes      error from the route alone: median, mean and 90th percentile, %; and of the total under
+            way, after 10, 25, 50 and 75 % (`journeys_routes`)
+transfer    error of a ridge of all vehicles of another region, in the new car as it is and after 1,
+            5 and 20 of its training trips: the prior's weight is that of 10 trips; RMSE over the
+            spread of the labels, so that 1 is what knowing nothing gives
+
+Only what two regions both label can be transferred, so the Twizy's charge is not. Writes
+results/world.json and the tables of docs/accuracy.md. About five minutes of one core.
+"""
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.marked import write_blocks
+from benchmarks.terrain_rows import markdown
+from fedwatt.data import DataSettings, Vehicle, synthetic_vehicles
+from fedwatt.data.client import split_of_trips
+from fedwatt.data.features import trip_features
+from fedwatt.data.store import read_fleet
+from fedwatt.data.trip import FloatArray
+from fedwatt.data.windows import window_means
+from fedwatt.errors import DataError, counted
+from fedwatt.terrain.compare import compare
+from fedwatt.terrain.learn import give_terrain, learn
+from fedwatt.terrain.settings import TerrainSettings
+
+RESULTS = Path(__file__).resolve().parents[1] / "results" / "world.json"
+SEEDS = (1, 2, 3)
+EVERYWHERE = ("town, synthetic", "Ann Arbor, VED", "Changchun", "Rabat, Twizy")
+STRIDE, LEAST_TRIPS, LEAST_M = 10, 20, 2000.0
+FIRST_TRIPS = (0, 1, 5, 20)
+PRIOR_TRIPS = 10
+FEATURES = (
+    "speed", "acceleration", "drag", "driving", "braking", "ambient", "cold", "heat", "ac",
+    "heater", "warm_up", "ascent", "descent",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Region:
+    """A fleet, and how its windows are labelled."""
+
+    vehicles: tuple[Vehicle, ...]
+    data: DataSettings
+
+    def settings(self, seed: int) -> DataSettings:
+        return replace(self.data, split_seed=seed)
+
+
+@dataclass(frozen=True, eq=False)
+class Windows:
+    """Means of features [windows, features + 1], labels [windows], and the trip of each window."""
+
+    x: FloatArray
+    y: FloatArray
+    trip: FloatArray
+
+
+def regions(chosen: argparse.Namespace) -> dict[str, Region]:
+    """The regions whose data are at hand."""
+    energy = DataSettings(features="physics, terrain", evaluation_stride=STRIDE)
+    charge = replace(energy, target="soc", window=300)
+    found = {"town, synthetic": Region(tuple(synthetic_vehicles(8, trips=30)), energy)}
+    for name, folder, data, least in (
+        ("Ann Arbor, VED", chosen.ved, energy, LEAST_TRIPS),
+        ("Changchun", chosen.changchun, energy, 3),
+        ("Rabat, Twizy", chosen.twizy, charge, 3),
+    ):
+        if folder is not None:
+            kept = (v for v in read_fleet(folder) if len(v.trips) >= least)
+            found[name] = Region(tuple(kept), data)
+    return found
+
+
+def windows_of(vehicle: Vehicle, data: DataSettings, split: str, *, tiles: bool = False) -> Windows:
+    """Windows of a vehicle's trips of a split; as `tiles` they do not overlap."""
+    split_of, target, xs, ys, trips = split_of_trips(vehicle, data), data.predicts, [], [], []
+    stride = data.window if tiles else STRIDE
+    for number, trip in enumerate(vehicle.trips):
+        if split_of.get(trip.name) != split or (tiles and trip.metres < LEAST_M):
+            continue
+        ends, labels = target.windows(
+            trip, vehicle.facts, vehicle.name, length=data.window, stride=stride
+        )
+        rows = trip_features(trip, FEATURES, vehicle.name)
+        means = [window_means(column, ends, length=data.window) for column in rows.T]
+        xs.append(np.column_stack([*means, np.ones(len(ends))]))
+        ys.append(labels)
+        trips.append(np.full(len(ends), number))
+    if not xs:
+        return Windows(np.zeros((0, len(FEATURES) + 1)), np.zeros(0), np.zeros(0))
+    return Windows(np.concatenate(xs), np.concatenate(ys), np.concatenate(trips))
+
+
+def fitted(train: Windows, prior: FloatArray | None = None, weight: float = 0.0) -> FloatArray:
+    """Ridge [features + 1], toward `prior` with the weight of so many windows."""
+    scale = np.sqrt((train.x**2).mean(axis=0)) if len(train.x) else np.ones(train.x.shape[1])
+    strength = max(weight, 1e-3 * len(train.x)) * np.maximum(scale, 1e-6) ** 2
+    toward = np.zeros(train.x.shape[1]) if prior is None else prior
+    gram = train.x.T @ train.x + np.diag(strength)
+    return np.asarray(np.linalg.solve(gram, train.x.T @ train.y + strength * toward))
+
+
+def rmse(found: Windows, beta: FloatArray) -> float:
+    return float(np.sqrt(np.mean((found.x @ beta - found.y) ** 2)))
+
+
+def climbing(region: Region, seed: int) -> list[Vehicle]:
+    """The vehicles with the climb that they would read."""
+    learned = learn(region.vehicles, TerrainSettings(), region.settings(seed))
+    return list(give_terrain(region.vehicles, learned))
+
+
+def judged(region: Region, vehicles: Sequence[Vehicle], seed: int) -> dict[str, Any]:
+    """Window and trip errors of the vehicles' own ridges."""
+    data, squares, spreads, trips = region.settings(seed), [], [], []
+    for vehicle in vehicles:
+        beta = fitted(windows_of(vehicle, data, "train"))
+        test = windows_of(vehicle, data, "test")
+        squares.append(rmse(test, beta) ** 2)
+        spreads.append(float(np.var(test.y)))
+        whole = windows_of(vehicle, data, "test", tiles=True)
+        for number in np.unique(whole.trip):
+            own = whole.trip == number
+            true = float(whole.y[own].sum())
+            if abs(true) > 0:
+                trips.append(100 * abs(float((whole.x[own] @ beta).sum()) - true) / abs(true))
+    return {
+        "unit": data.predicts.unit,
+        "window_s": data.window,
+        "vehicles": len(vehicles),
+        "rmse": float(np.sqrt(np.mean(squares))),
+        "spread": float(np.sqrt(np.mean(spreads))),
+        "trips": len(trips),
+        "trip_error_median_percent": float(np.median(trips)),
+    }
+
+
+def hills(region: Region, seed: int) -> dict[str, float] | None:
+    """Fields of energy alone against measured elevation; None where either is missing."""
+    cars = [
+        vehicle
+        for vehicle in region.vehicles
+        if all({"energy_wh", "elevation_m"} <= set(trip.channels) for trip in vehicle.trips)
+    ]
+    if not cars:
+        return None
+    learned = learn(cars, TerrainSettings(source="learn"), region.settings(seed))
+    known = [(learned.own[car.name], car) for car in cars if learned.own[car.name].nodes]
+    each = [compare(field, [car]) for field, car in known]
+    names = ("correlation", "scale", "difference_m", "climb_difference_m", "climb_m")
+    return {name: float(np.mean([getattr(one, name) for one in each])) for name in names}
+
+
+def routes(region: Region, seed: int) -> dict[str, Any] | None:
+    """Errors from the route alone, before and under way; None without energy or mass."""
+    if region.data.target != "energy" or not all(v.facts.get("mass_kg") for v in region.vehicles):
+        return None
+    from benchmarks import journeys_routes
+
+    passes = journeys_routes.recorded(region.vehicles)
+    rows = journeys_routes.split_rows(region.vehicles, passes, seed)
+    in_trip = {
+        str(share): journeys_routes.three([row["corrected"][str(share)] for row in rows])[0]
+        for share in journeys_routes.SHARES
+    }
+    error = journeys_routes.three([row["error"] for row in rows])
+    return {"trips": len(rows), "route_only_percent": error, "in_trip_percent": in_trip}
+
+
+def transfer(
+    regions: dict[str, Region], climbed: dict[str, list[Vehicle]], seed: int
+) -> dict[str, dict[str, list[float]]]:
+    """RMSE over spread in each region of the ridge of another, after so many trips of the car."""
+    energy = [name for name, region in regions.items() if region.data.target == "energy"]
+    found: dict[str, dict[str, list[float]]] = {}
+    for here in energy:
+        for there in energy:
+            data = regions[there].settings(seed)
+            taught = [windows_of(v, data, "train") for v in climbed[there]]
+            shares: list[list[float]] = [[] for _ in FIRST_TRIPS]
+            for place, vehicle in enumerate(climbed[here]):
+                others = [w for n, w in enumerate(taught) if here != there or n != place]
+                if not others:
+                    continue
+                prior = fitted(joined(others))
+                for column, share in enumerate(adapted(vehicle, regions[here], seed, prior)):
+                    shares[column].append(share)
+            if shares[0]:
+                means = [float(np.mean(column)) for column in shares]
+                found.setdefault(here, {})[there] = means
+    return found
+
+
+def joined(parts: Sequence[Windows]) -> Windows:
+    x, y, trip = (np.concatenate([getattr(p, name) for p in parts]) for name in ("x", "y", "trip"))
+    return Windows(x, y, trip)
+
+
+def adapted(vehicle: Vehicle, region: Region, seed: int, prior: FloatArray) -> list[float]:
+    """RMSE over the labels' spread of a car, before any of its trips and after some."""
+    data = region.settings(seed)
+    train, test = (windows_of(vehicle, data, split) for split in ("train", "test"))
+    numbers = list(dict.fromkeys(train.trip.tolist()))
+    usual = len(train.trip) / max(len(numbers), 1)
+    found = []
+    for count in FIRST_TRIPS:
+        some = np.isin(train.trip, numbers[:count])
+        own = Windows(train.x[some], train.y[some], train.trip[some])
+        beta = fitted(own, prior, PRIOR_TRIPS * usual) if count else prior
+        found.append(rmse(test, beta) / float(np.std(test.y)))
+    return found
+
+
+def measured(regions: dict[str, Region], seed: int) -> dict[str, Any]:
+    """All that a split gives."""
+    found: dict[str, Any] = {"regions": {}}
+    climbed = {}
+    for name, region in regions.items():
+        climbed[name] = climbing(region, seed)
+        found["regions"][name] = {
+            "windows": judged(region, climbed[name], seed),
+            "hills": hills(region, seed),
+        }
+        try:
+            found["regions"][name]["routes"] = routes(region, seed)
+        except DataError as problem:
+            found["regions"][name]["routes"] = {"refused": str(problem)}
+        print(seed, name, found["regions"][name], flush=True)
+    return found | {"transfer": transfer(regions, climbed, seed)}
+
+
+def tables(found: dict[str, Any]) -> str:
+    """The record as Markdown, means over splits."""
+    seeds = list(found.values())
+    rows = []
+    for name in seeds[0]["regions"]:
+        own = [seed["regions"][name] for seed in seeds]
+        windows = own[0]["windows"]
+        of = {k: np.mean([o["windows"][k] for o in own]) for k in ("rmse", "spread")}
+        trip = np.mean([o["windows"]["trip_error_median_percent"] for o in own])
+        ground = [o["hills"] for o in own if o["hills"]]
+        height = (
+            f"r {np.mean([g['correlation'] for g in ground]):.2f}, "
+            f"{np.mean([g['difference_m'] for g in ground]):.1f} m"
+            if ground
+            else "not measured"
+        )
+        way = [o["routes"]["route_only_percent"][0] for o in own if "trips" in (o["routes"] or {})]
+        unit = f"{windows['unit']} in {windows['window_s']} s"
+        cells = [f"{of['rmse']:.3g} of {of['spread']:.3g} {unit}", f"{trip:.1f} %"]
+        route = f"{np.mean(way):.1f} %" if way else "–"
+        rows.append([name, str(windows["vehicles"]), *cells, route, height])
+    head = ["region", "vehicles", "window error of the spread", "trip", "route only", "hills"]
+    missing = [name for name in EVERYWHERE if name not in seeds[0]["regions"]]
+    recorded = f"Recorded on {counted(len(seeds), 'split')}"
+    recorded += f", without {', '.join(missing)}." if missing else "."
+    moved = transfer_table([seed["transfer"] for seed in seeds])
+    lines = [recorded, "", markdown(head, rows), "", moved]
+    return "\n".join(lines)
+
+
+def transfer_table(seeds: Sequence[dict[str, dict[str, list[float]]]]) -> str:
+    head = ["a car of", "model of", *(f"after {count} trips" for count in FIRST_TRIPS)]
+    rows = []
+    for here, others in seeds[0].items():
+        for there in others:
+            means = np.mean([seed[here][there] for seed in seeds], axis=0)
+            of = f"{there} (the others)" if here == there else there
+            rows.append([here, of, *(f"{value:.2f}" for value in means)])
+    return markdown(head, rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    for name in ("ved", "changchun", "twizy"):
+        parser.add_argument(f"--{name}", type=Path, help="fleet as docs/data.md imports it")
+    parser.add_argument("--seeds", default=",".join(map(str, SEEDS)), help="of splits")
+    chosen = parser.parse_args()
+    there = regions(chosen)
+    found = {seed: measured(there, int(seed)) for seed in chosen.seeds.split(",")}
+    RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    write_blocks(RESULTS.parents[1] / "docs" / "accuracy.md", {"world": tables(found)})
+
+
+if __name__ == "__main__":
+    main()

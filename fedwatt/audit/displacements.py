@@ -1,0 +1,192 @@
+"""What a displacement Δ gives away: windows, membership, and one vehicle's Δ out of two sums.
+
+Inversion: the first layer's gradient of one window is δ xᵀ and its bias' is δ, so their quotient is
+the window (Phong et al., 2018), and for several windows a mean of them. Meerza et al., TS-Inverse
+(2025), match gradients of time-series regressors by descent; started from that quotient it is the
+refinement here. Membership: a window that was trained on moves the model along its own gradient
+(Nasr et al., S&P 2019). Differencing: a server that asks for a round twice, the second time without
+one vehicle; where the policy refuses that, it can still keep the model and ask for the next round.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedwatt.audit.victims import (
+    GUESS,
+    MASKS,
+    NOISE,
+    PLAIN,
+    POLICY,
+    FloatArray,
+    Victims,
+    explained,
+    windows_at,
+    windows_of,
+)
+from fedwatt.privacy.fixed_point import add_up
+
+RATE, BATCH = 0.05, 64
+LIMIT = 16.0
+"""Of a coordinate of Δ in a secure sum."""
+REFINEMENTS = 150
+MOST_STEPS = 300
+"""Of a vehicle's epoch, where membership is attacked."""
+
+
+@dataclass(frozen=True, eq=False)
+class Displacements:
+    """Δ of every vehicle after a few steps from the same model."""
+
+    victims: Victims
+    batch: int
+    steps: int
+
+    @cached_property
+    def start(self) -> Tensor:
+        """w, [D]."""
+        return self.victims.model.initial(self.victims.rng("start")).float()
+
+    def of(self, vehicle: int, round: int = 0) -> Tensor:
+        """Δ_k [D], by plain steps on windows drawn for the round."""
+        client = self.victims.fleet.clients[vehicle]
+        labels = torch.from_numpy(client.labels["train"])
+        weights = self.start.clone()
+        for chosen in np.split(self.drawn(vehicle, round), self.steps):
+            windows = windows_at(client, client.ends["train"][chosen])
+            weights = weights - RATE * self.gradient(weights, windows, labels[chosen])
+        return weights - self.start
+
+    def drawn(self, vehicle: int, round: int = 0) -> NDArray[np.int64]:
+        """Places of the training windows of a vehicle's steps, [steps · batch]."""
+        rng = np.random.default_rng([self.victims.seed, vehicle, round])
+        order = rng.permutation(len(self.victims.fleet.clients[vehicle].ends["train"]))
+        return order[np.arange(self.steps * self.batch) % len(order)]
+
+    def gradient(self, weights: Tensor, windows: Tensor, labels: Tensor) -> Tensor:
+        """Of the mean squared error on flat windows [B, window · features], [D]."""
+        own, model = weights.clone().requires_grad_(), self.victims.model
+        shaped = windows.view(len(windows), self.victims.client.window, -1)
+        loss = (model.predict(own, shaped) - labels).square().mean()
+        return torch.autograd.grad(loss, own)[0]
+
+    @cached_property
+    def all(self) -> list[Tensor]:
+        """Δ of every vehicle, the same number of windows each."""
+        return [self.of(vehicle) for vehicle in range(len(self.victims.fleet.clients))]
+
+    def seen(self, level: str) -> Tensor:
+        """What the server makes of the victim's Δ [D] at a level."""
+        mine = self.all[self.victims.victim]
+        if level == PLAIN:
+            return mine
+        everybody = _sum(self.all)
+        if level == MASKS:
+            return everybody - _sum([self.all[k] for k in self.victims.others])
+        mean = everybody / len(self.all)
+        if level == POLICY:
+            return mean
+        longest = max(float(own.norm()) for own in self.all)
+        share = self.victims.noise * longest / len(self.all)
+        drawn = self.victims.rng("noise").standard_normal(len(mean))
+        return mean + share * torch.from_numpy(drawn)
+
+
+def _sum(deltas: list[Tensor]) -> Tensor:
+    """Σ Δ_k as a secure sum has it."""
+    fields = {"delta": (len(deltas[0]), LIMIT)}
+    answers = ({"delta": own.double().numpy()} for own in deltas)
+    return torch.from_numpy(add_up(fields, len(deltas), answers)["delta"])
+
+
+def inverted(seen: Displacements, delta: Tensor) -> FloatArray:
+    """A window [window · features] from Δ of one step."""
+    model = seen.victims.model
+    parts = model.layout.split(delta.double())
+    weight, bias = parts["hidden1.weight"], parts["hidden1.bias"]
+    unit = int(bias.abs().argmax())
+    quotient = (weight[:, unit] / bias[unit]).numpy() if bias[unit] else np.zeros(len(weight))
+    guess = torch.from_numpy(np.clip(np.nan_to_num(quotient), -10, 10)).float().requires_grad_()
+    label = torch.zeros(1, requires_grad=True)
+    wanted = -delta.float() / RATE
+    optimiser = torch.optim.Adam([guess, label], lr=0.01)
+    best, found = np.inf, guess.detach().clone()
+    for _ in range(REFINEMENTS):
+        own = seen.start.clone().requires_grad_()
+        shaped = guess.view(1, seen.victims.client.window, -1)
+        loss = (model.predict(own, shaped) - label).square().mean()
+        (gradient,) = torch.autograd.grad(loss, own, create_graph=True)
+        distance = (gradient - wanted).abs().sum() / wanted.abs().sum()
+        if float(distance.detach()) < best:
+            best, found = float(distance.detach()), guess.detach().clone()
+        optimiser.zero_grad()
+        distance.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+    return found.double().numpy()
+
+
+def inversion(
+    victims: Victims, levels: tuple[str, ...], *, batch: int, steps: int
+) -> dict[str, float]:
+    """Share of the victim's best-matching training window that each level gives away."""
+    seen = Displacements(victims, batch, steps)
+    drawn = victims.client.ends["train"][np.unique(seen.drawn(victims.victim))]
+    true = windows_at(victims.client, drawn).double().numpy()
+    scores = {level: _best(inverted(seen, seen.seen(level)), true) for level in levels}
+    others = [windows_of(victims.fleet.clients[k], "train", 500) for k in victims.others]
+    return scores | {GUESS: _best(torch.cat(others).double().mean(dim=0).numpy(), true)}
+
+
+def _best(found: FloatArray, true: FloatArray) -> float:
+    return max(explained(found, own) for own in true)
+
+
+def membership(victims: Victims, levels: tuple[str, ...], *, windows: int) -> dict[str, float]:
+    """Area under the curve of telling trained windows from others of the victim; 0.5 is a guess."""
+    steps = max(1, min(MOST_STEPS, len(victims.client.ends["train"]) // BATCH))
+    seen = Displacements(victims, BATCH, steps)
+    client = victims.client
+    gradients = []
+    for split in ("train", "test"):
+        ends, labels = client.ends[split], torch.from_numpy(client.labels[split])
+        chosen = victims.rng(split).choice(len(ends), min(windows, len(ends)), replace=False)
+        rows = windows_at(client, ends[chosen])
+        gradients.append(
+            [
+                seen.gradient(seen.start, rows[[place]], labels[[k]]).double()
+                for place, k in enumerate(chosen)
+            ]
+        )
+    scores = {}
+    for level in levels:
+        delta = seen.seen(level).double()
+        inside, outside = ([-float(g @ delta / g.norm()) for g in own] for own in gradients)
+        wins = np.mean([[a > b for b in outside] for a in inside])
+        scores[level] = float(wins)
+    return scores | {GUESS: 0.5}
+
+
+def differencing(victims: Victims, *, steps: int) -> dict[str, float]:
+    """‖Δ̂ - Δ_u‖ / ‖Δ_u‖ of the victim's reply from two sums; 1 is a guess of 0."""
+    seen = Displacements(victims, BATCH, steps)
+    mine = seen.all[victims.victim].double()
+
+    def missed(found: Tensor) -> float:
+        return float((found.double() - mine).norm() / mine.norm())
+
+    later = [seen.of(k, round=1) for k in victims.others]
+    kept = _sum(seen.all) - _sum(later)
+    longest = max(float(own.norm()) for own in seen.all)
+    drawn = victims.rng("difference").standard_normal(len(mine)) * victims.noise * longest * 2**0.5
+    return {
+        PLAIN: 0.0,
+        MASKS: missed(seen.seen(MASKS)),
+        POLICY: missed(_sum(seen.all) / len(seen.all)),
+        "masks + policy, the same model for two rounds": missed(kept),
+        NOISE: missed(kept + torch.from_numpy(drawn)),
+        GUESS: 1.0,
+    }

@@ -1,0 +1,64 @@
+"""Where a vehicle lives, from the counts that hills are learned from.
+
+A vehicle adds 1 for every node of the service area that it drives. In the clear that is a map of
+where it drives, and the middle of it is near where it lives; in a sum it is how many vehicles drive
+each node. Score: the distance in km between a guess and the node at which most of its trips begin;
+the median over all vehicles, each of them the victim once.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedwatt.audit.victims import GUESS, MASKS, NOISE, PLAIN, POLICY
+from fedwatt.data import Vehicle
+
+CELL_DEGREES = 0.001
+"""About 100 m: the nodes of a grid, for counting alone."""
+KM_PER_DEGREE = 111.2
+
+Nodes = NDArray[np.int64]
+
+
+def home_position(
+    vehicles: Sequence[Vehicle], noise: float = 1.0, seed: int = 1
+) -> dict[str, float]:
+    """Median distance in km from the guess to the home of each vehicle that has positions."""
+    driven, homes = [], []
+    for vehicle in vehicles:
+        cells = [_cells(trip.channels) for trip in vehicle.trips if "latitude_deg" in trip.channels]
+        cells = [own for own in cells if len(own)]
+        if cells:
+            driven.append(np.unique(np.concatenate(cells), axis=0))
+            starts = Counter(tuple(own[0]) for own in cells)
+            homes.append(np.array(starts.most_common(1)[0][0]))
+    if not driven:
+        return {}
+    nodes, counts = np.unique(np.concatenate(driven), axis=0, return_counts=True)
+    rng = np.random.default_rng(seed)
+    noisy = counts + noise * rng.standard_normal(len(counts))
+    guesses = {
+        PLAIN: [np.median(own, axis=0) for own in driven],
+        MASKS: [np.median(own, axis=0) for own in driven],  # by the difference of two sums
+        POLICY: [nodes[counts.argmax()]] * len(driven),
+        NOISE: [nodes[noisy.argmax()]] * len(driven),
+        GUESS: [np.median(nodes, axis=0)] * len(driven),
+    }
+    return {
+        level: float(np.median([_km(a, b) for a, b in zip(own, homes, strict=True)]))
+        for level, own in guesses.items()
+    }
+
+
+def _cells(channels: Mapping[str, NDArray[np.float64]]) -> Nodes:
+    """The nodes that a trip drives, in its order, [N, 2]."""
+    points = np.stack([channels["latitude_deg"], channels["longitude_deg"]], axis=1)
+    points = points[np.isfinite(points).all(axis=1)]
+    return np.floor(points / CELL_DEGREES).astype(np.int64)
+
+
+def _km(one: NDArray[np.floating] | Nodes, other: Nodes) -> float:
+    north, east = (np.asarray(one, float) - other) * CELL_DEGREES * KM_PER_DEGREE
+    return float(np.hypot(north, east * np.cos(np.radians(float(other[0]) * CELL_DEGREES))))

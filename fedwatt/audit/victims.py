@@ -1,0 +1,122 @@
+"""The fleet under attack: one vehicle alone, and what a server sees of it at each level.
+
+    plain             every vehicle's own answer
+    masks             sums, and vehicles that answer whatever is asked: a lying server asks twice,
+                      the second time without the victim, and takes the difference
+    masks + policy    sums with the default policy on board: one answer, the fleet's own windows,
+                      and so many differences a day as the policy allows
+    + noise           the same, with Gaussian noise on the sums
+
+Masks cancel out in a sum, so sums are made here as they are decoded, to the last bit (`add_up`);
+what a policy refuses is refused by `deploy.guard`, and tests hold the two to each other.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedwatt.data import Client, Fleet
+from fedwatt.federation import LocalFleet, Training
+from fedwatt.federation.settings import Availability
+from fedwatt.federation.terms import Terms
+from fedwatt.models import Model
+
+PLAIN: Final = "plain"
+MASKS: Final = "masks"
+POLICY: Final = "masks + policy"
+NOISE: Final = "masks + policy + noise"
+LEVELS: Final = (PLAIN, MASKS, POLICY, NOISE)
+GUESS: Final = "no messages"
+"""What an attacker scores who sees nothing."""
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Victims:
+    """A fleet, and the vehicle of it that is attacked."""
+
+    fleet: Fleet
+    victim: int = 0
+    seed: int = 1
+    noise: float = 1.0
+    """z: noise on a sum has z times the standard deviation of one vehicle's largest share."""
+
+    @property
+    def client(self) -> Client:
+        """The vehicle that is attacked."""
+        return self.fleet.clients[self.victim]
+
+    @cached_property
+    def model(self) -> Model:
+        """The default model for the fleet's windows."""
+        return self.local().model
+
+    def local(
+        self, vehicles: tuple[int, ...] | None = None, training: Training | None = None
+    ) -> LocalFleet:
+        """Some vehicles (all by default), to train and to judge models."""
+        chosen = self.fleet.clients if vehicles is None else [
+            self.fleet.clients[k] for k in vehicles
+        ]  # fmt: skip
+        fleet = replace(self.fleet, clients=tuple(chosen), mapped=None)
+        terms = Terms(training or Training(), Availability(), (self.seed,))
+        return LocalFleet(fleet, "mlp", terms, device="cpu")
+
+    def only_window(self) -> LocalFleet:
+        """The victim with a single test window, as strides chosen by a server can leave it."""
+        return replace_client(self.local((self.victim,)), 0)
+
+    def with_only_window(self) -> LocalFleet:
+        """The whole fleet, the victim with a single test window."""
+        return replace_client(self.local(), self.victim)
+
+    @property
+    def others(self) -> tuple[int, ...]:
+        """All vehicles but the victim."""
+        return tuple(k for k in range(len(self.fleet.clients)) if k != self.victim)
+
+    def rng(self, purpose: str) -> np.random.Generator:
+        """Draws of the attacker's and of the noise."""
+        return np.random.default_rng([self.seed, *purpose.encode()])
+
+
+def replace_client(local: LocalFleet, place: int) -> LocalFleet:
+    """The same vehicles, the one at `place` with its first test window alone."""
+    client = local.fleet.clients[place]
+    ends = {**client.ends, "test": client.ends["test"][:1]}
+    labels = {**client.labels, "test": client.labels["test"][:1]}
+    strata = {kind: (names, codes[:1]) for kind, (names, codes) in client.strata.items()}
+    known = {split: own[:1] if split == "test" else own for split, own in client.known.items()}
+    one = replace(client, ends=ends, labels=labels, strata=strata, known=known)
+    clients = (*local.fleet.clients[:place], one, *local.fleet.clients[place + 1 :])
+    fleet = replace(local.fleet, clients=clients, mapped=None)
+    return LocalFleet(fleet, local.model, local.terms, device="cpu")
+
+
+def windows_of(client: Client, split: str, most: int = 0) -> Tensor:
+    """Scaled windows [W, window · features] of a vehicle; the first `most` if given."""
+    return windows_at(client, client.ends[split][: most or None])
+
+
+def windows_at(client: Client, ends: NDArray[np.int64]) -> Tensor:
+    """Scaled windows [W, window · features] that end at the rows `ends` of a vehicle's series."""
+    rows = [client.series[end - client.window + 1 : end + 1].ravel() for end in ends]
+    return torch.from_numpy(np.stack(rows))
+
+
+def explained(found: FloatArray, true: FloatArray) -> float:
+    """Share of the variance about 0 that is recovered, 1 - Σ(x̂ - x)² / Σx²; not below 0.
+
+    Scaled features have mean 0, so 0 is what a guess without messages scores.
+
+    >>> explained(np.array([1.0, 2.0]), np.array([1.0, 2.0])), explained(np.zeros(2), np.ones(2))
+    (1.0, 0.0)
+    """
+    missed = float(np.square(found - true).sum())
+    return max(0.0, 1 - missed / float(np.square(true).sum())) if np.isfinite(missed) else 0.0

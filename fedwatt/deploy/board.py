@@ -1,0 +1,86 @@
+"""What a vehicle brings along besides its data: its policy, its key, and whom it trusts.
+
+KEYS/key, key.pub     its own pair
+KEYS/voucher          the depot's signature of its name and public key
+KEYS/ca.pem           the depot's certificate: whose word counts
+KEYS/policy.toml      what it answers, with policy.sig and owner.pub
+"""
+
+import hashlib
+import ssl
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from fedwatt.deploy.connection import Connection, key_pair
+from fedwatt.deploy.policy import RULES, Policy, on_board
+from fedwatt.errors import DataError, RunError
+from fedwatt.privacy.secure.identity import Identity, Trust, public_bytes
+
+VOUCHER: Final = "voucher"
+SECONDS: Final = 10.0
+"""To wait for a server's certificate."""
+
+
+@dataclass(frozen=True)
+class Board:
+    """A vehicle's policy, and what it knows itself and others by."""
+
+    policy: Policy = field(default_factory=Policy)
+    identity: Identity | None = None
+    """None: it has no key of a depot, and cannot sign."""
+    trust: Trust | None = None
+
+    @classmethod
+    def of(cls, keys: Path | None, vehicle: str = "", policy: Path | None = None) -> "Board":
+        """From the folder of the vehicle's keys; the policy from another folder, if one is given.
+
+        DataError if the depot vouched for another vehicle.
+        """
+        found = on_board(keys if policy is None else policy)
+        if keys is None:
+            return cls(found)
+        private, public = key_pair(keys / "key")
+        try:
+            voucher = (keys / VOUCHER).read_bytes()
+        except OSError as error:
+            raise DataError(
+                f"{keys / VOUCHER} cannot be read ({error.strerror}): the depot has not vouched "
+                "for this key. 'fedwatt deploy keys' does it."
+            ) from error
+        trust = Trust(authority_key(keys / "ca.pem"))
+        if vehicle:
+            trust.check_voucher(vehicle, public_bytes(public), voucher)
+        return cls(found, Identity(private, voucher), trust)
+
+
+def authority_key(certificate: Path) -> ec.EllipticCurvePublicKey:
+    """The public key of a depot's certificate."""
+    try:
+        key = x509.load_pem_x509_certificate(certificate.read_bytes()).public_key()
+    except (OSError, ValueError) as error:
+        raise DataError(f"{certificate} is no certificate of a depot: {error}.") from error
+    if not isinstance(key, ec.EllipticCurvePublicKey):
+        raise DataError(f"{certificate} is no certificate that 'fedwatt deploy keys' made.")
+    return key
+
+
+def refuse_unknown_server(connection: Connection, policy: Policy) -> None:
+    """RunError unless the server shows a certificate that the policy names, where it names any."""
+    if not policy.servers:
+        return
+    host, _, port = connection.server.rpartition(":")
+    try:
+        shown = ssl.get_server_certificate((host.strip("[]"), int(port)), timeout=SECONDS)
+    except (OSError, ValueError) as error:
+        raise RunError(f"{connection.server} shows no certificate: {error}.") from error
+    if fingerprint(shown) not in policy.servers:
+        raise RunError(f"{connection.server} is not talked to: {RULES['servers']}.")
+
+
+def fingerprint(pem: str) -> str:
+    """SHA-256 of a certificate, as policies name it."""
+    return hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem)).hexdigest()

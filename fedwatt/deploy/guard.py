@@ -1,0 +1,160 @@
+"""The one place on board that lets a question pass: the policy and what was answered before.
+
+Every check raises `Refusal` with the name of a rule, before anything is computed.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from fedwatt.deploy.ledger import Ledger
+from fedwatt.deploy.messages import Content
+from fedwatt.deploy.policy import Policy, Refusal
+from fedwatt.deploy.purpose import Purpose
+from fedwatt.methods import Method
+from fedwatt.privacy.secure_settings import Terms
+from fedwatt.runs.config import RunConfig
+from fedwatt.runs.hills import learns_hills
+
+OPERATIONS_PER_SECOND: Final = 1e9
+"""Of a modest processor core; by this, work is turned into seconds before it is begun."""
+JUDGING: Final = ("evaluate", "strata", "personalise")
+"""Questions whose answers are error sums of a model."""
+
+
+@dataclass(frozen=True)
+class Guard:
+    """A vehicle's policy and its ledger."""
+
+    policy: Policy
+    ledger: Ledger
+
+    def configuration(self, config: RunConfig) -> None:
+        """Refuse a run on other terms than the policy's."""
+        policy, data = self.policy, config.data
+        _allow("masks", config.secure.enabled or not policy.masks)
+        fixed = {name: getattr(policy, name) for name in ("window", "stride", "evaluation_stride")}
+        same = all(value in (0, getattr(data, name)) for name, value in fixed.items())
+        same &= policy.split in ((), data.split) and policy.split_seed in (-1, data.split_seed)
+        _allow("data", same and (not policy.targets or data.target in policy.targets))
+        if learns_hills(config):
+            enough = config.terrain.minimum_vehicles >= policy.hills_vehicles
+            _allow("hills", policy.hills and enough)
+        for choice in config.methods:
+            _allow("methods", not policy.methods or choice.method.name in policy.methods)
+            mechanism = choice.method.server.mechanism
+            noise = 0.0 if mechanism is None else mechanism.noise_multiplier
+            _allow("noise", noise >= policy.noise)
+
+    def size(self, content: Content) -> None:
+        """Refuse a question, or an answer, that is too large."""
+        texts = (v for value in content.values.values() for v in _items(value))
+        size = sum(len(v) for v in texts if isinstance(v, str | bytes))
+        size += sum(array.nbytes for array in content.arrays.values())
+        _allow("megabytes", size <= self.policy.megabytes * 1e6)
+
+    def clear(self) -> None:
+        """Refuse an answer outside a sum."""
+        _allow("masks", not self.policy.masks)
+
+    def terms(self, terms: Terms) -> None:
+        """Refuse a sum that may be of too few vehicles."""
+        _allow("smallest_sum", terms.threshold >= self.policy.smallest_sum)
+
+    def training(self, config: RunConfig, method: Method, steps: int, parameters: int) -> None:
+        """Refuse a round of `steps` on a model with so many weights that would take too long."""
+        batch = config.training.batch
+        probes = sum(
+            getattr(rule, "directions", 0) * (getattr(rule, "points", 0) + 1)
+            for rule in method.local
+        )
+        # Forward and backward are 6 operations a weight and window, forward alone is 2.
+        self._work(config, steps, (6 * steps + 2 * probes) * batch * parameters)
+
+    def fine_tuning(self, config: RunConfig, parameters: int) -> None:
+        """Refuse fine-tuning that would take too long."""
+        own = config.personal
+        steps = len(own.rates) * max(own.steps)
+        self._work(config, steps, 6 * steps * own.batch * parameters)
+
+    def _work(self, config: RunConfig, steps: int, operations: int) -> None:
+        # A recurrent model uses its weights once a sample, any other once a window.
+        per_window = config.data.window if config.model.name in ("gru", "lstm") else 1
+        seconds = operations * per_window / OPERATIONS_PER_SECOND
+        _allow("work", steps <= self.policy.steps and seconds <= self.policy.seconds)
+
+    def announced(self, purpose: Purpose) -> None:
+        """Refuse a second model for a round, and at the end one that was no round's.
+
+        The first model that is seen in a round is the round's: the sum that judges it announces
+        what the round will train.
+        """
+        if not purpose.model or self.policy.answers > 1:
+            return
+        method = (purpose.run, purpose.label)
+        if purpose.round < 0:
+            _allow("unannounced", bool(self.ledger.model(*method, purpose.model)))
+            return
+        known = self.ledger.model(*method, purpose.round)
+        _allow("unannounced", known in ("", purpose.model))
+        if not known:
+            self.ledger.announce(purpose.model, (*method, purpose.round), (*method, purpose.model))
+
+    def unanswered(self, purpose: Purpose) -> None:
+        """Refuse what was answered as often as the policy allows, and too many answers a day."""
+        given = max(self.ledger.given(*what) for what in _counted(purpose))
+        _allow("answered", given < self.policy.answers)
+        _allow("answers_a_day", self.ledger.answers_today() < self.policy.answers_a_day)
+
+    def answer(self, purpose: Purpose, *, masked: bool) -> None:
+        """Count an answer that is about to be given.
+
+        The same answer to the same question tells nothing new in the clear. Under masks it does:
+        two sums of different vehicles differ by single ones.
+        """
+        self.announced(purpose)
+        if masked:
+            self.unanswered(purpose)
+        else:
+            today = self.ledger.answers_today()
+            _allow("answers_a_day", today < self.policy.answers_a_day)
+        self.ledger.give(*_counted(purpose))
+
+    def agreed(self, terms: Terms, survivors: tuple[str, ...]) -> None:
+        """Refuse to unmask a sum of too few vehicles, or of others than before too often."""
+        _allow("smallest_sum", len(survivors) >= self.policy.smallest_sum)
+        kind = Purpose.read(terms.purpose).kind
+        if not kind.endswith(JUDGING):
+            return
+        if self.ledger.is_change(kind, survivors):
+            _allow("set_changes_a_day", self.ledger.changes_today() < self.policy.set_changes_a_day)
+        self.ledger.summed(kind, survivors)
+
+    def weight(self, windows: int) -> int:
+        """What the vehicle weighs in a mean."""
+        return min(windows, self.policy.most_windows)
+
+    def enough(self, counts: list[int]) -> bool:
+        """Whether there are windows enough to take part."""
+        return min(counts) >= self.policy.fewest_windows
+
+
+def _counted(purpose: Purpose) -> list[tuple[object, ...]]:
+    """The purposes that an answer uses up: its round in its run, and its question in any run."""
+    kind, label = purpose.kind, purpose.label
+    if purpose.kind.endswith("train"):
+        return [
+            (kind, purpose.run, label, purpose.round),
+            (kind, label, purpose.round, purpose.model),
+        ]
+    if purpose.model:
+        return [(kind, label, purpose.model, purpose.level)]
+    return [(kind, purpose.question)]
+
+
+def _items(value: object) -> list[object]:
+    return value if isinstance(value, list) else [value]
+
+
+def _allow(rule: str, holds: bool) -> None:
+    if not holds:
+        raise Refusal(rule)

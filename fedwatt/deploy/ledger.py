@@ -1,0 +1,99 @@
+"""What a vehicle has answered, on its own disk: STATE/answers.json.
+
+It outlasts restarts, or a server could have one end the vehicle's memory of its answers by a cut in
+its power. It is written before an answer is sent. What it holds are digests and counts.
+"""
+
+import json
+import logging
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+from fedwatt.files import write_text
+
+log = logging.getLogger("fedwatt.deploy")
+
+KEPT: Final = 20_000
+"""Answers and models that are remembered, the latest ones."""
+
+
+def today() -> str:
+    """The date in UTC."""
+    return datetime.now(UTC).date().isoformat()
+
+
+class Ledger:
+    """Counts of answers, by what they were for and by day."""
+
+    def __init__(self, folder: Path, day: Callable[[], str] = today) -> None:
+        self.path, self.day = folder / "answers.json", day
+        self._table: dict[str, Any] = {"day": "", "answers": 0, "changes": 0}
+        self._table |= {"given": {}, "models": {}, "sets": {}}
+        if not self.path.exists():
+            return
+        try:
+            found = json.loads(self.path.read_text(encoding="utf-8"))
+            self._table |= {name: type(value)(found[name]) for name, value in self._table.items()}
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            # Not the vehicle's end, and no way to win a new day: what was counted is unknown.
+            log.error("%s is damaged (%s); no answers before tomorrow", self.path, error)
+            self._table |= {"day": day(), "answers": 2**62, "changes": 2**62}
+
+    def given(self, *what: object) -> int:
+        """How many answers were given for a purpose."""
+        return int(self._table["given"].get(_key(what), 0))
+
+    def model(self, *where: object) -> str:
+        """Digest of the model that a round was seen with; empty: none."""
+        return str(self._table["models"].get(_key(where), ""))
+
+    def answers_today(self) -> int:
+        """Answers made from data since midnight UTC."""
+        return int(self._table["answers"]) if self._table["day"] == self.day() else 0
+
+    def changes_today(self) -> int:
+        """How often the set of vehicles in sums of one kind was another than before."""
+        return int(self._table["changes"]) if self._table["day"] == self.day() else 0
+
+    def is_change(self, purpose: str, vehicles: Iterable[str]) -> bool:
+        """Whether a sum of this kind was of other vehicles the last time."""
+        return self._table["sets"].get(purpose, "") not in ("", _key(sorted(vehicles)))
+
+    def announce(self, model: str, *places: tuple[object, ...]) -> None:
+        """Remember the model that a round was first seen with."""
+        for where in places:
+            self._keep("models", _key(where), model)
+        self._save()
+
+    def give(self, *purposes: tuple[object, ...]) -> None:
+        """Count an answer, for each of its purposes; on the disk when this returns."""
+        for what in purposes:
+            self._keep("given", _key(what), self.given(*what) + 1)
+        self._save(answers=1)
+
+    def summed(self, purpose: str, vehicles: Iterable[str]) -> None:
+        """Remember which vehicles a sum was of."""
+        names = sorted(vehicles)
+        changed = self.is_change(purpose, names)
+        self._table["sets"][purpose] = _key(names)
+        self._save(changes=int(changed))
+
+    def _keep(self, table: str, key: str, value: object) -> None:
+        entries = self._table[table]
+        entries.pop(key, None)  # the latest last
+        entries[key] = value
+        for old in list(entries)[: max(0, len(entries) - KEPT)]:
+            del entries[old]
+
+    def _save(self, *, answers: int = 0, changes: int = 0) -> None:
+        counts = {"answers": self.answers_today() + answers}
+        counts["changes"] = self.changes_today() + changes
+        self._table |= {"day": self.day(), **counts}
+        write_text(self.path, json.dumps(self._table) + "\n")
+
+
+def _key(what: Iterable[object]) -> str:
+    return sha256(json.dumps([str(part) for part in what]).encode()).hexdigest()[:32]

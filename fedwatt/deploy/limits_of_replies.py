@@ -1,0 +1,61 @@
+"""Limits on what one vehicle can do to a mean: its weight, and the length of its reply.
+
+With n̄ the (lower) median of the vehicles' windows and ℓ that of the lengths of a round's replies:
+
+    w_k = min(n_k, c_n n̄)        ‖Δ_k‖ ≤ c_Δ ℓ
+
+So one of K vehicles with n̄ windows each moves the mean by at most c_n c_Δ ℓ / (K - 1 + c_n). Honest
+vehicles stay below both where c = 5: in twelve rounds on VED the longest reply was 2.3 medians,
+though one vehicle took twenty times as many steps as another, and none had 5 medians of windows.
+"""
+
+from collections.abc import Sequence
+from statistics import median_low
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedwatt.metrics import SUMS, ErrorSums
+
+
+def capped(windows: Sequence[float], everybody: Sequence[float], cap: float) -> NDArray[np.float64]:
+    """What vehicles with so many `windows` weigh beside `everybody`.
+
+    >>> capped([900, 4_000_000], [900, 1100, 1000, 4_000_000], 5.0).tolist()
+    [900.0, 5000.0]
+    """
+    found = np.array(windows, dtype=np.float64)
+    return np.minimum(found, cap * median_low(everybody)) if everybody else found
+
+
+def shortened(
+    vectors: Tensor, usable: NDArray[np.bool_], bound: float
+) -> tuple[Tensor, NDArray[np.bool_]]:
+    """Rows of [N, D] no longer than the limit, and which of them were; the others stay as they are.
+
+    Rows that are not `usable` are no measure for the others.
+    """
+    lengths = vectors.double().norm(dim=-1).numpy()
+    if not usable.any():
+        return vectors, usable
+    most = bound * median_low(lengths[usable].tolist())
+    # Where most replies are 0 there is no measure for the others.
+    long = usable & (lengths > most) & (most > 0)
+    factor = torch.from_numpy(np.where(long, most / np.where(lengths > 0, lengths, 1.0), 1.0))
+    # In float64: a reply of 1e30 would lose the factor in float32.
+    short = (vectors.double() * factor[:, None]).to(vectors.dtype)
+    return torch.where(torch.from_numpy(long)[:, None], short, vectors), long
+
+
+def scaled_down(sums: ErrorSums, most: float) -> ErrorSums:
+    """Error sums that count for at most so many windows, with the same mean errors.
+
+    >>> scaled_down(ErrorSums(windows=1000, squared_wh2=4e5), 10).rmse
+    20.0
+    """
+    share = min(1.0, most / sums.windows) if sums.windows else 1.0
+    if share == 1.0:
+        return sums
+    return ErrorSums(*(SUMS[name](getattr(sums, name) * share) for name in SUMS))

@@ -1,0 +1,109 @@
+"""Errors of a model under masks: the fleet's, of which no single vehicle's are known.
+
+Vehicles that train and vehicles that are held out are in sums of their own. Fewer than a sum needs
+have no figures.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from numpy.typing import NDArray
+
+from fedwatt.deploy.error_vectors import (
+    judged_errors,
+    judging_layout,
+    strata_errors,
+    strata_layout,
+)
+from fedwatt.deploy.messages import Content
+from fedwatt.deploy.purpose import Purpose
+from fedwatt.deploy.secure_exchange import NoSum, SecretSum, SecureExchange
+from fedwatt.deploy.state import RunState
+from fedwatt.deploy.vehicle_errors import VehicleErrors
+from fedwatt.errors import DataError
+from fedwatt.federation.records import FleetErrors, Row, error_columns
+from fedwatt.privacy.fixed_point import Layout
+
+log = logging.getLogger("fedwatt.deploy")
+
+GROUPS = {"all vehicles": False, "held-out vehicles": True}
+"""Names of the rows that stand for a fleet, and whether they are of vehicles that never train."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MaskedErrors(VehicleErrors):
+    """Asks about models by secure sums."""
+
+    run: RunState
+    latest: dict[str, tuple[FleetErrors, tuple[str, ...]]] = field(default_factory=dict)
+    """What was said of the last model, by its digest: a round may make no new one."""
+
+    def judged(
+        self, question: Content, trained: Sequence[str], held_out: Sequence[str]
+    ) -> tuple[FleetErrors, tuple[str, ...]] | None:
+        """What the vehicles say of a model, and who did; None: there is no sum."""
+        kind, seconds = "secure-evaluate", self.config.deploy.evaluation_seconds
+        model = Purpose.of(kind, question).model
+        if model in self.latest:
+            return self.latest[model]
+        found = self._sum(kind, trained, question, judging_layout, seconds)
+        if found is None:
+            return None
+        try:
+            errors = judged_errors(found.sums, len(found.survivors))
+            others = self._sum(kind, held_out, question, judging_layout, seconds)
+            if others is not None:
+                away = judged_errors(others.sums, len(others.survivors))
+                errors = replace(errors, held_out=away.test.rmse)
+        except DataError as error:
+            log.warning("the evaluation of the fleet is rejected: %s", error)
+            return None
+        self.latest.clear()
+        self.latest[model] = errors, found.survivors
+        return self.latest[model]
+
+    def _asked(self, kind: str, arrays: Mapping[str, NDArray[Any]]) -> list[Row]:
+        clients = self.roster.fleet(self.config.data).clients
+        question = Content(dict(self.common), arrays)
+        rows: list[Row] = []
+        for name, held_out in GROUPS.items():
+            names = [client.name for client in clients if client.held_out == held_out]
+            layout, seconds = strata_layout, self.seconds(kind)
+            found = self._sum(f"secure-{kind}", names, question, layout, seconds)
+            if found is None:
+                continue
+            about = {"seed": self.config.seeds[0], "vehicle": name, "held_out": held_out}
+            try:
+                errors = strata_errors(found.sums)
+            except DataError as error:
+                log.warning("errors by stratum of %s are rejected: %s", name, error)
+                continue
+            rows += [{**about, "stratum": s, **error_columns(e)} for s, e in errors.items()]
+        return rows
+
+    def _sum(
+        self,
+        kind: str,
+        names: Sequence[str],
+        question: Content,
+        layout: Callable[[int], Layout],
+        seconds: float,
+    ) -> SecretSum | None:
+        """The sum over those of `names` that are there; None, with the reason in the log, if none.
+
+        In 64 bits: squared errors of single vehicles differ by many orders.
+        """
+        there = [name for name in names if self.roster.there(name)]
+        if not there:
+            return None
+        settings = replace(self.config.secure, bits=64)
+        exchange = SecureExchange(self.roster, self.run, settings, self.common)
+        try:
+            return exchange.total(
+                kind, there, layout(len(there)), kind, lambda name: question, seconds
+            )
+        except NoSum as error:
+            log.warning("%s: %s", kind, error)
+            return None

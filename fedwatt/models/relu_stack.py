@@ -1,0 +1,124 @@
+"""Recognise a module that is a multilayer perceptron with ReLU, whatever its author called it.
+
+Layers of `nn.Linear` with ReLU between them, on the flattened window, are `MLP` in other words, and
+`MLP` has kernels. A module is followed by torch.fx; if all it does is flatten, Linear and ReLU in
+turn, the same numbers in the MLP's order give the same energies, which is checked on random windows
+before it is believed. The module keeps its own names and shapes everywhere else.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch import Tensor, fx, nn
+
+from fedwatt.models.layout import Layout
+from fedwatt.models.mlp import MLP
+
+RESHAPES: Final = ("flatten", "reshape", "view", "squeeze", "size", "getattr", "getitem", "len")
+RELUS: Final = ("relu", "relu_")
+CLOSE: Final = 1e-9
+"""Relative difference of energies in float64 that two orders of adding may have."""
+
+
+@dataclass(frozen=True)
+class ReluStack:
+    """An MLP, and how its weights lie in a module."""
+
+    model: MLP
+    own: Layout
+    """The module's."""
+    linears: tuple[str, ...]
+    """Names of the module's Linear layers, from input to output."""
+
+    def to_mlp(self, weights: Tensor) -> Tensor:
+        """The module's weights [..., D] in the MLP's order: torch's matrices are [out, in]."""
+        parts = self.own.split(weights)
+        pieces = []
+        for name in self.linears:
+            pieces += [parts[f"{name}.weight"].mT.flatten(-2), parts[f"{name}.bias"]]
+        return torch.cat(pieces, dim=-1)
+
+    def from_mlp(self, weights: Tensor) -> Tensor:
+        """The MLP's weights [..., D] in the module's order."""
+        parts, pieces = self.model.layout.split(weights), {}
+        for layer, name in zip(self.model.layers, self.linears, strict=True):
+            pieces[f"{name}.weight"] = parts[f"{layer}.weight"].mT.flatten(-2)
+            pieces[f"{name}.bias"] = parts[f"{layer}.bias"]
+        return torch.cat([pieces[name] for name in self.own.shapes], dim=-1)
+
+
+def recognised(module: nn.Module, own: Layout, window: int, features: int) -> ReluStack | None:
+    """The MLP that a module is for windows [window, features]; None if it is something else."""
+    linears = _linears(module)
+    if linears is None:
+        return None
+    needed = {f"{name}.{part}" for name in linears for part in ("weight", "bias")}
+    if needed != own.shapes.keys():
+        return None
+    shapes = [own.shapes[f"{name}.weight"] for name in linears]
+    widths = [shapes[0][1], *(outputs for outputs, _ in shapes)]
+    if len(widths) < 3 or widths[0] != window * features or widths[-1] != 1:
+        return None
+    found = ReluStack(MLP(window, features, tuple(widths[1:-1])), own, tuple(linears))
+    return found if _agrees(found, module) else None
+
+
+def _linears(module: nn.Module) -> list[str] | None:
+    """Names of the Linear layers that a module goes through; None if it does anything else."""
+    try:
+        graph = fx.symbolic_trace(module).graph
+    except Exception:  # whatever the code of somebody else raises when it is not given tensors
+        return None
+    names: list[str] = []
+    expected: type[nn.Module] = nn.Linear
+    for node in graph.nodes:
+        kind = _kind(node, module)
+        if kind is nn.Linear and expected is nn.Linear:
+            names.append(str(node.target))
+            expected = nn.ReLU
+        elif kind is nn.ReLU and expected is nn.ReLU:
+            expected = nn.Linear
+        elif kind is not None:
+            return None
+    return names if names and len(set(names)) == len(names) and expected is nn.ReLU else None
+
+
+def _kind(node: fx.Node, module: nn.Module) -> Any:
+    """nn.Linear, nn.ReLU, None for what moves no number, or anything else."""
+    if node.op in ("placeholder", "output"):
+        return None
+    if node.op == "call_module":
+        own = module.get_submodule(str(node.target))
+        if isinstance(own, nn.Flatten | nn.Unflatten | nn.Identity):
+            return None
+        return type(own)
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    if name in RELUS:
+        return nn.ReLU
+    return None if name in RESHAPES else name
+
+
+def _agrees(found: ReluStack, module: nn.Module) -> bool:
+    """Whether both give the same energies for windows that nobody chose, and weights likewise."""
+    drawn = torch.Generator().manual_seed(0)
+    shape = (5, found.model.window, found.model.features)
+    weights = torch.randn(found.own.size, generator=drawn, dtype=torch.float64) / 8
+    windows = torch.randn(shape, generator=drawn, dtype=torch.float64)
+    try:
+        own = torch.func.functional_call(module, found.own.split(weights), (windows,))
+    except RuntimeError:
+        return False
+    same = found.model.predict(found.to_mlp(weights), windows)
+    close = own.numel() == len(same) and torch.allclose(own.flatten(), same, CLOSE, CLOSE)
+    return close and torch.equal(found.from_mlp(found.to_mlp(weights)), weights)
+
+
+def permuted(rows: Sequence[dict[str, Tensor]], found: ReluStack) -> tuple[dict[str, Tensor], ...]:
+    """Plans of rules with whatever has a number for every weight in the MLP's order."""
+    size = found.own.size
+    return tuple(
+        {n: found.to_mlp(v) if v.dim() and v.shape[-1] == size else v for n, v in plan.items()}
+        for plan in rows
+    )

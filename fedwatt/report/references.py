@@ -1,0 +1,170 @@
+"""What federating gains over each vehicle alone: methods beside the references of a run.
+
+Vehicles are compared one by one, each by its RMSE (mean over seeds), and the interval is over
+vehicles: it says whether vehicles such as these gain, not whether training repeats itself.
+"""
+
+from dataclasses import dataclass
+from math import nan
+
+import numpy as np
+
+from fedwatt.references import REFERENCES
+from fedwatt.report.load import Predicted, Run, where
+from fedwatt.report.statistics import Estimate, estimate, final, vehicle_rmse
+from fedwatt.report.style import name_of
+from fedwatt.report.table import Cell, Column, Table, amount, shown
+
+MODELS = {"last": "", "best": ", as used on board", "personal": ", personal models"}
+"""Models of the table of vehicles, and how they are called beside the method."""
+
+
+@dataclass(frozen=True)
+class Gain:
+    """A federated model beside the best that vehicles have alone."""
+
+    method: str
+    model: str
+    """Which of the method's: one of `MODELS`"""
+    reference: str
+    federated: float
+    alone: float
+    """Mean RMSE over vehicles"""
+    saved: Estimate
+    """RMSE alone minus federated, over vehicles: above zero federating is better"""
+    better: int
+
+    @property
+    def percent(self) -> float:
+        """What federating saves, as a percentage of the error alone."""
+        return 100 * self.saved.mean / self.alone
+
+    @property
+    def name(self) -> str:
+        """The federated model as people call it."""
+        return name_of(self.method) + MODELS[self.model]
+
+
+def reference_rmse(run: Run) -> dict[str, dict[str, float]]:
+    """Reference -> vehicle -> RMSE, mean over seeds; empty where a run has no references."""
+    found: dict[str, dict[str, float]] = {}
+    table = run.origins[0].references
+    if table is None or not run.same_data:
+        return {}
+    rows = where(table, stratum="all", held_out=False)
+    for name in dict.fromkeys(rows["reference"]):
+        own = where(rows, reference=name)
+        for vehicle in dict.fromkeys(own["vehicle"]):
+            rmse = where(own, vehicle=vehicle)["rmse"].astype(np.float64)
+            found.setdefault(name, {})[vehicle] = float(rmse.mean())
+    return found
+
+
+def best_alone(references: dict[str, dict[str, float]]) -> str:
+    """The reference with the lowest mean error of those a vehicle can have by itself."""
+    own = {name: rmse for name, rmse in references.items() if REFERENCES[name].alone}
+    return min(own, key=lambda name: float(np.mean(list(own[name].values()))))
+
+
+def used_model(run: Run, method: str) -> str:
+    """Which of a method's models vehicles would use: their own, that with hills, or the last."""
+    if vehicle_rmse(run, method, model="personal"):
+        return "personal"
+    return "best" if any(origin.level for origin in run.origins) else "last"
+
+
+def gain(run: Run, method: str, model: str, reference: str) -> Gain | None:
+    """A federated model against a reference; None without a vehicle that has both."""
+    alone = reference_rmse(run).get(reference, {})
+    own = vehicle_rmse(run, method, model=model)
+    shared = [vehicle for vehicle in own if vehicle in alone]
+    if not shared:
+        return None
+    saved = [alone[vehicle] - own[vehicle] for vehicle in shared]
+    return Gain(
+        method=method,
+        model=model,
+        reference=reference,
+        federated=float(np.mean([own[vehicle] for vehicle in shared])),
+        alone=float(np.mean([alone[vehicle] for vehicle in shared])),
+        saved=estimate(saved),
+        better=sum(one > 0 for one in saved),
+    )
+
+
+def federating(run: Run) -> Gain | None:
+    """What the run's best-validated method gains over each vehicle alone; None: not known."""
+    references = reference_rmse(run)
+    validated = {m: estimate(final(run, m, "validation_rmse")).mean for m in run.methods}
+    finite = {method: error for method, error in validated.items() if np.isfinite(error)}
+    if not references or not finite:
+        return None
+    method = min(finite, key=finite.__getitem__)
+    return gain(run, method, used_model(run, method), best_alone(references))
+
+
+def gain_headline(one: Gain) -> str:
+    """The answer in one line."""
+    if not one.saved.above_noise:
+        return "Federating gains nothing clear over each vehicle alone on this fleet"
+    word = "gains" if one.saved.mean > 0 else "costs"
+    return f"Federating {word} {abs(one.percent):.1f} % over each vehicle alone on this fleet"
+
+
+def gain_sentence(one: Gain, target: Predicted) -> str:
+    """The answer with its numbers."""
+    digits = target.digits(2)
+    interval = "with one vehicle there is no interval"
+    if one.saved.seeds > 1:
+        ends = f"{shown(one.saved.low, digits)} to {amount(target, one.saved.high, 2)}"
+        interval = f"95 % interval {ends} over {one.saved.seeds} vehicles"
+    title = REFERENCES[one.reference].title
+    return (
+        f"{one.name} has {amount(target, one.federated)} RMSE per window and vehicle, the best "
+        f"that vehicles have alone ({title}) {amount(target, one.alone)}: federating saves "
+        f"{amount(target, one.saved.mean, 2)} ({interval}), and {one.better} of {one.saved.seeds} "
+        "vehicles are better off with it."
+    )
+
+
+def references_table(run: Run) -> Table:
+    """Every reference and every federated model by its mean error over vehicles."""
+    references = reference_rmse(run)
+    rows: list[tuple[Cell, ...]] = []
+    best = best_alone(references) if references else ""
+    for name, rmse in references.items():
+        level = float(np.mean(list(rmse.values())))
+        base = references[best]
+        saved = estimate([base[v] - rmse[v] for v in rmse]) if name != best else nan
+        better: Cell = sum(rmse[v] < base[v] for v in rmse) if name != best else "–"
+        rows.append((REFERENCES[name].title, level, saved, better))
+    for method in run.methods if references else ():
+        for model in MODELS:
+            one = gain(run, method, model, best)
+            if one is not None and (model != "best" or model == used_model(run, method)):
+                rows.append((one.name, one.federated, one.saved, one.better))
+    count = len(references[best]) if references else 0
+    unit, digits = run.unit, run.target.digits()
+    alone = REFERENCES[best].title if references else ""
+    return Table(
+        "references",
+        "What federating gains over each vehicle alone",
+        (
+            Column("Model"),
+            Column("RMSE, vehicle mean", unit, digits),
+            Column("Saved", unit, run.target.digits(2)),
+            Column(f"Better vehicles, of {count}"),
+        ),
+        tuple(rows),
+        f"Saved is against the best that vehicles have alone, here {alone}: mean ± standard "
+        "deviation over vehicles [95 % interval of the mean]; above zero is better. Every vehicle "
+        "counts the same, by its RMSE over the seeds. Own networks begin like the federated ones, "
+        "take as many steps at the same rates or a third of them, and stop where the vehicle's own "
+        "validation windows are best." + _about_hills(run),
+    )
+
+
+def _about_hills(run: Run) -> str:
+    if not any(origin.environment.get("terrain") for origin in run.origins):
+        return ""
+    return " Alone, a vehicle has the hills that it learns by itself, or none if that is better."

@@ -1,0 +1,33 @@
+"""Vehicles with the default policy, for the windows of the small fleet, and keys of a depot."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from fedwatt.data.store import read_vehicle, vehicle_folders
+from fedwatt.deploy.board import Board
+from fedwatt.deploy.policy import Policy
+from fedwatt.deploy.vehicle import Vehicle
+from fedwatt.privacy.secure.identity import CURVE, Identity, Trust, public_bytes, vouch
+from tests.deploy.loopback import Loopback
+
+AUTHORITY = ec.derive_private_key(11, CURVE)
+STRICT = Policy(window=10, stride=20, fewest_windows=5)
+"""The defaults but for the data settings of `tests.deploy.fleets.CONFIG`."""
+
+
+def board(name: str, number: int, policy: Policy = STRICT) -> Board:
+    key = ec.derive_private_key(100 + number, CURVE)
+    voucher = vouch(AUTHORITY, name, public_bytes(key.public_key()))
+    return Board(policy, Identity(key, voucher), Trust(AUTHORITY.public_key()))
+
+
+def guarded(fleet: Path, state: Path, **rules: object) -> Loopback:
+    """One node a vehicle, each with the default policy but for `rules`."""
+    policy, vehicles = replace(STRICT, **rules), {}
+    for number, folder in enumerate(vehicle_folders(fleet), start=1):
+        name = read_vehicle(folder).name
+        own = board(name, number, policy)
+        vehicles[number] = Vehicle(folder, state / folder.name, board=own)
+    return Loopback(vehicles)

@@ -1,0 +1,131 @@
+"""A server that lies: keys of its own making, two stories about survivors, and large sums."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from fedwatt.errors import DataError
+from fedwatt.privacy.secure import server
+from fedwatt.privacy.secure.graph import Graph, degree
+from fedwatt.privacy.secure.identity import CURVE, Identity, Trust, public_bytes, vouch
+from fedwatt.privacy.secure.messages import Agreements
+from fedwatt.privacy.secure.rehearsal import rehearse
+from fedwatt.privacy.secure.vehicle import advertise, agree, mask_input, reveal, share_keys
+from tests.privacy.exchanges import names_of, random_words, terms_of
+
+AUTHORITY = ec.derive_private_key(7, CURVE)
+TRUST = Trust(AUTHORITY.public_key())
+
+
+def identity(name: str, number: int, authority: ec.EllipticCurvePrivateKey = AUTHORITY) -> Identity:
+    key = ec.derive_private_key(1000 + number, CURVE)
+    return Identity(key, vouch(authority, name, public_bytes(key.public_key())))
+
+
+def identities(count: int) -> dict[str, Identity]:
+    return {name: identity(name, number) for number, name in enumerate(names_of(count))}
+
+
+class Signed:
+    """Four vehicles that sign, up to where their keys are known."""
+
+    def __init__(self) -> None:
+        self.terms, self.who = terms_of(4), identities(4)
+        self.states, self.adverts = {}, {}
+        for name, own in self.who.items():
+            self.states[name], self.adverts[name] = advertise(self.terms, name, identity=own)
+        self.keyed, _ = server.make_roster(self.terms, self.adverts)
+
+
+@pytest.fixture(scope="module")
+def signed() -> Signed:
+    return Signed()
+
+
+def test_signed_vehicles_make_the_same_sum() -> None:
+    words = random_words(4, 3)
+    total, _ = rehearse(terms_of(4, 3), words, identities=identities(4), trust=TRUST)
+    assert (total == sum(words.values())).all()
+
+
+def test_a_server_that_puts_its_own_keys_into_a_roster_is_found_out(signed: Signed) -> None:
+    me, other = names_of(2)
+    roster = signed.keyed.roster(me)
+    mine = advertise(
+        signed.terms, other, identity=identity(other, 99, ec.generate_private_key(CURVE))
+    )
+    forged = {
+        "did not sign": {"mask_keys": (mine[1].mask_key, *roster.mask_keys[1:])},
+        "not vouched for": {
+            "mask_keys": (mine[1].mask_key, *roster.mask_keys[1:]),
+            "cipher_keys": (mine[1].cipher_key, *roster.cipher_keys[1:]),
+            "publics": (mine[1].public, *roster.publics[1:]),
+            "vouchers": (mine[1].voucher, *roster.vouchers[1:]),
+            "signatures": (mine[1].signature, *roster.signatures[1:]),
+        },
+    }
+    for reason, changes in forged.items():
+        with pytest.raises(DataError, match=reason):
+            share_keys(signed.states[me], replace(roster, **changes), trust=TRUST)
+    unsigned = replace(roster, signatures=(b"",) * 3)
+    with pytest.raises(DataError, match="did not sign"):
+        share_keys(signed.states[me], unsigned, trust=TRUST)
+
+
+def test_one_vehicle_under_two_names_is_found_out(signed: Signed) -> None:
+    me = names_of(1)[0]
+    roster = signed.keyed.roster(me)
+    twice = replace(roster, publics=(roster.publics[0], roster.publics[0], roster.publics[2]))
+    with pytest.raises(DataError, match="two names"):
+        share_keys(signed.states[me], twice, trust=TRUST)
+
+
+def test_two_stories_about_survivors_reveal_nothing(signed: Signed) -> None:
+    # a and b are told that all survived, c and d that a did not: neither side has three of four.
+    terms, names, who = signed.terms, names_of(4), signed.who
+    a, b, c, d = names
+    sent, masked, words = {}, {}, random_words(4, terms.length)
+    shared = {n: share_keys(signed.states[n], signed.keyed.roster(n), trust=TRUST) for n in names}
+    routed, inboxes, _ = server.route(signed.keyed, {n: own[1] for n, own in shared.items()})
+    for name in names:
+        sent[name], masked[name] = mask_input(shared[name][0], inboxes[name], words[name])
+    _, everybody, _ = server.collect(routed, masked)
+    _, without, _ = server.collect(routed, {n: masked[n] for n in (b, c, d)})
+    stories = {a: everybody, b: everybody, c: without, d: without}
+    states, signatures = {}, {}
+    for name, story in stories.items():
+        states[name], agreed = agree(sent[name], story, identity=who[name])
+        signatures[name] = agreed.signature
+    for name in names:
+        near = tuple(n for n in names if n != name and (n != a or stories[name] is everybody))
+        told = tuple(signatures[n] for n in near)
+        with pytest.raises(DataError, match="did not sign"):
+            reveal(
+                states[name],
+                Agreements(exchange=terms.digest, signers=near, signatures=told),
+                trust=TRUST,
+            )
+
+
+def test_the_ring_pairs_everybody_with_k_others() -> None:
+    names = tuple(names_of(100))
+    graph = Graph(terms_of(100), names)
+    assert degree(100) == 40
+    for name in names:
+        near = graph.neighbours(name)
+        assert len(near) == 40 and name not in near
+        assert all(name in graph.neighbours(other) for other in near)
+    other = Graph(terms_of(100, number=2), names)
+    assert other.neighbours(names[0]) != graph.neighbours(names[0])  # drawn anew every time
+
+
+def test_a_hundred_vehicles_of_which_a_fifth_drops_out() -> None:
+    words = random_words(100, 3, 48)
+    stages = ("nothing", "keys", "shares", "vector", "agreement")
+    gone = {name: stages[k % 5] for k, name in enumerate(names_of(100)[::5])}
+    total, survivors = rehearse(terms_of(100, 3, bits=48), words, gone)
+    assert len(survivors) == 100 - 12
+    expected = sum(words[name] for name in survivors) & np.uint64(2**48 - 1)
+    assert (total == expected).all()

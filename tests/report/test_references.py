@@ -1,0 +1,80 @@
+"""What federating gains, from tables made by hand."""
+
+import pytest
+
+from fedwatt.report.answer import answer
+from fedwatt.report.load import load_run
+from fedwatt.report.references import federating, references_table
+from fedwatt.report.tables import reference_results
+from fedwatt.report.write import write_report
+from fedwatt.runs.tables import write_table
+from tests.report.conftest import VEHICLES, make_run
+
+
+def with_references(folder, **rmse):
+    """A run whose references have these errors, each vehicle `spread` more than the one before."""
+    errors = {"mean": 90.0, "ridge": 60.0, "network": 62.0, "pooled": 40.0} | rmse
+    spread = errors.pop("spread", 0.0)
+    rows = [
+        {
+            "reference": name,
+            "vehicle": vehicle,
+            "stratum": "all",
+            "seed": 0,
+            "windows": 100,
+            "rmse": level + spread * (place - 9.5),
+        }
+        for name, level in errors.items()
+        for place, vehicle in enumerate(VEHICLES)
+    ]
+    write_table(make_run(folder), "references", rows)
+    return load_run(folder)
+
+
+def test_the_first_sentence_is_what_federating_gains(tmp_path):
+    run = with_references(tmp_path / "run")
+    found, own = answer(run), federating(run)
+    assert own.method == "fo-ri-fedavg" and own.reference == "ridge"
+    assert own.saved.mean == pytest.approx(60 - own.federated)
+    percent = 100 * own.saved.mean / 60
+    assert found.headline.startswith(f"Federating gains {percent:.1f} % over each vehicle alone")
+    assert "(own ridge on window means) 60.0 Wh" in found.sentences[0]
+    assert "95 % interval" in found.sentences[0] and "over 20 vehicles" in found.sentences[0]
+    assert found.sentences[1].startswith("FO-RI-FedAvg has 3.3 % lower error than FedAvg")
+
+
+def test_a_loss_is_called_a_loss(tmp_path):
+    run = with_references(tmp_path / "run", network=20.0)
+    assert answer(run).headline.startswith("Federating costs")
+    assert federating(run).better == 0
+
+
+def test_vehicles_that_disagree_leave_nothing_clear(tmp_path):
+    level = federating(with_references(tmp_path / "one")).federated
+    run = with_references(tmp_path / "two", ridge=level + 0.5, network=90.0, spread=4.0)
+    assert answer(run).headline.startswith("Federating gains nothing clear")
+
+
+def test_pooled_data_is_no_vehicle_alone(tmp_path):
+    run = with_references(tmp_path / "run")
+    table = references_table(run)
+    rows = {row[0]: row for row in table.rows}
+    assert rows["own ridge on window means"][1] == pytest.approx(60)
+    pooled = rows["pooled network (needs pooled data, only possible in a simulation)"]
+    assert (pooled[1], pooled[2].mean, pooled[3]) == (pytest.approx(40), pytest.approx(20), 20)
+    assert {"FedAvg", "FO-RI-FedAvg"} < rows.keys()
+
+
+def test_a_run_without_references_says_nothing_about_them(tmp_path):
+    run = load_run(make_run(tmp_path / "run"))
+    assert federating(run) is None and not references_table(run).rows
+    assert answer(run).headline.startswith("FO-RI-FedAvg has")
+
+
+def test_the_page_and_the_terminal_show_them(tmp_path):
+    with_references(tmp_path / "run")
+    page = write_report(tmp_path / "run").read_text(encoding="utf-8")
+    assert "What federating gains over each vehicle alone" in page
+    assert (tmp_path / "run" / "tables" / "references.csv").exists()
+    title, header, rows = reference_results(tmp_path / "run")
+    assert title.startswith("Federating gains") and header[0] == "Model" and len(rows) == 6
