@@ -63,9 +63,7 @@ LOOKS: Final = {
     "mimelite": Look("#15803d", "#6fdc96", "H", "-.", name="MimeLite"),
     "sam": Look("#7c3aed", "#c4a5ff", "8", (0, (3, 1, 1, 1)), name="FedSAM"),
     "lesam": Look("#0369a1", "#7cc8f5", "1", (0, (3, 1, 1, 1)), name="FedLESAM"),
-    "fedprox-adaptive": Look(
-        "#4d7c0f", "#b5d878", "2", (0, (3, 1, 1, 1)), name="FedProx, adaptive"
-    ),
+    "fedprox-adaptive": Look("#9f1239", "#ff9db0", "2", "-.", name="FedProx, adaptive"),
 }
 
 PARTS: Final = {
