@@ -24,7 +24,8 @@ from fedwatt.files import holding
 from fedwatt.plugins import refuse_unless_installed
 from fedwatt.runs.carry_out import FINISHED as COMPLETE
 from fedwatt.runs.carry_out import Run, carry_out
-from fedwatt.runs.config import Deployment, MethodChoice, RunConfig, to_toml
+from fedwatt.runs.config import MethodChoice, RunConfig, to_toml
+from fedwatt.runs.deployment import Deployment
 from fedwatt.runs.environment import fleet_partition
 from fedwatt.runs.hills import learns_hills, terrain_facts
 from fedwatt.runs.level import level_config

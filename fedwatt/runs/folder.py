@@ -4,7 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedwatt.errors import RunError
-from fedwatt.runs.config import Deployment, RunConfig, differences, from_toml, to_toml
+from fedwatt.runs.config import RunConfig, differences, from_toml, to_toml
+from fedwatt.runs.deployment import Deployment
 from fedwatt.runs.environment import hash_of
 from fedwatt.runs.own_code import changed_since, sentence
 
