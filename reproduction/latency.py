@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedwatt.cores import threads
-from fedwatt.methods import METHODS
 from fedwatt.models import Model, get_model
 from fedwatt.randomness import generator
+from reproduction.study import METHODS
 
 BATCHES = (1, 32)
 WARM_UP = 20
