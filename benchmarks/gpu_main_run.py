@@ -29,7 +29,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from fedwatt.data import Fleet
 from fedwatt.data.store import load_fleet
 from fedwatt.federation import Federation, Training
-from fedwatt.methods import METHODS, get
+from fedwatt.methods import get
+from reproduction.study import METHODS
 
 VEHICLES, SEEDS, ROUNDS = 10, range(1, 6), 300
 LONGEST_FIRST = sorted(METHODS, key=lambda name: name not in ("moon", "fo-ri-fedavg", "ri-fedavg"))
