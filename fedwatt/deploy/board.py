@@ -52,8 +52,14 @@ class Board:
                 "for this key. 'fedwatt deploy keys' does it."
             ) from error
         trust = Trust(authority_key(keys / "ca.pem"))
-        if vehicle:
-            trust.check_voucher(vehicle, public_bytes(public), voucher)
+        try:
+            if vehicle:
+                trust.check_voucher(vehicle, public_bytes(public), voucher)
+        except DataError as error:
+            raise DataError(
+                f"The depot has not vouched for {keys / 'key'} as a key of {vehicle}: is this one "
+                "another's?"
+            ) from error
         return cls(found, Identity(private, voucher), trust)
 
 

@@ -41,9 +41,6 @@ def describe_vehicle(
         if mode:
             raise DataError(f"Others can read {connection.key}. 'chmod 600' it.")
         yield f"The key {connection.key} is in order."
-        own = connection.key.parent.with_name(client.name)
-        if own.name != connection.key.parent.name and own.is_dir():
-            yield f"But {own} has a key for this vehicle: is this one another's?"
     if connection.ca is not None:
         if not connection.ca.exists():
             raise DataError(f"There is no {connection.ca}; 'keys add' puts it beside the key.")

@@ -282,9 +282,10 @@ def test_an_unknown_mapping_is_refused():
 
 
 def test_shipped_mappings_load():
-    assert shipped_mappings() == ("carla", "cruise-m", "sumo", "twizy")
+    assert shipped_mappings() == ("carla", "changchun", "cruise-m", "sumo", "twizy")
     for name in shipped_mappings():
-        assert load_mapping(name).labels == ("measured" if name == "twizy" else "simulated")
+        measured = name in ("changchun", "twizy")
+        assert load_mapping(name).labels == ("measured" if measured else "simulated")
 
 
 def test_a_twizy_has_dates_and_times_in_two_columns_and_no_energy(tmp_path):
