@@ -181,5 +181,6 @@ def test_every_byte_of_learning_hills(fleet: Path, tmp_path: Path) -> None:
         assert private <= set(touched_nodes(own[number])) and private
     asked = [one.asked for one in phase if one.kind == "terrain-field"]
     for question in asked:
-        assert set(question.arrays) == {"field.keys", "field.elevation_m", "field.region"}
+        parts = ("keys", "elevation_m", "region", "prior")
+        assert set(question.arrays) == {f"field.{part}" for part in parts}
         assert np.array_equal(question.arrays["field.keys"], published.keys)

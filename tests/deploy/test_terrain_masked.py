@@ -627,8 +627,13 @@ def test_a_vehicle_answers_for_the_service_area_and_k_vehicles_only(
                 (Content({**asked.values, "config": stricter}, asked.arrays), "unless 4 drive"),
                 (Content({**asked.values, "count": False}, asked.arrays), "lacks 'field.keys'"),
             ):
-                with pytest.raises(DataError, match=why):
+                # What this vehicle alone is asked is not what the sum's keys were made for, and
+                # what all are asked must be about the area and k vehicles.
+                with pytest.raises(DataError, match="different questions"):
                     answer(kind, to_records(question))
+                config = from_toml(str(question.values["config"]))
+                with pytest.raises(DataError, match=why):
+                    vehicle.hills.masked(question, config, vehicle.secrets)
                 refused.append(why)
         if kind == "terrain-field":
             asked = from_records(records)
@@ -637,15 +642,18 @@ def test_a_vehicle_answers_for_the_service_area_and_k_vehicles_only(
                 answer(kind, to_records(Content(asked.values, wrong)))
             refused.append("NaN")
         asked = from_records(records)
-        if kind == "evaluate" and "hills" in asked.values and "field" not in refused:
-            for hills, why in (("0" * 32, "not on board yet"), ("../x", "names no field")):
-                with pytest.raises(DataError, match=why):
-                    answer(
-                        kind, to_records(Content({**asked.values, "hills": hills}, asked.arrays))
-                    )
+        if kind == "secure-evaluate" and "hills" in asked.values and "field" not in refused:
             bare = {name: v for name, v in asked.values.items() if name != "hills"}
-            with pytest.raises(DataError, match="lacks the hills"):
-                answer(kind, to_records(Content(bare, asked.arrays)))
+            for values, why in (
+                ({**bare, "hills": "0" * 32}, "not on board yet"),
+                ({**bare, "hills": "../x"}, "names no field"),
+                (bare, "lacks the hills"),
+            ):
+                question = Content(values, asked.arrays)
+                with pytest.raises(DataError, match="different questions"):
+                    answer(kind, to_records(question))
+                with pytest.raises(DataError, match=why):
+                    vehicle._task(question)
             refused.append("field")
         return answer(kind, records)
 

@@ -31,6 +31,7 @@ window = 10
 stride = 40
 evaluation_stride = 10
 [terrain]
+source = "learn"
 minimum_vehicles = 2
 [personal]
 enabled = true
@@ -80,7 +81,9 @@ def test_it_is_the_same_run_without_climb(config):
     assert level.data.features == (
         "speed, acceleration, speed_squared, speed_cubed, specific_power, ambient, ac, heater"
     )
-    assert replace(level, data=config.data, terrain=config.terrain) == config
+    assert not level.references.enabled  # they are worked out once, beside the run
+    same = {"data": config.data, "terrain": config.terrain, "references": config.references}
+    assert replace(level, **same) == config
     assert level_config(level) is None
 
 

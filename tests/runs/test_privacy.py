@@ -55,8 +55,9 @@ def test_every_round_says_what_was_spent(run: Path) -> None:
         else:
             assert isnan(row["epsilon"])
     environment = json.loads((run / "environment.json").read_text())
+    stated = {"noise_multiplier": 2.0, "probability": 0.5, "delta": 4**-1.1}
     assert environment["privacy"] == {
-        "private": {"noise_multiplier": 2.0, "probability": 0.5, "delta": 4**-1.1}
+        "private": stated | {"sensitivity": 1.0, "repeated": 0, "epsilon_server": None}
     }
 
 
@@ -66,7 +67,8 @@ def test_the_tables_show_it(run: Path) -> None:
     assert header[-1] == "ε"
     assert [row[-1] for row in rows] == ["–", epsilon]
     (row,) = privacy_table(load_run(run)).rows
-    assert row[1:] == (epsilon, f"{4**-1.1:.3g}", "2", "0.5")
+    # The server adds the noise, so that against it there is no privacy.
+    assert row[1:] == (epsilon, "∞", f"{4**-1.1:.3g}", "2", "0.5", "0")
     assert np.isnan(load_run(run).rounds["epsilon"][0])
 
 

@@ -1,7 +1,6 @@
 """Hills and personal models in a run, from configuration to records."""
 
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -205,14 +204,6 @@ def test_the_published_field_is_in_the_run_folder(run):
     assert environment["terrain"] == {"nodes": field.nodes, "vehicles": 3}
     taught = read_provenance(run / "field.parquet")
     assert taught == Provenance.by(["car-001", "car-002", "car-003"], from_toml(CONFIG).data)
-
-
-def test_noise_that_nobody_can_account_for_stops_a_run_before_it_trains(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "dp_accounting", None)  # an import of it fails
-    noisy = "[terrain]\nnoise_multiplier = 1.0\narea = [41.9, 42.1, -83.1, -82.9]"
-    with pytest.raises(SettingError, match="needs dp-accounting"):
-        execute(from_toml(CONFIG.replace("[terrain]", noisy)), tmp_path / "out", Silent())
-    assert not (tmp_path / "out").exists()
 
 
 REFRESHED = """

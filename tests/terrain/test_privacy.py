@@ -87,7 +87,7 @@ def masked_exchange(surveys, overheard, last=None):
     def summed(fields, values):
         layout = Layout(fields, vehicles=len(values))
         words = {f"car-{i}": layout.encode(own) for i, own in enumerate(values)}
-        terms = SecureSettings(enabled=True).terms(
+        terms = SecureSettings(enabled=True, bits=64).terms(
             run="hills", number=next(exchanges), called=len(words), length=layout.length
         )
         sums = layout.decode(rehearse(terms, words, last, overheard=overheard.append)[0])
@@ -191,7 +191,7 @@ def test_every_byte_a_vehicle_sends_is_key_share_or_noise(surveys):
     overheard: list = []
     nodes, _, pairs = masked_exchange(surveys, overheard)
     kinds = {type(message).__name__ for message in overheard}
-    assert kinds == {"Advert", "Shares", "Masked", "Revealed"}
+    assert kinds == {"Advert", "Shares", "Masked", "Agreed", "Revealed"}
     driven = {int(key) for one in surveys for key in touched_nodes(one)}
     hidden = driven - set(nodes.tolist())
     assert hidden
