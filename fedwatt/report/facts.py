@@ -25,7 +25,7 @@ def fleet_facts(origin: Origin) -> Facts:
         facts.append(("Vehicles", f"{fleet['vehicles']}{rest}"))
     facts += [(f"Windows, {split}", f"{count:,}") for split, count in windows.items()]
     target = origin.target
-    facts.append(("A window predicts", f"its {target.meaning}, in {target.unit} ({target.name})"))
+    facts.append(("A window predicts", f"{target.meaning}, in {target.unit} ({target.name})"))
     if target.grain:
         facts.append(("Coarseness", coarseness(target)))
     facts.append(("Labels", labels(fleet.get("labels", "not recorded"))))
