@@ -265,7 +265,7 @@ def test_a_stranger_gets_nowhere(followed: Machine) -> None:
     revoked = followed.type(vehicle + "stolen", "revoked")
     wrong_server = followed.type(vehicle + "other/vehicles/car-001", "wrong server")
     assert [p.wait(LONG) for p in (wrong_key, revoked, wrong_server)] == [2, 2, 2]
-    assert "the key of car-001 is not vouched for by the depot" in followed.say("wrong key")
+    assert "has not vouched for mixed/key as a key of car-001" in followed.say("wrong key")
     assert "does not accept this vehicle's key" in followed.say("revoked")
     assert "CERTIFICATE_VERIFY_FAILED" in followed.say("wrong server")
 
