@@ -117,6 +117,7 @@ class Machine:
                 process.wait(10)
             except subprocess.TimeoutExpired:
                 process.kill()
+                process.wait()
 
 
 def until(holds: Callable[[], bool], seconds: float = LONG) -> None:
