@@ -36,7 +36,7 @@ def trip_figures(found: TripPrediction, charge: FloatArray | None = None) -> lis
         caption = "Climb less descent, as the model is told; level where it is not known."
         made.append(TripFigure("height", title, caption, height_figure(found)))
     caption = (
-        "Power from the pack, a mean over the minutes that cover each second; below zero the "
+        "Power from the pack, as windows of a minute that tile the trip tell it; below zero the "
         "vehicle charges itself."
     )
     made.append(TripFigure("power", "Power", caption, power_figure(found)))

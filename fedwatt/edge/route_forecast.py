@@ -80,7 +80,7 @@ class PlannedRoute:
         assert self.depart is not None
         low, high = (float(end) for end in interval(self.forecast.duration_levels_s, 0.9))
         times = [
-            (self.depart + timedelta(seconds=s)).strftime("%H:%M")
+            (self.depart + timedelta(minutes=round(s / 60))).strftime("%H:%M")
             for s in (float(self.forecast.seconds[-1]), low, high)
         ]
         return f"{times[0]} ({times[1]} to {times[2]})"

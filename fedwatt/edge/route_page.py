@@ -63,8 +63,8 @@ def headline(plan: RoutePlan) -> str:
     """The routes in one sentence: the one that takes the least."""
     best = min(plan.routes, key=lambda one: one.forecast.total_wh)
     low, high = interval(best.forecast.energy_levels_wh[-1] / 1000, 0.9)
-    said = f"{best.name} takes {best.forecast.total_wh / 1000:.1f}\u00a0kWh"
-    said += f" ({low:.1f} to {high:.1f}) for {best.forecast.metres[-1] / 1000:.1f}\u00a0km"
+    said = f"{best.name} takes {best.forecast.total_wh / 1000:.2f}\u00a0kWh"
+    said += f" ({low:.2f} to {high:.2f}) for {best.forecast.metres[-1] / 1000:.1f}\u00a0km"
     own = best.arrival
     if own is None:
         return said
