@@ -13,6 +13,7 @@ from fedwatt.data.split import held_out_vehicles
 from fedwatt.errors import DataError
 from fedwatt.files import write_bytes
 from fedwatt.journeys.fleet_routes import FleetRoutes, learn_routes
+from fedwatt.journeys.lag import prepared
 from fedwatt.journeys.route_board import RouteBoard, passes
 from fedwatt.journeys.route_file import fleet_from_bytes, fleet_to_bytes
 from fedwatt.journeys.route_model import RouteModel
@@ -101,6 +102,8 @@ def mass_kg(vehicle: Vehicle) -> float:
 def vehicle_routes(run: Path, config: RunConfig, vehicle: Vehicle) -> RouteModel:
     """A vehicle's own model of routes; of one that the run never saw, as a newcomer's."""
     fleet = run_routes(run, config)
+    if len({trip.recording for trip in vehicle.trips}) >= FEWEST_TRIPS:
+        vehicle = prepared(vehicle, config.data)  # as the fleet's own vehicles were
     insiders = {one.name for one in source_vehicles(config.fleet, config.data)}
     never = held_out_vehicles(insiders, config.data.held_out, config.data.split_seed)
     return fleet.personal(

@@ -75,24 +75,36 @@ def arrival(found: RouteForecast, charge: float, capacity_wh: float) -> Arrival:
     """
     refuse_impossible_charge(charge)
     usable_wh(capacity_wh / 1000)
-    stock = charge * capacity_wh
-    left = np.minimum((stock - found.energy_levels_wh[-1]) / capacity_wh, 1.0)
+    along = charge_along(found.energy_wh[:, None], charge, capacity_wh)
+    levels = charge_along(found.energy_levels_wh, charge, capacity_wh)
     return Arrival(
         charge,
-        min((stock - found.total_wh) / capacity_wh, 1.0),
-        left[::-1],
-        np.minimum((stock - found.energy_wh) / capacity_wh, 1.0),
-        _spent_at(found.energy_wh[:, None], found.metres, stock)[0],
-        _spent_at(found.energy_levels_wh, found.metres, stock)[::-1],
+        float(along[-1, 0]),
+        levels[-1, ::-1],
+        along[:, 0],
+        _spent_at(along, found.metres)[0],
+        _spent_at(levels, found.metres)[::-1],
     )
 
 
-def _spent_at(energy_wh: FloatArray, metres: FloatArray, stock_wh: float) -> FloatArray:
-    """Metres at which each column of energies [steps, n] first exceeds the stock, [n]; inf: never.
+def charge_along(energy_wh: FloatArray, charge: float, capacity_wh: float) -> FloatArray:
+    """State of charge after each step, [steps, n], from energies since the start, [steps, n].
 
-    >>> _spent_at(np.array([[1.0], [3.0], [2.0]]), np.array([10.0, 20.0, 30.0]), 2.5)
+    >>> # A full pack of 16 kWh goes down a hill that would give it 2, and up again.
+    >>> charge_along(np.array([[-2000.0], [0.0]]), 1.0, 16000.0).ravel()
+    array([1.   , 0.875])
+    """
+    unlimited = charge - energy_wh / capacity_wh
+    lost = np.maximum(np.maximum.accumulate(unlimited, axis=0) - 1.0, 0.0)
+    return unlimited - lost
+
+
+def _spent_at(charges: FloatArray, metres: FloatArray) -> FloatArray:
+    """Metres at which each column of charges [steps, n] is first below 0, [n]; inf: never.
+
+    >>> _spent_at(np.array([[0.1], [-0.1], [0.2]]), np.array([10.0, 20.0, 30.0]))
     array([20.])
     """
-    over = energy_wh > stock_wh
-    found: FloatArray = np.where(over.any(axis=0), metres[over.argmax(axis=0)], np.inf)
+    empty = charges < 0
+    found: FloatArray = np.where(empty.any(axis=0), metres[empty.argmax(axis=0)], np.inf)
     return found

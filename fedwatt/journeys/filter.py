@@ -131,8 +131,10 @@ class TripFilter:
             cc * windows**2 + dd * lasting**2 + xx * p**2
             + 2 * (cd * windows * lasting + cx * windows * p + dx * lasting * p)
         )  # fmt: skip
-        # What the drift will newly become, as the variance of its integral, and the noise.
-        fresh = 2 * prior.drift_s / self.window * max(windows - lasting, 0.0) * prior.drift_wh**2
+        # What the drift will newly become: the variance of its integral, 2 τ (T - τ (1 - e^(-T/τ)))
+        # of a drift's own, less what its present value brings; and the noise.
+        whole = 2 * prior.drift_s / self.window * (windows - lasting)
+        fresh = max(whole - lasting**2, 0.0) * prior.drift_wh**2
         return Correction(
             mean_wh, math.sqrt(max(variance, 0.0) + fresh + windows * prior.noise_wh**2)
         )

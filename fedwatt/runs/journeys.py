@@ -70,6 +70,7 @@ def write_trip_prior(
         residual_sums(client, predicted.validation[one, offsets[k] : offsets[k + 1]])
         for one in live
         for k, client in enumerate(clients)
+        if not client.held_out
     ]
     prior = fitted_prior(sums, federation.fleet.window)
     known = {**(_read(run / PRIOR_FILE) or {}), label: prior.to_json()}

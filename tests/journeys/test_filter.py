@@ -48,10 +48,11 @@ def test_a_heater_that_no_channel_shows_is_learned_within_minutes():
 
 def test_the_rest_of_the_trip_before_anything_is_seen():
     found = TripFilter(PRIOR, 60).rest(600.0, 60.0)
-    lasting = 300 * (1 - math.exp(-0.2)) / 60
-    drift = 144 * lasting**2 + 2 * 5 * (1 - lasting) * 144
+    # The drift's mean over the window: its covariance 144 e^(-|s - t|/300), over all s and t.
+    t = (np.arange(2000) + 0.5) * 60 / 2000
+    drift = 144 * np.exp(-np.abs(t[:, None] - t) / 300).mean()
     assert found.wh == 0.0
-    assert found.deviation_wh == pytest.approx(math.sqrt(64 + drift + 900 + 100))
+    assert found.deviation_wh == pytest.approx(math.sqrt(64 + drift + 900 + 100), rel=1e-4)
 
 
 def test_missing_energy_tow_and_charging_teach_nothing():
