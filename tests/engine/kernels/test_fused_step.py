@@ -16,8 +16,8 @@ from fedwatt.engine.step import move
 from fedwatt.methods import Fractional, Proximal, RoughnessProximal
 from fedwatt.methods.adaptive_pull import BroadcastPull
 from fedwatt.methods.client_momentum import ClientMomentum
-from fedwatt.methods.dynamic import Dynamic
 from fedwatt.methods.ditto import Tether
+from fedwatt.methods.dynamic import Dynamic
 from fedwatt.methods.elastic import Elastic
 from fedwatt.methods.mime import FrozenMomentum
 from fedwatt.methods.momentum import Momentum
