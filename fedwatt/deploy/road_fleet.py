@@ -6,7 +6,7 @@ loop's own lines (`federation.loop`).
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from secrets import randbits
 from typing import Any, ClassVar, Self
@@ -299,6 +299,12 @@ class RoadFleet(ABC):
         after = replace(known, validation={**known.validation, **latest})
         comparable = not (known.validation and newcomers)
         return Judgement([evaluation], after.packed(), comparable)
+
+    def judge_own(
+        self, method: Method, state: State, runs: Sequence[int]
+    ) -> list[Evaluation | None]:
+        """Not known in the midst of a run: vehicles tell of their own models at the end."""
+        return [None for _ in runs]
 
     def _judged(self, name: str, answer: Answer) -> tuple[ErrorSums, ErrorSums]:
         """A vehicle's validation and test errors; DataError if they cannot be true.
