@@ -6,9 +6,9 @@ from itertools import islice
 from pathlib import Path
 
 from fedwatt.data import DataSettings, Fleet, Vehicle, build_fleet, synthetic_vehicles
+from fedwatt.data.client import prepared
 from fedwatt.data.store import fleet_source, read_fleet, vehicle_folders
 from fedwatt.errors import DataError, SettingError, counted
-from fedwatt.journeys.lag import prepared
 from fedwatt.runs.config import RunConfig, Source
 from fedwatt.terrain.learn import Learned
 from fedwatt.terrain.sources import with_climb_channels
