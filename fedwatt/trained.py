@@ -57,20 +57,24 @@ class Federation(plain.Federation):
         on_round: Callable[[State, RoundRecord], None] | None = None,
         out: str | Path | None = None,
         resume: bool = False,
+        references: bool = True,
     ) -> "Trained":
         """All rounds of a method; `on_round` is called after each one.
 
         With `out`, they fill that run folder, checkpoint after checkpoint; with `resume` as well,
-        what an interrupted training has left there is continued.
+        what an interrupted training has left there is continued. `references` are in that folder,
+        as `fedwatt run` has them.
         """
         method = get(method) if isinstance(method, str) else method
         if out is None:
             outcome = super().train(method, on_round=on_round)
             return Trained(outcome.history, outcome.state, lambda: self, method)
         from fedwatt.personal import Personal
+        from fedwatt.references import References
         from fedwatt.runs.in_memory import Follower, configuration, train_into
 
         config = configuration(self, method, Personal())
+        config = replace(config, references=References(enabled=references))
         train_into(Path(out), self, config, Follower(on_round), resume=resume)
         return load(out, fleet=self.fleet, model=self.model)
 
@@ -151,6 +155,10 @@ class Trained(Outcome):
                   full one on; `vehicle` names the one that drove it, whose scaling it needs
         vehicle   trip → the same, for each of its trips that holds a window
         fleet     vehicle → [windows], for its test windows; `Client.labels` has what was measured
+
+        Trips come as they were recorded: with `data.align` they are delayed by the vehicle's lag.
+        With `model.mixture` the network is mixed with the vehicle's ridges. A fleet with hills is
+        predicted by the network that knows them, without the level model beside it.
         """
         if isinstance(what, Fleet):
             self._refuse_other_windows(what)
@@ -196,18 +204,24 @@ class Trained(Outcome):
         config = replace(self.config, personal=settings)
         return replace(self, given=config, personal=own, folder=None)
 
-    def save(self, folder: str | Path) -> Path:
-        """Write an ordinary run folder: to report on, resume, compare, export and load."""
+    def save(self, folder: str | Path, *, references: bool = True) -> Path:
+        """Write an ordinary run folder: to report on, resume, compare, export and load.
+
+        `references`, what vehicles would have alone, are worked out for it as for `fedwatt run`.
+        """
         path = Path(folder)
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise RunError(f"{path} exists and is not empty. Choose a new folder.")
-        self._write(path)
+        self._write(path, references=references)
         return path
 
-    def report(self, *others: "Trained", out: str | Path | None = None) -> Path:
+    def report(
+        self, *others: "Trained", out: str | Path | None = None, references: bool = True
+    ) -> Path:
         """Write the report, alone or compared with `others`, and return the path of its page.
 
-        It goes into the run folder, or into the folder `out`.
+        It goes into the run folder, or into the folder `out`. What is not in a run folder yet gets
+        its `references` worked out.
         """
         from fedwatt.report import write_report
 
@@ -220,7 +234,8 @@ class Trained(Outcome):
                 if folder is None:
                     scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="fedwatt-"))
                     folder = Path(scratch) / one.label
-                    one._write(folder)
+                    # A report has the references of its first run.
+                    one._write(folder, references=references and one is self)
                 folders.append(folder)
             return write_report(*folders, out=out)
 
@@ -333,10 +348,12 @@ class Trained(Outcome):
         """The fleet's ridge; None where the run mixes nothing."""
         return fleet_ridge(self.fleet.clients) if self.config.model.mixture else None
 
-    def _write(self, folder: Path) -> None:
+    def _write(self, folder: Path, *, references: bool) -> None:
+        from fedwatt.references import References
         from fedwatt.runs.in_memory import write_run
 
-        write_run(folder, self.federation, self.config, self.state, self.history)
+        config = replace(self.config, references=References(enabled=references))
+        write_run(folder, self.federation, config, self.state, self.history)
 
 
 def load(

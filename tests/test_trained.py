@@ -237,6 +237,25 @@ def test_a_network_that_no_name_makes(fleet: Fleet, tmp_path: Path) -> None:
     assert EnergyModel(tmp_path / "model.onnx").card.backbone == "own"
 
 
+def test_a_synthetic_fleet_is_made_again_whatever_its_number_of_trips(tmp_path: Path) -> None:
+    fleet = synthetic_fleet(2, 5, SETTINGS, trips=7)
+    folder = Federation(fleet, training=TRAINING).train("fedavg").save(tmp_path / "run")
+    again = load(folder).fleet
+    assert (again.data_hash(), again.source) == (fleet.data_hash(), fleet.source)
+
+
+def test_references_are_worked_out_unless_unwanted(fleet: Fleet, tmp_path: Path) -> None:
+    one = Federation(fleet, training=TRAINING).train("fedavg")
+    for name, wanted in (("with", True), ("without", False)):
+        saved = one.save(tmp_path / name, references=wanted)
+        trained_there = Federation(fleet, training=TRAINING).train(
+            "fedavg", out=tmp_path / f"{name}-out", references=wanted
+        )
+        for folder in (saved, trained_there.folder):
+            assert folder is not None
+            assert (folder / "references.parquet").exists() == wanted
+
+
 def test_a_fleet_that_is_not_stored(trained: Trained, fleet: Fleet, tmp_path: Path) -> None:
     some = Fleet(fleet.clients[:2], fleet.settings, "by hand")
     one = Federation(some, training=TRAINING).train("fedavg")
