@@ -90,10 +90,7 @@ class DataSettings:
     def predicts(self) -> Target:
         """What a window predicts."""
         target = get_target(self.target)
-        if not self.horizon:
-            return target
-        meaning = f"{target.meaning}, of the {self.horizon} s that follow it"
-        return replace(target, horizon=self.horizon, meaning=meaning)
+        return replace(target, horizon=self.horizon) if self.horizon else target
 
     @property
     def columns(self) -> tuple[str, ...]:
