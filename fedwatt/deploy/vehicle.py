@@ -18,7 +18,7 @@ from torch import Tensor
 
 import fedwatt
 from fedwatt.data import DataSettings, trip
-from fedwatt.data.client import Client, build_client
+from fedwatt.data.client import Client, build_client, prepared
 from fedwatt.data.features import feature_names, needs_climb
 from fedwatt.data.split import SPLITS
 from fedwatt.data.store import read_vehicle
@@ -52,7 +52,6 @@ from fedwatt.errors import DataError, RunError, SettingError
 from fedwatt.federation import LocalFleet, local_round
 from fedwatt.federation.evaluate import predict
 from fedwatt.files import flush
-from fedwatt.journeys.lag import prepared
 from fedwatt.methods.bounding import bounded
 from fedwatt.metrics import ErrorSums
 from fedwatt.personal import PersonalModel, personalise

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from typer.testing import CliRunner
 from fedwatt.audit import LEVELS, Card, attack_fleet
 from fedwatt.audit.victims import GUESS, MASKS, NOISE, PLAIN, POLICY, explained
 from fedwatt.cli import app
-from fedwatt.data import DataSettings, synthetic_fleet, synthetic_vehicles
+from fedwatt.data import DataSettings, Fleet, Vehicle, synthetic_fleet, synthetic_vehicles
 
 
 @pytest.fixture(scope="module")
@@ -63,3 +64,24 @@ def test_a_run_is_audited_from_the_command_line(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["audit", str(tmp_path), "--small"], catch_exceptions=False)
     assert done.exit_code == 0 and "crafted" in done.output
     assert "attacks" in json.loads((tmp_path / "audit.json").read_text())
+
+
+def test_an_audit_has_the_windows_of_its_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, card: Card
+) -> None:
+    (tmp_path / "config.toml").write_text(
+        "[fleet]\nvehicles = 4\ntrips = 5\nseed = 3\n"
+        '[data]\nfeatures = "speed, ascent"\nwindow = 10\nstride = 50\nalign = true\n'
+    )
+    seen: dict[str, Any] = {}
+
+    def attack(fleet: Fleet, vehicles: list[Vehicle], **size: object) -> Card:
+        seen.update(fleet=fleet, vehicles=[vehicle.name for vehicle in vehicles])
+        return card
+
+    monkeypatch.setattr("fedwatt.audit.attack_fleet", attack)
+    CliRunner().invoke(app, ["audit", str(tmp_path), "--vehicles", "3"], catch_exceptions=False)
+    settings = DataSettings(features="speed", window=10, stride=50, align=True)
+    expected = synthetic_fleet(3, 3, settings, trips=5)
+    assert seen["fleet"].data_hash() == expected.data_hash()
+    assert seen["vehicles"] == ["car-001", "car-002", "car-003"]
