@@ -193,12 +193,22 @@ def sign(board: Path, owner: Path) -> None:
 
 
 def on_board(board: Path | None) -> Policy:
-    """The policy in the folder `board`; the defaults where there is none.
+    """The policy in the folder `board`; the defaults where there was never one.
 
-    DataError if one is there that the owner did not sign as it stands: whoever can change the file
-    must not thereby change what leaves the vehicle.
+    DataError if one is there that the owner did not sign as it stands, or if the owner's key or a
+    signature is there without it: whoever can change the file, or take it away, must not thereby
+    change what leaves the vehicle. (Who can take all three away brings the vehicle to the defaults,
+    and who can put in a key of his own, to whatever he signs: keep the folder read-only.)
     """
-    if board is None or not (board / POLICY).exists():
+    if board is None:
+        return Policy()
+    if not (board / POLICY).exists():
+        left = [name for name in (OWNER, SIGNATURE) if (board / name).exists()]
+        if left:
+            raise DataError(
+                f"{board} has {left[0]} and no {POLICY}: the owner's policy is gone. Put it back, "
+                "or write a new one with 'fedwatt deploy policy write'."
+            )
         return Policy()
     text = (board / POLICY).read_bytes()
     try:

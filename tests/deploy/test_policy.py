@@ -72,6 +72,15 @@ def test_only_what_the_owner_signed_counts(tmp_path: Path) -> None:
     assert on_board(car) == on_board(None) == Policy()
     install(Policy(steps=7), car, owner)
     assert on_board(car) == Policy(steps=7)
+    # Taken away, the owner's policy is not the defaults: those may allow more.
+    kept = (car / POLICY).rename(tmp_path / "kept")
+    for gone in ("policy.sig", "owner.pub"):
+        with pytest.raises(DataError, match="the owner's policy is gone"):
+            on_board(car)
+        (car / gone).rename(tmp_path / gone)
+    assert on_board(car) == Policy()
+    for back in (kept, tmp_path / "policy.sig", tmp_path / "owner.pub"):
+        shutil.move(back, car / (POLICY if back == kept else back.name))
     assert differences(on_board(car)) == [
         "steps = 7 (default 20000): most steps of training for one answer"
     ]
