@@ -17,8 +17,14 @@ from fedwatt.runs.hills import learns_hills
 
 OPERATIONS_PER_SECOND: Final = 1e9
 """Of a modest processor core; by this, work is turned into seconds before it is begun."""
-JUDGING: Final = ("evaluate", "strata", "personalise")
-"""Questions whose answers are error sums of a model."""
+GROUPS: Final = {
+    "secure-evaluate": "judging",
+    "secure-strata": "judging",
+    "secure-personalise": "judging",
+    "secure-terrain": "terrain",
+}
+"""Sums of one group ask for much the same numbers, so the difference of two is about those vehicles
+that are in only one of them: by group it is counted how often the vehicles change."""
 
 
 @dataclass(frozen=True)
@@ -120,14 +126,17 @@ class Guard:
         self.ledger.give(*_counted(purpose))
 
     def agreed(self, terms: Terms, survivors: tuple[str, ...]) -> None:
-        """Refuse to unmask a sum of too few vehicles, or of others than before too often."""
+        """Refuse to unmask a sum of too few vehicles, or of others than before too often.
+
+        Vehicles of rounds change from round to round as they are drawn, so these are not counted.
+        """
         _allow("smallest_sum", len(survivors) >= self.policy.smallest_sum)
-        kind = Purpose.read(terms.purpose).kind
-        if not kind.endswith(JUDGING):
+        group = GROUPS.get(Purpose.read(terms.purpose).kind)
+        if group is None:
             return
-        if self.ledger.is_change(kind, survivors):
+        if self.ledger.is_change(group, survivors):
             _allow("set_changes_a_day", self.ledger.changes_today() < self.policy.set_changes_a_day)
-        self.ledger.summed(kind, survivors)
+        self.ledger.summed(group, survivors)
 
     def weight(self, windows: int) -> int:
         """What the vehicle weighs in a mean."""

@@ -94,13 +94,17 @@ class Policy:
     )
     split_seed: int = _setting(0, "which trips these are; -1 leaves it to the server")
     fewest_windows: int = _setting(10, "windows of each kind without which it does not take part")
+    fewest_trained: int = _setting(64, "fewest of its windows that a displacement Δ may be of")
     hills: bool = _setting(True, "whether it helps to learn hills")
     hills_vehicles: int = _setting(3, "fewest vehicles that must drive a place to publish it")
     noise: float = _setting(0.0, "least noise multiplier of a private method; 0: none needed")
+    lifetime_epsilon: float = _setting(
+        inf, "most that its lifetime ε may be at δ = 1e-5; inf: no bound, so methods without noise"
+    )
     answers: int = _setting(1, "answers to the same round, and about the same model")
     answers_a_day: int = _setting(500, "answers made from its data, from midnight to midnight UTC")
     set_changes_a_day: int = _setting(
-        8, "how often the vehicles of sums that judge models may change in a day"
+        8, "how often the vehicles of sums that judge models or learn hills may change in a day"
     )
     most_windows: int = _setting(200_000, "most that its windows may weigh in a mean")
     largest_step: float = _setting(
