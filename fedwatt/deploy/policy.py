@@ -41,6 +41,7 @@ RULES: Final = {
     "secure.threshold",
     "signed_sums": "its policy wants every vehicle of a sum to sign its keys: give all of them "
     "keys of the depot, and do without --insecure",
+    "few_trained": "its policy wants a reply to be of more windows: a larger batch, or more steps",
     "work": "its policy allows less work: fewer epochs or steps, or a smaller model or batch",
     "megabytes": "its policy allows smaller messages: a smaller model or area",
     "methods": "its policy does not allow this method",
@@ -49,6 +50,8 @@ RULES: Final = {
     "terrain.minimum_vehicles",
     "noise": "its policy wants more noise for privacy: a private method with a larger "
     "noise_multiplier",
+    "lifetime_epsilon": "its trainings so far leave too little of the ε that its policy allows: "
+    "more noise, a smaller share of vehicles in a round, or fewer rounds",
     "answered": "it has answered this before, and its policy allows one answer: another round, or "
     "a run with another seed",
     "unannounced": "the model is not the one that was announced for this round",
@@ -115,13 +118,14 @@ class Policy:
     )
 
     def __post_init__(self) -> None:
-        for name in ("steps", "answers", "answers_a_day", "most_windows", "fewest_windows"):
+        for name in ("steps", "answers", "answers_a_day", "most_windows", "fewest_windows",
+                     "fewest_trained"):  # fmt: skip
             check(self, name, getattr(self, name) >= 1, "at least 1")
         for name in ("window", "stride", "evaluation_stride", "set_changes_a_day", "noise"):
             check(self, name, 0 <= getattr(self, name) < inf, "at least 0")
         for name in ("smallest_sum", "hills_vehicles"):
             check(self, name, getattr(self, name) >= 2, "at least 2: a sum of one hides nothing")
-        for name in ("seconds", "megabytes", "largest_step"):
+        for name in ("seconds", "megabytes", "largest_step", "lifetime_epsilon"):
             check(self, name, getattr(self, name) > 0, "above 0")
         check(self, "split", len(self.split) in (0, 3), "three shares, or none")
         hexadecimal = all(len(s) == 64 and set(s) <= set("0123456789abcdef") for s in self.servers)
@@ -130,8 +134,8 @@ class Policy:
 
 OPEN: Final = Policy(
     masks=False, smallest_sum=2, signed_sums=False, window=0, stride=0, evaluation_stride=0,
-    split=(), split_seed=-1, targets=(), fewest_windows=1, hills_vehicles=2, answers=1_000_000,
-    answers_a_day=1_000_000, set_changes_a_day=1_000_000, largest_step=1e9,
+    split=(), split_seed=-1, targets=(), fewest_windows=1, fewest_trained=1, hills_vehicles=2,
+    answers=1_000_000, answers_a_day=1_000_000, set_changes_a_day=1_000_000, largest_step=1e9,
 )  # fmt: skip
 """For trials on data that is nobody's: whatever a server asks for in earnest."""
 

@@ -1,6 +1,7 @@
 """A vehicle's policy: written, signed, read, and what the default one refuses a lying server."""
 
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +17,9 @@ from fedwatt.cli import app
 from fedwatt.deploy import node
 from fedwatt.deploy.board import Board
 from fedwatt.deploy.conduct import Conduct
+from fedwatt.deploy.error_vectors import judging_layout
 from fedwatt.deploy.flower import VEHICLE_REFUSED
+from fedwatt.deploy.guard import Guard
 from fedwatt.deploy.keys import Depot
 from fedwatt.deploy.ledger import Ledger
 from fedwatt.deploy.messages import Content, from_records, to_records
@@ -33,9 +36,12 @@ from fedwatt.deploy.policy import (
     on_board,
     to_text,
 )
-from fedwatt.deploy.secure_exchange import NoSum, SecureExchange
+from fedwatt.deploy.secure_exchange import NoSum, SecretSum, SecureExchange
 from fedwatt.deploy.vehicle import Vehicle
 from fedwatt.errors import DataError, RunError, SettingError
+from fedwatt.privacy import Budget
+from fedwatt.privacy.fixed_point import Layout
+from fedwatt.privacy.secure.compose import reply_layout
 from fedwatt.runs import from_toml
 from fedwatt.runs.tables import read_table
 from tests.deploy.boards import guarded
@@ -245,13 +251,35 @@ def test_the_server_cannot_choose_windows(asked: Asked, old: str, new: str, rule
     assert refusal.value.rule == rule
 
 
-def test_endless_work_is_refused_before_it_begins(fleet: Path, tmp_path: Path) -> None:
-    text = secured(fleet, rounds=1).replace("batch = 16", "batch = 16\nepochs = 100000")
+@pytest.mark.parametrize(
+    ("asked_for", "rule"),
+    [
+        ("batch = 16\nepochs = 100000", "work"),
+        ("batch = 1\nsteps = 15", "few_trained"),  # its Δ would be of 15 windows, and 16 are asked
+    ],
+)
+def test_endless_work_and_a_reply_of_few_windows_are_refused_before_they_begin(
+    asked_for: str, rule: str, fleet: Path, tmp_path: Path
+) -> None:
+    text = secured(fleet, rounds=1).replace("batch = 16", asked_for)
     grid = guarded(fleet, tmp_path / "state")
     run = deployed(text, grid, tmp_path / "run")
     refusals = Conduct.read(run / "conduct.json").refusals
-    assert [set(own) for own in refusals.values()] == [{"work"}] * 4
+    assert [set(own) for own in refusals.values()] == [{rule}] * 4
     assert not any(kind == "secure-train" for _, kind, _ in grid.sent)
+
+
+def test_a_vehicle_trains_until_its_lifetime_is_spent(fleet: Path, tmp_path: Path) -> None:
+    # z = 4 and q = 1: two rounds are ε = 1.48 at δ = 1e-5, three are 1.85.
+    enough = Budget(4.0, 1.0, 1e-5).epsilon(2)
+    more = "noise_multiplier = 4.0\nclip_norm = 0.05\n"
+    text = secured(fleet, "fedavg@private", rounds=3, more=more)
+    grid = guarded(fleet, tmp_path / "state", lifetime_epsilon=enough)
+    run = deployed(text, grid, tmp_path / "run")
+    assert read_table(run, "rounds")["replies"].to_pylist() == [0, 4, 4, 0]
+    refusals = Conduct.read(run / "conduct.json").refusals
+    assert [set(own) for own in refusals.values()] == [{"lifetime_epsilon"}] * 4
+    assert grid.vehicles[1].spent.epsilon(1e-5) == enough  # what was refused costs nothing
 
 
 def test_the_same_round_is_not_summed_twice(asked: Asked, tmp_path: Path) -> None:
@@ -285,10 +313,16 @@ def test_another_model_for_the_same_round_is_refused(asked: Asked, tmp_path: Pat
 
 
 def lying_server(
-    grid: Loopback, run: Path, config, question: Content, out: Path, names, kind: str
-) -> None:
+    grid: Loopback,
+    run: Path,
+    config,
+    question: Content,
+    out: Path,
+    names,
+    kind: str,
+    layout: Callable[[int], Layout] = judging_layout,
+) -> SecretSum:
     """Another sum of the same run, by a server that kept nothing and leaves out whom it likes."""
-    from fedwatt.deploy.error_vectors import judging_layout
     from fedwatt.deploy.exchange import Exchange
     from fedwatt.deploy.roster import Roster
     from fedwatt.deploy.state import RunState
@@ -301,7 +335,68 @@ def lying_server(
     roster.refresh()
     state = RunState.begin(out, resume=True)
     exchange = SecureExchange(roster, state, config.secure, question.values)
-    exchange.total("lie", names, judging_layout(len(names)), kind, lambda name: question, 1.0)
+    return exchange.total("lie", names, layout(len(names)), kind, lambda name: question, 1.0)
+
+
+def of_run(question: Content, run: str, toward: float = 9.0) -> Content:
+    """The question as of another run, each weight of its model changed by its last bit."""
+    values = {n: v for n, v in question.values.items() if not n.startswith("secure.")}
+    weights = np.nextafter(question.arrays["weights"], np.float32(toward))
+    return Content(values | {"run": run}, {**question.arrays, "weights": weights})
+
+
+def test_a_round_of_another_run_is_answered_and_only_noise_hides_the_difference(
+    asked: Asked, tmp_path: Path
+) -> None:
+    """What the policy cannot prevent, as docs/privacy.md says: n_k of one vehicle, from two sums.
+
+    Runs, rounds and models are the server's to name, and rounds of many vehicles differ by a few.
+    """
+    config, question = from_toml(asked.text), asked.questions["secure-train"]
+    names = sorted(v.name for v in asked.grid.vehicles.values())
+    weights = []
+    for left_out, toward in ((0, 9.0), (1, -9.0)):
+        sums = lying_server(
+            asked.grid,
+            asked.run,
+            config,
+            of_run(question, f"run {left_out}", toward),
+            tmp_path / str(left_out),
+            names[left_out:],
+            "secure-train",
+            lambda called: reply_layout(
+                config.methods[0].method,
+                asked.grid.vehicles[1]._task(question).local.model,
+                config.secure,
+                vehicles=called,
+            ),
+        ).sums
+        weights.append(sums["weight"][0])
+    (victim,) = (v for v in asked.grid.vehicles.values() if v.name == names[0])
+    windows = victim._task(question).local.members.windows(0)
+    assert weights[0] - weights[1] == windows > 0
+    # An owner who wants noise is asked nothing without it, in any run.
+    noisy = Guard(replace(victim.board.policy, noise=1.0), victim.guard.ledger)
+    with pytest.raises(Refusal, match="more noise"):
+        noisy.configuration(config)
+
+
+def test_words_of_another_size_than_the_answers_are_refused(asked: Asked, tmp_path: Path) -> None:
+    # Errors are made of 64 bits; cut to 48 they would add up to nonsense that nobody notices.
+    config, question = from_toml(asked.text), asked.questions["secure-evaluate"]
+    names = [v.name for v in asked.grid.vehicles.values()]
+    with pytest.raises(NoSum) as ended:
+        lying_server(
+            asked.grid,
+            asked.run,
+            config,
+            of_run(question, "short words"),
+            tmp_path / "short",
+            names,
+            "secure-evaluate",
+            lambda called: replace(judging_layout(called), bits=48),
+        )
+    assert "0 vehicles sent their vectors" in str(ended.value)
 
 
 def test_a_vehicle_asked_another_question_than_the_others_says_nothing(asked: Asked) -> None:
