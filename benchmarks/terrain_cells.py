@@ -30,7 +30,7 @@ from fedwatt.personal import Personal, personalise
 from fedwatt.randomness import generator
 from fedwatt.terrain.climb import trip_rise_m
 from fedwatt.terrain.field import Field
-from fedwatt.terrain.power import ridge
+from fedwatt.terrain.ridge import ridge
 from fedwatt.terrain.settings import TerrainSettings
 from fedwatt.terrain.survey import physics_features
 

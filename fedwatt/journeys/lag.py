@@ -16,7 +16,7 @@ from fedwatt.data.client import split_of_trips
 from fedwatt.data.features import trip_features
 from fedwatt.data.lag import LONGEST_S, aligned, delayed
 from fedwatt.data.trip import FloatArray, Trip
-from fedwatt.terrain.power import ridge
+from fedwatt.terrain.ridge import ridge
 from fedwatt.terrain.survey import physics_features
 
 STEP_S = 0.5

@@ -13,7 +13,7 @@ from fedwatt.terrain.climb import trip_rise_m
 from fedwatt.terrain.field import empty_field
 from fedwatt.terrain.grid import Grid
 from fedwatt.terrain.learn import learn
-from fedwatt.terrain.power import ridge
+from fedwatt.terrain.ridge import ridge
 from fedwatt.terrain.settings import TerrainSettings
 from tests.terrain.toys import DEGREE_M, fleet
 
