@@ -1,6 +1,6 @@
 """What federating gains over each vehicle alone on VED, without and with hills.
 
-    python -m benchmarks.ved_references --fleet fleets/ved [--features level]
+    python -m benchmarks.ved_references --fleet fleets/ved [--features level] [--device cuda]
     python -m benchmarks.ved_references --record
 
 The first command trains (several processes may each take one of the feature sets), the second
@@ -19,7 +19,7 @@ from fedwatt.runs import execute, from_toml
 FEATURES: Final = {"level": "base", "hills": "base, terrain"}
 CONFIG: Final = """
 seeds = [1, 2, 3]
-device = "cpu"
+device = "{device}"
 [fleet]
 data = "{fleet}"
 [data]
@@ -55,12 +55,16 @@ def recorded(folder: Path) -> dict[str, Any]:
     from fedwatt.report import load_run
     from fedwatt.report.answer import answer
     from fedwatt.report.references import federating, references_table
+    from fedwatt.report.statistics import Estimate
 
     run = load_run(folder)
     found, table = federating(run), references_table(run)
     assert found is not None
     rows = [
-        [cell if isinstance(cell, str | int | float) else asdict(cell) for cell in row]
+        [
+            asdict(cell) if isinstance(cell, Estimate) else None if cell != cell else cell
+            for cell in row  # a cell that is not equal to itself is NaN: JSON has none
+        ]
         for row in table.rows
     ]
     said = answer(run)
@@ -89,6 +93,7 @@ def main() -> None:
     parser.add_argument("--fleet", type=Path, default=Path("fleets/ved"))
     parser.add_argument("--runs", type=Path, default=Path("runs/ved-references"))
     parser.add_argument("--features", choices=FEATURES, action="append")
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--record", action="store_true")
     parser.add_argument("--out", type=Path, default=Path("results/ved_references.json"))
     options = parser.parse_args()
@@ -99,7 +104,7 @@ def main() -> None:
         write_blocks(Path("docs/accuracy.md"), tables)
         return
     for name in options.features or FEATURES:
-        text = CONFIG.format(fleet=options.fleet, features=FEATURES[name])
+        text = CONFIG.format(fleet=options.fleet, features=FEATURES[name], device=options.device)
         execute(from_toml(text), options.runs / name, Lines(), on_reference=print)
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from fedwatt.engine import cpu, gpu
 from fedwatt.engine.batches import Batches
 from fedwatt.engine.job import Job
+from fedwatt.engine.kernels.fused_step import traced_step
 from fedwatt.methods.rule import LocalRule, lifted, numbers
 from fedwatt.metrics import Stopwatch
 from fedwatt.models import ModuleModel
@@ -40,8 +41,13 @@ def train(job: Job, watch: Stopwatch | None = None) -> Tensor:
 
 
 def _mlp_behind(job: Job) -> ReluStack | None:
-    """The MLP that a job's own module is, where nothing in the job needs the module itself."""
+    """The MLP that a job's own module is, where nothing in the job needs the module itself.
+
+    Its weights are in another order, so no rule may go by the place of a weight.
+    """
     if not isinstance(job.model, ModuleModel) or job.shapes_loss or job.explores:
+        return None
+    if job.rules and traced_step(job) is None:
         return None
     return job.model.relu_stack(job.batches.pool.window, job.batches.pool.series.shape[1])
 

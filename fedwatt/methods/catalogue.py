@@ -188,7 +188,7 @@ def recipe(name: str) -> Recipe:
         )
     return Recipe(
         f"Composed: {name}.",
-        tuple(sorted(local, key=lambda rule: rule.acts_last)),
+        tuple(local),
         servers[0] if servers else server,
         defences[0] if defences else None,
     )

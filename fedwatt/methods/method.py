@@ -30,6 +30,9 @@ class Method:
     defence: Defence | None = None
 
     def __post_init__(self) -> None:
+        # Rules that must see what all others have made of a gradient come last.
+        in_order = tuple(sorted(self.local, key=lambda rule: rule.acts_last))
+        object.__setattr__(self, "local", in_order)
         if reason := next(self._faults(), ""):
             raise SettingError(f"Method '{self.name}': {reason}")
 

@@ -119,6 +119,6 @@ def permuted(rows: Sequence[dict[str, Tensor]], found: ReluStack) -> tuple[dict[
     """Plans of rules with whatever has a number for every weight in the MLP's order."""
     size = found.own.size
     return tuple(
-        {n: found.to_mlp(v) if v.dim() and v.shape[-1] == size else v for n, v in plan.items()}
+        {n: found.to_mlp(v) if v.dim() > 1 and v.shape[-1] == size else v for n, v in plan.items()}
         for plan in rows
     )

@@ -13,7 +13,8 @@ from fedwatt.engine.batches import Draw
 from fedwatt.errors import SettingError
 from fedwatt.federation import Availability, Federation, State, Training
 from fedwatt.federation.participation import participants
-from fedwatt.methods import Method, get
+from fedwatt.methods import Fractional, Method, get
+from fedwatt.methods.client_momentum import ClientMomentum, FleetMomentum
 from fedwatt.methods.contrastive import contrast
 from fedwatt.methods.dynamic import Dynamic
 from fedwatt.methods.momentum import momentum_accumulation
@@ -384,10 +385,13 @@ def test_fedcm_and_mimelite_agree_on_single_full_steps() -> None:
 
 
 def test_fedcm_mixes_last_whatever_the_order_of_names() -> None:
-    assert [type(rule).__name__ for rule in get("fedcm+fractional").local] == [
-        "Fractional",
-        "ClientMomentum",
-    ]
+    mixed, fractional = ClientMomentum(), Fractional()
+    for method in (
+        get("fedcm+fractional"),
+        Method("own", (mixed, fractional), FleetMomentum()),
+        Method("own", (fractional, mixed), FleetMomentum()),
+    ):
+        assert method.local == (fractional, mixed)
 
 
 def test_without_a_distance_they_are_fedavg() -> None:

@@ -1,13 +1,15 @@
 """Modules that are an MLP in other words are recognised; all others are left alone."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from fedwatt.engine.kernels.c_compiler import SlowerInTorch
 from fedwatt.errors import SettingError
 from fedwatt.federation import Federation, Training
+from fedwatt.methods import LocalRule, Method, Rows
 from fedwatt.models import MLP, ModuleModel
 from fedwatt.models.relu_stack import recognised
 from tests.federation.toys import random_fleet
@@ -122,3 +124,25 @@ def test_dropout_inside_forward_is_a_sentence_too():
     federation = Federation(fleet, Own(nn.functional.dropout), training=training)
     with pytest.raises(SettingError, match="Own draws random numbers in its forward"):
         federation.train("fedavg")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FirstEight(LocalRule):
+    """Trains the first eight weights of a model and no others."""
+
+    def direction(
+        self, gradient: Tensor, weights: Tensor, previous: Tensor | None, plan: Rows
+    ) -> Tensor:
+        return gradient * (torch.arange(gradient.shape[-1], device=gradient.device) < 8)
+
+
+def test_a_rule_that_goes_by_the_place_of_a_weight_finds_the_modules_own():
+    federation = Federation(
+        random_fleet(), Own(), training=Training(rounds=1, precision="float64"), device="cpu"
+    )
+    method = Method("first eight", (FirstEight(),))
+    before, _ = federation.start(method)
+    with pytest.warns(SlowerInTorch):
+        after, _ = federation.advance(method, before)
+    moved = (after.weights != before.weights).any(dim=0).nonzero().flatten().tolist()
+    assert moved and max(moved) < 8

@@ -63,25 +63,32 @@ def c_step(job: Job) -> CStep | None:
     """The step of a job's rules as C; None where it has to be left to torch."""
     if job.anchor.dtype != torch.float32 or job.anchor.is_cuda:
         return None
-    size = job.anchor.shape[-1]
+    return traced_step(job)
+
+
+def traced_step(job: Job) -> CStep | None:
+    """The step of a job's rules as C, whatever it trains in; None where it cannot be traced.
+
+    What can be traced treats every weight alike, whatever its place.
+    """
+    plans = [{name: _sample(rows, job.anchor) for name, rows in plan.items()} for plan in job.plans]
     entries = tuple(
-        tuple((name, _kind(rows, size), rows.dtype) for name, rows in plan.items())
-        for plan in job.plans
+        tuple((name, rows.shape, rows.dtype) for name, rows in plan.items()) for plan in plans
     )
     key = (composition(job.rules), entries)
     if key not in _steps:
-        _steps[key] = _traced(job, size)
+        _steps[key] = _traced(job.rules, plans)
     return _steps[key]
 
 
 _steps: Final[dict[Hashable, CStep | None]] = {}  # by composition of rules and kind of plans
 
 
-def _traced(job: Job, size: int) -> CStep | None:
+def _traced(rules: Sequence[LocalRule], plans: Sequence[Rows]) -> CStep | None:
     try:
-        return _generated(job.rules, job.plans, size)
+        return _generated(rules, plans)
     except Untraceable as problem:
-        names = " + ".join(type(rule).__name__ for rule in job.rules)
+        names = " + ".join(type(rule).__name__ for rule in rules)
         warnings.warn(
             f"The steps of {names} run in torch, which is slower than C: {problem}.",
             SlowerInTorch,
@@ -90,8 +97,11 @@ def _traced(job: Job, size: int) -> CStep | None:
         return None
 
 
-def _generated(rules: Sequence[LocalRule], plans: Sequence[Rows], size: int) -> CStep:
-    """C of the first step of a round, which has no previous weights, and of all later ones."""
+def _generated(rules: Sequence[LocalRule], plans: Sequence[Rows]) -> CStep:
+    """C of the first step of a round, which has no previous weights, and of all later ones.
+
+    The `plans` are samples of what the rules are given, for ROWS models of COLUMNS weights.
+    """
     inputs: dict[str, Tensor] = {
         name: torch.rand(ROWS, COLUMNS) for name in ("gradient", "weight", "previous", "anchor")
     }
@@ -100,14 +110,13 @@ def _generated(rules: Sequence[LocalRule], plans: Sequence[Rows], size: int) -> 
     own_rules, own_plans = [], []
     for place, (rule, plan) in enumerate(zip(rules, plans, strict=True)):
         columns = {name: torch.rand(ROWS, 1) for name in numbers(rule)}
-        entries = {name: _sample(rows, size) for name, rows in plan.items()}
-        for where, values in (("rule", columns), ("plan", entries)):
+        for where, values in (("rule", columns), ("plan", plan)):
             for name, value in values.items():
                 if value.shape[1:] in ((), (1,), (COLUMNS,)):
                     sources[f"{where}{place}_{name}"] = (place, where, name)
                     inputs[f"{where}{place}_{name}"] = value
         own_rules.append(lifted(rule, columns))
-        own_plans.append(entries)
+        own_plans.append(plan)
 
     def step(first: bool) -> Statements:
         def function(of: dict[str, Tensor]) -> Tensor:
@@ -155,7 +164,7 @@ def _loops(own: Statements, entries: Sequence[str], read: str) -> str:
         return loop
     quick = loop
     for _, function, quicker in own.quick:
-        quick = quick.replace(function, quicker)
+        quick = quick.replace(f"= {function}", f"= {quicker}")  # whole calls: two may be alike
     conditions = " && ".join(condition for condition, *_ in own.quick)
     return f"if ({conditions}) {{\n{quick}    }} else {{\n{loop}    }}"
 
@@ -211,15 +220,11 @@ def _value(job: Job, source: Source) -> float | Tensor:
     return value
 
 
-def _kind(rows: Tensor, size: int) -> str:
-    """What an entry of a plan is to a step: one number a row, one a weight, or something else."""
-    if rows.shape[1:] in ((), (1,)):
-        return f"number{rows.dim()}"
-    return "weight" if rows.shape[1:] == (size,) else "other"
+def _sample(rows: Tensor, anchor: Tensor) -> Tensor:
+    """A plan's entry for ROWS models of COLUMNS weights.
 
-
-def _sample(rows: Tensor, size: int) -> Tensor:
-    """A plan's entry for two rows of three weights."""
-    kind = _kind(rows, size)
-    shape = (ROWS, COLUMNS) if kind == "weight" else (ROWS, *rows.shape[1:])
-    return torch.ones(shape, dtype=rows.dtype)
+    What has the weights' type is sampled in float32, the type that C computes in.
+    """
+    by_weight = rows.shape[1:] == anchor.shape[1:]
+    shape = (ROWS, COLUMNS) if by_weight else (ROWS, *rows.shape[1:])
+    return torch.ones(shape, dtype=torch.float32 if rows.dtype == anchor.dtype else rows.dtype)

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-ROWS, COLUMNS = 2, 3  # different from each other and from 1, so that a shape tells what a value is
+ROWS, COLUMNS = 2, 211  # unlike any other length, so that a shape tells what a value is
 
 
 class Untraceable(Exception):
@@ -184,7 +184,8 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             raise Untraceable(f"torch's '{bare}' is in float64")
         expression = self._expression(bare, args, kwargs or {}, before, weight)
         value = self._declare(expression, weight, out.dtype == torch.bool)
-        self._note_logarithms(bare, args, before, value)
+        if not kwargs:  # such as an `alpha` of a sum, which changes what is known of it
+            self._note_logarithms(bare, args, before, value)
         if in_place:
             self._forget_views(out)
         self._learn(out, value)

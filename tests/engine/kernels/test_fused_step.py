@@ -164,6 +164,30 @@ def test_rows_may_differ_in_their_numbers() -> None:
     torch.testing.assert_close(weights, expected, rtol=0, atol=5e-7)
 
 
+@dataclass(frozen=True, kw_only=True)
+class TwoPowers(LocalRule):
+    """|w|^0.3 + |w|^0.7 times the gradient, as e to multiples of one logarithm."""
+
+    low: float = 0.3
+    high: float = 0.7
+
+    def direction(self, gradient, weights, previous, plan):
+        logarithm = torch.log(weights.abs())
+        return gradient * (torch.exp(self.low * logarithm) + torch.exp(self.high * logarithm))
+
+
+@needs_compiler
+def test_two_powers_of_one_number() -> None:
+    gradient, weights, _, anchor = stack()
+    job = a_job([TwoPowers()], [{}], anchor)
+    size = weights.abs()
+    expected = weights - 0.05 * gradient * (size**0.3 + size**0.7)
+    step = fused_step(job)
+    assert step is not None
+    step(gradient, weights, None, first=False)
+    torch.testing.assert_close(weights, expected, rtol=0, atol=5e-7)
+
+
 def changed(kind: type[LocalRule], hook: str) -> type[LocalRule]:
     """A subclass whose `hook`, a function of tensors, gives three times as much."""
 
