@@ -72,12 +72,12 @@ def test_what_braking_frees_on_a_full_pack_is_lost():
     total = np.cumsum(each)
     plan = replace(drive().prediction, predicted_wh=each, low_wh=total, high_wh=total + 400)
     found = estimate_range(plan, 1.0, 4000.0)
-    assert (found.arrival, found.arrival_high) == (0.75, 0.75)
+    assert (found.arrival, found.arrival_high) == pytest.approx((0.75, 0.75))
     # The high end begins with 400 Wh, so 600 Wh of it come down the hill on a full pack.
-    assert found.arrival_low == 0.75
+    assert found.arrival_low == pytest.approx(0.75)
     charge = charge_over_time(plan, 1.0, 4000.0)
-    assert (charge.max(), charge[-1]) == (1.0, 0.75)
-    assert estimate_range(plan, 0.1, 4000.0).arrival == 0.1
+    assert (charge.max(), charge[-1]) == pytest.approx((1.0, 0.75))
+    assert estimate_range(plan, 0.1, 4000.0).arrival == pytest.approx(0.1)
     assert estimate_range(plan, 0.9, 2000.0).short_wh == 0.0
 
 
