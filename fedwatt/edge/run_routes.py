@@ -8,12 +8,11 @@ from functools import partial
 from pathlib import Path
 
 from fedwatt.data import Vehicle
-from fedwatt.data.client import split_of_trips
+from fedwatt.data.client import prepared, split_of_trips
 from fedwatt.data.split import held_out_vehicles
 from fedwatt.errors import DataError
 from fedwatt.files import write_bytes
 from fedwatt.journeys.fleet_routes import FleetRoutes, learn_routes
-from fedwatt.journeys.lag import prepared
 from fedwatt.journeys.route_board import RouteBoard, passes
 from fedwatt.journeys.route_file import fleet_from_bytes, fleet_to_bytes
 from fedwatt.journeys.route_model import RouteModel
@@ -26,7 +25,7 @@ from fedwatt.terrain.field import Field
 from fedwatt.terrain.grid import Grid
 from fedwatt.terrain.learn import Learned, own_fields, survey_fleet
 from fedwatt.terrain.sources import learn_fields
-from fedwatt.terrain.survey import USUAL_MASS_KG
+from fedwatt.terrain.survey import mass_kg
 
 ROUTES = "routes.json"
 FEWEST_TRIPS = 3
@@ -92,11 +91,6 @@ def route_board(vehicle: Vehicle, config: RunConfig, hills: Field | None) -> Rou
         trips = [trip for trip in trips if split_of.get(trip.name, "test") != "test"]
     grid = Grid(cell_m=config.terrain.cell_m)
     return RouteBoard(passes(trips, grid), hills, mass_kg(vehicle), grid)
-
-
-def mass_kg(vehicle: Vehicle) -> float:
-    """The vehicle's mass, or that of vehicles of its kind."""
-    return float(vehicle.facts.get("mass_kg") or USUAL_MASS_KG[vehicle.kind])
 
 
 def vehicle_routes(run: Path, config: RunConfig, vehicle: Vehicle) -> RouteModel:

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedwatt.data.ridge import ridge
 from fedwatt.data.trip import FloatArray
 from fedwatt.terrain.survey import Survey
 
-RIDGE = 1e-3
 LEAST_CLIMBING = 30
 LEAST_SLOPE = 0.25  # a metre of climb is worth at least a quarter of mass times gravity
 OUTLIER = 3.0
@@ -33,22 +33,6 @@ class Residual:
     residual_wh: FloatArray
     slope_wh_per_m: FloatArray
     noise_wh: float
-
-
-def ridge(features: FloatArray, target: FloatArray, strength: float = RIDGE) -> FloatArray:
-    """Coefficients of standardised ridge regression through an intercept: [features + 1].
-
-    >>> ridge(np.array([[0.0], [1.0], [2.0]]), np.array([1.0, 3.0, 5.0]), strength=0).round(6)
-    array([2., 1.])
-    """
-    center, scale = features.mean(axis=0), features.std(axis=0)
-    scale = np.where(scale > 1e-9 * np.maximum(np.abs(center), 1.0), scale, np.inf)
-    scaled = (features - center) / scale
-    gram = scaled.T @ scaled + strength * len(scaled) * np.eye(scaled.shape[1])
-    # A constant column is all zeros here; the identity keeps the system regular.
-    gram += np.diag((np.diag(gram) == 0).astype(float))
-    beta = np.linalg.solve(gram, scaled.T @ (target - target.mean())) / scale
-    return np.append(beta, target.mean() - center @ beta)
 
 
 def residual(survey: Survey, climb_m: FloatArray | None = None) -> Residual:
