@@ -25,6 +25,7 @@ from fedwatt.methods.method import Method
 from fedwatt.methods.mime import FrozenMomentum, MimeServer
 from fedwatt.methods.momentum import Momentum
 from fedwatt.methods.nova import Nova
+from fedwatt.methods.personal_head import PersonalHead
 from fedwatt.methods.private import OUTSIDE, PrivateAverage
 from fedwatt.methods.proximal import Proximal
 from fedwatt.methods.roughness import RoughnessProximal
@@ -97,6 +98,14 @@ METHODS: Final[dict[str, Recipe]] = {
     "ditto": Recipe(
         "FedAvg, and beside it a model of each vehicle's own, pulled toward the broadcast one.",
         (Companion(),),
+    ),
+    "fedrep": Recipe(
+        "A shared body; the last layer stays in the vehicle and is trained before the body.",
+        (PersonalHead(),),
+    ),
+    "fedbabu": Recipe(
+        "A shared body trained against one fixed last layer; fine-tune it with --personalise.",
+        (PersonalHead(head_training="never"),),
     ),
     "si-fedavg": Recipe(
         "FedProx whose pull follows the relative sharpness of each vehicle's loss.",

@@ -251,6 +251,11 @@ class LocalRule(Tunable):
         """
         return memory, {}
 
+    @property
+    def personal(self) -> bool:
+        """Whether vehicles drive with models of their own by this rule: with `vehicle_model`'s."""
+        return type(self).vehicle_model is not LocalRule.vehicle_model
+
     def vehicle_model(self, memory: Rows, start: Start) -> Tensor:
         """The model [P, D] that each vehicle would drive with if it heard the server now.
 
@@ -267,11 +272,6 @@ class LocalRule(Tunable):
 def explores(rule: LocalRule) -> bool:
     """Whether a rule asks for gradients elsewhere than at the weights of a step."""
     return type(rule).explore is not LocalRule.explore
-
-
-def personal(rule: LocalRule) -> bool:
-    """Whether a rule gives vehicles models of their own to drive with."""
-    return type(rule).vehicle_model is not LocalRule.vehicle_model
 
 
 def gradient_at_origin(start: Start, row: int, size: int, purpose: str) -> Tensor:

@@ -55,6 +55,11 @@ class Model(ABC):
         """Whether `represent` is a hidden layer and not, for want of one, the prediction."""
         return True
 
+    @property
+    def head_names(self) -> tuple[str, ...] | None:
+        """Names of the tensors that `head` uses; None: the model does not tell."""
+        return None
+
     @abstractmethod
     def represent(self, parts: Parts, windows: Tensor) -> Tensor:
         """Input of the last layer, [..., batch, width]."""
