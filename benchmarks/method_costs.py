@@ -30,7 +30,7 @@ RESULTS = ROOT / "results" / "method_costs.json"
 PAGE = ROOT / "docs" / "methods.md"
 RECIPE = Recipe(vehicles=10, participants=10)
 PAPERS = ("fo-fedavg", "ri-fedavg", "fo-ri-fedavg")
-LATER = ("fedexp", "fedcm", "mimelite", "sam", "lesam", "fedprox-adaptive")
+LATER = ("fedexp", "fedcm", "mimelite", "sam", "lesam", "fedprox-adaptive", "si-fedavg")
 """Methods that the paper does not compare with."""
 PERSONAL = ("ditto", "fedrep", "fedbabu", "ifca")
 """Those that give vehicles models of their own."""

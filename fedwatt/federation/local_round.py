@@ -155,6 +155,7 @@ def _start(fleet: LocalFleet, method: Method, broadcast: Broadcast, calls: Seque
         model=model,
         loss=fleet.loss,
         probe_batch=probes.batch,
+        fixed_batch=probes.fixed_batch,
         probe_directions=probes.directions,
         train=partial(_train_own, fleet, model, broadcast.round, calls),
         fastest=max(terms.availability.speeds),

@@ -33,6 +33,7 @@ from fedwatt.methods.roughness import RoughnessProximal
 from fedwatt.methods.rule import LocalRule
 from fedwatt.methods.scaffold import ControlVariates, Scaffold
 from fedwatt.methods.server import Average, ServerRule
+from fedwatt.methods.sharpness import SharpnessProximal
 from fedwatt.methods.sharpness_aware import SharpnessAware
 from fedwatt.settings import with_settings
 
@@ -112,6 +113,10 @@ METHODS: Final[dict[str, Recipe]] = {
         (ChooseCentre(),),
         Centres(),
     ),
+    "si-fedavg": Recipe(
+        "FedProx whose pull follows the relative sharpness of each vehicle's loss.",
+        (SharpnessProximal(),),
+    ),
     "fo-fedavg": Recipe("FedAvg with fractional-order steps of order alpha.", (Fractional(),)),
     "ri-fedavg": Recipe(
         "FedProx whose pull follows the roughness of each vehicle's loss.", (RoughnessProximal(),)
@@ -125,6 +130,7 @@ METHODS: Final[dict[str, Recipe]] = {
 LOCAL_RULES: Final[dict[str, LocalRule]] = {
     "proximal": Proximal(),
     "roughness": RoughnessProximal(),
+    "sharpness": SharpnessProximal(),
     "fractional": Fractional(),
     "momentum": Momentum(),
     "contrastive": Contrastive(),

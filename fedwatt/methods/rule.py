@@ -94,6 +94,8 @@ class Start:
     probe_batch: Callable[[int, int, str], Batch]
     """(vehicle's row, size, purpose) → its probe windows of this round, at most `size` of them;
     each purpose has draws of its own, so that rules put together stay independent."""
+    fixed_batch: Callable[[int, int, str], Batch]
+    """The same, but the same windows in every round."""
     probe_directions: Callable[[int, int], Tensor]
     """(vehicle's row, M) → standard normal directions [M, D], float64, the same for all vehicles
     of a round: common random numbers take the noise of the draw out of the comparison."""

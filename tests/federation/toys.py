@@ -195,6 +195,7 @@ def a_start(anchor: Tensor, model: Model, **known: Any) -> Start:
         "model": model,
         "loss": squared,
         "probe_batch": no_probe,
+        "fixed_batch": no_probe,
         "probe_directions": no_probe,
         "train": no_probe,
     }
