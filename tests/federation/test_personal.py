@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from fedwatt.engine.call import Call
 from fedwatt.errors import SettingError
-from fedwatt.federation import Federation, State, Training
+from fedwatt.federation import Asynchronous, Federation, State, Training
 from fedwatt.methods import Method, get
 from fedwatt.models import MLP
 from tests.federation import plain_personal as plain
@@ -189,6 +189,28 @@ def test_dittos_global_half_is_the_plain_method(plainly: str) -> None:
     )
     for beside, alone in both:
         assert torch.equal(beside.weights, alone.weights)
+
+
+@pytest.mark.parametrize("terms", [{"buffer": 3}, {"private": True}], ids=["buffer", "private"])
+def test_own_models_do_not_mind_how_replies_are_taken_in(terms: dict) -> None:
+    # The global half is the same bit for bit, and the own models rest where nobody was called.
+    private = "@private" if "private" in terms else ""
+    settings = {"noise_multiplier": 1.0} if private else {}
+    found = []
+    for name in ("fedavg", "ditto"):
+        fed = Federation(
+            random_fleet(SIZES),
+            MODEL,
+            training=Training(
+                rounds=3, participation=0.6, sampling="poisson" if private else "fixed"
+            ),
+            asynchronous=Asynchronous(buffer=terms.get("buffer", 0)),
+            device="cpu",
+        )
+        *_, last = states(fed, get(f"{name}{private}", **settings))
+        found.append(last)
+    assert torch.equal(found[0].weights, found[1].weights)
+    assert found[1].memory["has_own"].any()
 
 
 def test_ditto_without_a_pull_is_training_alone() -> None:
