@@ -23,13 +23,14 @@ import torch
 from benchmarks.kept_model import ALONE
 from benchmarks.terrain_cells import vehicles_of
 from benchmarks.terrain_ved import shuffled
-from fedwatt.data import Client, DataSettings, build_fleet
+from fedwatt.data import DataSettings, build_fleet
 from fedwatt.data.store import read_fleet
 from fedwatt.data.trip import FloatArray
 from fedwatt.federation import Federation, Training
 from fedwatt.federation.evaluate import predict
 from fedwatt.models import get_model
 from fedwatt.terrain.learn import give_terrain, learn
+from fedwatt.terrain.level import evidence
 from fedwatt.terrain.settings import TerrainSettings
 
 
@@ -42,21 +43,6 @@ def predictions(fleet: Any, seed: int) -> tuple[FloatArray, FloatArray]:
     pool = federation.pool
     judged, tested = (predict(model, weights, pool, own)[0] for own in (pool.validation, pool.test))
     return judged, tested
-
-
-def evidence(
-    hilly: FloatArray, level: FloatArray, client: Client
-) -> tuple[float, float] | tuple[None, None]:
-    """Standard errors by which hills save squared error, and the share of it that they leave."""
-    known = client.known["validation"]
-    if not known.any():
-        return None, None
-    labels = client.labels["validation"].astype(np.float64)
-    before, after = ((own - labels)[known] ** 2 for own in (level, hilly))
-    _, block = np.unique(client.ends["validation"][known] // client.window, return_inverse=True)
-    saved = np.bincount(block, before - after)
-    sure, far = saved.sum() / np.sqrt((saved**2).sum()), after.sum() / before.sum()
-    return round(float(sure), 3), round(float(far), 3)
 
 
 def work(name: str, ved: Path, changchun: Path, seed: int, wrong: bool) -> dict[str, Any]:
@@ -85,9 +71,10 @@ def work(name: str, ved: Path, changchun: Path, seed: int, wrong: bool) -> dict[
         round(float(np.sqrt(np.mean((client.energy_wh(own[1]) - true) ** 2))), 3)
         for own in (hilly, level)
     ]
-    sure, far = evidence(hilly[0], level[0], client)
+    seen = evidence(hilly[0], level[0], client)
+    sure, left = (round(x, 3) if np.isfinite(x) else None for x in (seen.sure, seen.left))
     trips = len(client.trips["validation"])
-    return dict(hilly=errors[0], level=errors[1], sure=sure, far=far, validation_trips=trips)
+    return dict(hilly=errors[0], level=errors[1], sure=sure, far=left, validation_trips=trips)
 
 
 def main() -> None:

@@ -6,14 +6,17 @@
 FLEET is made by `fedwatt data import ved PATH --powertrain ev,phev-electric --out FLEET`. The 12
 vehicles with 20 or more usable all-electric trips, five splits, test trips of at least 2 km. Hills,
 driving field, coefficients and error bars are learned by the fleet's exchanges from training and
-validation trips; of a test trip only its positions and the outside temperature are used. Shapes of
-features and a few constants were chosen on five other splits of the same trips.
+validation trips; of a test trip only its positions and the outside temperature are used before it
+begins, and its energy so far under way. Shapes of features and a few constants were chosen mostly
+on five other splits of the same trips, with some looks at these.
 
-"routes"     each test trip before it begins, beside the vehicle's mean Wh/km
-"under way"  the total after 10, 25, 50 and 75 % of the way, beside the ratio so far
-"newcomers"  each vehicle in a fleet that has never seen it: before any trip, and after 20
+"routes"     each test trip before it begins, beside the vehicle's mean Wh/km; and the total after
+             10, 25, 50 and 75 % of the way, beside the ratio so far
+"newcomers"  each vehicle in a fleet that has never seen it: before any trip, and after 20, with
+             the hills that it learns on board from these; beside itself as an insider
 
-Fills the part "routes" and its keys of "summary" in results/journeys_ved.json.
+A trip of which the fleet knows less than a fifth of the way is refused; such trips are counted.
+Fills the parts "routes" and "newcomers" and their keys of "summary" in results/journeys_ved.json.
 """
 
 import argparse
@@ -21,6 +24,7 @@ import json
 import multiprocessing
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -40,8 +44,9 @@ from fedwatt.journeys.route_features import route_rise_m
 from fedwatt.journeys.route_model import RouteModel
 from fedwatt.terrain.field import Field
 from fedwatt.terrain.grid import Grid
-from fedwatt.terrain.learn import learn
+from fedwatt.terrain.learn import learn, own_fields, survey_fleet
 from fedwatt.terrain.settings import TerrainSettings
+from fedwatt.terrain.survey import mass_kg
 
 RECORD = Path(__file__).resolve().parents[1] / "results" / "journeys_ved.json"
 PAGE = RECORD.parents[1] / "docs" / "journeys.md"
@@ -51,6 +56,9 @@ SEEDS = (0, 1, 2, 3, 4)
 LEAST_M = 2000.0
 SHARES = (10, 25, 50, 75)
 FIRST_TRIPS = 20
+FIRST_SPLIT = (0.8, 0.15, 0.05)
+"""Of a newcomer's first trips most teach its hills and some choose; a split needs one for tests."""
+BEFORE, AFTER, INSIDER = "before any trip", "after 20 trips", "as an insider"
 GRID = Grid(cell_m=SETTINGS.cell_m)
 
 Trips = Mapping[str, Sequence[Pass]]
@@ -86,26 +94,37 @@ def split(vehicles: Sequence[Vehicle], all_: Mapping[str, Mapping[str, Pass]], s
 
 
 def board(vehicle: Vehicle, taught: Sequence[Pass], hills: Field | None) -> RouteBoard:
-    return RouteBoard(tuple(taught), hills, float(vehicle.facts["mass_kg"]), GRID)
+    return RouteBoard(tuple(taught), hills, mass_kg(vehicle), GRID)
 
 
 def split_rows(
     vehicles: Sequence[Vehicle], all_: Mapping[str, Mapping[str, Pass]], seed: int
 ) -> list[dict[str, Any]]:
-    """One row for each test trip of a split."""
+    """One row for each test trip of a split; of one that is refused only that it is."""
     taught, tested = split(vehicles, all_, seed)
-    hills = learn(vehicles, SETTINGS, data_settings(seed)).own
+    learned = learn(vehicles, SETTINGS, data_settings(seed))
+    hills = learned.own
     boards = {v.name: board(v, taught[v.name], hills[v.name]) for v in vehicles}
-    fleet = learn_routes(boards, SETTINGS)
-    rows = []
+    fleet = learn_routes(boards, SETTINGS, hills=learned.shared)
+    rows: list[dict[str, Any]] = []
     for vehicle in vehicles:
         name = vehicle.name
         model = fleet.personal(boards[name], name)
         per_km = wh_per_km(taught[name])
         for one in tested[name]:
-            row = {"seed": seed, "vehicle": name, **judge(model, one, per_km)}
+            row = {"seed": seed, "vehicle": name, "trip": one.trip.name}
+            try:
+                row |= judge(model, one, per_km)
+            except DataError:  # the fleet knows less than a fifth of the way
+                rows.append(row | {"refused": True})
+                continue
             rows.append(row | under_way(model, boards[name], hills[name], one))
     return rows
+
+
+def forecast_only(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The rows of trips that were not refused."""
+    return [row for row in rows if "refused" not in row]
 
 
 def under_way(
@@ -158,43 +177,48 @@ def judge(model: RouteModel, one: Pass, per_km: float) -> dict[str, Any]:
 
 def newcomer_rows(
     vehicles: Sequence[Vehicle], all_: Mapping[str, Mapping[str, Pass]], seed: int, me: str
-) -> dict[str, list[float]]:
-    """Errors of one vehicle that is in no hills, field or coefficients of the others."""
+) -> list[dict[str, Any]]:
+    """One row for each test trip of a vehicle that is in nothing that the others learned."""
     taught, tested = split(vehicles, all_, seed)
     others = [vehicle for vehicle in vehicles if vehicle.name != me]
     mine = next(vehicle for vehicle in vehicles if vehicle.name == me)
     learned = learn(others, SETTINGS, data_settings(seed))
     boards = {v.name: board(v, taught[v.name], learned.own[v.name]) for v in others}
-    fleet = learn_routes(boards, SETTINGS)
+    fleet = learn_routes(boards, SETTINGS, hills=learned.shared)
     per_km = wh_per_km([one for vehicle in others for one in taught[vehicle.name]])
-    first = board(mine, (), learned.shared)
-    later = board(mine, taught[me][:FIRST_TRIPS], learned.shared)
+    first, later = (), taught[me][:FIRST_TRIPS]
     models = {
-        "before any trip": fleet.personal(first, me, contributed=False),
-        "after 20 trips": fleet.personal(later, me, contributed=False),
+        BEFORE: fleet.personal(board(mine, first, learned.shared), me, contributed=False),
+        AFTER: fleet.personal(
+            board(mine, later, hills_of(mine, later, learned.shared, seed)), me, contributed=False
+        ),
     }
-    errors: dict[str, list[float]] = {name: [] for name in (FLEET, *models)}
-    errors |= {
-        "covered": [],
-        "refused": [],
-        "wider": [models["before any trip"].bars["energy"].wider],
-    }
+    rows = []
     for one in tested[me]:
+        row: dict[str, Any] = {"seed": seed, "vehicle": me, "trip": one.trip.name}
         energy = one.measured("energy")
         try:
             found = {
                 name: model.forecast(one.route, one.temperature_c) for name, model in models.items()
             }
         except DataError:  # the others know less than a fifth of the way
-            errors["refused"].append(1.0)
+            rows.append(row | {"refused": True})
             continue
-        errors["refused"].append(0.0)
-        errors[FLEET].append(abs(per_km * one.route.metres / 1000 / energy - 1))
-        for name in models:
-            errors[name].append(abs(found[name].total_wh / energy - 1))
-        low, high = interval(found["before any trip"].energy_levels_wh[-1], 0.9)
-        errors["covered"].append(float(low <= energy <= high))
-    return errors
+        row[FLEET] = abs(per_km * one.route.metres / 1000 / energy - 1)
+        row |= {name: abs(own.total_wh / energy - 1) for name, own in found.items()}
+        for name, own in found.items():
+            low, high = interval(own.energy_levels_wh[-1], 0.9)
+            row[f"covered {name}"] = bool(low <= energy <= high)
+        rows.append(row | {"wider": models[BEFORE].bars["energy"].wider})
+    return rows
+
+
+def hills_of(vehicle: Vehicle, first: Sequence[Pass], shared: Field, seed: int) -> Field:
+    """The others' hills and, on top, what a newcomer learns on board from its first trips."""
+    few = replace(vehicle, trips=tuple(one.trip for one in first))
+    data = replace(data_settings(seed), split=FIRST_SPLIT)
+    surveys = survey_fleet([few], frozenset([vehicle.name]), shared.grid, SETTINGS, data)
+    return own_fields(*surveys, shared, SETTINGS)[vehicle.name]
 
 
 def three(values: Sequence[float]) -> list[float]:
@@ -205,6 +229,7 @@ def three(values: Sequence[float]) -> list[float]:
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The keys of "summary" that are about routes."""
+    refused = len(rows) - len(rows := forecast_only(rows))
 
     def of(name: str) -> list[float]:
         return [float(row[name]) for row in rows]
@@ -212,6 +237,7 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     error = three(of("error"))
     return {
         "trips": len(rows),
+        "trips_refused": refused,
         "trip_error_route_only_median": error[0],
         "trip_error_route_only_mean": error[1],
         "trip_error_route_only_p90": error[2],
@@ -260,8 +286,8 @@ def opened(folder: Path) -> Any:
     return vehicles, recorded(vehicles)
 
 
-def work(task: tuple[Path, int, str]) -> Any:
-    """Rows of a split, or errors of a newcomer in it."""
+def work(task: tuple[Path, int, str]) -> list[dict[str, Any]]:
+    """Rows of a split, or of a newcomer in it."""
     folder, seed, me = task
     vehicles, all_ = opened(folder)
     return newcomer_rows(vehicles, all_, seed, me) if me else split_rows(vehicles, all_, seed)
@@ -313,16 +339,29 @@ def table(keys: Mapping[str, Any], content: Mapping[str, Any]) -> str:
         ("in_trip_ratio_so_far", "rest scaled by the ratio so far"),
     ):
         lines.append(f"| {name} | {cells([keys[key][str(share)] for share in SHARES])} |")
-    new = keys.get("newcomers", {})
-    if new:
-        lines += [
-            "",
-            "Newcomers, whose trips are in no hills, field or coefficients (median error, %): "
-            f"{new['before any trip']:.1f} before any trip, {new['after 20 trips']:.1f} after 20; "
-            f"the fleet's mean Wh/km {new[FLEET]:.1f}. Their 90 % bars cover "
-            f"{new['covered']:.1f} % before any trip; {new['refused']:.1f} % of the trips are "
-            "refused, because the others know less than a fifth of the way.",
-        ]
+    return "\n".join([*lines, "", newcomers_table(keys["newcomers"])])
+
+
+def newcomers_table(new: Mapping[str, Any]) -> str:
+    """Newcomers beside what they would have as insiders."""
+    lines = [
+        f"| newcomers, {new['trips']:,} test trips, error in % | median | mean | 90th percentile "
+        "| covered by 90 % bars, % |",
+        "|---|---|---|---|---|",
+    ]
+    for name in (FLEET, BEFORE, AFTER, INSIDER):
+        cells = [f"{value:.1f}" for value in new[name]]
+        covered = new["covered"].get(name)
+        cells.append("–" if covered is None else f"{covered:.1f}")
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    lines += [
+        "",
+        f"Before any trip a newcomer's median error is {100 * new['of_fleet']:.0f} % of that of "
+        f"the fleet's mean Wh/km; after 20 trips it is {new['of_insider']:.2f} times what the same "
+        f"trips have if it is in the fleet. Its first bars are {new['wider']:.1f} times as wide as "
+        f"an insider's. {new['refused']:.1f} % of the trips are refused, because the others know "
+        "less than a fifth of the way.",
+    ]
     return "\n".join(lines)
 
 
@@ -331,29 +370,26 @@ def main() -> None:
     parser.add_argument("--fleet", type=Path)
     parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--parts", default="routes,newcomers")
     parser.add_argument("--record", type=Path, default=RECORD)
     asked = parser.parse_args()
     if asked.fleet is None:
         known = json.loads(asked.record.read_text())
         write_blocks(PAGE, {"routes": table(known["summary"], known["routes"])})
         return
-    parts = asked.parts.split(",")
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(asked.jobs, mp_context=context) as pool:
-        if "routes" in parts:
-            tasks = [(asked.fleet, seed, "") for seed in asked.seeds]
-            rows = [row for found in pool.map(work, tasks) for row in found]
-            update("routes", about_routes(rows), summary(rows), asked.record)
-        if "newcomers" in parts:
-            tasks = [(asked.fleet, seed, me) for seed in asked.seeds for me in NAMES]
-            named = zip((me for _, _, me in tasks), pool.map(work, tasks), strict=True)
-            content = about_newcomers(list(named)) | {"seeds": asked.seeds}
-            update("newcomers", content, {"newcomers": content["all"]}, asked.record)
+        tasks = [(asked.fleet, seed, me) for me in ("", *NAMES) for seed in asked.seeds]
+        found = list(pool.map(work, tasks))
+    rows = [row for own in found[: len(asked.seeds)] for row in own]
+    new = [row for own in found[len(asked.seeds) :] for row in own]
+    update("routes", about_routes(rows), summary(rows), asked.record)
+    content = about_newcomers(new, rows)
+    update("newcomers", content, {"newcomers": content["all"]}, asked.record)
 
 
 def about_routes(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """By vehicle, by length of way, and how far splits differ."""
+    rows = forecast_only(rows)
     return {
         "seeds": sorted({row["seed"] for row in rows}),
         "by_vehicle": {
@@ -364,24 +400,35 @@ def about_routes(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def about_newcomers(found: Sequence[tuple[str, Mapping[str, list[float]]]]) -> dict[str, Any]:
-    """Median errors, %, of all newcomers and of each; coverage, and how much wider bars are."""
+def about_newcomers(
+    new: Sequence[Mapping[str, Any]], insiders: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Errors of all newcomers and of each, beside those of the same trips of insiders."""
+    as_insider = {(row["seed"], row["vehicle"], row["trip"]): row for row in insiders}
 
-    def of(rows: Sequence[Mapping[str, list[float]]]) -> dict[str, float]:
-        shares = ("covered", "refused")
-        names = [name for name in rows[0] if name not in ("wider", *shares)]
-        errors = {name: three([x for row in rows for x in row[name]])[0] for name in names}
-        for name in shares:
-            errors[name] = round(100 * float(np.mean([x for row in rows for x in row[name]])), 1)
-        wider = float(np.mean([x for row in rows for x in row["wider"]]))
-        return errors | {"wider": round(wider, 2)}
+    def of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        known = forecast_only(rows)
+        inside = [as_insider[row["seed"], row["vehicle"], row["trip"]] for row in known]
+        errors = {name: three([row[name] for row in known]) for name in (FLEET, BEFORE, AFTER)}
+        errors[INSIDER] = three([row["error"] for row in inside])
+        covered = {name: [row[f"covered {name}"] for row in known] for name in (BEFORE, AFTER)}
+        covered[INSIDER] = [row["covered_90"] for row in inside]
+        return {
+            **errors,
+            "trips": len(known),
+            "covered": {name: round(100 * float(np.mean(own)), 1) for name, own in covered.items()},
+            "refused": round(100 * (1 - len(known) / len(rows)), 1),
+            "wider": round(float(np.mean([row["wider"] for row in known])), 2),
+            "of_fleet": round(errors[BEFORE][0] / errors[FLEET][0], 3),
+            "of_insider": round(errors[AFTER][0] / errors[INSIDER][0], 3),
+        }
 
     by_vehicle = {
-        me: of([row for name, row in found if name == me])
-        for me in NAMES
-        if any(row["covered"] for name, row in found if name == me)
+        name: of(own)
+        for name in NAMES
+        if forecast_only(own := [row for row in new if row["vehicle"] == name])
     }
-    return {"all": of([row for _, row in found]), "by_vehicle": by_vehicle}
+    return {"all": of(new), "by_vehicle": by_vehicle, "seeds": sorted({r["seed"] for r in new})}
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ docs/journeys.md from it. Only aggregates over a vehicle's test trips are stored
 import argparse
 import json
 import multiprocessing
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
@@ -23,23 +23,11 @@ import torch
 
 from benchmarks.journeys_windows import window_rows
 from benchmarks.marked import write_blocks
+from benchmarks.terrain_rows import overall, with_interval
 from fedwatt.files import write_text
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORD, PAGE = ROOT / "results" / "journeys_ved.json", ROOT / "docs" / "journeys.md"
-T_95 = {2: 12.71, 3: 4.303, 4: 3.182, 5: 2.776}
-"""Student's t, two-sided 95 %, for a mean of so many splits."""
-
-
-def overall(errors: Mapping[str, float]) -> float:
-    """Root of the mean of the vehicles' squared errors: every vehicle counts the same."""
-    return float(np.sqrt(np.mean(np.square(list(errors.values())))))
-
-
-def with_interval(values: Sequence[float]) -> tuple[float, float]:
-    """Mean over splits and half its 95 % interval."""
-    half = T_95[len(values)] * np.std(values, ddof=1) / np.sqrt(len(values))
-    return float(np.mean(values)), float(half)
 
 
 # ------------------------------------------------------------------------------ summary
@@ -78,8 +66,7 @@ def windows_table(splits: Mapping[str, Any]) -> str:
     rows = list(dict.fromkeys(row for found in splits.values() for row in found["rows"]))
     for row in rows:
         values = [overall(own["rows"][row]) for own in splits.values() if row in own["rows"]]
-        mean, half = with_interval(values)
-        lines.append(f"| {row} | {mean:.2f} ± {half:.2f} | {len(values)} |")
+        lines.append(f"| {row} | {with_interval(values, digits=2)} | {len(values)} |")
     return "\n".join(lines)
 
 
@@ -88,12 +75,15 @@ def trips_table(splits: Mapping[str, Any]) -> str:
         "| trips of 2 km or more | median | mean | 90th percentile |",
         "|---|---|---|---|",
     ]
-    for row, name in (("mixture", "errors_percent"), ("mean Wh/km", "wh_per_km_errors_percent")):
+    for row, name in (
+        ("mixture", "errors_percent"),
+        ("mixture without balance of trips", "unbalanced_errors_percent"),
+        ("mean Wh/km", "wh_per_km_errors_percent"),
+    ):
         parts = [np.concatenate([one[name] for one in found["trips"]]) for found in splits.values()]
         cells = []
         for measure in (np.median, np.mean, lambda own: np.quantile(own, 0.9)):
-            mean, half = with_interval([float(measure(own)) for own in parts])
-            cells.append(f"{mean:.1f} ± {half:.1f} %")
+            cells.append(f"{with_interval([float(measure(own)) for own in parts])} %")
         lines.append(f"| {row}, true speed | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -108,8 +98,7 @@ def vehicles_table(splits: Mapping[str, Any]) -> str:
     for vehicle in vehicles:
         cells = []
         for row in rows:
-            mean, half = with_interval([own["rows"][row][vehicle] for own in splits.values()])
-            cells.append(f"{mean:.1f} ± {half:.1f}")
+            cells.append(with_interval([own["rows"][row][vehicle] for own in splits.values()]))
         own = [one for f in splits.values() for one in f["trips"] if one["vehicle"] == vehicle]
         errors = np.concatenate([one["errors_percent"] for one in own])
         cells.append(f"{np.median(errors):.1f} %")

@@ -26,6 +26,7 @@ from fedwatt.journeys.filter import TripPrior
 from fedwatt.journeys.mixture import Mixture, chosen_mixture, fleet_ridge, vehicle_ridges
 from fedwatt.journeys.prior import fitted_prior, in_wh, residual_sums
 from fedwatt.journeys.ridge import LOCAL, moments, solve, window_features
+from fedwatt.journeys.trip_balance import trip_balance
 from fedwatt.models import get_model
 
 MOST_TRAINING_TRIPS = 25
@@ -92,12 +93,13 @@ def window_rows(folder: Path, networks: Path | None, seed: int) -> tuple[Errors,
     mixtures = {}
     for place, client in enumerate(fleet.clients):
         own = {kind: None if w is None else w[place] for kind, w in weights.items()}
-        mixtures[client.name] = (client, *_vehicle_rows(rows, client, shared, own), own["energy"])
+        found, validation = _vehicle_rows(rows, client, shared, own)
+        mixtures[client.name] = (client, found, validation, own["energy"])
     _without_hills(rows, vehicles, seed)
     _wh_per_km(rows, vehicles, seed)
     sums = [
         residual_sums(client, mixture.predict(client, "validation", validation))
-        for client, mixture, validation, _, _ in mixtures.values()
+        for client, mixture, validation, _ in mixtures.values()
     ]
     prior = fitted_prior(sums, fleet.window)
     trips = [_trip_rows(rows, vehicle, mixtures[vehicle.name], prior, seed) for vehicle in vehicles]
@@ -124,8 +126,8 @@ def read_weights(folder: Path | None, seed: int, kind: str) -> torch.Tensor | No
 
 def _vehicle_rows(
     rows: Rows, client: Client, shared: FloatArray, own: Mapping[str, torch.Tensor | None]
-) -> tuple[Mixture, FloatArray, FloatArray]:
-    """Rows of a vehicle's models; its mixture, and what its network says of both splits."""
+) -> tuple[Mixture, FloatArray]:
+    """Rows of a vehicle's models; its mixture, and what its network says of validation windows."""
     true = client.energy_wh(client.labels["test"])
     ridges = vehicle_ridges(client, shared)
     x = window_features(client, "test")
@@ -147,6 +149,7 @@ def _vehicle_rows(
         mixture = chosen_mixture(client, ridges, validation)
         add("mean of network and ridge", (test + x @ ridges[0]) / 2)
     add("mixture", mixture.predict(client, "test", test))
+    add("mixture without balance of trips", mixture.predict(client, "test", test) - x @ ridges[2])
     if own["second"] is not None:
         second = network_says(client, own["second"], "test")
         add("mean of two networks", (test + second) / 2)
@@ -157,7 +160,7 @@ def _vehicle_rows(
         add("ridge and a network of its residual", x @ ridges[0] + left)
         both = (mixture.predict(client, "test", test) + x @ ridges[0] + left) / 2
         add("mixture with a residual network", both)
-    return mixture, validation, test
+    return mixture, validation
 
 
 def _without_hills(rows: Rows, vehicles: tuple[Vehicle, ...], seed: int) -> None:
@@ -190,7 +193,7 @@ def _trip_rows(
     rows: Rows, vehicle: Vehicle, of: tuple[Any, ...], usual: TripPrior, seed: int
 ) -> dict[str, Any]:
     """In-trip rows of a vehicle, and its trips: errors, coverage and widths."""
-    client, mixture, _, _, weights = of
+    client, mixture, _, weights = of
     model: Any = MixedModel(client, mixture, weights, card())
     splits = split_of_trips(vehicle, settings(seed))
 
@@ -216,7 +219,25 @@ def _trip_rows(
         inside["windows"].append((low <= one.measured_wh) & (one.measured_wh <= high))
     for row, found in errors.items():
         rows.add(row, vehicle.name, np.concatenate(found))
-    return _about_trips(vehicle, trips, tested, bars, inside, per_km(vehicle, splits))
+    about = _about_trips(vehicle, trips, tested, bars, inside, per_km(vehicle, splits))
+    return about | {"unbalanced_errors_percent": _unbalanced(vehicle, client, trips, tested)}
+
+
+def _unbalanced(
+    vehicle: Vehicle, client: Client, trips: list[Trip], tested: list[Outcome]
+) -> list[float]:
+    """Errors of whole trips by the mixture without its balance of trips, in percent."""
+    own = moments(client)
+    balance = Mixture(0.0, trip_balance(client, own, solve(own, LOCAL)))
+    model: Any = MixedModel(client, balance, None, card())
+    errors = []
+    for trip, one in zip(trips, tested, strict=True):
+        if trip.metres >= 1000 * LEAST_KM:
+            of_windows = client.label_center_wh * one.seconds / client.window
+            added = outcome(model, trip, vehicle.name).trip_wh - of_windows
+            off = one.trip_wh - added - one.trip_measured_wh
+            errors.append(round(100 * abs(off / one.trip_measured_wh), 3))
+    return errors
 
 
 def ratio_so_far(one: Outcome) -> FloatArray:

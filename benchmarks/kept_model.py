@@ -1,11 +1,12 @@
-"""Which model of a training to keep: last, best-validated, a mean of the last ones, or a mixture.
+"""Which model of a training to keep: last, best-validated, or a mean of the last or best ones.
 
     python benchmarks/kept_model.py --ved FLEET --changchun FLEET --out FILE --workers 16
 
 Trains FedAvg on the 12 vehicles of VED, on six of them alone, on the car of Changchun and on the
-embedded fleet, on five splits each, and records validation and test RMSE of every round's model and
-of running means of models. Rules then say which model they would have kept; FILE holds the test
-error of each, by fleet and split. Fleets are made by `fedwatt data import`. Needs torch and numpy.
+embedded fleet, on five splits each, and records validation and test RMSE of every round's model, of
+running means of models, and of the mean of the best-validated ones. Rules then say which model they
+would have kept; FILE holds the test error of each, by fleet and split. Fleets are made by
+`fedwatt data import`. Needs torch and numpy.
 """
 
 import argparse
@@ -30,6 +31,7 @@ from fedwatt.terrain.settings import TerrainSettings
 
 ALONE = ("ved-10", "ved-371", "ved-443", "ved-453", "ved-492", "ved-561")
 MEANS = (5, 15)
+BEST = (1, 3, 5, 10)
 TOLERANCES = (0.0, 0.125, 0.25, 0.5, 1.0)
 
 
@@ -76,6 +78,11 @@ def curves(name: str, ved: Path, changchun: Path, seed: int) -> dict[str, list[f
             add(f"mean {count}", torch.stack(recent[-count:]).mean(dim=0))
 
     federation.train("fedavg", on_round=on_round)
+    order = np.argsort(found["round validation"], kind="stable")
+    for count in BEST:
+        chosen = torch.stack([recent[place] for place in order[:count]])
+        add(f"best {count}", chosen.mean(dim=0))
+        add(f"best {count} and last", torch.stack([*chosen, *recent[-count:]]).mean(dim=0))
     found["trips"] = [float(sum(len(client.trips["validation"]) for client in fleet.clients))]
     return found
 
@@ -91,6 +98,8 @@ def errors_by_rule(found: dict[str, list[float]]) -> dict[str, float]:
     """Test error of the model that each rule would have kept."""
     kinds = ("round", *(f"mean {count}" for count in MEANS))
     last = {f"{kind}, last": found[f"{kind} test"][-1] for kind in kinds}
+    last |= {f"mean of the {n} best": found[f"best {n} test"][0] for n in BEST}
+    last |= {f"mean of the {n} best and last": found[f"best {n} and last test"][0] for n in BEST}
     return last | {
         f"{kind}, within {tolerance:g}/√trips": kept(found, kind, tolerance)
         for kind in kinds

@@ -29,12 +29,18 @@ def by_seed(seeds: dict[str, dict[str, float]]) -> dict[str, float]:
     return {seed: overall(own) for seed, own in seeds.items() if len(own) == VEHICLES}
 
 
+def mean_and_half(values: Sequence[float]) -> tuple[float, float]:
+    """Mean over seeds and half its 95 % interval, by Student's t."""
+    half = stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values))
+    return float(np.mean(values)), float(half)
+
+
 def with_interval(values: Sequence[float], sign: str = "", digits: int = 1) -> str:
-    """Mean and half its 95 % interval over seeds."""
+    """Mean and half its 95 % interval over seeds, as text."""
     if len(values) == 1:
         return f"{values[0]:{sign}.{digits}f}"
-    half = stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values))
-    return f"{np.mean(values):{sign}.{digits}f} ± {half:.{digits}f}"
+    mean, half = mean_and_half(values)
+    return f"{mean:{sign}.{digits}f} ± {half:.{digits}f}"
 
 
 def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

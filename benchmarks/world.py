@@ -1,38 +1,47 @@
 """Four regions as one benchmark: Ann Arbor, Changchun, Rabat and the embedded town.
 
-    python -m benchmarks.world --ved VED --changchun CHANGCHUN --twizy TWIZY
+    python -m benchmarks.world --data DATA --workers 16
 
-The folders are fleets made by the imports that docs/data.md names; a region whose folder is not
-given is left out. For each region, by default over three splits:
+DATA holds ved/EV_PHEV.parquet (with VED's static files), changchun/trips.parquet and twizy/; they
+are imported into --fleets (by default `fleets`) as docs/data.md says, unless they are there. A
+region of which neither is there is left out. For each region, by default over three splits:
 
 windows     RMSE of each vehicle's own ridge with the climb it would read (terrain.source = "auto"),
             beside the spread of the labels; Wh of a minute, of a Twizy points of charge in five
 trips       median error of the sum over the windows that tile a test trip of at least 2 km, %
 hills       each vehicle's field, learned from energy alone, against the elevation it measured
-routes      error from the route alone: median, mean and 90th percentile, %; and of the total under
-            way, after 10, 25, 50 and 75 % (`journeys_routes`)
+routes      error from the route alone: median, mean and 90th percentile, %, and of the total under
+            way, after 10, 25, 50 and 75 % (`journeys_routes`); trips that leave what the fleet
+            knows are refused and counted
 transfer    error of a ridge of all vehicles of another region, in the new car as it is and after 1,
             5 and 20 of its training trips: the prior's weight is that of 10 trips; RMSE over the
             spread of the labels, so that 1 is what knowing nothing gives
 
 Only what two regions both label can be transferred, so the Twizy's charge is not. Writes
-results/world.json and the tables of docs/accuracy.md. About five minutes of one core.
+results/world.json and the tables of docs/accuracy.md. About ten minutes of one core.
 """
 
 import argparse
 import json
+import multiprocessing
+import subprocess
+import sys
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks import journeys_routes
 from benchmarks.marked import write_blocks
 from benchmarks.terrain_rows import markdown
 from fedwatt.data import DataSettings, Vehicle, synthetic_vehicles
 from fedwatt.data.client import split_of_trips
 from fedwatt.data.features import trip_features
+from fedwatt.data.ridge import RIDGE, pulled
 from fedwatt.data.store import read_fleet
 from fedwatt.data.trip import FloatArray
 from fedwatt.data.windows import window_means
@@ -43,7 +52,14 @@ from fedwatt.terrain.settings import TerrainSettings
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "world.json"
 SEEDS = (1, 2, 3)
-EVERYWHERE = ("town, synthetic", "Ann Arbor, VED", "Changchun", "Rabat, Twizy")
+TOWN, VED, CHANGCHUN, TWIZY = "town, synthetic", "Ann Arbor, VED", "Changchun", "Rabat, Twizy"
+EVERYWHERE = (TOWN, VED, CHANGCHUN, TWIZY)
+IMPORTS = {
+    "ved": ("ved", "ved/EV_PHEV.parquet", "--powertrain", "ev,phev-electric"),
+    "changchun": ("csv", "changchun/trips.parquet", "--map", "changchun"),
+    "twizy": ("csv", "twizy", "--map", "twizy"),
+}
+"""Reader, recording and options of each fleet's documented import."""
 STRIDE, LEAST_TRIPS, LEAST_M = 10, 20, 2000.0
 FIRST_TRIPS = (0, 1, 5, 20)
 PRIOR_TRIPS = 10
@@ -73,17 +89,28 @@ class Windows:
     trip: FloatArray
 
 
-def regions(chosen: argparse.Namespace) -> dict[str, Region]:
+def imported(data: Path, fleets: Path) -> None:
+    """Import what is recorded in `data` and not among the fleets yet."""
+    for name, (reader, recording, *options) in IMPORTS.items():
+        if (data / recording).exists() and not (fleets / name).exists():
+            fedwatt = [sys.executable, "-c", "from fedwatt.cli import main; main()"]
+            where = [str(data / recording), *options, "--out", str(fleets / name)]
+            command = [*fedwatt, "data", "import", reader, *where]
+            subprocess.run(command, check=True)
+
+
+@lru_cache(maxsize=1)
+def regions(fleets: Path) -> dict[str, Region]:
     """The regions whose data are at hand."""
     energy = DataSettings(features="physics, terrain", evaluation_stride=STRIDE)
     charge = replace(energy, target="soc", window=300)
-    found = {"town, synthetic": Region(tuple(synthetic_vehicles(8, trips=30)), energy)}
+    found = {TOWN: Region(tuple(synthetic_vehicles(8, trips=30)), energy)}
     for name, folder, data, least in (
-        ("Ann Arbor, VED", chosen.ved, energy, LEAST_TRIPS),
-        ("Changchun", chosen.changchun, energy, 3),
-        ("Rabat, Twizy", chosen.twizy, charge, 3),
+        (VED, fleets / "ved", energy, LEAST_TRIPS),
+        (CHANGCHUN, fleets / "changchun", energy, 3),
+        (TWIZY, fleets / "twizy", charge, 3),
     ):
-        if folder is not None:
+        if folder.exists():
             kept = (v for v in read_fleet(folder) if len(v.trips) >= least)
             found[name] = Region(tuple(kept), data)
     return found
@@ -111,11 +138,9 @@ def windows_of(vehicle: Vehicle, data: DataSettings, split: str, *, tiles: bool 
 
 def fitted(train: Windows, prior: FloatArray | None = None, weight: float = 0.0) -> FloatArray:
     """Ridge [features + 1], toward `prior` with the weight of so many windows."""
-    scale = np.sqrt((train.x**2).mean(axis=0)) if len(train.x) else np.ones(train.x.shape[1])
-    strength = max(weight, 1e-3 * len(train.x)) * np.maximum(scale, 1e-6) ** 2
-    toward = np.zeros(train.x.shape[1]) if prior is None else prior
-    gram = train.x.T @ train.x + np.diag(strength)
-    return np.asarray(np.linalg.solve(gram, train.x.T @ train.y + strength * toward))
+    count = len(train.x)
+    sums = train.x.T @ train.x / count, train.x.T @ train.y / count
+    return pulled(*sums, max(weight / count, RIDGE), prior)
 
 
 def rmse(found: Windows, beta: FloatArray) -> float:
@@ -169,27 +194,33 @@ def hills(region: Region, seed: int) -> dict[str, float] | None:
     return {name: float(np.mean([getattr(one, name) for one in each])) for name in names}
 
 
-def routes(region: Region, seed: int) -> dict[str, Any] | None:
-    """Errors from the route alone, before and under way; None without energy or mass."""
-    if region.data.target != "energy" or not all(v.facts.get("mass_kg") for v in region.vehicles):
-        return None
-    from benchmarks import journeys_routes
-
-    passes = journeys_routes.recorded(region.vehicles)
-    rows = journeys_routes.split_rows(region.vehicles, passes, seed)
+def routes(region: Region, seed: int) -> dict[str, Any]:
+    """Errors from the route alone, before and under way; why not, where there are none."""
+    if region.data.target != "energy":
+        return {"none": "no energy was measured"}
+    try:
+        passes = journeys_routes.recorded(region.vehicles)
+        rows = journeys_routes.split_rows(region.vehicles, passes, seed)
+    except DataError as problem:  # too few vehicles to share how they drive
+        return {"none": str(problem)}
+    known = journeys_routes.forecast_only(rows)
     in_trip = {
-        str(share): journeys_routes.three([row["corrected"][str(share)] for row in rows])[0]
+        str(share): journeys_routes.three([row["corrected"][str(share)] for row in known])[0]
         for share in journeys_routes.SHARES
     }
-    error = journeys_routes.three([row["error"] for row in rows])
-    return {"trips": len(rows), "route_only_percent": error, "in_trip_percent": in_trip}
+    error = journeys_routes.three([row["error"] for row in known])
+    return {
+        "trips": len(known),
+        "refused": len(rows) - len(known),
+        "route_only_percent": error,
+        "in_trip_percent": in_trip,
+    }
 
 
-def transfer(
-    regions: dict[str, Region], climbed: dict[str, list[Vehicle]], seed: int
-) -> dict[str, dict[str, list[float]]]:
+def transfer(regions: dict[str, Region], seed: int) -> dict[str, dict[str, list[float]]]:
     """RMSE over spread in each region of the ridge of another, after so many trips of the car."""
     energy = [name for name, region in regions.items() if region.data.target == "energy"]
+    climbed = {name: climbing(regions[name], seed) for name in energy}
     found: dict[str, dict[str, list[float]]] = {}
     for here in energy:
         for there in energy:
@@ -229,22 +260,20 @@ def adapted(vehicle: Vehicle, region: Region, seed: int, prior: FloatArray) -> l
     return found
 
 
-def measured(regions: dict[str, Region], seed: int) -> dict[str, Any]:
-    """All that a split gives."""
-    found: dict[str, Any] = {"regions": {}}
-    climbed = {}
-    for name, region in regions.items():
-        climbed[name] = climbing(region, seed)
-        found["regions"][name] = {
-            "windows": judged(region, climbed[name], seed),
-            "hills": hills(region, seed),
-        }
-        try:
-            found["regions"][name]["routes"] = routes(region, seed)
-        except DataError as problem:
-            found["regions"][name]["routes"] = {"refused": str(problem)}
-        print(seed, name, found["regions"][name], flush=True)
-    return found | {"transfer": transfer(regions, climbed, seed)}
+def work(task: tuple[Path, int, str]) -> dict[str, Any]:
+    """All that a split gives of a region; without one, what regions are worth to each other."""
+    fleets, seed, name = task
+    there = regions(fleets)
+    if not name:
+        return transfer(there, seed)
+    region = there[name]
+    found = {
+        "windows": judged(region, climbing(region, seed), seed),
+        "hills": hills(region, seed),
+        "routes": routes(region, seed),
+    }
+    print(seed, name, found, flush=True)
+    return found
 
 
 def tables(found: dict[str, Any]) -> str:
@@ -263,18 +292,29 @@ def tables(found: dict[str, Any]) -> str:
             if ground
             else "not measured"
         )
-        way = [o["routes"]["route_only_percent"][0] for o in own if "trips" in (o["routes"] or {})]
         unit = f"{windows['unit']} in {windows['window_s']} s"
         cells = [f"{of['rmse']:.3g} of {of['spread']:.3g} {unit}", f"{trip:.1f} %"]
-        route = f"{np.mean(way):.1f} %" if way else "–"
-        rows.append([name, str(windows["vehicles"]), *cells, route, height])
-    head = ["region", "vehicles", "window error of the spread", "trip", "route only", "hills"]
+        ways = route_cells([o["routes"] for o in own])
+        rows.append([name, str(windows["vehicles"]), *cells, *ways, height])
+    head = ["region", "vehicles", "window error of the spread", "trip", "route only"]
+    head += ["half way, route only", "trips refused", "hills"]
     missing = [name for name in EVERYWHERE if name not in seeds[0]["regions"]]
     recorded = f"Recorded on {counted(len(seeds), 'split')}"
     recorded += f", without {', '.join(missing)}." if missing else "."
     moved = transfer_table([seed["transfer"] for seed in seeds])
     lines = [recorded, "", markdown(head, rows), "", moved]
     return "\n".join(lines)
+
+
+def route_cells(seeds: Sequence[dict[str, Any]]) -> list[str]:
+    """Median errors before the trip and half way, and the share of trips that were refused."""
+    if any("none" in own for own in seeds):
+        return ["–", "–", "–"]
+    before = np.mean([own["route_only_percent"][0] for own in seeds])
+    half_way = np.mean([own["in_trip_percent"]["50"] for own in seeds])
+    refused = sum(own["refused"] for own in seeds)
+    of = refused + sum(own["trips"] for own in seeds)
+    return [f"{before:.1f} %", f"{half_way:.1f} %", f"{refused} of {of}"]
 
 
 def transfer_table(seeds: Sequence[dict[str, dict[str, list[float]]]]) -> str:
@@ -290,14 +330,36 @@ def transfer_table(seeds: Sequence[dict[str, dict[str, list[float]]]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    for name in ("ved", "changchun", "twizy"):
-        parser.add_argument(f"--{name}", type=Path, help="fleet as docs/data.md imports it")
+    parser.add_argument("--data", type=Path, help="recordings, to be imported where needed")
+    parser.add_argument("--fleets", type=Path, default=Path("fleets"), help="imported fleets")
     parser.add_argument("--seeds", default=",".join(map(str, SEEDS)), help="of splits")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--tables", action="store_true", help="only write the record's tables")
     chosen = parser.parse_args()
-    there = regions(chosen)
-    found = {seed: measured(there, int(seed)) for seed in chosen.seeds.split(",")}
-    RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    if not chosen.tables:
+        record(chosen)
+    found = json.loads(RESULTS.read_text(encoding="utf-8"))
     write_blocks(RESULTS.parents[1] / "docs" / "accuracy.md", {"world": tables(found)})
+
+
+def record(chosen: argparse.Namespace) -> None:
+    """Measure every region and split, and write the record."""
+    if chosen.data is not None:
+        imported(chosen.data, chosen.fleets)
+    names, seeds = list(regions(chosen.fleets)), chosen.seeds.split(",")
+    tasks = [(chosen.fleets, int(seed), name) for name in ("", *names) for seed in seeds]
+    with ProcessPoolExecutor(
+        chosen.workers, mp_context=multiprocessing.get_context("spawn")
+    ) as pool:
+        done = dict(zip(tasks, pool.map(work, tasks), strict=True))
+    found = {
+        seed: {
+            "regions": {name: done[chosen.fleets, int(seed), name] for name in names},
+            "transfer": done[chosen.fleets, int(seed), ""],
+        }
+        for seed in seeds
+    }
+    RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -2,8 +2,11 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+
+from fedwatt.data.trip import FloatArray
 from fedwatt.edge.trips import TripPrediction
-from fedwatt.journeys.charge import refuse_impossible_charge, usable_wh
+from fedwatt.journeys.charge import charge_along, refuse_impossible_charge, usable_wh
 
 
 @dataclass(frozen=True)
@@ -32,22 +35,23 @@ class RangeEstimate:
 def estimate_range(plan: TripPrediction, charge: float, capacity_wh: float) -> RangeEstimate:
     """What the plan leaves of a `charge` (0 to 1) of `capacity_wh` usable energy.
 
-    The charge cannot rise above 1: what braking frees on a full pack is lost.
+    The charge never rises above 1: what braking frees on a full pack is lost.
     """
     refuse_impossible_charge(charge)
     usable_wh(capacity_wh / 1000)
     energy_wh, kilometres = plan.total_wh, plan.kilometres
 
-    def after(spent_wh: float) -> float:
-        return min(charge - spent_wh / capacity_wh, 1.0)
+    def after(spent_wh: FloatArray) -> float:
+        return float(charge_along(spent_wh[:, None], charge, capacity_wh)[-1, 0])
 
+    arrival = after(np.cumsum(plan.predicted_wh))
     wh_per_km = energy_wh / kilometres if kilometres > 0 else float("inf")
     reach_km = charge * capacity_wh / wh_per_km if wh_per_km > 0 else float("inf")
     return RangeEstimate(
-        arrival=after(energy_wh),
-        arrival_low=after(float(plan.high_wh[-1])),
-        arrival_high=after(float(plan.low_wh[-1])),
+        arrival=arrival,
+        arrival_low=after(plan.high_wh),
+        arrival_high=after(plan.low_wh),
         range_km=reach_km,
         remaining_km=max(reach_km - kilometres, 0.0),
-        short_wh=max(energy_wh - charge * capacity_wh, 0.0),
+        short_wh=max(-arrival, 0.0) * capacity_wh,
     )

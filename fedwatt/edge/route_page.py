@@ -161,14 +161,10 @@ def _energy(axes: Axes, one: PlannedRoute, look: Look) -> None:
 
 
 def _charge(axes: Axes, one: PlannedRoute, look: Look) -> None:
-    own, found = one.arrival, one.forecast
+    own = one.arrival
     if own is None:
         return
-    low_wh, high_wh = interval(found.energy_levels_wh, 0.9)
-    # What a percent of charge holds, from how the expected charge falls with the expected energy.
-    per_wh = (own.charge - own.left) / found.total_wh if found.total_wh else 0.0
-    low, high = (100 * np.minimum(own.charge - per_wh * wh, 1) for wh in (high_wh, low_wh))
-    _band(axes, one, look, 100 * own.along, low, high)
+    _band(axes, one, look, 100 * own.along, *interval(100 * own.levels_along, 0.9))
     axes.axhline(0, color=MUTED, linewidth=0.8)
 
 

@@ -25,7 +25,7 @@ from fedwatt.terrain.field import Field
 from fedwatt.terrain.grid import Grid
 from fedwatt.terrain.learn import Learned, own_fields, survey_fleet
 from fedwatt.terrain.sources import learn_fields
-from fedwatt.terrain.survey import USUAL_MASS_KG
+from fedwatt.terrain.survey import mass_kg
 
 ROUTES = "routes.json"
 FEWEST_TRIPS = 3
@@ -91,11 +91,6 @@ def route_board(vehicle: Vehicle, config: RunConfig, hills: Field | None) -> Rou
         trips = [trip for trip in trips if split_of.get(trip.name, "test") != "test"]
     grid = Grid(cell_m=config.terrain.cell_m)
     return RouteBoard(passes(trips, grid), hills, mass_kg(vehicle), grid)
-
-
-def mass_kg(vehicle: Vehicle) -> float:
-    """The vehicle's mass, or that of vehicles of its kind."""
-    return float(vehicle.facts.get("mass_kg") or USUAL_MASS_KG[vehicle.kind])
 
 
 def vehicle_routes(run: Path, config: RunConfig, vehicle: Vehicle) -> RouteModel:

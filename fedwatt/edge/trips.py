@@ -13,12 +13,13 @@ from fedwatt.edge.calibration import FloatArray, Outcome
 from fedwatt.edge.card import ModelCard
 from fedwatt.edge.error_bars import ErrorBars
 from fedwatt.errors import DataError
+from fedwatt.journeys.charge import charge_along
 from fedwatt.journeys.totals import energy_by_second, tile_ends
 from fedwatt.terrain.climb import with_climb
 from fedwatt.terrain.field import Field
 
 SECONDS_PER_HOUR = 3600.0
-MOTION = ("speed_mps", "grade", *CLIMB)
+ZERO_AT_REST = ("speed_mps", "grade", *CLIMB)
 """Channels that are 0 while a vehicle stands; all others are held."""
 
 
@@ -150,7 +151,7 @@ def _standing(trip: Trip, features: tuple[str, ...], at: int) -> FloatArray:
     """Features [1, features] of a second in which the vehicle stands as it is at second `at`."""
     second = at % trip.seconds
     now = {name: values[second : second + 1] for name, values in trip.channels.items()}
-    still = {name: np.zeros(1) for name in MOTION if name in now}
+    still = {name: np.zeros(1) for name in ZERO_AT_REST if name in now}
     return feature_columns(now | still, features, begin=second)
 
 
@@ -175,7 +176,8 @@ def charge_over_time(
 ) -> FloatArray | None:
     """State of charge [seconds], 0 to 1: from a start and a capacity, or as recorded, or None."""
     if start is not None and capacity_wh is not None:
-        return np.clip(start - np.cumsum(found.predicted_wh) / capacity_wh, 0.0, 1.0)
+        along = charge_along(np.cumsum(found.predicted_wh)[:, None], start, capacity_wh)
+        return np.maximum(along[:, 0], 0.0)
     recorded = found.trip.channels.get("soc")
     return recorded if recorded is not None and np.isfinite(recorded).all() else None
 

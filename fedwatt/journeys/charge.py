@@ -44,18 +44,24 @@ class Arrival:
 
     charge         at the start, 0 to 1
     left           state of charge at the end, below 0 where it does not suffice
-    levels         the same at 99 levels, ascending
     along          expected state of charge at the end of each step, [steps]
+    levels_along   the same at 99 levels, ascending, [steps, 99]
     reach_m        metres after which the charge would run out; inf: it reaches the end
     reach_levels_m the same at 99 levels, ascending
     """
 
     charge: float
     left: float
-    levels: FloatArray
     along: FloatArray
+    levels_along: FloatArray
     reach_m: float
     reach_levels_m: FloatArray
+
+    @property
+    def levels(self) -> FloatArray:
+        """State of charge at the end at 99 levels, ascending."""
+        found: FloatArray = self.levels_along[-1]
+        return found
 
     @property
     def likely(self) -> float:
@@ -80,8 +86,8 @@ def arrival(found: RouteForecast, charge: float, capacity_wh: float) -> Arrival:
     return Arrival(
         charge,
         float(along[-1, 0]),
-        levels[-1, ::-1],
         along[:, 0],
+        levels[:, ::-1],
         _spent_at(along, found.metres)[0],
         _spent_at(levels, found.metres)[::-1],
     )

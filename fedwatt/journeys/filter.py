@@ -7,13 +7,12 @@ A window's energy differs from its prediction by
 `constant` is what some consumer takes all the trip long, `drift` what comes and goes (an
 Ornstein-Uhlenbeck process), `load` a factor on the prediction (passengers, wind, tyres), `noise`
 the window's own. How large they usually are is the fleet's to know (`journeys.prior`); their values
-are this trip's, and stay in the vehicle. Kalman, "A new approach to linear filtering and prediction
-problems", 1960.
+are this trip's, and stay in the vehicle. The step of the filter is `journeys.kalman`'s.
 
 Windows overlap and their noise with them, so windows of one phase (those that end a multiple of a
 window's length apart) have a filter of their own: `window` filters of three states, of which one
 takes a step each second. What a filter says of a window comes from windows that ended before it
-began. Plain numbers, no arrays: a step takes a few microseconds.
+began.
 """
 
 import math
@@ -22,11 +21,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from fedwatt.errors import check
-
-OUTLIER = 5.0
-"""Standard deviations beyond which a window is no news of the vehicle: charging, tow, a sensor."""
-State = tuple[float, ...]
-"""Means of the three parts, then variances and covariances: cc, cd, cl, dd, dl, ll."""
+from fedwatt.journeys.kalman import State, begin, carried, expected, updated
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,10 +67,7 @@ class TripFilter:
 
     def __init__(self, prior: TripPrior, window: int) -> None:
         self.prior, self.window = prior, window
-        self._begin: State = (
-            *(0.0, 0.0, 0.0),
-            *(prior.constant_wh**2, 0.0, 0.0, prior.drift_wh**2, 0.0, prior.load**2),
-        )
+        self._begin = begin(prior.constant_wh, prior.drift_wh, prior.load)
         self.ignored = 0
         self._states: dict[int, tuple[int, State]] = {}
         self._latest: tuple[int, State] = (0, self._begin)
@@ -87,7 +79,7 @@ class TripFilter:
         """
         share = 1.0 if seconds is None else seconds / self.window
         state = self._carried(second)
-        mean_wh, variance = _observed(state, share, predicted_wh)
+        mean_wh, variance = expected(state, share, predicted_wh)
         return Correction(mean_wh, math.sqrt(variance + share * self.prior.noise_wh**2))
 
     def observe(
@@ -97,23 +89,11 @@ class TripFilter:
         if not (math.isfinite(measured_wh) and math.isfinite(predicted_wh)):
             return
         share = 1.0 if seconds is None else seconds / self.window
-        state = self._carried(second)
-        mean_wh, variance = _observed(state, share, predicted_wh)
-        total = variance + share * self.prior.noise_wh**2
-        surprise_wh = measured_wh - predicted_wh - mean_wh
-        if surprise_wh**2 > OUTLIER**2 * total:
+        residual_wh, noise = measured_wh - predicted_wh, share * self.prior.noise_wh**2
+        new = updated(self._carried(second), share, predicted_wh, residual_wh, noise)
+        if new is None:
             self.ignored += 1
             return
-        c, d, x, cc, cd, cx, dd, dx, xx = state
-        # Gains: the covariances of the parts with what was observed, over its variance.
-        to_c, to_d = share * (cc + cd) + predicted_wh * cx, share * (cd + dd) + predicted_wh * dx
-        to_x = share * (cx + dx) + predicted_wh * xx
-        gain = surprise_wh / total
-        new = (
-            *(c + to_c * gain, d + to_d * gain, x + to_x * gain),
-            *(cc - to_c * to_c / total, cd - to_c * to_d / total, cx - to_c * to_x / total),
-            *(dd - to_d * to_d / total, dx - to_d * to_x / total, xx - to_x * to_x / total),
-        )
         self._states[second % self.window] = self._latest = (second, new)
 
     def rest(self, predicted_wh: float, seconds: float) -> Correction:
@@ -142,14 +122,11 @@ class TripFilter:
     def _carried(self, second: int) -> State:
         """The state of the second's phase, as far as it is known now; the drift has decayed."""
         then, state = self._states.get(second % self.window, (second, self._begin))
-        if then == second:
-            return state
-        decay = math.exp((then - second) / self.prior.drift_s)
-        c, d, x, cc, cd, cx, dd, dx, xx = state
-        fresh = (1 - decay * decay) * self.prior.drift_wh**2
+        prior = self.prior
         return (
-            *(c, decay * d, x),
-            *(cc, decay * cd, cx, decay * decay * dd + fresh, decay * dx, xx),
+            state
+            if then == second
+            else carried(state, second - then, prior.drift_wh, prior.drift_s)
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -165,11 +142,3 @@ class TripFilter:
             int(phase): (int(then), tuple(map(float, own)))
             for phase, (then, own) in entry["states"].items()
         }
-
-
-def _observed(state: State, share: float, predicted_wh: float) -> tuple[float, float]:
-    """Mean and variance of constant + drift + load · predicted, without noise."""
-    c, d, x, cc, cd, cx, dd, dx, xx = state
-    p = predicted_wh
-    variance = share * share * (cc + 2 * cd + dd) + 2 * share * p * (cx + dx) + p * p * xx
-    return share * (c + d) + p * x, max(variance, 0.0)

@@ -161,7 +161,8 @@ def learn_routes(
     driving = _driving(boards, settings, add_up)
     if before is not None:
         driving = add([before, driving], settings.forget)
-    lessons = [board.lessons(driving) for board in boards.values()]
+    least = settings.minimum_vehicles
+    lessons = [board.lessons(driving, hills, least) for board in boards.values()]
     adding = add_up or plainly
     effects, counts = {}, {}
     for target in TARGETS:

@@ -6,9 +6,10 @@ ridge with the fleet's as a prior (`journeys.ridge`). Weights are at least 0 and
     w = argmin  n · |y - P w|² / |y - P u|²  +  TRUST · |w - u|²
 
 with predictions P [windows, 3] of validation windows, n validation trips, and u the usual weights,
-to which few trips are shrunk. Breiman, "Stacked regressions", 1996, with the shrinkage added. The
-two ridges are linear in the same features, so a mixture is one number, the network's weight, and
-one linear function.
+to which few trips are shrunk. Breiman, "Stacked regressions", 1996, with the shrinkage added. What
+the vehicle's own ridge lacks of whole trips (`journeys.trip_balance`) is added. All but the network
+is linear in the same features, so a mixture is one number, the network's weight, and one linear
+function.
 """
 
 from collections.abc import Iterable
@@ -20,6 +21,7 @@ import numpy as np
 from fedwatt.data.client import Client
 from fedwatt.data.trip import FloatArray
 from fedwatt.journeys.ridge import LOCAL, MIXED, fleet_moments, moments, solve, window_features
+from fedwatt.journeys.trip_balance import trip_balance
 
 USUAL = (0.4, 0.4, 0.2)
 """Weights of the network, of the vehicle's own ridge, and of that with the fleet's as a prior; set
@@ -43,8 +45,9 @@ class Mixture:
         return self.network * network + window_features(client, split) @ self.linear
 
 
-Ridges = tuple[FloatArray, FloatArray]
-"""Coefficients of a vehicle's own ridge, and of that with the fleet's as a prior."""
+Ridges = tuple[FloatArray, FloatArray, FloatArray]
+"""Coefficients of a vehicle's own ridge, of that with the fleet's as a prior, and what the first
+lacks of whole trips."""
 
 
 def fleet_ridge(clients: Iterable[Client]) -> FloatArray:
@@ -53,18 +56,20 @@ def fleet_ridge(clients: Iterable[Client]) -> FloatArray:
 
 
 def vehicle_ridges(client: Client, fleet: FloatArray) -> Ridges:
-    """Both ridges of a vehicle, given that of the fleet."""
+    """Both ridges of a vehicle, given that of the fleet, and its balance of trips."""
     own = moments(client)
-    return solve(own, LOCAL), solve(own, MIXED, towards=fleet)
+    alone = solve(own, LOCAL)
+    return alone, solve(own, MIXED, towards=fleet), trip_balance(client, own, alone)
 
 
 def chosen_mixture(client: Client, ridges: Ridges, network: FloatArray) -> Mixture:
     """The mixture that the vehicle's validation windows ask for; `network` predicts them, [V]."""
     x, labels = window_features(client, "validation"), client.labels["validation"]
-    predicted = np.column_stack([network, *(x @ beta for beta in ridges)])
+    alone, with_fleet, balance = ridges
+    predicted = np.column_stack([network, x @ alone, x @ with_fleet])
     trips = len(client.trips["validation"])
     weights = stacking_weights(predicted, labels.astype(np.float64), trips)
-    return Mixture(float(weights[0]), weights[1] * ridges[0] + weights[2] * ridges[1])
+    return Mixture(float(weights[0]), weights[1] * alone + weights[2] * with_fleet + balance)
 
 
 def stacking_weights(

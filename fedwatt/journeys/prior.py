@@ -19,6 +19,7 @@ import numpy as np
 from fedwatt.data.client import Client
 from fedwatt.data.trip import FloatArray
 from fedwatt.journeys.filter import TripPrior
+from fedwatt.journeys.trip_balance import trip_numbers
 
 MOST_WINDOWS = 12
 """How many windows apart residuals are compared at most."""
@@ -38,7 +39,7 @@ def residual_sums(client: Client, predicted: FloatArray) -> FloatArray:
     center = client.label_center_wh / client.label_scale_wh
     residual, load = labels - predicted, predicted + center
     position = {end: place for place, end in enumerate(ends.tolist())}
-    trip = np.cumsum(np.concatenate([[0], np.diff(ends) >= client.window]))
+    trip = trip_numbers(ends, client.window)
     for apart in range(MOST_WINDOWS + 1):
         later = [position.get(end + apart * client.window, -1) for end in ends.tolist()]
         first = np.flatnonzero(np.array(later) >= 0)

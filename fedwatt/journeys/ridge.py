@@ -7,9 +7,6 @@ its scaled energy. All that it needs of a vehicle are sums over its training win
 - *mixed effects*: β of the vehicle's own sums, pulled towards that of all vehicles' sums. The pull
   is a Gaussian prior of the vehicle's deviation from the fleet (Laird and Ware, "Random-effects
   models for longitudinal data", Biometrics 1982), worth `strength` times its windows.
-
-A term is pulled in proportion to its variance, so that the unit of a feature does not matter; the
-intercept is free.
 """
 
 from collections.abc import Iterable
@@ -19,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwatt.data.client import Client
+from fedwatt.data.ridge import pulled
 from fedwatt.data.trip import FloatArray, IntArray
 
 LOCAL = 1e-3
@@ -64,17 +62,5 @@ def fleet_moments(vehicles: Iterable[WindowMoments]) -> WindowMoments:
 
 
 def solve(own: WindowMoments, strength: float, towards: FloatArray | None = None) -> FloatArray:
-    """β [features + 1] of the sums, pulled towards another (None: 0).
-
-    >>> x, y = np.array([[0.0, 1.0], [1.0, 1.0], [2.0, 1.0]]), np.array([1.0, 3.0, 5.0])
-    >>> sums = WindowMoments(x.T @ x / 3, x.T @ y / 3)
-    >>> solve(sums, 0.0).round(6), solve(sums, 1.0).round(6)
-    (array([2., 1.]), array([1., 2.]))
-    """
-    means = own.gram[-1]
-    pull = strength * np.maximum(np.diag(own.gram) - means**2, 0.0)
-    # A feature that never changes takes the value that it is pulled to.
-    pull[:-1] = np.where(pull[:-1] > 1e-12 * strength, pull[:-1], 1.0 if strength else 0.0)
-    towards = np.zeros(len(pull)) if towards is None else towards
-    matrix = own.gram + np.diag(pull)
-    return np.linalg.solve(matrix, own.right + pull * towards)
+    """β [features + 1] of the sums, pulled towards another (None: 0)."""
+    return pulled(own.gram, own.right, strength, towards)

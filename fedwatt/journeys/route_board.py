@@ -13,6 +13,7 @@ from fedwatt.journeys.driving_field import (
     OWN_WEIGHT,
     DrivingField,
     DrivingSums,
+    add,
     on_board,
     trip_sums,
     vehicle_sums,
@@ -33,11 +34,13 @@ from fedwatt.journeys.route_bars import BASE_KM, error_counts, sigma
 from fedwatt.journeys.route_features import NAMES, route_features, route_rise_m
 from fedwatt.journeys.route_model import TARGETS
 from fedwatt.journeys.under_way import SHARES, USUAL, Moments, UnderWay, driven, moments
-from fedwatt.terrain.field import Field
+from fedwatt.terrain.field import Field, find
 from fedwatt.terrain.grid import Grid, IntArray
 
 SHORTEST_M = 500.0
 USUAL_C = 20.0
+"""Outside temperature of a recorded trip that says none: neither cold nor hot to `route_features`,
+so nothing is learned about heating from it. A forecast never assumes it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,15 +151,26 @@ class RouteBoard:
 
         return moments(trips())
 
-    def lessons(self, shared: DrivingSums) -> "Lessons":
-        """All that the vehicle's passes teach, once the driving field is shared."""
+    def lessons(self, shared: DrivingSums, hills: Field | None, least: int) -> "Lessons":
+        """All that the vehicle's passes teach, once driving field and hills are shared.
+
+        `hills` are the published ones, and `least` is k: where no more than k vehicles drive, a
+        newcomer in the place of this vehicle would find nothing.
+        """
         field = on_board(shared, self.sums, self.grid, contributed=True)
-        others, usual = DrivingField(self.grid, shared), DrivingField(self.grid, _nowhere(shared))
-        both = list(zip(self.taught, self.rises, strict=True))
+        others, usual = (
+            DrivingField(self.grid, own)
+            for own in (_without(shared, self.sums, least), _nowhere(shared))
+        )
+        known = None if hills is None else hills.only(hills.vehicles > least)
+        rises = [route_rise_m(one.route, known)[0] for one in self.taught]
+        new = zip(self.taught, rises, strict=True)
         return Lessons(
             self.inside(field),
-            self._learnable(self.features(*each, others, self.sums)[-1] for each in both),
-            self._learnable(self.features(one, 0 * rise, usual)[-1] for one, rise in both),
+            self._learnable(self.features(*each, others)[-1] for each in new),
+            self._learnable(
+                self.features(one, np.zeros(one.route.steps), usual)[-1] for one in self.taught
+            ),
         )
 
     def _learnable(self, rows: Iterable[FloatArray]) -> "Learnable":
@@ -167,6 +181,21 @@ class RouteBoard:
             for name in TARGETS
         }
         return Learnable(x, metres, measured)
+
+
+def _without(shared: DrivingSums, own: DrivingSums, least: int) -> DrivingSums:
+    """The shared sums as they would be if a vehicle had not contributed its own.
+
+    Cells that fewer than k others drive are not published then. They count no more than as the
+    fleet's usual driving, which is what is known where no cell is.
+    """
+    own = own.within(shared.keys)
+    at, _ = find(shared.keys, own.keys)
+    sums, vehicles = shared.sums.copy(), shared.vehicles.copy()
+    sums[at] = np.maximum(sums[at] - own.sums, 0.0)
+    vehicles[at] -= 1
+    left = DrivingSums(shared.keys, sums, vehicles)
+    return add([_nowhere(left.only(vehicles < least)), left.only(vehicles >= least)])
 
 
 def _nowhere(shared: DrivingSums) -> DrivingSums:
@@ -198,7 +227,8 @@ class Lessons:
     """A vehicle's passes in three circumstances.
 
     inside  in the fleet's field and its own, without the pass itself
-    new     in the field of the others: no pass of the vehicle is in it
+    new     in the field of the others, which has no pass of the vehicle, and in published hills
+            where at least k others drive; there its own energy is one share in k + 1 or fewer
     lost    with no field but the fleet's usual driving, and no hills
     """
 

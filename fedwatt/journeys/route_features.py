@@ -23,7 +23,8 @@ NAMES = (
     "cold time", "hot time", "frost time", "cold distance",
     "start", "slow start", "cold start", "cold slow start", "hot start",
 )  # fmt: skip
-USUAL_MASS_KG = 1700.0
+REFERENCE_MASS_KG = 1700.0
+"""A vehicle of this mass has the coefficients of climb, drive and brake as they are."""
 COLD_C, FROST_C, HOT_C = 18.0, 5.0, 22.0
 START_S, SLOW_START_S = 300.0, 900.0
 
@@ -46,7 +47,7 @@ def route_features(
     """
     driven = np.cumsum(rates * route.step_m, axis=0)
     wheel_m, seconds, air, drive, brake, standing = driven.T
-    mass = mass_kg / USUAL_MASS_KG
+    mass = mass_kg / REFERENCE_MASS_KG
     cold, frost = max(COLD_C - temperature_c, 0.0), max(FROST_C - temperature_c, 0.0)
     hot = max(temperature_c - HOT_C, 0.0)
     start, slow = 1 - np.exp(-seconds / START_S), 1 - np.exp(-seconds / SLOW_START_S)

@@ -137,7 +137,3 @@ class RouteModel:
             f"Route '{route.name}' goes where the fleet has not driven: it knows {share:.0%} of "
             f"the way, and at least {LEAST_KNOWN:.0%} are needed for a number that means something."
         )
-
-    def _known(self, route: Route) -> float:
-        """Share of a route's metres that the fleet knows."""
-        return float(self.field.read(route.cells(self.field.grid))[1].mean())

@@ -6,8 +6,8 @@ Way is looked at in blocks of 200 m. What a block took beyond its forecast is
 
 with a constant and a drifting auxiliary power a and d (d an Ornstein-Uhlenbeck process), a load
 factor l on the forecast ê, and the kinetic energy that the block put in hand. A Kalman filter over
-(a, d, l) gives what they will add to the rest of the way; the forecast of the rest is corrected by
-κ of that, and by what the speed of the moment has in hand:
+(a, d, l) (`journeys.kalman`) gives what they will add to the rest of the way; the forecast of the
+rest is corrected by κ of that, and by what the speed of the moment has in hand:
 
     rest = forecast + κ · (states) + q v² + c
 
@@ -16,15 +16,17 @@ the ratio so far instead makes it worse: the first minutes are not like the othe
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from fedwatt.data.trip import FloatArray
+from fedwatt.journeys.kalman import State, begin, carried, updated
 from fedwatt.terrain.masked import LARGEST, Fields
 
 BLOCK_M = 200.0
 AUXILIARY_W, DRIFT_W, DRIFT_S, LOAD = 420.0, 550.0, 700.0, 0.035
+BEGIN = begin(AUXILIARY_W, DRIFT_W, LOAD)
 NOISE_WH, NOISE_WH_S = 15.0, 1.5
 KINETIC_WH = 0.25
 """Wh that a (m/s)² of v² takes."""
@@ -49,10 +51,7 @@ class UnderWay:
     correction: tuple[float, float, float] = USUAL
     measured_wh: float = 0.0
     speed_mps: float = 0.0
-    _state: FloatArray = field(default_factory=lambda: np.zeros(3))
-    _covariance: FloatArray = field(
-        default_factory=lambda: np.diag([AUXILIARY_W**2, DRIFT_W**2, LOAD**2])
-    )
+    _state: State = BEGIN
     _now_m: float = 0.0
     _block_m: float = 0.0
     _since: tuple[float, float, float] = (0.0, 0.0, 0.0)
@@ -82,15 +81,11 @@ class UnderWay:
         self._block_m, self._since = self._now_m, (elapsed_s, spent_wh, self.speed_mps**2)
 
     def _learn(self, beyond_wh: float, took_s: float, expected_wh: float) -> None:
-        """One step of the filter."""
-        fade = np.array([1.0, np.exp(-took_s / DRIFT_S), 1.0])
-        state, covariance = fade * self._state, self._covariance * np.outer(fade, fade)
-        covariance[1, 1] += DRIFT_W**2 * (1 - fade[1] ** 2)
-        seen = np.array([took_s / HOUR_S, took_s / HOUR_S, expected_wh])
+        """One step of the filter; a block that is an outlier teaches nothing."""
+        self._state = carried(self._state, took_s, DRIFT_W, DRIFT_S)
         noise = NOISE_WH**2 + NOISE_WH_S**2 * took_s
-        gain = covariance @ seen / (seen @ covariance @ seen + noise)
-        self._state = state + gain * (beyond_wh - seen @ state)
-        self._covariance = covariance - np.outer(gain, seen @ covariance)
+        new = updated(self._state, took_s / HOUR_S, expected_wh, beyond_wh, noise)
+        self._state = self._state if new is None else new
 
     def _up_to(self, at_m: float, total: FloatArray) -> float:
         return float(np.interp(at_m, np.append(0.0, self.metres), np.append(0.0, total)))
@@ -105,7 +100,7 @@ class UnderWay:
         """What the filter's states would add to the rest."""
         left_s = max(float(self.seconds[-1]) - self._up_to(self._now_m, self.seconds), 0.0)
         drifting_s = DRIFT_S * (1 - np.exp(-left_s / DRIFT_S))
-        auxiliary, drift, load = self._state
+        auxiliary, drift, load, *_ = self._state
         hours = (auxiliary * left_s + drift * drifting_s) / HOUR_S
         return float(hours + load * self.forecast_left_wh)
 

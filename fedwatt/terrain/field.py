@@ -5,7 +5,7 @@ tells how much higher one place is than another, not how high. Differences acros
 mean nothing, and `climb` never takes one.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -48,6 +48,11 @@ class Field:
     def nodes(self) -> int:
         """How many nodes are known."""
         return len(self.keys)
+
+    def only(self, chosen: NDArray[np.bool_]) -> "Field":
+        """The nodes [nodes] that are chosen."""
+        parts = ("keys", "elevation_m", "region", "passes", "vehicles")
+        return replace(self, **{name: getattr(self, name)[chosen] for name in parts})
 
     def read(
         self, latitude_deg: FloatArray, longitude_deg: FloatArray

@@ -46,23 +46,48 @@ def level_data(data: DataSettings) -> DataSettings | None:
     return replace(data, features=level, components=components, selected=selected)
 
 
-def borne_out(hilly: FloatArray, level: FloatArray, client: Client) -> bool:
-    """Whether a vehicle's validation windows bear its hills out, by predictions of both models [V].
+@dataclass(frozen=True)
+class Evidence:
+    """What validation windows say for hills.
 
-    Judged are the windows whose climb is known, by the squared error e² that hills save: with G_b
-    the sum of e²_level - e²_hilly over windows that end within the same window's length, hills are
-    borne out if Σ G_b ≥ 2 √(Σ G_b²), or if Σ e²_hilly ≤ 0.9 Σ e²_level. Where hills are right they
-    take three quarters off the squared error, but a handful of trips may show less; wrong ones are
-    mostly given up before, when a vehicle chooses its field (results/hills_gate.json).
+    sure   standard errors by which hills save squared error; NaN where no climb is known
+    left   share of the level model's squared error that they leave; NaN likewise
+    """
+
+    sure: float
+    left: float
+
+    def bears_out(self, far: float = FAR) -> bool:
+        """Whether hills are sure to be better, or leave at most the share `far`."""
+        # Not the other way round: what a diverged network leaves is NaN, and bears nothing out.
+        return self.left < 1 and (self.sure >= SURE or self.left <= far)
+
+
+def evidence(hilly: FloatArray, level: FloatArray, client: Client) -> Evidence:
+    """The evidence of a vehicle's validation windows, by scaled predictions of both models [V].
+
+    Judged are the windows whose climb is known, by the squared error that hills save: with G_b the
+    sum of e²_level - e²_hilly over windows that end within the same window's length, `sure` is
+    Σ G_b / √(Σ G_b²) and `left` Σ e²_hilly / Σ e²_level.
     """
     known = client.known["validation"]
     labels = client.labels["validation"].astype(np.float64)
     before, after = ((own - labels)[known] ** 2 for own in (level, hilly))
+    if not before.sum() > 0:
+        return Evidence(np.nan, np.nan)
     # Windows overlap, and those that do tell the same story. Neighbouring blocks still share some,
     # so these are somewhat fewer standard errors than they seem.
     _, block = np.unique(client.ends["validation"][known] // client.window, return_inverse=True)
     saved = np.bincount(block, before - after)
-    sure = saved.sum() >= SURE * np.sqrt((saved**2).sum())
-    far = after.sum() <= FAR * before.sum()
-    # Not the other way round: what a diverged network saves is NaN, and bears nothing out.
-    return bool(saved.sum() > 0 and (sure or far))
+    error = max(float(np.sqrt((saved**2).sum())), 1e-300)
+    return Evidence(float(saved.sum()) / error, float(after.sum() / before.sum()))
+
+
+def borne_out(hilly: FloatArray, level: FloatArray, client: Client) -> bool:
+    """Whether a vehicle's validation windows bear its hills out, by predictions of both models [V].
+
+    They do by two standard errors, or if hills take a tenth off the squared error. Where hills are
+    right they take three quarters off it, but a handful of trips may show less; wrong ones are
+    mostly given up before, when a vehicle chooses its field (results/hills_gate.json).
+    """
+    return evidence(hilly, level, client).bears_out()

@@ -128,9 +128,13 @@ def whole_survey(
 
 
 def usual_wh_per_m(vehicle: Vehicle) -> float:
-    """Energy of a metre of climb by the vehicle's mass, or by that of vehicles of its kind."""
-    mass_kg = float(vehicle.facts.get("mass_kg") or USUAL_MASS_KG[vehicle.kind])
-    return mass_kg * GRAVITY / J_PER_WH
+    """Energy of a metre of climb: mass times gravity."""
+    return mass_kg(vehicle) * GRAVITY / J_PER_WH
+
+
+def mass_kg(vehicle: Vehicle) -> float:
+    """The vehicle's mass, or that of vehicles of its kind."""
+    return float(vehicle.facts.get("mass_kg") or USUAL_MASS_KG[vehicle.kind])
 
 
 class Track(NamedTuple):

@@ -9,7 +9,7 @@ from fedwatt.data import Trip
 from fedwatt.edge.card import ModelCard
 from fedwatt.edge.forecast import Forecast, forecast
 from fedwatt.edge.range import estimate_range
-from fedwatt.edge.trips import TripPrediction
+from fedwatt.edge.trips import TripPrediction, charge_over_time
 from fedwatt.errors import SettingError
 
 CARD = ModelCard(
@@ -64,6 +64,21 @@ def test_the_rows_of_a_charge():
         ("range of the charge", "2 km"),
         ("left on arrival", "1 km"),
     ]
+
+
+def test_what_braking_frees_on_a_full_pack_is_lost():
+    # 1,000 Wh down a hill and 1,000 up again, from a full pack of 4 kWh: a quarter is gone.
+    each = np.repeat([-20.0, 20.0], 50)
+    total = np.cumsum(each)
+    plan = replace(drive().prediction, predicted_wh=each, low_wh=total, high_wh=total + 400)
+    found = estimate_range(plan, 1.0, 4000.0)
+    assert (found.arrival, found.arrival_high) == pytest.approx((0.75, 0.75))
+    # The high end begins with 400 Wh, so 600 Wh of it come down the hill on a full pack.
+    assert found.arrival_low == pytest.approx(0.75)
+    charge = charge_over_time(plan, 1.0, 4000.0)
+    assert (charge.max(), charge[-1]) == pytest.approx((1.0, 0.75))
+    assert estimate_range(plan, 0.1, 4000.0).arrival == pytest.approx(0.1)
+    assert estimate_range(plan, 0.9, 2000.0).short_wh == 0.0
 
 
 def test_the_remarks():

@@ -8,18 +8,21 @@ import pytest
 
 from fedwatt.errors import DataError, SettingError
 from fedwatt.journeys.charge import arrival, usable_wh
+from fedwatt.journeys.driving_field import published
 from fedwatt.journeys.fleet_routes import learn_routes
 from fedwatt.journeys.route import Route, recorded_route, route_of
 from fedwatt.journeys.route_bars import interval
 from fedwatt.journeys.route_board import passes
+from fedwatt.journeys.route_features import NAMES
 from fedwatt.journeys.route_file import fleet_from_bytes, fleet_to_bytes
 from fedwatt.journeys.route_text import model_from_text, model_to_text
 from fedwatt.privacy.fixed_point import add_up
 from fedwatt.randomness import generator
+from fedwatt.terrain.field import Field
 from fedwatt.terrain.settings import TerrainSettings
 from tests.edge.bare import ON_BOARD
 
-from .towns import DEGREE_M, a_vehicle, board, boards, street_trip
+from .towns import DEGREE_M, GRID, a_vehicle, board, boards, street_trip
 
 SETTINGS = TerrainSettings()
 
@@ -163,6 +166,40 @@ def test_a_long_route_takes_less_than_a_second(model):
     found = model.forecast(route, 20.0)
     assert time.process_time() - started < 1
     assert found.metres[-1] == pytest.approx(100_000, rel=0.01)
+
+
+def climbing(own, vehicles):
+    """Ground around a vehicle's passes that climbs 5 % northward, taught by so many vehicles."""
+    corners = [GRID.corners(one.route.latitude_deg, one.route.longitude_deg) for one in own.passes]
+    keys = np.unique(np.concatenate([found.ravel() for found, _ in corners]))
+    latitude, _ = GRID.positions(keys)
+    count = np.full(len(keys), vehicles)
+    height = 0.05 * (latitude - 42) * DEGREE_M
+    return Field(GRID, keys, height, np.zeros(len(keys), int), count.astype(float), count)
+
+
+def test_a_newcomers_lessons_know_no_hills_that_are_the_vehicles_own(fleet):
+    level = boards(1)["car-0"]
+    climb = NAMES.index("climb")
+    own = replace(level, hills=climbing(level, 1)).lessons(fleet.driving, None, 3)
+    assert own.inside.x[:, climb].min() > 10 and not own.new.x[:, climb].any()
+    # As many as k drive there with the vehicle, so fewer than k without it: not published then.
+    for vehicles, known in ((3, False), (4, True)):
+        found = level.lessons(fleet.driving, climbing(level, vehicles), 3)
+        assert not found.inside.x[:, climb].any()
+        assert found.new.x[:, climb].any() == known
+
+
+def test_a_newcomer_finds_no_driving_where_fewer_than_k_others_drive():
+    own = boards(3)
+    shared = published([one.sums for one in own.values()], 3)
+    found = own["car-0"].lessons(shared, None, 3)
+    # Nothing is known of any place, so every route is driven as the two others usually drive.
+    others = published([own[name].sums.within(shared.keys) for name in ("car-1", "car-2")], 1)
+    _, wheel_m, seconds, *_ = others.sums.sum(axis=0)
+    pace = (seconds / 60) / (wheel_m / 1000)
+    distance, minutes = found.new.x[:, [NAMES.index("distance"), NAMES.index("time")]].T
+    assert minutes / distance == pytest.approx(np.full(len(distance), pace))
 
 
 def test_a_trip_without_positions_teaches_nothing():
