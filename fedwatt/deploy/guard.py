@@ -173,7 +173,12 @@ class Guard:
 
 
 def _counted(purpose: Purpose) -> list[tuple[object, ...]]:
-    """The purposes that an answer uses up: its round in its run, and its question in any run."""
+    """The purposes that an answer uses up: its round in its run, and its question in any run.
+
+    A method's label is part of both, or the second method of a run would get no answers. Run, label
+    and model are the server's to choose, so this stops a repetition and not a lie: the difference
+    of two sums that were asked for under two names is bounded by noise alone (docs/privacy.md).
+    """
     kind, label = purpose.kind, purpose.label
     if purpose.kind.endswith("train"):
         return [
