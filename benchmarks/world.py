@@ -7,7 +7,8 @@ are imported into --fleets (by default `fleets`) as docs/data.md says, unless th
 region of which neither is there is left out. For each region, by default over three splits:
 
 windows     RMSE of each vehicle's own ridge with the climb it would read (terrain.source = "auto"),
-            beside the spread of the labels; Wh of a minute, of a Twizy points of charge in five
+            of the strength its validation windows like best, beside the spread of the labels; Wh of
+            a minute, of a Twizy points of charge in five
 trips       median error of the sum over the windows that tile a test trip of at least 2 km, %
 hills       each vehicle's field, learned from energy alone, against the elevation it measured
 routes      error from the route alone: median, mean and 90th percentile, %, and of the total under
@@ -63,6 +64,7 @@ IMPORTS = {
 STRIDE, LEAST_TRIPS, LEAST_M = 10, 20, 2000.0
 FIRST_TRIPS = (0, 1, 5, 20)
 PRIOR_TRIPS = 10
+STRENGTHS = (RIDGE, 1e-2, 1e-1, 1.0)
 FEATURES = (
     "speed", "acceleration", "drag", "driving", "braking", "ambient", "cold", "heat", "ac",
     "heater", "warm_up", "ascent", "descent",
@@ -136,11 +138,17 @@ def windows_of(vehicle: Vehicle, data: DataSettings, split: str, *, tiles: bool 
     return Windows(np.concatenate(xs), np.concatenate(ys), np.concatenate(trips))
 
 
-def fitted(train: Windows, prior: FloatArray | None = None, weight: float = 0.0) -> FloatArray:
-    """Ridge [features + 1], toward `prior` with the weight of so many windows."""
-    count = len(train.x)
-    sums = train.x.T @ train.x / count, train.x.T @ train.y / count
-    return pulled(*sums, max(weight / count, RIDGE), prior)
+def fitted(train: Windows, strength: float = RIDGE, prior: FloatArray | None = None) -> FloatArray:
+    """Ridge [features + 1], pulled toward `prior` (None: 0)."""
+    sums = train.x.T @ train.x / len(train.x), train.x.T @ train.y / len(train.x)
+    return pulled(*sums, strength, prior)
+
+
+def own_ridge(vehicle: Vehicle, data: DataSettings) -> FloatArray:
+    """A vehicle's ridge with the strength that its validation windows like best."""
+    train, judged = (windows_of(vehicle, data, split) for split in ("train", "validation"))
+    candidates = [fitted(train, strength) for strength in STRENGTHS]
+    return min(candidates, key=lambda beta: rmse(judged, beta))
 
 
 def rmse(found: Windows, beta: FloatArray) -> float:
@@ -157,7 +165,7 @@ def judged(region: Region, vehicles: Sequence[Vehicle], seed: int) -> dict[str, 
     """Window and trip errors of the vehicles' own ridges."""
     data, squares, spreads, trips = region.settings(seed), [], [], []
     for vehicle in vehicles:
-        beta = fitted(windows_of(vehicle, data, "train"))
+        beta = own_ridge(vehicle, data)
         test = windows_of(vehicle, data, "test")
         squares.append(rmse(test, beta) ** 2)
         spreads.append(float(np.var(test.y)))
@@ -255,7 +263,7 @@ def adapted(vehicle: Vehicle, region: Region, seed: int, prior: FloatArray) -> l
     for count in FIRST_TRIPS:
         some = np.isin(train.trip, numbers[:count])
         own = Windows(train.x[some], train.y[some], train.trip[some])
-        beta = fitted(own, prior, PRIOR_TRIPS * usual) if count else prior
+        beta = fitted(own, PRIOR_TRIPS * usual / len(own.x), prior) if count else prior
         found.append(rmse(test, beta) / float(np.std(test.y)))
     return found
 
