@@ -23,8 +23,8 @@ import torch
 
 from benchmarks.terrain_cells import vehicles_of
 from fedwatt.data import DataSettings, Fleet, Vehicle, build_fleet
+from fedwatt.data.client import prepared as aligned
 from fedwatt.federation import Federation, Training
-from fedwatt.journeys.lag import prepared as aligned
 from fedwatt.journeys.ridge import LOCAL, moments, solve, window_features
 from fedwatt.models import get_model
 from fedwatt.personal import Personal

@@ -32,6 +32,8 @@ RECIPE = Recipe(vehicles=10, participants=10)
 PAPERS = ("fo-fedavg", "ri-fedavg", "fo-ri-fedavg")
 LATER = ("fedexp", "fedcm", "mimelite", "sam", "lesam", "fedprox-adaptive")
 """Methods that the paper does not compare with."""
+PERSONAL = ("ditto",)
+"""Those that give vehicles models of their own."""
 SPEEDS = (1.0, 0.5)
 PROBING = "fo-ri-fedavg, all probing"
 VARIANTS = {"scaffold": "option 1", "fedel": "computers of speeds 1 and 0.5"}
@@ -102,6 +104,7 @@ def tables(found: dict[str, Any]) -> dict[str, str]:
     times, own, rule = found["times_fedavg"], found["machine"], RoughnessProximal()
     steps = round(found["probe_in_steps"], -1)
     passes = rule.directions * (rule.points + 1)
+    baselines = [name for name in METHODS if name not in PAPERS + LATER + PERSONAL]
     return {
         "paper costs": f"{table(PAPERS, times)}\n\n"
         "The times are those of rounds without a probe; one in which all vehicles probe takes "
@@ -109,12 +112,13 @@ def tables(found: dict[str, Any]) -> dict[str, str]:
         f"{passes:,} times on {rule.probe_batch} windows in float64, which takes as long as about "
         f"{steps:.0f} local steps, at most once in `probe_every` = {rule.probe_every} rounds: up "
         f"to {steps / rule.probe_every:.0f} steps a round, whatever its own steps are.",
-        "baseline costs": f"{table([n for n in METHODS if n not in PAPERS + LATER], times)}\n\n"
+        "baseline costs": f"{table(baselines, times)}\n\n"
         f"Measured on {own['processor']}, one thread, torch {own['torch']}, load "
         f"{found['load_before']:.1f} before the run: medians of {found['repeats']} rounds of "
         f"{found['vehicles']} vehicles with {found['steps']} steps each on batches of "
         f"{found['batch']}, the methods in turns (`benchmarks/method_costs.py`).",
         "later costs": table(LATER, times),
+        "personal costs": table(PERSONAL, times),
     }
 
 

@@ -156,24 +156,32 @@ def _updated(setting: Setting, rows: FloatArray, population: int, *, noised: boo
 
 
 def refuted_up_to(present: FloatArray, absent: FloatArray, delta: float) -> float:
-    """ε_low: statistics of trainings with and without the canary refute any smaller ε at δ."""
+    """ε_low: statistics of trainings with and without the canary refute any smaller ε at δ.
+
+    Alarms are more likely with the canary, and silence without it. Both comparisons are made from
+    the same two bounds, on the rate of alarms with and without it, each of which is wrong in 2.5 %
+    of all audits; so 95 % of them are right in both.
+    """
     half = len(present) // 2
     best, chosen = -inf, 0.0
     for threshold in np.quantile(np.concatenate([present, absent]), np.linspace(0.02, 0.98, 49)):
-        found = _lower(present[:half] > threshold, absent[:half] > threshold, delta)
+        found = _ratio(*_rates(present[:half] > threshold, absent[:half] > threshold), delta)
         if found > best:
             best, chosen = found, threshold
-    above = _lower(present[half:] > chosen, absent[half:] > chosen, delta)
-    below = _lower(absent[half:] <= chosen, present[half:] <= chosen, delta)
-    return max(0.0, above, below)
+    true, false = _rates(present[half:] > chosen, absent[half:] > chosen)
+    return max(0.0, _ratio(true, false, delta), _ratio(1 - false, 1 - true, delta))
 
 
-def _lower(alarms: NDArray[np.bool_], false_alarms: NDArray[np.bool_], delta: float) -> float:
+def _rates(alarms: NDArray[np.bool_], false_alarms: NDArray[np.bool_]) -> tuple[float, float]:
+    """The lowest rate of true and the highest rate of false alarms (Clopper and Pearson)."""
     tail = (1 - CONFIDENCE) / 2
     hits, misses = int(alarms.sum()), int((~alarms).sum())
-    true = float(beta.ppf(tail, hits, misses + 1)) if hits else 0.0
+    lowest = float(beta.ppf(tail, hits, misses + 1)) if hits else 0.0
     wrong, right = int(false_alarms.sum()), int((~false_alarms).sum())
-    false = float(beta.ppf(1 - tail, wrong + 1, right)) if right else 1.0
+    return lowest, float(beta.ppf(1 - tail, wrong + 1, right)) if right else 1.0
+
+
+def _ratio(true: float, false: float, delta: float) -> float:
     return log((true - delta) / false) if true > delta else -inf
 
 

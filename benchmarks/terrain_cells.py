@@ -21,7 +21,8 @@ import torch
 
 from fedwatt.data import DataSettings, Vehicle
 from fedwatt.data.client import Fleet, split_of_trips
-from fedwatt.data.features import trip_features
+from fedwatt.data.features import physics_features, trip_features
+from fedwatt.data.ridge import ridge
 from fedwatt.data.store import read_fleet
 from fedwatt.data.windows import window_ends, window_energy, window_means
 from fedwatt.federation import Federation, Training
@@ -30,9 +31,7 @@ from fedwatt.personal import Personal, personalise
 from fedwatt.randomness import generator
 from fedwatt.terrain.climb import trip_rise_m
 from fedwatt.terrain.field import Field
-from fedwatt.terrain.ridge import ridge
 from fedwatt.terrain.settings import TerrainSettings
-from fedwatt.terrain.survey import physics_features
 
 NAMES = tuple(
     f"ved-{number}" for number in (10, 11, 371, 398, 443, 453, 455, 457, 492, 550, 554, 561)

@@ -38,8 +38,9 @@ from benchmarks.terrain_cells import (
 )
 from fedwatt.data import Client, Vehicle, build_fleet
 from fedwatt.data.client import split_of_trips
-from fedwatt.data.features import trip_features
+from fedwatt.data.features import physics_features, trip_features
 from fedwatt.data.maps import read_terrain
+from fedwatt.data.ridge import ridge
 from fedwatt.data.trip import FloatArray, IntArray, Trip
 from fedwatt.data.windows import window_means
 from fedwatt.federation import Federation
@@ -49,8 +50,6 @@ from fedwatt.runs.level import predictions_of
 from fedwatt.terrain.climb import climbing, rise_m, trip_rise_m
 from fedwatt.terrain.learn import Learned, learn, learn_shared
 from fedwatt.terrain.reference import against_reference
-from fedwatt.terrain.ridge import ridge
-from fedwatt.terrain.survey import physics_features
 
 RECORD = Path(__file__).resolve().parents[1] / "results" / "terrain_reference.json"
 WHOLE = replace(FIXED, minimum_vehicles=1, private=False)

@@ -42,13 +42,13 @@ from benchmarks.terrain_rows import markdown
 from fedwatt.data import DataSettings, Vehicle, synthetic_vehicles
 from fedwatt.data.client import split_of_trips
 from fedwatt.data.features import trip_features
+from fedwatt.data.ridge import RIDGE, pulled
 from fedwatt.data.store import read_fleet
 from fedwatt.data.trip import FloatArray
 from fedwatt.data.windows import window_means
 from fedwatt.errors import DataError, counted
 from fedwatt.terrain.compare import compare
 from fedwatt.terrain.learn import give_terrain, learn
-from fedwatt.terrain.ridge import RIDGE, pulled
 from fedwatt.terrain.settings import TerrainSettings
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "world.json"

@@ -18,7 +18,7 @@ def energy(values: Mapping[str, FloatArray], ends: IntArray, seconds: int) -> Fl
 next_minute = Target(
     name="next_minute",
     unit="Wh",
-    meaning="energy of the minute that follows it",
+    meaning="energy that leaves the pack",
     made_of=("energy_wh",),  # no feature may see it
     label=energy,
     horizon=60,

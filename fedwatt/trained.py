@@ -11,28 +11,27 @@ asked for.
 """
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, overload
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from fedwatt import federation as plain
 from fedwatt.data.client import Client, Fleet, build_client
-from fedwatt.data.features import feature_names, needs_climb, trip_features
+from fedwatt.data.features import feature_names, needs_climb
 from fedwatt.data.trip import FloatArray, Trip, Vehicle
-from fedwatt.data.windows import window_ends
 from fedwatt.errors import RunError, SettingError, unknown
 from fedwatt.federation.loop import Trained as Outcome
 from fedwatt.federation.records import RoundRecord
 from fedwatt.federation.state import State
+from fedwatt.journeys.mixture import fleet_ridge
+from fedwatt.journeys.vehicle_model import VehicleModel
 from fedwatt.methods import Method, get
-from fedwatt.models import Model
 from fedwatt.tables import TABLES
 
 if TYPE_CHECKING:
@@ -42,9 +41,6 @@ if TYPE_CHECKING:
     from fedwatt.federation.local_fleet import Network
     from fedwatt.personal import Personal
     from fedwatt.runs.config import RunConfig
-
-CHUNK = 4096
-"""Windows predicted at a time."""
 
 
 class Federation(plain.Federation):
@@ -61,20 +57,24 @@ class Federation(plain.Federation):
         on_round: Callable[[State, RoundRecord], None] | None = None,
         out: str | Path | None = None,
         resume: bool = False,
+        references: bool = True,
     ) -> "Trained":
         """All rounds of a method; `on_round` is called after each one.
 
         With `out`, they fill that run folder, checkpoint after checkpoint; with `resume` as well,
-        what an interrupted training has left there is continued.
+        what an interrupted training has left there is continued. `references` are in that folder,
+        as `fedwatt run` has them.
         """
         method = get(method) if isinstance(method, str) else method
         if out is None:
             outcome = super().train(method, on_round=on_round)
             return Trained(outcome.history, outcome.state, lambda: self, method)
         from fedwatt.personal import Personal
+        from fedwatt.references import References
         from fedwatt.runs.in_memory import Follower, configuration, train_into
 
         config = configuration(self, method, Personal())
+        config = replace(config, references=References(enabled=references))
         train_into(Path(out), self, config, Follower(on_round), resume=resume)
         return load(out, fleet=self.fleet, model=self.model)
 
@@ -155,22 +155,28 @@ class Trained(Outcome):
                   full one on; `vehicle` names the one that drove it, whose scaling it needs
         vehicle   trip → the same, for each of its trips that holds a window
         fleet     vehicle → [windows], for its test windows; `Client.labels` has what was measured
+
+        Trips come as they were recorded: with `data.align` they are delayed by the vehicle's lag.
+        With `model.mixture` the network is mixed with the vehicle's ridges. A fleet with hills is
+        predicted by the network that knows them, without the level model beside it.
         """
         if isinstance(what, Fleet):
             self._refuse_other_windows(what)
-            return {c.name: self._of_client(c, seed, model) for c in what.clients}
+            return {c.name: self._of(c, seed, model).of_split("test") for c in what.clients}
         if isinstance(what, Vehicle):
             known = what.name in self.fleet.names
             client = self._client(what.name) if known else build_client(what, self.fleet.settings)
-            window = self.fleet.window
-            usable = [trip for trip in what.trips if trip.seconds >= window]
-            return {trip.name: self._of_trip(trip, client, seed, model) for trip in usable}
+            # One that says its lag has been delayed by it already.
+            lag_s = 0.0 if "lag_s" in what.facts else client.lag_s
+            usable = [trip for trip in what.trips if trip.seconds >= self.fleet.window]
+            return self._of_trips(usable, client, lag_s, seed, model)
         if vehicle is None:
             raise SettingError(
                 "A trip is scaled as its vehicle's trips are: say whose it is, as in "
                 "predict(trip, vehicle='car-001')."
             )
-        return self._of_trip(what, self._client(vehicle), seed, model)
+        client = self._client(vehicle)
+        return self._of_trips([what], client, client.lag_s, seed, model)[what.name]
 
     def frame(self, table: str = "rounds") -> "pl.DataFrame":
         """A table of the training as a polars DataFrame: "rounds", "clients" or "timing"."""
@@ -198,18 +204,24 @@ class Trained(Outcome):
         config = replace(self.config, personal=settings)
         return replace(self, given=config, personal=own, folder=None)
 
-    def save(self, folder: str | Path) -> Path:
-        """Write an ordinary run folder: to report on, resume, compare, export and load."""
+    def save(self, folder: str | Path, *, references: bool = True) -> Path:
+        """Write an ordinary run folder: to report on, resume, compare, export and load.
+
+        `references`, what vehicles would have alone, are worked out for it as for `fedwatt run`.
+        """
         path = Path(folder)
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise RunError(f"{path} exists and is not empty. Choose a new folder.")
-        self._write(path)
+        self._write(path, references=references)
         return path
 
-    def report(self, *others: "Trained", out: str | Path | None = None) -> Path:
+    def report(
+        self, *others: "Trained", out: str | Path | None = None, references: bool = True
+    ) -> Path:
         """Write the report, alone or compared with `others`, and return the path of its page.
 
-        It goes into the run folder, or into the folder `out`.
+        It goes into the run folder, or into the folder `out`. What is not in a run folder yet gets
+        its `references` worked out.
         """
         from fedwatt.report import write_report
 
@@ -222,7 +234,8 @@ class Trained(Outcome):
                 if folder is None:
                     scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="fedwatt-"))
                     folder = Path(scratch) / one.label
-                    one._write(folder)
+                    # A report has the references of its first run.
+                    one._write(folder, references=references and one is self)
                 folders.append(folder)
             return write_report(*folders, out=out)
 
@@ -259,6 +272,7 @@ class Trained(Outcome):
             vehicle=vehicle,
             form=form,
             run=self.folder,
+            fleet_ridge=self._fleet_ridge,
         )
 
     def weights(self, *, seed: int | None = None, model: str = "", vehicle: str = "") -> Tensor:
@@ -309,41 +323,37 @@ class Trained(Outcome):
                 f"fleet '{fleet.source}' has {fleet.window} s of {', '.join(fleet.features)}."
             )
 
-    def _of_client(self, client: Client, seed: int | None, model: str) -> FloatArray:
-        return self._predicted(client.series, client.ends["test"], client, seed, model)
-
-    def _of_trip(self, trip: Trip, client: Client, seed: int | None, model: str) -> FloatArray:
-        names = feature_names(self.fleet.settings.features)
-        if needs_climb(names):
+    def _of_trips(
+        self, trips: Sequence[Trip], client: Client, lag_s: float, seed: int | None, model: str
+    ) -> dict[str, FloatArray]:
+        features = self.fleet.settings.features
+        if needs_climb(feature_names(features)):
             raise SettingError(
                 "A model with hills reads the climb of a trip from its vehicle's field: export it "
                 "for the vehicle, and predict with the file."
             )
-        assert client.scaler is not None
-        columns = client.scaler.forward(trip_features(trip, names, client.name))
-        ends = window_ends(trip.seconds, length=self.fleet.window)
-        return self._predicted(columns.astype(np.float32), ends, client, seed, model)
+        own = self._of(client, seed, model)
+        return {trip.name: own.of_trip(trip, features, lag_s=lag_s) for trip in trips}
 
-    def _predicted(
-        self, series: Any, ends: Any, client: Client, seed: int | None, model: str
-    ) -> FloatArray:
-        """Predictions [W] for the windows of a series [seconds, features] that end at `ends`."""
+    def _of(self, client: Client, seed: int | None, model: str) -> VehicleModel:
+        """What a vehicle predicts with; `model.mixture` mixes it with ridges, as in the run."""
         if self._which(model) == "personal" and client.name not in self.fleet.names:
             model = "best"  # a vehicle that was not there has none of its own
-        own = self.weights(seed=seed, model=model, vehicle=client.name).cpu()
-        network: Model = self.federation.model
-        rows, within = torch.from_numpy(np.array(series)), np.arange(1 - self.fleet.window, 1)
-        with torch.no_grad():
-            found = [
-                network.predict(own, rows[torch.from_numpy(some[:, None] + within)].to(own.dtype))
-                for some in np.split(ends, range(CHUNK, len(ends), CHUNK))
-            ]
-        return client.energy_wh(torch.cat(found).double().numpy())
+        weights = self.weights(seed=seed, model=model, vehicle=client.name).cpu()
+        found = VehicleModel(self.federation.model, weights, client)
+        return found if self._fleet_ridge is None else found.mixed(self._fleet_ridge)
 
-    def _write(self, folder: Path) -> None:
+    @cached_property
+    def _fleet_ridge(self) -> FloatArray | None:
+        """The fleet's ridge; None where the run mixes nothing."""
+        return fleet_ridge(self.fleet.clients) if self.config.model.mixture else None
+
+    def _write(self, folder: Path, *, references: bool) -> None:
+        from fedwatt.references import References
         from fedwatt.runs.in_memory import write_run
 
-        write_run(folder, self.federation, self.config, self.state, self.history)
+        config = replace(self.config, references=References(enabled=references))
+        write_run(folder, self.federation, config, self.state, self.history)
 
 
 def load(

@@ -1,6 +1,7 @@
 """What comes out of training, in memory and from a run folder."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,9 @@ from torch import nn
 
 import fedwatt
 import fedwatt.report
-from fedwatt.data import DataSettings, Fleet, synthetic_fleet
+from fedwatt.data import DataSettings, Fleet, Trip, build_fleet, synthetic_fleet
+from fedwatt.data.features import feature_names, trip_features
+from fedwatt.data.lag import MOTION, aligned
 from fedwatt.data.synthetic import synthetic_vehicle
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.errors import DataError, RunError, SettingError
@@ -19,8 +22,10 @@ from fedwatt.federation import Training
 from fedwatt.methods import Method, Proximal
 from fedwatt.models import MLP
 from fedwatt.personal import Personal
-from fedwatt.report.load import load_run, load_runs
-from fedwatt.runs.in_memory import named
+from fedwatt.report.load import load_run, load_runs, where
+from fedwatt.runs.config import from_tables
+from fedwatt.runs.execute import execute
+from fedwatt.runs.in_memory import Follower, named
 from fedwatt.trained import Federation, Trained, load
 
 SETTINGS = DataSettings(window=10, stride=97, evaluation_stride=97)
@@ -79,6 +84,58 @@ def test_a_vehicle_from_elsewhere_is_scaled_by_its_own_trips(trained: Trained) -
     assert len(trained.predict(stranger)) == len(stranger.trips)
 
 
+def test_a_trip_is_aligned_as_its_vehicle_was_for_training() -> None:
+    vehicles = [synthetic_vehicle(f"car-00{n}", seed=1, trips=6) for n in (1, 2)]
+    ahead = [replace(one, trips=tuple(map(two_seconds_ahead, one.trips))) for one in vehicles]
+    fleet = build_fleet(ahead, replace(SETTINGS, align=True), "early")
+    client = fleet.clients[0]
+    assert client.lag_s == pytest.approx(2.0, abs=0.5)
+    one = Federation(fleet, MLP(10, 8, (5,)), training=TRAINING).train("fedavg")
+    trip = next(trip for trip in ahead[0].trips if trip.name == client.trips["test"][0])
+    found, expected = one.predict(trip, vehicle="car-001")[::97], one.predict(fleet)["car-001"]
+    np.testing.assert_allclose(found, expected[: len(found)], rtol=1e-5)
+    np.testing.assert_array_equal(one.predict(ahead[0])[trip.name][::97], found)
+    # A vehicle that has been aligned is not delayed again.
+    twice = one.predict(aligned(ahead[0], client.lag_s))[trip.name][::97]
+    np.testing.assert_array_equal(twice, found)
+
+
+def two_seconds_ahead(trip: Trip) -> Trip:
+    """The trip with its motion recorded two seconds before the power it takes."""
+    motion = {name: v for name, v in trip.channels.items() if name in MOTION}
+    moved = {name: np.append(values[2:], values[-2:]) for name, values in motion.items()}
+    return replace(trip, channels={**trip.channels, **moved})
+
+
+def test_mixtures_predict_as_they_do_in_the_run(tmp_path: Path) -> None:
+    tables = {
+        "fleet": {"vehicles": 3, "trips": 12},
+        "data": {"window": 10, "stride": 97, "evaluation_stride": 97},
+        "training": {"rounds": 1},
+        "model": {"mixture": True},
+        "seeds": [1],
+        "references": {"enabled": False},
+        "method": [{"name": "fedavg"}],
+    }
+    execute(from_tables(tables), tmp_path / "run", Follower())
+    back = load(tmp_path / "run")
+    used = load_run(tmp_path / "run").vehicles
+    rows = where(used, model="best", stratum="all")
+    found = back.predict(back.fleet)
+    for name, recorded in zip(rows["vehicle"], rows["rmse"], strict=True):
+        client = back._client(name)
+        error = found[name] - client.energy_wh(client.labels["test"])
+        assert math.sqrt(np.mean(error**2)) == pytest.approx(recorded, rel=1e-5)
+    vehicle = synthetic_vehicle("car-002", trips=12)
+    card = back.export(tmp_path / "model.onnx", vehicle=vehicle)
+    assert card.network_weight < 1
+    columns = trip_features(vehicle.trips[0], feature_names("base"), "car-002")
+    ends = np.arange(9, vehicle.trips[0].seconds)
+    on_board = EnergyModel(tmp_path / "model.onnx").energies(columns, ends)
+    expected = back.predict(vehicle)[vehicle.trips[0].name]
+    np.testing.assert_allclose(on_board, expected, rtol=1e-4, atol=1e-3)
+
+
 def test_saved_and_loaded(trained: Trained, fleet: Fleet, tmp_path: Path) -> None:
     folder = trained.save(tmp_path / "run")
     back = load(str(folder))
@@ -103,8 +160,6 @@ def test_exported_predicts_the_same(trained: Trained, tmp_path: Path) -> None:
     assert (card.vehicle, card.backbone) == ("car-001", "mlp")
     model = EnergyModel(tmp_path / "model.onnx")
     trip = vehicle.trips[0]
-    from fedwatt.data.features import feature_names, trip_features
-
     columns = trip_features(trip, feature_names("base"), "car-001")
     found = model.energies(columns, np.arange(9, trip.seconds))
     expected = trained.predict(trip, vehicle="car-001", seed=2)
@@ -180,6 +235,25 @@ def test_a_network_that_no_name_makes(fleet: Fleet, tmp_path: Path) -> None:
     np.testing.assert_allclose(back.predict(fleet)["car-001"], expected, rtol=1e-6)
     back.export(tmp_path / "model.onnx")
     assert EnergyModel(tmp_path / "model.onnx").card.backbone == "own"
+
+
+def test_a_synthetic_fleet_is_made_again_whatever_its_number_of_trips(tmp_path: Path) -> None:
+    fleet = synthetic_fleet(2, 5, SETTINGS, trips=7)
+    folder = Federation(fleet, training=TRAINING).train("fedavg").save(tmp_path / "run")
+    again = load(folder).fleet
+    assert (again.data_hash(), again.source) == (fleet.data_hash(), fleet.source)
+
+
+def test_references_are_worked_out_unless_unwanted(fleet: Fleet, tmp_path: Path) -> None:
+    one = Federation(fleet, training=TRAINING).train("fedavg")
+    for name, wanted in (("with", True), ("without", False)):
+        saved = one.save(tmp_path / name, references=wanted)
+        trained_there = Federation(fleet, training=TRAINING).train(
+            "fedavg", out=tmp_path / f"{name}-out", references=wanted
+        )
+        for folder in (saved, trained_there.folder):
+            assert folder is not None
+            assert (folder / "references.parquet").exists() == wanted
 
 
 def test_a_fleet_that_is_not_stored(trained: Trained, fleet: Fleet, tmp_path: Path) -> None:

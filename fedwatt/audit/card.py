@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from fedwatt.audit.crafted import crafted_evaluation
-from fedwatt.audit.displacements import differencing, inversion, membership
+from fedwatt.audit.displacements import differencing, inversion, inversion_of_one, membership
 from fedwatt.audit.home import home_position
 from fedwatt.audit.poisoning import poisoning
-from fedwatt.audit.victims import LEVELS, MASKS, PLAIN, Victims
+from fedwatt.audit.victims import CURIOUS, GUESS, LEVELS, MASKS, PLAIN, Victims
 from fedwatt.data import Fleet, Vehicle
 from fedwatt.errors import SettingError
 
@@ -17,10 +17,17 @@ MEASURES: Final = {
     "inversion of one window's Δ": "share of a training window recovered",
     "inversion of a usual Δ": "share of the best-matching training window recovered",
     "membership": "area under the curve; 0.5 is a guess",
-    "differencing": "relative error of the victim's Δ; 1 is a guess of 0",
+    "differencing": "relative error of the victim's Δ; 'masks, curious' is the fleet's mean, and "
+    "anything below that is a leak",
     "home position": "median distance of the guess from home, km",
 }
 """What the figures of each attack mean; those of poisoning are test RMSE in Wh."""
+SET: Final = {
+    "crafted evaluation": (CURIOUS, GUESS),
+    "membership": (GUESS,),
+    "differencing": (GUESS,),
+}
+"""Figures that follow from what a level is, and are not measured."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +35,8 @@ class Card:
     """Figures by attack and level."""
 
     vehicles: int
+    victims: int
+    """Vehicles, the first ones, over which figures of attacks on one are means."""
     attacks: Mapping[str, Mapping[str, float]]
     poisoning: Mapping[str, Mapping[str, float]]
 
@@ -35,6 +44,7 @@ class Card:
         """For a JSON file; what is not finite is a text there."""
         return {
             "vehicles": self.vehicles,
+            "victims": self.victims,
             "measures": MEASURES,
             "attacks": _plain(self.attacks),
             "poisoning": _plain(self.poisoning),
@@ -58,17 +68,18 @@ def attack_fleet(
     if len(fleet.clients) < 3:
         raise SettingError(f"An audit needs 3 vehicles or more, got {len(fleet.clients)}.")
     inputs = inputs or fleet.window * len(fleet.features)
+    victims = min(victims, len(fleet.clients))
     of_one: dict[str, Callable[[Victims], dict[str, float]]] = {
         "crafted evaluation": lambda own: crafted_evaluation(own, inputs),
-        "inversion of one window's Δ": lambda own: inversion(own, LEVELS, batch=1, steps=1),
+        "inversion of one window's Δ": inversion_of_one,
         "inversion of a usual Δ": lambda own: inversion(own, LEVELS, batch=64, steps=30),
         "membership": lambda own: membership(own, LEVELS, windows=windows),
-        "differencing": lambda own: differencing(own, steps=30),
+        "differencing": lambda own: differencing(own, steps=30),  # those of a usual Δ
     }
     found: dict[str, dict[str, float]] = {}
     for name, attack in of_one.items():
         say(name)
-        each = [attack(Victims(fleet, k)) for k in range(min(victims, len(fleet.clients)))]
+        each = [attack(Victims(fleet, k)) for k in range(victims)]
         found[name] = {level: sum(one[level] for one in each) / len(each) for level in each[0]}
     if vehicles:
         say("home position")
@@ -76,7 +87,8 @@ def attack_fleet(
             found["home position"] = home
     say("poisoning")
     level = replace(fleet, mapped=None)
-    return Card(len(fleet.clients), found, poisoning(level, rounds, (PLAIN, MASKS)))
+    lies = poisoning(level, rounds, (PLAIN, MASKS))
+    return Card(len(fleet.clients), victims, found, lies)
 
 
 def _plain(table: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float | str]]:

@@ -5,7 +5,13 @@ the window (Phong et al., 2018), and for several windows a mean of them. Meerza 
 (2025), match gradients of time-series regressors by descent; started from that quotient it is the
 refinement here. Membership: a window that was trained on moves the model along its own gradient
 (Nasr et al., S&P 2019). Differencing: a server that asks for a round twice, the second time without
-one vehicle; where the policy refuses that, it can still keep the model and ask for the next round.
+one vehicle. The policy refuses that, and cannot tell the same round of another run, with a model
+changed by its last bit, from an honest one; so the difference is there. It also refuses a Δ of few
+windows, but the Δ of n + 1 windows and that of n give the last window's:
+
+    (n + 1) Δ_{n+1} - n Δ_n = -η ∇ℓ(x_{n+1})                          from four sums
+
+What fleets these were measured on is said beside the figures in docs/privacy.md.
 """
 
 from dataclasses import dataclass
@@ -17,7 +23,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedwatt.audit.victims import (
+    CURIOUS,
     GUESS,
+    LEVELS,
     MASKS,
     NOISE,
     PLAIN,
@@ -28,6 +36,7 @@ from fedwatt.audit.victims import (
     windows_at,
     windows_of,
 )
+from fedwatt.deploy.policy import Policy
 from fedwatt.privacy.fixed_point import add_up
 
 RATE, BATCH = 0.05, 64
@@ -51,19 +60,19 @@ class Displacements:
         """w, [D]."""
         return self.victims.model.initial(self.victims.rng("start")).float()
 
-    def of(self, vehicle: int, round: int = 0) -> Tensor:
-        """Δ_k [D], by plain steps on windows drawn for the round."""
+    def of(self, vehicle: int) -> Tensor:
+        """Δ_k [D], by plain steps on windows drawn at random."""
         client = self.victims.fleet.clients[vehicle]
         labels = torch.from_numpy(client.labels["train"])
         weights = self.start.clone()
-        for chosen in np.split(self.drawn(vehicle, round), self.steps):
+        for chosen in np.split(self.drawn(vehicle), self.steps):
             windows = windows_at(client, client.ends["train"][chosen])
             weights = weights - RATE * self.gradient(weights, windows, labels[chosen])
         return weights - self.start
 
-    def drawn(self, vehicle: int, round: int = 0) -> NDArray[np.int64]:
+    def drawn(self, vehicle: int) -> NDArray[np.int64]:
         """Places of the training windows of a vehicle's steps, [steps · batch]."""
-        rng = np.random.default_rng([self.victims.seed, vehicle, round])
+        rng = np.random.default_rng([self.victims.seed, vehicle])
         order = rng.permutation(len(self.victims.fleet.clients[vehicle].ends["train"]))
         return order[np.arange(self.steps * self.batch) % len(order)]
 
@@ -85,15 +94,15 @@ class Displacements:
         if level == PLAIN:
             return mine
         everybody = _sum(self.all)
-        if level == MASKS:
-            return everybody - _sum([self.all[k] for k in self.victims.others])
-        mean = everybody / len(self.all)
-        if level == POLICY:
-            return mean
+        if level == CURIOUS:
+            return everybody / len(self.all)
+        difference = everybody - _sum([self.all[k] for k in self.victims.others])
+        if level != NOISE:
+            return difference
+        # Both sums have the noise of a clip norm that shortens nobody's Δ.
         longest = max(float(own.norm()) for own in self.all)
-        share = self.victims.noise * longest / len(self.all)
-        drawn = self.victims.rng("noise").standard_normal(len(mean))
-        return mean + share * torch.from_numpy(drawn)
+        drawn = self.victims.rng(f"noise {self.batch}").standard_normal(len(difference))
+        return difference + 2**0.5 * self.victims.noise * longest * torch.from_numpy(drawn)
 
 
 def _sum(deltas: list[Tensor]) -> Tensor:
@@ -141,6 +150,23 @@ def inversion(
     return scores | {GUESS: _best(torch.cat(others).double().mean(dim=0).numpy(), true)}
 
 
+def inversion_of_one(victims: Victims) -> dict[str, float]:
+    """Share of a single training window that each level gives away.
+
+    Without a policy it is asked for by itself; with one, by the Δ of its fewest windows and of one
+    window more.
+    """
+    scores = inversion(victims, (PLAIN, CURIOUS, MASKS), batch=1, steps=1)
+    few = min(Policy().fewest_trained, len(victims.client.ends["train"]) - 1)
+    less, more = Displacements(victims, few, 1), Displacements(victims, few + 1, 1)
+    last = victims.client.ends["train"][more.drawn(victims.victim)[-1:]]
+    true = windows_at(victims.client, last).double().numpy()
+    for level in (POLICY, NOISE):
+        delta = (few + 1) * more.seen(level).double() - few * less.seen(level).double()
+        scores[level] = _best(inverted(more, delta), true)
+    return scores
+
+
 def _best(found: FloatArray, true: FloatArray) -> float:
     return max(explained(found, own) for own in true)
 
@@ -171,22 +197,14 @@ def membership(victims: Victims, levels: tuple[str, ...], *, windows: int) -> di
 
 
 def differencing(victims: Victims, *, steps: int) -> dict[str, float]:
-    """‖Δ̂ - Δ_u‖ / ‖Δ_u‖ of the victim's reply from two sums; 1 is a guess of 0."""
+    """‖Δ̂ - Δ_u‖ / ‖Δ_u‖ of the victim's reply; a guess of 0 is off by 1.
+
+    A curious server guesses the fleet's mean: what is off by less says more of the victim.
+    """
     seen = Displacements(victims, BATCH, steps)
     mine = seen.all[victims.victim].double()
 
     def missed(found: Tensor) -> float:
         return float((found.double() - mine).norm() / mine.norm())
 
-    later = [seen.of(k, round=1) for k in victims.others]
-    kept = _sum(seen.all) - _sum(later)
-    longest = max(float(own.norm()) for own in seen.all)
-    drawn = victims.rng("difference").standard_normal(len(mine)) * victims.noise * longest * 2**0.5
-    return {
-        PLAIN: 0.0,
-        MASKS: missed(seen.seen(MASKS)),
-        POLICY: missed(_sum(seen.all) / len(seen.all)),
-        "masks + policy, the same model for two rounds": missed(kept),
-        NOISE: missed(kept + torch.from_numpy(drawn)),
-        GUESS: 1.0,
-    }
+    return {level: missed(seen.seen(level)) for level in LEVELS} | {GUESS: 1.0}

@@ -2,8 +2,14 @@
 
 A vehicle adds 1 for every node of the service area that it drives. In the clear that is a map of
 where it drives, and the middle of it is near where it lives; in a sum it is how many vehicles drive
-each node. Score: the distance in km between a guess and the node at which most of its trips begin;
-the median over all vehicles, each of them the victim once.
+each node, and the best guess is the busiest. Where a lying server has two counts that differ by the
+victim, their difference is its map again. The policy counts changes of the vehicles in sums of
+hills (`guard.GROUPS`), so a server has at most `set_changes_a_day` vehicles' maps a day, and does
+not have less of any of them; an owner who wants none given away sets `hills = false`. Noise for
+hills is the server's own, so a lying server has the counts without it.
+
+Score: the distance in km between a guess and the node at which most of a vehicle's trips begin; the
+median over all vehicles that have positions, each of them the victim once.
 """
 
 from collections import Counter
@@ -12,7 +18,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwatt.audit.victims import GUESS, MASKS, NOISE, PLAIN, POLICY
+from fedwatt.audit.victims import CURIOUS, GUESS, MASKS, NOISE, PLAIN, POLICY
 from fedwatt.data import Vehicle
 
 CELL_DEGREES = 0.001
@@ -22,9 +28,7 @@ KM_PER_DEGREE = 111.2
 Nodes = NDArray[np.int64]
 
 
-def home_position(
-    vehicles: Sequence[Vehicle], noise: float = 1.0, seed: int = 1
-) -> dict[str, float]:
+def home_position(vehicles: Sequence[Vehicle]) -> dict[str, float]:
     """Median distance in km from the guess to the home of each vehicle that has positions."""
     driven, homes = [], []
     for vehicle in vehicles:
@@ -37,19 +41,31 @@ def home_position(
     if not driven:
         return {}
     nodes, counts = np.unique(np.concatenate(driven), axis=0, return_counts=True)
-    rng = np.random.default_rng(seed)
-    noisy = counts + noise * rng.standard_normal(len(counts))
+    differences = [counts - _counts(nodes, _without(driven, k)) for k in range(len(driven))]
+    differenced = [np.median(nodes[own == 1], axis=0) for own in differences]
     guesses = {
         PLAIN: [np.median(own, axis=0) for own in driven],
-        MASKS: [np.median(own, axis=0) for own in driven],  # by the difference of two sums
-        POLICY: [nodes[counts.argmax()]] * len(driven),
-        NOISE: [nodes[noisy.argmax()]] * len(driven),
+        CURIOUS: [nodes[counts.argmax()]] * len(driven),
+        MASKS: differenced,
+        POLICY: differenced,
+        NOISE: differenced,
         GUESS: [np.median(nodes, axis=0)] * len(driven),
     }
     return {
         level: float(np.median([_km(a, b) for a, b in zip(own, homes, strict=True)]))
         for level, own in guesses.items()
     }
+
+
+def _without(driven: Sequence[Nodes], place: int) -> list[Nodes]:
+    return [own for k, own in enumerate(driven) if k != place]
+
+
+def _counts(nodes: Nodes, driven: Sequence[Nodes]) -> NDArray[np.int64]:
+    """How many of the vehicles drive each of the nodes [N, 2], ascending."""
+    # Every node once more, so that all of them are there.
+    _, counts = np.unique(np.concatenate([nodes, *driven]), axis=0, return_counts=True)
+    return counts - 1
 
 
 def _cells(channels: Mapping[str, NDArray[np.float64]]) -> Nodes:

@@ -1,8 +1,9 @@
 """What lying vehicles do to the model: test RMSE after some rounds, beside that of honest ones.
 
 Lies: a weight of millions with Δ = 1, Δ = 1e30, a flipped sign, a flipped sign at five times the
-length, by one vehicle or by a tenth of them together. Limits are those of `deploy`: capped weights
-and bounded lengths in plain rounds, and under masks weights capped on board and a bounded mean.
+length, by one vehicle or by a tenth of them together. Limits are the defaults of `[deploy]` and
+`[secure]`: capped weights and bounded lengths in plain rounds, and under masks words of fixed point
+and a bounded mean.
 """
 
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedwatt.audit.victims import PLAIN
 from fedwatt.data import Fleet
 from fedwatt.deploy.limits_of_replies import capped, shortened
 from fedwatt.federation import Federation, Loop, State, Training
@@ -23,15 +25,29 @@ from fedwatt.federation.work import Work
 from fedwatt.methods import Method, get
 from fedwatt.metrics import Stopwatch
 from fedwatt.privacy.secure_settings import SecureSettings
+from fedwatt.runs.deployment import Deployment
 
 MILLIONS: Final = 4_000_000.0
+"""Windows, of 1 Hz: a month and a half of driving without a stop."""
+FLIPPED_LENGTH: Final = 5.0
+"""Of a flipped reply: what a norm bound of 5 medians lets pass, so the worst that is not cut."""
+COLLUDING: Final = 0.1
+"""Share of the vehicles that lie together."""
 Lie = Callable[[Tensor], Tensor]
 LIES: Final[dict[str, tuple[Lie, float, bool]]] = {
     "n_k = 4e6, Δ = 1": (torch.ones_like, MILLIONS, False),
     "Δ = 1e30": (lambda delta: torch.full_like(delta, 1e30), 0.0, False),
     "one sign flipped": (lambda delta: -delta, 0.0, False),
-    "one sign flipped, 5 times as long": (lambda delta: -5 * delta, 0.0, False),
-    "a tenth flipped, 5 times as long": (lambda delta: -5 * delta, 0.0, True),
+    "one sign flipped, 5 times as long": (
+        lambda delta: -FLIPPED_LENGTH * delta,
+        0.0,
+        False,
+    ),
+    "a tenth flipped, 5 times as long": (
+        lambda delta: -FLIPPED_LENGTH * delta,
+        0.0,
+        True,
+    ),
 }
 """The reply of a liar, its weight (0: its own), and whether a tenth of the vehicles lie."""
 NO_LIMITS: Final = "no limits"
@@ -56,11 +72,11 @@ class Liars:
         counted = work.counted & deltas.isfinite().all(dim=-1).numpy()
         if self.level == NO_LIMITS:
             return replace(work, deltas=deltas, weights=weights, counted=counted)
-        if self.level == "plain":
-            deltas, _ = shortened(deltas, counted, 5.0)
-            return replace(
-                work, deltas=deltas, weights=capped(weights.tolist(), sizes, 5.0), counted=counted
-            )
+        if self.level == PLAIN:
+            limits = Deployment()
+            deltas, _ = shortened(deltas, counted, limits.norm_bound)
+            weights = capped(weights.tolist(), sizes, limits.weight_cap)
+            return replace(work, deltas=deltas, weights=weights, counted=counted)
         settings = SecureSettings()
         # A liar under masks leaves out its own guards; fixed point still clips what it can hold.
         weights = np.minimum(weights, settings.windows_limit)
@@ -90,7 +106,7 @@ def poisoning(fleet: Fleet, rounds: int, levels: tuple[str, ...]) -> dict[str, d
     honest = _rmse(federation, None)
     scores: dict[str, dict[str, float]] = {}
     for name, (lie, weight, many) in LIES.items():
-        count = ceil(0.1 * len(fleet.clients)) if many else 1
+        count = ceil(COLLUDING * len(fleet.clients)) if many else 1
         found = {
             level: _rmse(federation, Liars(lie, weight, frozenset(range(count)), level))
             for level in (NO_LIMITS, *levels)

@@ -1,14 +1,21 @@
 """The fleet under attack: one vehicle alone, and what a server sees of it at each level.
 
     plain             every vehicle's own answer
-    masks             sums, and vehicles that answer whatever is asked: a lying server asks twice,
-                      the second time without the victim, and takes the difference
-    masks + policy    sums with the default policy on board: one answer, the fleet's own windows,
-                      and so many differences a day as the policy allows
-    + noise           the same, with Gaussian noise on the sums
+    masks, curious    sums, by a server that follows the protocol and looks at what it gets
+    masks             sums, by a server that lies, to vehicles that answer whatever is asked: it
+                      asks twice, the second time without the victim, and takes the difference
+    masks + policy    the same with the default policy on board. It refuses the same round twice,
+                      other windows, and replies of few windows; it counts how often the vehicles of
+                      a sum change. It cannot tell a round of another run from a repeated one, so
+                      the attacks on Δ still have the difference.
+    + noise           the same in a run with a private method. Its noise is on the replies of
+                      rounds; error sums and counts of hills have none that a lying server would
+                      not leave out
 
 Masks cancel out in a sum, so sums are made here as they are decoded, to the last bit (`add_up`);
-what a policy refuses is refused by `deploy.guard`, and tests hold the two to each other.
+what a policy refuses is refused by `deploy.guard`, and tests hold the two to each other. Most
+figures are measured on the fleet that is given. Those that follow from what a level is, without a
+measurement, are named in `card.SET`.
 """
 
 from dataclasses import dataclass, replace
@@ -27,10 +34,11 @@ from fedwatt.federation.terms import Terms
 from fedwatt.models import Model
 
 PLAIN: Final = "plain"
+CURIOUS: Final = "masks, curious"
 MASKS: Final = "masks"
 POLICY: Final = "masks + policy"
 NOISE: Final = "masks + policy + noise"
-LEVELS: Final = (PLAIN, MASKS, POLICY, NOISE)
+LEVELS: Final = (PLAIN, CURIOUS, MASKS, POLICY, NOISE)
 GUESS: Final = "no messages"
 """What an attacker scores who sees nothing."""
 
@@ -45,7 +53,7 @@ class Victims:
     victim: int = 0
     seed: int = 1
     noise: float = 1.0
-    """z: noise on a sum has z times the standard deviation of one vehicle's largest share."""
+    """z: noise on a sum of Δ has z times the length of the longest as its standard deviation."""
 
     @property
     def client(self) -> Client:

@@ -23,32 +23,32 @@ def audit(
         bool, typer.Option("--small", help="Fewer windows, inputs and rounds: a minute.")
     ] = False,
 ) -> None:
-    """Attack the vehicles of a run with its windows; writes RUN/audit.json."""
+    """Attack the vehicles of a run with its windows; writes RUN/audit.json.
+
+    Windows are those of the run: its vehicles, their trips and the split. Of a run with hills they
+    are those of its level model, which are made without positions.
+    """
     from dataclasses import replace
 
     from fedwatt.audit import attack_fleet
-    from fedwatt.data import synthetic_fleet
-    from fedwatt.data.store import load_fleet, read_vehicle, vehicle_folders
+    from fedwatt.data.features import feature_names, needs_climb
     from fedwatt.runs.config import from_tables, read_config
+    from fedwatt.runs.source import open_fleet, source_vehicles
+    from fedwatt.terrain.level import level_data
 
     config = from_tables(read_config(run / "config.toml"))
-    source = config.fleet
-    settings = replace(config.data, features="base") if "terrain" in config.data.features else (
-        config.data
-    )  # fmt: skip
-    telemetry = []
-    folder = data or (None if source.data == "synthetic" else Path(source.data))
-    if folder is None:
-        fleet = synthetic_fleet(source.vehicles or 20, source.seed, settings)
-    else:
-        fleet = load_fleet(folder, settings)
-        telemetry = [read_vehicle(one) for one in vehicle_folders(folder)]
+    source = replace(config.fleet, data=str(data), vehicles=0) if data else config.fleet
+    settings = config.data
+    if needs_climb(feature_names(settings.features)):
+        settings = level_data(settings) or replace(settings, features="base")
+    fleet = open_fleet(replace(config, fleet=source, data=settings))
     if vehicles:
         fleet = replace(fleet, clients=fleet.clients[:vehicles], mapped=None)
+    attacked = set(fleet.names)
     with console.status("Attacking ...") as status:
         card = attack_fleet(
             fleet,
-            telemetry[:vehicles] if vehicles else telemetry,
+            [one for one in source_vehicles(source) if one.name in attacked],
             inputs=16 if small else 0,
             windows=20 if small else 100,
             rounds=1 if small else 5,

@@ -17,8 +17,10 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
+from fedwatt.data.alignment import vehicle_lag_s
 from fedwatt.data.features import FEATURES, feature_names, needs_climb, trip_features
 from fedwatt.data.labelled import LabelledTrip, Strata, climb_known, own_mix, window_strata
+from fedwatt.data.lag import aligned
 from fedwatt.data.paged import Mapped, gather_clients
 from fedwatt.data.scaling import SCALINGS, Scaler, about_zero
 from fedwatt.data.split import SPLITS, held_out_vehicles, split_trips
@@ -44,7 +46,7 @@ class DataSettings:
     training, validation and test trips; `held_out` is the number of vehicles that never train. A
     vehicle may replace its features by its own `components` principal ones, or silence all but its
     own `selected` best (0 leaves them alone). With `align` its motion is delayed by the lag between
-    motion and power that its training trips show (`fedwatt.journeys.lag`).
+    motion and power that its training trips show (`fedwatt.data.alignment`).
     """
 
     features: str = "base"
@@ -88,10 +90,7 @@ class DataSettings:
     def predicts(self) -> Target:
         """What a window predicts."""
         target = get_target(self.target)
-        if not self.horizon:
-            return target
-        meaning = f"{target.meaning}, of the {self.horizon} s that follow it"
-        return replace(target, horizon=self.horizon, meaning=meaning)
+        return replace(target, horizon=self.horizon) if self.horizon else target
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -123,6 +122,7 @@ class Client:
     held_out       the vehicle is evaluated but never trains
     simulated      its energy is simulated, not measured
     scaler         how `series` was scaled; None for a series made by hand
+    lag_s          seconds by which its motion was delayed before features were made of it
     """
 
     name: str
@@ -142,6 +142,7 @@ class Client:
     scaler: Scaler | None = None
     label_typical: float = ENERGY.typical
     label_grain: float = 0.0
+    lag_s: float = 0.0
 
     def energy_wh(self, labels: NDArray[np.floating]) -> FloatArray:
         """Scaled labels or predictions of any shape in the target's unit, float64."""
@@ -241,12 +242,23 @@ def split_of_trips(vehicle: Vehicle, settings: DataSettings) -> dict[str, str]:
     return {trip: split for split in SPLITS for trip in trips[split]}
 
 
+def prepared(vehicle: Vehicle, settings: DataSettings) -> Vehicle:
+    """The vehicle with its motion delayed by its own lag, where `align` asks for it.
+
+    One whose facts have a lag was delayed already, as whoever learns hills from its trips does.
+    """
+    if not settings.align or "lag_s" in vehicle.facts:
+        return vehicle
+    return aligned(vehicle, vehicle_lag_s(vehicle, split_of_trips(vehicle, settings)))
+
+
 def build_client(vehicle: Vehicle, settings: DataSettings) -> Client:
     """Features, splits, windows and labels of one vehicle.
 
     Trips shorter than the window hold no window and are left out.
     """
     vehicle.refuse_unless_trainable()
+    vehicle = prepared(vehicle, settings)
     names, target, window = feature_names(settings.features), settings.predicts, settings.window
     parts = _labelled_trips(vehicle, settings)
     of = {split: [part for part in parts if part.split == split] for split in SPLITS}
@@ -278,6 +290,7 @@ def build_client(vehicle: Vehicle, settings: DataSettings) -> Client:
         scaler=scaler,
         label_typical=target.typical,
         label_grain=target.grain([part.trip for part in parts], vehicle.facts, vehicle.name),
+        lag_s=float(vehicle.facts.get("lag_s", 0.0)),
     )
 
 
@@ -354,10 +367,12 @@ def build_fleet(
     if without:
         log.warning(
             "%d of %d vehicles have nothing of which the target '%s' is made (%s) and are left "
-            "out: %s%s.",
-            *(len(without), len(without) + len(clients), settings.predicts.name),
+            "out: %s.",
+            len(without),
+            len(without) + len(clients),
+            settings.predicts.name,
             ", ".join(settings.predicts.made_of),
-            *(", ".join(v.name for v in without[:5]), ", ..." if len(without) > 5 else ""),
+            ", ".join([vehicle.name for vehicle in without[:5]] + ["..."] * (len(without) > 5)),
         )
     if not clients:
         raise DataError(f"The fleet '{source}' has no vehicles. Import or generate some first.")

@@ -11,7 +11,7 @@ second or the past of their channels, at most `MEMORY_S` of it; a channel may it
 where it is made (grade, ascent and descent are read from positions of the whole trip).
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -253,6 +253,15 @@ def level_features(recipe: str) -> str:
     ('speed, ambient', '')
     """
     return ", ".join(name for name in feature_names(recipe) if not needs_climb([name]))
+
+
+def physics_features(trips: Sequence[Trip]) -> tuple[str, ...]:
+    """The physics features that all of these trips have the channels for."""
+    return tuple(
+        name
+        for name in FEATURE_SETS["physics"]
+        if all(set(FEATURES[name].needs) <= set(trip.channels) for trip in trips)
+    )
 
 
 def trip_features(trip: Trip, names: tuple[str, ...], vehicle: str) -> FloatArray:

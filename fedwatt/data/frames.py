@@ -80,9 +80,7 @@ def fleet_from_frame(
     else:
         write_fleet(Path(out), stream, "frame")
         fleet = load_fleet(Path(out), settings)
-    units = ("vehicles", "trips", "rows")
-    account = tuple(f"Cleaning: {stream.account.sentence(unit)}" for unit in units)
-    return replace(fleet, account=account)
+    return replace(fleet, account=tuple(stream.account.sentences()))
 
 
 def vehicles_from_frame(

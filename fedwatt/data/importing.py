@@ -127,8 +127,6 @@ def import_fleet(
     write_fleet(out, found, source=f"{plugins.short(recordings.kind)}: {named}")
     sentences = []
     if isinstance(vehicles, readers.VehicleStream):
-        units = ("vehicles", "trips", "rows")
-        sentences += [f"Cleaning: {vehicles.account.sentence(unit)}" for unit in units]
-        sentences += [f"Cleaning: {lost}" for lost in vehicles.account.lost_channels()]
+        sentences += vehicles.account.sentences()
         sentences += [f"Passed over: {name}" for name in vehicles.passed_over]
     return sentences + ([] if enriched is None else enriched.sentences())

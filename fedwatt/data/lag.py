@@ -2,7 +2,7 @@
 
 Speed and position reach a recording by other ways than voltage and current do, and a second's
 energy belongs to the way that ends with it. In VED motion is about a second ahead of power.
-`fedwatt.journeys.lag` finds out by how much; whoever makes features of a trip delays it first.
+`fedwatt.data.alignment` finds out by how much; whoever makes features of a trip delays it first.
 """
 
 from dataclasses import replace

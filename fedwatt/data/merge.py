@@ -16,7 +16,7 @@ from fedwatt.data.store import fleet_source, read_vehicle, vehicle_folders, writ
 from fedwatt.data.trip import Vehicle
 from fedwatt.errors import DataError, counted
 
-CHARGE_ALONE = "none, so a run that predicts energy leaves them out (data.target = soc does not)"
+NO_ENERGY = "none"
 
 
 @dataclass
@@ -35,22 +35,28 @@ class Part:
     def count(self, vehicle: Vehicle, renamed: bool) -> None:
         """Add a vehicle."""
         channels = {name for trip in vehicle.trips for name in trip.channels}
+        has_energy = all("energy_wh" in trip.channels for trip in vehicle.trips)
         self.vehicles += 1
         self.trips += len(vehicle.trips)
         self.seconds += sum(trip.seconds for trip in vehicle.trips)
         self.with_positions += channels.issuperset(POSITION)
         self.with_elevation += "elevation_m" in channels
-        self.energy[vehicle.labels if "energy_wh" in channels else CHARGE_ALONE] += 1
+        self.energy[vehicle.labels if has_energy else NO_ENERGY] += 1
         self.renamed += renamed
 
     def sentence(self) -> str:
         """What came from this fleet, for people."""
         energy = ", ".join(f"{n} {kind}" for kind, n in sorted(self.energy.items()))
         renamed = f" {counted(self.renamed, 'vehicle')} got '{self.name}-' before the name."
+        left_out = (
+            f" Left out of a run that predicts energy, but not by data.target = soc: "
+            f"{counted(self.energy[NO_ENERGY], 'vehicle')} with trips without energy."
+        )
         return (
             f"{self.name}: {counted(self.vehicles, 'vehicle')}, {counted(self.trips, 'trip')}, "
             f"{self.seconds / 3600:.1f} h; {self.with_positions} with positions, "
             f"{self.with_elevation} with elevation; energy: {energy}."
+            + (left_out if self.energy[NO_ENERGY] else "")
             + (renamed if self.renamed else "")
         )
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from fedwatt.data.client import DataSettings, Fleet, build_fleet
 from fedwatt.data.trip import Trip, Vehicle
-from fedwatt.errors import SettingError, unknown
+from fedwatt.errors import SettingError, counted, unknown
 from fedwatt.physics.classes import draw_vehicle
 from fedwatt.physics.climate import daily_mean_c, trip_days, trip_temperature_c
 from fedwatt.physics.consumption import consume
@@ -55,15 +55,24 @@ def synthetic_fleet(
     kind: str = "passenger",
 ) -> Fleet:
     """Clients of `vehicles` synthetic vehicles; default settings if none are given."""
-    what = "vehicles" if kind == "passenger" else f"{kind} vehicles"
-    source = f"synthetic, {vehicles} {what}, seed {seed}"
     made = synthetic_vehicles(vehicles, seed, trips=trips, kind=kind)
+    source = synthetic_source(vehicles, seed, trips=trips, kind=kind)
     fleet = build_fleet(made, settings or DataSettings(), source)
-    # A configuration asks for passenger cars with the usual number of trips.
-    if trips != USUAL_TRIPS or kind != "passenger":
+    if kind != "passenger":  # of which no configuration makes any
         return fleet
-    origin = {"data": "synthetic", "vehicles": vehicles, "seed": seed, "trips": trips}
-    return replace(fleet, origin=origin)  # type: ignore[arg-type]
+    origin: dict[str, str | int] = {"data": "synthetic", "vehicles": vehicles}
+    return replace(fleet, origin=origin | {"seed": seed, "trips": trips})
+
+
+def synthetic_source(vehicles: int, seed: int, *, trips: int, kind: str = "passenger") -> str:
+    """Where synthetic vehicles come from, for people.
+
+    >>> synthetic_source(1, 0, trips=12), synthetic_source(3, 7, trips=40, kind="bus")
+    ('synthetic, 1 vehicle with 12 trips each, seed 0',
+     'synthetic, 3 bus vehicles with 40 trips each, seed 7')
+    """
+    what = counted(vehicles, "vehicle" if kind == "passenger" else f"{kind} vehicle")
+    return f"synthetic, {what} with {trips} trips each, seed {seed}"
 
 
 def synthetic_vehicle(

@@ -41,7 +41,7 @@ class Target:
     """What a window predicts.
 
     name, unit     as reports show them
-    meaning        completes "a window's ..."
+    meaning        completes "a window's ..."; `described` adds the horizon to it
     made_of        channels that make the label; no feature may need one of them
     label          labels of spans of one trip; NaN: the span has none and its window is left out
     reads          other channels that the label is computed with and that features may see
@@ -73,6 +73,20 @@ class Target:
         check(self, "adds", self.adds in ("sum", "mean"), "'sum' or 'mean'")
         check(self, "typical", self.typical > 0, "above 0")
         check(self, "horizon", self.horizon is None or self.horizon >= 0, "at least 0 seconds")
+
+    @property
+    def described(self) -> str:
+        """What is predicted, and of which seconds.
+
+        >>> get_target("next").described
+        'energy that leaves the pack, of the window that follows it'
+        >>> replace(get_target("next"), horizon=90).described
+        'energy that leaves the pack, of the 90 s that follow it'
+        """
+        if self.horizon is None:
+            return self.meaning
+        span = f"{self.horizon} s that follow" if self.horizon else "window that follows"
+        return f"{self.meaning}, of the {span} it"
 
     def ahead(self, window: int) -> int:
         """Seconds after a window that its label reaches into."""
@@ -203,7 +217,7 @@ TARGETS: Final[dict[str, Target]] = {
             reads=("speed_mps",),
             adds="mean",
         ),
-        replace(ENERGY, name="next", meaning="energy of the window that follows it", horizon=0),
+        replace(ENERGY, name="next", horizon=0),
     )
 }
 """Targets by the name that the setting `data.target` has."""

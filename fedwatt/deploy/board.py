@@ -75,7 +75,13 @@ def authority_key(certificate: Path) -> ec.EllipticCurvePublicKey:
 
 
 def refuse_unknown_server(connection: Connection, policy: Policy) -> None:
-    """RunError unless the server shows a certificate that the policy names, where it names any."""
+    """RunError unless the server shows a certificate that the policy names, where it names any.
+
+    It is looked at on a connection of its own, before every one that Flower makes, since Flower's
+    client takes a root certificate and no fingerprint. So it tells servers of one depot apart as
+    long as an address leads to the same one. Who can answer the first connection with a listed
+    certificate and the next with another that `ca.pem` signed is not found out.
+    """
     if not policy.servers:
         return
     host, _, port = connection.server.rpartition(":")

@@ -3,7 +3,9 @@
 Every check raises `Refusal` with the name of a rule, before anything is computed.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 from fedwatt.deploy.ledger import Ledger
@@ -17,8 +19,14 @@ from fedwatt.runs.hills import learns_hills
 
 OPERATIONS_PER_SECOND: Final = 1e9
 """Of a modest processor core; by this, work is turned into seconds before it is begun."""
-JUDGING: Final = ("evaluate", "strata", "personalise")
-"""Questions whose answers are error sums of a model."""
+GROUPS: Final = {
+    "secure-evaluate": "judging",
+    "secure-strata": "judging",
+    "secure-personalise": "judging",
+    "secure-terrain": "terrain",
+}
+"""Sums of one group ask for much the same numbers, so the difference of two is about those vehicles
+that are in only one of them: by group it is counted how often the vehicles change."""
 
 
 @dataclass(frozen=True)
@@ -57,18 +65,38 @@ class Guard:
         _allow("masks", not self.policy.masks)
 
     def terms(self, terms: Terms) -> None:
-        """Refuse a sum that may be of too few vehicles."""
+        """Refuse a sum that may be of too few vehicles, or whose answers would be too large."""
         _allow("smallest_sum", terms.threshold >= self.policy.smallest_sum)
+        _allow("megabytes", terms.length * terms.bits / 8 <= self.policy.megabytes * 1e6)
 
-    def training(self, config: RunConfig, method: Method, steps: int, parameters: int) -> None:
-        """Refuse a round of `steps` on a model with so many weights that would take too long."""
+    def training(
+        self, config: RunConfig, method: Method, steps: int, windows: int, parameters: int
+    ) -> None:
+        """Refuse a round of `steps` that would take too long, or whose Δ would be of few windows.
+
+        The vehicle has `windows` to draw batches from. Without a step there is no Δ.
+        """
         batch = config.training.batch
+        few = 0 < min(steps * batch, windows) < self.policy.fewest_trained
+        _allow("few_trained", not few)
         probes = sum(
             getattr(rule, "directions", 0) * (getattr(rule, "points", 0) + 1)
             for rule in method.local
         )
         # Forward and backward are 6 operations a weight and window, forward alone is 2.
         self._work(config, steps, (6 * steps + 2 * probes) * batch * parameters)
+
+    def judging(self, config: RunConfig, windows: int, parameters: int) -> None:
+        """Refuse to judge a model of so many weights on `windows` if that would take too long."""
+        self._work(config, 0, 2 * windows * parameters)
+
+    def spending(self, epsilon: Callable[[], float]) -> None:
+        """Refuse a round after which the lifetime `epsilon` would be more than allowed.
+
+        Where there is no bound it is not worked out.
+        """
+        bound = self.policy.lifetime_epsilon
+        _allow("lifetime_epsilon", bound == inf or epsilon() <= bound)
 
     def fine_tuning(self, config: RunConfig, parameters: int) -> None:
         """Refuse fine-tuning that would take too long."""
@@ -120,14 +148,17 @@ class Guard:
         self.ledger.give(*_counted(purpose))
 
     def agreed(self, terms: Terms, survivors: tuple[str, ...]) -> None:
-        """Refuse to unmask a sum of too few vehicles, or of others than before too often."""
+        """Refuse to unmask a sum of too few vehicles, or of others than before too often.
+
+        Vehicles of rounds change from round to round as they are drawn, so these are not counted.
+        """
         _allow("smallest_sum", len(survivors) >= self.policy.smallest_sum)
-        kind = Purpose.read(terms.purpose).kind
-        if not kind.endswith(JUDGING):
+        group = GROUPS.get(Purpose.read(terms.purpose).kind)
+        if group is None:
             return
-        if self.ledger.is_change(kind, survivors):
+        if self.ledger.is_change(group, survivors):
             _allow("set_changes_a_day", self.ledger.changes_today() < self.policy.set_changes_a_day)
-        self.ledger.summed(kind, survivors)
+        self.ledger.summed(group, survivors)
 
     def weight(self, windows: int) -> int:
         """What the vehicle weighs in a mean."""

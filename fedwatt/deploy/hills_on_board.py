@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fedwatt.data import DataSettings
+from fedwatt.data.client import prepared
 from fedwatt.data.store import read_vehicle
 from fedwatt.deploy.memory import age, forget_old_runs, mark, run_folder
 from fedwatt.deploy.messages import Content, Value
 from fedwatt.deploy.secure_board import Secrets
 from fedwatt.errors import DataError
 from fedwatt.files import flush, write_atomically
-from fedwatt.journeys.lag import prepared
 from fedwatt.privacy.fixed_point import Layout
 from fedwatt.runs.config import RunConfig
 from fedwatt.terrain.encoding import field_digest, field_from_arrays

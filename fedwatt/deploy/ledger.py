@@ -55,12 +55,12 @@ class Ledger:
         return int(self._table["answers"]) if self._table["day"] == self.day() else 0
 
     def changes_today(self) -> int:
-        """How often the set of vehicles in sums of one kind was another than before."""
+        """How often the vehicles in sums of one group were others than before."""
         return int(self._table["changes"]) if self._table["day"] == self.day() else 0
 
-    def is_change(self, purpose: str, vehicles: Iterable[str]) -> bool:
-        """Whether a sum of this kind was of other vehicles the last time."""
-        return self._table["sets"].get(purpose, "") not in ("", _key(sorted(vehicles)))
+    def is_change(self, group: str, vehicles: Iterable[str]) -> bool:
+        """Whether the last sum of this group was of other vehicles."""
+        return self._table["sets"].get(group, "") not in ("", _key(sorted(vehicles)))
 
     def announce(self, model: str, *places: tuple[object, ...]) -> None:
         """Remember the model that a round was first seen with."""
@@ -74,11 +74,11 @@ class Ledger:
             self._keep("given", _key(what), self.given(*what) + 1)
         self._save(answers=1)
 
-    def summed(self, purpose: str, vehicles: Iterable[str]) -> None:
+    def summed(self, group: str, vehicles: Iterable[str]) -> None:
         """Remember which vehicles a sum was of."""
         names = sorted(vehicles)
-        changed = self.is_change(purpose, names)
-        self._table["sets"][purpose] = _key(names)
+        changed = self.is_change(group, names)
+        self._table["sets"][group] = _key(names)
         self._save(changes=int(changed))
 
     def _keep(self, table: str, key: str, value: object) -> None:

@@ -41,6 +41,7 @@ RULES: Final = {
     "secure.threshold",
     "signed_sums": "its policy wants every vehicle of a sum to sign its keys: give all of them "
     "keys of the depot, and do without --insecure",
+    "few_trained": "its policy wants a reply to be of more windows: a larger batch, or more steps",
     "work": "its policy allows less work: fewer epochs or steps, or a smaller model or batch",
     "megabytes": "its policy allows smaller messages: a smaller model or area",
     "methods": "its policy does not allow this method",
@@ -49,6 +50,8 @@ RULES: Final = {
     "terrain.minimum_vehicles",
     "noise": "its policy wants more noise for privacy: a private method with a larger "
     "noise_multiplier",
+    "lifetime_epsilon": "its trainings so far leave too little of the ε that its policy allows: "
+    "more noise, a smaller share of vehicles in a round, or fewer rounds",
     "answered": "it has answered this before, and its policy allows one answer: another round, or "
     "a run with another seed",
     "unannounced": "the model is not the one that was announced for this round",
@@ -94,13 +97,17 @@ class Policy:
     )
     split_seed: int = _setting(0, "which trips these are; -1 leaves it to the server")
     fewest_windows: int = _setting(10, "windows of each kind without which it does not take part")
+    fewest_trained: int = _setting(64, "fewest of its windows that a displacement Δ may be of")
     hills: bool = _setting(True, "whether it helps to learn hills")
     hills_vehicles: int = _setting(3, "fewest vehicles that must drive a place to publish it")
     noise: float = _setting(0.0, "least noise multiplier of a private method; 0: none needed")
+    lifetime_epsilon: float = _setting(
+        inf, "most that its lifetime ε may be at δ = 1e-5; inf: no bound, so methods without noise"
+    )
     answers: int = _setting(1, "answers to the same round, and about the same model")
     answers_a_day: int = _setting(500, "answers made from its data, from midnight to midnight UTC")
     set_changes_a_day: int = _setting(
-        8, "how often the vehicles of sums that judge models may change in a day"
+        8, "how often the vehicles of sums that judge models or learn hills may change in a day"
     )
     most_windows: int = _setting(200_000, "most that its windows may weigh in a mean")
     largest_step: float = _setting(
@@ -111,13 +118,14 @@ class Policy:
     )
 
     def __post_init__(self) -> None:
-        for name in ("steps", "answers", "answers_a_day", "most_windows", "fewest_windows"):
+        for name in ("steps", "answers", "answers_a_day", "most_windows", "fewest_windows",
+                     "fewest_trained"):  # fmt: skip
             check(self, name, getattr(self, name) >= 1, "at least 1")
         for name in ("window", "stride", "evaluation_stride", "set_changes_a_day", "noise"):
             check(self, name, 0 <= getattr(self, name) < inf, "at least 0")
         for name in ("smallest_sum", "hills_vehicles"):
             check(self, name, getattr(self, name) >= 2, "at least 2: a sum of one hides nothing")
-        for name in ("seconds", "megabytes", "largest_step"):
+        for name in ("seconds", "megabytes", "largest_step", "lifetime_epsilon"):
             check(self, name, getattr(self, name) > 0, "above 0")
         check(self, "split", len(self.split) in (0, 3), "three shares, or none")
         hexadecimal = all(len(s) == 64 and set(s) <= set("0123456789abcdef") for s in self.servers)
@@ -126,8 +134,8 @@ class Policy:
 
 OPEN: Final = Policy(
     masks=False, smallest_sum=2, signed_sums=False, window=0, stride=0, evaluation_stride=0,
-    split=(), split_seed=-1, targets=(), fewest_windows=1, hills_vehicles=2, answers=1_000_000,
-    answers_a_day=1_000_000, set_changes_a_day=1_000_000, largest_step=1e9,
+    split=(), split_seed=-1, targets=(), fewest_windows=1, fewest_trained=1, hills_vehicles=2,
+    answers=1_000_000, answers_a_day=1_000_000, set_changes_a_day=1_000_000, largest_step=1e9,
 )  # fmt: skip
 """For trials on data that is nobody's: whatever a server asks for in earnest."""
 
@@ -193,12 +201,22 @@ def sign(board: Path, owner: Path) -> None:
 
 
 def on_board(board: Path | None) -> Policy:
-    """The policy in the folder `board`; the defaults where there is none.
+    """The policy in the folder `board`; the defaults where there was never one.
 
-    DataError if one is there that the owner did not sign as it stands: whoever can change the file
-    must not thereby change what leaves the vehicle.
+    DataError if one is there that the owner did not sign as it stands, or if the owner's key or a
+    signature is there without it: whoever can change the file, or take it away, must not thereby
+    change what leaves the vehicle. (Who can take all three away brings the vehicle to the defaults,
+    and who can put in a key of his own, to whatever he signs: keep the folder read-only.)
     """
-    if board is None or not (board / POLICY).exists():
+    if board is None:
+        return Policy()
+    if not (board / POLICY).exists():
+        left = [name for name in (OWNER, SIGNATURE) if (board / name).exists()]
+        if left:
+            raise DataError(
+                f"{board} has {left[0]} and no {POLICY}: the owner's policy is gone. Put it back, "
+                "or write a new one with 'fedwatt deploy policy write'."
+            )
         return Policy()
     text = (board / POLICY).read_bytes()
     try:

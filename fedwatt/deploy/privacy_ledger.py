@@ -5,16 +5,19 @@
 
 An entry is a method of a run. Rounds that passed while the vehicle was not asked count like those
 in which it was, since its ε rests on nobody knowing which is which; a round that it was asked for
-twice counts twice. Trainings add up at every order of Rényi (`privacy.rdp`), and one without noise
-makes the whole infinite. The file is written before a reply is sent.
+twice counts twice. Where the server changes noise or sampling within a run, all of its rounds count
+with the least noise and the largest share, so that ε is never understated. Trainings add up at
+every order of Rényi (`privacy.rdp`), and one without noise makes the whole infinite. The file is
+written before a reply is sent.
 """
 
 import json
 import logging
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -25,6 +28,9 @@ if TYPE_CHECKING:  # torch is not needed to look at the ledger
     from fedwatt.methods import Method
 
 log = logging.getLogger("fedwatt.deploy")
+
+LIFETIME_DELTA: Final = 1e-5
+"""δ at which a vehicle's lifetime ε is shown, and held to its policy."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +46,16 @@ class Spent:
     last: int = -1
     """The round that was asked for last."""
 
-    def after(self, round: int) -> "Spent":
-        """With one more question, about `round`."""
-        repeated = self.repeated + (round <= self.last)
-        last = max(round, self.last)
-        return replace(self, rounds=max(self.rounds, round + 1), repeated=repeated, last=last)
+    def after(self, round: int, noise_multiplier: float, probability: float) -> "Spent":
+        """With one more question, about `round`, on these terms."""
+        return replace(
+            self,
+            noise_multiplier=min(self.noise_multiplier, noise_multiplier),
+            probability=max(self.probability, probability),
+            rounds=max(self.rounds, round + 1),
+            repeated=self.repeated + (round <= self.last),
+            last=max(round, self.last),
+        )
 
 
 @dataclass(frozen=True)
@@ -60,22 +71,23 @@ class PrivacyLedger:
 
     def spend(self, run: str, label: str, method: "Method", probability: float, round: int) -> None:
         """Count a question about a round of a method, before it is answered."""
-        mechanism = method.server.mechanism
-        noise = 0.0 if mechanism is None else mechanism.noise_multiplier
-        amplified = mechanism is not None and mechanism.amplified
-        key, known = f"{run} {label}", self.entries()
-        before = known.get(key, Spent(noise, probability if amplified else 1.0))
-        known[key] = before.after(round)
+        known = self.after(run, label, method, probability, round)
         table = {"trainings": {name: asdict(own) for name, own in known.items()}}
         write_text(self.path, json.dumps(table) + "\n")
 
+    def after(
+        self, run: str, label: str, method: "Method", probability: float, round: int
+    ) -> dict[str, Spent]:
+        """The entries as `spend` would leave them."""
+        mechanism = method.server.mechanism
+        noise = 0.0 if mechanism is None else mechanism.noise_multiplier
+        share = probability if mechanism is not None and mechanism.amplified else 1.0
+        key, known = f"{run} {label}", self.entries()
+        return known | {key: known.get(key, Spent(noise, share)).after(round, noise, share)}
+
     def epsilon(self, delta: float) -> float:
         """ε at δ of all that was ever asked of this vehicle; infinite if anything had no noise."""
-        total = np.zeros(len(ORDERS))
-        for own in self.entries().values():
-            one = sampled_gaussian(own.probability, own.noise_multiplier)
-            total = total + (own.rounds + own.repeated) * one
-        return to_epsilon(total, delta) if total.any() else 0.0
+        return epsilon_of(self.entries(), delta)
 
     def entries(self) -> dict[str, Spent]:
         """By run and method; what cannot be read counts as a training without noise."""
@@ -87,6 +99,15 @@ class PrivacyLedger:
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             log.error("%s is damaged (%s); what was spent before is unknown", self.path, error)
             return {"unknown": Spent(0.0, 1.0, 1)}
+
+
+def epsilon_of(trainings: Mapping[str, Spent], delta: float) -> float:
+    """ε at δ of trainings together; infinite if one of them had no noise."""
+    total = np.zeros(len(ORDERS))
+    for own in trainings.values():
+        one = sampled_gaussian(own.probability, own.noise_multiplier)
+        total = total + (own.rounds + own.repeated) * one
+    return to_epsilon(total, delta) if total.any() else 0.0
 
 
 def shown(epsilon: float) -> str:

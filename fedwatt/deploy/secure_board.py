@@ -58,11 +58,14 @@ class Secrets:
     @property
     def _trust(self) -> Trust | None:
         """Whose signatures are asked for; None: nobody's, if the policy can do without."""
-        if not self.guard.policy.signed_sums:
-            return None
-        if self.board.trust is None or self.board.identity is None:
+        self._refuse_unsigned()
+        return self.board.trust if self.guard.policy.signed_sums else None
+
+    def _refuse_unsigned(self) -> None:
+        """Refuse a sum if its keys must be signed and this vehicle has no key of a depot."""
+        known = self.board.trust is not None and self.board.identity is not None
+        if self.guard.policy.signed_sums and not known:
             raise Refusal("signed_sums")
-        return self.board.trust
 
     def keys(self, question: Content) -> Content:
         """Fresh public keys; what was left of another exchange is forgotten."""
@@ -73,7 +76,7 @@ class Secrets:
             raise Refusal("question")
         self.guard.announced(purpose)
         self.guard.unanswered(purpose)
-        assert self._trust is None or self.board.identity is not None
+        self._refuse_unsigned()
         self._state = None
         state, advert = protocol.advertise(
             terms, self.vehicle, after=self._last(terms.run), identity=self.board.identity
@@ -112,6 +115,11 @@ class Secrets:
     ) -> Content:
         """The vehicle's numbers under its masks."""
         state = self._now(protocol.Shared)
+        if layout.bits != state.terms.bits:
+            raise DataError(
+                f"the exchange is about words of {state.terms.bits} bits, and the answer to its "
+                f"question has {layout.bits}"
+            )
         inbox = from_values(Inbox, question.values)
         self._state, masked = protocol.mask_input(state, inbox, layout.encode(values))
         return Content(to_plain(masked))

@@ -3,19 +3,15 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
 from fedwatt.data import DataSettings
 from fedwatt.data.client import build_client
 from fedwatt.data.store import read_vehicle
 from fedwatt.deploy.connection import Connection, key_pair
 from fedwatt.deploy.policy import Policy, differences
-from fedwatt.deploy.privacy_ledger import PrivacyLedger, shown
+from fedwatt.deploy.privacy_ledger import LIFETIME_DELTA, PrivacyLedger, shown
 from fedwatt.errors import DataError, RunError, counted
 from fedwatt.terrain.store import read_field, read_provenance
-
-LIFETIME_DELTA: Final = 1e-5
-"""δ at which a vehicle's lifetime ε is shown."""
 
 
 def describe_vehicle(

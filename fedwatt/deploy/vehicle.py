@@ -18,7 +18,7 @@ from torch import Tensor
 
 import fedwatt
 from fedwatt.data import DataSettings, trip
-from fedwatt.data.client import Client, build_client
+from fedwatt.data.client import Client, build_client, prepared
 from fedwatt.data.features import feature_names, needs_climb
 from fedwatt.data.split import SPLITS
 from fedwatt.data.store import read_vehicle
@@ -43,16 +43,16 @@ from fedwatt.deploy.messages import (
     sealed,
 )
 from fedwatt.deploy.one_vehicle import by_stratum, fleet_of_one, local_work, sums_by_stratum
-from fedwatt.deploy.privacy_ledger import PrivacyLedger
+from fedwatt.deploy.privacy_ledger import LIFETIME_DELTA, PrivacyLedger, epsilon_of
 from fedwatt.deploy.purpose import Purpose
-from fedwatt.deploy.questions import RoundQuestion, sizes_of, weights
+from fedwatt.deploy.questions import RoundQuestion, sizes_of, value, weights
 from fedwatt.deploy.secure_board import Secrets
 from fedwatt.deploy.task import Task
 from fedwatt.errors import DataError, RunError, SettingError
 from fedwatt.federation import LocalFleet, local_round
 from fedwatt.federation.evaluate import predict
 from fedwatt.files import flush
-from fedwatt.journeys.lag import prepared
+from fedwatt.methods import Method
 from fedwatt.methods.bounding import bounded
 from fedwatt.metrics import ErrorSums
 from fedwatt.personal import PersonalModel, personalise
@@ -181,7 +181,9 @@ class Vehicle:
             "personalise": lambda own: by_stratum(self._personalise(own)),
         }
         sizes = sizes_of(task.method, task.local.model, task.local.training.precision)
-        return sealed(kind, answers[kind](task), sizes, task.asked if kind == "train" else NOTHING)
+        answer = answers[kind](task)
+        self.guard.size(answer)
+        return sealed(kind, answer, sizes, task.asked if kind == "train" else NOTHING)
 
     def _masked(self, kind: str, question: Content, config: RunConfig, called: int) -> Content:
         """The vector of a sum over `called` vehicles."""
@@ -190,7 +192,7 @@ class Vehicle:
         task = self._task(question)
         self._refuse_work(kind, task)
         if kind == "secure-train":
-            return self.secrets.masked(question, *self._reply(task, called))
+            return self.secrets.masked(question, *self._reply(task))
         if kind == "secure-evaluate":
             errors = task.local.evaluate(task.weights())[0]
             weight = self.guard.weight(task.local.members.windows(0))
@@ -203,11 +205,21 @@ class Vehicle:
         """Refuse what would take this vehicle too long."""
         local, config = task.local, task.config
         if kind.endswith("train"):
-            speed = local.terms.speed(0, self.name)
-            steps = local.terms.steps(local.members.windows(0), speed)
-            self.guard.training(config, task.method, steps, task.size)
+            windows, speed = local.members.windows(0), local.terms.speed(0, self.name)
+            steps = local.terms.steps(windows, speed)
+            self.guard.training(config, task.method, steps, windows, task.size)
+            spending = self._spending(task)
+            self.guard.spending(lambda: epsilon_of(self.spent.after(*spending), LIFETIME_DELTA))
         elif kind.endswith("personalise"):
             self.guard.fine_tuning(config, task.size)
+        else:
+            ends = local.fleet.clients[0].ends
+            self.guard.judging(config, len(ends["validation"]) + len(ends["test"]), task.size)
+
+    def _spending(self, task: Task) -> tuple[str, str, Method, float, int]:
+        """What the privacy ledger counts of a question to train."""
+        share, round_ = task.local.training.participation, value(task.question, "round", int)
+        return task.run, task.choice.label, task.method, share, round_
 
     def _task(self, question: Content) -> Task:
         """What a question about a method is about."""
@@ -246,8 +258,7 @@ class Vehicle:
     def _train(self, task: Task) -> Content:
         local, method = task.local, task.method
         question, run = RoundQuestion.read(task.question, task.size), task.run
-        probability = local.training.participation
-        self.spent.spend(run, task.choice.label, method, probability, question.round)
+        self.spent.spend(*self._spending(task))
         folder = memory.memory_folder(self.state, run, task.choice.label)
         initial = local_round.initial_memory(method, method.adapted(local.model), task.weights()[0])
         work = local_work(local, method, question, memory.recall(folder, question.counted, initial))
@@ -270,8 +281,7 @@ class Vehicle:
         """
         question, label = RoundQuestion.read(task.question, task.size), task.choice.label
         method, folder = task.method, memory.memory_folder(self.state, task.run, label)
-        share = task.local.training.participation
-        self.spent.spend(task.run, label, method, share, question.round)
+        self.spent.spend(*self._spending(task))
         model = method.adapted(task.local.model)
         initial = local_round.initial_memory(method, model, task.weights()[0])
         if initial:
@@ -279,7 +289,7 @@ class Vehicle:
             memory.remember(folder, question.round, kept)
         return {"delta": np.zeros(task.size)}
 
-    def _reply(self, task: Task, called: int) -> tuple[Layout, dict[str, FloatArray]]:
+    def _reply(self, task: Task) -> tuple[Layout, dict[str, FloatArray]]:
         """What the vehicle adds to a round, no longer than its policy allows."""
         method, model = task.method, task.method.adapted(task.local.model)
         terms, training = self.secrets.terms, task.local.training

@@ -14,7 +14,7 @@ import numpy as np
 
 from fedwatt import __version__
 from fedwatt.data import FEATURES, INTERVAL_S, Client, Trip, Vehicle, build_client, feature_names
-from fedwatt.data.client import split_of_trips
+from fedwatt.data.client import prepared, split_of_trips
 from fedwatt.data.features import needs_climb
 from fedwatt.data.targets import ENERGY
 from fedwatt.edge.calibration import LEVEL as BARS
@@ -27,7 +27,6 @@ from fedwatt.edge.trips import outcome
 from fedwatt.errors import RunError, SettingError, unknown
 from fedwatt.files import write_bytes
 from fedwatt.journeys.filter import TripPrior
-from fedwatt.journeys.lag import prepared
 from fedwatt.journeys.mixture import chosen_mixture, vehicle_ridges
 from fedwatt.journeys.prior import USUAL, in_wh
 from fedwatt.journeys.route_model import RouteModel

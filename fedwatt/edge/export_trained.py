@@ -7,12 +7,15 @@ from torch import Tensor
 from fedwatt.data import Vehicle
 from fedwatt.data.features import feature_names, needs_climb
 from fedwatt.data.store import folder_name, read_vehicle
+from fedwatt.data.trip import FloatArray
 from fedwatt.edge.card import ModelCard
 from fedwatt.edge.export import TrainedModel, export, read_trained
 from fedwatt.errors import SettingError, unknown
+from fedwatt.journeys.prior import USUAL
 from fedwatt.models import MODELS, Model
 from fedwatt.runs.config import RunConfig
 from fedwatt.runs.hills import vehicle_field
+from fedwatt.runs.journeys import read_trip_prior
 from fedwatt.runs.source import fleet_folder, source_vehicles
 
 
@@ -28,12 +31,26 @@ def export_trained(
     vehicle: Vehicle | None = None,
     form: str = "float32",
     run: Path | None = None,
+    fleet_ridge: FloatArray | None = None,
 ) -> ModelCard:
-    """Write the model file `out` of `weights` [D]; `run` is the folder of a run with hills."""
+    """Write the model file `out` of `weights` [D].
+
+    `run` is the run folder, if it is in one; a run with hills must be. With a `fleet_ridge` the
+    vehicle mixes the network with ridges.
+    """
     parts = {name: p.cpu().float().numpy() for name, p in network.layout.split(weights).items()}
     own = None if config.model.name in MODELS else network
     if not needs_climb(feature_names(config.data.features)):
-        model = TrainedModel(parts, config, method, seed, personal, own=own)
+        model = TrainedModel(
+            parts,
+            config,
+            method,
+            seed,
+            personal,
+            fleet_ridge=fleet_ridge,
+            trip_prior=(read_trip_prior(run, method) if run else None) or USUAL,
+            own=own,
+        )
         return export(model, out, vehicle=vehicle, form=form)
     if run is None or personal:
         raise SettingError(

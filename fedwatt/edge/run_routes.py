@@ -8,12 +8,11 @@ from functools import partial
 from pathlib import Path
 
 from fedwatt.data import Vehicle
-from fedwatt.data.client import split_of_trips
+from fedwatt.data.client import prepared, split_of_trips
 from fedwatt.data.split import held_out_vehicles
 from fedwatt.errors import DataError
 from fedwatt.files import write_bytes
 from fedwatt.journeys.fleet_routes import FleetRoutes, learn_routes
-from fedwatt.journeys.lag import prepared
 from fedwatt.journeys.route_board import RouteBoard, passes
 from fedwatt.journeys.route_file import fleet_from_bytes, fleet_to_bytes
 from fedwatt.journeys.route_model import RouteModel

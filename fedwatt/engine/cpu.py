@@ -6,7 +6,8 @@ starts. Each core works on blocks of its own, so that no step waits for another 
 rules and loss allow it, a vehicle's whole round is one call of C (`kernels.whole_round`).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 from math import ceil
 from time import perf_counter
@@ -17,9 +18,10 @@ from torch import Tensor
 
 from fedwatt.cores import spread
 from fedwatt.engine.job import Job
-from fedwatt.engine.kernels.fused_step import fused_step, step_timed_as
-from fedwatt.engine.kernels.whole_round import whole_round
+from fedwatt.engine.kernels.fused_step import FusedStep, fused_step, step_timed_as
+from fedwatt.engine.kernels.whole_round import CGradient, c_gradient, whole_round
 from fedwatt.engine.step import (
+    explored,
     explored_gradient,
     final,
     move,
@@ -45,6 +47,9 @@ def train(job: Job, watch: Stopwatch) -> Tensor:
         with watch.divided() as spent:
             spent += spread(one, range(len(job.steps)))
         return compiled.deltas
+    gradients = c_gradient(job)
+    if gradients is not None:
+        return _explore(job, gradients, watch)
     deltas = torch.empty_like(job.anchor)
     numbers = job.model.step_numbers(job.batches.size)
     limit = CACHE_BYTES // (numbers * job.anchor.element_size())
@@ -60,6 +65,46 @@ def train(job: Job, watch: Stopwatch) -> Tensor:
     with watch.divided() as spent:
         spent += spread(work, list(cut(len(job.steps), max(1, limit))), large=limit == 0)
     return deltas
+
+
+def _explore(job: Job, gradients: CGradient, watch: Stopwatch) -> Tensor:
+    """Δ_k [P, D] by rules that explore, one vehicle at a time, with gradients in C."""
+    deltas = torch.empty_like(job.anchor)
+    in_c = fused_step(job)
+
+    def one(row: int) -> dict[str, float]:
+        rows = slice(row, row + 1)
+        own, watch = job.part(rows), Stopwatch()
+        weights = own.anchor.clone()
+        previous = weights.clone() if own.looks_back else None
+        advance = _mover(own, None if in_c is None else in_c.part(rows), watch)
+        with watch.section("training"):
+            for step, gradient in enumerate(gradients.of_steps(row)):
+                here, before = present_and_previous(weights, previous, step)
+                batch = partial(own.batches.at, step, 1)
+                found = explored(own, here, gradient, batch)
+                advance(found, here, before, first=step == 0)
+            deltas[row] = (final(weights, previous, own.steps) - own.anchor)[0]
+        return watch.seconds
+
+    with watch.divided() as spent:
+        spent += spread(one, range(len(job.steps)))
+    return deltas
+
+
+def _mover(job: Job, in_c: FusedStep | None, watch: Stopwatch) -> Callable[..., None]:
+    """(gradient, w_h, w_{h-1} or None, first=) → the step in place, timed; in C if it can be."""
+    cost = step_timed_as(job.rules)
+
+    def advance(gradient: Tensor, here: Tensor, before: Tensor | None, *, first: bool) -> None:
+        with watch.section(cost):
+            if in_c is not None:
+                in_c(gradient, here, before, first=first)
+            else:
+                terms = (job.rules, job.plans, gradient, here, before, job.anchor, job.rate)
+                move(*terms, first=first)
+
+    return advance
 
 
 def cut(rows: int, limit: int) -> Iterator[slice]:
@@ -120,7 +165,7 @@ def _take(
         for step in range(1 if previous is None else 2)
     ]
     fills = [job.model.fill(here, windows, gradient, job.loss) for here, _ in places]
-    advance = fused_step(job)
+    advance = _mover(job, fused_step(job), watch)
     values = (all_starts.flatten(1), all_labels, shares)
     for step, (starts, labels, share) in enumerate(
         zip(*(each.unbind(0) for each in values), strict=True), start=first
@@ -133,10 +178,4 @@ def _take(
             gradient = shaped_gradient(job, here, (windows, labels, share))
         else:
             fills[step % len(places)](labels, share)
-        if advance is not None:
-            with watch.section(advance.cost):
-                advance(gradient, here, before, first=step == 0)
-        else:
-            terms = (job.rules, job.plans, gradient, here, before, job.anchor, job.rate)
-            with watch.section(step_timed_as(job.rules)):
-                move(*terms, first=step == 0)
+        advance(gradient, here, before, first=step == 0)

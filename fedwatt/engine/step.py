@@ -16,6 +16,8 @@ from fedwatt.models.model import Parts
 
 Batch = tuple[Tensor, Tensor, Tensor]
 """(windows [A, batch, window, features], labels [A, batch], shares [A, batch])."""
+Gradient = Callable[[Tensor], Tensor]
+"""Weights [A, D] → the gradient of a step's loss there, [A, D]."""
 
 
 def present_and_previous(
@@ -115,9 +117,18 @@ def explored_gradient(job: Job, weights: Tensor, batch: Batch, *, shaped: bool =
             return shaped_gradient(job, point, batch)
         return job.model.gradient(point, *batch, job.loss)
 
+    return explored(job, weights, gradient, lambda: batch)
+
+
+def explored(job: Job, weights: Tensor, gradient: Gradient, batch: Callable[[], Batch]) -> Tensor:
+    """The same, given a way to take gradients.
+
+    `batch` puts the step's batch together; only a rule that asks for the loss itself needs it.
+    """
+
     def value(point: Tensor) -> Tensor:
         with torch.no_grad():
-            return shaped_losses(job, job.model.layout.split(point), batch)
+            return shaped_losses(job, job.model.layout.split(point), batch())
 
     loss = StepLoss(gradient, value, job.rate)
     for rule, plan in zip(job.rules, job.plans, strict=True):
@@ -126,8 +137,6 @@ def explored_gradient(job: Job, weights: Tensor, batch: Batch, *, shaped: bool =
     return loss.gradient(weights)
 
 
-def _through(
-    rule: LocalRule, loss: StepLoss, anchor: Tensor, plan: Rows
-) -> Callable[[Tensor], Tensor]:
+def _through(rule: LocalRule, loss: StepLoss, anchor: Tensor, plan: Rows) -> Gradient:
     """The gradient as a rule makes it of `loss`."""
     return lambda point: rule.explore(loss, point, anchor, plan)

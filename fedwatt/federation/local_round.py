@@ -10,6 +10,7 @@ of one.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -19,10 +20,11 @@ from fedwatt.engine.batches import Batches, Draw
 from fedwatt.engine.call import Call
 from fedwatt.engine.job import Job
 from fedwatt.engine.probing import Probes
+from fedwatt.engine.together import train
 from fedwatt.federation.local_fleet import LocalFleet
 from fedwatt.federation.work import Work, recorded_columns
 from fedwatt.methods import Method
-from fedwatt.methods.rule import LocalRule, Rows, Start
+from fedwatt.methods.rule import LocalRule, OwnTraining, Rows, Start, personal
 from fedwatt.metrics import Stopwatch
 from fedwatt.models import Model
 
@@ -77,38 +79,49 @@ def begin_round(
     watch: Stopwatch,
 ) -> LocalRound:
     """Let the rules probe and plan; rows of all arguments are in the order of `calls`."""
-    start = _start(fleet, method, broadcast, calls)
-    memory, plans = begin_rules(method.local, memory, start, watch)
-    terms = fleet.terms
-    draws = tuple(
-        Draw(
-            terms.seeds[call.run],
-            broadcast.round,
-            name,
-            windows=fleet.members.windows(call.vehicle),
-            end=call.steps,
-            batch=terms.training.batch,
-        )
-        for call, name in zip(calls, start.vehicles, strict=True)
-    )
+    called = _start(fleet, method, broadcast, calls)
+    start, memory, plans = begin_rules(method.local, memory, called, watch)
+    taken = [0] * len(calls)
+    if start.begins_at is not None:
+        taken = (called.steps - start.steps).tolist()
+    steps = [(begin, call.steps) for begin, call in zip(taken, calls, strict=True)]
     job = Job(
         method.local,
         tuple(plans),
         start.model,
         start.loss,
-        shifted(method.local, plans, start.anchor),
+        shifted(method.local, plans, start.origin),
         start.rate,
-        Batches(fleet.pool, [call.vehicle for call in calls], draws),
-        terms.training.tf32,
+        _batches(fleet, broadcast.round, calls, steps),
+        fleet.terms.training.tf32,
     )
     return LocalRound(tuple(calls), start, memory, job)
+
+
+def _batches(
+    fleet: LocalFleet, round: int, calls: Sequence[Call], steps: Sequence[tuple[int, int]]
+) -> Batches:
+    """What the vehicles of `calls` train on in a round, each from its first step to its last."""
+    draws = tuple(
+        Draw(
+            fleet.terms.seeds[call.run],
+            round,
+            fleet.members.name(call.vehicle),
+            windows=fleet.members.windows(call.vehicle),
+            end=end,
+            batch=fleet.terms.training.batch,
+            begin=begin,
+        )
+        for call, (begin, end) in zip(calls, steps, strict=True)
+    )
+    return Batches(fleet.pool, [call.vehicle for call in calls], draws)
 
 
 def finish_round(fleet: LocalFleet, method: Method, begun: LocalRound, deltas: Tensor) -> Work:
     """What the vehicles hand in after their last step, with Δ_k [P, D]."""
     start, plans = begun.start, begun.job.plans
-    fleet.pool.release()
     memory, uploads = finish_rules(method.local, begun.memory, plans, start, deltas)
+    fleet.pool.release()
     for rule, plan in zip(method.local, plans, strict=True):
         deltas = rule.reply(deltas, plan)
     if method.server.normalises:
@@ -143,26 +156,76 @@ def _start(fleet: LocalFleet, method: Method, broadcast: Broadcast, calls: Seque
         loss=fleet.loss,
         probe_batch=probes.batch,
         probe_directions=probes.directions,
+        train=partial(_train_own, fleet, model, broadcast.round, calls),
         fastest=max(terms.availability.speeds),
     )
 
 
+def _train_own(
+    fleet: LocalFleet, model: Model, round: int, calls: Sequence[Call], own: OwnTraining
+) -> Tensor:
+    """How far vehicles move in steps of their own, [P, D]; those that do move are one stack."""
+    steps, deltas = own.steps.tolist(), torch.zeros_like(own.weights)
+    moving = [row for row, call in enumerate(calls) if fleet.members.windows(call.vehicle)]
+    rows = sorted((row for row in moving if steps[row]), key=lambda row: -steps[row])
+    if not rows:
+        return deltas
+    index = torch.tensor(rows, device=deltas.device)
+    job = Job(
+        own.rules,
+        tuple({name: v.index_select(0, index) for name, v in plan.items()} for plan in own.plans),
+        model,
+        fleet.loss,
+        own.weights.index_select(0, index),
+        own.rate,
+        _batches(fleet, round, [calls[row] for row in rows], [(0, steps[row]) for row in rows]),
+        fleet.terms.training.tf32,
+    )
+    return deltas.index_copy(0, index, train(job))
+
+
+def vehicle_models(
+    fleet: LocalFleet, method: Method, broadcast: Broadcast, memory: Rows, calls: Sequence[Call]
+) -> Tensor:
+    """The model [P, D] that each vehicle of `calls` would drive with after the last round.
+
+    `broadcast` is what the server would send them now.
+    """
+    start = _start(fleet, method, broadcast, calls)
+    for rule in filter(personal, method.local):
+        own = {name: memory[name] for name in rule.memory(start.model)}
+        with torch.no_grad():
+            return rule.vehicle_model(own, start)
+    return start.anchor
+
+
 def begin_rules(
     rules: Sequence[LocalRule], memory: Rows, start: Start, watch: Stopwatch
-) -> tuple[Rows, list[Rows]]:
-    """Let every rule probe and plan: (the vehicles' memory afterwards, a plan for each rule)."""
-    plans = []
+) -> tuple[Start, Rows, list[Rows]]:
+    """Let every rule probe and plan.
+
+    (the round as it goes on from the vehicles' origin, their memory afterwards, each rule's plan)
+    """
+    known, plans = [], []
     for rule in rules:
         own = {name: memory[name] for name in rule.memory(start.model)}
+        with watch.section("training"), torch.no_grad():
+            origin = rule.origin(own, start)
+        known.append({} if origin is None else origin.plan)
+        if origin is not None:
+            steps = start.steps - origin.taken
+            start = replace(start, begins_at=origin.weights, steps=steps)
+    for rule, plan in zip(rules, known, strict=True):
+        own = {name: memory[name] for name in rule.memory(start.model)}
         with watch.section(rule.begin_timed_as), torch.no_grad():
-            own, plan = rule.begin(own, start)
+            own, planned = rule.begin(own, start)
         memory = memory | own
-        plans.append(plan)
-    return memory, plans
+        plans.append(plan | planned)
+    return start, memory, plans
 
 
 def shifted(rules: Sequence[LocalRule], plans: Sequence[Rows], anchor: Tensor) -> Tensor:
-    """The weights [P, D] that training runs from: w_t, moved by the rules' shifts."""
+    """The weights [P, D] that training runs from: `anchor`, moved by the rules' shifts."""
     for rule, plan in zip(rules, plans, strict=True):
         shift = rule.shift(plan)
         anchor = anchor if shift is None else anchor + shift

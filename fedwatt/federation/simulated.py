@@ -19,6 +19,7 @@ from fedwatt.federation.local_round import (
     in_stack_order,
     initial_memory,
     like,
+    vehicle_models,
 )
 from fedwatt.federation.members import Members
 from fedwatt.federation.memory import Table, new_table, pages_path
@@ -97,6 +98,15 @@ class SimulatedVehicles:
     ) -> LocalRound:
         """All `calls` as one stack, up to its first step."""
         calls = in_stack_order(calls)
+        broadcast, memory = self._heard(method, state, calls)
+        return begin_round(self.local, method, broadcast, memory, calls, watch)
+
+    def own_models(self, method: Method, state: State, calls: Sequence[Call]) -> Tensor:
+        """The model [P, D] that each vehicle of `calls` would drive with after `state`."""
+        return vehicle_models(self.local, method, *self._heard(method, state, calls), calls)
+
+    def _heard(self, method: Method, state: State, calls: Sequence[Call]) -> tuple[Broadcast, Rows]:
+        """(what the server says after `state`, what the vehicles remember), rows as in `calls`."""
         runs, vehicles = [c.run for c in calls], [c.vehicle for c in calls]
         anchor, sent = picked(state.weights, runs), method.server.broadcast(state.server)
         broadcast = Broadcast(
@@ -106,8 +116,7 @@ class SimulatedVehicles:
             len(self.members.population),
             self.members.population_windows,
         )
-        memory = {name: table[runs, vehicles] for name, table in state.memory.items()}
-        return begin_round(self.local, method, broadcast, memory, calls, watch)
+        return broadcast, {name: table[runs, vehicles] for name, table in state.memory.items()}
 
 
 class SimulatedFleet(SimulatedVehicles):

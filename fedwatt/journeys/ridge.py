@@ -13,10 +13,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedwatt.data.client import Client
-from fedwatt.data.trip import FloatArray
-from fedwatt.terrain.ridge import pulled
+from fedwatt.data.ridge import pulled
+from fedwatt.data.trip import FloatArray, IntArray
 
 LOCAL = 1e-3
 MIXED = 0.1
@@ -36,10 +37,14 @@ class WindowMoments:
 
 def window_features(client: Client, split: str) -> FloatArray:
     """Means of the scaled features and 1 for each window of a split, [windows, features + 1]."""
-    total = np.cumsum(client.series, axis=0, dtype=np.float64)
+    return series_features(client.series, client.ends[split], client.window)
+
+
+def series_features(series: NDArray[np.float32], ends: IntArray, window: int) -> FloatArray:
+    """The same for windows of any scaled series [seconds, features] that end at `ends`."""
+    total = np.cumsum(series, axis=0, dtype=np.float64)
     total = np.concatenate([np.zeros((1, total.shape[1])), total])
-    ends = client.ends[split] + 1
-    means = (total[ends] - total[ends - client.window]) / client.window
+    means = (total[ends + 1] - total[ends + 1 - window]) / window
     return np.column_stack([means, np.ones(len(ends))])
 
 

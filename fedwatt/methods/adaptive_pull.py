@@ -54,7 +54,7 @@ class BroadcastPull(LocalRule):
 
     def _loss(self, start: Start, row: int) -> Tensor:
         batch = start.probe_batch(row, self.loss_batch, "loss batch")
-        prediction = start.model.predict(start.anchor[row], batch.windows)
+        prediction = start.model.predict(start.origin[row], batch.windows)
         return start.loss(prediction, batch.labels).mean().double()
 
     def gradient(self, gradient: Tensor, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:

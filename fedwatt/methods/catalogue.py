@@ -13,6 +13,7 @@ from fedwatt.methods.client_momentum import ClientMomentum, FleetMomentum
 from fedwatt.methods.contrastive import Contrastive
 from fedwatt.methods.coordinatewise import Median, TrimmedMean
 from fedwatt.methods.defence import Defence
+from fedwatt.methods.ditto import Companion
 from fedwatt.methods.dynamic import Dynamic, DynamicServer
 from fedwatt.methods.elastic import Elastic, ElasticServer
 from fedwatt.methods.extrapolated import Extrapolated, SquaredLength
@@ -92,6 +93,10 @@ METHODS: Final[dict[str, Recipe]] = {
     "fedprox-adaptive": Recipe(
         "FedProx whose pull grows when the fleet's loss rises.", (BroadcastPull(),), AdaptiveMu()
     ),
+    "ditto": Recipe(
+        "FedAvg, and beside it a model of each vehicle's own, pulled toward the broadcast one.",
+        (Companion(),),
+    ),
     "fo-fedavg": Recipe("FedAvg with fractional-order steps of order alpha.", (Fractional(),)),
     "ri-fedavg": Recipe(
         "FedProx whose pull follows the roughness of each vehicle's loss.", (RoughnessProximal(),)
@@ -110,6 +115,7 @@ LOCAL_RULES: Final[dict[str, LocalRule]] = {
     "contrastive": Contrastive(),
     "sharpness-aware": SharpnessAware(),
     "global-shift": GlobalShift(),
+    "own-model": Companion(),
     "sign-flip": SignFlip(),
     "scaled-update": ScaledUpdate(),
     "gaussian-update": GaussianUpdate(),

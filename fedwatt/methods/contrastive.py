@@ -87,4 +87,4 @@ class Contrastive(LocalRule):
 
     def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
         """The model just trained is the last model from now on."""
-        return {"last_model": start.anchor + deltas, "seen": torch.ones_like(memory["seen"])}, {}
+        return {"last_model": start.origin + deltas, "seen": torch.ones_like(memory["seen"])}, {}

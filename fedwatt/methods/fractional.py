@@ -90,7 +90,7 @@ class Fractional(LocalRule):
             raise SettingError(
                 f"Fractional(matrix={name!r}): the model has no such matrix. It has: {matrices}."
             )
-        matrix = start.model.layout.split(start.anchor)[name]
+        matrix = start.model.layout.split(start.origin)[name]
         kappa = spectral_ratio(matrix, iterations=self.power_iterations, epsilon_f=self.epsilon_f)
         return memory, {"kappa": kappa}
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from fedwatt.errors import SettingError
 from fedwatt.methods.defence import Defence
 from fedwatt.methods.private import OUTSIDE
-from fedwatt.methods.rule import LocalRule, Rows, explores
+from fedwatt.methods.rule import LocalRule, Rows, explores, personal
 from fedwatt.methods.server import Average, Replies, ServerRule
 from fedwatt.models import MLP, Model
 from fedwatt.tables import Column, clients
@@ -62,6 +62,11 @@ class Method:
         return tuple(dict.fromkeys(column for rule in self.local for column in rule.records))
 
     @property
+    def personal(self) -> bool:
+        """Whether vehicles drive with models of their own rather than with the server's."""
+        return any(map(personal, self.local))
+
+    @property
     def replies_needed(self) -> int:
         """A round with fewer replies makes no model."""
         return 1 if self.defence is None else self.defence.replies_needed
@@ -108,6 +113,9 @@ class Method:
             for rule in self.local:
                 if more := " and ".join(rule.uploads(SMALLEST)):
                     yield f"{type(rule).__name__} hands up {more} besides Δ_k, but {OUTSIDE}."
+        own = [type(rule).__name__ for rule in self.local if personal(rule)]
+        if len(own) > 1:
+            yield f"{' and '.join(own)} each give vehicles a model of their own; use one of them."
         yield from self._missing_halves()
         yield from self._accumulation_faults()
         for one, other in permutations(self.local, 2):

@@ -22,7 +22,7 @@ from fedwatt.errors import check
 from fedwatt.methods.fractional import Fractional
 from fedwatt.methods.momentum import Momentum
 from fedwatt.methods.ranges import Range
-from fedwatt.methods.rule import LocalRule, Rows, Start, gradient_at_anchor
+from fedwatt.methods.rule import LocalRule, Rows, Start, gradient_at_origin
 from fedwatt.methods.server import Replies, ServerRule, mean_delta, moved, weighted_sum
 from fedwatt.models import Model
 
@@ -61,7 +61,7 @@ class FrozenMomentum(LocalRule):
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
         """m_t and G_k, both [P, D]."""
         rows = range(len(start.anchor))
-        fresh = [gradient_at_anchor(start, row, self.gradient_batch, "mime batch") for row in rows]
+        fresh = [gradient_at_origin(start, row, self.gradient_batch, "mime batch") for row in rows]
         frozen = start.broadcast["frozen_momentum"].to(start.anchor.dtype)
         return memory, {"frozen_momentum": frozen, "full_gradient": torch.stack(fresh)}
 

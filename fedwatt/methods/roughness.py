@@ -161,7 +161,7 @@ class RoughnessProximal(LocalRule):
         offsets = offsets.to(start.anchor.device)
 
         def follow(place: int) -> Tensor:
-            weights, own = start.anchor[rows[place]], lines[id(drawn[place])]
+            weights, own = start.origin[rows[place]], lines[id(drawn[place])]
             return loss_slices(start.model, start.loss, weights, own, offsets, batches[place])
 
         # A GPU takes one after the other anyhow.

@@ -46,6 +46,31 @@ class Batch:
 
 
 @dataclass(frozen=True)
+class OwnTraining:
+    """Steps that a rule takes on a model of the vehicle's own, which stays in the vehicle."""
+
+    rules: "tuple[LocalRule, ...]"
+    plans: tuple[Rows, ...]
+    weights: Tensor
+    """Where each vehicle's steps begin, [P, D]."""
+    rate: float
+    steps: Tensor
+    """How many each takes, [P], on the round's batches from the first on; 0: it does not move."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where vehicles begin a round's steps, if not at the model that they were sent."""
+
+    weights: Tensor
+    """[P, D]"""
+    plan: Rows
+    """What the rule's own plan is to know of it."""
+    taken: Tensor
+    """How many of its H_k steps a vehicle took to get there, [P]; at least one is left."""
+
+
+@dataclass(frozen=True)
 class Start:
     """What the vehicles of a stack know when round `round` (t, from 0) starts."""
 
@@ -59,7 +84,7 @@ class Start:
     broadcast: Rows
     """What the server sent besides the model, each [P, ...]."""
     steps: Tensor
-    """H_k, the local steps each vehicle is going to take, [P]."""
+    """H_k, the local steps each vehicle is going to take from its origin, [P]."""
     relative_size: Tensor
     """ω_k = K n_k / n, the vehicle's windows over the mean of all vehicles', [P], float64."""
     speed: Tensor
@@ -72,10 +97,19 @@ class Start:
     probe_directions: Callable[[int, int], Tensor]
     """(vehicle's row, M) → standard normal directions [M, D], float64, the same for all vehicles
     of a round: common random numbers take the noise of the draw out of the comparison."""
+    train: Callable[[OwnTraining], Tensor]
+    """How far the vehicles move in steps of their own, [P, D]; who has no windows does not move."""
     fastest: float = 1.0
     """Speed of the fastest class of computers in the fleet."""
     accumulation: Tensor | None = None
     """‖a_k‖₁ [P], float64: how much gradient the steps added up to; known when they are done."""
+    begins_at: Tensor | None = None
+    """What a rule's `origin` has put in place of w_t, [P, D]; None: nothing."""
+
+    @property
+    def origin(self) -> Tensor:
+        """The weights at which each vehicle begins its steps, [P, D]."""
+        return self.anchor if self.begins_at is None else self.begins_at
 
 
 @dataclass(frozen=True)
@@ -143,6 +177,13 @@ class LocalRule(Tunable):
         """What of the rule divides by ‖a_k‖₁ and so needs a closed form of it; empty: nothing."""
         return ""
 
+    def origin(self, memory: Rows, start: Start) -> Origin | None:
+        """Where vehicles begin, before any rule's `begin`; None: at the model they were sent.
+
+        Of the rules of a method only one may have such a place.
+        """
+        return None
+
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
         """Once a round: (memory afterwards, what this round's steps need).
 
@@ -208,6 +249,14 @@ class LocalRule(Tunable):
         """
         return memory, {}
 
+    def vehicle_model(self, memory: Rows, start: Start) -> Tensor:
+        """The model [P, D] that each vehicle would drive with if it heard the server now.
+
+        `start` is what a vehicle would know at the start of the next round, w_{t+1} included. It is
+        asked for every vehicle, also for those that never took part.
+        """
+        return start.anchor
+
     def accumulation(self, start: Start, plan: Rows) -> Tensor | None:
         """‖a_k‖₁ [P], how much gradient a vehicle's steps add up to (FedNova); None: H_k."""
         return None
@@ -218,11 +267,16 @@ def explores(rule: LocalRule) -> bool:
     return type(rule).explore is not LocalRule.explore
 
 
-def gradient_at_anchor(start: Start, row: int, size: int, purpose: str) -> Tensor:
+def personal(rule: LocalRule) -> bool:
+    """Whether a rule gives vehicles models of their own to drive with."""
+    return type(rule).vehicle_model is not LocalRule.vehicle_model
+
+
+def gradient_at_origin(start: Start, row: int, size: int, purpose: str) -> Tensor:
     """∇F_k(w_t) [D] of the vehicle in `row`, over at most `size` windows drawn for `purpose`."""
     batch = start.probe_batch(row, size, purpose)
     share = torch.full_like(batch.labels, 1 / len(batch.labels))
-    return start.model.gradient(start.anchor[row], batch.windows, batch.labels, share, start.loss)
+    return start.model.gradient(start.origin[row], batch.windows, batch.labels, share, start.loss)
 
 
 AnyRule = TypeVar("AnyRule", bound=LocalRule)

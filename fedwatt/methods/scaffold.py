@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from fedwatt.errors import check
-from fedwatt.methods.rule import LocalRule, Rows, Start, gradient_at_anchor
+from fedwatt.methods.rule import LocalRule, Rows, Start, gradient_at_origin
 from fedwatt.methods.server import Replies, ServerRule, moved, weighted_sum
 from fedwatt.models import Model
 
@@ -64,7 +64,7 @@ class ControlVariates(LocalRule):
         plan = {"own_control": own, "correction": start.broadcast["server_control"] - own}
         if self.option == 1:
             fresh = [
-                gradient_at_anchor(start, row, self.control_batch, "control batch")
+                gradient_at_origin(start, row, self.control_batch, "control batch")
                 for row in range(len(own))
             ]
             plan["fresh_control"] = torch.stack(fresh)

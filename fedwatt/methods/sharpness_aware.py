@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import ClassVar, Final
 
+import torch
 from torch import Tensor
 
 from fedwatt.errors import check
@@ -39,5 +40,5 @@ class SharpnessAware(LocalRule):
     def explore(self, loss: StepLoss, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
         """∇loss(w + ρ g/‖g‖), [P, D]."""
         gradient = loss.gradient(weights)
-        norm = gradient.norm(dim=-1, keepdim=True) + SMALLEST_NORM
-        return loss.gradient(weights + self.rho_sam * gradient / norm)
+        norm = torch.linalg.vector_norm(gradient, dim=-1, keepdim=True) + SMALLEST_NORM
+        return loss.gradient(torch.addcmul(weights, gradient, self.rho_sam / norm))

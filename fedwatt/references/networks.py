@@ -3,8 +3,9 @@
 Both begin with the models that the federation begins with, take as many steps as it does at the
 rates of its rounds, and keep what validation likes best on the way:
 
-- *alone*, a vehicle takes the steps that it would take in the federation, ⌈C·T⌉ rounds of its own
-  epochs, stops where its own validation windows are best, and may take the rate or a third of it;
+- *alone*, a vehicle takes the steps that it would take in the federation, those of C·T rounds (to
+  the nearest whole number, at least one), stops where its own validation windows are best, and may
+  take the rate or a third of it;
 - *pooled*, one network takes the steps of all vehicles together, on batches of all their windows.
 """
 

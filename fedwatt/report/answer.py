@@ -30,8 +30,10 @@ class Answer:
 
     headline: str
     sentences: tuple[str, ...]
-    comparison: Comparison | None = None  # the comparison that it is about, if there is one
-    caveat: str = ""  # what the comparison does not show
+    comparison: Comparison | None = None
+    """The comparison that it is about, if there is one."""
+    caveat: str = ""
+    """What the comparison does not show."""
 
 
 def answer(run: Run) -> Answer:

@@ -47,13 +47,20 @@ class Origin:
     """A run folder: its configuration and what it ran on."""
 
     name: str
-    config: str  # the text of config.toml
+    config: str
+    """The text of config.toml."""
     environment: Mapping[str, Any]
-    methods: frozenset[str]  # labels of its methods
+    methods: frozenset[str]
+    """Labels of its methods."""
     level: Columns | None = None
     """The table of vehicles of the run in the folder RUN/level; None without one."""
     references: Columns | None = None
     """The table of references; None where the run has none."""
+
+    @property
+    def mixes(self) -> bool:
+        """Whether vehicles mix their networks with ridges."""
+        return bool(tomllib.loads(self.config).get("model", {}).get("mixture"))
 
     @property
     def target(self) -> Predicted:

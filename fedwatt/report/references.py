@@ -25,14 +25,16 @@ class Gain:
 
     method: str
     model: str
-    """Which of the method's: one of `MODELS`"""
+    """Which of the method's: one of `MODELS`."""
     reference: str
     federated: float
+    """Mean RMSE over vehicles."""
     alone: float
-    """Mean RMSE over vehicles"""
+    """The same of the reference."""
     saved: Estimate
-    """RMSE alone minus federated, over vehicles: above zero federating is better"""
+    """RMSE alone minus federated, over vehicles: above zero federating is better."""
     better: int
+    """Vehicles on which the federated model has the lower error."""
 
     @property
     def percent(self) -> float:
@@ -66,41 +68,47 @@ def best_alone(references: dict[str, dict[str, float]]) -> str:
     return min(own, key=lambda name: float(np.mean(list(own[name].values()))))
 
 
-def used_model(run: Run, method: str) -> str:
-    """Which of a method's models vehicles would use: their own, that with hills, or the last."""
-    if vehicle_rmse(run, method, model="personal"):
-        return "personal"
-    return "best" if any(origin.level for origin in run.origins) else "last"
+def gains(run: Run) -> list[Gain]:
+    """The models of every method against the best that vehicles have alone.
 
-
-def gain(run: Run, method: str, model: str, reference: str) -> Gain | None:
-    """A federated model against a reference; None without a vehicle that has both."""
-    alone = reference_rmse(run).get(reference, {})
-    own = vehicle_rmse(run, method, model=model)
-    shared = [vehicle for vehicle in own if vehicle in alone]
-    if not shared:
-        return None
-    saved = [alone[vehicle] - own[vehicle] for vehicle in shared]
-    return Gain(
-        method=method,
-        model=model,
-        reference=reference,
-        federated=float(np.mean([own[vehicle] for vehicle in shared])),
-        alone=float(np.mean([alone[vehicle] for vehicle in shared])),
-        saved=estimate(saved),
-        better=sum(one > 0 for one in saved),
-    )
+    Of a method they are its last model, its best one where that is used with a level model or in a
+    mixture, and its vehicles' own. Vehicles use the last of those that there are.
+    """
+    references = reference_rmse(run)
+    if not references:
+        return []
+    reference = best_alone(references)
+    alone, found = references[reference], []
+    for method in run.methods:
+        origins = [origin for origin in run.origins if method in origin.methods]
+        on_board = any(origin.level is not None or origin.mixes for origin in origins)
+        for model in MODELS if on_board else ("last", "personal"):
+            own = vehicle_rmse(run, method, model=model)
+            shared = [vehicle for vehicle in own if vehicle in alone]
+            saved = [alone[vehicle] - own[vehicle] for vehicle in shared]
+            if shared:
+                found.append(
+                    Gain(
+                        method=method,
+                        model=model,
+                        reference=reference,
+                        federated=float(np.mean([own[vehicle] for vehicle in shared])),
+                        alone=float(np.mean([alone[vehicle] for vehicle in shared])),
+                        saved=estimate(saved),
+                        better=sum(one > 0 for one in saved),
+                    )
+                )
+    return found
 
 
 def federating(run: Run) -> Gain | None:
     """What the run's best-validated method gains over each vehicle alone; None: not known."""
-    references = reference_rmse(run)
     validated = {m: estimate(final(run, m, "validation_rmse")).mean for m in run.methods}
-    finite = {method: error for method, error in validated.items() if np.isfinite(error)}
-    if not references or not finite:
+    finite = [one for one in gains(run) if np.isfinite(validated[one.method])]
+    if not finite:
         return None
-    method = min(finite, key=finite.__getitem__)
-    return gain(run, method, used_model(run, method), best_alone(references))
+    best = min((one.method for one in finite), key=validated.__getitem__)
+    return [one for one in finite if one.method == best][-1]
 
 
 def gain_headline(one: Gain) -> str:
@@ -113,17 +121,19 @@ def gain_headline(one: Gain) -> str:
 
 def gain_sentence(one: Gain, target: Predicted) -> str:
     """The answer with its numbers."""
-    digits = target.digits(2)
+    word, (low, high) = "saves", (one.saved.low, one.saved.high)
+    if one.saved.mean < 0:
+        word, (low, high) = "costs", (-high, -low)
     interval = "with one vehicle there is no interval"
     if one.saved.seeds > 1:
-        ends = f"{shown(one.saved.low, digits)} to {amount(target, one.saved.high, 2)}"
+        ends = f"{shown(low, target.digits(2))} to {amount(target, high, 2)}"
         interval = f"95 % interval {ends} over {one.saved.seeds} vehicles"
     title = REFERENCES[one.reference].title
     return (
         f"{one.name} has {amount(target, one.federated)} RMSE per window and vehicle, the best "
-        f"that vehicles have alone ({title}) {amount(target, one.alone)}: federating saves "
-        f"{amount(target, one.saved.mean, 2)} ({interval}), and {one.better} of {one.saved.seeds} "
-        "vehicles are better off with it."
+        f"that vehicles have alone ({title}) {amount(target, one.alone)}: federating {word} "
+        f"{amount(target, abs(one.saved.mean), 2)} ({interval}), and {one.better} of "
+        f"{one.saved.seeds} vehicles are better off with it."
     )
 
 
@@ -138,11 +148,7 @@ def references_table(run: Run) -> Table:
         saved = estimate([base[v] - rmse[v] for v in rmse]) if name != best else nan
         better: Cell = sum(rmse[v] < base[v] for v in rmse) if name != best else "–"
         rows.append((REFERENCES[name].title, level, saved, better))
-    for method in run.methods if references else ():
-        for model in MODELS:
-            one = gain(run, method, model, best)
-            if one is not None and (model != "best" or model == used_model(run, method)):
-                rows.append((one.name, one.federated, one.saved, one.better))
+    rows += [(one.name, one.federated, one.saved, one.better) for one in gains(run)]
     count = len(references[best]) if references else 0
     unit, digits = run.unit, run.target.digits()
     alone = REFERENCES[best].title if references else ""

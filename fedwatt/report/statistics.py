@@ -73,12 +73,13 @@ class Comparison:
     method: str
     reference: str
     difference: Estimate
-    """Method minus reference, seed by seed: below zero the method is better"""
+    """Method minus reference, seed by seed: below zero the method is better."""
     percent: float
-    """Mean difference as a percentage of the reference's RMSE on the same seeds"""
+    """Mean difference as a percentage of the reference's RMSE on the same seeds."""
     better: int
+    """Vehicles on which the method's error is lower."""
     vehicles: int
-    """Vehicles on which the method's error is lower, and all that train"""
+    """All vehicles that train."""
 
 
 def compare(run: Run) -> list[Comparison]:

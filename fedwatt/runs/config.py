@@ -281,18 +281,12 @@ def override(table: dict[str, Any], assignments: Sequence[str]) -> dict[str, Any
     {'training': {'rounds': 5}}
     """
     result = {k: dict(v) if isinstance(v, dict) else v for k, v in table.items()}
-    shared = any(assignment.startswith("training.rate=") for assignment in assignments)
+    given = [_assigned(assignment) for assignment in assignments]
+    shared = any((section, setting) == ("training", "rate") for section, setting, _ in given)
     methods = [dict(m) for m in result.get("method", default_methods(result, shared=shared))]
     labels = {label_of(method): method for method in methods}
-    for assignment in assignments:
-        key, equals, text = assignment.partition("=")
-        section, dot, setting = key.strip().rpartition(".")
-        if not equals or not setting:
-            raise SettingError(
-                f"'{assignment}' is not of the form key=value, as in training.rate=0.01."
-            )
-        value = _value(text.strip())
-        if not dot:
+    for section, setting, value in given:
+        if not section:
             result[setting] = value
         elif section in labels:
             labels[section][setting] = value
@@ -303,6 +297,21 @@ def override(table: dict[str, Any], assignments: Sequence[str]) -> dict[str, Any
             _refuse_absent_method(section, [*labels])
             raise SettingError(unknown("section or method", section, [*SECTIONS, *labels]))
     return result
+
+
+def _assigned(assignment: str) -> tuple[str, str, Any]:
+    """Section ("" for none), setting and value of an assignment.
+
+    >>> _assigned(" training . rate = 0.01")
+    ('training', 'rate', 0.01)
+    """
+    key, equals, text = assignment.partition("=")
+    section, dot, setting = (part.strip() for part in key.rpartition("."))
+    if not equals or not setting or (dot and not section):
+        raise SettingError(
+            f"'{assignment}' is not of the form key=value, as in training.rate=0.01."
+        )
+    return section, setting, _value(text.strip())
 
 
 def label_of(method: Mapping[str, Any]) -> str:

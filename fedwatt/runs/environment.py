@@ -44,8 +44,8 @@ def describe_target(fleet: Fleet) -> dict[str, Any]:
     """What windows predict, and how coarse the labels are: median over vehicles, in its unit."""
     target = fleet.settings.predicts
     grains = [client.label_grain for client in fleet.clients]
-    named = ("name", "unit", "meaning", "adds", "typical")
-    return {name: getattr(target, name) for name in named} | {"grain": median(grains)}
+    about = {name: getattr(target, name) for name in ("name", "unit", "adds", "typical")}
+    return about | {"meaning": target.described, "grain": median(grains)}
 
 
 def fleet_hashes(fleet: Fleet) -> dict[str, str]:

@@ -154,25 +154,16 @@ class InMemory(Simulation):
         return self.at_hand
 
 
-@dataclass
-class Follower:
+@dataclass(frozen=True)
+class Follower(Observer):
     """Follows a run, and passes on no more than its rounds."""
 
     on_round: Callable[[State, RoundRecord], None] | None = None
-
-    def fleet_ready(self, fleet: Fleet) -> None:
-        """Nothing."""
-
-    def method_begins(self, label: str, done: int, rounds: int) -> None:
-        """Nothing."""
 
     def round_done(self, label: str, state: State, record: RoundRecord) -> None:
         """Tell whoever asked."""
         if self.on_round is not None:
             self.on_round(state, record)
-
-    def method_ends(self, label: str, history: History) -> None:
-        """Nothing."""
 
 
 def train_into(

@@ -6,9 +6,10 @@ from itertools import islice
 from pathlib import Path
 
 from fedwatt.data import DataSettings, Fleet, Vehicle, build_fleet, synthetic_vehicles
+from fedwatt.data.client import prepared
 from fedwatt.data.store import fleet_source, read_fleet, vehicle_folders
+from fedwatt.data.synthetic import synthetic_source
 from fedwatt.errors import DataError, SettingError, counted
-from fedwatt.journeys.lag import prepared
 from fedwatt.runs.config import RunConfig, Source
 from fedwatt.terrain.learn import Learned
 from fedwatt.terrain.sources import with_climb_channels
@@ -30,8 +31,7 @@ def open_fleet(
     source = config.fleet
     if source.data == "synthetic":
         count = source.vehicles or SYNTHETIC_VEHICLES
-        trips = f"{source.trips} trips each"
-        described = f"synthetic, {counted(count, 'vehicle')} with {trips}, seed {source.seed}"
+        described = synthetic_source(count, source.seed, trips=source.trips)
     else:
         folder = fleet_folder(source)
         described = fleet_source(folder)

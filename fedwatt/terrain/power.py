@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedwatt.data.ridge import ridge
 from fedwatt.data.trip import FloatArray
-from fedwatt.terrain.ridge import ridge
 from fedwatt.terrain.survey import Survey
 
 LEAST_CLIMBING = 30

@@ -71,7 +71,10 @@ def _with_elevation(vehicles: Iterable[Vehicle], settings: TerrainSettings) -> I
         log.warning(
             "%d of %d vehicles have no measured elevation: %s %s. With terrain.source = 'auto' "
             "they would read the hills that the fleet learns.",
-            *(len(without), count, what, ", ".join(without[:5])),
+            len(without),
+            count,
+            what,
+            ", ".join(without[:5]),
         )
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fedwatt.data import DataSettings, Vehicle
 from fedwatt.data.client import split_of_trips
-from fedwatt.data.features import FEATURE_SETS, FEATURES, trip_features
+from fedwatt.data.features import physics_features, trip_features
 from fedwatt.data.trip import FloatArray, Trip
 from fedwatt.errors import DataError
 from fedwatt.terrain.climb import measured_rise_m
@@ -135,15 +135,6 @@ def usual_wh_per_m(vehicle: Vehicle) -> float:
 def mass_kg(vehicle: Vehicle) -> float:
     """The vehicle's mass, or that of vehicles of its kind."""
     return float(vehicle.facts.get("mass_kg") or USUAL_MASS_KG[vehicle.kind])
-
-
-def physics_features(trips: list[Trip]) -> tuple[str, ...]:
-    """The physics features that all of these trips have the channels for."""
-    return tuple(
-        name
-        for name in FEATURE_SETS["physics"]
-        if all(set(FEATURES[name].needs) <= set(trip.channels) for trip in trips)
-    )
 
 
 class Track(NamedTuple):

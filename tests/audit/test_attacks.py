@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,9 +12,17 @@ pytest.importorskip("flwr")
 from typer.testing import CliRunner
 
 from fedwatt.audit import LEVELS, Card, attack_fleet
-from fedwatt.audit.victims import GUESS, MASKS, NOISE, PLAIN, POLICY, explained
+from fedwatt.audit.card import MEASURES, SET
+from fedwatt.audit.home import CELL_DEGREES, home_position
+from fedwatt.audit.victims import CURIOUS, GUESS, MASKS, NOISE, PLAIN, POLICY, explained
 from fedwatt.cli import app
-from fedwatt.data import DataSettings, synthetic_fleet, synthetic_vehicles
+from fedwatt.data import DataSettings, Fleet, Trip, Vehicle, synthetic_fleet, synthetic_vehicles
+from fedwatt.deploy.guard import Guard
+from fedwatt.deploy.ledger import Ledger
+from fedwatt.deploy.policy import Policy, Refusal
+from fedwatt.deploy.purpose import Purpose
+from fedwatt.methods import get
+from fedwatt.runs.config import from_tables
 
 
 @pytest.fixture(scope="module")
@@ -27,18 +36,63 @@ def card() -> Card:
 def test_windows_are_read_without_a_policy_and_not_with_it(card: Card) -> None:
     read = card.attacks["crafted evaluation"]
     assert read[PLAIN] > 0.999 and read[MASKS] > 0.99
-    assert read[POLICY] < 0.2 and read[NOISE] < 0.2
+    assert read[POLICY] < 0.2 and read[NOISE] == read[POLICY]  # error sums carry no noise
 
 
-def test_a_gradient_of_one_window_is_that_window(card: Card) -> None:
+def test_a_gradient_of_one_window_is_that_window_unless_there_is_noise(card: Card) -> None:
     read = card.attacks["inversion of one window's Δ"]
+    # The policy refuses a Δ of one window; two of its fewest and one more differ by one.
     assert read[PLAIN] > 0.99 and read[MASKS] > 0.99
-    assert read[NOISE] < 0.6 < read[MASKS]
+    assert read[NOISE] < 0.2 and read[CURIOUS] < 0.6 < 0.7 < read[POLICY]
 
 
-def test_a_round_asked_twice_gives_one_vehicle_away_unless_the_policy_refuses(card: Card) -> None:
+def test_differences_give_one_vehicle_away_and_noise_hides_it(card: Card) -> None:
     missed = card.attacks["differencing"]
-    assert missed[MASKS] < 1e-6 and missed[POLICY] > 0.1 and missed[NOISE] > missed[POLICY]
+    assert missed[PLAIN] == 0 and missed[MASKS] < 1e-6 and missed[POLICY] < 1e-6
+    assert 0.05 < missed[CURIOUS] < 1 < missed[NOISE]  # in between, the fleet's mean
+
+
+def test_the_policy_refuses_what_the_card_says_it_refuses(tmp_path: Path) -> None:
+    """The attacks stand for messages; what is sent there passes the guard or does not, as here."""
+    guard, config = Guard(Policy(), Ledger(tmp_path)), from_tables({"training": {"batch": 1}})
+    with pytest.raises(Refusal) as refusal:
+        guard.training(config, get("fedavg"), 1, 1000, 1000)
+    assert refusal.value.rule == "few_trained"
+    few = Policy().fewest_trained
+    for batch in (few, few + 1):
+        guard.training(from_tables({"training": {"batch": batch}}), get("fedavg"), 1, 1000, 1000)
+    once, other = (
+        Purpose("secure-train", run, "fedavg", 0, model, "", "")
+        for run, model in (("run", "a"), ("another", "b"))
+    )
+    guard.answer(once, masked=True)
+    with pytest.raises(Refusal):
+        guard.answer(once, masked=True)
+    guard.answer(other, masked=True)
+
+
+def test_a_curious_server_knows_the_fleet_and_a_lying_one_the_home(card: Card) -> None:
+    km = card.attacks["home position"]
+    assert km[PLAIN] == km[MASKS] == km[POLICY] == km[NOISE] < 0.8 * km[CURIOUS]
+    assert km[PLAIN] < km[GUESS]
+
+
+def track(*cells: tuple[int, int]) -> Vehicle:
+    """A vehicle with one trip through these cells of 0.001°."""
+    at = (np.array(cells) + 0.5) * CELL_DEGREES
+    channels = {"latitude_deg": at[:, 0], "longitude_deg": at[:, 1]}
+    trip = Trip("1", channels | {"speed_mps": np.ones(len(cells))})
+    return Vehicle("car", (trip,), labels="none")
+
+
+def test_home_positions_by_hand() -> None:
+    # Homes at (0, 0), (0, 1) and (0, 12); the second is where two of them drive. A cell is 111.2 m.
+    fleet = [track((0, 0), (0, 1)), track((0, 1), (0, 1)), track((0, 12), (0, 10), (0, 11))]
+    found = home_position(fleet)
+    assert found[PLAIN] == pytest.approx(0.5 * 0.1112)  # 0.5, 0 and 1 cells off
+    assert found[MASKS] == found[PLAIN]
+    assert found[CURIOUS] == pytest.approx(1 * 0.1112)  # (0, 1): 1, 0 and 11 cells off
+    assert found[GUESS] == pytest.approx(9 * 0.1112)  # the middle (0, 10): 10, 9 and 2 cells off
 
 
 def test_limits_bound_what_liars_do(card: Card) -> None:
@@ -50,9 +104,16 @@ def test_limits_bound_what_liars_do(card: Card) -> None:
 
 
 def test_every_attack_has_every_level_and_a_guess(card: Card) -> None:
+    assert card.attacks.keys() == MEASURES.keys() >= SET.keys()
     for own in card.attacks.values():
-        assert {*LEVELS, GUESS} <= own.keys()
-    assert json.loads(json.dumps(card.table()))["vehicles"] == 6
+        assert own.keys() == {*LEVELS, GUESS}
+    table = json.loads(json.dumps(card.table()))
+    assert (table["vehicles"], table["victims"]) == (6, 1)
+
+
+def test_a_share_recovered_by_hand() -> None:
+    assert explained(np.array([1.0, 1.0]), np.array([1.0, 2.0])) == pytest.approx(1 - 1 / 5)
+    assert explained(np.array([9.0, 9.0]), np.ones(2)) == 0.0  # worse than a guess is a guess
     assert explained(np.full(3, np.nan), np.ones(3)) == 0.0
 
 
@@ -63,3 +124,24 @@ def test_a_run_is_audited_from_the_command_line(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["audit", str(tmp_path), "--small"], catch_exceptions=False)
     assert done.exit_code == 0 and "crafted" in done.output
     assert "attacks" in json.loads((tmp_path / "audit.json").read_text())
+
+
+def test_an_audit_has_the_windows_of_its_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, card: Card
+) -> None:
+    (tmp_path / "config.toml").write_text(
+        "[fleet]\nvehicles = 4\ntrips = 5\nseed = 3\n"
+        '[data]\nfeatures = "speed, ascent"\nwindow = 10\nstride = 50\nalign = true\n'
+    )
+    seen: dict[str, Any] = {}
+
+    def attack(fleet: Fleet, vehicles: list[Vehicle], **size: object) -> Card:
+        seen.update(fleet=fleet, vehicles=[vehicle.name for vehicle in vehicles])
+        return card
+
+    monkeypatch.setattr("fedwatt.audit.attack_fleet", attack)
+    CliRunner().invoke(app, ["audit", str(tmp_path), "--vehicles", "3"], catch_exceptions=False)
+    settings = DataSettings(features="speed", window=10, stride=50, align=True)
+    expected = synthetic_fleet(3, 3, settings, trips=5)
+    assert seen["fleet"].data_hash() == expected.data_hash()
+    assert seen["vehicles"] == ["car-001", "car-002", "car-003"]

@@ -33,3 +33,19 @@ def test_what_a_number_of_alarms_refutes() -> None:
     present, absent = np.full(100, 1.0), np.full(100, 0.0)
     assert refuted_up_to(present, absent, 0.01) == pytest.approx(2.559, abs=0.001)
     assert refuted_up_to(absent, absent, 0.01) == 0.0
+    # 25 of 50 false alarms: at most 0.6447, so silence is log((1 - 0.6447 - 0.01) / 0.0711) = 1.580
+    # in favour of none, which is more than alarms are in favour of the canary.
+    often = np.arange(100) % 2.0
+    assert refuted_up_to(present, often, 0.01) == pytest.approx(1.580, abs=0.002)
+
+
+def test_a_true_epsilon_is_refuted_in_one_audit_of_twenty_at_most() -> None:
+    # An alarm with probability e/(1 + e) or 1/(1 + e) has ε = 1 exactly; seeded.
+    rng, rate = np.random.default_rng(1), np.e / (1 + np.e)
+
+    def alarms(probability: float) -> np.ndarray:
+        return (rng.random(400) < probability).astype(float)
+
+    found = [refuted_up_to(alarms(rate), alarms(1 - rate), 0.0) for _ in range(60)]
+    assert sum(epsilon > 1 for epsilon in found) <= 3
+    assert np.median(found) > 0.4  # and most audits find something

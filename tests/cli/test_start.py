@@ -21,6 +21,11 @@ finally:
 """
 
 
+def test_the_package_is_the_command() -> None:
+    command = [sys.executable, "-m", "fedwatt", "--version"]
+    assert subprocess.run(command, capture_output=True, text=True).stdout.startswith("fedwatt ")
+
+
 def loaded(folder: Path, *arguments: str, status: int = 0) -> list[str]:
     """Which of the slow packages a command has loaded by its end, which is of this status."""
     done = subprocess.run(

@@ -82,6 +82,16 @@ def test_the_same_fleet_as_from_a_file(frame: pl.DataFrame, tmp_path: Path) -> N
     assert found.clients[0].series[:, -2:].max() == 0
 
 
+def test_the_account_names_channels_that_were_lost(frame: pl.DataFrame) -> None:
+    # A state of charge in per cent where a share is meant is outside its limits in every row.
+    rows = frame.with_columns(charge=pl.lit(70.0))
+    found = fleet_from_frame(rows, **COLUMNS, **CHANNELS, soc="charge", settings=SETTINGS)
+    assert found.account[-1] == (
+        "Cleaning: soc is 70 to 70, outside 0 to 1.001, and left out in 2 vehicles. "
+        "Is its unit another?"
+    )
+
+
 def test_dates_and_frames_of_others(frame: pl.DataFrame) -> None:
     expected = fleet_from_frame(frame, **COLUMNS, **CHANNELS, settings=SETTINGS).data_hash()
 

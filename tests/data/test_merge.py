@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -29,6 +31,21 @@ def test_names_stay_unless_they_clash(tmp_path):
         (2, 1, 1, 1),
     ]
     assert "1 vehicle got 'south-' before the name" in parts[1].sentence()
+
+
+def test_vehicles_without_energy_are_told(tmp_path):
+    charge = car("car-2", soc=0.5)
+    without = {n: v for n, v in charge.trips[0].channels.items() if n != "energy_wh"}
+    # One trip without energy is enough for a run to leave a vehicle out.
+    mixed = replace(charge, trips=(*charge.trips, Trip("2", without)))
+    write_fleet(tmp_path / "north", [car("car-1"), mixed], "a")
+    write_fleet(tmp_path / "south", [car("car-3")], "b")
+    one, other = merge_fleets([tmp_path / "north", tmp_path / "south"], tmp_path / "out")
+    assert (
+        "energy: 1 measured, 1 none. Left out of a run that predicts energy, but not by "
+        "data.target = soc: 1 vehicle with trips without energy." in one.sentence()
+    )
+    assert other.sentence().endswith("energy: 1 measured.")
 
 
 def test_one_fleet_is_nothing_to_merge(tmp_path):

@@ -58,7 +58,10 @@ def test_a_horizon_makes_a_forecast_of_any_target():
     assert data.predicts.ahead(2) == 3
     ends, labels = data.predicts.windows(TRIP, FACTS, "car", length=2)
     assert (ends.tolist(), labels.tolist()) == ([1, 2, 3], pytest.approx([-1, 2, 8]))
-    assert "1 s that follow" in data.predicts.meaning
+    assert data.predicts.described.endswith("state of charge, of the 1 s that follow it")
+    assert DataSettings(target="next", horizon=90).predicts.described == (
+        "energy that leaves the pack, of the 90 s that follow it"
+    )
 
 
 def test_the_grain_of_charge_is_the_median_of_its_steps():

@@ -13,8 +13,8 @@ from fedwatt.privacy.secure.identity import CURVE, Identity, Trust, public_bytes
 from tests.deploy.loopback import Loopback
 
 AUTHORITY = ec.derive_private_key(11, CURVE)
-STRICT = Policy(window=10, stride=20, fewest_windows=5)
-"""The defaults but for the data settings of `tests.deploy.fleets.CONFIG`."""
+STRICT = Policy(window=10, stride=20, fewest_windows=5, fewest_trained=16)
+"""The defaults but for the data settings of `tests.deploy.fleets.CONFIG` and its batches of 16."""
 
 
 def board(name: str, number: int, policy: Policy = STRICT) -> Board:

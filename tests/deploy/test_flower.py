@@ -1,5 +1,6 @@
 """The guide, typed as it stands, on real Flower processes; and what keys and kills do to them."""
 
+import json
 import os
 import re
 import shlex
@@ -69,7 +70,8 @@ class Machine:
         words = shlex.split(line.removesuffix("&"))
         if words[:2] == ["fedwatt", "deploy"]:
             address = f"127.0.0.1:{self.port}"
-            if words[2] in ("server", "submit", "status") or words[3] == "apply":
+            asks = words[2] in ("server", "submit", "status") or words[3] == "apply"
+            if asks and "--address" not in words:
                 words += ["--address", address]
             if words[2] == "vehicle":
                 words += ["--server", address, "--nice", "0"]
@@ -269,6 +271,29 @@ def test_a_stranger_gets_nowhere(followed: Machine) -> None:
     assert "has not vouched for mixed/key as a key of car-001" in followed.say("wrong key")
     assert "does not accept this vehicle's key" in followed.say("revoked")
     assert "CERTIFICATE_VERIFY_FAILED" in followed.say("wrong server")
+
+
+def test_a_second_server_leaves_no_way_around_a_revocation(followed: Machine) -> None:
+    """One on another port once held the depot's vehicles, and a revoked one stayed online."""
+    lost = Depot(followed.folder / "depot").add_vehicle("lost")
+    second = followed.type("fedwatt deploy server --address 127.0.0.1:0", "other port")
+    assert second.wait(LONG) == 2
+    assert "A server is running on depot already" in followed.say("other port")
+    shutil.copytree(lost, followed.folder / "lost")
+    shutil.copytree(followed.folder / "fleet" / "car-001", followed.folder / "lost car")
+    data = json.loads((followed.folder / "lost car" / "vehicle.json").read_text())
+    (followed.folder / "lost car" / "vehicle.json").write_text(json.dumps(data | {"name": "lost"}))
+    vehicle = "fedwatt deploy vehicle 'lost car' --patience 0 --state lost-state --keys lost"
+    followed.done("fedwatt deploy keys apply")
+    there = followed.type(vehicle, "lost")
+    until(lambda: "is connected to" in followed.say("lost"))
+    followed.done("fedwatt deploy keys revoke lost")
+    followed.done("fedwatt deploy keys apply")  # or by itself, whichever is first
+    said = followed.done("fedwatt deploy status")
+    assert "lost" not in re.sub(r"lost +\d+ +(offline|refused).*", "", said), said
+    # What was connected is cut off, and is not let in again.
+    assert there.wait(LONG) == 2
+    assert "does not accept this vehicle's key" in followed.say("lost")
 
 
 AWAY = """

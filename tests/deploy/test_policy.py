@@ -1,6 +1,8 @@
 """A vehicle's policy: written, signed, read, and what the default one refuses a lying server."""
 
+import re
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,11 +14,14 @@ pytest.importorskip("flwr")
 from flwr.app import Message
 from typer.testing import CliRunner
 
+from fedwatt import deploy
 from fedwatt.cli import app
 from fedwatt.deploy import node
 from fedwatt.deploy.board import Board
 from fedwatt.deploy.conduct import Conduct
+from fedwatt.deploy.error_vectors import judging_layout
 from fedwatt.deploy.flower import VEHICLE_REFUSED
+from fedwatt.deploy.guard import Guard
 from fedwatt.deploy.keys import Depot
 from fedwatt.deploy.ledger import Ledger
 from fedwatt.deploy.messages import Content, from_records, to_records
@@ -33,9 +38,13 @@ from fedwatt.deploy.policy import (
     on_board,
     to_text,
 )
-from fedwatt.deploy.secure_exchange import NoSum, SecureExchange
+from fedwatt.deploy.purpose import Purpose
+from fedwatt.deploy.secure_exchange import NoSum, SecretSum, SecureExchange
 from fedwatt.deploy.vehicle import Vehicle
 from fedwatt.errors import DataError, RunError, SettingError
+from fedwatt.privacy import Budget
+from fedwatt.privacy.fixed_point import Layout
+from fedwatt.privacy.secure.compose import reply_layout
 from fedwatt.runs import from_toml
 from fedwatt.runs.tables import read_table
 from tests.deploy.boards import guarded
@@ -53,14 +62,16 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_policy_survives_its_file() -> None:
     for policy in (Policy(), OPEN, Policy(methods=("fedavg",), servers=("ab" * 32,))):
         assert from_text(to_text(policy)) == policy
-    assert all(name in to_text(Policy()) for name in vars(Policy()))
+    assert "# fewest vehicles that such a sum may be of\nsmallest_sum = 3\n" in to_text(Policy())
     with pytest.raises(SettingError, match="Did you mean 'masks'"):
         from_text("mask = true")
 
 
-def test_every_rule_of_a_refusal_has_a_sentence() -> None:
-    for rule in RULES:
-        assert str(Refusal(rule)) == RULES[rule]
+def test_every_rule_that_is_refused_by_has_a_sentence_and_every_sentence_a_rule() -> None:
+    named = re.compile(r'(?:_allow|Refusal)\(\s*"(\w+)"|RULES\["(\w+)"\]|RULES\[\'(\w+)\'\]')
+    texts = [file.read_text() for file in Path(deploy.__file__).parent.glob("*.py")]
+    used = {"".join(found) for text in texts for found in named.findall(text)}
+    assert used == RULES.keys()
     with pytest.raises(SettingError, match="a sum of one hides nothing"):
         Policy(smallest_sum=1)
 
@@ -72,6 +83,15 @@ def test_only_what_the_owner_signed_counts(tmp_path: Path) -> None:
     assert on_board(car) == on_board(None) == Policy()
     install(Policy(steps=7), car, owner)
     assert on_board(car) == Policy(steps=7)
+    # Taken away, the owner's policy is not the defaults: those may allow more.
+    kept = (car / POLICY).rename(tmp_path / "kept")
+    for gone in ("policy.sig", "owner.pub"):
+        with pytest.raises(DataError, match="the owner's policy is gone"):
+            on_board(car)
+        (car / gone).rename(tmp_path / gone)
+    assert on_board(car) == Policy()
+    for back in (kept, tmp_path / "policy.sig", tmp_path / "owner.pub"):
+        shutil.move(back, car / (POLICY if back == kept else back.name))
     assert differences(on_board(car)) == [
         "steps = 7 (default 20000): most steps of training for one answer"
     ]
@@ -236,13 +256,35 @@ def test_the_server_cannot_choose_windows(asked: Asked, old: str, new: str, rule
     assert refusal.value.rule == rule
 
 
-def test_endless_work_is_refused_before_it_begins(fleet: Path, tmp_path: Path) -> None:
-    text = secured(fleet, rounds=1).replace("batch = 16", "batch = 16\nepochs = 100000")
+@pytest.mark.parametrize(
+    ("asked_for", "rule"),
+    [
+        ("batch = 16\nepochs = 100000", "work"),
+        ("batch = 1\nsteps = 15", "few_trained"),  # its Δ would be of 15 windows, and 16 are asked
+    ],
+)
+def test_endless_work_and_a_reply_of_few_windows_are_refused_before_they_begin(
+    asked_for: str, rule: str, fleet: Path, tmp_path: Path
+) -> None:
+    text = secured(fleet, rounds=1).replace("batch = 16", asked_for)
     grid = guarded(fleet, tmp_path / "state")
     run = deployed(text, grid, tmp_path / "run")
     refusals = Conduct.read(run / "conduct.json").refusals
-    assert [set(own) for own in refusals.values()] == [{"work"}] * 4
+    assert [set(own) for own in refusals.values()] == [{rule}] * 4
     assert not any(kind == "secure-train" for _, kind, _ in grid.sent)
+
+
+def test_a_vehicle_trains_until_its_lifetime_is_spent(fleet: Path, tmp_path: Path) -> None:
+    # z = 4 and q = 1: two rounds are ε = 1.48 at δ = 1e-5, three are 1.85.
+    enough = Budget(4.0, 1.0, 1e-5).epsilon(2)
+    more = "noise_multiplier = 4.0\nclip_norm = 0.05\n"
+    text = secured(fleet, "fedavg@private", rounds=3, more=more)
+    grid = guarded(fleet, tmp_path / "state", lifetime_epsilon=enough)
+    run = deployed(text, grid, tmp_path / "run")
+    assert read_table(run, "rounds")["replies"].to_pylist() == [0, 4, 4, 0]
+    refusals = Conduct.read(run / "conduct.json").refusals
+    assert [set(own) for own in refusals.values()] == [{"lifetime_epsilon"}] * 4
+    assert grid.vehicles[1].spent.epsilon(1e-5) == enough  # what was refused costs nothing
 
 
 def test_the_same_round_is_not_summed_twice(asked: Asked, tmp_path: Path) -> None:
@@ -253,33 +295,40 @@ def test_the_same_round_is_not_summed_twice(asked: Asked, tmp_path: Path) -> Non
         names = [v.name for v in asked.grid.vehicles.values()][:3]
         values = {n: v for n, v in question.values.items() if not n.startswith("secure.")}
         again = replace(question, values=values)
-        with pytest.raises(NoSum) as ended:
+        with pytest.raises(NoSum):
             lying_server(asked.grid, asked.run, config, again, tmp_path / kind, names, kind)
-        assert "0 vehicles advertised keys" in str(ended.value)
+        assert refusals_in(tmp_path / kind) == {name: {"answered": 1} for name in names}
 
 
 def test_another_model_for_the_same_round_is_refused(asked: Asked, tmp_path: Path) -> None:
     config, names = from_toml(asked.text), [v.name for v in asked.grid.vehicles.values()]
-    for kind, shift in (("secure-evaluate", 1e-3), ("secure-strata", 1e-3)):
+    for kind in ("secure-evaluate", "secure-strata", "secure-train"):
         question = asked.questions[kind]
         values = {n: v for n, v in question.values.items() if not n.startswith("secure.")}
-        arrays = {"weights": question.arrays["weights"] + np.float32(shift)}
+        arrays = {**question.arrays, "weights": question.arrays["weights"] + np.float32(1e-3)}
         with pytest.raises(NoSum):
             lying_server(
                 asked.grid, asked.run, config, Content(values, arrays), tmp_path / kind, names, kind
             )
-    refusals = asked.grid.vehicles[2].guard
-    with pytest.raises(Refusal, match="announced"):
-        from fedwatt.deploy.purpose import Purpose
+        assert refusals_in(tmp_path / kind) == {name: {"unannounced": 1} for name in names}
 
-        refusals.announced(Purpose.of("secure-evaluate", Content(values | {"round": 1}, arrays)))
+
+def refusals_in(out: Path) -> dict[str, dict[str, int]]:
+    """Who refused what, as the server in this folder heard it."""
+    return Conduct.read(out / "conduct.json").refusals
 
 
 def lying_server(
-    grid: Loopback, run: Path, config, question: Content, out: Path, names, kind: str
-) -> None:
+    grid: Loopback,
+    run: Path,
+    config,
+    question: Content | Callable[[str], Content],
+    out: Path,
+    names,
+    kind: str,
+    layout: Callable[[int], Layout] = judging_layout,
+) -> SecretSum:
     """Another sum of the same run, by a server that kept nothing and leaves out whom it likes."""
-    from fedwatt.deploy.error_vectors import judging_layout
     from fedwatt.deploy.exchange import Exchange
     from fedwatt.deploy.roster import Roster
     from fedwatt.deploy.state import RunState
@@ -291,20 +340,91 @@ def lying_server(
     roster.load()
     roster.refresh()
     state = RunState.begin(out, resume=True)
-    exchange = SecureExchange(roster, state, config.secure, question.values)
-    exchange.total("lie", names, judging_layout(len(names)), kind, lambda name: question, 1.0)
+    told = question if callable(question) else lambda name: question
+    exchange = SecureExchange(roster, state, config.secure, told(names[0]).values)
+    return exchange.total("lie", names, layout(len(names)), kind, told, 1.0)
 
 
-def test_a_vehicle_asked_another_question_than_the_others_says_nothing(asked: Asked) -> None:
+def of_run(question: Content, run: str, shift: float) -> Content:
+    """The question as of another run, its model changed by next to nothing."""
+    values = {n: v for n, v in question.values.items() if not n.startswith("secure.")}
+    weights = question.arrays["weights"] + np.float32(shift)
+    return Content(values | {"run": run}, {**question.arrays, "weights": weights})
+
+
+def test_a_round_of_another_run_is_answered_and_only_noise_hides_the_difference(
+    asked: Asked, tmp_path: Path
+) -> None:
+    """What the policy cannot prevent, as docs/privacy.md says: n_k of one vehicle, from two sums.
+
+    Runs, rounds and models are the server's to name, and rounds of many vehicles differ by a few.
+    """
+    config, question = from_toml(asked.text), asked.questions["secure-train"]
+    names = sorted(v.name for v in asked.grid.vehicles.values())
+    weights = []
+    for left_out, shift in ((0, 1e-7), (1, -1e-7)):
+        sums = lying_server(
+            asked.grid,
+            asked.run,
+            config,
+            of_run(question, f"run {left_out}", shift),
+            tmp_path / str(left_out),
+            names[left_out:],
+            "secure-train",
+            lambda called: reply_layout(
+                config.methods[0].method,
+                asked.grid.vehicles[1]._task(question).local.model,
+                config.secure,
+                vehicles=called,
+            ),
+        ).sums
+        weights.append(sums["weight"][0])
+    (victim,) = (v for v in asked.grid.vehicles.values() if v.name == names[0])
+    windows = victim._task(question).local.members.windows(0)
+    assert weights[0] - weights[1] == windows > 0
+    # An owner who wants noise is asked nothing without it, in any run.
+    noisy = Guard(replace(victim.board.policy, noise=1.0), victim.guard.ledger)
+    with pytest.raises(Refusal, match="more noise"):
+        noisy.configuration(config)
+
+
+def test_words_of_another_size_than_the_answers_are_refused(asked: Asked, tmp_path: Path) -> None:
+    # Errors are made of 64 bits; cut to 48 they would add up to nonsense that nobody notices.
+    config, question = from_toml(asked.text), asked.questions["secure-evaluate"]
+    names = [v.name for v in asked.grid.vehicles.values()]
+    with pytest.raises(NoSum) as ended:
+        lying_server(
+            asked.grid,
+            asked.run,
+            config,
+            of_run(question, "short words", 2e-7),
+            tmp_path / "short",
+            names,
+            "secure-evaluate",
+            lambda called: replace(judging_layout(called), bits=48),
+        )
+    assert "0 vehicles sent their vectors" in str(ended.value)
+
+
+def test_a_vehicle_asked_another_question_than_the_others_says_nothing(
+    asked: Asked, tmp_path: Path
+) -> None:
     # Crafted weights for one, known ones for the rest: the purpose in the keys gives it away.
-    from fedwatt.deploy.purpose import Purpose
+    config, question = from_toml(asked.text), asked.questions["secure-evaluate"]
+    names = sorted(v.name for v in asked.grid.vehicles.values())
+    known, crafted = (of_run(question, "two stories", shift) for shift in (3e-7, 1.0))
 
-    question = asked.questions["secure-evaluate"]
-    crafted = replace(question, arrays={"weights": question.arrays["weights"] + np.float32(1)})
-    one, other = (Purpose.of("secure-evaluate", q) for q in (question, crafted))
-    assert one.text != other.text
+    def told(name: str) -> Content:
+        return crafted if name == names[-1] else known
+
+    found = lying_server(
+        asked.grid, asked.run, config, told, tmp_path / "told", names, "secure-evaluate"
+    )
+    assert found.survivors == tuple(names[:-1])
+    assert refusals_in(tmp_path / "told") == {names[-1]: {"question": 1}}
     own = replace(question, values={**question.values, "counted": 7})
-    assert Purpose.of("secure-evaluate", own) == one  # a vehicle's own memory is no difference
+    one, other = (Purpose.of("secure-evaluate", q) for q in (question, own))
+    assert one == other  # a vehicle's own memory is no difference
 
 
 def test_too_small_a_sum_is_refused(fleet: Path, tmp_path: Path) -> None:

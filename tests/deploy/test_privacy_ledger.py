@@ -26,6 +26,13 @@ def test_rounds_add_up_over_runs(tmp_path: Path) -> None:
     assert ledger.entries()["one a"] == Spent(2.0, 0.3, rounds=5, repeated=1, last=4)
 
 
+def test_changing_terms_within_a_run_count_with_the_worst_of_them(tmp_path: Path) -> None:
+    ledger = PrivacyLedger.of(tmp_path)
+    for round, (noise, share) in enumerate([(9.0, 0.1), (2.0, 0.1), (9.0, 0.3)]):
+        ledger.spend("one", "a", get("fedavg@private", noise_multiplier=noise), share, round)
+    assert ledger.epsilon(1e-5) == Budget(2.0, 0.3, 1e-5).epsilon(3)
+
+
 def test_sampling_counts_only_where_it_is_secret(tmp_path: Path) -> None:
     ledger = PrivacyLedger.of(tmp_path)
     ledger.spend("one", "a", get("fedavg@private", amplified=False), 0.3, 0)

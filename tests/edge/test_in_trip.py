@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedwatt.data import build_client
-from fedwatt.data.client import split_of_trips
+from fedwatt.data.client import prepared, split_of_trips
 from fedwatt.edge.energy_meter import EnergyMeter
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.export import export
@@ -15,7 +15,6 @@ from fedwatt.edge.in_trip import in_trip
 from fedwatt.edge.predictor import EnergyPredictor
 from fedwatt.edge.trips import outcome, predict_trip
 from fedwatt.journeys.filter import TripPrior
-from fedwatt.journeys.lag import prepared
 from fedwatt.journeys.mixture import chosen_mixture, fleet_ridge, vehicle_ridges
 
 from .toys import trained

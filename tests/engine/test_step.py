@@ -24,11 +24,11 @@ LINE_SEARCH = f"{EXAMPLES}/line_search.py:LineSearch"
 
 @dataclass(frozen=True, kw_only=True)
 class Looks(LocalRule):
-    """Doubles the gradient where its first number is above 0, which it reads off the device."""
+    """Doubles a vehicle's gradient if its first number is above 0, which is read off the device."""
 
     def explore(self, loss: StepLoss, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
-        gradient = loss.gradient(weights)
-        return 2 * gradient if gradient[0, 0].item() > 0 else gradient
+        found = loss.gradient(weights)
+        return torch.stack([2 * own if own[0].item() > 0 else own for own in found])
 
 
 def moves(*rules: LocalRule) -> list[float]:

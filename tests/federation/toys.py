@@ -1,6 +1,7 @@
 """Small fleets made by hand, and the scalar toy of the golden vectors."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,15 +9,10 @@ import torch
 from torch import Tensor
 
 from fedwatt.data import Client, DataSettings, Fleet
-from fedwatt.engine.batches import Batches, Draw
-from fedwatt.engine.job import Job
-from fedwatt.engine.pool import pool_fleet
-from fedwatt.engine.together import train
-from fedwatt.federation import Federation, Training
-from fedwatt.federation.local_round import accumulation, begin_rules, finish_rules, shifted
+from fedwatt.engine.call import Call
+from fedwatt.federation import Federation, State, Training
 from fedwatt.methods import Method
-from fedwatt.methods.rule import Batch, Start
-from fedwatt.methods.server import Replies
+from fedwatt.methods.rule import Start
 from fedwatt.metrics import Stopwatch
 from fedwatt.models import Layout, Model
 from fedwatt.models.loss import squared
@@ -135,76 +131,39 @@ STEPS = (2, 3)
 FULL, PARTIAL = ((0, 1),) * 3, ((0,), (1,), (0, 1))
 
 
+def toy_states(
+    method: Method, schedule: Sequence[Sequence[int]], model: Model | None = None, **given: Any
+) -> Iterator[tuple[Federation, State]]:
+    """The scalar toy after each round with η = 0.1 and the participants of `schedule`.
+
+    `given` are parts of the state before the first round, in place of the method's own.
+    """
+    training = Training(rate=0.1, schedule="constant", batch=3, precision="float64")
+    toy = Federation(scalar_toy(), model or Line(), training=training, device="cpu")
+    state = replace(toy.start(method)[0], **given)
+    for called in schedule:
+        watch = Stopwatch()
+        present, calls = toy.simulated.present(state), [Call(0, k, STEPS[k]) for k in called]
+        work = replace(toy.simulated.trained(method, state, calls, watch), asked=calls)
+        state, _ = toy.loop.conclude(method, state, present, work, watch)
+        yield toy, state
+
+
 def toy_rounds(
     method: Method, schedule: Sequence[Sequence[int]], memory: dict[str, Tensor] | None = None
 ) -> list[float]:
-    """w_1, w_2, w_3 of the scalar toy with η = 0.1 and the participants of `schedule`.
-
-    `memory` is what both vehicles remember at the start, in place of each rule's own.
-    """
-    pool = pool_fleet(scalar_toy(), device=torch.device("cpu"), dtype=torch.float64)
-    own = {
-        name: value.double() if value.dim() else value
-        for rule in method.local
-        for name, value in rule.memory(Line()).items()
-    }
-    table = {name: value.expand(2, *value.shape).clone() for name, value in (memory or own).items()}
-    weights, server = Line().initial(np.random.default_rng(0)), method.server.state(Line())
-    path = []
-    for t, called in enumerate(schedule):
-        rows = sorted(called, key=lambda k: -STEPS[k])
-        sent = {
-            name: v.expand(len(rows), -1) for name, v in method.server.broadcast(server).items()
-        }
-        windows = torch.tensor([2.0 * k + 1 for k in rows], dtype=torch.float64)
-        start = a_start(
-            weights.expand(len(rows), 1),
-            Line(),
-            round=t,
-            rate=0.1,
-            broadcast=sent,
-            steps=torch.tensor([STEPS[k] for k in rows]),
-            relative_size=2 * windows / 4,
-            probe_batch=lambda row, size, purpose, rows=tuple(rows): _all_windows(rows[row]),
-        )
-        own, plans = begin_rules(
-            method.local, {n: v[rows] for n, v in table.items()}, start, Stopwatch()
-        )
-        draws = [Draw(0, t, f"car-{k}", windows=2 * k + 1, end=STEPS[k], batch=3) for k in rows]
-        job = Job(
-            method.local,
-            tuple(plans),
-            start.model,
-            start.loss,
-            shifted(method.local, plans, start.anchor),
-            start.rate,
-            Batches(pool, rows, draws),
-        )
-        deltas = train(job)
-        own, uploads = finish_rules(method.local, own, plans, start, deltas)
-        if method.server.normalises:
-            uploads["accumulation"] = accumulation(method.local, plans, start)
-        rng = np.random.default_rng(t)
-        replies = Replies(deltas, windows, 2, 4.0, rng, uploads)
-        server, weights = method.server.update(server, weights, replies)
-        for name, values in own.items():
-            table[name][rows] = values
-        path.append(weights.item())
-    return path
-
-
-def _all_windows(vehicle: int) -> Batch:
-    """Every training window of a vehicle of the scalar toy."""
-    client = scalar_toy().clients[vehicle]
-    windows = torch.from_numpy(client.series)[:, None, :]
-    return Batch(windows, torch.from_numpy(client.labels["train"]))
+    """w_1, w_2, w_3 of the scalar toy; `memory` is what both vehicles remember at the start."""
+    given = {}
+    if memory is not None:
+        given["memory"] = {n: v.expand(1, 2, *v.shape).clone() for n, v in memory.items()}
+    return [state.weights.item() for _, state in toy_states(method, schedule, **given)]
 
 
 def a_start(anchor: Tensor, model: Model, **known: Any) -> Start:
     """A round's start for the vehicles of `anchor` [P, D]; what is not `known` is unremarkable."""
 
-    def no_probe(row: int, size: int, purpose: str = "") -> Any:
-        raise AssertionError("nobody should probe here")
+    def no_probe(*what: Any) -> Any:
+        raise AssertionError("nobody should probe or train here")
 
     ones = torch.ones(len(anchor), dtype=torch.float64)
     plain = {
@@ -220,5 +179,6 @@ def a_start(anchor: Tensor, model: Model, **known: Any) -> Start:
         "loss": squared,
         "probe_batch": no_probe,
         "probe_directions": no_probe,
+        "train": no_probe,
     }
     return Start(**plain | known)

@@ -1,6 +1,5 @@
 """Noise in shares: its variance whoever drops out, its grid, and what one vehicle can move."""
 
-from itertools import combinations
 from math import sqrt
 
 import numpy as np
@@ -10,10 +9,14 @@ import torch
 from fedwatt.errors import DataError
 from fedwatt.methods import get
 from fedwatt.models import get_model
+from fedwatt.noise import grid_of_noise
+from fedwatt.privacy import noise_shares
 from fedwatt.privacy.fixed_point import Layout
 from fedwatt.privacy.noise_shares import with_share
 from fedwatt.privacy.secure.compose import means, reply_layout, reply_values
+from fedwatt.privacy.secure.rehearsal import rehearse
 from fedwatt.privacy.secure_settings import SecureSettings
+from tests.privacy.exchanges import terms_of
 
 METHOD = get("fedavg@private", noise_multiplier=2.0, clip_norm=0.5)
 MODEL = get_model("mlp", window=10, features=8, hidden=(30,))
@@ -40,22 +43,24 @@ def test_the_fewest_survivors_have_all_of_the_noise(left: int) -> None:
     assert (delta.numpy() * left) == pytest.approx(sums["delta"])
 
 
-def test_a_vector_is_no_longer_than_its_clip_norm_on_the_grid() -> None:
+@pytest.mark.parametrize("bits", [32, 48, 64])
+def test_a_vector_is_no_longer_than_its_clip_norm_on_the_grid(
+    bits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server, generator = METHOD.server, torch.Generator().manual_seed(1)
-    for bits in (32, 64):
-        step = reply_layout(METHOD, MODEL, SecureSettings(bits=bits), vehicles=100).steps["delta"]
-        delta = torch.randn(SIZE, generator=generator, dtype=torch.float64)
-        summand = server.summand(MODEL, delta, {})
-        assert float(summand.norm()) == pytest.approx(0.5)
-        still = get("fedavg@private", noise_multiplier=1e-3, clip_norm=0.5).server
-        lengths = []
-        for _ in range(3):
-            noisy = with_share(server, summand, 70, step)
-            assert torch.equal((noisy / step).round() * step, noisy)
-        # Without noise to speak of, the vector itself can be measured.
-        if bits == 64:
-            lengths = [float(with_share(still, summand, 10**6, step).norm()) for _ in range(3)]
-            assert all(length == pytest.approx(0.5, abs=1e-4) for length in lengths)
+    step = reply_layout(METHOD, MODEL, SecureSettings(bits=bits), vehicles=100).steps["delta"]
+    summand = server.summand(MODEL, torch.randn(SIZE, generator=generator).double(), {})
+    assert float(summand.norm()) == pytest.approx(0.5)
+    noisy = with_share(server, summand, 70, step)
+    grid = grid_of_noise(server.noise_deviation / sqrt(70), step)
+    assert torch.equal((noisy / grid).round() * grid, noisy)
+    # Without the noise: the vector on its grid, shortened by at most √D·γ/2 twice and no longer.
+    monkeypatch.setattr(noise_shares, "discrete_gaussian", lambda deviation, size: np.zeros(size))
+    length = float(with_share(server, summand, 70, step).norm())
+    assert 0.5 - sqrt(SIZE) * grid <= length <= 0.5
+    # Rounding up everywhere would be longer, were the vector not shortened first.
+    upward = torch.full((SIZE,), 0.5 / sqrt(SIZE), dtype=torch.float64)
+    assert float(with_share(server, upward, 70, step).norm()) <= 0.5
 
 
 def test_noise_that_is_too_fine_for_the_words_is_refused() -> None:
@@ -64,7 +69,8 @@ def test_noise_that_is_too_fine_for_the_words_is_refused() -> None:
         with_share(server, torch.zeros(4, dtype=torch.float64), 100, 2.0**-10)
 
 
-def test_one_vehicle_moves_a_sum_by_its_clip_norm_whoever_is_drawn() -> None:
+@pytest.mark.parametrize("drawn", [(), (0,), (1,), (0, 1)])
+def test_one_vehicle_moves_a_sum_by_its_clip_norm_whoever_is_drawn(drawn: tuple[int, ...]) -> None:
     """All take part in every sum, so none fails, and leaves others out, for want of one."""
     silent = get("fedavg@private", noise_multiplier=0.0, clip_norm=0.5)
     deltas = [torch.full((SIZE,), 1.0), torch.full((SIZE,), -2.0), torch.full((SIZE,), 3.0)]
@@ -72,11 +78,17 @@ def test_one_vehicle_moves_a_sum_by_its_clip_norm_whoever_is_drawn() -> None:
 
     def total(drawn: tuple[int, ...]) -> np.ndarray:
         own = [deltas[k] if k in drawn else torch.zeros(SIZE) for k in range(3)]
-        sums = sum(layout.encode(reply_values(silent, MODEL, d, 9, {}, layout, 2)) for d in own)
-        return layout.decode(sums)["delta"]
+        words = {
+            f"car-{k}": layout.encode(reply_values(silent, MODEL, d, 9, {}, layout, 2))
+            for k, d in enumerate(own)
+        }
+        terms = terms_of(3, layout.length, bits=layout.bits)
+        found, survivors = rehearse(terms, words)
+        assert len(survivors) == 3
+        sums = layout.decode(found)
+        assert sums["weight"] == 3  # nobody can tell from it who was drawn
+        return sums["delta"]
 
-    for count in range(3):
-        for drawn in combinations((0, 1), min(count, 2)):
-            apart = total((*drawn, 2)) - total(drawn)
-            # Clipping is in float64, words are finer.
-            assert np.linalg.norm(apart) == pytest.approx(0.5, rel=1e-9)
+    apart = total((*drawn, 2)) - total(drawn)
+    # Clipping is in float64, words are finer.
+    assert np.linalg.norm(apart) == pytest.approx(0.5, rel=1e-9)

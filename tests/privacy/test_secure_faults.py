@@ -188,6 +188,16 @@ def test_altered_and_misdirected_shares_are_noticed(held: Stopped) -> None:
         )
 
 
+def test_words_of_64_bits_are_not_cut_to_48() -> None:
+    # Both are added up in words of 64 bits; cut on their way, a negative sum would become positive.
+    held = Stopped(count=3, terms=terms_of(3, bits=48))
+    name, words = "car-000", held.words["car-000"].copy()
+    mask_input(held.shared[name], held.inboxes[name], words)
+    words[-1] = np.uint64(2**64 - 5)  # -5 in 64 bits
+    with pytest.raises(DataError, match="of 48"):
+        mask_input(held.shared[name], held.inboxes[name], words)
+
+
 def test_a_vector_of_another_length_is_not_sent_and_not_taken(held: Stopped) -> None:
     a = held.names[0]
     for words in (held.words[a][:-1], held.words[a].astype("<u4")):

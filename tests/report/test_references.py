@@ -46,7 +46,24 @@ def test_the_first_sentence_is_what_federating_gains(tmp_path):
 def test_a_loss_is_called_a_loss(tmp_path):
     run = with_references(tmp_path / "run", network=20.0)
     assert answer(run).headline.startswith("Federating costs")
-    assert federating(run).better == 0
+    own = federating(run)
+    assert own.better == 0
+    # Vehicles differ by what they cost, never by a saving below zero.
+    lost, low, high = (f"{-value:.2f}" for value in (own.saved.mean, own.saved.high, own.saved.low))
+    assert (
+        f"federating costs {lost} Wh (95 % interval {low} to {high} Wh over"
+        in (answer(run).sentences[0])
+    )
+
+
+def test_a_mixture_is_what_vehicles_use(tmp_path):
+    folder = tmp_path / "run"
+    assert federating(with_references(folder)).model == "last"
+    (folder / "config.toml").write_text("[model]\nmixture = true\n")
+    run = load_run(folder)
+    assert federating(run).model == "best"
+    models = [row[0] for row in references_table(run).rows]
+    assert "FedAvg, as used on board" in models and "FedAvg" in models
 
 
 def test_vehicles_that_disagree_leave_nothing_clear(tmp_path):

@@ -73,6 +73,14 @@ def test_assignments_reach_sections_methods_and_the_top() -> None:
 
 
 @pytest.mark.parametrize(
+    "text", ["training.rate=0.01", "training.rate = 0.01", " training . rate=0.01"]
+)
+def test_one_rate_for_all_replaces_the_rates_of_the_default_methods(text: str) -> None:
+    config = from_tables(override({}, [text]))
+    assert [choice.training(config.training).rate for choice in config.methods] == [0.01, 0.01]
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("[trainig]\nrounds=3", "Unknown section or key 'trainig'. Did you mean 'training'"),

@@ -7,13 +7,13 @@ import pytest
 
 from fedwatt.data import DataSettings, Trip, Vehicle
 from fedwatt.data.client import split_of_trips
+from fedwatt.data.ridge import ridge
 from fedwatt.data.windows import window_ends, window_energy, window_means
 from fedwatt.randomness import generator
 from fedwatt.terrain.climb import trip_rise_m
 from fedwatt.terrain.field import empty_field
 from fedwatt.terrain.grid import Grid
 from fedwatt.terrain.learn import learn
-from fedwatt.terrain.ridge import ridge
 from fedwatt.terrain.settings import TerrainSettings
 from tests.terrain.toys import DEGREE_M, fleet
 

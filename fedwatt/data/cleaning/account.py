@@ -108,6 +108,18 @@ class Account:
         cut = f", cut at gaps into {parts:,}" if unit == "trips" and parts > kept else ""
         return f"{counted(kept, unit.removesuffix('s'))} kept{cut}; {lost}."
 
+    def sentences(self) -> list[str]:
+        """All of it for people: vehicles, trips, rows, and channels that were left out.
+
+        >>> account = Account.of("kept", "vehicles", 1) + Account.of("kept", "trips", 9)
+        >>> for line in account.sentences(): print(line)
+        Cleaning: 1 vehicle kept; 0 dropped.
+        Cleaning: 9 trips kept; 0 dropped.
+        Cleaning: 0 rows kept; 0 dropped.
+        """
+        found = [self.sentence(unit) for unit in ("vehicles", "trips", "rows")]
+        return [f"Cleaning: {one}" for one in (*found, *self.lost_channels())]
+
     def lost_channels(self) -> list[str]:
         """A sentence for each channel of which some vehicle has no reading within its limits.
 

@@ -172,10 +172,16 @@ def _loops(own: Statements, entries: Sequence[str], read: str) -> str:
 class FusedStep:
     """w_{h+1} of a stack of A vehicles in one pass."""
 
-    def __init__(self, job: Job, step: CStep, functions: tuple[Any, Any]) -> None:
-        self.functions, self.anchor = functions, job.anchor.contiguous()
-        self.numbers, self.tensors = step.columns(job), step.weights(job)
-        self.pointers, self.cost = pointers(self.tensors), step_timed_as(job.rules)
+    def __init__(
+        self, functions: tuple[Any, Any], anchor: Tensor, numbers: Tensor, tensors: list[Tensor]
+    ) -> None:
+        self.functions, self.anchor, self.numbers = functions, anchor.contiguous(), numbers
+        self.tensors, self.pointers = tensors, pointers(tensors)
+
+    def part(self, rows: slice) -> "FusedStep":
+        """For some of the vehicles."""
+        tensors = [tensor[rows] for tensor in self.tensors]
+        return FusedStep(self.functions, self.anchor[rows], self.numbers[rows], tensors)
 
     def __call__(
         self, gradient: Tensor, weights: Tensor, previous: Tensor | None, *, first: bool
@@ -198,7 +204,7 @@ def fused_step(job: Job) -> FusedStep | None:
     for function in functions:
         function.argtypes = [ctypes.c_void_p] * 6 + [ctypes.c_int64] * 2
         function.restype = None
-    return FusedStep(job, step, functions)
+    return FusedStep(functions, job.anchor, step.columns(job), step.weights(job))
 
 
 def pointers(tensors: Sequence[Tensor]) -> Any:

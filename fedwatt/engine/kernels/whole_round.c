@@ -62,6 +62,18 @@ static float *taken(float **memory, int64_t count) {
     return here;
 }
 
+/* Where the windows of a batch begin, and their labels; returns how many there are. `order` [B] says
+   which of the windows from `base` on they are, -1 at the end of a short batch. */
+static int64_t find_batch(const round_t *round, const int32_t *order, int64_t base,
+                          const float **windows, float *labels) {
+    int64_t count = 0;
+    for (; count < round->batch && order[count] >= 0; count++) {
+        windows[count] = round->series + round->starts[base + order[count]] * round->features;
+        labels[count] = round->labels[base + order[count]];
+    }
+    return count;
+}
+
 /* All steps of the vehicle in `row`, whose windows are numbered from `base` on. `order` [steps, B]
    says which of them make a batch, -1 at the end of a short one. Writes how far the weights have
    moved to `moved` [D] and returns the seconds of all that is not the gradient. */
@@ -80,11 +92,7 @@ double train(const round_t *round, int64_t row, int64_t steps, const int32_t *or
     memset(gradient, 0, columns * sizeof(float));
     step_t step = {.anchor = anchor, .numbers = round->numbers + row * NUMBERS, .tensors = tensors};
     for (int64_t number = 0; number < steps; number++, order += batch) {
-        int64_t count = 0;
-        for (; count < batch && order[count] >= 0; count++) {
-            windows[count] = round->series + round->starts[base + order[count]] * round->features;
-            labels[count] = round->labels[base + order[count]];
-        }
+        const int64_t count = find_batch(round, order, base, windows, labels);
         step.weights = weights;
         step.result = previous;
         step.is_first = number == 0;
@@ -98,6 +106,20 @@ double train(const round_t *round, int64_t row, int64_t steps, const int32_t *or
     }
     for (int64_t i = 0; i < columns; i++) moved[i] = weights[i] - anchor[i];
     return step.seconds;
+}
+
+/* The gradient [D] of the mean loss of one batch at `weights` [D]. To be compiled with a step that
+   copies what it is given. */
+void gradient(const round_t *round, const float *weights, const int32_t *order, int64_t base,
+              float *memory, float *result) {
+    const int64_t columns = round->columns;
+    float *pieces = taken(&memory, columns), *labels = taken(&memory, round->batch);
+    const float **windows = (const float **)taken(&memory, 2 * round->batch);
+    const int64_t count = find_batch(round, order, base, windows, labels);
+    step_t step = {.weights = weights, .result = result};
+    const int64_t done =
+        model_step(round, weights, windows, labels, count, pieces, memory, &step);
+    memset(result + done, 0, (columns - done) * sizeof(float));
 }
 
 /* C = op(A) op(B) + beta C in rows; op is 'N' or 'T', and the number after a matrix is the length

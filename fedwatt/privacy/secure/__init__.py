@@ -3,10 +3,11 @@
 Summed in secret are the replies to a round with their weights, the error sums of a model, and the
 counts and sums from which a field is learned. All vehicles of a sum learn each other's names.
 
-Pairwise and own masks, with drop-outs made good by Shamir shares (Bonawitz et al., CCS 2017), over
-X25519, HKDF-SHA256 and ChaCha20 of the `cryptography` package. The protocol is ours, has been
-tested but not audited, and protects against a server that follows it and is curious;
-docs/privacy.md says what that means, and why Flower's SecAgg+ workflow was not used.
+Pairwise and own masks, with drop-outs made good by Shamir shares, signed keys and an agreement on
+who survived (Bonawitz et al., CCS 2017), on the graph of Bell et al. (CCS 2020), over X25519,
+HKDF-SHA256 and ChaCha20 of the `cryptography` package. The implementation is ours, tested and not
+audited. Single vectors are hidden from a server that lies as well; sums and their differences are
+not. docs/privacy.md says what that means, and why Flower's SecAgg+ workflow is not used.
 """
 
 from fedwatt.errors import SettingError

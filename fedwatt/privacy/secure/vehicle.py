@@ -20,8 +20,10 @@ import os
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
+import numpy as np
+
 from fedwatt.errors import DataError
-from fedwatt.privacy.fixed_point import Words, packed, word_type
+from fedwatt.privacy.fixed_point import Words, packed, reduced, word_type
 from fedwatt.privacy.secure.agreement import KEY_BYTES, agreed_key, framed, public_key, seal, unseal
 from fedwatt.privacy.secure.graph import Graph
 from fedwatt.privacy.secure.identity import Identity, Trust, check_signature
@@ -148,7 +150,9 @@ def mask_input(state: Shared, inbox: Inbox, words: Words) -> tuple[Sent, Masked]
     """The vehicle's vector [length] under its masks."""
     _in_order(state, Shared, inbox.exchange)
     me, terms, roster = state.vehicle, state.terms, state.roster
-    if words.shape != (terms.length,) or words.dtype != word_type(terms.bits):
+    # Words of 48 and of 64 bits are of one machine type: what tells them apart is their size.
+    fits = words.shape == (terms.length,) and words.dtype == word_type(terms.bits)
+    if not fits or not np.array_equal(words, reduced(words, terms.bits)):
         raise DataError(
             f"{me} has {words.size} words of {words.dtype.itemsize * 8} bits to add, and the "
             f"exchange is about {terms.length} of {terms.bits}."

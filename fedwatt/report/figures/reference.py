@@ -17,14 +17,14 @@ def reference_figure(found: Reference) -> Figure:
     reach = float(np.abs(np.concatenate([found.learned_m, found.reference_m])).max()) * 1.05
     nodes.plot([-reach, reach], [-reach, reach], color=MUTED, linewidth=0.8, label="equal")
     nodes.plot(
-        *(found.reference_m, found.learned_m, "o"),
-        **{
-            "color": BLUE,
-            "markersize": 1.6,
-            "alpha": 0.35,
-            "markeredgewidth": 0,
-            "rasterized": True,
-        },
+        found.reference_m,
+        found.learned_m,
+        "o",
+        color=BLUE,
+        markersize=1.6,
+        alpha=0.35,
+        markeredgewidth=0,
+        rasterized=True,
     )
     line = np.array([-reach, reach])
     nodes.plot(line, found.slope * line, color=ORANGE, label=f"slope {found.slope:.2f}")
@@ -34,9 +34,12 @@ def reference_figure(found: Reference) -> Figure:
     nodes.set_xlabel("terrain model, m")
     nodes.set_title("Learned elevation of each node, m")
     nodes.text(
-        *(0.03, 0.97),
+        0.03,
+        0.97,
         f"r = {found.correlation:.3f}\nRMS {found.rms_m:.1f} m\nmedian {found.median_m:.1f} m",
-        **{"transform": nodes.transAxes, "va": "top", "color": INK},
+        transform=nodes.transAxes,
+        va="top",
+        color=INK,
     )
     nodes.legend(loc="lower right")
     there = [one for one in found.grades if one.pairs]

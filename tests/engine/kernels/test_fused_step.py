@@ -16,6 +16,7 @@ from fedwatt.engine.step import move
 from fedwatt.methods import Fractional, Proximal, RoughnessProximal
 from fedwatt.methods.adaptive_pull import BroadcastPull
 from fedwatt.methods.client_momentum import ClientMomentum
+from fedwatt.methods.ditto import Tether
 from fedwatt.methods.dynamic import Dynamic
 from fedwatt.methods.elastic import Elastic
 from fedwatt.methods.mime import FrozenMomentum
@@ -40,6 +41,7 @@ RULES = {
     "scaffold": [ControlVariates()],
     "dynamic": [Dynamic()],
     "elastic": [Elastic()],
+    "tether": [Tether(strength=0.3)],
     "all": [
         Proximal(mu=0.3),
         ControlVariates(),
@@ -56,6 +58,7 @@ PLAN = {
     "correction": torch.linspace(-1, 1, 3 * 501).view(3, 501),
     "fleet_momentum": torch.linspace(2, -1, 3 * 501).view(3, 501),
     "frozen_momentum": torch.linspace(-2, 1, 3 * 501).view(3, 501),
+    "broadcast": torch.linspace(-3, 1, 3 * 501).view(3, 501),
     "linear": torch.linspace(1, -2, 3 * 501).view(3, 501),
     "mask": torch.arange(3 * 501).view(3, 501) % 3 == 0,
 }
@@ -212,6 +215,7 @@ FORMULAS = [
     (ControlVariates, "gradient"),
     (Dynamic, "gradient"),
     (Elastic, "direction"),
+    (Tether, "gradient"),
 ]
 
 

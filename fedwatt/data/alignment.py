@@ -1,23 +1,20 @@
 """By how much a vehicle's recorded motion is ahead of its power, from its own training trips.
 
-For every candidate lag the vehicle's simple power model (`terrain.power`) is fitted to energies of
+For every candidate lag a simple power model, a ridge on physics features, is fitted to energies of
 a few seconds of the delayed trips; the lag that leaves least is the vehicle's, to a fraction of a
 second by a parabola through the least and its neighbours. It is 0 where that explains hardly more.
 Hills are not known yet; they are learned on aligned motion, and change too slowly to matter here.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import ceil
 
 import numpy as np
 
-from fedwatt.data import DataSettings, Vehicle
-from fedwatt.data.client import split_of_trips
-from fedwatt.data.features import trip_features
-from fedwatt.data.lag import LONGEST_S, aligned, delayed
-from fedwatt.data.trip import FloatArray, Trip
-from fedwatt.terrain.ridge import ridge
-from fedwatt.terrain.survey import physics_features
+from fedwatt.data.features import physics_features, trip_features
+from fedwatt.data.lag import LONGEST_S, delayed
+from fedwatt.data.ridge import ridge
+from fedwatt.data.trip import FloatArray, Trip, Vehicle
 
 STEP_S = 0.5
 SEGMENT_S = 5
@@ -26,9 +23,8 @@ CLEAR_GAIN = 0.98
 RESOLUTION_S = 0.25
 
 
-def vehicle_lag_s(vehicle: Vehicle, data: DataSettings) -> float:
-    """The vehicle's lag in seconds, 0 to `LONGEST_S`."""
-    split_of = split_of_trips(vehicle, data)
+def vehicle_lag_s(vehicle: Vehicle, split_of: Mapping[str, str]) -> float:
+    """The vehicle's lag in seconds, 0 to `LONGEST_S`; `split_of` has the split of each trip."""
     if any("energy_wh" not in trip.channels for trip in vehicle.trips):
         return 0.0
     names = physics_features([trip for trip in vehicle.trips if trip.name in split_of])
@@ -63,11 +59,3 @@ def _sums(values: FloatArray) -> FloatArray:
     whole = len(values) // SEGMENT_S * SEGMENT_S
     cut: FloatArray = values[:whole].reshape(-1, SEGMENT_S, *values.shape[1:]).sum(axis=1)
     return cut
-
-
-def prepared(vehicle: Vehicle, data: DataSettings) -> Vehicle:
-    """The vehicle with its motion delayed by its own lag, where `data.align` asks for it.
-
-    Whoever makes windows or hills of a vehicle's trips prepares it first.
-    """
-    return aligned(vehicle, vehicle_lag_s(vehicle, data)) if data.align else vehicle

@@ -5,9 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedwatt.data import DataSettings, Trip, Vehicle
+from fedwatt.data import DataSettings, Trip, Vehicle, build_client, build_fleet
+from fedwatt.data.alignment import vehicle_lag_s
+from fedwatt.data.client import prepared, split_of_trips
 from fedwatt.data.lag import aligned, delayed, delayed_by
-from fedwatt.journeys.lag import prepared, vehicle_lag_s
+from fedwatt.data.store import load_fleet, write_fleet
 
 
 def driven(lag_s: float, trips: int = 6) -> Vehicle:
@@ -26,9 +28,13 @@ def driven(lag_s: float, trips: int = 6) -> Vehicle:
     return Vehicle("car", tuple(made), labels="measured")
 
 
+def found_lag_s(vehicle: Vehicle) -> float:
+    return vehicle_lag_s(vehicle, split_of_trips(vehicle, DataSettings()))
+
+
 @pytest.mark.parametrize("lag_s", [0.0, 0.75, 1.0, 2.5])
 def test_the_lag_is_found_again(lag_s):
-    assert vehicle_lag_s(driven(lag_s), DataSettings()) == pytest.approx(lag_s, abs=0.25)
+    assert found_lag_s(driven(lag_s)) == pytest.approx(lag_s, abs=0.25)
 
 
 def test_a_vehicle_is_aligned_where_the_settings_ask_for_it():
@@ -38,6 +44,21 @@ def test_a_vehicle_is_aligned_where_the_settings_ask_for_it():
     assert found.facts["lag_s"] == 1.0
     speed = vehicle.trips[0].channels["speed_mps"]
     assert found.trips[0].channels["speed_mps"] == pytest.approx(np.append(speed[0], speed[:-1]))
+    assert prepared(found, DataSettings(align=True)) is found  # not delayed twice
+
+
+def test_windows_are_aligned_wherever_vehicles_come_from(tmp_path):
+    vehicle, settings = driven(1.0), DataSettings(features="speed", align=True)
+    expected = build_client(aligned(vehicle, 1.0), replace(settings, align=False))
+    write_fleet(tmp_path / "fleet", [vehicle], "one")
+    for fleet in (
+        build_fleet([vehicle], settings, "one"),
+        load_fleet(tmp_path / "fleet", settings),
+    ):
+        (client,) = fleet.clients
+        assert client.lag_s == 1.0
+        np.testing.assert_array_equal(client.series, expected.series)
+    assert build_client(vehicle, replace(settings, align=False)).lag_s == 0.0
 
 
 def test_only_motion_is_delayed():
@@ -56,5 +77,5 @@ def test_trips_without_measured_energy_have_no_lag():
     vehicle = driven(1.0)
     charge = {"speed_mps": np.ones(600), "ambient_c": np.ones(600), "soc": np.full(600, 0.5)}
     trips = tuple(replace(trip, channels=charge) for trip in vehicle.trips)
-    assert vehicle_lag_s(replace(vehicle, trips=trips), DataSettings()) == 0.0
+    assert found_lag_s(replace(vehicle, trips=trips)) == 0.0
     assert aligned(vehicle, 0.0).trips[0] is vehicle.trips[0]

@@ -1,0 +1,107 @@
+"""What the guard on board lets pass, rule by rule, with numbers worked out by hand."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flwr")
+
+from fedwatt.deploy.guard import Guard
+from fedwatt.deploy.ledger import Ledger
+from fedwatt.deploy.policy import Policy, Refusal
+from fedwatt.deploy.purpose import Purpose
+from fedwatt.methods import get
+from fedwatt.privacy.secure_settings import Terms
+from fedwatt.runs.config import from_tables
+
+CONFIG = from_tables({"training": {"batch": 64}})
+TERMS = Terms(run="run", number=1, called=4, threshold=3, length=1000, bits=48)
+
+
+def guard(folder: Path, **rules: object) -> Guard:
+    return Guard(replace(Policy(), **rules), Ledger(folder, lambda: "2026-01-01"))
+
+
+def rule_of(question: Callable[[], None]) -> str:
+    """The rule that a question breaks; empty if it is let pass."""
+    try:
+        question()
+    except Refusal as refusal:
+        return refusal.rule
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("steps", "windows", "rule"),
+    [
+        (2, 1000, ""),  # 128 windows
+        (1, 1000, "few_trained"),  # 64
+        (2, 100, ""),  # all of them, 100
+        (2, 99, "few_trained"),
+        (0, 1000, ""),  # no step, no Δ
+    ],
+)
+def test_a_displacement_is_of_windows_enough(
+    steps: int, windows: int, rule: str, tmp_path: Path
+) -> None:
+    own = guard(tmp_path, fewest_trained=100)
+    found = rule_of(lambda: own.training(CONFIG, get("fedavg"), steps, windows, 1000))
+    assert found == rule
+
+
+def test_the_default_batch_passes_the_default_policy(tmp_path: Path) -> None:
+    default = from_tables({})
+    guard(tmp_path).training(default, get("fo-ri-fedavg"), 1, default.training.batch, 27_061)
+
+
+def test_judging_is_work_too(tmp_path: Path) -> None:
+    # 2 operations a weight and window, a billion a second: 2 · 1,000 · 500,000 is one second.
+    own = guard(tmp_path, seconds=1.0)
+    assert rule_of(lambda: own.judging(CONFIG, 1000, 500_000)) == ""
+    assert rule_of(lambda: own.judging(CONFIG, 1000, 500_001)) == "work"
+    recurrent = from_tables({"model": {"name": "gru"}})  # its weights are used 60 times a window
+    assert rule_of(lambda: own.judging(recurrent, 1000, 10_000)) == "work"
+
+
+@pytest.mark.parametrize(("megabytes", "rule"), [(0.006, ""), (0.005999, "megabytes")])
+def test_an_answer_is_as_small_as_a_question(megabytes: float, rule: str, tmp_path: Path) -> None:
+    own = guard(tmp_path, megabytes=megabytes)
+    assert rule_of(lambda: own.terms(TERMS)) == rule  # 1,000 words of 6 bytes
+
+
+def summed(own: Guard, kind: str, vehicles: str) -> str:
+    """The rule that a sum of this kind over these vehicles breaks, when it is to be unmasked."""
+    purpose = Purpose(f"secure-{kind}", "run", "", 0, "", "", "").text
+    return rule_of(lambda: own.agreed(replace(TERMS, purpose=purpose), tuple(vehicles)))
+
+
+def test_all_that_judges_a_model_is_one_group(tmp_path: Path) -> None:
+    # By turns, with the victim "d" and without it: each pair of sums would be a difference.
+    own = guard(tmp_path, set_changes_a_day=1)
+    assert summed(own, "evaluate", "abcd") == ""
+    assert summed(own, "strata", "abcd") == ""
+    assert summed(own, "strata", "abc") == ""  # the one change
+    assert summed(own, "evaluate", "abcd") == "set_changes_a_day"
+    assert summed(own, "personalise", "abcd") == "set_changes_a_day"
+    assert summed(own, "evaluate", "abc") == ""
+
+
+def test_counts_of_hills_are_a_group_of_their_own(tmp_path: Path) -> None:
+    own = guard(tmp_path, set_changes_a_day=1)
+    assert summed(own, "evaluate", "abcd") == ""
+    assert summed(own, "terrain", "abc") == ""  # asks for other numbers than judging does
+    assert summed(own, "terrain", "abcd") == ""
+    assert summed(own, "terrain", "abc") == "set_changes_a_day"
+    assert summed(own, "train", "abc") == summed(own, "train", "abcd") == ""
+
+
+def test_a_lifetime_is_worked_out_only_where_it_has_a_bound(tmp_path: Path) -> None:
+    own = guard(tmp_path, lifetime_epsilon=2.0)
+    assert rule_of(lambda: own.spending(lambda: 2.0)) == ""
+    assert rule_of(lambda: own.spending(lambda: 2.01)) == "lifetime_epsilon"
+    assert rule_of(lambda: own.spending(lambda: inf)) == "lifetime_epsilon"
+    free = guard(tmp_path)
+    assert rule_of(lambda: free.spending(lambda: 1 / 0)) == ""
