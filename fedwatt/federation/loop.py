@@ -23,6 +23,7 @@ from fedwatt.federation.records import (
     History,
     RoundRecord,
     Row,
+    evaluation_columns,
     training_columns,
 )
 from fedwatt.federation.settings import Training
@@ -120,7 +121,8 @@ class Loop:
             events=judgement.events,
         )
         columns = [UNTRAINED | {"available": int(own.sum())} for own in present.available]
-        errors = _error_columns(dict(enumerate(judgement.evaluations)), present.members)
+        evaluations = dict(enumerate(judgement.evaluations))
+        errors = self._error_columns(method, state, evaluations, present.members, watch)
         state, rows = judged(state, self.seeds, columns, errors, range(runs))
         return state, RoundRecord(rows, [], _seconds(watch))
 
@@ -168,13 +170,34 @@ class Loop:
             )
             for run, seed in enumerate(self.seeds)
         ]
-        errors = _error_columns(evaluations, present.members)
+        errors = self._error_columns(method, after, evaluations, present.members, watch)
         after, rows = judged(after, self.seeds, columns, errors, state.live)
         return after, RoundRecord(rows, clients, _seconds(watch))
 
     def stopwatch(self) -> Stopwatch:
         """One that waits for a GPU, which works on after it has its orders."""
         return Stopwatch(torch.cuda.synchronize if self.device.type == "cuda" else None)
+
+    def _error_columns(
+        self,
+        method: Method,
+        state: State,
+        evaluations: Mapping[int, Errors | None],
+        members: Members,
+        watch: Stopwatch,
+    ) -> dict[int, Row]:
+        """The columns of each run's evaluation in the table of rounds."""
+        judged = {run: own for run, own in evaluations.items() if own is not None}
+        driven: dict[int, Errors | None] = dict(judged)
+        if method.personal and judged:
+            with watch.section("evaluation"):
+                driven |= zip(judged, self.port.judge_own(method, state, list(judged)), strict=True)
+        windows = [members.windows(k) for k in members.evaluated]
+        held_out = [members.held_out(k) for k in members.evaluated]
+        return {
+            run: evaluation_columns(own, driven[run], windows, held_out)
+            for run, own in judged.items()
+        }
 
     def _client_rows(self, method: Method, round: int, members: Members, work: Work) -> list[Row]:
         """A row for each vehicle that was called."""
@@ -189,14 +212,6 @@ class Loop:
             }
             for call, outcome in zip(work.asked, outcomes, strict=True)
         ]
-
-
-def _error_columns(evaluations: Mapping[int, Errors | None], members: Members) -> dict[int, Row]:
-    """The columns of each run's evaluation in the table of rounds."""
-    windows = [members.windows(k) for k in members.evaluated]
-    held_out = [members.held_out(k) for k in members.evaluated]
-    judged = {run: own for run, own in evaluations.items() if own is not None}
-    return {run: own.columns(windows, held_out) for run, own in judged.items()}
 
 
 def _seconds(watch: Stopwatch) -> dict[str, float]:

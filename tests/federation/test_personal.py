@@ -15,7 +15,14 @@ from fedwatt.methods import Method, get
 from fedwatt.models import MLP
 from tests.federation import plain_personal as plain
 from tests.federation.plain_baselines import Plain
-from tests.federation.toys import FULL, PARTIAL, random_fleet, toy_rounds, toy_states
+from tests.federation.toys import (
+    FULL,
+    PARTIAL,
+    BodyAndHead,
+    random_fleet,
+    toy_rounds,
+    toy_states,
+)
 
 SIZES = (70, 33, 128, 5, 47)
 MODEL = MLP(4, 8, (7, 5))
@@ -23,10 +30,12 @@ MODEL = MLP(4, 8, (7, 5))
 TOLERANCE = {"float32": 1e-5, "float64": 1e-10}
 
 
-def federation(sizes: tuple[int, ...] = SIZES, **training: Any) -> Federation:
+def federation(
+    sizes: tuple[int, ...] = SIZES, *, model: MLP = MODEL, **training: Any
+) -> Federation:
     settings = {"rounds": 3, "participation": 0.6, "batch": 16} | training
     return Federation(
-        random_fleet(sizes), MODEL, training=Training(**settings), seeds=(3, 4), device="cpu"
+        random_fleet(sizes), model, training=Training(**settings), seeds=(3, 4), device="cpu"
     )
 
 
@@ -68,6 +77,49 @@ def test_ditto_on_the_toy(schedule) -> None:
         assert own_models(toy, method, state).flatten().tolist() == approx(expected, abs=1e-9)
 
 
+# After each round: the body, and the heads of vehicle 1 and vehicle 2.
+HEADS = {
+    ("together", FULL): [
+        (-0.2760085938, 1.0489937500, 0.8565000000),
+        (-0.8223210520, 0.9973205706, 1.2993858915),
+        (-1.0587916933, 0.7487625582, 1.5843162212),
+    ],
+    ("together", PARTIAL): [
+        (0.5947156250, 1.0489937500, 1.0),
+        (-0.4539934471, 1.0489937500, 0.7377678666),
+        (-0.9102397358, 0.9432728720, 1.2665773031),
+    ],
+    ("first", FULL): [
+        (0.0081757812, 1.0250000000, 0.7500000000),
+        (-0.3907353764, 1.0258107267, 0.7467196610),
+        (-0.7606736376, 0.9710757126, 0.8802128560),
+    ],
+    ("first", PARTIAL): [
+        (0.5499687500, 1.0250000000, 1.0),
+        (-0.1038398422, 1.0250000000, 0.7195193748),
+        (-0.4883173616, 1.0135107877, 0.7595036375),
+    ],
+}
+
+
+@pytest.mark.parametrize(("when", "schedule"), HEADS)
+def test_personal_heads_on_the_toy(when: str, schedule) -> None:
+    # A third of 2 or 3 steps is one step of the head.
+    method = get("fedrep", head_training=when, head_share=1 / 3)
+    expected = HEADS[when, schedule]
+    for (_, state), row in zip(toy_states(method, schedule, BodyAndHead()), expected, strict=True):
+        (body, head), kept = state.weights[0].tolist(), state.memory
+        heads = torch.where(kept["has_head"][..., None], kept["own_head"], 1.0).flatten().tolist()
+        assert [body, *heads] == approx(row, abs=1e-9)
+        assert head == 1.0
+
+
+@pytest.mark.parametrize("schedule", [FULL, PARTIAL], ids=["full", "partial"])
+def test_fedbabu_with_a_head_of_one_is_scalar_fedavg(schedule) -> None:
+    found = [s.weights[0].tolist() for _, s in toy_states(get("fedbabu"), schedule, BodyAndHead())]
+    assert found == [[body, 1.0] for body in toy_rounds(get("fedavg"), schedule)]
+
+
 VARIANTS: dict[str, tuple[str, dict[str, Any], type[Plain], dict[str, Any]]] = {
     "ditto": ("ditto", {}, plain.Ditto, {}),
     "ditto, slower": (
@@ -76,6 +128,14 @@ VARIANTS: dict[str, tuple[str, dict[str, Any], type[Plain], dict[str, Any]]] = {
         plain.Ditto,
         {"lam": 1.0, "rate_own": 0.5},
     ),
+    "fedrep": ("fedrep", {"head_share": 0.4}, plain.SharedBody, {"share": 0.4}),
+    "fedper": (
+        "fedrep",
+        {"head_training": "together", "head_steps_new": 7},
+        plain.SharedBody,
+        {"training_of_head": "together", "new": 7},
+    ),
+    "fedbabu": ("fedbabu", {}, plain.SharedBody, {"training_of_head": "never"}),
 }
 
 
@@ -134,6 +194,77 @@ def test_an_own_model_that_leaves_the_finite_numbers_stays(caplog) -> None:
     after, _ = fed.advance(method, fed.start(method)[0])
     assert torch.equal(own_models(fed, method, after), after.weights[0].expand(2, -1))
     assert "the own model of car-000 is not finite" in caplog.text
+
+
+class Headless(MLP):
+    head_names = ()
+
+
+class AllHead(MLP):
+    head_names = tuple(MODEL.layout.shapes)
+
+
+def test_fedper_without_a_head_is_fedavg() -> None:
+    model, fedper = Headless(4, 8, (7, 5)), get("fedrep", head_training="together")
+    both = (states(federation(model=model), method) for method in (fedper, get("fedavg")))
+    for body, whole in zip(*both, strict=True):
+        assert torch.equal(body.weights, whole.weights)
+
+
+def test_fedper_with_nothing_but_a_head_is_training_alone() -> None:
+    fed = federation(model=AllHead(4, 8, (7, 5)), participation=1.0)
+    fedper, ditto = get("fedrep", head_training="together"), get("ditto", lam_own=0.0)
+    for all_own, beside in zip(states(fed, fedper), states(fed, ditto), strict=True):
+        assert torch.equal(all_own.weights, fed.start(fedper)[0].weights)
+        assert torch.equal(own_models(fed, fedper, all_own), own_models(fed, ditto, beside))
+
+
+def test_fedrep_without_steps_of_the_head_is_fedbabu() -> None:
+    both = (get("fedrep", head_share=0.0), get("fedbabu"))
+    for one, other in zip(*(states(federation(), method) for method in both), strict=True):
+        assert torch.equal(one.weights, other.weights)
+
+
+@pytest.mark.parametrize(
+    "name", ["fedbabu", "fedrep", "momentum+fedbabu", "fo-ri-fedavg+fedrep", "fedcm+fedrep"]
+)
+def test_the_servers_head_and_a_frozen_one_keep_their_bits(name: str) -> None:
+    fed, method = federation(), get(name)
+    initial = fed.start(method)[0].weights
+    *_, last = states(fed, method)
+    head = MODEL.hidden[-1] + 1
+    assert torch.equal(last.weights[:, -head:], initial[:, -head:])
+    assert not torch.equal(last.weights[:, :-head], initial[:, :-head])
+
+
+def test_scaffold_corrects_the_body_alone() -> None:
+    fed, method = federation(), get("fedrep+scaffold", head_share=0.4)
+    *_, last = states(fed, method)
+    head = MODEL.hidden[-1] + 1
+    assert not last.server["control"][:, -head:].any()
+    assert not last.memory["control"][..., -head:].any()
+    assert last.server["control"][:, :-head].any()
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "reason"),
+    [
+        ("fedrep+moon", {}, "Contrastive works on the whole model"),
+        ("fedrep+fedel", {}, "Elastic works on the whole model"),
+        ("fedrep+mimelite", {}, "FrozenMomentum hands up gradients of the whole model"),
+        ("fedrep+scaffold", {"option": 1}, "ControlVariates hands up gradients of the whole"),
+        ("fedrep+scaffold", {"head_training": "together"}, "Train the head apart"),
+        ("fedrep+ditto", {}, "each give vehicles a model of their own"),
+    ],
+)
+def test_what_a_personal_head_cannot_go_with(name: str, settings: dict, reason: str) -> None:
+    with pytest.raises(SettingError, match=reason):
+        get(name, **settings)
+
+
+def test_a_model_that_does_not_tell_its_last_layer_has_no_personal_head() -> None:
+    with pytest.raises(SettingError, match="Line does not tell which that is"):
+        next(toy_states(get("fedrep"), FULL))
 
 
 def test_two_kinds_of_own_models_are_refused() -> None:

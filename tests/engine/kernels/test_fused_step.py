@@ -21,6 +21,7 @@ from fedwatt.methods.dynamic import Dynamic
 from fedwatt.methods.elastic import Elastic
 from fedwatt.methods.mime import FrozenMomentum
 from fedwatt.methods.momentum import Momentum
+from fedwatt.methods.personal_head import PersonalHead
 from fedwatt.methods.rule import LocalRule, lifted
 from fedwatt.methods.scaffold import ControlVariates
 from fedwatt.models import MLP
@@ -42,6 +43,7 @@ RULES = {
     "dynamic": [Dynamic()],
     "elastic": [Elastic()],
     "tether": [Tether(strength=0.3)],
+    "head": [PersonalHead()],
     "all": [
         Proximal(mu=0.3),
         ControlVariates(),
@@ -58,6 +60,7 @@ PLAN = {
     "correction": torch.linspace(-1, 1, 3 * 501).view(3, 501),
     "fleet_momentum": torch.linspace(2, -1, 3 * 501).view(3, 501),
     "frozen_momentum": torch.linspace(-2, 1, 3 * 501).view(3, 501),
+    "moving": torch.arange(3 * 501).view(3, 501) % 5 == 0,
     "broadcast": torch.linspace(-3, 1, 3 * 501).view(3, 501),
     "linear": torch.linspace(1, -2, 3 * 501).view(3, 501),
     "mask": torch.arange(3 * 501).view(3, 501) % 3 == 0,
@@ -216,6 +219,7 @@ FORMULAS = [
     (Dynamic, "gradient"),
     (Elastic, "direction"),
     (Tether, "gradient"),
+    (PersonalHead, "direction"),
 ]
 
 
