@@ -30,9 +30,9 @@ RESULTS = ROOT / "results" / "method_costs.json"
 PAGE = ROOT / "docs" / "methods.md"
 RECIPE = Recipe(vehicles=10, participants=10)
 PAPERS = ("fo-fedavg", "ri-fedavg", "fo-ri-fedavg")
-LATER = ("fedexp", "fedcm", "mimelite", "sam", "lesam", "fedprox-adaptive")
+LATER = ("fedexp", "fedcm", "mimelite", "sam", "lesam", "fedprox-adaptive", "si-fedavg")
 """Methods that the paper does not compare with."""
-PERSONAL = ("ditto",)
+PERSONAL = ("ditto", "fedrep", "fedbabu", "ifca")
 """Those that give vehicles models of their own."""
 SPEEDS = (1.0, 0.5)
 PROBING = "fo-ri-fedavg, all probing"

@@ -78,7 +78,7 @@ def blank(columns: Iterable[Column]) -> dict[str, Any]:
 
 
 TRAINING: Final = "training_columns"
-EVALUATION: Final = "Evaluation.columns"
+EVALUATION: Final = "evaluation_columns"
 OUTCOME: Final = "outcome_columns"
 ERRORS: Final = "error_columns"
 """Functions that fill columns, as tables.csv names them."""

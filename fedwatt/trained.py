@@ -85,7 +85,7 @@ class Trained(Outcome):
     """A finished training: `history`, its tables; `state`, which it ended in; and what to do next.
 
     Where a method takes a `seed`, the first one is meant if none is given; `model` is "best" by
-    validation, "last", or "personal", which is what is used where vehicles have made models their
+    validation, "last", or "personal", which is what is used where vehicles have models of their
     own.
     """
 
@@ -191,7 +191,10 @@ class Trained(Outcome):
         return pl.DataFrame(rows, infer_schema_length=None)
 
     def personalise(self, settings: "Personal | None" = None) -> "Trained":
-        """The same with a model that each vehicle made its own, by fine-tuning the best one."""
+        """The same with a model that each vehicle made its own, by fine-tuning the best one.
+
+        Where the method gives vehicles models of their own, they fine-tune those.
+        """
         from fedwatt.personal import Personal, PersonalModel, personalise
 
         settings = replace(settings or Personal(), enabled=True)
@@ -201,7 +204,10 @@ class Trained(Outcome):
         def keep(one: PersonalModel) -> None:
             own[seeds[one.run], names[one.vehicle]] = one.weights.cpu()
 
-        personalise(self.federation, self.state.best_weights, settings, keep=keep)
+        weights, own_models = self.state.best_weights, None
+        if self.method.personal:
+            own_models = self.federation.own_models(self.method, self.state)
+        personalise(self.federation, weights, settings, keep=keep, own_models=own_models)
         config = replace(self.config, personal=settings)
         return replace(self, given=config, personal=own, folder=None)
 
@@ -298,6 +304,9 @@ class Trained(Outcome):
     def _personal(self, seed: int, vehicle: str) -> Tensor:
         if (seed, vehicle) in self.personal:
             return self.personal[seed, vehicle]
+        if self.folder is None and self.method.personal and not self.config.personal.enabled:
+            own, number = self.federation.seeds.index(seed), self.fleet.names.index(vehicle)
+            return self.federation.own_models(self.method, self.state)(own, [number])[0]
         if self.folder is None:
             raise SettingError(f"'{vehicle}' has no model of its own. personalise() makes one.")
         from fedwatt.runs.model_file import flat, own_model_file, read_own_model
@@ -307,7 +316,7 @@ class Trained(Outcome):
         return torch.from_numpy(flat(parts, self.federation.model.layout, file))
 
     def _which(self, model: str) -> str:
-        own = bool(self.personal) or self.config.personal.enabled
+        own = bool(self.personal) or self.config.personal.enabled or self.method.personal
         which = model or ("personal" if own else "best")
         if which not in ("best", "last", "personal"):
             raise SettingError(unknown("model of a run", which, ("best", "last", "personal")))

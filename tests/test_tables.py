@@ -9,6 +9,7 @@ from fedwatt.federation.records import (
     UNEVALUATED,
     Evaluation,
     error_columns,
+    evaluation_columns,
     training_columns,
 )
 from fedwatt.metrics import ErrorSums
@@ -33,7 +34,8 @@ FILES = {
         int: "seed round available participants replies lost rejected steps best_round",
         float: "rate drift_mean drift_cv roughness_mean pearson spearman validation_rmse test_rmse "
         "test_mae test_mape test_wmape test_near_zero test_rmse_macro test_rmse_weighted "
-        "held_out_rmse best_validation_rmse best_test_rmse epsilon clock staleness_mean",
+        "held_out_rmse personal_validation_rmse personal_rmse personal_rmse_macro "
+        "personal_held_out_rmse best_validation_rmse best_test_rmse epsilon clock staleness_mean",
         bool: "evaluated diverged",
     },
     "clients": {
@@ -70,7 +72,8 @@ def test_files_keep_the_columns_of_earlier_runs(name: str) -> None:
 
 def test_functions_fill_what_they_are_declared_to() -> None:
     sums = ErrorSums.of([13.0], [10.0])
-    errors = Evaluation([sums], [sums]).columns([5], [False])
+    model = Evaluation([sums], [sums])
+    errors = evaluation_columns(model, model, [5], [False])
     training = training_columns([], available=3, rate=0.1, clock=nan)
     for found, columns in (
         (errors, rounds().filled_by(EVALUATION)),

@@ -229,8 +229,10 @@ class RealFleet:
         self.roster.refresh()
         errors = self.asked.errors
         judged: dict[str, list[Row]] = {}
-        if self.run.config.personal.enabled:
-            judged["personal"] = errors.personal(state.best_weights)
+        if choice.method.personal or self.run.config.personal.enabled:
+            model = state.weights if choice.method.personal else state.best_weights
+            sent = self.asked.sent(choice.method, state) if choice.method.personal else {}
+            judged["personal"] = errors.personal(model, state.round, sent)
         if level is not None:
             judged["best"] = errors.in_use(state.best_weights)
         best = state.best_weights[0, : federation.model.layout.size].cpu().numpy()

@@ -5,11 +5,8 @@ have no figures.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
-
-from numpy.typing import NDArray
 
 from fedwatt.deploy.error_vectors import (
     judged_errors,
@@ -64,9 +61,8 @@ class MaskedErrors(VehicleErrors):
         self.latest[model] = errors, found.survivors
         return self.latest[model]
 
-    def _asked(self, kind: str, arrays: Mapping[str, NDArray[Any]]) -> list[Row]:
+    def _asked(self, kind: str, question: Content) -> list[Row]:
         clients = self.roster.fleet(self.config.data).clients
-        question = Content(dict(self.common), arrays)
         rows: list[Row] = []
         for name, held_out in GROUPS.items():
             names = [client.name for client in clients if client.held_out == held_out]

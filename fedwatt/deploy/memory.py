@@ -99,6 +99,17 @@ def recall(folder: Path, counted: int, initial: Mapping[str, Tensor]) -> dict[st
     return dict(found) if same else dict(initial)
 
 
+def latest(folder: Path, initial: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Memory after the last round that the vehicle replied to, counted or not; `initial`: none.
+
+    For what stays in the vehicle: nobody else's numbers depend on it.
+    """
+    found = sorted(folder.glob("round-*.safetensors")) if folder.is_dir() else []
+    if not found:
+        return dict(initial)
+    return recall(folder, int(found[-1].stem.removeprefix("round-")), initial)
+
+
 def forget_old_runs(state: Path, run: str) -> None:
     """Delete the memory of all but the latest runs, and nothing that `remember` did not make.
 

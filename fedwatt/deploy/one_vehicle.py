@@ -5,11 +5,12 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from fedwatt.data import Fleet
 from fedwatt.data.client import Client
 from fedwatt.deploy.messages import Content
-from fedwatt.deploy.questions import RoundQuestion
+from fedwatt.deploy.questions import AFTER, SENT, RoundQuestion, value
 from fedwatt.engine.call import Call
 from fedwatt.engine.together import train
 from fedwatt.federation import LocalFleet, local_round
@@ -45,6 +46,26 @@ def local_work(local: LocalFleet, method: Method, question: RoundQuestion, kept:
     before = {name: row[None] for name, row in kept.items()}
     begun = local_round.begin_round(local, method, broadcast, before, [call], Stopwatch())
     return local_round.finish_round(local, method, begun, train(begun.job))
+
+
+def driven_model(
+    local: LocalFleet, method: Method, model: Tensor, question: Content, kept: Rows
+) -> Tensor:
+    """The model [1, D] that a vehicle drives with after the last round of a method.
+
+    `model` [1, D] is the server's, `kept` the vehicle's memory without that axis.
+    """
+    arrays = question.arrays.items()
+    sent = {n.removeprefix(SENT): torch.from_numpy(a)[None] for n, a in arrays if SENT in n}
+    broadcast = local_round.Broadcast(
+        value(question, AFTER, int),
+        model,
+        {name: local_round.like(rows, model) for name, rows in sent.items()},
+        1,
+        float(max(1, local.members.windows(0))),
+    )
+    before = {name: row[None] for name, row in kept.items()}
+    return local_round.vehicle_models(local, method, broadcast, before, [Call(0, 0, 0)])
 
 
 def sums_by_stratum(local: LocalFleet, predictions: NDArray[np.float64]) -> dict[str, ErrorSums]:

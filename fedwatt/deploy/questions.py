@@ -16,6 +16,9 @@ from fedwatt.models import Model
 
 SENT: Final = "broadcast."  # prefix of the arrays that a server rule sends besides the model
 
+AFTER: Final = "after"
+"""Rounds that a method has trained, in a question about the models that vehicles drive with."""
+
 
 @dataclass(frozen=True, eq=False)
 class RoundQuestion:

@@ -6,7 +6,7 @@ loop's own lines (`federation.loop`).
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from secrets import randbits
 from typing import Any, ClassVar, Self
@@ -253,21 +253,24 @@ class RoadFleet(ABC):
         self, method: Method, state: State, present: Present, name: str
     ) -> Content:
         """What the vehicle `name` is asked in the round that follows `state`."""
-        anchor = state.weights[0]
-        sent = {
-            key: (v.to(anchor.dtype) if v.is_floating_point() else v)[0].cpu().numpy()
-            for key, v in method.server.broadcast(state.server).items()
-        }
         question = RoundQuestion(
             state.round,
             Known.unpacked(state.events).counted.get(name, -1),
             len(present.members.population),
             present.members.population_windows,
             self.config.deploy.diagnostics,
-            anchor.cpu().numpy(),
-            sent,
+            state.weights[0].cpu().numpy(),
+            self.sent(method, state),
         )
         return question.content(self.common)
+
+    def sent(self, method: Method, state: State) -> dict[str, NDArray[Any]]:
+        """What the server rule sends with the model of `state`."""
+        dtype = state.weights.dtype
+        return {
+            key: (v.to(dtype) if v.is_floating_point() else v)[0].cpu().numpy()
+            for key, v in method.server.broadcast(state.server).items()
+        }
 
     def judge(self, weights: Tensor, events: Rows, present: Present) -> Judgement:
         """Error sums of the model [1, D]; vehicles that do not answer have no test errors.
@@ -299,6 +302,12 @@ class RoadFleet(ABC):
         after = replace(known, validation={**known.validation, **latest})
         comparable = not (known.validation and newcomers)
         return Judgement([evaluation], after.packed(), comparable)
+
+    def judge_own(
+        self, method: Method, state: State, runs: Sequence[int]
+    ) -> list[Evaluation | None]:
+        """Not known in the midst of a run: vehicles tell of their own models at the end."""
+        return [None for _ in runs]
 
     def _judged(self, name: str, answer: Answer) -> tuple[ErrorSums, ErrorSums]:
         """A vehicle's validation and test errors; DataError if they cannot be true.

@@ -6,7 +6,7 @@ is in the question.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,13 @@ from fedwatt.deploy.messages import (
     from_records,
     sealed,
 )
-from fedwatt.deploy.one_vehicle import by_stratum, fleet_of_one, local_work, sums_by_stratum
+from fedwatt.deploy.one_vehicle import (
+    by_stratum,
+    driven_model,
+    fleet_of_one,
+    local_work,
+    sums_by_stratum,
+)
 from fedwatt.deploy.privacy_ledger import LIFETIME_DELTA, PrivacyLedger, epsilon_of
 from fedwatt.deploy.purpose import Purpose
 from fedwatt.deploy.questions import RoundQuestion, sizes_of, value, weights
@@ -181,9 +187,7 @@ class Vehicle:
             "personalise": lambda own: by_stratum(self._personalise(own)),
         }
         sizes = sizes_of(task.method, task.local.model, task.local.training.precision)
-        answer = answers[kind](task)
-        self.guard.size(answer)
-        return sealed(kind, answer, sizes, task.asked if kind == "train" else NOTHING)
+        return sealed(kind, answers[kind](task), sizes, task.asked if kind == "train" else NOTHING)
 
     def _masked(self, kind: str, question: Content, config: RunConfig, called: int) -> Content:
         """The vector of a sum over `called` vehicles."""
@@ -348,8 +352,15 @@ class Vehicle:
             write_own_model(memory.personal_file(folder), local, one)
             flush(folder)
 
+        def driven(run: int, vehicles: Sequence[int]) -> Tensor:
+            initial = local_round.initial_memory(method, method.adapted(local.model), model[0])
+            kept = memory.latest(folder, initial)
+            return driven_model(local, method, model, task.question, kept)
+
         # What cannot be kept is not reported either.
-        return personalise(local, model, task.config.personal, keep=keep)
+        method, settings = task.method, task.config.personal
+        own_models = driven if method.personal else None
+        return personalise(local, model, settings, keep=keep, own_models=own_models)
 
     def _own_level(self, task: Task, folder: Path, local: LocalFleet, model: Tensor) -> Predictions:
         """Predictions of the vehicle's own level model: the one it kept, or one made now."""

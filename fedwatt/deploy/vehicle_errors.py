@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fedwatt.deploy.exchange import Answer
 from fedwatt.deploy.messages import Content, Sizes, Value
+from fedwatt.deploy.questions import AFTER, SENT
 from fedwatt.deploy.roster import Roster
 from fedwatt.errors import DataError
 from fedwatt.federation.records import Row, error_columns
@@ -44,18 +45,30 @@ class VehicleErrors:
         """Errors of what vehicles would predict: by the level model where that is the rule."""
         return self._rows("strata", weights, self.level)
 
-    def personal(self, weights: Tensor) -> list[Row]:
-        """Errors in use after each vehicle has made the model [1, D] its own, on board."""
-        return self._rows("personalise", weights, self.level)
+    def personal(self, weights: Tensor, rounds: int, sent: Mapping[str, NDArray[Any]]) -> list[Row]:
+        """Errors in use of the models that vehicles have of their own, made on board.
 
-    def _rows(self, kind: str, weights: Tensor, level: NDArray[Any] | None) -> list[Row]:
-        arrays = {"weights": weights[0].cpu().numpy()}
+        They are made of the model [1, D], or were kept beside it for so many `rounds`; `sent` is
+        what the server rule sends besides.
+        """
+        more = {SENT + name: array for name, array in sent.items()}
+        return self._rows("personalise", weights, self.level, more, {AFTER: rounds})
+
+    def _rows(
+        self,
+        kind: str,
+        weights: Tensor,
+        level: NDArray[Any] | None,
+        more: Mapping[str, NDArray[Any]] | None = None,
+        values: Mapping[str, Value] | None = None,
+    ) -> list[Row]:
+        arrays = {"weights": weights[0].cpu().numpy(), **(more or {})}
         if level is not None:
             arrays[LEVEL] = level
         parts = (sha256(array.tobytes()).hexdigest() for array in arrays.values())
         model = " ".join((kind, *parts))
         if model not in self.rows:
-            self.rows[model] = self._asked(kind, arrays)
+            self.rows[model] = self._asked(kind, Content({**self.common, **(values or {})}, arrays))
         return self.rows[model]
 
     def seconds(self, kind: str) -> float:
@@ -63,9 +76,9 @@ class VehicleErrors:
         terms = self.config.deploy
         return terms.round_seconds if kind == "personalise" else terms.evaluation_seconds
 
-    def _asked(self, kind: str, arrays: Mapping[str, NDArray[Any]]) -> list[Row]:
+    def _asked(self, kind: str, question: Content) -> list[Row]:
         names = {client.name: client for client in self.roster.fleet(self.config.data).clients}
-        questions = dict.fromkeys(names, Content(dict(self.common), arrays))
+        questions = dict.fromkeys(names, question)
         answers = self.roster.ask(kind, questions, self.seconds(kind), sizes=self.sizes)
         rows: list[Row] = []
         for name, client in names.items():

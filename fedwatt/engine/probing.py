@@ -27,11 +27,18 @@ class Probes:
     model: Model
 
     def batch(self, row: int, size: int, purpose: str) -> Batch:
-        """At most `size` of the vehicle's training windows, drawn for `purpose`."""
+        """At most `size` of the vehicle's training windows, drawn for `purpose` in this round."""
+        return self._drawn(row, size, purpose, self.round)
+
+    def fixed_batch(self, row: int, size: int, purpose: str) -> Batch:
+        """At most `size` of the vehicle's training windows, the same in every round."""
+        return self._drawn(row, size, purpose)
+
+    def _drawn(self, row: int, size: int, purpose: str, *keys: int) -> Batch:
         call, windows = self.calls[row], self.pool.train
         count = windows.count(call.vehicle)
         name = self.fleet.clients[call.vehicle].name
-        rng = generator(self.seeds[call.run], purpose, self.round, name)
+        rng = generator(self.seeds[call.run], purpose, *keys, name)
         chosen = rng.choice(count, size=min(size, count), replace=False)
         index = torch.from_numpy(chosen + windows.offsets[call.vehicle]).to(windows.starts.device)
         return Batch(self.pool.gather(windows.starts[index]), windows.labels[index])

@@ -9,7 +9,10 @@ All seeds are trained side by side, in one stack.
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from torch import Tensor
+
 from fedwatt.data import Fleet
+from fedwatt.engine.call import Call
 from fedwatt.errors import SettingError
 from fedwatt.federation.buffered import BufferedFleet
 from fedwatt.federation.local_fleet import LocalFleet, Network
@@ -89,6 +92,15 @@ class Federation(LocalFleet):
     def advance(self, method: Method, state: State) -> tuple[State, RoundRecord]:
         """One round of every run that is still finite."""
         return self.loop.advance(method, state)
+
+    def own_models(self, method: Method, state: State) -> Callable[[int, Sequence[int]], Tensor]:
+        """(Run, vehicles) → the model [P, D] that each would drive with after `state`."""
+
+        def models(run: int, vehicles: Sequence[int]) -> Tensor:
+            calls = [Call(run, vehicle, 0) for vehicle in vehicles]
+            return self.simulated.own_models(method, state, calls)
+
+        return models
 
     def finished(self, state: State) -> bool:
         """Whether all rounds are done, or no run is left to go on with."""

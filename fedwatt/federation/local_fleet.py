@@ -19,6 +19,7 @@ from fedwatt.federation.evaluate import error_rows, predict, vehicle_errors
 from fedwatt.federation.members import Members
 from fedwatt.federation.records import Evaluation, Row
 from fedwatt.federation.terms import Terms
+from fedwatt.metrics import ErrorSums
 from fedwatt.models import Model, ModuleModel, get_loss, get_model
 from fedwatt.models.own import made
 
@@ -81,6 +82,16 @@ class LocalFleet:
             )
             for run in range(len(weights))
         ]
+
+    def vehicle_sums(self, vehicle: int, weights: Tensor) -> tuple[ErrorSums, ErrorSums]:
+        """Errors of the model `weights` [D] on validation and test windows of one vehicle."""
+        own, clients = weights[None, : self.model.layout.size], [self.fleet.clients[vehicle]]
+        found = []
+        for split, windows in (("validation", self.pool.validation), ("test", self.pool.test)):
+            some = windows.of([vehicle])
+            predicted = predict(self.model, own, self.pool, some)[0]
+            found += vehicle_errors(clients, split, some, predicted)
+        return found[0], found[1]
 
     def vehicle_rows(self, weights: Tensor) -> list[Row]:
         """Test errors of each run's model, `weights` [R, D], by vehicle and stratum."""

@@ -24,7 +24,7 @@ from fedwatt.engine.together import train
 from fedwatt.federation.local_fleet import LocalFleet
 from fedwatt.federation.work import Work, recorded_columns
 from fedwatt.methods import Method
-from fedwatt.methods.rule import LocalRule, OwnTraining, Rows, Start, personal
+from fedwatt.methods.rule import LocalRule, OwnTraining, Rows, Start
 from fedwatt.metrics import Stopwatch
 from fedwatt.models import Model
 
@@ -155,6 +155,7 @@ def _start(fleet: LocalFleet, method: Method, broadcast: Broadcast, calls: Seque
         model=model,
         loss=fleet.loss,
         probe_batch=probes.batch,
+        fixed_batch=probes.fixed_batch,
         probe_directions=probes.directions,
         train=partial(_train_own, fleet, model, broadcast.round, calls),
         fastest=max(terms.availability.speeds),
@@ -192,7 +193,7 @@ def vehicle_models(
     `broadcast` is what the server would send them now.
     """
     start = _start(fleet, method, broadcast, calls)
-    for rule in filter(personal, method.local):
+    for rule in (rule for rule in method.local if rule.personal):
         own = {name: memory[name] for name in rule.memory(start.model)}
         with torch.no_grad():
             return rule.vehicle_model(own, start)

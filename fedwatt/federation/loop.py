@@ -9,6 +9,7 @@ neither does the fleet, so a run can be stopped after any round and continued fr
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from math import nan
 
 import torch
@@ -23,6 +24,7 @@ from fedwatt.federation.records import (
     History,
     RoundRecord,
     Row,
+    evaluation_columns,
     training_columns,
 )
 from fedwatt.federation.settings import Training
@@ -96,9 +98,12 @@ class Loop:
         runs, model = len(self.seeds), method.adapted(self.model)
         initial = [model.initial(generator(seed, "initial model")) for seed in self.seeds]
         weights = torch.stack(initial).to(self.device, self.terms.dtype)
+        begun = [
+            method.server.begin(model, own, partial(generator, seed, "initial model"))
+            for seed, own in zip(self.seeds, weights, strict=True)
+        ]
         server = {
-            name: value.to(self.device).expand(runs, *value.shape).clone()
-            for name, value in method.server.state(model).items()
+            name: torch.stack([own[name] for own in begun]).to(self.device) for name in begun[0]
         }
         present = self.port.present(None)
         memory, events = self.port.remembered(method, weights)
@@ -120,7 +125,8 @@ class Loop:
             events=judgement.events,
         )
         columns = [UNTRAINED | {"available": int(own.sum())} for own in present.available]
-        errors = _error_columns(dict(enumerate(judgement.evaluations)), present.members)
+        evaluations = dict(enumerate(judgement.evaluations))
+        errors = self._error_columns(method, state, evaluations, present.members, watch)
         state, rows = judged(state, self.seeds, columns, errors, range(runs))
         return state, RoundRecord(rows, [], _seconds(watch))
 
@@ -168,13 +174,34 @@ class Loop:
             )
             for run, seed in enumerate(self.seeds)
         ]
-        errors = _error_columns(evaluations, present.members)
+        errors = self._error_columns(method, after, evaluations, present.members, watch)
         after, rows = judged(after, self.seeds, columns, errors, state.live)
         return after, RoundRecord(rows, clients, _seconds(watch))
 
     def stopwatch(self) -> Stopwatch:
         """One that waits for a GPU, which works on after it has its orders."""
         return Stopwatch(torch.cuda.synchronize if self.device.type == "cuda" else None)
+
+    def _error_columns(
+        self,
+        method: Method,
+        state: State,
+        evaluations: Mapping[int, Errors | None],
+        members: Members,
+        watch: Stopwatch,
+    ) -> dict[int, Row]:
+        """The columns of each run's evaluation in the table of rounds."""
+        judged = {run: own for run, own in evaluations.items() if own is not None}
+        driven: dict[int, Errors | None] = dict(judged)
+        if method.personal and judged:
+            with watch.section("evaluation"):
+                driven |= zip(judged, self.port.judge_own(method, state, list(judged)), strict=True)
+        windows = [members.windows(k) for k in members.evaluated]
+        held_out = [members.held_out(k) for k in members.evaluated]
+        return {
+            run: evaluation_columns(own, driven[run], windows, held_out)
+            for run, own in judged.items()
+        }
 
     def _client_rows(self, method: Method, round: int, members: Members, work: Work) -> list[Row]:
         """A row for each vehicle that was called."""
@@ -189,14 +216,6 @@ class Loop:
             }
             for call, outcome in zip(work.asked, outcomes, strict=True)
         ]
-
-
-def _error_columns(evaluations: Mapping[int, Errors | None], members: Members) -> dict[int, Row]:
-    """The columns of each run's evaluation in the table of rounds."""
-    windows = [members.windows(k) for k in members.evaluated]
-    held_out = [members.held_out(k) for k in members.evaluated]
-    judged = {run: own for run, own in evaluations.items() if own is not None}
-    return {run: own.columns(windows, held_out) for run, own in judged.items()}
 
 
 def _seconds(watch: Stopwatch) -> dict[str, float]:

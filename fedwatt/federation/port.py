@@ -64,6 +64,11 @@ class Port(Protocol):
     def judge(self, weights: Tensor, events: Rows, present: Present) -> Judgement:
         """Errors of the models `weights` [R, D] on the vehicles' windows."""
 
+    def judge_own(
+        self, method: Method, state: State, runs: Sequence[int]
+    ) -> Sequence[Errors | None]:
+        """Errors of the models that vehicles of some runs would drive with after `state`."""
+
     def server_draws(self, run: int, round: int, work: Work) -> np.random.Generator | SystemNoise:
         """The server's own random numbers of a round, for rules that add noise."""
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import nan
-from typing import Any
+from typing import Any, Final
 
 from fedwatt.errors import SettingError, unknown
 from fedwatt.metrics import (
@@ -76,6 +76,23 @@ class FleetErrors:
 
 
 Errors = Evaluation | FleetErrors
+
+PERSONAL: Final = {
+    "personal_validation_rmse": "validation_rmse",
+    "personal_rmse": "test_rmse",
+    "personal_rmse_macro": "test_rmse_macro",
+    "personal_held_out_rmse": "held_out_rmse",
+}
+"""A round's columns about the models that vehicles drive with, each with that of the global one."""
+
+
+def evaluation_columns(
+    model: Errors, own: Errors | None, windows: Sequence[int], held_out: Sequence[bool]
+) -> Row:
+    """A round's columns about error: of the global model, and of those that vehicles drive with."""
+    columns = model.columns(windows, held_out)
+    driven = columns if own is model else {} if own is None else own.columns(windows, held_out)
+    return columns | {name: driven.get(of, nan) for name, of in PERSONAL.items()}
 
 
 def _error_columns(

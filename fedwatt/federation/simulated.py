@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 import torch
@@ -25,13 +26,16 @@ from fedwatt.federation.members import Members
 from fedwatt.federation.memory import Table, new_table, pages_path
 from fedwatt.federation.participation import first_available, next_available
 from fedwatt.federation.port import Judgement, Present
-from fedwatt.federation.records import Row
+from fedwatt.federation.records import Evaluation, Row
 from fedwatt.federation.state import State
 from fedwatt.federation.work import Work, no_work
 from fedwatt.methods import Method
 from fedwatt.methods.rule import Rows
 from fedwatt.metrics import Stopwatch
 from fedwatt.randomness import generator
+
+STACK: Final = 128
+"""Own models of vehicles in memory at a time, whatever the size of the fleet."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,22 @@ class SimulatedVehicles:
     def judge(self, weights: Tensor, events: Rows, present: Present) -> Judgement:
         """Errors on the windows of the evaluated vehicles, who always answer."""
         return Judgement(self.local.evaluate(weights), events)
+
+    def judge_own(
+        self, method: Method, state: State, runs: Sequence[int]
+    ) -> list[Evaluation | None]:
+        """Errors of every evaluated vehicle's own model on its own windows, stack by stack."""
+        found: list[Evaluation | None] = []
+        for run in runs:
+            calls = [Call(run, vehicle, 0) for vehicle in self.members.evaluated]
+            sums = [
+                self.local.vehicle_sums(call.vehicle, weights)
+                for first in range(0, len(calls), STACK)
+                for stack in [calls[first : first + STACK]]
+                for call, weights in zip(stack, self.own_models(method, state, stack), strict=True)
+            ]
+            found.append(Evaluation(*zip(*sums, strict=True)))
+        return found
 
     def server_draws(self, run: int, round: int, work: Work) -> np.random.Generator:
         """Those of the run's seed, so that a simulation can be repeated."""

@@ -10,6 +10,7 @@ from fedwatt.methods.adaptive_pull import AdaptiveMu, BroadcastPull
 from fedwatt.methods.attack import GaussianUpdate, LabelShift, ScaledUpdate, SignFlip
 from fedwatt.methods.bounding import NormBound
 from fedwatt.methods.client_momentum import ClientMomentum, FleetMomentum
+from fedwatt.methods.clusters import Centres, ChooseCentre
 from fedwatt.methods.contrastive import Contrastive
 from fedwatt.methods.coordinatewise import Median, TrimmedMean
 from fedwatt.methods.defence import Defence
@@ -25,12 +26,14 @@ from fedwatt.methods.method import Method
 from fedwatt.methods.mime import FrozenMomentum, MimeServer
 from fedwatt.methods.momentum import Momentum
 from fedwatt.methods.nova import Nova
+from fedwatt.methods.personal_head import PersonalHead
 from fedwatt.methods.private import OUTSIDE, PrivateAverage
 from fedwatt.methods.proximal import Proximal
 from fedwatt.methods.roughness import RoughnessProximal
 from fedwatt.methods.rule import LocalRule
 from fedwatt.methods.scaffold import ControlVariates, Scaffold
 from fedwatt.methods.server import Average, ServerRule
+from fedwatt.methods.sharpness import SharpnessProximal
 from fedwatt.methods.sharpness_aware import SharpnessAware
 from fedwatt.settings import with_settings
 
@@ -97,6 +100,23 @@ METHODS: Final[dict[str, Recipe]] = {
         "FedAvg, and beside it a model of each vehicle's own, pulled toward the broadcast one.",
         (Companion(),),
     ),
+    "fedrep": Recipe(
+        "A shared body; the last layer stays in the vehicle and is trained before the body.",
+        (PersonalHead(),),
+    ),
+    "fedbabu": Recipe(
+        "A shared body trained against one fixed last layer; fine-tune it with --personalise.",
+        (PersonalHead(head_training="never"),),
+    ),
+    "ifca": Recipe(
+        "Several models on the server; each vehicle trains the one that fits it best.",
+        (ChooseCentre(),),
+        Centres(),
+    ),
+    "si-fedavg": Recipe(
+        "FedProx whose pull follows the relative sharpness of each vehicle's loss.",
+        (SharpnessProximal(),),
+    ),
     "fo-fedavg": Recipe("FedAvg with fractional-order steps of order alpha.", (Fractional(),)),
     "ri-fedavg": Recipe(
         "FedProx whose pull follows the roughness of each vehicle's loss.", (RoughnessProximal(),)
@@ -110,6 +130,7 @@ METHODS: Final[dict[str, Recipe]] = {
 LOCAL_RULES: Final[dict[str, LocalRule]] = {
     "proximal": Proximal(),
     "roughness": RoughnessProximal(),
+    "sharpness": SharpnessProximal(),
     "fractional": Fractional(),
     "momentum": Momentum(),
     "contrastive": Contrastive(),

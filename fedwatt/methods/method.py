@@ -11,7 +11,7 @@ from torch import Tensor
 from fedwatt.errors import SettingError
 from fedwatt.methods.defence import Defence
 from fedwatt.methods.private import OUTSIDE
-from fedwatt.methods.rule import LocalRule, Rows, explores, personal
+from fedwatt.methods.rule import LocalRule, Rows, explores
 from fedwatt.methods.server import Average, Replies, ServerRule
 from fedwatt.models import MLP, Model
 from fedwatt.tables import Column, clients
@@ -64,7 +64,7 @@ class Method:
     @property
     def personal(self) -> bool:
         """Whether vehicles drive with models of their own rather than with the server's."""
-        return any(map(personal, self.local))
+        return any(rule.personal for rule in self.local)
 
     @property
     def replies_needed(self) -> int:
@@ -113,7 +113,7 @@ class Method:
             for rule in self.local:
                 if more := " and ".join(rule.uploads(SMALLEST)):
                     yield f"{type(rule).__name__} hands up {more} besides Δ_k, but {OUTSIDE}."
-        own = [type(rule).__name__ for rule in self.local if personal(rule)]
+        own = [type(rule).__name__ for rule in self.local if rule.personal]
         if len(own) > 1:
             yield f"{' and '.join(own)} each give vehicles a model of their own; use one of them."
         yield from self._missing_halves()

@@ -17,7 +17,7 @@ at the paper's radius ℓ = 0.01: see docs/methods.md before reading much into i
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import torch
 from torch import Tensor
@@ -31,11 +31,13 @@ from fedwatt.methods.schedule import SCHEDULES, scheduled
 from fedwatt.models import Loss, Model
 from fedwatt.tables import PROBED, PULL, ROUGHNESS, Column
 
+PROBE_SCHEDULES: Final = ("age", "global")
+
 
 def loss_slices(
     model: Model, loss: Loss, weights: Tensor, directions: Tensor, offsets: Tensor, batch: Batch
 ) -> Tensor:
-    """φ [M, m+1]: mean loss on `batch` at `weights` [D] + s·d, for unit directions d [M, D].
+    """φ [M, m+1]: mean loss on `batch` at `weights` [D] + s·d, for directions d [M, D].
 
     Float64 whatever the training precision: in float32 the steps of a slice drown in rounding,
     which looks like roughness.
@@ -69,6 +71,30 @@ def roughness_index(
     amplitude = slices.amax(dim=-1) - slices.amin(dim=-1)
     normalised = variation / (2 * radius * (amplitude + epsilon_a))
     return normalised.std(dim=-1, correction=0) / (normalised.mean(dim=-1) + epsilon_t)
+
+
+def probe_due(last: Tensor, round: int, every: int, schedule: str) -> Tensor:
+    """Who probes in a round, [P], by the round of each vehicle's `last` probe; -1: never."""
+    old = round - last >= every if schedule == "age" else torch.tensor(round % every == 0)
+    return (last < 0) | old.to(last.device)
+
+
+def followed(
+    start: Start,
+    rows: Sequence[int],
+    lines: Sequence[Tensor],
+    offsets: Tensor,
+    batches: Sequence[Batch],
+) -> list[Tensor]:
+    """`loss_slices` of the vehicles in `rows`, each along lines and on a batch of its own."""
+
+    def follow(place: int) -> Tensor:
+        weights, own = start.origin[rows[place]], lines[place]
+        return loss_slices(start.model, start.loss, weights, own, offsets, batches[place])
+
+    # A GPU takes one after the other anyhow.
+    places = range(len(rows))
+    return [follow(place) for place in places] if offsets.is_cuda else spread(follow, places)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,8 +140,8 @@ class RoughnessProximal(LocalRule):
             check(self, name, 0 < getattr(self, name) < inf, "above 0 and finite")
         check(self, "probe_batch", self.probe_batch >= 1, "at least 1 window")
         check(self, "probe_every", self.probe_every >= 1, "at least 1 round")
-        schedule = self.probe_schedule in ("age", "global")
-        check(self, "probe_schedule", schedule, "'age' or 'global'")
+        schedule = self.probe_schedule in PROBE_SCHEDULES
+        check(self, "probe_schedule", schedule, " or ".join(map(repr, PROBE_SCHEDULES)))
         known = self.response in ("saturating", "clipped")
         check(self, "response", known, "'saturating' or 'clipped'")
         check(self, "i_max", self.i_max >= 0, "at least 0 (inf: no upper limit)")
@@ -134,13 +160,8 @@ class RoughnessProximal(LocalRule):
 
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
         """Probe the vehicles that are due and set this round's strengths μ_k [P]."""
-        last, every = memory["probed_in"], self.probe_every
-        old = (
-            start.round - last >= every
-            if self.probe_schedule == "age"
-            else start.round % every == 0
-        )
-        due = (last < 0) | old
+        last = memory["probed_in"]
+        due = probe_due(last, start.round, self.probe_every, self.probe_schedule)
         index = memory["roughness"].clone()
         rows = due.nonzero().flatten().tolist()
         for row, slices in zip(rows, self._slices(rows, start), strict=True):
@@ -158,15 +179,8 @@ class RoughnessProximal(LocalRule):
         lines = {id(own): unit(own) for own in {id(own): own for own in drawn}.values()}
         batches = [start.probe_batch(row, self.probe_batch, "probe batch") for row in rows]
         offsets = torch.linspace(-self.radius, self.radius, self.points + 1, dtype=torch.float64)
-        offsets = offsets.to(start.anchor.device)
-
-        def follow(place: int) -> Tensor:
-            weights, own = start.origin[rows[place]], lines[id(drawn[place])]
-            return loss_slices(start.model, start.loss, weights, own, offsets, batches[place])
-
-        # A GPU takes one after the other anyhow.
-        places = range(len(rows))
-        return [follow(place) for place in places] if offsets.is_cuda else spread(follow, places)
+        own = [lines[id(directions)] for directions in drawn]
+        return followed(start, rows, own, offsets.to(start.anchor.device), batches)
 
     def gradient(self, gradient: Tensor, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
         """g + λ_t r(I_k) (w - w_t)."""

@@ -94,6 +94,8 @@ class Start:
     probe_batch: Callable[[int, int, str], Batch]
     """(vehicle's row, size, purpose) → its probe windows of this round, at most `size` of them;
     each purpose has draws of its own, so that rules put together stay independent."""
+    fixed_batch: Callable[[int, int, str], Batch]
+    """The same, but the same windows in every round."""
     probe_directions: Callable[[int, int], Tensor]
     """(vehicle's row, M) → standard normal directions [M, D], float64, the same for all vehicles
     of a round: common random numbers take the noise of the draw out of the comparison."""
@@ -249,6 +251,11 @@ class LocalRule(Tunable):
         """
         return memory, {}
 
+    @property
+    def personal(self) -> bool:
+        """Whether vehicles drive with models of their own by this rule: with `vehicle_model`'s."""
+        return type(self).vehicle_model is not LocalRule.vehicle_model
+
     def vehicle_model(self, memory: Rows, start: Start) -> Tensor:
         """The model [P, D] that each vehicle would drive with if it heard the server now.
 
@@ -265,11 +272,6 @@ class LocalRule(Tunable):
 def explores(rule: LocalRule) -> bool:
     """Whether a rule asks for gradients elsewhere than at the weights of a step."""
     return type(rule).explore is not LocalRule.explore
-
-
-def personal(rule: LocalRule) -> bool:
-    """Whether a rule gives vehicles models of their own to drive with."""
-    return type(rule).vehicle_model is not LocalRule.vehicle_model
 
 
 def gradient_at_origin(start: Start, row: int, size: int, purpose: str) -> Tensor:

@@ -60,6 +60,11 @@ class MLP(Model):
         """The last hidden matrix."""
         return f"hidden{len(self.hidden)}.weight"
 
+    @property
+    def head_names(self) -> tuple[str, ...]:
+        """The output layer."""
+        return ("output.weight", "output.bias")
+
     def initial(self, rng: np.random.Generator) -> Tensor:
         """U(-1/√fan_in, 1/√fan_in) for weights and biases, PyTorch's default for Linear."""
         bounds = {}

@@ -7,7 +7,7 @@ stack of vehicles, and the gradient of the summed losses is each vehicle's own g
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 import torch
@@ -25,6 +25,9 @@ POINTS: Final = {"cpu": 8, "cuda": 128}
 
 class Model(ABC):
     """A regressor from windows [..., batch, window, features] to energy [..., batch]."""
+
+    unit_axis: ClassVar[int] = -1
+    """Along which axis of a weight tensor its units lie; the others are what a unit reads."""
 
     @property
     @abstractmethod
@@ -51,6 +54,11 @@ class Model(ABC):
     def has_representation(self) -> bool:
         """Whether `represent` is a hidden layer and not, for want of one, the prediction."""
         return True
+
+    @property
+    def head_names(self) -> tuple[str, ...] | None:
+        """Names of the tensors that `head` uses; None: the model does not tell."""
+        return None
 
     @abstractmethod
     def represent(self, parts: Parts, windows: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -32,6 +33,8 @@ class ModuleModel(Model):
     names the parameter whose spectral ratio is of interest; by default the last one
     with at least two rows and two columns.
     """
+
+    unit_axis: ClassVar[int] = 0  # as torch's own layers have it
 
     module: nn.Module
     matrix: str | None = None

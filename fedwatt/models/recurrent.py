@@ -59,6 +59,11 @@ class Recurrent(Model):
         """The recurrent matrix."""
         return "recurrent.weight"
 
+    @property
+    def head_names(self) -> tuple[str, ...]:
+        """The output layer."""
+        return ("output.weight", "output.bias")
+
     def initial(self, rng: np.random.Generator) -> Tensor:
         """U(-1/√hidden, 1/√hidden) everywhere, PyTorch's default."""
         return uniform(

@@ -1,9 +1,10 @@
 """Fine-tune the global model in every vehicle, all vehicles in one stack.
 
-A vehicle starts from the global model, takes plain gradient steps on its own training windows at
-each candidate rate, looks at its own validation windows after each candidate number of steps, and
-keeps the best of these and the global model itself. Nothing leaves the vehicle. The stack is the
-engine's own (`train` with no rules), so any method's model can be made personal.
+A vehicle starts from the global model, or from its own where a method gives it one, takes plain
+gradient steps on its own training windows at each candidate rate, looks at its own validation
+windows after each candidate number of steps, and keeps the best of these and the model that it
+began with. Nothing leaves the vehicle. The stack is the engine's own (`train` with no rules), so
+any method's model can be made personal.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,9 +22,9 @@ from fedwatt.engine.together import train
 from fedwatt.errors import check
 from fedwatt.federation import LocalFleet
 from fedwatt.federation.evaluate import predict
+from fedwatt.federation.simulated import STACK
 from fedwatt.terrain.level import Predictions
 
-STACK = 128  # vehicles fine-tuned together; bounds memory whatever the size of the fleet
 AFTER_THE_ROUNDS = -1  # round number of the batches: a stream of its own, apart from every round's
 
 
@@ -48,9 +49,13 @@ class Personal:
         check(self, "batch", self.batch >= 1, "at least 1 window")
 
 
+OwnModels = Callable[[int, Sequence[int]], Tensor]
+"""(Run, vehicles) → the model [P, D] that each of them has already."""
+
+
 @dataclass(frozen=True, eq=False)
 class PersonalModel:
-    """The model that a vehicle made its own; rate and steps are 0 where it kept the global one.
+    """The model that a vehicle made its own; rate and steps are 0 where it kept what it had.
 
     `run` and `vehicle` are places in the federation's seeds and fleet; `weights` has shape [D].
     """
@@ -69,11 +74,13 @@ def personalise(
     *,
     vehicles: Sequence[int] | None = None,
     keep: Callable[[PersonalModel], None] | None = None,
+    own_models: OwnModels | None = None,
 ) -> Predictions:
     """What personal models predict that all or some `vehicles` make of global ones [R, D].
 
     Held-out vehicles make one, too; those that are left out predict by the global model. `keep` is
-    given each model as it is found, so that no more than a stack of them is in memory.
+    given each model as it is found, so that no more than a stack of them is in memory. With
+    `own_models` they begin with those, and without fine-tuning (`settings.enabled`) stay there.
     """
     model, pool = federation.model, federation.pool
     runs, count = len(weights), len(federation.fleet.clients)
@@ -82,7 +89,7 @@ def personalise(
     if len(own) < count:
         for windows, predictions in parts:
             predictions[:] = predict(model, weights[:, : model.layout.size], pool, windows)
-    for one in personal_models(federation, weights, settings, own.tolist()):
+    for one in personal_models(federation, weights, settings, own.tolist(), own_models):
         for windows, predictions in parts:
             where = slice(windows.offsets[one.vehicle], windows.offsets[one.vehicle + 1])
             predicted = predict(model, one.weights[None], pool, windows.of([one.vehicle]))
@@ -93,24 +100,36 @@ def personalise(
 
 
 def personal_models(
-    federation: LocalFleet, weights: Tensor, settings: Personal, vehicles: Sequence[int]
+    federation: LocalFleet,
+    weights: Tensor,
+    settings: Personal,
+    vehicles: Sequence[int],
+    own_models: OwnModels | None = None,
 ) -> Iterator[PersonalModel]:
-    """The model of each vehicle and run, from global ones [R, D], stack by stack."""
-    weights = weights[:, : federation.model.layout.size]
+    """The model of each vehicle and run, from global ones [R, D] or own ones, stack by stack."""
+    rates = settings.rates if own_models is None or settings.enabled else ()
     for run in range(len(weights)):
         for first in range(0, len(vehicles), STACK):
             stack = vehicles[first : first + STACK]
-            yield from _chosen(federation, weights, run, stack, settings)
+            start = weights[run].expand(len(stack), -1)
+            if own_models is not None:
+                start = own_models(run, stack)
+            start = start[:, : federation.model.layout.size].contiguous()
+            yield from _chosen(federation, start, run, stack, settings, rates)
 
 
 def _chosen(
-    federation: LocalFleet, weights: Tensor, run: int, stack: Sequence[int], settings: Personal
+    federation: LocalFleet,
+    anchor: Tensor,
+    run: int,
+    stack: Sequence[int],
+    settings: Personal,
+    rates: Sequence[float],
 ) -> Iterator[PersonalModel]:
-    """The best model of each vehicle of a stack."""
-    anchor = weights[run].expand(len(stack), -1).contiguous()
+    """The best model of each vehicle of a stack, which begins at `anchor` [P, D]."""
     best, tuned = anchor.clone(), [(0.0, 0)] * len(stack)
     error = _validation(federation, anchor, stack)
-    for rate in settings.rates:
+    for rate in rates:
         for steps, candidate in _trained(federation, anchor, run, stack, rate, settings):
             new = _validation(federation, candidate, stack)
             for row in np.flatnonzero(new < error).tolist():

@@ -179,15 +179,20 @@ class Simulation:
 def _personal_models(
     run: Run, choice: MethodChoice, federation: Federation, state: State
 ) -> Predictions | None:
-    """Let vehicles make a method's best model their own, one file each; None if they do not."""
-    if not run.config.personal.enabled:
+    """The models that vehicles made their own, one file each; None if they did not.
+
+    They fine-tune a method's best model, or the model that the method gave each of them.
+    """
+    if not (run.config.personal.enabled or choice.method.personal):
         return None
 
     def keep(one: PersonalModel) -> None:
         name, seed = federation.fleet.clients[one.vehicle].name, federation.seeds[one.run]
         write_own_model(own_model_file(run.out, choice.label, seed, name), federation, one)
 
-    return personalise(federation, state.best_weights, run.config.personal, keep=keep)
+    own = federation.own_models(choice.method, state) if choice.method.personal else None
+    settings = run.config.personal
+    return personalise(federation, state.best_weights, settings, keep=keep, own_models=own)
 
 
 def run_references(

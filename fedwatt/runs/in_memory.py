@@ -185,7 +185,13 @@ def write_run(
     (choice,) = config.methods
     run = Run(config, out, Follower(), resume=True)
     origin = Origin(run_hash(config), federation.fleet.data_hash())
-    # What vehicles remember is of use to the next round alone, and there is none.
-    state = replace(state, memory={}, events={})
+    if not choice.method.personal:
+        # What vehicles remember is of use to the next round alone, and there is none.
+        state = replace(state, memory={}, events={})
+    elif state.paged:
+        raise SettingError(
+            "The vehicles' own models are too many for memory and lie in a file. Train them into "
+            "a run folder from the start: train(..., out=FOLDER)."
+        )
     save_checkpoint(run.checkpoints(choice), state, history, origin)
     carry_out(InMemory(run, at_hand=federation))

@@ -59,5 +59,6 @@ def read_back(run: Path, method: str | None) -> ReadBack:
             "with an interrupted run with --resume."
         )
     state, history = found
-    # What vehicles remember is of use to the next round alone.
-    return ReadBack(config, choice, replace(state, memory={}), history)
+    if not choice.method.personal:  # what vehicles remember is of use to the next round alone
+        state = replace(state, memory={})
+    return ReadBack(config, choice, state, history)

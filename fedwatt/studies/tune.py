@@ -192,7 +192,8 @@ def score_cell(cell: tuple[str, ...], fleet: Fleet | None, folder: Path) -> None
 def _score(history: History) -> float:
     if any(history.last("diverged").values()):
         return inf
-    mean = float(np.mean(list(history.last("validation_rmse").values())))
+    # Of what vehicles would drive with: the global model, unless the method gives them their own.
+    mean = float(np.mean(list(history.last("personal_validation_rmse").values())))
     return mean if isfinite(mean) else inf
 
 

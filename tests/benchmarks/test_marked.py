@@ -15,7 +15,9 @@ def blocks(script: ModuleType) -> dict[str, str]:
     return script.blocks()
 
 
-@pytest.mark.parametrize("name", ["performance_tables", "scale", "method_costs"])
+@pytest.mark.parametrize(
+    "name", ["performance_tables", "scale", "method_costs", "index_repeatability"]
+)
 def test_pages_are_up_to_date(name: str) -> None:
     script = import_module(f"benchmarks.{name}")
     text = script.PAGE.read_text(encoding="utf-8")

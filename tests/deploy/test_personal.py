@@ -119,6 +119,24 @@ def test_each_vehicle_keeps_the_simulations_personal_model(fleet: Path, tmp_path
         type_export(real, *own, "--state", tmp_path / "empty")
 
 
+@pytest.mark.parametrize("method", ["ditto", "fedrep"])
+def test_a_methods_own_models_stay_on_board(method: str, fleet: Path, tmp_path: Path) -> None:
+    text, grid = config_text(fleet, method, rounds=2), loopback(fleet, tmp_path / "state")
+    real = deployed(text, grid, tmp_path / "real")
+    execute(from_toml(text), tmp_path / "simulated", Silent())
+    for vehicle in grid.vehicles.values():
+        (file,) = kept(vehicle)
+        wanted = load_file(own_model_file(tmp_path / "simulated", method, 1, vehicle.name))
+        for name, part in load_file(file).items():
+            torch.testing.assert_close(part, wanted[name], rtol=0, atol=1e-6, msg=name)
+    assert not (real / "personal").exists()
+    # All that went up: Δ_k, of which a personal head is no part, and error sums.
+    sent = [(kind, from_records(records).arrays) for _, kind, records in grid.sent]
+    assert {name for kind, arrays in sent if kind == "train" for name in arrays} == {"delta"}
+    if method == "fedrep":
+        assert all(not arrays["delta"][-5:].any() for kind, arrays in sent if kind == "train")
+
+
 def test_own_model_and_own_hills_go_into_one_file(tmp_path: Path) -> None:
     fleet = hilly_fleet(tmp_path / "fleet")
     grid = loopback(fleet, tmp_path / "state")

@@ -38,7 +38,8 @@ def test_learns(name: str) -> None:
     for seed in (1, 2):
         first, *_, last = [row for row in rows if row["seed"] == seed]
         assert isfinite(last["test_rmse"])
-        assert last["test_rmse"] < 0.97 * first["test_rmse"]
+        # A shared body with the head that nobody trained is no model to drive with.
+        assert last["personal_rmse"] < 0.97 * first["test_rmse"]
 
 
 class Watched(Method):

@@ -268,6 +268,20 @@ def test_every_purpose_draws_its_own_probe_batch() -> None:
     assert not torch.equal(two, three)
 
 
+def test_a_fixed_batch_is_the_same_in_every_round() -> None:
+    fed = Federation(random_fleet(), MLP(4, 8, (6, 5)), device="cpu")
+    fleet, method = fed.simulated, get("fedavg")
+    state, _ = fed.start(method)
+    calls = fleet.calls(state, fleet.present(state))
+    one, two = (
+        fleet.begin(method, replace(state, round=n), calls, Stopwatch()).start for n in (3, 4)
+    )
+    fixed = one.fixed_batch(0, 5, "probe batch").windows
+    assert torch.equal(fixed, two.fixed_batch(0, 5, "probe batch").windows)
+    drawn = one.probe_batch(0, 5, "probe batch").windows
+    assert not torch.equal(drawn, two.probe_batch(0, 5, "probe batch").windows)
+
+
 @pytest.mark.parametrize(("device", "sync"), [("cpu", None), ("cuda", torch.cuda.synchronize)])
 def test_a_gpu_is_waited_for_before_its_time_is_read(device: str, sync) -> None:
     fed = Federation(random_fleet(), device="cpu")

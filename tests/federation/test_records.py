@@ -5,6 +5,8 @@ from math import sqrt
 import pytest
 from pytest import approx
 
+from fedwatt.federation.records import PERSONAL
+from fedwatt.methods import get
 from tests.federation.toys import line_client, line_federation
 
 # Every model predicts 0.5 x before the first round, so with x = 0 the error is the label.
@@ -64,3 +66,29 @@ def test_a_round_weighs_replies_by_training_windows(seeds: tuple[int, ...]) -> N
     b = line_client("b", train=[(1, -1)] * 3, validation=[STILL], test=[STILL])
     state = line_federation((a, b), seeds=seeds, training={"rounds": 1}).train("fedavg").state
     assert state.weights.flatten().tolist() == approx([0.5 + (0.75 - 3 * 0.75) / 4] * len(seeds))
+
+
+# One step takes w = 0.5 half the way to the label: to 1.25 and to -0.25, and their mean stays.
+FAR = (
+    line_client("a", train=[(1, 2)], validation=[(1, 2)], test=[(1, 2)] * 3),
+    line_client("b", train=[(1, -1)], validation=[(1, -2)], test=[(1, -1.25)]),
+    line_client("c", held_out=True, train=[(1, 9)], validation=[(1, 0)], test=[(1, 3)]),
+)
+
+
+def test_personal_columns_are_of_the_models_that_vehicles_drive_with() -> None:
+    federation = line_federation(FAR, training={"rounds": 1})
+    first, row = federation.train(get("ditto", lam_own=0.0)).history.rounds
+    assert row["test_rmse"] == approx(sqrt((3 * 1.5**2 + 1.75**2) / 4))
+    assert row["personal_rmse"] == approx(sqrt((3 * 0.75**2 + 1.0**2) / 4))
+    assert row["personal_rmse_macro"] == approx((0.75 + 1.0) / 2)
+    assert row["personal_validation_rmse"] == approx(sqrt((0.75**2 + 1.75**2) / 2))
+    # A vehicle that never took part drives with the global model, as all did before round 1.
+    assert row["personal_held_out_rmse"] == approx(2.5) == row["held_out_rmse"]
+    assert first["personal_rmse"] == first["test_rmse"]
+
+
+def test_without_models_of_their_own_vehicles_drive_with_the_global_one() -> None:
+    for row in line_federation(FAR, training={"rounds": 2}).train("fedavg").history.rounds:
+        for name, of in PERSONAL.items():
+            assert row[name] == row[of]

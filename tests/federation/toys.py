@@ -71,6 +71,23 @@ class Line(Model):
         return (representation @ parts["weight"]).squeeze(-1)
 
 
+class BodyAndHead(Model):
+    """y = u·v·x with a body u and a head v, from u = 0.5 and v = 1: `Line` of the product."""
+
+    layout = Layout({"body": (1, 1), "head": (1, 1)})
+    spectral_matrix = "body"
+    head_names = ("head",)
+
+    def initial(self, rng: np.random.Generator) -> Tensor:
+        return torch.tensor([0.5, 1.0], dtype=torch.float64)
+
+    def represent(self, parts: Parts, windows: Tensor) -> Tensor:
+        return windows.flatten(-2) @ parts["body"]
+
+    def head(self, parts: Parts, representation: Tensor) -> Tensor:
+        return (representation @ parts["head"]).squeeze(-1)
+
+
 def scalar_toy() -> Fleet:
     """∇F_1 = w - 1 with one window, ∇F_2 = 2(w + 2) with three."""
     clients = []
@@ -178,6 +195,7 @@ def a_start(anchor: Tensor, model: Model, **known: Any) -> Start:
         "model": model,
         "loss": squared,
         "probe_batch": no_probe,
+        "fixed_batch": no_probe,
         "probe_directions": no_probe,
         "train": no_probe,
     }

@@ -21,8 +21,10 @@ from fedwatt.methods.dynamic import Dynamic
 from fedwatt.methods.elastic import Elastic
 from fedwatt.methods.mime import FrozenMomentum
 from fedwatt.methods.momentum import Momentum
+from fedwatt.methods.personal_head import PersonalHead
 from fedwatt.methods.rule import LocalRule, lifted
 from fedwatt.methods.scaffold import ControlVariates
+from fedwatt.methods.sharpness import SharpnessProximal
 from fedwatt.models import MLP
 from fedwatt.models.loss import squared
 from tests.engine.kernels.compilers import compiling_with
@@ -31,6 +33,7 @@ from tests.federation.toys import random_fleet
 RULES = {
     "pull": [Proximal(mu=0.3)],
     "roughness": [RoughnessProximal()],
+    "sharpness": [SharpnessProximal()],
     "power": [Fractional(alpha=0.6)],
     "wide clip": [Fractional(alpha=0.3, p_min=1e-4, p_max=inf)],
     "gate": [Fractional(beta_kappa=0.5)],
@@ -42,6 +45,7 @@ RULES = {
     "dynamic": [Dynamic()],
     "elastic": [Elastic()],
     "tether": [Tether(strength=0.3)],
+    "head": [PersonalHead()],
     "all": [
         Proximal(mu=0.3),
         ControlVariates(),
@@ -58,6 +62,7 @@ PLAN = {
     "correction": torch.linspace(-1, 1, 3 * 501).view(3, 501),
     "fleet_momentum": torch.linspace(2, -1, 3 * 501).view(3, 501),
     "frozen_momentum": torch.linspace(-2, 1, 3 * 501).view(3, 501),
+    "moving": torch.arange(3 * 501).view(3, 501) % 5 == 0,
     "broadcast": torch.linspace(-3, 1, 3 * 501).view(3, 501),
     "linear": torch.linspace(1, -2, 3 * 501).view(3, 501),
     "mask": torch.arange(3 * 501).view(3, 501) % 3 == 0,
@@ -206,6 +211,7 @@ def changed(kind: type[LocalRule], hook: str) -> type[LocalRule]:
 FORMULAS = [
     (Proximal, "gradient"),
     (RoughnessProximal, "gradient"),
+    (SharpnessProximal, "gradient"),
     (Fractional, "scale"),
     (Fractional, "direction"),
     (Momentum, "direction"),
@@ -216,6 +222,7 @@ FORMULAS = [
     (Dynamic, "gradient"),
     (Elastic, "direction"),
     (Tether, "gradient"),
+    (PersonalHead, "direction"),
 ]
 
 

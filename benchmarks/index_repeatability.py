@@ -1,0 +1,275 @@
+"""Whether an index of a vehicle's loss says the same when it is measured again, on VED.
+
+    python -m benchmarks.index_repeatability --fleet fleets/ved --workers 5
+    python -m benchmarks.index_repeatability --tables
+
+FedAvg trains the 12 vehicles of the other benchmarks, five splits. After 2, 20 and 100 rounds every
+vehicle's loss is probed REPEATS times, each time along fresh directions (common to all vehicles)
+and on a fresh batch: by the paper's index at its defaults, by J1 (M = 16, 33 evaluations), and by
+J2 and J3 (M = 8, 129 evaluations); J1 also on one batch for all repeats, as `si-fedavg` has it.
+The intraclass correlation is the share of an index's variance that is between vehicles (Shrout and
+Fleiss, 1979, one way), pooled over splits about each split's mean. Beside it: rank correlations of
+a vehicle's mean index with its drift, its transfer ratio and its error in the same round.
+
+Writes results/index_repeatability.json and a block of docs/methods.md. Needs torch and numpy; the
+tables need scipy.
+"""
+
+import argparse
+import json
+import multiprocessing
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from benchmarks.marked import write_blocks
+from benchmarks.terrain_cells import balanced, data_settings, vehicles_of
+from fedwatt.data import build_fleet
+from fedwatt.engine.together import train
+from fedwatt.federation import Federation, State, Training
+from fedwatt.federation.local_round import LocalRound
+from fedwatt.methods import RoughnessProximal, get
+from fedwatt.methods.roughness import loss_slices, roughness_index, unit
+from fedwatt.methods.rule import Batch, Start
+from fedwatt.methods.sharpness import SharpnessProximal, filter_normalised, landscape
+from fedwatt.metrics import Stopwatch
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+RESULTS: Final = ROOT / "results" / "index_repeatability.json"
+PAGE: Final = ROOT / "docs" / "methods.md"
+SEEDS: Final = (1, 2, 3, 4, 5)
+STAGES: Final = (2, 20, 100)
+REPEATS: Final = 8
+LATER: Final = 10_000
+"""Rounds that no training reaches: each repeat draws as one of them."""
+TRANSFER_WINDOWS: Final = 1024
+NAMES: Final = {
+    "paper": ("the paper's I_k", 1010),
+    "j1": ("**J1**, relative sharpness, M = 16", 33),
+    "j1_fixed": ("**J1** on one batch, as `si-fedavg` has it", 33),
+    "j2": ("J2, excess variation, M = 8", 129),
+    "j3": ("J3, variation about a parabola, M = 8", 129),
+}
+SIDES: Final = {"drift": "drift", "transfer": "transfer ratio", "error": "test error"}
+OWN, OURS = RoughnessProximal(), SharpnessProximal()
+
+
+# ------------------------------------------------------------------------------- measuring
+def slices(start: Start, row: int, lines: Tensor, radius: float, points: int, on: Batch) -> Tensor:
+    """φ [M, points + 1] of the vehicle in `row`."""
+    offsets = torch.linspace(-radius, radius, points + 1, dtype=torch.float64)
+    return loss_slices(start.model, start.loss, start.origin[row], lines, offsets, on)
+
+
+def indices(start: Start, row: int) -> dict[str, float]:
+    """Every index of the vehicle in `row`, measured once."""
+    batch = start.probe_batch(row, OURS.probe_batch, "repeatability")
+    fixed = start.fixed_batch(row, OURS.probe_batch, "repeatability")
+    directions = start.probe_directions(row, 16)
+    lines = filter_normalised(start.model, start.origin[row], directions)
+    rough = slices(start, row, unit(directions[:10]), OWN.radius, OWN.points, batch)
+    shape = landscape(slices(start, row, lines[:8], OURS.radius, 16, batch))
+    sharp = (landscape(slices(start, row, lines, OURS.radius, 2, on)) for on in (batch, fixed))
+    values = {"paper": roughness_index(rough, OWN.radius), "j2": shape.excess, "j3": shape.residual}
+    found = values | dict(zip(("j1", "j1_fixed"), (one.sharpness for one in sharp), strict=True))
+    return {name: found[name].item() for name in NAMES}
+
+
+def begun(federation: Federation, state: State, round: int) -> LocalRound:
+    """A round of FedAvg after `state`, drawn as round number `round`, up to its first step."""
+    port, now = federation.simulated, replace(state, round=round)
+    return port.begin(get("fedavg"), now, port.calls(state, port.present(state)), Stopwatch())
+
+
+def sides(federation: Federation, state: State) -> dict[str, list[float]]:
+    """What else is known of each vehicle in a round in which all take part."""
+    after, record = federation.advance(get("fedavg"), state)
+    own = begun(federation, state, state.round)
+    start, deltas = own.start, train(own.job)
+    drift = {row["vehicle"]: row["drift"] for row in record.clients}
+    error = {row["vehicle"]: row["rmse"] for row in federation.vehicle_rows(state.weights)}
+    transfer = []
+    for row, _ in enumerate(start.vehicles):
+        batch = start.fixed_batch(row, TRANSFER_WINDOWS, "transfer")
+
+        def loss(weights: Tensor, on: Batch = batch) -> float:
+            return float(start.loss(start.model.predict(weights, on.windows), on.labels).mean())
+
+        before, alone = loss(start.anchor[row]), loss(start.anchor[row] + deltas[row])
+        gained = before - loss(after.weights[0])
+        share = gained / (before - alone) if before > alone else np.nan
+        transfer.append(float(np.clip(share, -1, 1)))
+    return {
+        "drift": [drift[name] for name in start.vehicles],
+        "error": [error[name] for name in start.vehicles],
+        "transfer": transfer,
+    }
+
+
+def measured(folder: Path, seed: int) -> list[dict[str, Any]]:
+    """All stages of one split."""
+    torch.set_num_threads(1)
+    fleet = balanced(build_fleet(vehicles_of(folder), data_settings(seed), "ved"), seed)
+    half = Training(rounds=max(STAGES), rate=0.05, participation=0.5, evaluate_every=1000)
+    federation, whole = (
+        Federation(fleet, training=training, seeds=(seed,), device="cpu")
+        for training in (half, replace(half, participation=1.0))
+    )
+    state, _ = federation.start(get("fedavg"))
+    found = []
+    for stage in STAGES:
+        while state.round < stage:
+            state, _ = federation.advance(get("fedavg"), state)
+        rows: dict[str, list[list[float]]] = {name: [] for name in NAMES}
+        for repeat in range(REPEATS):
+            start = begun(whole, state, LATER + repeat).start
+            own = [indices(start, row) for row in range(len(start.vehicles))]
+            for name in NAMES:
+                rows[name].append([one[name] for one in own])
+        found.append({"seed": seed, "round": stage, "indices": rows, **sides(whole, state)})
+        print(f"split {seed}, round {stage}", flush=True)
+    return found
+
+
+def plain_loop(folder: Path) -> dict[str, float]:
+    """Seconds of both probes where every point is a forward pass of its own."""
+    fleet = build_fleet(vehicles_of(folder)[:2], data_settings(1), "ved")
+    federation = Federation(fleet, seeds=(1,), device="cpu")
+    start = begun(federation, federation.start(get("fedavg"))[0], 0).start
+    batch = start.probe_batch(0, 128, "plain loop")
+    windows, labels = batch.windows.double(), batch.labels.double()
+    weights = start.anchor[0].double()
+    lines = unit(start.probe_directions(0, 16))
+
+    def seconds(directions: int, offsets: Sequence[float], shared: int) -> float:
+        begin = perf_counter()
+        for _ in range(shared):
+            start.loss(start.model.predict(weights, windows), labels).mean()
+        for line in lines[:directions]:
+            for offset in offsets:
+                start.loss(start.model.predict(weights + offset * line, windows), labels).mean()
+        return perf_counter() - begin
+
+    papers = (10, np.linspace(-0.01, 0.01, 101).tolist(), 0)
+    ours = (16, (-0.1, 0.1), 1)
+    both = [(seconds(*papers), seconds(*ours)) for _ in range(6)][1:]
+    paper, own = (float(np.median(column)) for column in zip(*both, strict=True))
+    return {"paper_s": paper, "j1_s": own, "ratio": paper / own}
+
+
+# ---------------------------------------------------------------------------------- tables
+def icc(groups: Sequence[np.ndarray]) -> tuple[float, float, float]:
+    """One-way intraclass correlation of groups [repeats, vehicles], and its 95 % interval."""
+    from scipy.stats import f
+
+    between = within = 0.0
+    free_between = free_within = 0
+    for values in groups:
+        repeats, vehicles = values.shape
+        means = values.mean(axis=0)
+        between += repeats * float(((means - means.mean()) ** 2).sum())
+        within += float(((values - means) ** 2).sum())
+        free_between += vehicles - 1
+        free_within += vehicles * (repeats - 1)
+    ratio = (between / free_between) / (within / free_within)
+
+    def share(value: float) -> float:
+        return float((value - 1) / (value + REPEATS - 1))
+
+    low = ratio / f.ppf(0.975, free_between, free_within)
+    high = ratio * f.ppf(0.975, free_within, free_between)
+    return share(ratio), share(low), share(high)
+
+
+def ranked(record: Sequence[dict[str, Any]], index: str, side: str) -> tuple[float, float]:
+    """Mean rank correlation over splits, and half of its 95 % interval."""
+    from scipy.stats import spearmanr, t
+
+    found = []
+    for row in record:
+        one, other = np.mean(row["indices"][index], axis=0), np.array(row[side])
+        known = np.isfinite(one) & np.isfinite(other)
+        found.append(float(spearmanr(one[known], other[known]).statistic))
+    half = t.ppf(0.975, len(found) - 1) * np.std(found, ddof=1) / np.sqrt(len(found))
+    return float(np.mean(found)), float(half)
+
+
+def tables(record: dict[str, Any]) -> dict[str, str]:
+    """The block of docs/methods.md."""
+    by_stage = {n: [row for row in record["rows"] if row["round"] == n] for n in STAGES}
+    heads = " | ".join(f"after {n} rounds" for n in STAGES)
+    lines = [
+        "#### How well an index repeats",
+        "",
+        f"Share of an index's variance that is between vehicles (ICC, with its 95 % interval), of "
+        f"{REPEATS} repeats on the 12 vehicles of VED, {len(SEEDS)} splits "
+        "(`benchmarks/index_repeatability.py`): 1 tells vehicles apart, 0 is noise.",
+        "",
+        f"| index | evaluations | {heads} |",
+        "|---|--:|" + "--:|" * len(STAGES),
+    ]
+    for name, (words, evaluations) in NAMES.items():
+        cells = []
+        for rows in by_stage.values():
+            value, low, high = icc([np.array(row["indices"][name]) for row in rows])
+            cells.append(f"{value:.2f} [{low:.2f}, {high:.2f}]")
+        lines.append(f"| {words} | {evaluations:,} | {' | '.join(cells)} |")
+    lines += [
+        "",
+        "What a vehicle's mean index goes with: rank correlation over vehicles, mean over splits "
+        "with its 95 % interval. The transfer ratio is the share of a vehicle's own gain in a "
+        "round, on its training windows, that the averaged model gives back.",
+        "",
+        "| index | round | " + " | ".join(SIDES.values()) + " |",
+        "|---|--:|" + "--:|" * len(SIDES),
+    ]
+    clear = 0
+    for name in ("paper", "j1_fixed"):
+        for stage, rows in by_stage.items():
+            both = [ranked(rows, name, side) for side in SIDES]
+            clear += sum(abs(mean) > half for mean, half in both)
+            shown = " | ".join(f"{mean:+.2f} ± {half:.2f}" for mean, half in both)
+            lines.append(f"| {NAMES[name][0]} | {stage} | {shown} |")
+    count = 2 * len(STAGES) * len(SIDES)
+    ratio = record["plain_loop"]["ratio"]
+    lines += [
+        "",
+        f"Of these {count} correlations {clear} are beyond their intervals, where chance alone "
+        f"makes {count / 20:.0f}: an index that repeats tells vehicles apart, but not by what "
+        "happens to them in a round.",
+        "",
+        f"Where every evaluation is a forward pass of its own, the paper's probe takes {ratio:.0f} "
+        "times as long as J1's.",
+    ]
+    return {"index": "\n".join(lines)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--fleet", type=Path, default=Path("fleets/ved"))
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--tables", action="store_true", help="only write the page")
+    options = parser.parse_args()
+    if not options.tables:
+        spawn = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(options.workers, mp_context=spawn) as pool:
+            parts = list(pool.map(measured, [options.fleet] * len(SEEDS), SEEDS))
+        found = {
+            "rows": [row for part in parts for row in part],
+            "plain_loop": plain_loop(options.fleet),
+        }
+        options.out.write_text(json.dumps(found) + "\n", encoding="utf-8")
+        return
+    write_blocks(PAGE, tables(json.loads(options.out.read_text(encoding="utf-8"))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""A shared body and a personal head: FedRep, FedPer and FedBABU.
+
+The head v is the model's last layer, the body u all before it. The server averages bodies alone,
+
+    u_{t+1} = u_t + Σ p_k Δu_k,        and its own head stays at its initial value v_0.
+
+    "first"     FedRep (Collins et al., ICML 2021): τ_k = ⌈share · H_k⌉ steps of v_k with the body
+                as it was sent, then H_k - τ_k steps of the body with v_k as it is
+    "together"  FedPer (Arivazhagan et al., 2019): H_k steps of both
+    "never"     FedBABU (Oh et al., ICLR 2022): H_k steps of the body against v_0, in all vehicles
+                and for ever; whoever wants a model of its own fine-tunes both at the end
+
+A head never leaves its vehicle, and rests while that is away. A vehicle that has none yet begins
+with v_0; to drive, it first trains v_0 alone on its own windows. What does not move keeps its bits,
+whatever other rules do.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fedwatt.errors import SettingError, check
+from fedwatt.methods.contrastive import Contrastive
+from fedwatt.methods.elastic import Elastic
+from fedwatt.methods.mime import FrozenMomentum
+from fedwatt.methods.ranges import Range
+from fedwatt.methods.rule import LocalRule, Origin, OwnTraining, Rows, Start
+from fedwatt.methods.scaffold import ControlVariates
+from fedwatt.models import Model
+
+
+@dataclass(frozen=True, kw_only=True)
+class PersonalHead(LocalRule):
+    """The last layer is the vehicle's own."""
+
+    head_training: str = "first"
+    """When the head is trained: "first", "together" with the body, or "never"."""
+    head_share: float = 0.1
+    """Share of a round's steps that "first" gives the head; one is always left for the body."""
+    head_steps_new: int = 100
+    """Steps by which a vehicle that never took part makes itself a head to drive with."""
+
+    acts_last: ClassVar[bool] = True
+    ranges: ClassVar[Mapping[str, Range]] = {"head_share": Range(0.02, 0.8)}
+
+    def __post_init__(self) -> None:
+        known = self.head_training in ("first", "together", "never")
+        check(self, "head_training", known, "'first', 'together' or 'never'")
+        check(self, "head_share", 0 <= self.head_share < 1, "in [0, 1) (0: the head never moves)")
+        check(self, "head_steps_new", self.head_steps_new >= 0, "at least 0")
+
+    def adapt(self, model: Model) -> Model:
+        """The model as it is, if it tells its last layer."""
+        if model.head_names is None:
+            raise SettingError(
+                f"A personal head is a model's last layer, and {type(model).__name__} does not "
+                "tell which that is. Use an MLP, a GRU or an LSTM, or override head_names; 'ditto' "
+                "gives vehicles of any model one of their own."
+            )
+        return model
+
+    def conflict(self, other: LocalRule) -> str:
+        """Whatever takes the head for a part of what is shared."""
+        name, together = type(other).__name__, self.head_training == "together"
+        if isinstance(other, Contrastive | Elastic):
+            return f"{name} works on the whole model, and PersonalHead shares the body; use one."
+        control = isinstance(other, ControlVariates) and other.option == 1
+        if control or isinstance(other, FrozenMomentum):
+            return f"{name} hands up gradients of the whole model, and the head stays on board."
+        if together and other.server_half() is not None:
+            return (
+                f"{name} hands up what body and head learn together. Train the head apart: "
+                "head_training = 'first'."
+            )
+        return ""
+
+    @property
+    def personal(self) -> bool:
+        """Not where all vehicles have the head that they are sent."""
+        return self.head_training != "never"
+
+    def memory(self, model: Model) -> Rows:
+        """v_k, and whether there is one yet."""
+        if not self.personal:
+            return {}
+        size = int(_head(model).sum())
+        return {"own_head": torch.zeros(size), "has_head": torch.tensor(False)}
+
+    def origin(self, memory: Rows, start: Start) -> Origin | None:
+        """The body as it was sent with the vehicle's own head, already trained if it goes first."""
+        if not self.personal:
+            return None
+        taken = torch.zeros_like(start.steps)
+        if self.head_training == "first":
+            # 0.1 · 30 is 3.0000000000000004 in floating point; that is 3 steps.
+            share = torch.ceil(self.head_share * start.steps.double() - 1e-9).to(taken)
+            taken = torch.minimum(share, start.steps - 1)
+        return Origin(self._with_head(memory, start, taken), {}, taken)
+
+    def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
+        """Which weights are the body's, [P, D]."""
+        body = ~_head(start.model).to(start.anchor.device)
+        return memory, {"moving": body.expand_as(start.anchor)}
+
+    def direction(
+        self, gradient: Tensor, weights: Tensor, previous: Tensor | None, plan: Rows
+    ) -> Tensor:
+        """Nothing moves but the part that is being trained."""
+        if self.head_training == "together":
+            return gradient
+        return torch.where(plan["moving"], gradient, 0.0)
+
+    def reply(self, deltas: Tensor, plan: Rows) -> Tensor:
+        """Δu alone; the head's entries are 0."""
+        return torch.where(plan["moving"], deltas, 0.0)
+
+    def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
+        """Keep the head."""
+        if not self.personal:
+            return memory, {}
+        trained = (start.origin + deltas)[:, _head(start.model).to(deltas.device)]
+        return {"own_head": trained, "has_head": torch.ones_like(memory["has_head"])}, {}
+
+    def vehicle_model(self, memory: Rows, start: Start) -> Tensor:
+        """The present body with the own head; a vehicle without one trains v_0 first."""
+        new = torch.full_like(start.steps, self.head_steps_new)
+        return self._with_head(memory, start, torch.where(memory["has_head"], 0, new))
+
+    def _with_head(self, memory: Rows, start: Start, steps: Tensor) -> Tensor:
+        """The body as it was sent with each vehicle's head after `steps` [P] more of it alone."""
+        head = _head(start.model).to(start.anchor.device)
+        weights = start.anchor.clone()
+        own = memory["own_head"].to(weights)
+        weights[:, head] = torch.where(memory["has_head"][:, None], own, weights[:, head])
+        plan = {"moving": head.expand_as(weights)}
+        alone = OwnTraining((_HEAD_ALONE,), (plan,), weights, start.rate, steps)
+        return weights + start.train(alone)
+
+
+def _head(model: Model) -> Tensor:
+    """Which weights [D] are the head's."""
+    names = model.head_names or ()
+    shapes = model.layout.shapes
+    parts = [torch.full(shape, name in names).flatten() for name, shape in shapes.items()]
+    return torch.cat(parts)
+
+
+_HEAD_ALONE = PersonalHead()
+"""Moves what its plan says, as when a head is trained."""

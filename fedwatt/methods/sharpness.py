@@ -1,0 +1,211 @@
+"""Relative sharpness of a local loss, an index that can be measured twice, and its pull.
+
+The paper's roughness index divides small numbers by small numbers and cannot tell vehicles apart
+(docs/methods.md). This one asks how much the loss rises, relative to itself, at a relative distance
+ℓ from the broadcast model, in the mean over M directions d_i (after Li et al., NeurIPS 2018, who
+scale the directions; Foret et al., ICLR 2021, who ask for the rise):
+
+    d_f = z_f ‖w_f‖ / ‖z_f‖       f: the incoming weights of one unit; biases 0; z normal
+    e_i = ½ (φ_i(ℓ) + φ_i(-ℓ)) - φ(0),     φ_i(s) = loss(w_t + s d_i)
+    J_k = max(0, mean_i e_i) / φ(0)
+
+Points on both sides cancel the gradient exactly, so that J is ½ℓ² dᵀHd / φ(0) for a quadratic; it
+costs 2M + 1 evaluations. Directions are common to all vehicles of a round, the probe batch is the
+same in all rounds, and a mean over rounds that forgets takes out what noise is left:
+
+    m ← βᵃ m + (1 - βᵃ) J,   c ← βᵃ c + (1 - βᵃ),   Ĵ_k = m / c     a: rounds since the last probe
+
+Vehicle k is pulled toward w_t with strength μ_k = λ Ĵ_k / (Ĵ_k + τ).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf
+from typing import ClassVar, Final
+
+import torch
+from torch import Tensor
+
+from fedwatt.errors import check
+from fedwatt.methods.proximal import pull, pull_accumulation
+from fedwatt.methods.ranges import Range
+from fedwatt.methods.roughness import PROBE_SCHEDULES, followed, probe_due
+from fedwatt.methods.rule import LocalRule, Rows, Start
+from fedwatt.models import Model
+from fedwatt.tables import PROBED, PULL, Column
+
+SMALLEST_LOSS: Final = 1e-12
+"""Below it a loss is taken for rounding."""
+
+SHARPNESS: Final = Column("sharpness", float, "Ĵ_k, relative sharpness of the vehicle's loss")
+PROBE_LOSS: Final = Column("probe_loss", float, "φ(0), the loss of its last probe at w_t")
+
+
+def filter_normalised(model: Model, weights: Tensor, directions: Tensor) -> Tensor:
+    """Directions [M, D] in which every unit moves by as much as its own weights, of one model [D].
+
+    All have the length of the weights without biases, so that a step along them is a relative one.
+    """
+    own = model.layout.split(weights.double())
+    drawn = model.layout.split(directions.double())
+    parts = []
+    for name, part in drawn.items():
+        if own[name].dim() < 2:
+            parts.append(torch.zeros_like(part))
+            continue
+        unit = model.unit_axis % own[name].dim()
+        axes = [axis - own[name].dim() for axis in range(own[name].dim()) if axis != unit]
+        length = part.norm(dim=axes, keepdim=True)
+        scale = own[name].norm(dim=axes, keepdim=True) / length
+        parts.append(part * torch.where(length > 0, scale, 0.0))
+    return torch.cat([part.flatten(1) for part in parts], dim=1)
+
+
+@dataclass(frozen=True)
+class Landscape:
+    """What slices φ_i(s_j) of a loss look like, by ratios of sums over the M slices, each [...]."""
+
+    sharpness: Tensor
+    """J1: the mean rise at both ends over the loss in the middle; 0 where the ends are lower."""
+    excess: Tensor
+    """J2: the share of all variation that does not lead from one end to the other, in [0, 1]."""
+    residual: Tensor
+    """J3: the variation about the best parabola over all variation: roughness proper."""
+    over_range: Tensor
+    """T: variation over range, at least 1."""
+    valid: Tensor
+    """How many slices vary by more than rounding; J2, J3 and T are NaN with fewer than M/2."""
+
+
+def landscape(slices: Tensor, precision: torch.dtype = torch.float64) -> Landscape:
+    """Of `slices` [..., M, m+1] on an even grid with its middle at the model, m even.
+
+    `precision` is what the loss was computed in.
+
+    >>> bowl = torch.tensor([[[1.5, 1.125, 1.0, 1.125, 1.5]]], dtype=torch.float64)
+    >>> found = landscape(bowl)
+    >>> [round(x.item(), 6) for x in (found.sharpness, found.excess, found.over_range)]
+    [0.5, 1.0, 2.0]
+    """
+    points = slices.shape[-1]
+    middle = slices[..., points // 2]
+    rise = (slices[..., 0] + slices[..., -1]) / 2 - middle
+    level = middle.abs().amax(dim=-1).clamp(min=SMALLEST_LOSS)
+    sharpness = rise.mean(dim=-1).clamp(min=0) / level
+    amplitude = slices.amax(dim=-1) - slices.amin(dim=-1)
+    variation = slices.diff(dim=-1).abs().sum(dim=-1)
+    grid = torch.linspace(-1, 1, points, dtype=slices.dtype, device=slices.device)
+    powers = torch.linalg.qr(torch.stack([grid**n for n in range(3)], dim=1)).Q
+    about = slices - slices @ powers @ powers.T
+    rounding = 100 * (points - 1) * torch.finfo(precision).eps * level
+    valid = amplitude >= rounding[..., None]
+
+    def total(values: Tensor) -> Tensor:
+        return (values * valid).sum(dim=-1)
+
+    enough = valid.sum(dim=-1) * 2 >= slices.shape[-2]
+
+    def ratio(part: Tensor, whole: Tensor) -> Tensor:
+        return torch.where(enough, total(part) / total(whole), torch.nan)
+
+    across = (slices[..., -1] - slices[..., 0]).abs()
+    residual = about.diff(dim=-1).abs().sum(dim=-1)
+    return Landscape(
+        sharpness,
+        1 - ratio(across, variation),
+        ratio(residual, variation),
+        ratio(variation, amplitude),
+        valid.sum(dim=-1),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharpnessProximal(LocalRule):
+    """Pull of strength λ r(Ĵ_k): as the paper's rule, with an index that repeats."""
+
+    lam: float = 0.1
+    """λ, the strength where the response is 1."""
+    tau_j: float = 0.03
+    """τ, the sharpness at which the response is ½; fixed, so that no index leaves its vehicle."""
+    directions: int = 16
+    """M"""
+    radius: float = 0.1
+    """ℓ, relative to the length of the weights."""
+    probe_batch: int = 128
+    """Windows; a vehicle with fewer uses all it has."""
+    probe_every: int = 5
+    """R, rounds."""
+    probe_schedule: str = "age"
+    """Or "global", as for roughness."""
+    keep: float = 0.8
+    """β, what a round leaves of the mean over probes; 0 takes the last one alone."""
+
+    begin_timed_as: ClassVar[str] = "probe"
+    ranges: ClassVar[Mapping[str, Range]] = {"lam": Range(1e-4, 1.0), "tau_j": Range(0.003, 0.3)}
+    fixed: ClassVar[Mapping[str, str]] = {
+        "radius": "what sharpness is measured at",
+        "keep": "a safeguard against noise",
+    }
+    records: ClassVar[tuple[Column, ...]] = (SHARPNESS, PROBE_LOSS, PULL, PROBED)
+
+    def __post_init__(self) -> None:
+        check(self, "lam", 0 <= self.lam < inf, "at least 0 and finite (0 switches the pull off)")
+        for name in ("tau_j", "radius"):
+            check(self, name, 0 < getattr(self, name) < inf, "above 0 and finite")
+        for name in ("directions", "probe_batch", "probe_every"):
+            check(self, name, getattr(self, name) >= 1, "at least 1")
+        known = self.probe_schedule in PROBE_SCHEDULES
+        check(self, "probe_schedule", known, " or ".join(map(repr, PROBE_SCHEDULES)))
+        check(self, "keep", 0 <= self.keep < 1, "in [0, 1)")
+
+    def memory(self, model: Model) -> Rows:
+        """m, c, the loss and the round of the last probe; -1: never."""
+        none = torch.tensor(0.0).double()
+        own = {"sharpness_sum": none, "sharpness_weight": none, "probe_loss": none}
+        return {**own, "sharpness_in": torch.tensor(-1)}
+
+    def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
+        """Probe the vehicles that are due and set this round's strengths μ_k [P]."""
+        last = memory["sharpness_in"]
+        due = probe_due(last, start.round, self.probe_every, self.probe_schedule)
+        kept = {name: values.clone() for name, values in memory.items()}
+        rows = due.nonzero().flatten().tolist()
+        for row, slices in zip(rows, self._slices(rows, start), strict=True):
+            found = landscape(slices).sharpness
+            if not found.isfinite():
+                continue  # a loss that is not finite says nothing: the old index stays
+            age = start.round - int(last[row]) if last[row] >= 0 else 1
+            left = self.keep**age
+            kept["sharpness_sum"][row] = left * memory["sharpness_sum"][row] + (1 - left) * found
+            kept["sharpness_weight"][row] = left * memory["sharpness_weight"][row] + 1 - left
+            kept["probe_loss"][row] = slices[0, 1]
+            kept["sharpness_in"][row] = start.round
+        weight = kept["sharpness_weight"]
+        index = torch.where(weight > 0, kept["sharpness_sum"] / weight, 0.0)
+        strength = self.lam * index / (index + self.tau_j)
+        return kept, {
+            "sharpness": index,
+            "probe_loss": kept["probe_loss"],
+            "pull": strength,
+            "probed": due,
+        }
+
+    def _slices(self, rows: list[int], start: Start) -> list[Tensor]:
+        """φ [M, 3] of each of the vehicles in `rows`: at -ℓ, 0 and ℓ."""
+        batches = [start.fixed_batch(row, self.probe_batch, "sharpness batch") for row in rows]
+        lines = [
+            filter_normalised(
+                start.model, start.origin[row], start.probe_directions(row, self.directions)
+            )
+            for row in rows
+        ]
+        offsets = torch.tensor([-self.radius, 0.0, self.radius], dtype=torch.float64)
+        return followed(start, rows, lines, offsets.to(start.anchor.device), batches)
+
+    def gradient(self, gradient: Tensor, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
+        """g + μ_k (w - w_t)."""
+        return pull(gradient, weights, anchor, plan["pull"][:, None].to(gradient.dtype))
+
+    def accumulation(self, start: Start, plan: Rows) -> Tensor:
+        """As FedProx's, with each vehicle's own pull."""
+        return pull_accumulation(start.steps, start.rate, plan["pull"])

@@ -1,0 +1,201 @@
+"""Relative sharpness on losses whose shape is known, and the rule that is pulled by it."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from pytest import approx
+from torch import Tensor
+
+from fedwatt.errors import SettingError
+from fedwatt.federation import Federation, Training
+from fedwatt.methods import get
+from fedwatt.methods.rule import Batch, Start
+from fedwatt.methods.sharpness import SharpnessProximal, filter_normalised, landscape
+from fedwatt.models import MLP
+from fedwatt.models.layout import Layout
+from tests.federation.toys import a_start, random_fleet
+
+# Two units of two weights, and their biases.
+TOY = SimpleNamespace(layout=Layout({"weight": (2, 2), "bias": (2,)}), unit_axis=0)
+WEIGHTS = torch.tensor([3.0, 4.0, 0.6, 0.8, 0.5, -1.0], dtype=torch.float64)
+DRAWN = torch.tensor(
+    [
+        [1.0, 0.0, 0.0, 1.0, 1.0, 1.0],
+        [0.0, 1.0, 1.0, 0.0, -1.0, 1.0],
+        [1.0, 1.0, 1.0, -1.0, 1.0, -1.0],
+        [2.0, -1.0, -1.0, 2.0, 0.0, 1.0],
+    ],
+    dtype=torch.float64,
+)
+SLOPE = torch.tensor([0.2, -0.1, 0.5, 0.3, 0.7, -0.4], dtype=torch.float64)
+BEND = torch.tensor([1.0, 2.0, 4.0, 8.0, 5.0, 5.0], dtype=torch.float64)
+
+
+def linear(x: Tensor) -> Tensor:
+    return 1 + x @ SLOPE
+
+
+def bowl(x: Tensor) -> Tensor:
+    return 1 + x**2 @ BEND / 2
+
+
+def quadratic(x: Tensor) -> Tensor:
+    return linear(x) + x**2 @ BEND / 2
+
+
+def ripple(x: Tensor) -> Tensor:
+    return quadratic(x) + 0.02 * (30 * x).sin().sum(dim=-1)
+
+
+def slices(loss: Callable[[Tensor], Tensor], radius: float, points: int = 16) -> Tensor:
+    directions = filter_normalised(TOY, WEIGHTS, DRAWN)
+    offsets = torch.linspace(-radius, radius, points + 1, dtype=torch.float64)
+    return loss(offsets[:, None] * directions[:, None])
+
+
+def test_every_unit_moves_by_as_much_as_its_own_weights() -> None:
+    # Units have lengths 5 and 1; the third draw is 45° between the axes of each.
+    found = filter_normalised(TOY, WEIGHTS, DRAWN)
+    assert found[0].tolist() == [5.0, 0.0, 0.0, 1.0, 0.0, 0.0]
+    half = 0.5**0.5
+    expected = [5 * half, 5 * half, half, -half, 0, 0]
+    assert found[2].tolist() == approx(expected, abs=1e-12)
+    assert found.norm(dim=1).square().tolist() == approx([26.0] * 4, abs=1e-12)
+    columns = SimpleNamespace(layout=TOY.layout, unit_axis=-1)  # the same, turned
+    order = [0, 2, 1, 3, 4, 5]
+    turned = filter_normalised(columns, WEIGHTS[order], DRAWN[:, order])
+    torch.testing.assert_close(turned, found[:, order], rtol=0, atol=0)
+
+
+def test_a_unit_without_weights_does_not_move() -> None:
+    dead = WEIGHTS * torch.tensor([0.0, 0.0, 1.0, 1.0, 1.0, 1.0])
+    assert filter_normalised(TOY, dead, DRAWN)[:, :2].abs().sum() == 0
+    still = DRAWN * torch.tensor([0.0, 0.0, 1.0, 1.0, 1.0, 1.0])
+    assert filter_normalised(TOY, WEIGHTS, still)[:, :2].abs().sum() == 0
+
+
+@pytest.mark.parametrize(
+    ("loss", "radius", "expected"),
+    [
+        (linear, 0.1, (0.0, 0.0, 0.0, 1.0, 3)),
+        (bowl, 0.1, (0.209625, 1.0, 0.0, 2.0, 4)),
+        (quadratic, 0.1, (0.209625, 0.6655221114, 0.0, 1.4987134797, 4)),
+        (ripple, 0.1, (0.209625, 0.7447442114, 0.6568029975, 1.7393033106, 4)),
+        (bowl, 0.02, (0.008385, 1.0, 0.0, 2.0, 4)),
+        (quadratic, 0.02, (0.008385, 0.1731700382, 0.0, 1.0947926418, 4)),
+        (ripple, 0.02, (0.008385, 0.3132004228, 0.8149846923, 1.1856773188, 4)),
+    ],
+)
+def test_golden_numbers(
+    loss: Callable[[Tensor], Tensor], radius: float, expected: tuple[float, ...]
+) -> None:
+    found = landscape(slices(loss, radius))
+    values = (found.sharpness, found.excess, found.residual, found.over_range, found.valid)
+    assert [value.item() for value in values] == approx(list(expected), abs=1e-9)
+
+
+def test_a_scale_of_the_loss_and_turned_directions_change_nothing() -> None:
+    own = slices(ripple, 0.1)
+    for other in (3 * own, own.flip(-1), own[[2, 0, 3, 1]]):
+        one, two = landscape(own), landscape(other)
+        for name in ("sharpness", "excess", "residual", "over_range"):
+            assert getattr(two, name).item() == approx(getattr(one, name).item(), rel=1e-12)
+
+
+def test_rounding_is_not_roughness() -> None:
+    found = landscape(slices(ripple, 1e-6).float().double(), torch.float32)
+    assert found.valid.item() == 0
+    assert found.residual.isnan() and found.excess.isnan() and found.over_range.isnan()
+
+
+# ------------------------------------------------------------------------------------ the rule
+class Probes:
+    """Two vehicles whose loss is (w·x - label)² on windows of their own."""
+
+    def __init__(self) -> None:
+        self.model = MLP(2, 1, (3, 2))
+        self.anchor = self.model.initial(np.random.default_rng(0)).repeat(2, 1)
+        self.scale, self.seen = 1.0, []
+
+    def batch(self, row: int, size: int, purpose: str) -> Batch:
+        self.seen.append((row, size, purpose))
+        rng = np.random.default_rng(row)
+        windows = torch.from_numpy(rng.standard_normal((size, 2, 1)))
+        return Batch(windows, self.scale * torch.from_numpy(rng.standard_normal(size)))
+
+    def directions(self, row: int, count: int) -> Tensor:
+        rng = np.random.default_rng(9)
+        return torch.from_numpy(rng.standard_normal((count, self.anchor.shape[1])))
+
+    def start(self, round: int) -> Start:
+        return a_start(
+            self.anchor,
+            self.model,
+            round=round,
+            fixed_batch=self.batch,
+            probe_directions=self.directions,
+        )
+
+
+def test_an_index_is_the_mean_rise_on_both_sides() -> None:
+    probes, rule = Probes(), SharpnessProximal(directions=3, probe_batch=8)
+    memory = {name: value.repeat(2) for name, value in rule.memory(probes.model).items()}
+    memory, plan = rule.begin(memory, probes.start(0))
+    assert probes.seen == [(0, 8, "sharpness batch"), (1, 8, "sharpness batch")]
+    for row in range(2):
+        batch = probes.batch(row, 8, "")
+        weights = probes.anchor[row]
+
+        def loss(point: Tensor, batch: Batch = batch) -> float:
+            error = probes.model.predict(point, batch.windows) - batch.labels
+            return error.square().mean().item()
+
+        lines = filter_normalised(probes.model, weights, probes.directions(row, 3))
+        rises = [(loss(weights + 0.1 * d) + loss(weights - 0.1 * d)) / 2 for d in lines]
+        expected = max(0.0, sum(rises) / 3 - loss(weights)) / loss(weights)
+        assert plan["sharpness"][row].item() == approx(expected, abs=1e-12)
+        assert plan["probe_loss"][row].item() == approx(loss(weights), abs=1e-12)
+        assert plan["pull"][row].item() == approx(0.1 * expected / (expected + 0.03), abs=1e-12)
+
+
+def test_the_mean_over_probes_forgets_by_their_age(monkeypatch: pytest.MonkeyPatch) -> None:
+    probes, rule = Probes(), SharpnessProximal(probe_every=1, keep=0.8)
+    found = iter([0.4, 0.2, 0.3])
+
+    def told(self: SharpnessProximal, rows: list[int], start: Start) -> list[Tensor]:
+        rise = next(found)
+        return [torch.tensor([[1 + rise, 1.0, 1 + rise]], dtype=torch.float64) for _ in rows]
+
+    monkeypatch.setattr(SharpnessProximal, "_slices", told)
+    memory = {name: value.repeat(2) for name, value in rule.memory(probes.model).items()}
+    means = []
+    for round in (0, 1, 4):
+        memory, plan = rule.begin(memory, probes.start(round))
+        means.append(plan["sharpness"][0].item())
+    assert means == approx([0.4, 0.2888888889, 0.2969538315], abs=1e-10)
+
+
+def test_a_loss_that_is_not_finite_leaves_the_index_as_it_was() -> None:
+    probes, rule = Probes(), SharpnessProximal(probe_every=1)
+    memory = {name: value.repeat(2) for name, value in rule.memory(probes.model).items()}
+    memory, before = rule.begin(memory, probes.start(0))
+    probes.scale = torch.inf
+    memory, after = rule.begin(memory, probes.start(1))
+    assert after["sharpness"].tolist() == before["sharpness"].tolist()
+    assert memory["sharpness_in"].tolist() == [0, 0]
+
+
+def test_without_a_pull_it_is_fedavg() -> None:
+    federation = Federation(random_fleet(), training=Training(rounds=3), device="cpu")
+    one = federation.train("fedavg").state.weights
+    two = federation.train(get("si-fedavg", lam=0.0)).state.weights
+    assert torch.equal(one, two)
+
+
+@pytest.mark.parametrize("wrong", [{"radius": 0.0}, {"keep": 1.0}, {"probe_schedule": "often"}])
+def test_settings_are_checked(wrong: dict[str, float | str]) -> None:
+    with pytest.raises(SettingError, match=next(iter(wrong))):
+        SharpnessProximal(**wrong)
