@@ -25,7 +25,7 @@ from fedwatt import federation as plain
 from fedwatt.data.client import Client, Fleet, build_client
 from fedwatt.data.features import feature_names, needs_climb
 from fedwatt.data.trip import FloatArray, Trip, Vehicle
-from fedwatt.errors import DataError, RunError, SettingError, unknown
+from fedwatt.errors import RunError, SettingError, unknown
 from fedwatt.federation.loop import Trained as Outcome
 from fedwatt.federation.records import RoundRecord
 from fedwatt.federation.state import State
@@ -391,11 +391,6 @@ def load(
     found = read_back(Path(folder), method)
 
     def opened() -> plain.Federation:
-        if fleet is None and (Path(folder) / "deployment.json").exists():
-            raise DataError(
-                f"The vehicles of {folder} are on the road, and their trips with them. Hand over a "
-                "fleet that is here: fedwatt.load(RUN, fleet=...)."
-            )
         return found.federation(fleet, model)
 
     return Trained(

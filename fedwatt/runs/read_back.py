@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedwatt.data import Fleet
-from fedwatt.errors import RunError, SettingError, unknown
+from fedwatt.errors import DataError, RunError, SettingError, unknown
 from fedwatt.federation import Federation, History, State
 from fedwatt.federation.local_fleet import Network
 from fedwatt.runs.checkpoint import Origin, load_checkpoint
@@ -17,8 +17,9 @@ from fedwatt.runs.model_file import read_model_config
 
 @dataclass(frozen=True, eq=False)
 class ReadBack:
-    """One method of a run."""
+    """One method of the run in `folder`."""
 
+    folder: Path
     config: RunConfig
     choice: MethodChoice
     state: State
@@ -29,7 +30,13 @@ class ReadBack:
 
         A run with hills learns them again, from the same trips.
         """
-        fleet = run_fleet(self.config) if fleet is None else fleet
+        if fleet is None:
+            if (self.folder / "deployment.json").exists():
+                raise DataError(
+                    f"The vehicles of {self.folder} are on the road, and their trips with them. "
+                    "Hand over a fleet that is here: fedwatt.load(RUN, fleet=...)."
+                )
+            fleet = run_fleet(self.config)
         if model is None:
             return federation_for(self.config, self.choice, fleet)
         config = self.config
@@ -61,4 +68,4 @@ def read_back(run: Path, method: str | None) -> ReadBack:
     state, history = found
     if not choice.method.personal:  # what vehicles remember is of use to the next round alone
         state = replace(state, memory={})
-    return ReadBack(config, choice, state, history)
+    return ReadBack(run, config, choice, state, history)
