@@ -24,77 +24,39 @@ import json
 import multiprocessing
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.journeys_newcomers import about_newcomers, newcomer_rows, newcomers_table
+from benchmarks.journeys_passes import (
+    SETTINGS,
+    board,
+    forecast_only,
+    recorded,
+    split,
+    three,
+    wh_per_km,
+)
 from benchmarks.marked import write_blocks
 from benchmarks.terrain_cells import NAMES, data_settings, vehicles_of
 from fedwatt.data import Vehicle
-from fedwatt.data.client import split_of_trips
 from fedwatt.errors import DataError
 from fedwatt.files import write_text
 from fedwatt.journeys.fleet_routes import learn_routes
 from fedwatt.journeys.route_bars import crps, interval
-from fedwatt.journeys.route_board import Pass, RouteBoard, passes
+from fedwatt.journeys.route_board import Pass, RouteBoard
 from fedwatt.journeys.route_features import route_rise_m
 from fedwatt.journeys.route_model import RouteModel
 from fedwatt.terrain.field import Field
-from fedwatt.terrain.grid import Grid
-from fedwatt.terrain.learn import learn, own_fields, survey_fleet
-from fedwatt.terrain.settings import TerrainSettings
-from fedwatt.terrain.survey import mass_kg
+from fedwatt.terrain.learn import learn
 
 RECORD = Path(__file__).resolve().parents[1] / "results" / "journeys_ved.json"
 PAGE = RECORD.parents[1] / "docs" / "journeys.md"
-FLEET = "fleet's Wh/km"
-SETTINGS = TerrainSettings()
 SEEDS = (0, 1, 2, 3, 4)
-LEAST_M = 2000.0
 SHARES = (10, 25, 50, 75)
-FIRST_TRIPS = 20
-FIRST_SPLIT = (0.8, 0.15, 0.05)
-"""Of a newcomer's first trips most teach its hills and some choose; a split needs one for tests."""
-BEFORE, AFTER, INSIDER = "before any trip", "after 20 trips", "as an insider"
-GRID = Grid(cell_m=SETTINGS.cell_m)
-
-Trips = Mapping[str, Sequence[Pass]]
-Errors = dict[str, list[float]]
-"""By vehicle."""
-
-
-def recorded(vehicles: Sequence[Vehicle]) -> dict[str, dict[str, Pass]]:
-    """All passes by vehicle and trip; the same for every split."""
-    return {
-        vehicle.name: {one.trip.name: one for one in passes(vehicle.trips, GRID)}
-        for vehicle in vehicles
-    }
-
-
-def split(vehicles: Sequence[Vehicle], all_: Mapping[str, Mapping[str, Pass]], seed: int) -> Any:
-    """Passes that teach, and test passes of at least 2 km, by vehicle."""
-    taught: dict[str, tuple[Pass, ...]] = {}
-    tested: dict[str, tuple[Pass, ...]] = {}
-    for vehicle in vehicles:
-        split_of = split_of_trips(vehicle, data_settings(seed))
-        own = all_[vehicle.name]
-        in_split = {name: split_of.get(name, "") for name in own}
-        taught[vehicle.name] = tuple(
-            own[name] for name, part in in_split.items() if part in ("train", "validation")
-        )
-        tested[vehicle.name] = tuple(
-            own[name]
-            for name, part in in_split.items()
-            if part == "test" and own[name].trip.metres >= LEAST_M
-        )
-    return taught, tested
-
-
-def board(vehicle: Vehicle, taught: Sequence[Pass], hills: Field | None) -> RouteBoard:
-    return RouteBoard(tuple(taught), hills, mass_kg(vehicle), GRID)
 
 
 def split_rows(
@@ -122,11 +84,6 @@ def split_rows(
     return rows
 
 
-def forecast_only(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The rows of trips that were not refused."""
-    return [row for row in rows if "refused" not in row]
-
-
 def under_way(
     model: RouteModel, own: RouteBoard, hills: Field, one: Pass
 ) -> dict[str, dict[str, float]]:
@@ -144,12 +101,6 @@ def under_way(
         errors["uncorrected"][key] = abs((spent + left) / total - 1)
         errors["ratio"][key] = abs((spent + left * spent / max(forecast, 20.0)) / total - 1)
     return errors
-
-
-def wh_per_km(taught: Sequence[Pass]) -> float:
-    """Mean consumption of passes."""
-    energy = sum(one.measured("energy") for one in taught)
-    return energy / sum(one.route.metres for one in taught) * 1000
 
 
 def judge(model: RouteModel, one: Pass, per_km: float) -> dict[str, Any]:
@@ -173,58 +124,6 @@ def judge(model: RouteModel, one: Pass, per_km: float) -> dict[str, Any]:
         "crps_wh": crps(levels, energy),
         "wh_per_km_crps_wh": abs(mean - energy),
     }
-
-
-def newcomer_rows(
-    vehicles: Sequence[Vehicle], all_: Mapping[str, Mapping[str, Pass]], seed: int, me: str
-) -> list[dict[str, Any]]:
-    """One row for each test trip of a vehicle that is in nothing that the others learned."""
-    taught, tested = split(vehicles, all_, seed)
-    others = [vehicle for vehicle in vehicles if vehicle.name != me]
-    mine = next(vehicle for vehicle in vehicles if vehicle.name == me)
-    learned = learn(others, SETTINGS, data_settings(seed))
-    boards = {v.name: board(v, taught[v.name], learned.own[v.name]) for v in others}
-    fleet = learn_routes(boards, SETTINGS, hills=learned.shared)
-    per_km = wh_per_km([one for vehicle in others for one in taught[vehicle.name]])
-    first, later = (), taught[me][:FIRST_TRIPS]
-    models = {
-        BEFORE: fleet.personal(board(mine, first, learned.shared), me, contributed=False),
-        AFTER: fleet.personal(
-            board(mine, later, hills_of(mine, later, learned.shared, seed)), me, contributed=False
-        ),
-    }
-    rows = []
-    for one in tested[me]:
-        row: dict[str, Any] = {"seed": seed, "vehicle": me, "trip": one.trip.name}
-        energy = one.measured("energy")
-        try:
-            found = {
-                name: model.forecast(one.route, one.temperature_c) for name, model in models.items()
-            }
-        except DataError:  # the others know less than a fifth of the way
-            rows.append(row | {"refused": True})
-            continue
-        row[FLEET] = abs(per_km * one.route.metres / 1000 / energy - 1)
-        row |= {name: abs(own.total_wh / energy - 1) for name, own in found.items()}
-        for name, own in found.items():
-            low, high = interval(own.energy_levels_wh[-1], 0.9)
-            row[f"covered {name}"] = bool(low <= energy <= high)
-        rows.append(row | {"wider": models[BEFORE].bars["energy"].wider})
-    return rows
-
-
-def hills_of(vehicle: Vehicle, first: Sequence[Pass], shared: Field, seed: int) -> Field:
-    """The others' hills and, on top, what a newcomer learns on board from its first trips."""
-    few = replace(vehicle, trips=tuple(one.trip for one in first))
-    data = replace(data_settings(seed), split=FIRST_SPLIT)
-    surveys = survey_fleet([few], frozenset([vehicle.name]), shared.grid, SETTINGS, data)
-    return own_fields(*surveys, shared, SETTINGS)[vehicle.name]
-
-
-def three(values: Sequence[float]) -> list[float]:
-    """Median, mean and 90th percentile, %."""
-    found = 100 * np.array(values)
-    return [round(float(x), 2) for x in (np.median(found), found.mean(), np.percentile(found, 90))]
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -342,29 +241,6 @@ def table(keys: Mapping[str, Any], content: Mapping[str, Any]) -> str:
     return "\n".join([*lines, "", newcomers_table(keys["newcomers"])])
 
 
-def newcomers_table(new: Mapping[str, Any]) -> str:
-    """Newcomers beside what they would have as insiders."""
-    lines = [
-        f"| newcomers, {new['trips']:,} test trips, error in % | median | mean | 90th percentile "
-        "| covered by 90 % bars, % |",
-        "|---|---|---|---|---|",
-    ]
-    for name in (FLEET, BEFORE, AFTER, INSIDER):
-        cells = [f"{value:.1f}" for value in new[name]]
-        covered = new["covered"].get(name)
-        cells.append("–" if covered is None else f"{covered:.1f}")
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    lines += [
-        "",
-        f"Before any trip a newcomer's median error is {100 * new['of_fleet']:.0f} % of that of "
-        f"the fleet's mean Wh/km; after 20 trips it is {new['of_insider']:.2f} times what the same "
-        f"trips have if it is in the fleet. Its first bars are {new['wider']:.1f} times as wide as "
-        f"an insider's. {new['refused']:.1f} % of the trips are refused, because the others know "
-        "less than a fifth of the way.",
-    ]
-    return "\n".join(lines)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--fleet", type=Path)
@@ -398,37 +274,6 @@ def about_routes(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "by_length": by_length(rows),
         "intervals": {name: spread(rows, name) for name in ("error", "duration_error", "crps_wh")},
     }
-
-
-def about_newcomers(
-    new: Sequence[Mapping[str, Any]], insiders: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
-    """Errors of all newcomers and of each, beside those of the same trips of insiders."""
-    as_insider = {(row["seed"], row["vehicle"], row["trip"]): row for row in insiders}
-
-    def of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        known = forecast_only(rows)
-        inside = [as_insider[row["seed"], row["vehicle"], row["trip"]] for row in known]
-        errors = {name: three([row[name] for row in known]) for name in (FLEET, BEFORE, AFTER)}
-        errors[INSIDER] = three([row["error"] for row in inside])
-        covered = {name: [row[f"covered {name}"] for row in known] for name in (BEFORE, AFTER)}
-        covered[INSIDER] = [row["covered_90"] for row in inside]
-        return {
-            **errors,
-            "trips": len(known),
-            "covered": {name: round(100 * float(np.mean(own)), 1) for name, own in covered.items()},
-            "refused": round(100 * (1 - len(known) / len(rows)), 1),
-            "wider": round(float(np.mean([row["wider"] for row in known])), 2),
-            "of_fleet": round(errors[BEFORE][0] / errors[FLEET][0], 3),
-            "of_insider": round(errors[AFTER][0] / errors[INSIDER][0], 3),
-        }
-
-    by_vehicle = {
-        name: of(own)
-        for name in NAMES
-        if forecast_only(own := [row for row in new if row["vehicle"] == name])
-    }
-    return {"all": of(new), "by_vehicle": by_vehicle, "seeds": sorted({r["seed"] for r in new})}
 
 
 if __name__ == "__main__":

@@ -20,9 +20,11 @@ import numpy as np
 from benchmarks.marked import write_blocks
 from fedwatt.data import DataSettings, Vehicle, synthetic_vehicles
 from fedwatt.data.store import read_fleet
+from fedwatt.errors import DataError
 from fedwatt.physics import landscape
 from fedwatt.physics.town import town
-from fedwatt.terrain.compare import compare
+from fedwatt.terrain.compare import Comparison, compare
+from fedwatt.terrain.field import Field
 from fedwatt.terrain.learn import learn
 from fedwatt.terrain.settings import TerrainSettings
 
@@ -42,15 +44,23 @@ def drive(steeper: float, vehicles: int, trips: int) -> list[Vehicle]:
     return made
 
 
+def compared(field: Field, vehicle: Vehicle) -> Comparison | None:
+    """A vehicle's own field against its elevation; None where it gave its own ground up."""
+    try:
+        return compare(field, [vehicle])
+    except DataError:
+        return None
+
+
 def judged(vehicles: list[Vehicle], seed: int) -> dict[str, Any]:
     """Means over vehicles of what their own fields are worth, by the usual prior and the chosen."""
     data, found = DataSettings(split_seed=seed), {}
     for name, choose in (("usual", False), ("chosen", True)):
         learned = learn(vehicles, TerrainSettings(source="learn", choose_prior=choose), data)
-        own = [(learned.own[v.name], v) for v in vehicles if learned.own[v.name].nodes]
-        each = [compare(field, [vehicle]) for field, vehicle in own]
+        each = [one for v in vehicles if (one := compared(learned.own[v.name], v)) is not None]
         prior = learned.shared.prior
         found[name] = {
+            "vehicles": len(each),
             "grade": prior.grade,
             "segment_s": prior.segment_s,
             "slope": round(float(np.mean([one.scale for one in each])), 3),

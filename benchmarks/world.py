@@ -7,15 +7,16 @@ are imported into --fleets (by default `fleets`) as docs/data.md says, unless th
 region of which neither is there is left out. For each region, by default over three splits:
 
 windows     RMSE of each vehicle's own ridge with the climb it would read (terrain.source = "auto"),
-            beside the spread of the labels; Wh of a minute, of a Twizy points of charge in five
+            of the strength its validation windows like best, beside the spread of the labels; Wh of
+            a minute, of a Twizy points of charge in five
 trips       median error of the sum over the windows that tile a test trip of at least 2 km, %
 hills       each vehicle's field, learned from energy alone, against the elevation it measured
 routes      error from the route alone: median, mean and 90th percentile, %, and of the total under
             way, after 10, 25, 50 and 75 % (`journeys_routes`); trips that leave what the fleet
             knows are refused and counted
 transfer    error of a ridge of all vehicles of another region, in the new car as it is and after 1,
-            5 and 20 of its training trips: the prior's weight is that of 10 trips; RMSE over the
-            spread of the labels, so that 1 is what knowing nothing gives
+            5 and 20 of its training trips, beside which the others' windows count as 10; RMSE over
+            the spread of the labels, so that 1 is what knowing nothing gives
 
 Only what two regions both label can be transferred, so the Twizy's charge is not. Writes
 results/world.json and the tables of docs/accuracy.md. About ten minutes of one core.
@@ -35,7 +36,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import journeys_routes
+from benchmarks.journeys_passes import forecast_only, recorded, three
+from benchmarks.journeys_routes import SHARES, split_rows
 from benchmarks.marked import write_blocks
 from benchmarks.terrain_rows import markdown
 from fedwatt.data import DataSettings, Vehicle, synthetic_vehicles
@@ -63,6 +65,7 @@ IMPORTS = {
 STRIDE, LEAST_TRIPS, LEAST_M = 10, 20, 2000.0
 FIRST_TRIPS = (0, 1, 5, 20)
 PRIOR_TRIPS = 10
+STRENGTHS = (RIDGE, 1e-2, 1e-1, 1.0)
 FEATURES = (
     "speed", "acceleration", "drag", "driving", "braking", "ambient", "cold", "heat", "ac",
     "heater", "warm_up", "ascent", "descent",
@@ -136,11 +139,20 @@ def windows_of(vehicle: Vehicle, data: DataSettings, split: str, *, tiles: bool 
     return Windows(np.concatenate(xs), np.concatenate(ys), np.concatenate(trips))
 
 
-def fitted(train: Windows, prior: FloatArray | None = None, weight: float = 0.0) -> FloatArray:
-    """Ridge [features + 1], toward `prior` with the weight of so many windows."""
-    count = len(train.x)
-    sums = train.x.T @ train.x / count, train.x.T @ train.y / count
-    return pulled(*sums, max(weight / count, RIDGE), prior)
+Sums = tuple[FloatArray, FloatArray]
+"""Means of x xᵀ [features + 1, features + 1] and of x y [features + 1] over windows."""
+
+
+def sums(windows: Windows) -> Sums:
+    count = max(len(windows.x), 1)
+    return windows.x.T @ windows.x / count, windows.x.T @ windows.y / count
+
+
+def own_ridge(vehicle: Vehicle, data: DataSettings) -> FloatArray:
+    """A vehicle's ridge with the strength that its validation windows like best."""
+    train, judged = (windows_of(vehicle, data, split) for split in ("train", "validation"))
+    candidates = [pulled(*sums(train), strength) for strength in STRENGTHS]
+    return min(candidates, key=lambda beta: rmse(judged, beta))
 
 
 def rmse(found: Windows, beta: FloatArray) -> float:
@@ -157,7 +169,7 @@ def judged(region: Region, vehicles: Sequence[Vehicle], seed: int) -> dict[str, 
     """Window and trip errors of the vehicles' own ridges."""
     data, squares, spreads, trips = region.settings(seed), [], [], []
     for vehicle in vehicles:
-        beta = fitted(windows_of(vehicle, data, "train"))
+        beta = own_ridge(vehicle, data)
         test = windows_of(vehicle, data, "test")
         squares.append(rmse(test, beta) ** 2)
         spreads.append(float(np.var(test.y)))
@@ -199,16 +211,15 @@ def routes(region: Region, seed: int) -> dict[str, Any]:
     if region.data.target != "energy":
         return {"none": "no energy was measured"}
     try:
-        passes = journeys_routes.recorded(region.vehicles)
-        rows = journeys_routes.split_rows(region.vehicles, passes, seed)
+        passes = recorded(region.vehicles)
+        rows = split_rows(region.vehicles, passes, seed)
     except DataError as problem:  # too few vehicles to share how they drive
         return {"none": str(problem)}
-    known = journeys_routes.forecast_only(rows)
+    known = forecast_only(rows)
     in_trip = {
-        str(share): journeys_routes.three([row["corrected"][str(share)] for row in known])[0]
-        for share in journeys_routes.SHARES
+        str(share): three([row["corrected"][str(share)] for row in known])[0] for share in SHARES
     }
-    error = journeys_routes.three([row["error"] for row in known])
+    error = three([row["error"] for row in known])
     return {
         "trips": len(known),
         "refused": len(rows) - len(known),
@@ -231,7 +242,7 @@ def transfer(regions: dict[str, Region], seed: int) -> dict[str, dict[str, list[
                 others = [w for n, w in enumerate(taught) if here != there or n != place]
                 if not others:
                     continue
-                prior = fitted(joined(others))
+                prior = sums(joined(others))
                 for column, share in enumerate(adapted(vehicle, regions[here], seed, prior)):
                     shares[column].append(share)
             if shares[0]:
@@ -245,8 +256,11 @@ def joined(parts: Sequence[Windows]) -> Windows:
     return Windows(x, y, trip)
 
 
-def adapted(vehicle: Vehicle, region: Region, seed: int, prior: FloatArray) -> list[float]:
-    """RMSE over the labels' spread of a car, before any of its trips and after some."""
+def adapted(vehicle: Vehicle, region: Region, seed: int, prior: Sums) -> list[float]:
+    """RMSE over the labels' spread of a car, before any of its trips and after some.
+
+    The windows behind `prior` count as much as 10 of its trips.
+    """
     data = region.settings(seed)
     train, test = (windows_of(vehicle, data, split) for split in ("train", "test"))
     numbers = list(dict.fromkeys(train.trip.tolist()))
@@ -255,8 +269,12 @@ def adapted(vehicle: Vehicle, region: Region, seed: int, prior: FloatArray) -> l
     for count in FIRST_TRIPS:
         some = np.isin(train.trip, numbers[:count])
         own = Windows(train.x[some], train.y[some], train.trip[some])
-        beta = fitted(own, prior, PRIOR_TRIPS * usual) if count else prior
-        found.append(rmse(test, beta) / float(np.std(test.y)))
+        share = len(own.x) / (len(own.x) + PRIOR_TRIPS * usual)
+        gram, right = (
+            share * mine + (1 - share) * theirs
+            for mine, theirs in zip(sums(own), prior, strict=True)
+        )
+        found.append(rmse(test, pulled(gram, right, RIDGE)) / float(np.std(test.y)))
     return found
 
 

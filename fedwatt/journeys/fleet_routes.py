@@ -20,13 +20,18 @@ from fedwatt.journeys.driving_field import DrivingSums, add, on_board, published
 from fedwatt.journeys.mixed_effects import (
     FleetEffects,
     fit,
-    left_out,
     own_effects,
     sum_fields,
     unit_fields,
 )
 from fedwatt.journeys.route_bars import BINS, MIDDLES_KM, Bars, error_counts, quantiles
-from fedwatt.journeys.route_board import Learnable, RouteBoard, judged
+from fedwatt.journeys.route_board import (
+    Learnable,
+    RouteBoard,
+    judged,
+    left_out_errors,
+    mass_factor,
+)
 from fedwatt.journeys.route_features import NAMES
 from fedwatt.journeys.route_model import TARGETS, Coefficients, RouteModel
 from fedwatt.journeys.under_way import (
@@ -109,15 +114,16 @@ class FleetRoutes:
         mine = own_effects(fleet, trips)
         errors = np.zeros(len(MIDDLES_KM) * BINS)
         if len(trips.y):
-            off = left_out(fleet, mine, trips)
-            errors = error_counts(off, own.metres / 1000, fleet.noise)
+            errors = error_counts(left_out_errors(fleet, mine, trips), own.metres / 1000)
         nobody = np.zeros_like(errors)
         base = counts["insider" if contributed else "newcomer"]
         beta = (fleet.mean + mine.beta) * mine.scale / fleet.unit
+        beta = beta * mass_factor(target, own.mass_kg)
         bars = Bars(
-            quantiles(base, errors, fleet.noise),
-            quantiles(counts["insider"], nobody, fleet.noise),
-            quantiles(counts["unknown"], nobody, fleet.noise),
+            quantiles(base, errors),
+            quantiles(counts["insider"], nobody),
+            quantiles(counts["unknown"], nobody),
+            np.array(fleet.noise),
         )
         return Coefficients(beta, mine.scale), bars
 

@@ -1,9 +1,12 @@
 """Error bars of routes: conformal by length of way, from counts that add over a fleet.
 
-A trip's error is measured in σ = D + 2 km, (y - ŷ) / σ, as if the trip itself had taught nothing.
-Vehicles count theirs in narrow bins, by length of way; the counts add up to the fleet's
-distribution. On board a vehicle's own errors are counted in with the fleet's, which weigh as much
-as 100 trips of its own: a vehicle of few trips has the fleet's bars, one of many its own.
+A trip's error is measured against what was predicted, (y - ŷ) / (ŷ + 15 b), as if the trip itself
+had taught nothing; b is the fleet's mean absolute error by σ = D + 2 km, and keeps bars of small
+predictions from vanishing. Cold and hills make a trip dear and its error large alike, so these bars
+fit closer than bars in proportion to σ. Vehicles count theirs in narrow bins, by length of way; the
+counts add up to the fleet's distribution. On board a vehicle's own errors are counted in with the
+fleet's, which weigh as much as 100 trips of its own: a vehicle of few trips has the fleet's bars,
+one of many its own.
 
 Three distributions are kept: of vehicles that are in the fleet, of the same vehicles as newcomers
 (coefficients and field without them) and on unknown ground (no field, level road).
@@ -22,9 +25,11 @@ CLASSES_KM = (4.0, 8.0)
 """Where classes of length end; the last has no end."""
 MIDDLES_KM = (3.0, 6.0, 12.0)
 """Between these lengths bars pass from one class to the next."""
-BINS = 160
-WIDEST = 8.0
-"""Errors are counted up to so many b, the fleet's mean absolute error; beyond, in the last bin."""
+BASE_ERRORS = 15.0
+"""Chosen by the CRPS of training trips, each as if it had taught nothing."""
+BINS = 320
+WIDEST = 2.0
+"""Relative errors are counted up to this; beyond, in the last bin."""
 LEVELS = np.arange(1, 100) / 100
 FLEET_TRIPS = 100.0
 
@@ -40,21 +45,27 @@ def length_class(kilometres: FloatArray) -> IntArray:
     return np.searchsorted(CLASSES_KM, kilometres, side="right").astype(np.int64)
 
 
-def error_counts(errors: FloatArray, kilometres: FloatArray, noise: float) -> FloatArray:
-    """How many errors (y - ŷ) / σ fall into each bin of each class of length, [3 · 160]."""
-    place = np.floor((errors / noise / WIDEST + 1) / 2 * BINS).astype(np.int64)
+def relative_errors(measured: FloatArray, predicted: FloatArray, noise: float) -> FloatArray:
+    """(y - ŷ) / (ŷ + 15 b) of trips; `noise` is b."""
+    found: FloatArray = (measured - predicted) / (np.maximum(predicted, 0.0) + BASE_ERRORS * noise)
+    return found
+
+
+def error_counts(errors: FloatArray, kilometres: FloatArray) -> FloatArray:
+    """How many relative errors fall into each bin of each class of length, [3 · 320]."""
+    place = np.floor((np.clip(errors, -WIDEST, WIDEST) / WIDEST + 1) / 2 * BINS).astype(np.int64)
     at = length_class(kilometres) * BINS + np.clip(place, 0, BINS - 1)
     return np.bincount(at, minlength=len(MIDDLES_KM) * BINS).astype(np.float64)
 
 
-def quantiles(fleet: FloatArray, own: FloatArray, noise: float) -> FloatArray:
-    """(y - ŷ) / σ at 99 levels for each class of length, [3, 99], from counts [3 · 160] of both.
+def quantiles(fleet: FloatArray, own: FloatArray) -> FloatArray:
+    """Relative errors at 99 levels by class of length, [3, 99], from counts [3 · 320] of both.
 
     A class that nobody drove takes the others' errors. The middle is taken off: what is predicted
     is the middle of what is expected.
     """
     shape = (len(MIDDLES_KM), BINS)
-    edges = np.linspace(-WIDEST, WIDEST, BINS + 1) * noise
+    edges = np.linspace(-WIDEST, WIDEST, BINS + 1)
     table = []
     everybody = fleet.reshape(shape)
     for shared, mine in zip(everybody, own.reshape(shape), strict=True):
@@ -72,20 +83,25 @@ def quantiles(fleet: FloatArray, own: FloatArray, noise: float) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class Bars:
-    """Quantiles of (y - ŷ) / σ, each [3, 99]: of the vehicle, of insiders, on unknown ground."""
+    """Quantiles of relative errors, each [3, 99]: of the vehicle, of insiders, on unknown ground.
+
+    `noise` is b, a single number.
+    """
 
     own: FloatArray
     insider: FloatArray
     unknown: FloatArray
+    noise: FloatArray
 
-    def errors(self, metres: FloatArray, unknown_share: float) -> FloatArray:
-        """Errors y - ŷ at 99 levels for ways of `metres` [n], [n, 99]."""
+    def errors(self, metres: FloatArray, predicted: FloatArray, unknown_share: float) -> FloatArray:
+        """Errors y - ŷ at 99 levels for ways of `metres` [n] and predictions [n], [n, 99]."""
         wider = np.where(LEVELS < 0.5, np.minimum(self.own, self.unknown), self.own)
         wider = np.where(LEVELS > 0.5, np.maximum(self.own, self.unknown), wider)
         table = (1 - unknown_share) * self.own + unknown_share * wider
         kilometres = np.asarray(metres) / 1000
         between = [np.interp(kilometres, MIDDLES_KM, column) for column in table.T]
-        found: FloatArray = np.stack(between, axis=-1) * sigma(metres)[:, None]
+        unit = np.maximum(predicted, 0.0) + BASE_ERRORS * self.noise
+        found: FloatArray = np.stack(between, axis=-1) * unit[:, None]
         return found
 
     @property

@@ -21,6 +21,7 @@ from fedwatt.journeys.driving_field import (
 from fedwatt.journeys.mixed_effects import (
     FleetEffects,
     Observations,
+    OwnEffects,
     effect_sums,
     left_out,
     own_effects,
@@ -30,7 +31,7 @@ from fedwatt.journeys.mixed_effects import (
     unit_sums,
 )
 from fedwatt.journeys.route import Route, recorded_route
-from fedwatt.journeys.route_bars import BASE_KM, error_counts, sigma
+from fedwatt.journeys.route_bars import BASE_KM, error_counts, relative_errors, sigma
 from fedwatt.journeys.route_features import NAMES, route_features, route_rise_m
 from fedwatt.journeys.route_model import TARGETS
 from fedwatt.journeys.under_way import SHARES, USUAL, Moments, UnderWay, driven, moments
@@ -38,6 +39,7 @@ from fedwatt.terrain.field import Field, find
 from fedwatt.terrain.grid import Grid, IntArray
 
 SHORTEST_M = 500.0
+REFERENCE_MASS_KG = 1700.0
 USUAL_C = 20.0
 """Outside temperature of a recorded trip that says none: neither cold nor hot to `route_features`,
 so nothing is learned about heating from it. A forecast never assumes it."""
@@ -127,7 +129,7 @@ class RouteBoard:
     ) -> FloatArray:
         """Features of a pass's route, [steps, 17]."""
         rates, _ = field.read(one.cells, without)
-        return route_features(one.route, rates, rise, one.temperature_c, self.mass_kg)
+        return route_features(one.route, rates, rise, one.temperature_c)
 
     def inside(self, field: DrivingField) -> "Learnable":
         """Every pass in a field of `on_board` that has no part of itself, and what was measured."""
@@ -180,7 +182,7 @@ class RouteBoard:
             name: np.array([one.measured(name) for one in self.taught], dtype=np.float64)
             for name in TARGETS
         }
-        return Learnable(x, metres, measured)
+        return Learnable(x, metres, measured, self.mass_kg)
 
 
 def _without(shared: DrivingSums, own: DrivingSums, least: int) -> DrivingSums:
@@ -211,15 +213,26 @@ class Learnable:
     x: FloatArray
     metres: FloatArray
     measured: Mapping[str, FloatArray]
+    mass_kg: float
 
     def of(self, target: str) -> Observations:
         """What the mixed effects of a target learn from."""
-        return Observations(self.x, self.measured[target], sigma(self.metres))
+        x = self.x * mass_factor(target, self.mass_kg)
+        return Observations(x, self.measured[target], sigma(self.metres))
 
     def answer(self, target: str, fleet: FleetEffects | None) -> dict[str, FloatArray]:
         """The vehicle's sums for a fit; None asks for the sizes of columns."""
         trips = self.of(target)
         return unit_sums(trips) if fleet is None else effect_sums(fleet, trips)
+
+
+def mass_factor(target: str, mass_kg: float) -> float:
+    """What features are multiplied with: energy grows about in proportion to mass.
+
+    It does from small cars to buses, and is the best guess for a vehicle that has driven nothing
+    yet; a vehicle's own part makes up for what is not so. Time does not depend on mass.
+    """
+    return mass_kg / REFERENCE_MASS_KG if target == "energy" else 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,9 +263,15 @@ def judged(
     a, right = own_equations(fleet, own, trips)
     others = solved(equations[0] - a, equations[1] - right)
     errors = {
-        "insider": left_out(fleet, own, trips),
-        "newcomer": (new.y - new.x / fleet.unit @ others) / new.sigma,
-        "unknown": (lost.y - predict(fleet, own, lost.x)) / lost.sigma,
+        "insider": left_out_errors(fleet, own, trips),
+        "newcomer": relative_errors(new.y, new.x / fleet.unit @ others, fleet.noise),
+        "unknown": relative_errors(lost.y, predict(fleet, own, lost.x), fleet.noise),
     }
     kilometres = lessons.inside.metres / 1000
-    return {name: error_counts(found, kilometres, fleet.noise) for name, found in errors.items()}
+    return {name: error_counts(found, kilometres) for name, found in errors.items()}
+
+
+def left_out_errors(fleet: FleetEffects, own: OwnEffects, trips: Observations) -> FloatArray:
+    """Relative errors [trips] of a vehicle's own trips as if each had not taught its part."""
+    predicted = trips.y - left_out(fleet, own, trips) * trips.sigma
+    return relative_errors(trips.y, predicted, fleet.noise)

@@ -2,8 +2,8 @@
 
 Every feature grows along the way, so a row for each step gives the energy up to there:
 
-    distance, climb, descent        climb and descent times the vehicle's mass
-    time, air, drive, brake, standing   what the driving field expects; drive and brake times mass
+    distance, climb, descent
+    time, air, drive, brake, standing   what the driving field expects
     cold · time, hot · time, frost · time, cold · distance
     start-up 1 - e^(-t/τ) for τ of 5 and 15 minutes, alone and times cold or hot
 
@@ -23,8 +23,6 @@ NAMES = (
     "cold time", "hot time", "frost time", "cold distance",
     "start", "slow start", "cold start", "cold slow start", "hot start",
 )  # fmt: skip
-REFERENCE_MASS_KG = 1700.0
-"""A vehicle of this mass has the coefficients of climb, drive and brake as they are."""
 COLD_C, FROST_C, HOT_C = 18.0, 5.0, 22.0
 START_S, SLOW_START_S = 300.0, 900.0
 
@@ -39,7 +37,7 @@ def route_rise_m(route: Route, hills: Field | None) -> tuple[FloatArray, FloatAr
 
 
 def route_features(
-    route: Route, rates: FloatArray, rise: FloatArray, temperature_c: float, mass_kg: float
+    route: Route, rates: FloatArray, rise: FloatArray, temperature_c: float
 ) -> FloatArray:
     """Features from the start to the end of each step, [steps, 17].
 
@@ -47,14 +45,13 @@ def route_features(
     """
     driven = np.cumsum(rates * route.step_m, axis=0)
     wheel_m, seconds, air, drive, brake, standing = driven.T
-    mass = mass_kg / REFERENCE_MASS_KG
     cold, frost = max(COLD_C - temperature_c, 0.0), max(FROST_C - temperature_c, 0.0)
     hot = max(temperature_c - HOT_C, 0.0)
     start, slow = 1 - np.exp(-seconds / START_S), 1 - np.exp(-seconds / SLOW_START_S)
     kilometres, minutes = wheel_m / 1000, seconds / 60
     columns = [
-        kilometres, mass * np.cumsum(np.maximum(rise, 0)), mass * np.cumsum(np.maximum(-rise, 0)),
-        minutes, air, mass * drive, mass * brake, standing / 60,
+        kilometres, np.cumsum(np.maximum(rise, 0)), np.cumsum(np.maximum(-rise, 0)),
+        minutes, air, drive, brake, standing / 60,
         cold * minutes, hot * minutes, frost * minutes, cold * kilometres,
         start, slow, cold * start, cold * slow, hot * start,
     ]  # fmt: skip

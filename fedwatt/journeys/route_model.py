@@ -26,7 +26,10 @@ FASTEST_MPS = 40.0
 
 @dataclass(frozen=True, eq=False)
 class Coefficients:
-    """What a unit of each feature takes, [17], and the vehicle's scale s_v, which is in it."""
+    """What a unit of each feature takes, [17], and the vehicle's scale s_v, which is in it.
+
+    Of energy its mass is in it, too.
+    """
 
     beta: FloatArray
     scale: float
@@ -102,14 +105,14 @@ class RouteModel:
         if share < LEAST_KNOWN:
             raise DataError(self._unknown(route, share))
         rise, hilly = route_rise_m(route, self.hills)
-        x = route_features(route, rates, rise, temperature_c, self.mass_kg)
+        x = route_features(route, rates, rise, temperature_c)
         metres = route.metres_at
         energy = x @ self.coefficients["energy"].beta
         # Time only goes on, whatever linear coefficients make of a step.
         seconds = np.maximum.accumulate(x @ self.coefficients["duration"].beta)
         seconds = np.maximum(seconds, metres / FASTEST_MPS)
-        errors = self.bars["energy"].errors(metres, 1 - share)
-        late = self.bars["duration"].errors(metres[-1:], 1 - share)[0]
+        errors = self.bars["energy"].errors(metres, energy, 1 - share)
+        late = self.bars["duration"].errors(metres[-1:], seconds[-1:], 1 - share)[0]
         return RouteForecast(
             route,
             metres,

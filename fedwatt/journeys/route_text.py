@@ -17,7 +17,7 @@ from fedwatt.journeys.route_model import TARGETS, Coefficients, RouteModel
 from fedwatt.terrain.field import Field
 from fedwatt.terrain.grid import Grid
 
-FORMAT = 1
+FORMAT = 2
 KINDS: dict[np.dtype[Any], str] = {
     np.dtype("<f8"): "f8",
     np.dtype("<f4"): "f4",

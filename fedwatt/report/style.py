@@ -64,10 +64,10 @@ LOOKS: Final = {
     "sam": Look("#7c3aed", "#c4a5ff", "8", (0, (3, 1, 1, 1)), name="FedSAM"),
     "lesam": Look("#0369a1", "#7cc8f5", "1", (0, (3, 1, 1, 1)), name="FedLESAM"),
     "fedprox-adaptive": Look("#9f1239", "#ff9db0", "2", "-.", name="FedProx, adaptive"),
-    "ditto": Look("#b91c1c", "#ff9a8f", "o", (0, (5, 1, 1, 1)), name="Ditto"),
-    "fedrep": Look("#0f766e", "#5fd6c8", "s", (0, (5, 1, 1, 1)), name="FedRep"),
-    "fedbabu": Look("#4338ca", "#aeb1ff", "^", (0, (5, 1, 1, 1)), name="FedBABU"),
-    "ifca": Look("#86198f", "#e59bef", "v", (0, (5, 1, 1, 1)), name="IFCA"),
+    "ditto": Look("#b91c1c", "#ff9a8f", "4", (0, (5, 1, 1, 1)), name="Ditto"),
+    "fedrep": Look("#0f766e", "#5fd6c8", "+", (0, (5, 1, 1, 1)), name="FedRep"),
+    "fedbabu": Look("#4338ca", "#aeb1ff", "x", (0, (5, 1, 1, 1)), name="FedBABU"),
+    "ifca": Look("#86198f", "#e59bef", "$i$", (0, (5, 1, 1, 1)), name="IFCA"),
     "si-fedavg": Look("#a16207", "#f0cf65", "3", "-", name="SI-FedAvg"),
 }
 

@@ -17,9 +17,9 @@ from fedwatt.runs.model_file import read_model_config
 
 @dataclass(frozen=True, eq=False)
 class ReadBack:
-    """One method of the run in `folder`."""
+    """One method of a run."""
 
-    folder: Path
+    run: Path
     config: RunConfig
     choice: MethodChoice
     state: State
@@ -31,10 +31,10 @@ class ReadBack:
         A run with hills learns them again, from the same trips.
         """
         if fleet is None:
-            if (self.folder / "deployment.json").exists():
+            if (self.run / "deployment.json").exists():
                 raise DataError(
-                    f"The vehicles of {self.folder} are on the road, and their trips with them. "
-                    "Hand over a fleet that is here: fedwatt.load(RUN, fleet=...)."
+                    f"The vehicles of {self.run} are on the road, and their trips with them. Hand "
+                    "over a fleet that is here: fedwatt.load(RUN, fleet=...)."
                 )
             fleet = run_fleet(self.config)
         if model is None:

@@ -13,12 +13,14 @@ from scipy import sparse
 from fedwatt.terrain.field import Field, find, spread
 from fedwatt.terrain.grid import IntArray
 from fedwatt.terrain.measured import segment_residual
-from fedwatt.terrain.power import Residual
+from fedwatt.terrain.power import Residual, validation_errors_wh
 from fedwatt.terrain.settings import TerrainSettings
 from fedwatt.terrain.solve import factorised, regions, system
 from fedwatt.terrain.statistics import Contribution, contribution
-from fedwatt.terrain.survey import Survey
+from fedwatt.terrain.survey import Survey, climb_m
 
+FURTHER_TURNS = 6
+CLEARLY_LESS = 0.97
 _LAST: WeakKeyDictionary[Survey, tuple[Field, int, Field]] = WeakKeyDictionary()
 """By survey the last own field, and what it was made on: asked for when a prior is judged, and
 again when it is kept."""
@@ -57,16 +59,39 @@ def private_field(survey: Survey, own: Residual, shared: Field, prior_grade: flo
 
 
 def own_field(one: Survey, shared: Field, settings: TerrainSettings) -> Field:
-    """A vehicle's own field: private nodes learned on board, refreshed as the shared ones are."""
+    """A vehicle's own field: private nodes learned on board, refreshed as the shared ones are.
+
+    Each turn fits the power model on top of the hills found so far. The first turns leave private
+    mountains too flat, because much of them passes for noise, and on board further turns cost
+    nothing; but on gentle ground they may chase noise. So they are kept only where they predict the
+    vehicle's validation trips clearly better.
+    """
     kept = _LAST.get(one)
     if kept is not None and kept[0] is shared and kept[1] == settings.refreshes:
         return kept[2]
-    cut, field = one.cut(shared.prior.segment_s), shared
-    for _ in range(1 + settings.refreshes):
-        own = segment_residual(cut, field)
-        field = private_field(cut, own, shared, shared.prior.grade)
+    cut = one.cut(shared.prior.segment_s)
+    usual = _turned(cut, shared, shared, 1 + settings.refreshes)
+    further = _turned(cut, shared, usual, FURTHER_TURNS)
+    before, after = (_validation_error_wh(one, field) for field in (usual, further))
+    field = further if after < CLEARLY_LESS * before else usual
     _LAST[one] = shared, settings.refreshes, field
     return field
+
+
+def _turned(cut: Survey, shared: Field, field: Field, turns: int) -> Field:
+    for _ in range(turns):
+        own = segment_residual(cut, field)
+        field = private_field(cut, own, shared, shared.prior.grade)
+    return field
+
+
+def _validation_error_wh(one: Survey, field: Field) -> float:
+    """Mean absolute error of the power model on validation segments; 0 where there are none."""
+    judged = one.validation
+    if judged is None:
+        return 0.0
+    climbs = climb_m(one, field), judged, climb_m(judged, field)
+    return float(np.abs(validation_errors_wh(one, *climbs, at_face_value=True)).mean())
 
 
 def _placed(sums: Contribution, keys: IntArray) -> Contribution:

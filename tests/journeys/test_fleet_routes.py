@@ -168,6 +168,14 @@ def test_a_long_route_takes_less_than_a_second(model):
     assert found.metres[-1] == pytest.approx(100_000, rel=0.01)
 
 
+def test_a_newcomer_twice_as_heavy_takes_twice_the_energy_and_the_same_time(fleet):
+    light, heavy = (fleet.newcomer(mass).forecast(along(0, 4000), 20.0) for mass in (1600, 3200))
+    assert heavy.energy_wh == pytest.approx(2 * light.energy_wh)
+    assert heavy.seconds == pytest.approx(light.seconds)
+    # As heavy as the fleet's vehicles, it takes what they do.
+    assert light.total_wh == pytest.approx(600 + 500 * 310 / 3600, rel=0.05)
+
+
 def climbing(own, vehicles):
     """Ground around a vehicle's passes that climbs 5 % northward, taught by so many vehicles."""
     corners = [GRID.corners(one.route.latitude_deg, one.route.longitude_deg) for one in own.passes]

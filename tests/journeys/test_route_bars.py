@@ -10,6 +10,7 @@ from fedwatt.journeys.route_bars import (
     interval,
     length_class,
     quantiles,
+    relative_errors,
 )
 
 
@@ -17,41 +18,49 @@ def test_counts_fall_into_their_class_of_length_and_add_up():
     np.testing.assert_array_equal(
         length_class(np.array([1.0, 3.99, 4.0, 7.9, 8.0, 90.0])), [0, 0, 1, 1, 2, 2]
     )
-    counts = error_counts(np.array([0.0, 0.0, 1e9]), np.array([1.0, 5.0, 5.0]), noise=1.0)
+    counts = error_counts(np.array([0.0, 0.0, 1e9]), np.array([1.0, 5.0, 5.0]))
     assert counts.reshape(3, BINS).sum(axis=1).tolist() == [1, 2, 0]
     assert counts[2 * BINS - 1] == 1
 
 
 def test_quantiles_of_many_errors_are_those_of_their_distribution():
-    errors = np.random.default_rng(0).normal(size=200_000)
-    counts = error_counts(errors, np.full(len(errors), 5.0), noise=1.0)
-    table = quantiles(counts, np.zeros_like(counts), noise=1.0)
+    errors = np.random.default_rng(0).normal(scale=0.1, size=200_000)
+    counts = error_counts(errors, np.full(len(errors), 5.0))
+    table = quantiles(counts, np.zeros_like(counts))
     low, high = interval(table[1], 0.9)
-    assert low == pytest.approx(-1.645, abs=0.06)
-    assert high == pytest.approx(1.645, abs=0.06)
+    assert low == pytest.approx(-0.1645, abs=0.006)
+    assert high == pytest.approx(0.1645, abs=0.006)
     # Nobody drove the other classes: they take these errors.
     np.testing.assert_allclose(table[0], table[1])
 
 
 def test_bars_cover_new_errors_as_often_as_they_say():
     rng = np.random.default_rng(1)
-    counts = error_counts(rng.laplace(size=3000), np.full(3000, 10.0), noise=1.0)
-    table = quantiles(counts, np.zeros_like(counts), noise=1.0)
-    bars = Bars(table, table, table)
-    low, high = interval(bars.errors(np.array([20_000.0]), 0.0)[0], 0.9)
-    errors = rng.laplace(size=5000) * 22  # σ of 20 km
+    # 1,850 Wh were predicted and b is 10 Wh, so an error is measured in 1,850 + 150 Wh.
+    true, predicted = 1850 + 2000 * rng.laplace(scale=0.1, size=3000), np.full(3000, 1850.0)
+    counts = error_counts(relative_errors(true, predicted, 10.0), np.full(3000, 10.0))
+    table = quantiles(counts, np.zeros_like(counts))
+    bars = Bars(table, table, table, np.array(10.0))
+    low, high = interval(bars.errors(np.array([20_000.0]), np.array([3850.0]), 0.0)[0], 0.9)
+    errors = 4000 * rng.laplace(scale=0.1, size=5000)
     assert np.mean((low <= errors) & (errors <= high)) == pytest.approx(0.9, abs=0.015)
+
+
+def test_a_way_that_is_to_take_nothing_has_bars_all_the_same():
+    table = np.tile(LEVELS - 0.5, (3, 1))
+    bars = Bars(table, table, table, np.array(10.0))
+    found = bars.errors(np.array([3000.0, 3000.0]), np.array([0.0, -400.0]), 0.0)
+    np.testing.assert_allclose(found, 150 * (LEVELS - 0.5) * np.ones((2, 1)))
 
 
 def test_unknown_ground_never_narrows_the_bars():
     narrow, wide = (width * np.tile(LEVELS - 0.5, (3, 1)) for width in (1.0, 4.0))
-    bars = Bars(narrow, narrow, wide)
-    half, none = (bars.errors(np.array([3000.0]), share)[0] for share in (0.5, 0.0))
+    b, way, energy = np.array(10.0), np.array([3000.0]), np.array([500.0])
+    bars = Bars(narrow, narrow, wide, b)
+    half, none = (bars.errors(way, energy, share)[0] for share in (0.5, 0.0))
     assert half[-1] - half[0] == pytest.approx(2.5 * (none[-1] - none[0]))
-    other = Bars(wide, narrow, narrow)
-    np.testing.assert_allclose(
-        other.errors(np.array([3000.0]), 1.0), other.errors(np.array([3000.0]), 0.0)
-    )
+    other = Bars(wide, narrow, narrow, b)
+    np.testing.assert_allclose(other.errors(way, energy, 1.0), other.errors(way, energy, 0.0))
     assert other.wider == pytest.approx(4)
 
 

@@ -1,0 +1,129 @@
+"""Newcomers of the benchmark of routes: each vehicle in a fleet that has never seen it.
+
+Before any trip it has the others' hills, driving field and coefficients, and its mass; after 20
+trips it has learned its own part from these, hills included. `journeys_routes.py` calls it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from benchmarks.journeys_passes import SETTINGS, board, forecast_only, split, three, wh_per_km
+from benchmarks.terrain_cells import NAMES, data_settings
+from fedwatt.data import Vehicle
+from fedwatt.errors import DataError
+from fedwatt.journeys.fleet_routes import learn_routes
+from fedwatt.journeys.route_bars import interval
+from fedwatt.journeys.route_board import Pass
+from fedwatt.terrain.field import Field
+from fedwatt.terrain.learn import learn, own_fields, survey_fleet
+
+FLEET = "fleet's Wh/km"
+BEFORE, AFTER, INSIDER = "before any trip", "after 20 trips", "as an insider"
+FIRST_TRIPS = 20
+FIRST_SPLIT = (0.8, 0.15, 0.05)
+"""Of a newcomer's first trips most teach its hills and some choose; a split needs one for tests."""
+
+
+def newcomer_rows(
+    vehicles: Sequence[Vehicle], all_: Mapping[str, Mapping[str, Pass]], seed: int, me: str
+) -> list[dict[str, Any]]:
+    """One row for each test trip of a vehicle that is in nothing that the others learned."""
+    taught, tested = split(vehicles, all_, seed)
+    others = [vehicle for vehicle in vehicles if vehicle.name != me]
+    mine = next(vehicle for vehicle in vehicles if vehicle.name == me)
+    learned = learn(others, SETTINGS, data_settings(seed))
+    boards = {v.name: board(v, taught[v.name], learned.own[v.name]) for v in others}
+    fleet = learn_routes(boards, SETTINGS, hills=learned.shared)
+    per_km = wh_per_km([one for vehicle in others for one in taught[vehicle.name]])
+    first, later = (), taught[me][:FIRST_TRIPS]
+    models = {
+        BEFORE: fleet.personal(board(mine, first, learned.shared), me, contributed=False),
+        AFTER: fleet.personal(
+            board(mine, later, hills_of(mine, later, learned.shared, seed)),
+            me,
+            contributed=False,
+        ),
+    }
+    rows = []
+    for one in tested[me]:
+        row: dict[str, Any] = {"seed": seed, "vehicle": me, "trip": one.trip.name}
+        energy = one.measured("energy")
+        try:
+            found = {
+                name: model.forecast(one.route, one.temperature_c) for name, model in models.items()
+            }
+        except DataError:  # the others know less than a fifth of the way
+            rows.append(row | {"refused": True})
+            continue
+        row[FLEET] = abs(per_km * one.route.metres / 1000 / energy - 1)
+        row |= {name: abs(own.total_wh / energy - 1) for name, own in found.items()}
+        for name, own in found.items():
+            low, high = interval(own.energy_levels_wh[-1], 0.9)
+            row[f"covered {name}"] = bool(low <= energy <= high)
+        rows.append(row | {"wider": models[BEFORE].bars["energy"].wider})
+    return rows
+
+
+def hills_of(vehicle: Vehicle, first: Sequence[Pass], shared: Field, seed: int) -> Field:
+    """The others' hills and, on top, what a newcomer learns on board from its first trips."""
+    few = replace(vehicle, trips=tuple(one.trip for one in first))
+    data = replace(data_settings(seed), split=FIRST_SPLIT)
+    surveys = survey_fleet([few], frozenset([vehicle.name]), shared.grid, SETTINGS, data)
+    return own_fields(*surveys, shared, SETTINGS)[vehicle.name]
+
+
+def about_newcomers(
+    new: Sequence[Mapping[str, Any]], insiders: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Errors of all newcomers and of each, beside those of the same trips of insiders."""
+    as_insider = {(row["seed"], row["vehicle"], row["trip"]): row for row in insiders}
+
+    def of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        known = forecast_only(rows)
+        inside = [as_insider[row["seed"], row["vehicle"], row["trip"]] for row in known]
+        errors = {name: three([row[name] for row in known]) for name in (FLEET, BEFORE, AFTER)}
+        errors[INSIDER] = three([row["error"] for row in inside])
+        covered = {name: [row[f"covered {name}"] for row in known] for name in (BEFORE, AFTER)}
+        covered[INSIDER] = [row["covered_90"] for row in inside]
+        return {
+            **errors,
+            "trips": len(known),
+            "covered": {name: round(100 * float(np.mean(own)), 1) for name, own in covered.items()},
+            "refused": round(100 * (1 - len(known) / len(rows)), 1),
+            "wider": round(float(np.mean([row["wider"] for row in known])), 2),
+            "of_fleet": round(errors[BEFORE][0] / errors[FLEET][0], 3),
+            "of_insider": round(errors[AFTER][0] / errors[INSIDER][0], 3),
+        }
+
+    by_vehicle = {
+        name: of(own)
+        for name in NAMES
+        if forecast_only(own := [row for row in new if row["vehicle"] == name])
+    }
+    return {"all": of(new), "by_vehicle": by_vehicle, "seeds": sorted({r["seed"] for r in new})}
+
+
+def newcomers_table(new: Mapping[str, Any]) -> str:
+    """Newcomers beside what they would have as insiders."""
+    lines = [
+        f"| newcomers, {new['trips']:,} test trips, error in % | median | mean | 90th percentile "
+        "| covered by 90 % bars, % |",
+        "|---|---|---|---|---|",
+    ]
+    for name in (FLEET, BEFORE, AFTER, INSIDER):
+        cells = [f"{value:.1f}" for value in new[name]]
+        covered = new["covered"].get(name)
+        cells.append("–" if covered is None else f"{covered:.1f}")
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    lines += [
+        "",
+        f"Before any trip a newcomer's median error is {100 * new['of_fleet']:.0f} % of that of "
+        f"the fleet's mean Wh/km; after 20 trips it is {new['of_insider']:.2f} times what the same "
+        f"trips have if it is in the fleet. Its first bars are {new['wider']:.1f} times as wide as "
+        f"an insider's. {new['refused']:.1f} % of the trips are refused, because the others know "
+        "less than a fifth of the way.",
+    ]
+    return "\n".join(lines)

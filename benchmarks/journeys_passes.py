@@ -1,0 +1,67 @@
+"""Passes of the benchmark of routes: which of them teach, and which are predicted."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from benchmarks.terrain_cells import data_settings
+from fedwatt.data import Vehicle
+from fedwatt.data.client import split_of_trips
+from fedwatt.journeys.route_board import Pass, RouteBoard, passes
+from fedwatt.terrain.field import Field
+from fedwatt.terrain.grid import Grid
+from fedwatt.terrain.settings import TerrainSettings
+from fedwatt.terrain.survey import mass_kg
+
+SETTINGS = TerrainSettings()
+GRID = Grid(cell_m=SETTINGS.cell_m)
+LEAST_M = 2000.0
+
+
+def recorded(vehicles: Sequence[Vehicle]) -> dict[str, dict[str, Pass]]:
+    """All passes by vehicle and trip; the same for every split."""
+    return {
+        vehicle.name: {one.trip.name: one for one in passes(vehicle.trips, GRID)}
+        for vehicle in vehicles
+    }
+
+
+def split(vehicles: Sequence[Vehicle], all_: Mapping[str, Mapping[str, Pass]], seed: int) -> Any:
+    """Passes that teach, and test passes of at least 2 km, by vehicle."""
+    taught: dict[str, tuple[Pass, ...]] = {}
+    tested: dict[str, tuple[Pass, ...]] = {}
+    for vehicle in vehicles:
+        split_of = split_of_trips(vehicle, data_settings(seed))
+        own = all_[vehicle.name]
+        in_split = {name: split_of.get(name, "") for name in own}
+        taught[vehicle.name] = tuple(
+            own[name] for name, part in in_split.items() if part in ("train", "validation")
+        )
+        tested[vehicle.name] = tuple(
+            own[name]
+            for name, part in in_split.items()
+            if part == "test" and own[name].trip.metres >= LEAST_M
+        )
+    return taught, tested
+
+
+def board(vehicle: Vehicle, taught: Sequence[Pass], hills: Field | None) -> RouteBoard:
+    return RouteBoard(tuple(taught), hills, mass_kg(vehicle), GRID)
+
+
+def forecast_only(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The rows of trips that were not refused."""
+    return [row for row in rows if "refused" not in row]
+
+
+def wh_per_km(taught: Sequence[Pass]) -> float:
+    """Mean consumption of passes."""
+    energy = sum(one.measured("energy") for one in taught)
+    return energy / sum(one.route.metres for one in taught) * 1000
+
+
+def three(values: Sequence[float]) -> list[float]:
+    """Median, mean and 90th percentile, %."""
+    found = 100 * np.array(values)
+    return [round(float(x), 2) for x in (np.median(found), found.mean(), np.percentile(found, 90))]
