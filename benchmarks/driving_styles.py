@@ -2,9 +2,9 @@
 
     python -m benchmarks.driving_styles [--ved fleets/ved]
 
-Synthetic fleets of two kinds of drivers, who accelerate and brake 0.65 and 1.5 times as hard as
-usual and want to go 8 % slower and faster, beside fleets of the usual drivers, whose habits vary
-without groups; and VED. Writes results/driving_styles.json and the table of docs/styles.md.
+Synthetic fleets of two kinds of drivers, who accelerate and brake less and more hard than usual and
+want to go 8 % slower and faster, beside fleets of the usual drivers, whose habits vary without
+groups; and VED. Writes results/driving_styles.json and the table of docs/styles.md.
 """
 
 import argparse
@@ -34,17 +34,24 @@ RECORD: Final = ROOT / "results" / "driving_styles.json"
 PAGE: Final = ROOT / "docs" / "styles.md"
 SIZES: Final = (20, 60)
 FLEETS: Final = (0, 1, 2, 3, 4)
-FACTORS: Final = ((0.65, 0.92), (1.5, 1.08))
-"""Of accelerations and of wanted speed, for each kind of driver."""
+EFFORTS: Final = {
+    "usual": (1.0, 1.0),
+    "two kinds, 0.65 and 1.5 times the effort": (0.65, 1.5),
+    "two kinds, 0.45 and 2.2 times the effort": (0.45, 2.2),
+}
+"""Accelerations over the usual ones, of every other driver."""
+SPEEDS: Final = (0.92, 1.08)
+"""Speed wanted over the usual one, where there are two kinds."""
 SETTINGS: Final = DataSettings(stride=10)
 TRAINING: Final = Training(rounds=12, rate=0.02, participation=0.5)
 SEEDS: Final = (1, 2, 3)
 
 
-def drivers(count: int, seed: int, *, two: bool) -> Iterator[Vehicle]:
-    """Vehicles of one town; with `two`, every other one has a brisk driver, the rest calm ones."""
+def drivers(count: int, seed: int, efforts: tuple[float, float]) -> Iterator[Vehicle]:
+    """Vehicles of one town; where the two efforts differ, every other driver is a brisk one."""
     for number in range(count):
-        effort, speed = FACTORS[number % 2] if two else (1.0, 1.0)
+        effort = efforts[number % 2]
+        speed = SPEEDS[number % 2] if efforts[0] != efforts[1] else 1.0
 
         def style(
             rng: np.random.Generator, duty: Duty, effort: float = effort, speed: float = speed
@@ -68,20 +75,20 @@ def looked_at(fleet: Fleet) -> Styles:
     return find_styles(federation, trained.state.best_weights, "fedavg")
 
 
-def measured(count: int, seed: int, *, two: bool) -> dict[str, Any]:
+def measured(count: int, seed: int, kind: str) -> dict[str, Any]:
     """What was found in one fleet."""
-    fleet = build_fleet(drivers(count, seed, two=two), SETTINGS, "drivers")
+    fleet = build_fleet(drivers(count, seed, EFFORTS[kind]), SETTINGS, "drivers")
     found = looked_at(fleet)
     truth = np.array([int(name[-3:]) % 2 for name in found.members])
-    agreement = adjusted_rand(truth, np.array([*found.members.values()])) if two else None
+    agreement = adjusted_rand(truth, np.array([*found.members.values()]))
     return {
-        "drivers": "two kinds" if two else "one kind",
+        "drivers": kind,
         "vehicles": count,
         "fleet": seed,
         "clusters": found.clusters,
         "probability": found.probability,
         "agreement": found.agreement,
-        "with_truth": agreement,
+        "with_truth": agreement if kind != "usual" else None,
     }
 
 
@@ -112,9 +119,9 @@ def main() -> None:
     torch.set_num_threads(1)
     rows = []
     for count in SIZES:
-        for two in (True, False):
+        for kind in EFFORTS:
             for seed in FLEETS:
-                rows.append(measured(count, seed, two=two))
+                rows.append(measured(count, seed, kind))
                 print(rows[-1], flush=True)
     ved = None
     if options.ved:

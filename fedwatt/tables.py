@@ -25,13 +25,16 @@ class Column:
     """A column of a table."""
 
     name: str
-    kind: type  # `str`, `int`, `float` or `bool`
+    kind: type
+    """`str`, `int`, `float` or `bool`."""
     meaning: str
     unit: str = ""
     filled_by: str = "rules"
     """A function, or the part of a run; "rules" are those with the column in their `records`."""
-    title: str = ""  # its label in tables and figures of a report
-    digits: int = 1  # decimals that a report shows
+    title: str = ""
+    """Its label in tables and figures of a report."""
+    digits: int = 1
+    """Decimals that a report shows."""
 
     def __post_init__(self) -> None:
         check(self, "kind", self.kind in UNKNOWN, "str, int, float or bool")

@@ -41,12 +41,16 @@ KINDS: Mapping[str, type] = {
 class Mapped:
     """The windows of all vehicles, one after the other, in files mapped into memory."""
 
-    series: NDArray[np.float32]  # [seconds of all vehicles, features]
-    starts: Mapping[str, NDArray[np.int64]]  # split -> first second of each window in `series`, [W]
-    labels: Mapping[str, NDArray[np.float32]]  # split -> scaled energies, [W]
+    series: NDArray[np.float32]
+    """[seconds of all vehicles, features]."""
+    starts: Mapping[str, NDArray[np.int64]]
+    """Split -> first second of each window in `series`, [W]."""
+    labels: Mapping[str, NDArray[np.float32]]
+    """Split -> scaled energies, [W]."""
     offsets: Mapping[str, NDArray[np.int64]]
-    """split -> vehicle k's windows are offsets[k]:offsets[k+1]; [K+1]"""
-    clients: tuple["Client", ...]  # the vehicles, their arrays views of the files
+    """Split -> vehicle k's windows are offsets[k]:offsets[k+1]; [K+1]."""
+    clients: tuple["Client", ...]
+    """The vehicles, their arrays views of the files."""
     files: tuple[mmap.mmap, ...]
 
     def holds(self, clients: Sequence["Client"]) -> bool:

@@ -102,7 +102,7 @@ class Policy:
     hills_vehicles: int = _setting(3, "fewest vehicles that must drive a place to publish it")
     noise: float = _setting(0.0, "least noise multiplier of a private method; 0: none needed")
     lifetime_epsilon: float = _setting(
-        inf, "most that its lifetime ε may be at δ = 1e-5; inf: no bound, so methods without noise"
+        inf, "most that its lifetime ε against the server may be, at δ = 1e-5; inf: no bound"
     )
     answers: int = _setting(1, "answers to the same round, and about the same model")
     answers_a_day: int = _setting(500, "answers made from its data, from midnight to midnight UTC")

@@ -85,9 +85,9 @@ class PrivacyLedger:
         key, known = f"{run} {label}", self.entries()
         return known | {key: known.get(key, Spent(noise, share)).after(round, noise, share)}
 
-    def epsilon(self, delta: float) -> float:
+    def epsilon(self, delta: float, *, sampled: bool = True) -> float:
         """ε at δ of all that was ever asked of this vehicle; infinite if anything had no noise."""
-        return epsilon_of(self.entries(), delta)
+        return epsilon_of(self.entries(), delta, sampled=sampled)
 
     def entries(self) -> dict[str, Spent]:
         """By run and method; what cannot be read counts as a training without noise."""
@@ -101,11 +101,15 @@ class PrivacyLedger:
             return {"unknown": Spent(0.0, 1.0, 1)}
 
 
-def epsilon_of(trainings: Mapping[str, Spent], delta: float) -> float:
-    """ε at δ of trainings together; infinite if one of them had no noise."""
+def epsilon_of(trainings: Mapping[str, Spent], delta: float, *, sampled: bool = True) -> float:
+    """ε at δ of trainings together; infinite if one of them had no noise.
+
+    Against those who see the models it counts that rounds are `sampled`. A server may tell from how
+    long a reply took who trained, so against it every round counts as one that the vehicle was in.
+    """
     total = np.zeros(len(ORDERS))
     for own in trainings.values():
-        one = sampled_gaussian(own.probability, own.noise_multiplier)
+        one = sampled_gaussian(own.probability if sampled else 1.0, own.noise_multiplier)
         total = total + (own.rounds + own.repeated) * one
     return to_epsilon(total, delta) if total.any() else 0.0
 

@@ -51,8 +51,11 @@ def describe_vehicle(
 def _describe_spent(ledger: PrivacyLedger) -> str:
     """What the vehicle has given away so far."""
     trainings = counted(len(ledger.entries()), "training")
-    epsilon = shown(ledger.epsilon(LIFETIME_DELTA))
-    return f"It has taken part in {trainings}: ε = {epsilon} at δ = {LIFETIME_DELTA:g} in all."
+    readers, server = (shown(ledger.epsilon(LIFETIME_DELTA, sampled=own)) for own in (True, False))
+    return (
+        f"It has taken part in {trainings}: ε = {readers} in all against those who see the models, "
+        f"{server} against the server under masks, at δ = {LIFETIME_DELTA:g}."
+    )
 
 
 def _describe_field(file: Path, vehicle: str) -> str:

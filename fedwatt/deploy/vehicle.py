@@ -212,8 +212,8 @@ class Vehicle:
             windows, speed = local.members.windows(0), local.terms.speed(0, self.name)
             steps = local.terms.steps(windows, speed)
             self.guard.training(config, task.method, steps, windows, task.size)
-            spending = self._spending(task)
-            self.guard.spending(lambda: epsilon_of(self.spent.after(*spending), LIFETIME_DELTA))
+            spent = self.spent.after(*self._spending(task))
+            self.guard.spending(lambda: epsilon_of(spent, LIFETIME_DELTA, sampled=False))
         elif kind.endswith("personalise"):
             self.guard.fine_tuning(config, task.size)
         else:

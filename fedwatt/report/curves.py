@@ -16,11 +16,13 @@ FloatArray = NDArray[np.float64]
 class Curves:
     """One method's curves. Seeds that diverged are kept apart and count in no statistic."""
 
-    rounds: FloatArray  # [T], the rounds in which something was recorded
-    values: FloatArray  # [seeds, T] of the seeds that stayed finite
+    rounds: FloatArray
+    """[T], the rounds in which something was recorded."""
+    values: FloatArray
+    """[seeds, T] of the seeds that stayed finite."""
     seeds: tuple[int, ...]
     lost: Mapping[int, tuple[FloatArray, FloatArray]]
-    """Diverged seed → its rounds and values up to then"""
+    """Diverged seed → its rounds and values up to then."""
 
     @property
     def mean(self) -> FloatArray:

@@ -47,7 +47,8 @@ class Run:
     observer: Observer
     resume: bool = False
     """Whether what an interrupted run of the same configuration left is continued."""
-    checkpoint_seconds: float = 10.0  # least time between two checkpoints of a method
+    checkpoint_seconds: float = 10.0
+    """Least time between two checkpoints of a method."""
 
     def checkpoints(self, choice: MethodChoice) -> Path:
         """The folder of a method's checkpoints."""

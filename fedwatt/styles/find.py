@@ -35,8 +35,8 @@ class Styles:
     seeds          of these models
     clusters       how many styles; 1 where there are none beyond chance, or seeds disagree
     candidates     the number of clusters that stands out most, whether beyond chance or not
-    above          standard deviations that it explains above one cloud, for each seed
-    probability    of as much in one cloud without clusters; the largest over seeds
+    above          standard deviations that it explains above an even spread, for each seed
+    probability    of as much in an even spread without clusters; the largest over seeds
     agreement      mean adjusted Rand index over pairs of seeds; None with one seed
     members        vehicle -> its style, from 0, with the first seed's model
     sizes          vehicles of each style
@@ -68,7 +68,7 @@ class Styles:
     @property
     def sentence(self) -> str:
         """The answer, with its numbers."""
-        chance = f"p = {self.probability:.2f} against one cloud without clusters"
+        chance = f"p = {self.probability:.2f} against an even spread"
         agree = "one seed cannot tell whether others agree"
         if self.agreement is not None:
             agree = f"adjusted Rand index of {self.agreement:.2f} between seeds"

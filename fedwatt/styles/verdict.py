@@ -1,10 +1,12 @@
 """How many clusters there are, and whether there are any: against one cloud without clusters.
 
 k-means finds clusters in anything. So what it explains, 1 - W_k/W_1 with W_k the squared distances
-within k clusters, is held against what it explains in as many points drawn from one Gaussian with
-the fleet's own spread, which needs no vehicle (Liu, Hayes, Nobel and Marron, JASA 2008). The number
-of clusters is the one with most above that, in standard deviations over the draws; the probability
-is that of a draw with as much above at *any* number of clusters.
+within k clusters, is held against what it explains in as many points drawn evenly from one box with
+the fleet's own spread, which needs no vehicle (Tibshirani, Walther and Hastie, "Estimating the
+number of clusters in a data set via the gap statistic", 2001). Even density is the hardest case of
+a single group: a cloud that is denser in its middle looks less like two. The number of clusters is
+the one with most above that, in standard deviations over the draws; the probability is that of a
+draw with as much above at *any* number of clusters.
 """
 
 from dataclasses import dataclass
@@ -44,7 +46,7 @@ def explained(
 
 @dataclass(frozen=True, eq=False)
 class Excess:
-    """Standard deviations above one cloud for 2, 3, ... clusters, and the probability by chance."""
+    """Standard deviations above an even box for 2, 3, ... clusters, and the chance of as much."""
 
     above: FloatArray
     probability: float
@@ -53,13 +55,12 @@ class Excess:
 def excess(
     found: Explained, count: int, spread: FloatArray, rng: Generator, *, fewest: int
 ) -> Excess:
-    """What was found in `count` points against one cloud of this spread [q]."""
-    drawn = []
+    """What was found in `count` points against even boxes of this spread [q]."""
+    drawn, most = [], len(found.shares) + 1
     for _ in range(DRAWS):
-        cloud = rng.normal(size=(count, len(spread))) * spread
-        cloud -= cloud.mean(axis=0)
-        most = len(found.shares) + 1
-        drawn.append(explained(cloud, cloud.std(axis=0), most, rng, fewest=fewest).shares)
+        even = rng.uniform(-1, 1, (count, len(spread))) * np.sqrt(3) * spread
+        even -= even.mean(axis=0)
+        drawn.append(explained(even, even.std(axis=0), most, rng, fewest=fewest).shares)
     null = np.array(drawn)
     middle, width = null.mean(axis=0), np.maximum(null.std(axis=0), 1e-9)
     above, chance = (found.shares - middle) / width, ((null - middle) / width).max(axis=1)

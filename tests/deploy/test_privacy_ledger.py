@@ -18,6 +18,8 @@ def test_rounds_add_up_over_runs(tmp_path: Path) -> None:
     for round in (0, 4):  # not asked in between, which nobody else knows
         ledger.spend("one", "a", PRIVATE, 0.3, round)
     assert ledger.epsilon(1e-5) == Budget(2.0, 0.3, 1e-5).epsilon(5)
+    # A server may know who trained, by how long it took.
+    assert ledger.epsilon(1e-5, sampled=False) == Budget(2.0, 1.0, 1e-5).epsilon(5)
     ledger.spend("one", "a", PRIVATE, 0.3, 4)  # asked for once more
     ledger.spend("two", "a", PRIVATE, 0.3, 3)
     assert PrivacyLedger.of(tmp_path).epsilon(1e-5) == pytest.approx(

@@ -18,10 +18,12 @@ COLOUR = "#0072b2"
 class FleetFacts:
     """Sums over a fleet, from which its figure is drawn."""
 
-    speed_kmh: NDArray[np.float64]  # of every second
+    speed_kmh: NDArray[np.float64]
+    """Of every second."""
     trip_km: NDArray[np.float64]
     trip_minutes: NDArray[np.float64]
-    trip_wh_per_km: NDArray[np.float64]  # of trips of at least 1 km whose energy is recorded
+    trip_wh_per_km: NDArray[np.float64]
+    """Of trips of at least 1 km whose energy is recorded."""
     dropped_rows: dict[str, int]
     """By reason, from the vehicles' accounts; empty for a synthetic fleet."""
 
