@@ -6,6 +6,10 @@ Ghosh et al., NeurIPS 2020, averaging models. With centres c_1 .. c_J on the ser
               equals the first);  its steps begin at c_{j_k}, and so does every pull
     server    c_j ← c_j + Σ_{k: j_k = j} (n_k / Σ n) Δ_k;  a centre that nobody chose stays
 
+Where the centres begin matters. Drawn at random, as published, the one that is ahead after the
+first round may be the choice of all from then on, which is FedAvg. Ours part after a few rounds of
+FedAvg: from then on c_1 is that model and the others lie at a small distance from it.
+
 w_t, by which global tables go, is the centre that had most windows so far. A vehicle drives with
 the centre that it would choose now. All J models go down; Δ_k and the choice go up, and under masks
 J blocks of which all but one are 0.
@@ -81,10 +85,14 @@ class ChooseCentre(LocalRule):
         centres, chosen = _centres(start), []
         for row, own in enumerate(centres):
             batch = start.probe_batch(row, self.choice_batch, "centre batch")
-            # One at a time: stacked products may round equal centres to different losses.
-            predicted = [start.model.predict(centre, batch.windows) for centre in own]
-            losses = [start.loss(each, batch.labels).double().mean() for each in predicted]
-            chosen.append(torch.stack(losses).nan_to_num(nan=inf).argmin())
+            predicted = start.model.predict(own, batch.windows.expand(len(own), -1, -1, -1))
+            losses = start.loss(predicted, batch.labels).double().mean(dim=-1).nan_to_num(nan=inf)
+            # Products may round equal centres to different losses: the first stands for its likes.
+            first = [
+                next((i for i in range(j) if torch.equal(own[i], own[j])), j)
+                for j in range(len(own))
+            ]
+            chosen.append(losses[first].argmin())
         return torch.stack(chosen)
 
 
@@ -93,8 +101,10 @@ class Centres(ServerRule):
     """The server's part."""
 
     centres: int = 2
-    centre_spread: float = 0.0
-    """How far from w_0 the other centres begin, over ‖w_0‖; 0: they are drawn as w_0 is."""
+    warm_rounds: int = 5
+    """Rounds of FedAvg before there are several centres."""
+    centre_spread: float = 0.05
+    """σ, how far from the first the others begin, over its length; 0: drawn as it was."""
 
     local_half: ClassVar[type[LocalRule]] = ChooseCentre
     sum_limits: ClassVar[Mapping[str, float]] = {"choice": 1.0}
@@ -103,6 +113,9 @@ class Centres(ServerRule):
     def __post_init__(self) -> None:
         check(self, "centres", self.centres >= 1, "at least 1 (1 is FedAvg)")
         check(self, "centre_spread", 0 <= self.centre_spread < inf, "at least 0 and finite")
+        check(self, "warm_rounds", self.warm_rounds >= 0, "at least 0")
+        apart = self.centre_spread > 0 or not self.warm_rounds
+        check(self, "centre_spread", apart, "above 0 after warm_rounds, such as 0.05")
 
     def stale_fault(self) -> str:
         """Why a buffer will not do."""
@@ -131,26 +144,27 @@ class Centres(ServerRule):
         return longest, {"choice": share, "centre_steps": steps}
 
     def state(self, model: Model) -> Rows:
-        """The centres [J, D], the windows that chose each so far [J], and which of them is w_t."""
+        """The centres [J, D], the windows that chose each so far [J], which is w_t, and rounds."""
         return {
             "centres": torch.zeros(self.centres, model.layout.size, dtype=torch.float64),
             "windows": torch.zeros(self.centres, dtype=torch.float64),
             "place": torch.zeros(1, dtype=torch.int64),
+            "rounds": torch.zeros(1, dtype=torch.int64),
         }
 
     def begin(
         self, model: Model, weights: Tensor, draws: Callable[[int], np.random.Generator]
     ) -> Rows:
-        """w_0 first, the others drawn as it was or at a distance from it."""
-        others = [self._drawn(model, weights, draws(j)) for j in range(1, self.centres)]
+        """w_0 first; the others drawn as it was or at a distance from it, or like it at first."""
+        others = [weights] * (self.centres - 1)
+        if not self.warm_rounds:
+            others = [self._drawn(model, weights, draws(j)) for j in range(1, self.centres)]
         centres = torch.stack([weights, *others]).double().cpu()
         return self.state(model) | {"centres": centres}
 
     def _drawn(self, model: Model, weights: Tensor, rng: np.random.Generator) -> Tensor:
         if self.centre_spread:
-            noise = torch.from_numpy(rng.standard_normal(len(weights))).to(weights)
-            length = self.centre_spread * float(weights.norm() / noise.norm())
-            return weights + length * noise
+            return self._beside(weights, rng)
         drawn = model.initial(rng).to(weights)
         if torch.equal(drawn, weights):
             raise SettingError(
@@ -158,6 +172,11 @@ class Centres(ServerRule):
                 "time. Set centre_spread = 0.05, or give a class or function that makes it."
             )
         return drawn
+
+    def _beside(self, weights: Tensor, rng: np.random.Generator) -> Tensor:
+        """Weights [D] at the distance σ‖w‖ from those given, in a random direction."""
+        noise = torch.from_numpy(rng.standard_normal(len(weights))).to(weights)
+        return weights + self.centre_spread * float(weights.norm() / noise.norm()) * noise
 
     def broadcast(self, state: Rows) -> Rows:
         """The centres but w_t, which goes down by itself, in their order, and its place."""
@@ -180,9 +199,17 @@ class Centres(ServerRule):
                 windows = replies.windows[rows]
                 step = weighted_sum(windows / windows.sum(), replies.deltas[rows])
             centres[j] = moved(centres[j].to(weights.dtype), step).double()
+        rounds = state["rounds"] + 1
+        if rounds[0] <= self.warm_rounds:
+            # Of equal centres vehicles choose the first, so this is FedAvg until they part.
+            assert isinstance(replies.rng, np.random.Generator)
+            for j in range(1, self.centres):
+                apart = rounds[0] == self.warm_rounds
+                one = centres[0].to(weights.dtype)
+                centres[j] = (self._beside(one, replies.rng) if apart else one).double()
         windows = state["windows"] + (replies.windows[:, None] * choice).sum(dim=0)
         place = windows.argmax().reshape(1)
-        after = {"centres": centres, "windows": windows, "place": place}
+        after = {"centres": centres, "windows": windows, "place": place, "rounds": rounds}
         return after, centres[place[0]].to(weights.dtype)
 
 

@@ -133,7 +133,7 @@ CENTRES = {
 
 @pytest.mark.parametrize("schedule", CENTRES, ids=["full", "partial"])
 def test_ifca_on_the_toy(schedule) -> None:
-    method = get("ifca", centre_spread=1.0)  # a line has no other weights to begin with
+    method = get("ifca", warm_rounds=0)
     begin = method.server.state(Line()) | {"centres": torch.tensor([[0.5], [-0.5]]).double()}
     given = {name: value[None] for name, value in begin.items()}
     found = toy_states(method, schedule, server=given)
@@ -158,7 +158,12 @@ VARIANTS: dict[str, tuple[str, dict[str, Any], type[Plain], dict[str, Any]]] = {
         plain.SharedBody,
         {"training_of_head": "together", "new": 7},
     ),
-    "ifca": ("ifca", {"centres": 3}, plain.Ifca, {"count": 3}),
+    "ifca": (
+        "ifca",
+        {"centres": 3, "warm_rounds": 0, "centre_spread": 0.0},
+        plain.Ifca,
+        {"count": 3},
+    ),
     "fedbabu": ("fedbabu", {}, plain.SharedBody, {"training_of_head": "never"}),
 }
 
@@ -249,7 +254,7 @@ def test_ifca_with_one_centre_is_fedavg() -> None:
 
 
 def test_of_equal_centres_all_choose_the_first() -> None:
-    method, fed = get("ifca"), federation()
+    method, fed = get("ifca", warm_rounds=0), federation()
     state, _ = fed.start(method)
     same = state.weights[:, None].expand(-1, 2, -1).double()
     state = replace(state, server=state.server | {"centres": same})
@@ -258,6 +263,18 @@ def test_of_equal_centres_all_choose_the_first() -> None:
     assert torch.equal(after.weights, plainly.weights)
     assert torch.equal(after.server["centres"][:, 1], same[:, 1])
     assert {row["centre"] for row in record.clients} == {0.0}
+
+
+def test_centres_part_after_rounds_of_fedavg() -> None:
+    method, plainly = get("ifca", warm_rounds=2, centre_spread=0.1), get("fedavg")
+    both = zip(states(federation(), method), states(federation(), plainly), strict=True)
+    for centre, model in list(both)[:2]:
+        assert torch.equal(centre.weights, model.weights)
+        first, second = centre.server["centres"][0]
+        apart = 0.0 if centre.round == 1 else 0.1
+        assert (second - first).norm().item() == approx(apart * first.norm().item(), rel=1e-5)
+    with pytest.raises(SettingError, match="above 0 after warm_rounds"):
+        get("ifca", centre_spread=0.0)
 
 
 def test_groups_that_choose_apart_are_two_federations() -> None:
@@ -275,7 +292,7 @@ def test_groups_that_choose_apart_are_two_federations() -> None:
             state, _ = fed.advance(method, state)
         return state
 
-    method = get("ifca", centre_spread=1.0)
+    method = get("ifca", warm_rounds=0)
     server = {n: v[None] for n, v in method.server.state(Line()).items()}
     both = torch.tensor([[[2.0], [-2.0]]]).double()
     together = last("abcde", method, server=server | {"centres": both}, weights=both[:, 0])
@@ -285,7 +302,7 @@ def test_groups_that_choose_apart_are_two_federations() -> None:
 
 
 def test_a_centre_that_is_not_finite_is_not_chosen() -> None:
-    method, fed = get("ifca"), federation()
+    method, fed = get("ifca", warm_rounds=0), federation()
     state, _ = fed.start(method)
     broken = state.server["centres"].clone()
     broken[:, 0] = torch.nan
@@ -305,8 +322,8 @@ def test_centres_of_a_module_that_begins_as_it_is_need_a_spread() -> None:
     module = nn.Sequential(nn.Flatten(), nn.Linear(32, 1))
     fed = Federation(random_fleet(SIZES), module, device="cpu")
     with pytest.raises(SettingError, match="Set centre_spread"):
-        fed.start(get("ifca"))
-    state, _ = fed.start(get("ifca", centre_spread=0.05))
+        fed.start(get("ifca", warm_rounds=0, centre_spread=0.0))
+    state, _ = fed.start(get("ifca", warm_rounds=0, centre_spread=0.05))
     first, second = state.server["centres"][0]
     assert (second - first).norm().item() == approx(0.05 * first.norm().item(), rel=1e-5)
 

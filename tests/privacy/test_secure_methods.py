@@ -108,7 +108,10 @@ def after_rounds(method: Method, *, secure: bool, windows: Sequence[int] = WINDO
 @pytest.mark.parametrize("name", SOUND)
 def test_sums_make_the_model_that_replies_make(name: str) -> None:
     # Noise that vehicles add under masks is never the same; tests/privacy/test_noise_shares has it.
-    settings = {"fedavg@private": {"noise_multiplier": 0.0}, "ifca": {"centres": 3}}
+    settings = {
+        "fedavg@private": {"noise_multiplier": 0.0},
+        "ifca": {"centres": 3, "warm_rounds": 0},
+    }
     method = get(name, **settings.get(name, {}))
     plain, secure = after_rounds(method, secure=False), after_rounds(method, secure=True)
     # Steps are 2^-32 n Δ and finer, over some hundred windows; Adam divides by √v + τ ≈ 0.01.
