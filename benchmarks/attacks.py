@@ -5,7 +5,7 @@
 writes results/attacks.json and the tables of docs/privacy.md. The embedded fleet has the 20
 vehicles of `synthetic_fleet(20, 0)`; VED is what FOLDER holds. Crafted evaluation reads the first
 48 inputs of a window; the first two vehicles of each fleet are attacked. About three minutes a
-fleet on one core.
+fleet on one core. Without --ved the tables have the embedded fleet alone.
 """
 
 import argparse

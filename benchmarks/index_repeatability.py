@@ -235,8 +235,8 @@ def tables(record: dict[str, Any]) -> dict[str, str]:
         for stage, rows in by_stage.items():
             both = [ranked(rows, name, side) for side in SIDES]
             clear += sum(abs(mean) > half for mean, half in both)
-            cells = " | ".join(f"{mean:+.2f} ± {half:.2f}" for mean, half in both)
-            lines.append(f"| {NAMES[name][0]} | {stage} | {cells} |")
+            shown = " | ".join(f"{mean:+.2f} ± {half:.2f}" for mean, half in both)
+            lines.append(f"| {NAMES[name][0]} | {stage} | {shown} |")
     count = 2 * len(STAGES) * len(SIDES)
     ratio = record["plain_loop"]["ratio"]
     lines += [

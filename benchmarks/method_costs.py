@@ -32,7 +32,7 @@ RECIPE = Recipe(vehicles=10, participants=10)
 PAPERS = ("fo-fedavg", "ri-fedavg", "fo-ri-fedavg")
 LATER = ("fedexp", "fedcm", "mimelite", "sam", "lesam", "fedprox-adaptive", "si-fedavg")
 """Methods that the paper does not compare with."""
-PERSONAL = ("ditto", "fedrep", "fedbabu")
+PERSONAL = ("ditto", "fedrep", "fedbabu", "ifca")
 """Those that give vehicles models of their own."""
 SPEEDS = (1.0, 0.5)
 PROBING = "fo-ri-fedavg, all probing"

@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import torch
 from torch import Tensor
@@ -25,7 +25,7 @@ from fedwatt import federation as plain
 from fedwatt.data.client import Client, Fleet, build_client
 from fedwatt.data.features import feature_names, needs_climb
 from fedwatt.data.trip import FloatArray, Trip, Vehicle
-from fedwatt.errors import RunError, SettingError, unknown
+from fedwatt.errors import DataError, RunError, SettingError, unknown
 from fedwatt.federation.loop import Trained as Outcome
 from fedwatt.federation.records import RoundRecord
 from fedwatt.federation.state import State
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from fedwatt.federation.local_fleet import Network
     from fedwatt.personal import Personal
     from fedwatt.runs.config import RunConfig
+    from fedwatt.styles import Styles
 
 
 class Federation(plain.Federation):
@@ -209,6 +210,15 @@ class Trained(Outcome):
         personalise(self.federation, weights, settings, keep=keep, own_models=own_models)
         config = replace(self.config, personal=settings)
         return replace(self, given=config, personal=own, folder=None)
+
+    def styles(self, **options: Any) -> "Styles":
+        """Driving styles of the fleet's vehicles, if there are any beyond chance.
+
+        `options` are those of `fedwatt.styles.find_styles`: `most`, `fewest` and `on_seed`.
+        """
+        from fedwatt.styles import find_styles
+
+        return find_styles(self.federation, self.state.best_weights, self.label, **options)
 
     def save(self, folder: str | Path, *, references: bool = True) -> Path:
         """Write an ordinary run folder: to report on, resume, compare, export and load.
@@ -381,6 +391,11 @@ def load(
     found = read_back(Path(folder), method)
 
     def opened() -> plain.Federation:
+        if fleet is None and (Path(folder) / "deployment.json").exists():
+            raise DataError(
+                f"The vehicles of {folder} are on the road, and their trips with them. Hand over a "
+                "fleet that is here: fedwatt.load(RUN, fleet=...)."
+            )
         return found.federation(fleet, model)
 
     return Trained(

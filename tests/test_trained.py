@@ -265,6 +265,15 @@ def test_a_fleet_that_is_not_stored(trained: Trained, fleet: Fleet, tmp_path: Pa
     assert load(folder, fleet=some).fleet is some
 
 
+def test_vehicles_on_the_road_are_not_here(trained: Trained, fleet: Fleet, tmp_path: Path) -> None:
+    folder = trained.save(tmp_path / "run", references=False)
+    (folder / "deployment.json").write_text("{}")
+    # Its configuration has the usual [fleet], which would be made in their place.
+    with pytest.raises(DataError, match=r"are on the road.*load\(RUN, fleet="):
+        _ = load(folder).fleet
+    assert load(folder, fleet=fleet).predict(fleet).keys() == set(fleet.names)
+
+
 def test_training_into_a_folder_goes_on_after_a_stop(fleet: Fleet, tmp_path: Path) -> None:
     federation = Federation(fleet, training=TRAINING)
     expected = federation.train("scaffold")

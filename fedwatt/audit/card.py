@@ -7,6 +7,7 @@ from typing import Any, Final
 from fedwatt.audit.crafted import crafted_evaluation
 from fedwatt.audit.displacements import differencing, inversion, inversion_of_one, membership
 from fedwatt.audit.home import home_position
+from fedwatt.audit.imprint import extreme_window
 from fedwatt.audit.poisoning import poisoning
 from fedwatt.audit.victims import CURIOUS, GUESS, LEVELS, MASKS, PLAIN, Victims
 from fedwatt.data import Fleet, Vehicle
@@ -16,6 +17,8 @@ MEASURES: Final = {
     "crafted evaluation": "share of a test window recovered; 1 is all of it",
     "inversion of one window's Δ": "share of a training window recovered",
     "inversion of a usual Δ": "share of the best-matching training window recovered",
+    "extreme window by a crafted model": "share of the fleet's fastest training window recovered, "
+    "of the victim's where it is plain",
     "membership": "area under the curve; 0.5 is a guess",
     "differencing": "relative error of the victim's Δ; 'masks, curious' is the fleet's mean, and "
     "anything below that is a leak",
@@ -24,6 +27,7 @@ MEASURES: Final = {
 """What the figures of each attack mean; those of poisoning are test RMSE in Wh."""
 SET: Final = {
     "crafted evaluation": (CURIOUS, GUESS),
+    "extreme window by a crafted model": (CURIOUS,),
     "membership": (GUESS,),
     "differencing": (GUESS,),
 }
@@ -73,6 +77,7 @@ def attack_fleet(
         "crafted evaluation": lambda own: crafted_evaluation(own, inputs),
         "inversion of one window's Δ": inversion_of_one,
         "inversion of a usual Δ": lambda own: inversion(own, LEVELS, batch=64, steps=30),
+        "extreme window by a crafted model": extreme_window,
         "membership": lambda own: membership(own, LEVELS, windows=windows),
         "differencing": lambda own: differencing(own, steps=30),  # those of a usual Δ
     }

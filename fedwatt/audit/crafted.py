@@ -7,8 +7,7 @@ p = g x_j + b, whatever the window. Squared errors of p with g and with -g diffe
 
 where s scales labels and r_i = c - Y_i. Biases alone give s and Σ r_i. With one window this is x_j
 exactly; with n, a mean over windows. 3 + 2·inputs questions. Error sums carry no noise, so a
-private method changes nothing. Models crafted so that only the most extreme windows of a whole
-fleet count are not tried here.
+private method changes nothing.
 """
 
 from collections.abc import Callable

@@ -14,6 +14,7 @@ windows, but the Δ of n + 1 windows and that of n give the last window's:
 What fleets these were measured on is said beside the figures in docs/privacy.md.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -54,10 +55,14 @@ class Displacements:
     victims: Victims
     batch: int
     steps: int
+    sent: Tensor | None = None
+    """The model that the server made for the attack, [D]; None: an honest one."""
 
     @cached_property
     def start(self) -> Tensor:
         """w, [D]."""
+        if self.sent is not None:
+            return self.sent
         return self.victims.model.initial(self.victims.rng("start")).float()
 
     def of(self, vehicle: int) -> Tensor:
@@ -88,21 +93,24 @@ class Displacements:
         """Δ of every vehicle, the same number of windows each."""
         return [self.of(vehicle) for vehicle in range(len(self.victims.fleet.clients))]
 
+    def total(self, vehicles: Sequence[int], noise: float, draw: str) -> Tensor:
+        """Σ Δ_k over some vehicles, with noise of z times the longest of all; `draw` names it."""
+        total = _sum([self.all[k] for k in vehicles])
+        # A clip norm that shortens nobody's Δ.
+        longest = max(float(own.norm()) for own in self.all)
+        drawn = torch.from_numpy(self.victims.rng(draw).standard_normal(len(total)))
+        return total + noise * longest * drawn
+
     def seen(self, level: str) -> Tensor:
         """What the server makes of the victim's Δ [D] at a level."""
         mine = self.all[self.victims.victim]
         if level == PLAIN:
             return mine
-        everybody = _sum(self.all)
+        noise = self.victims.noise if level == NOISE else 0.0
+        everybody = self.total(range(len(self.all)), noise, f"all {self.batch}")
         if level == CURIOUS:
             return everybody / len(self.all)
-        difference = everybody - _sum([self.all[k] for k in self.victims.others])
-        if level != NOISE:
-            return difference
-        # Both sums have the noise of a clip norm that shortens nobody's Δ.
-        longest = max(float(own.norm()) for own in self.all)
-        drawn = self.victims.rng(f"noise {self.batch}").standard_normal(len(difference))
-        return difference + 2**0.5 * self.victims.noise * longest * torch.from_numpy(drawn)
+        return everybody - self.total(self.victims.others, noise, f"others {self.batch}")
 
 
 def _sum(deltas: list[Tensor]) -> Tensor:

@@ -19,6 +19,7 @@ from fedwatt.cli import (
     report,
     route,
     run,
+    styles,
     terrain,
     tune,
 )
@@ -38,6 +39,7 @@ app.command("tune")(tune.tune)
 app.command("methods")(methods.methods)
 app.command("plugins")(plugins.plugins)
 app.command("report")(report.report)
+app.command("styles")(styles.styles)
 app.command("audit")(audit.audit)
 app.command("export")(export.export)
 app.command("predict")(predict.predict)

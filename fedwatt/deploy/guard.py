@@ -38,12 +38,14 @@ class Guard:
 
     def configuration(self, config: RunConfig) -> None:
         """Refuse a run on other terms than the policy's."""
-        policy, data = self.policy, config.data
+        policy, data, training = self.policy, config.data, config.training
         _allow("masks", config.secure.enabled or not policy.masks)
         fixed = {name: getattr(policy, name) for name in ("window", "stride", "evaluation_stride")}
         same = all(value in (0, getattr(data, name)) for name, value in fixed.items())
         same &= policy.split in ((), data.split) and policy.split_seed in (-1, data.split_seed)
         _allow("data", same and (not policy.targets or data.target in policy.targets))
+        few = 0 < training.steps * training.batch < policy.fewest_trained  # 0: whole epochs
+        _allow("few_trained", not few)
         if learns_hills(config):
             enough = config.terrain.minimum_vehicles >= policy.hills_vehicles
             _allow("hills", policy.hills and enough)
@@ -52,9 +54,10 @@ class Guard:
             mechanism = choice.method.server.mechanism
             noise = 0.0 if mechanism is None else mechanism.noise_multiplier
             _allow("noise", noise >= policy.noise)
+            _allow("lifetime_epsilon", noise > 0 or policy.lifetime_epsilon == inf)
 
     def size(self, content: Content) -> None:
-        """Refuse a question, or an answer, that is too large."""
+        """Refuse a question that is too large. An answer in the clear is no larger than it."""
         texts = (v for value in content.values.values() for v in _items(value))
         size = sum(len(v) for v in texts if isinstance(v, str | bytes))
         size += sum(array.nbytes for array in content.arrays.values())
@@ -170,7 +173,12 @@ class Guard:
 
 
 def _counted(purpose: Purpose) -> list[tuple[object, ...]]:
-    """The purposes that an answer uses up: its round in its run, and its question in any run."""
+    """The purposes that an answer uses up: its round in its run, and its question in any run.
+
+    A method's label is part of both, or the second method of a run would get no answers. Run, label
+    and model are the server's to choose, so this stops a repetition and not a lie: the difference
+    of two sums that were asked for under two names is bounded by noise alone (docs/privacy.md).
+    """
     kind, label = purpose.kind, purpose.label
     if purpose.kind.endswith("train"):
         return [

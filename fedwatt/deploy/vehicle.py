@@ -187,9 +187,7 @@ class Vehicle:
             "personalise": lambda own: by_stratum(self._personalise(own)),
         }
         sizes = sizes_of(task.method, task.local.model, task.local.training.precision)
-        answer = answers[kind](task)
-        self.guard.size(answer)
-        return sealed(kind, answer, sizes, task.asked if kind == "train" else NOTHING)
+        return sealed(kind, answers[kind](task), sizes, task.asked if kind == "train" else NOTHING)
 
     def _masked(self, kind: str, question: Content, config: RunConfig, called: int) -> Content:
         """The vector of a sum over `called` vehicles."""

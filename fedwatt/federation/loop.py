@@ -9,6 +9,7 @@ neither does the fleet, so a run can be stopped after any round and continued fr
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from math import nan
 
 import torch
@@ -97,9 +98,12 @@ class Loop:
         runs, model = len(self.seeds), method.adapted(self.model)
         initial = [model.initial(generator(seed, "initial model")) for seed in self.seeds]
         weights = torch.stack(initial).to(self.device, self.terms.dtype)
+        begun = [
+            method.server.begin(model, own, partial(generator, seed, "initial model"))
+            for seed, own in zip(self.seeds, weights, strict=True)
+        ]
         server = {
-            name: value.to(self.device).expand(runs, *value.shape).clone()
-            for name, value in method.server.state(model).items()
+            name: torch.stack([own[name] for own in begun]).to(self.device) for name in begun[0]
         }
         present = self.port.present(None)
         memory, events = self.port.remembered(method, weights)

@@ -6,10 +6,11 @@ from fedwatt.methods.method import Method
 from fedwatt.methods.proximal import Proximal
 from fedwatt.methods.ranges import Range
 from fedwatt.methods.roughness import RoughnessProximal
-from fedwatt.methods.rule import LocalRule, Rows, Start, StepLoss
+from fedwatt.methods.rule import LocalRule, Origin, OwnTraining, Rows, Start, StepLoss
 from fedwatt.methods.server import Average, Replies, ServerRule, mean_delta, moved
 
 __all__ = [
-    "METHODS", "Average", "Fractional", "LocalRule", "Method", "Proximal", "Range", "Replies",
-    "RoughnessProximal", "Rows", "ServerRule", "Start", "StepLoss", "get", "mean_delta", "moved",
+    "METHODS", "Average", "Fractional", "LocalRule", "Method", "Origin", "OwnTraining", "Proximal",
+    "Range", "Replies", "RoughnessProximal", "Rows", "ServerRule", "Start", "StepLoss", "get",
+    "mean_delta", "moved",
 ]  # fmt: skip

@@ -10,6 +10,7 @@ from fedwatt.methods.adaptive_pull import AdaptiveMu, BroadcastPull
 from fedwatt.methods.attack import GaussianUpdate, LabelShift, ScaledUpdate, SignFlip
 from fedwatt.methods.bounding import NormBound
 from fedwatt.methods.client_momentum import ClientMomentum, FleetMomentum
+from fedwatt.methods.clusters import Centres, ChooseCentre
 from fedwatt.methods.contrastive import Contrastive
 from fedwatt.methods.coordinatewise import Median, TrimmedMean
 from fedwatt.methods.defence import Defence
@@ -106,6 +107,11 @@ METHODS: Final[dict[str, Recipe]] = {
     "fedbabu": Recipe(
         "A shared body trained against one fixed last layer; fine-tune it with --personalise.",
         (PersonalHead(head_training="never"),),
+    ),
+    "ifca": Recipe(
+        "Several models on the server; each vehicle trains the one that fits it best.",
+        (ChooseCentre(),),
+        Centres(),
     ),
     "si-fedavg": Recipe(
         "FedProx whose pull follows the relative sharpness of each vehicle's loss.",

@@ -6,7 +6,7 @@ McMahan et al., AISTATS 2017; paper `eq:fedavg_agg`, written with displacements 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -124,8 +124,12 @@ class ServerRule(Tunable, ABC):
         """Whether every vehicle has the weight 1 rather than n_k."""
         return False
 
+    def summand_size(self, model: Model) -> int:
+        """How many numbers `summand` has."""
+        return model.layout.size
+
     def summand(self, model: Model, delta: Tensor, uploads: Rows) -> Tensor:
-        """What a vehicle adds up, times its weight, in the place of Δ_k; all [D], float64."""
+        """What a vehicle adds up, times its weight, in the place of Δ_k [D]; float64."""
         return delta
 
     def mean_of_sums(
@@ -139,11 +143,20 @@ class ServerRule(Tunable, ABC):
         return delta / weight, {name: total / weight for name, total in uploads.items()}
 
     def state(self, model: Model) -> Rows:
-        """What the server keeps before round 0."""
+        """What the server keeps, as it is before round 0 unless `begin` says otherwise."""
         return {}
 
+    def begin(
+        self, model: Model, weights: Tensor, draws: Callable[[int], np.random.Generator]
+    ) -> Rows:
+        """What the server keeps before round 0, shaped as `state`, from w_0 [D].
+
+        `draws(j)` are random numbers for whatever else has to begin somewhere.
+        """
+        return self.state(model)
+
     def broadcast(self, state: Rows) -> Rows:
-        """What is sent to the vehicles besides the model."""
+        """What is sent to the vehicles besides the model; entries of `state` may be stacked."""
         return {}
 
     @abstractmethod

@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 from fedwatt.data.targets import ENERGY
 from fedwatt.errors import RunError
 from fedwatt.runs.level import LEVEL
+from fedwatt.runs.styles import read_styles
 from fedwatt.runs.tables import read_table
+from fedwatt.styles import Styles
 from fedwatt.tables import TABLES
 
 REFERENCES = "references"  # the table that not every run has
@@ -56,6 +58,8 @@ class Origin:
     """The table of vehicles of the run in the folder RUN/level; None without one."""
     references: Columns | None = None
     """The table of references; None where the run has none."""
+    styles: Styles | None = None
+    """Driving styles; None where nobody has looked for them."""
 
     @property
     def mixes(self) -> bool:
@@ -145,7 +149,8 @@ def load_run(folder: str | Path) -> Run:
     level = _columns(below, "vehicles") if trained else None
     beside = (folder / f"{REFERENCES}.parquet").exists()
     references = _columns(folder, REFERENCES) if beside else None
-    origin = Origin(folder.name, config, environment, methods, level, references)
+    styles = read_styles(folder)
+    origin = Origin(folder.name, config, environment, methods, level, references, styles)
     return Run((origin,), **tables)
 
 

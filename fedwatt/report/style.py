@@ -67,6 +67,7 @@ LOOKS: Final = {
     "ditto": Look("#b91c1c", "#ff9a8f", "o", (0, (5, 1, 1, 1)), name="Ditto"),
     "fedrep": Look("#0f766e", "#5fd6c8", "s", (0, (5, 1, 1, 1)), name="FedRep"),
     "fedbabu": Look("#4338ca", "#aeb1ff", "^", (0, (5, 1, 1, 1)), name="FedBABU"),
+    "ifca": Look("#86198f", "#e59bef", "v", (0, (5, 1, 1, 1)), name="IFCA"),
     "si-fedavg": Look("#a16207", "#f0cf65", "3", "-", name="SI-FedAvg"),
 }
 

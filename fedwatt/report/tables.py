@@ -17,6 +17,7 @@ from fedwatt.report.privacy import privacy_table, private_methods, spent
 from fedwatt.report.references import federating, gain_headline, references_table
 from fedwatt.report.statistics import compare, estimate, final, personal_rmse, stratum_rmse
 from fedwatt.report.style import name_of
+from fedwatt.report.styles import run_styles_table
 from fedwatt.report.table import Cell, Column, Table, amount, mean_and_spread
 from fedwatt.report.times import PARTS, diagnostics, mean_seconds
 from fedwatt.tables import rounds
@@ -234,6 +235,7 @@ TABLES: tuple[Callable[[Run], Table], ...] = (
     results_table,
     differences_table,
     privacy_table,
+    run_styles_table,
     thresholds_table,
     strata_table,
     time_table,

@@ -46,6 +46,12 @@ def test_a_gradient_of_one_window_is_that_window_unless_there_is_noise(card: Car
     assert read[NOISE] < 0.2 and read[CURIOUS] < 0.6 < 0.7 < read[POLICY]
 
 
+def test_one_sum_can_be_made_to_be_about_one_window_unless_there_is_noise(card: Card) -> None:
+    read = card.attacks["extreme window by a crafted model"]
+    assert read[PLAIN] > 0.99 and read[MASKS] == read[POLICY] > 0.99
+    assert read[NOISE] < 0.2 and read[GUESS] < 0.2
+
+
 def test_differences_give_one_vehicle_away_and_noise_hides_it(card: Card) -> None:
     missed = card.attacks["differencing"]
     assert missed[PLAIN] == 0 and missed[MASKS] < 1e-6 and missed[POLICY] < 1e-6

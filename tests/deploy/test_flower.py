@@ -213,6 +213,8 @@ def test_hills_and_rounds_under_masks_end_with_the_simulations_models(followed: 
     pytest.importorskip("cryptography")
     folder, run = followed.folder, followed.folder / "runs" / "hills"
     (folder / "hills.toml").write_text(HILLS)
+    # What a cut in its power leaves of a vehicle's file must not shut it out.
+    (folder / "state" / "car-001" / "secure-sums.json").write_text("")
     submitted = followed.type(
         "fedwatt deploy submit hills.toml --out runs/hills --personalise", "hills"
     )
@@ -222,6 +224,7 @@ def test_hills_and_rounds_under_masks_end_with_the_simulations_models(followed: 
     execute(from_toml(text.replace("[personal]", "[personal]\nenabled = true")), alike, Silent())
     assert submitted.wait(LONG) == 0, followed.say("hills")
     said = followed.say("hills")
+    assert "secure-sums.json is damaged" in followed.say("car-001")
     assert re.search(r"hills: \d+ nodes are published, of 3 vehicles", said)
     for label in ("fedavg, level roads", "fedavg"):
         assert f"{label}: round 1/1, 3 of 3 replies" in said

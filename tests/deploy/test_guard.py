@@ -34,6 +34,45 @@ def rule_of(question: Callable[[], None]) -> str:
     return ""
 
 
+PRIVATE = {"training": {"sampling": "poisson"}, "method": [{"name": "fedavg@private"}]}
+HILLY = {
+    "data": {"features": "base, terrain"},
+    "terrain": {"source": "learn", "minimum_vehicles": 3, "area": [42.2, 42.3, -83.8, -83.7]},
+}
+
+
+@pytest.mark.parametrize(
+    ("asked_for", "rules", "rule"),
+    [
+        ({}, {}, ""),
+        ({"secure": {"enabled": False}}, {}, "masks"),
+        ({"secure": {"enabled": False}}, {"masks": False}, ""),
+        ({"data": {"window": 1}}, {}, "data"),
+        ({"data": {"stride": 50}}, {}, "data"),
+        ({"data": {"evaluation_stride": 500}}, {}, "data"),
+        ({"data": {"split": [0.9, 0.05, 0.05]}}, {}, "data"),
+        ({"data": {"split_seed": 7}}, {}, "data"),
+        ({"training": {"steps": 1, "batch": 63}}, {}, "few_trained"),
+        ({"training": {"steps": 1, "batch": 64}}, {}, ""),
+        (HILLY, {}, ""),
+        (HILLY, {"hills": False}, "hills"),
+        (HILLY, {"hills_vehicles": 4}, "hills"),
+        ({}, {"methods": ("scaffold",)}, "methods"),
+        ({}, {"methods": ("fedavg", "fo-ri-fedavg")}, ""),
+        ({}, {"noise": 1.0}, "noise"),
+        (PRIVATE, {"noise": 1.0}, ""),
+        (PRIVATE, {"noise": 1.01}, "noise"),
+        ({}, {"lifetime_epsilon": 8.0}, "lifetime_epsilon"),
+        (PRIVATE, {"lifetime_epsilon": 8.0}, ""),
+    ],
+)
+def test_a_run_is_on_the_policys_terms_or_refused(
+    asked_for: dict[str, object], rules: dict[str, object], rule: str, tmp_path: Path
+) -> None:
+    config = from_tables({"secure": {"enabled": True}} | asked_for)
+    assert rule_of(lambda: guard(tmp_path, **rules).configuration(config)) == rule
+
+
 @pytest.mark.parametrize(
     ("steps", "windows", "rule"),
     [

@@ -257,17 +257,17 @@ def test_the_server_cannot_choose_windows(asked: Asked, old: str, new: str, rule
 
 
 @pytest.mark.parametrize(
-    ("asked_for", "rule"),
+    ("asked_for", "rules", "rule"),
     [
-        ("batch = 16\nepochs = 100000", "work"),
-        ("batch = 1\nsteps = 15", "few_trained"),  # its Δ would be of 15 windows, and 16 are asked
+        ("batch = 16\nepochs = 100000", {}, "work"),
+        ("batch = 16", {"fewest_trained": 10_000}, "few_trained"),  # nobody has so many windows
     ],
 )
 def test_endless_work_and_a_reply_of_few_windows_are_refused_before_they_begin(
-    asked_for: str, rule: str, fleet: Path, tmp_path: Path
+    asked_for: str, rules: dict[str, int], rule: str, fleet: Path, tmp_path: Path
 ) -> None:
     text = secured(fleet, rounds=1).replace("batch = 16", asked_for)
-    grid = guarded(fleet, tmp_path / "state")
+    grid = guarded(fleet, tmp_path / "state", **rules)
     run = deployed(text, grid, tmp_path / "run")
     refusals = Conduct.read(run / "conduct.json").refusals
     assert [set(own) for own in refusals.values()] == [{rule}] * 4

@@ -11,14 +11,19 @@ pytest.importorskip("cryptography")
 import torch
 from flwr.app import RecordDict
 
-from fedwatt.deploy.messages import from_records
+from fedwatt.deploy.guard import Guard
+from fedwatt.deploy.ledger import Ledger
+from fedwatt.deploy.messages import Content, from_records
+from fedwatt.deploy.policy import OPEN
+from fedwatt.deploy.secure_board import Secrets, to_values
 from fedwatt.deploy.state import RunState
 from fedwatt.deploy.vehicle import Vehicle
 from fedwatt.errors import DataError, SettingError
-from fedwatt.privacy.fixed_point import packed, unpacked
+from fedwatt.privacy.fixed_point import Layout, packed, unpacked
 from fedwatt.runs.tables import read_table
 from tests.deploy.fleets import BOARD, config_text, deployed, loopback, make_fleet, weights
 from tests.deploy.loopback import SuperNodes
+from tests.privacy.exchanges import Stopped, terms_of
 
 SECURE = "[secure]\nenabled = true\nstage_seconds = 5\n"
 SHORT = ["secure-keys", "secure-shares", "secure-agree", "secure-reveal"]
@@ -153,6 +158,20 @@ def test_a_sum_of_impossible_weight_makes_no_model(
     assert [row["replies"] for row in rows] == [0, 0, 4]
     assert np.array_equal(grid.models[0], grid.models[1])
     assert "round 1 makes no model: 4 vehicles add up to a weight of" in caplog.text
+
+
+def test_a_vector_is_laid_out_for_the_words_of_its_exchange(tmp_path: Path) -> None:
+    # 0 fits into any word, and means the same in none but its own.
+    held = Stopped(3, terms=terms_of(3, length=2, bits=48))
+    name, guard = "car-000", Guard(OPEN, Ledger(tmp_path))
+    question = Content(to_values(held.inboxes[name]))
+    secrets = Secrets(name, tmp_path, BOARD, guard)
+    secrets._state = held.shared[name]
+    long, short = (Layout({"energy": (1, 8.0)}, vehicles=3, bits=bits) for bits in (64, 48))
+    with pytest.raises(DataError, match="about words of 48 bits"):
+        secrets.masked(question, long, {"energy": np.zeros(1)})
+    sent = secrets.masked(question, short, {"energy": np.zeros(1)})
+    assert len(sent.values["words"]) == 2 * 6  # the value, and how many were clipped
 
 
 def test_numbers_of_exchanges_grow_though_the_clock_goes_back(tmp_path: Path) -> None:

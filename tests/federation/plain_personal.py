@@ -8,9 +8,11 @@ from math import ceil
 
 from torch import Tensor
 
+from benchmarks.networks import torch_module
 from benchmarks.reference import gathered
 from fedwatt.data import Client
 from fedwatt.engine.batches import Draw
+from fedwatt.randomness import generator
 from tests.federation.plain_baselines import Plain, Table
 
 
@@ -88,3 +90,46 @@ class SharedBody(Plain):
         draw = Draw(self.seed, self.t + 1, client.name, windows=windows, end=self.new, batch=batch)
         batches = [gathered(client, row[row >= 0], self.dtype) for row in draw.order()]
         return self.head_steps(self.w, batches, self.training.rate / (self.t + 2) ** 0.5)
+
+
+@dataclass
+class Ifca(Plain):
+    count: int = 2
+
+    def prepare(self) -> None:
+        rngs = [generator(self.seed, "initial model", j) for j in range(1, self.count)]
+        drawn = [self.model.initial(rng).to(self.dtype) for rng in rngs]
+        self.centres, self.chosen_windows = [self.w, *drawn], [0] * self.count
+        self.choice: dict[str, int] = {}
+
+    def choose(self, client: Client) -> int:
+        x, y = self.probe(client, 1024, self.dtype, "centre batch")
+        losses = [((torch_module(self.model, c)(x) - y) ** 2).mean().item() for c in self.centres]
+        return losses.index(min(losses))
+
+    def local(self, client: Client) -> Tensor:
+        self.choice[client.name] = chosen = self.choose(client)
+        w = self.centres[chosen].clone()
+        for x, y in self.batches(client):
+            w = w - self.rate * self.gradient(w, x, y)
+        return w
+
+    def server(self, clients: list[Client], trained: list[Tensor]) -> Tensor:
+        for j, centre in enumerate(self.centres):
+            own = [
+                (self.windows(client), w_k)
+                for client, w_k in zip(clients, trained, strict=True)
+                if self.choice[client.name] == j
+            ]
+            total = sum(n for n, _ in own)
+            if own:
+                mean = sum(n / total * (w_k.double() - centre.double()) for n, w_k in own)
+                self.centres[j] = (centre.double() + mean).to(self.dtype)
+                self.chosen_windows[j] += total
+        return self.centres[self.chosen_windows.index(max(self.chosen_windows))]
+
+    def own(self, client: Client) -> Tensor:
+        self.t += 1  # chosen as in the next round
+        chosen = self.choose(client)
+        self.t -= 1
+        return self.centres[chosen]

@@ -16,7 +16,7 @@ from fedwatt.methods import get
 from fedwatt.models import MLP
 from tests.federation.toys import random_fleet
 
-METHODS = ("scaffold", "moon", "feddyn", "scaffold+contrastive")
+METHODS = ("scaffold", "moon", "feddyn", "scaffold+contrastive", "ditto", "fedrep")
 
 
 def table(path: Path | None = None) -> Paged:

@@ -1,16 +1,17 @@
 """Methods that give vehicles models of their own: golden vectors, identities, plain loops."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from pytest import approx
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedwatt.engine.call import Call
 from fedwatt.errors import SettingError
-from fedwatt.federation import Federation, State, Training
+from fedwatt.federation import Asynchronous, Federation, State, Training
 from fedwatt.methods import Method, get
 from fedwatt.models import MLP
 from tests.federation import plain_personal as plain
@@ -19,6 +20,9 @@ from tests.federation.toys import (
     FULL,
     PARTIAL,
     BodyAndHead,
+    Line,
+    line_client,
+    line_federation,
     random_fleet,
     toy_rounds,
     toy_states,
@@ -120,6 +124,25 @@ def test_fedbabu_with_a_head_of_one_is_scalar_fedavg(schedule) -> None:
     assert found == [[body, 1.0] for body in toy_rounds(get("fedavg"), schedule)]
 
 
+# Centres from 0.5 and -0.5; vehicle 1 takes the first, vehicle 2 the second.
+CENTRES = {
+    FULL: [(0.595, -1.232), (0.67195, -1.606784), (0.7342795, -1.798673408)],
+    PARTIAL: [(0.595, -0.5), (0.595, -1.232), (0.67195, -1.606784)],
+}
+
+
+@pytest.mark.parametrize("schedule", CENTRES, ids=["full", "partial"])
+def test_ifca_on_the_toy(schedule) -> None:
+    method = get("ifca", centre_spread=1.0)  # a line has no other weights to begin with
+    begin = method.server.state(Line()) | {"centres": torch.tensor([[0.5], [-0.5]]).double()}
+    given = {name: value[None] for name, value in begin.items()}
+    found = toy_states(method, schedule, server=given)
+    for (toy, state), row in zip(found, CENTRES[schedule], strict=True):
+        assert state.server["centres"].flatten().tolist() == approx(row, abs=1e-9)
+        assert own_models(toy, method, state).flatten().tolist() == approx(row, abs=1e-9)
+        assert state.weights.item() in state.server["centres"].flatten().tolist()
+
+
 VARIANTS: dict[str, tuple[str, dict[str, Any], type[Plain], dict[str, Any]]] = {
     "ditto": ("ditto", {}, plain.Ditto, {}),
     "ditto, slower": (
@@ -135,6 +158,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any], type[Plain], dict[str, Any]]] = {
         plain.SharedBody,
         {"training_of_head": "together", "new": 7},
     ),
+    "ifca": ("ifca", {"centres": 3}, plain.Ifca, {"count": 3}),
     "fedbabu": ("fedbabu", {}, plain.SharedBody, {"training_of_head": "never"}),
 }
 
@@ -167,6 +191,28 @@ def test_dittos_global_half_is_the_plain_method(plainly: str) -> None:
         assert torch.equal(beside.weights, alone.weights)
 
 
+@pytest.mark.parametrize("terms", [{"buffer": 3}, {"private": True}], ids=["buffer", "private"])
+def test_own_models_do_not_mind_how_replies_are_taken_in(terms: dict) -> None:
+    # The global half is the same bit for bit, and the own models rest where nobody was called.
+    private = "@private" if "private" in terms else ""
+    settings = {"noise_multiplier": 1.0} if private else {}
+    found = []
+    for name in ("fedavg", "ditto"):
+        fed = Federation(
+            random_fleet(SIZES),
+            MODEL,
+            training=Training(
+                rounds=3, participation=0.6, sampling="poisson" if private else "fixed"
+            ),
+            asynchronous=Asynchronous(buffer=terms.get("buffer", 0)),
+            device="cpu",
+        )
+        *_, last = states(fed, get(f"{name}{private}", **settings))
+        found.append(last)
+    assert torch.equal(found[0].weights, found[1].weights)
+    assert found[1].memory["has_own"].any()
+
+
 def test_ditto_without_a_pull_is_training_alone() -> None:
     # A fleet of that vehicle alone, with the same name and so the same batches.
     fed, method = federation(participation=1.0), get("ditto", lam_own=0.0)
@@ -194,6 +240,75 @@ def test_an_own_model_that_leaves_the_finite_numbers_stays(caplog) -> None:
     after, _ = fed.advance(method, fed.start(method)[0])
     assert torch.equal(own_models(fed, method, after), after.weights[0].expand(2, -1))
     assert "the own model of car-000 is not finite" in caplog.text
+
+
+def test_ifca_with_one_centre_is_fedavg() -> None:
+    one, plainly = get("ifca", centres=1), get("fedavg")
+    for centre, model in zip(states(federation(), one), states(federation(), plainly), strict=True):
+        assert torch.equal(centre.weights, model.weights)
+
+
+def test_of_equal_centres_all_choose_the_first() -> None:
+    method, fed = get("ifca"), federation()
+    state, _ = fed.start(method)
+    same = state.weights[:, None].expand(-1, 2, -1).double()
+    state = replace(state, server=state.server | {"centres": same})
+    after, record = fed.advance(method, state)
+    plainly = fed.advance(get("fedavg"), fed.start(get("fedavg"))[0])[0]
+    assert torch.equal(after.weights, plainly.weights)
+    assert torch.equal(after.server["centres"][:, 1], same[:, 1])
+    assert {row["centre"] for row in record.clients} == {0.0}
+
+
+def test_groups_that_choose_apart_are_two_federations() -> None:
+    # Labels of one sign and of the other: a centre at 2 attracts three of them, one at -2 two.
+    ways = {"a": 2, "b": -2, "c": 3, "d": -3, "e": 2.5}
+    clients = {
+        name: line_client(name, train=[(1, y)] * n, validation=[(1, y)], test=[(1, y)])
+        for n, (name, y) in enumerate(ways.items(), start=1)
+    }
+
+    def last(names: str, method: Method, **given: Any) -> State:
+        fed = line_federation([clients[name] for name in names], training={"rounds": 3})
+        state = replace(fed.start(method)[0], **given)
+        while not fed.finished(state):
+            state, _ = fed.advance(method, state)
+        return state
+
+    method = get("ifca", centre_spread=1.0)
+    server = {n: v[None] for n, v in method.server.state(Line()).items()}
+    both = torch.tensor([[[2.0], [-2.0]]]).double()
+    together = last("abcde", method, server=server | {"centres": both}, weights=both[:, 0])
+    for j, names in enumerate(["ace", "bd"]):
+        alone = last(names, get("fedavg"), weights=both[:, j])
+        assert torch.equal(together.server["centres"][:, j], alone.weights)
+
+
+def test_a_centre_that_is_not_finite_is_not_chosen() -> None:
+    method, fed = get("ifca"), federation()
+    state, _ = fed.start(method)
+    broken = state.server["centres"].clone()
+    broken[:, 0] = torch.nan
+    # w_t is the centre at `place`, the first before anybody has chosen.
+    given = {"server": state.server | {"centres": broken}, "weights": broken[:, 0].float()}
+    _, record = fed.advance(method, replace(state, **given))
+    assert {row["centre"] for row in record.clients} == {1.0}
+
+
+@pytest.mark.parametrize("other", ["ri-fedavg", "moon", "lesam", "ditto", "fedrep"])
+def test_what_remembers_one_model_does_not_go_with_several(other: str) -> None:
+    with pytest.raises(SettingError, match=r"of one model|model of their own"):
+        get(f"ifca+{other}")
+
+
+def test_centres_of_a_module_that_begins_as_it_is_need_a_spread() -> None:
+    module = nn.Sequential(nn.Flatten(), nn.Linear(32, 1))
+    fed = Federation(random_fleet(SIZES), module, device="cpu")
+    with pytest.raises(SettingError, match="Set centre_spread"):
+        fed.start(get("ifca"))
+    state, _ = fed.start(get("ifca", centre_spread=0.05))
+    first, second = state.server["centres"][0]
+    assert (second - first).norm().item() == approx(0.05 * first.norm().item(), rel=1e-5)
 
 
 class Headless(MLP):

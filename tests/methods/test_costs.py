@@ -21,6 +21,10 @@ D = 18 * 5 + 5 + 5 * 4 + 4 + 4 + 1
         ("moon", D, D, D + 1, 0),
         ("feddyn", D, D, D, D),
         ("fo-ri-fedavg", D, D, 2, 0),
+        ("ditto", D, D, D + 1, 0),
+        ("fedrep", D, D, (4 + 1) + 1, 0),  # the head, and whether there is one
+        ("fedbabu", D, D, 0, 0),
+        ("ifca", 2 * D + 1, D + 2, 0, 2 * D + 2 + 1),  # two centres
     ],
 )
 def test_costs_of_named_methods(name: str, down: int, up: int, vehicle: int, server: int) -> None:

@@ -7,6 +7,7 @@ w_k times the server rule's `summand`, which stands for Δ_k [D], and w_k times 
     SCAFFOLD       and w_k (c_k⁺ - c_k) [D]
     FedNova        w_k Δ_k / a_k [D], w_k, and w_k a_k
     FedEL          w_k A_k Δ_k [D], w_k, and w_k A_k [tensors]
+    IFCA           w_k Δ_k in the block of its centre [J D], w_k, and w_k in that centre's place [J]
     private        Δ̃_k = Δ_k · min(1, c/‖Δ_k‖) for Δ_k, clipped on board, with a share of the noise
 
 The server rules run unchanged: they are given R replies, R the number of survivors, that are all
@@ -55,7 +56,7 @@ def reply_layout(
     if fault:
         raise SettingError(f"Method '{method.name}' with secure aggregation: {fault}")
     heaviest = 1.0 if method.server.counts_alike else float(settings.windows_limit)
-    size = model.layout.size
+    size = method.server.summand_size(model)
     largest = method.server.summand_limit or settings.delta_limit
     fields = {"weight": (1, heaviest), "delta": (size, heaviest * largest)}
     for name, template in method.uploads(model).items():

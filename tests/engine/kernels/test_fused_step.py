@@ -24,6 +24,7 @@ from fedwatt.methods.momentum import Momentum
 from fedwatt.methods.personal_head import PersonalHead
 from fedwatt.methods.rule import LocalRule, lifted
 from fedwatt.methods.scaffold import ControlVariates
+from fedwatt.methods.sharpness import SharpnessProximal
 from fedwatt.models import MLP
 from fedwatt.models.loss import squared
 from tests.engine.kernels.compilers import compiling_with
@@ -32,6 +33,7 @@ from tests.federation.toys import random_fleet
 RULES = {
     "pull": [Proximal(mu=0.3)],
     "roughness": [RoughnessProximal()],
+    "sharpness": [SharpnessProximal()],
     "power": [Fractional(alpha=0.6)],
     "wide clip": [Fractional(alpha=0.3, p_min=1e-4, p_max=inf)],
     "gate": [Fractional(beta_kappa=0.5)],
@@ -209,6 +211,7 @@ def changed(kind: type[LocalRule], hook: str) -> type[LocalRule]:
 FORMULAS = [
     (Proximal, "gradient"),
     (RoughnessProximal, "gradient"),
+    (SharpnessProximal, "gradient"),
     (Fractional, "scale"),
     (Fractional, "direction"),
     (Momentum, "direction"),

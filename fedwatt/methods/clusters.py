@@ -1,0 +1,201 @@
+"""IFCA: the server keeps several models, and each vehicle trains the one that fits it best.
+
+Ghosh et al., NeurIPS 2020, averaging models. With centres c_1 .. c_J on the server,
+
+    vehicle   j_k = argmin_j F_k(c_j) on a batch of its training windows, the same for all j (of
+              equals the first);  its steps begin at c_{j_k}, and so does every pull
+    server    c_j ← c_j + Σ_{k: j_k = j} (n_k / Σ n) Δ_k;  a centre that nobody chose stays
+
+w_t, by which global tables go, is the centre that had most windows so far. A vehicle drives with
+the centre that it would choose now. All J models go down; Δ_k and the choice go up, and under masks
+J blocks of which all but one are 0.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import inf
+from typing import ClassVar, Final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedwatt.errors import SettingError, check
+from fedwatt.methods.rule import LocalRule, Origin, Rows, Start
+from fedwatt.methods.server import Replies, ServerRule, moved, weighted_sum
+from fedwatt.models import MLP, Model
+from fedwatt.tables import Column
+
+CENTRE: Final = Column("centre", float, "the server's model that the vehicle chose, from 0 (IFCA)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChooseCentre(LocalRule):
+    """The vehicle's part."""
+
+    centres: int = 2
+    """J; 1 is FedAvg."""
+    choice_batch: int = 1024
+    """Training windows that a vehicle chooses by; one with fewer uses all it has."""
+
+    records: ClassVar[tuple[Column, ...]] = (CENTRE,)
+
+    def __post_init__(self) -> None:
+        check(self, "centres", self.centres >= 1, "at least 1 (1 is FedAvg)")
+        check(self, "choice_batch", self.choice_batch >= 1, "at least 1 window")
+
+    def uploads(self, model: Model) -> Rows:
+        """1 at the centre that it chose."""
+        return {"choice": torch.zeros(self.centres, dtype=torch.bool)}
+
+    def server_half(self) -> type[object]:
+        """The server that keeps the centres."""
+        return Centres
+
+    def conflict(self, other: LocalRule) -> str:
+        """What a vehicle remembers belongs to the centre that it had then."""
+        if not other.memory(MLP(1, 1, (1,))):
+            return ""
+        return (
+            f"{type(other).__name__} remembers what it learned of one model, and a vehicle may "
+            "choose another centre in the next round. Leave it out."
+        )
+
+    def origin(self, memory: Rows, start: Start) -> Origin:
+        """The centre that each vehicle chooses."""
+        centres, chosen = _centres(start), self._choice(start)
+        choice = torch.nn.functional.one_hot(chosen, self.centres).bool()
+        plan = {"centre": chosen.double(), "choice": choice}
+        return Origin(_picked(centres, chosen), plan, torch.zeros_like(start.steps))
+
+    def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
+        """The choice."""
+        return memory, {"choice": plan["choice"]}
+
+    def vehicle_model(self, memory: Rows, start: Start) -> Tensor:
+        """The centre that it would choose now."""
+        return _picked(_centres(start), self._choice(start))
+
+    def _choice(self, start: Start) -> Tensor:
+        """j_k [P]; a centre whose loss is not a number loses."""
+        centres, chosen = _centres(start), []
+        for row, own in enumerate(centres):
+            batch = start.probe_batch(row, self.choice_batch, "centre batch")
+            # One at a time: stacked products may round equal centres to different losses.
+            predicted = [start.model.predict(centre, batch.windows) for centre in own]
+            losses = [start.loss(each, batch.labels).double().mean() for each in predicted]
+            chosen.append(torch.stack(losses).nan_to_num(nan=inf).argmin())
+        return torch.stack(chosen)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Centres(ServerRule):
+    """The server's part."""
+
+    centres: int = 2
+    centre_spread: float = 0.0
+    """How far from w_0 the other centres begin, over ‖w_0‖; 0: they are drawn as w_0 is."""
+
+    local_half: ClassVar[type[LocalRule]] = ChooseCentre
+    sum_limits: ClassVar[Mapping[str, float]] = {"choice": 1.0}
+    fixed: ClassVar[Mapping[str, str]] = {"centre_spread": "where centres begin, not how they move"}
+
+    def __post_init__(self) -> None:
+        check(self, "centres", self.centres >= 1, "at least 1 (1 is FedAvg)")
+        check(self, "centre_spread", 0 <= self.centre_spread < inf, "at least 0 and finite")
+
+    def stale_fault(self) -> str:
+        """Why a buffer will not do."""
+        return "a reply to older centres may have chosen what is another centre by now"
+
+    def sum_fault(self) -> str:
+        """Each centre moves by a sum of its own."""
+        return ""
+
+    def summand_size(self, model: Model) -> int:
+        """J blocks."""
+        return self.centres * model.layout.size
+
+    def summand(self, model: Model, delta: Tensor, uploads: Rows) -> Tensor:
+        """Δ_k in the block of the centre that it belongs to, 0 in the others."""
+        return (uploads["choice"].to(delta)[:, None] * delta).flatten()
+
+    def mean_of_sums(
+        self, model: Model, delta: Tensor, weight: float, uploads: Rows
+    ) -> tuple[Tensor, Rows]:
+        """Each centre's own mean, and of these the longest, so that a limit holds for all."""
+        share = uploads["choice"] / weight
+        blocks = delta.view(self.centres, -1) / weight
+        steps = torch.where(share[:, None] > 0, blocks / share[:, None], 0.0)
+        longest = steps[steps.norm(dim=-1).argmax()]
+        return longest, {"choice": share, "centre_steps": steps}
+
+    def state(self, model: Model) -> Rows:
+        """The centres [J, D], the windows that chose each so far [J], and which of them is w_t."""
+        return {
+            "centres": torch.zeros(self.centres, model.layout.size, dtype=torch.float64),
+            "windows": torch.zeros(self.centres, dtype=torch.float64),
+            "place": torch.zeros(1, dtype=torch.int64),
+        }
+
+    def begin(
+        self, model: Model, weights: Tensor, draws: Callable[[int], np.random.Generator]
+    ) -> Rows:
+        """w_0 first, the others drawn as it was or at a distance from it."""
+        others = [self._drawn(model, weights, draws(j)) for j in range(1, self.centres)]
+        centres = torch.stack([weights, *others]).double().cpu()
+        return self.state(model) | {"centres": centres}
+
+    def _drawn(self, model: Model, weights: Tensor, rng: np.random.Generator) -> Tensor:
+        if self.centre_spread:
+            noise = torch.from_numpy(rng.standard_normal(len(weights))).to(weights)
+            length = self.centre_spread * float(weights.norm() / noise.norm())
+            return weights + length * noise
+        drawn = model.initial(rng).to(weights)
+        if torch.equal(drawn, weights):
+            raise SettingError(
+                "IFCA's centres must differ, and this network begins with the same weights every "
+                "time. Set centre_spread = 0.05, or give a class or function that makes it."
+            )
+        return drawn
+
+    def broadcast(self, state: Rows) -> Rows:
+        """The centres but w_t, which goes down by itself, in their order, and its place."""
+        centres, place = state["centres"], state["place"]
+        numbers = torch.arange(self.centres, device=centres.device)
+        order = (numbers == place).long().argsort(dim=-1, stable=True)[..., : self.centres - 1]
+        index = order[..., None].expand(*order.shape, centres.shape[-1])
+        return {"other_centres": centres.gather(-2, index), "place": place}
+
+    def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
+        """Every centre moves by the mean of those that chose it."""
+        centres, choice = state["centres"].clone(), replies.uploads["choice"].double()
+        for j in range(self.centres):
+            rows = choice[:, j].nonzero().flatten()
+            if not len(rows):
+                continue
+            if "centre_steps" in replies.uploads:
+                step = replies.uploads["centre_steps"][0, j]
+            else:
+                windows = replies.windows[rows]
+                step = weighted_sum(windows / windows.sum(), replies.deltas[rows])
+            centres[j] = moved(centres[j].to(weights.dtype), step).double()
+        windows = state["windows"] + (replies.windows[:, None] * choice).sum(dim=0)
+        place = windows.argmax().reshape(1)
+        after = {"centres": centres, "windows": windows, "place": place}
+        return after, centres[place[0]].to(weights.dtype)
+
+
+def _centres(start: Start) -> Tensor:
+    """All centres [P, J, D], from w_t and the others that were sent."""
+    others, place = start.broadcast["other_centres"], start.broadcast["place"]
+    known = torch.cat([others, start.anchor[:, None]], dim=1)
+    numbers = torch.arange(known.shape[1], device=known.device)
+    behind = torch.where(numbers > place, numbers - 1, numbers)
+    order = torch.where(numbers == place, known.shape[1] - 1, behind)
+    return known.gather(1, order[..., None].expand(*order.shape, known.shape[-1]))
+
+
+def _picked(centres: Tensor, chosen: Tensor) -> Tensor:
+    """The chosen ones [P, D] of the centres [P, J, D]."""
+    return centres[torch.arange(len(chosen), device=chosen.device), chosen]

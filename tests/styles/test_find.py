@@ -1,0 +1,143 @@
+"""Two ways of driving are found; one way is one; and what a vehicle hands over are sums."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from torch import nn
+from typer.testing import CliRunner
+
+from fedwatt import Federation, Training
+from fedwatt.cli import app
+from fedwatt.data import DataSettings, Fleet, Trip, Vehicle, build_fleet
+from fedwatt.data.features import trip_features
+from fedwatt.data.store import write_fleet
+from fedwatt.errors import DataError, RunError, SettingError
+from fedwatt.report import load_run
+from fedwatt.report.styles import run_styles_table
+from fedwatt.runs import execute
+from fedwatt.runs.config import from_tables
+from fedwatt.runs.in_memory import Follower
+from fedwatt.runs.styles import read_styles
+from fedwatt.styles import Styles
+from fedwatt.styles.on_board import Driving, fleet_scale, motion_features, scale_sums
+from fedwatt.styles.verdict import adjusted_rand
+
+SETTINGS = DataSettings(window=20, stride=10, features="speed, acceleration, ambient")
+CALM, BRISK = 0.6, 2.4
+
+
+def vehicle(name: str, ramp_mps2: float, draw: np.random.Generator) -> Vehicle:
+    """One that takes every change of the wanted speed at about the same rate."""
+    trips = []
+    own = ramp_mps2 * np.exp(0.08 * draw.normal())
+    for number in range(6):
+        wanted = np.repeat(draw.uniform(5, 20, 20), 20)
+        speed = np.empty(400)
+        now = wanted[0]
+        for second, goal in enumerate(wanted):
+            now += np.clip(goal - now, -own, own)
+            speed[second] = now
+        change = np.gradient(speed)
+        energy = 0.1 + 0.03 * speed + 0.4 * speed * change / 3.6 + draw.normal(0, 0.05, 400)
+        ambient = np.full(400, draw.uniform(-5, 25))
+        channels = {"speed_mps": speed, "energy_wh": energy, "ambient_c": ambient}
+        trips.append(Trip(str(number), channels))
+    return Vehicle(name, tuple(trips), labels="measured")
+
+
+def vehicles(ramps: list[float]) -> list[Vehicle]:
+    draw = np.random.default_rng(5)
+    return [vehicle(f"car-{n:02d}", ramp, draw) for n, ramp in enumerate(ramps)]
+
+
+def looked_at(fleet: Fleet) -> Styles:
+    federation = Federation(fleet, training=Training(rounds=3, rate=0.02), seeds=(1, 2))
+    return federation.train("fedavg").styles(most=3)
+
+
+def test_calm_and_brisk_drivers_are_two_styles() -> None:
+    truth = [0, 1] * 8
+    fleet = build_fleet(vehicles([(CALM, BRISK)[one] for one in truth]), SETTINGS, "two")
+    found = looked_at(fleet)
+    assert (found.clusters, found.sizes, found.seeds) == (2, (8, 8), (1, 2))
+    assert found.probability <= 0.05 and found.agreement == 1.0
+    assert adjusted_rand(np.array(truth), np.array([*found.members.values()])) == 1.0
+    assert found.sentence.startswith("2 driving styles beyond chance (p = 0.0")
+    # What tells them apart is how speed changes, not how fast the roads are.
+    assert next(iter(found.profile)) == "spread of acceleration, m/s²"
+    assert Styles.from_json(found.to_json()) == found
+
+
+def test_drivers_of_one_kind_are_one_style() -> None:
+    ramps = [1.2 * np.exp(0.3 * x) for x in np.random.default_rng(1).normal(size=16)]
+    found = looked_at(build_fleet(vehicles(ramps), SETTINGS, "one"))
+    assert (found.clusters, found.sizes) == (1, (16,))
+    assert found.sentence.startswith("No driving styles")
+
+
+def test_nothing_is_left_of_what_the_fleet_does_at_the_same_speed() -> None:
+    speed = np.linspace(-2, 2, 9)
+    powers = speed[:, None] ** np.arange(4)
+    beta = np.array([[1.0, -2.0], [0.5, 0.0], [0.0, 3.0], [0.25, -1.0]])
+    usual = Driving(powers, powers @ beta, powers.T @ powers / 9, powers.T @ (powers @ beta) / 9)
+    assert usual.at_equal_speed(beta) == pytest.approx(0)
+    brisk = replace(usual, hidden=usual.hidden + np.array([0.0, 0.7]))
+    assert brisk.at_equal_speed(beta).mean(axis=0) == pytest.approx([0.0, 0.7])
+
+
+def test_the_scale_of_a_fleet_is_that_of_all_its_seconds() -> None:
+    three = vehicles([CALM, BRISK, BRISK])
+    fleet = build_fleet(three, SETTINGS, "three")
+    found = fleet_scale(np.sum([scale_sums(client) for client in fleet.clients], axis=0), 3)
+    # All trips are equally long, and all vehicles have as many to train with.
+    rows = np.concatenate(
+        [
+            trip_features(trip, fleet.features, one.name)
+            for one, client in zip(three, fleet.clients, strict=True)
+            for trip in one.trips
+            if trip.name in client.trips["train"]
+        ]
+    )
+    assert found.center == pytest.approx(rows.mean(axis=0))
+    assert found.scale == pytest.approx(rows.std(axis=0))
+    assert motion_features(fleet.features).tolist() == [True, True, False]
+
+
+def test_one_clear_sentence_each() -> None:
+    three = vehicles([CALM, BRISK, BRISK])
+    with pytest.raises(DataError, match="3 vehicles make no two styles of at least 3"):
+        looked_at(build_fleet(three, SETTINGS, "three"))
+    six = vehicles([CALM, BRISK] * 3)
+    with pytest.raises(SettingError, match="'speed' is not among the features"):
+        looked_at(build_fleet(six, replace(SETTINGS, features="acceleration"), "six"))
+    with pytest.raises(SettingError, match=r"leave data\.components and data\.selected at 0"):
+        looked_at(build_fleet(six, replace(SETTINGS, components=2), "six"))
+    network = nn.Sequential(nn.Flatten(), nn.Linear(60, 3), nn.Tanh(), nn.Linear(3, 1))
+    own = Federation(build_fleet(six, SETTINGS, "six"), network, training=Training(rounds=1))
+    with pytest.raises(SettingError, match="read off a hidden layer"):
+        own.train("fedavg").styles()
+
+
+def test_from_the_command_line_to_the_report(tmp_path: Path) -> None:
+    write_fleet(tmp_path / "fleet", vehicles([CALM, BRISK] * 3), "six")
+    run = tmp_path / "run"
+    tables = {
+        "fleet": {"data": str(tmp_path / "fleet")},
+        "data": {"window": 20, "stride": 10, "features": "speed, acceleration"},
+        "training": {"rounds": 1},
+        "references": {"enabled": False},
+        "seeds": [1],
+        "method": [{"name": "fedavg"}],
+    }
+    execute(from_tables(tables), run, Follower())
+    assert not run_styles_table(load_run(run)).rows
+    done = CliRunner().invoke(app, ["styles", str(run), "--most", "2"], catch_exceptions=False)
+    found = read_styles(run)
+    assert found is not None and " ".join(done.output.split()).startswith(found.sentence)
+    table = run_styles_table(load_run(run))
+    assert found.sentence in table.note and len(table.rows) == found.clusters
+    (run / "styles.json").write_text("{}")
+    with pytest.raises(RunError, match=r"styles\.json is damaged"):
+        load_run(run)

@@ -1,0 +1,37 @@
+"""One cloud is one cloud, two are two, and groupings are compared as by hand."""
+
+import numpy as np
+import pytest
+
+from fedwatt.styles.verdict import Excess, adjusted_rand, excess, explained
+
+
+def judged(points: np.ndarray) -> tuple[Excess, np.ndarray]:
+    points = points - points.mean(axis=0)
+    rng, spread = np.random.default_rng(1), points.std(axis=0)
+    found = explained(points, spread, 3, rng, fewest=3)
+    return excess(found, len(points), spread, rng, fewest=3), found.shares
+
+
+def test_two_clouds_are_more_than_chance() -> None:
+    draw = np.random.default_rng(0)
+    side = np.repeat([-4.0, 4.0], 12)
+    points = np.stack([side + draw.normal(size=24), draw.normal(size=24)], axis=1)
+    found, shares = judged(points)
+    assert found.above.argmax() == 0  # two clusters, not three
+    assert found.probability == 0.01  # none of 99 draws
+    assert 0.85 < shares[0] <= shares[1]
+
+
+def test_one_cloud_is_not() -> None:
+    draws = np.random.default_rng(2)
+    chances = [judged(draws.normal(size=(24, 2)) * [3, 1])[0].probability for _ in range(3)]
+    assert min(chances) > 0.05
+
+
+def test_adjusted_rand_index_by_hand() -> None:
+    one, other = np.array([0, 0, 0, 1, 1, 1]), np.array([0, 0, 1, 1, 1, 1])
+    # Pairs together in both: 1 + 3 = 4; in one 6, in the other 1 + 6 = 7, of 15.
+    assert adjusted_rand(one, other) == pytest.approx((4 - 42 / 15) / (6.5 - 42 / 15))
+    assert adjusted_rand(one, one[::-1]) == 1.0
+    assert adjusted_rand(np.zeros(4, int), np.zeros(4, int)) == 1.0
