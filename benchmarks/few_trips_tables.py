@@ -14,6 +14,7 @@ from benchmarks.marked import write_blocks
 from fedwatt.terrain.level import Evidence
 
 ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "journeys.md"
 RULES = {
     "last": "round, last",
     "best-validated": "round, within 0/√trips",
@@ -106,19 +107,19 @@ def _evidence(one: Mapping[str, Any]) -> Evidence:
     return Evidence(sure, left)
 
 
-def main() -> None:
+def blocks() -> dict[str, str]:
+    """The blocks of docs/journeys.md that are about few trips."""
     kept, gate = (
         json.loads((ROOT / "results" / f"{name}.json").read_text(encoding="utf-8"))
         for name in ("kept_model", "hills_gate")
     )
-    blocks = {
+    return {
         "kept model": kept_table(kept),
         "kept model in words": kept_words(kept),
         "hills gate": gate_table(gate),
         "hills gate in words": gate_words(gate),
     }
-    write_blocks(ROOT / "docs" / "journeys.md", blocks)
 
 
 if __name__ == "__main__":
-    main()
+    write_blocks(PAGE, blocks())

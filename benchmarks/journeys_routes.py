@@ -241,6 +241,12 @@ def table(keys: Mapping[str, Any], content: Mapping[str, Any]) -> str:
     return "\n".join([*lines, "", newcomers_table(keys["newcomers"])])
 
 
+def blocks() -> dict[str, str]:
+    """The block of docs/journeys.md on routes."""
+    known = json.loads(RECORD.read_text(encoding="utf-8"))
+    return {"routes": table(known["summary"], known["routes"])}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--fleet", type=Path)
@@ -249,8 +255,7 @@ def main() -> None:
     parser.add_argument("--record", type=Path, default=RECORD)
     asked = parser.parse_args()
     if asked.fleet is None:
-        known = json.loads(asked.record.read_text())
-        write_blocks(PAGE, {"routes": table(known["summary"], known["routes"])})
+        write_blocks(PAGE, blocks())
         return
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(asked.jobs, mp_context=context) as pool:

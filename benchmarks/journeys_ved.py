@@ -108,20 +108,24 @@ def vehicles_table(splits: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def blocks() -> dict[str, str]:
+    """The blocks of docs/journeys.md on windows and recorded trips."""
+    splits = json.loads(RECORD.read_text(encoding="utf-8"))["windows"]
+    return {
+        "windows": windows_table(splits),
+        "recorded trips": trips_table(splits),
+        "vehicles": vehicles_table(splits),
+    }
+
+
 def write(splits: dict[str, Any]) -> None:
     """The part on windows with its keys of the summary, and the tables of the page."""
-    splits = dict(sorted(splits.items()))
     record = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else {}
     record["windows"] = splits
     record["summary"] = record.get("summary", {}) | summary(splits)
     write_text(RECORD, json.dumps(record, indent=1, sort_keys=True) + "\n")
     if len(splits) > 1:
-        tables = {
-            "windows": windows_table(splits),
-            "recorded trips": trips_table(splits),
-            "vehicles": vehicles_table(splits),
-        }
-        write_blocks(PAGE, tables)
+        write_blocks(PAGE, blocks())
 
 
 # --------------------------------------------------------------------------------- work

@@ -29,7 +29,7 @@ from fedwatt.terrain.learn import learn
 from fedwatt.terrain.settings import TerrainSettings
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "results" / "terrain_priors.json"
+RESULTS, PAGE = ROOT / "results" / "terrain_priors.json", ROOT / "docs" / "accuracy.md"
 TOWNS = ((1.0, 6, 20), (3.0, 4, 10), (3.0, 6, 20), (3.0, 12, 30))
 """Times the slopes, vehicles, trips of each."""
 SEEDS = (0, 1, 2)
@@ -72,12 +72,8 @@ def judged(vehicles: list[Vehicle], seed: int) -> dict[str, Any]:
     return found
 
 
-def mean(values: list[float]) -> float:
-    return round(float(np.mean(values)), 3)
-
-
-def table(found: dict[str, Any]) -> str:
-    """The table of docs/accuracy.md: ranges over splits."""
+def tables(found: dict[str, Any]) -> dict[str, str]:
+    """The block of docs/accuracy.md: ranges over splits."""
     head = "fleet | prior chosen | slope, usual | slope, chosen | elevation, usual | chosen, m"
     lines = [f"| {head} |", "|---|" + "--:|" * 5]
     for name, seeds in found.items():
@@ -91,7 +87,7 @@ def table(found: dict[str, Any]) -> str:
             for which in ("usual", "chosen")
         ]
         lines.append("| " + " | ".join([name, prior, *cells]) + " |")
-    return "\n".join(lines)
+    return {"priors": "\n".join(lines)}
 
 
 def _range(values: list[float], digits: int) -> str:
@@ -116,7 +112,7 @@ def main() -> None:
         found[name] = {str(seed): judged(vehicles, seed) for seed in SEEDS}
         print(name, found[name], flush=True)
     RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    write_blocks(ROOT / "docs" / "accuracy.md", {"priors": table(found)})
+    write_blocks(PAGE, tables(found))
 
 
 if __name__ == "__main__":

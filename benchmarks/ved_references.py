@@ -4,7 +4,8 @@
     python -m benchmarks.ved_references --record
 
 The first command trains (several processes may each take one of the feature sets), the second
-reads the run folders, writes results/ved_references.json and the tables of docs/accuracy.md.
+reads the run folders, writes results/ved_references.json, the tables of docs/accuracy.md and a
+sentence of README.
 """
 
 import argparse
@@ -88,6 +89,25 @@ def shown(folder: Path) -> str:
     return f"{said.headline}. {said.sentences[0]}\n\n{references_table(run).markdown().strip()}"
 
 
+def in_short(found: dict[str, Any]) -> str:
+    """README's paragraph."""
+    hills, level = (found[name]["gain"] for name in ("hills", "level"))
+
+    def interval(gain: dict[str, Any]) -> str:
+        return f"95 % interval {gain['saved']['low']:.1f} to {gain['saved']['high']:.1f}".replace(
+            "-", "\N{MINUS SIGN}"
+        )
+
+    return (
+        f"On the same cars, what federating gains over the best that each has alone: "
+        f"**{hills['saved']['mean']:.1f} of {hills['alone']:.1f} Wh** with hills, which only a "
+        f"fleet learns well ({interval(hills)}; {hills['better']} of {hills['saved']['seeds']} "
+        f"cars are better off), and {level['saved']['mean']:.1f} of {level['alone']:.1f} Wh "
+        f"without them ({interval(level)}: nothing clear; [tables]"
+        "(docs/accuracy.md#what-federating-gains-over-each-vehicle-alone))."
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--fleet", type=Path, default=Path("fleets/ved"))
@@ -102,6 +122,7 @@ def main() -> None:
         options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
         tables = {f"ved-references-{name}": shown(options.runs / name) for name in FEATURES}
         write_blocks(Path("docs/accuracy.md"), tables)
+        write_blocks(Path("README.md"), {"what federating gains": in_short(found)})
         return
     for name in options.features or FEATURES:
         text = CONFIG.format(fleet=options.fleet, features=FEATURES[name], device=options.device)

@@ -52,7 +52,8 @@ from fedwatt.terrain.compare import compare
 from fedwatt.terrain.learn import give_terrain, learn
 from fedwatt.terrain.settings import TerrainSettings
 
-RESULTS = Path(__file__).resolve().parents[1] / "results" / "world.json"
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS, PAGE = ROOT / "results" / "world.json", ROOT / "docs" / "accuracy.md"
 SEEDS = (1, 2, 3)
 TOWN, VED, CHANGCHUN, TWIZY = "town, synthetic", "Ann Arbor, VED", "Changchun", "Rabat, Twizy"
 EVERYWHERE = (TOWN, VED, CHANGCHUN, TWIZY)
@@ -294,8 +295,8 @@ def work(task: tuple[Path, int, str]) -> dict[str, Any]:
     return found
 
 
-def tables(found: dict[str, Any]) -> str:
-    """The record as Markdown, means over splits."""
+def tables(found: dict[str, Any]) -> dict[str, str]:
+    """The block of docs/accuracy.md: means over splits."""
     seeds = list(found.values())
     rows = []
     for name in seeds[0]["regions"]:
@@ -321,7 +322,7 @@ def tables(found: dict[str, Any]) -> str:
     recorded += f", without {', '.join(missing)}." if missing else "."
     moved = transfer_table([seed["transfer"] for seed in seeds])
     lines = [recorded, "", markdown(head, rows), "", moved]
-    return "\n".join(lines)
+    return {"world": "\n".join(lines)}
 
 
 def route_cells(seeds: Sequence[dict[str, Any]]) -> list[str]:
@@ -357,7 +358,7 @@ def main() -> None:
     if not chosen.tables:
         record(chosen)
     found = json.loads(RESULTS.read_text(encoding="utf-8"))
-    write_blocks(RESULTS.parents[1] / "docs" / "accuracy.md", {"world": tables(found)})
+    write_blocks(PAGE, tables(found))
 
 
 def record(chosen: argparse.Namespace) -> None:

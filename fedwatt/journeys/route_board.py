@@ -33,7 +33,7 @@ from fedwatt.journeys.mixed_effects import (
 from fedwatt.journeys.route import Route, recorded_route
 from fedwatt.journeys.route_bars import BASE_KM, error_counts, relative_errors, sigma
 from fedwatt.journeys.route_features import NAMES, route_features, route_rise_m
-from fedwatt.journeys.route_model import TARGETS
+from fedwatt.journeys.route_model import TARGETS, seconds_along
 from fedwatt.journeys.under_way import SHARES, USUAL, Moments, UnderWay, driven, moments
 from fedwatt.terrain.field import Field, find
 from fedwatt.terrain.grid import Grid, IntArray
@@ -81,7 +81,7 @@ class Pass:
         correction: tuple[float, float, float] = USUAL,
     ) -> UnderWay:
         """The pass after `share` of its way, forecast by features [steps, 17]."""
-        energy, seconds = x @ beta["energy"], np.maximum.accumulate(x @ beta["duration"])
+        energy, seconds = x @ beta["energy"], seconds_along(x, beta["duration"])
         spent = np.cumsum(self.trip.channels["energy_wh"])
         speed, metres = self.trip.channels["speed_mps"], self.route.metres_at
         return driven(metres, energy, seconds, self.at_m, spent, speed, share, correction)

@@ -14,7 +14,7 @@ from fedwatt.errors import DataError, SettingError
 from fedwatt.journeys.driving_field import DrivingField
 from fedwatt.journeys.route import Route
 from fedwatt.journeys.route_bars import Bars
-from fedwatt.journeys.route_features import route_features, route_rise_m
+from fedwatt.journeys.route_features import NAMES, route_features, route_rise_m
 from fedwatt.terrain.field import Field
 
 TARGETS = ("energy", "duration")
@@ -22,6 +22,8 @@ LEAST_KNOWN = 0.2
 """Share of a route's metres that the fleet must know, or nothing is predicted."""
 
 FASTEST_MPS = 40.0
+SHORTEST, LONGEST = 2 / 3, 3 / 2
+"""Of the time that the driving field expects."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +35,18 @@ class Coefficients:
 
     beta: FloatArray
     scale: float
+
+
+def seconds_along(x: FloatArray, beta: FloatArray) -> FloatArray:
+    """Time up to the end of each step, [steps], from features [steps, 17].
+
+    Time only goes on, and is from two thirds to three halves of what the driving field expects: in
+    weather that a small fleet has not seen, linear coefficients may say anything.
+    """
+    expected = 60 * x[:, NAMES.index("time")]
+    bounded = np.clip(x @ beta, SHORTEST * expected, LONGEST * expected)
+    found: FloatArray = np.maximum.accumulate(bounded)
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,8 +122,7 @@ class RouteModel:
         x = route_features(route, rates, rise, temperature_c)
         metres = route.metres_at
         energy = x @ self.coefficients["energy"].beta
-        # Time only goes on, whatever linear coefficients make of a step.
-        seconds = np.maximum.accumulate(x @ self.coefficients["duration"].beta)
+        seconds = seconds_along(x, self.coefficients["duration"].beta)
         seconds = np.maximum(seconds, metres / FASTEST_MPS)
         errors = self.bars["energy"].errors(metres, energy, 1 - share)
         late = self.bars["duration"].errors(metres[-1:], seconds[-1:], 1 - share)[0]

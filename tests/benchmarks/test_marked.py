@@ -15,9 +15,20 @@ def blocks(script: ModuleType) -> dict[str, str]:
     return script.blocks()
 
 
-@pytest.mark.parametrize(
-    "name", ["performance_tables", "scale", "method_costs", "index_repeatability"]
+PAGES = (
+    "performance_tables",
+    "scale",
+    "method_costs",
+    "index_repeatability",
+    "journeys_ved",
+    "journeys_routes",
+    "few_trips_tables",
+    "terrain_priors",
+    "world",
 )
+
+
+@pytest.mark.parametrize("name", PAGES)
 def test_pages_are_up_to_date(name: str) -> None:
     script = import_module(f"benchmarks.{name}")
     text = script.PAGE.read_text(encoding="utf-8")

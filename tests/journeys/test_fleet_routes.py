@@ -15,6 +15,7 @@ from fedwatt.journeys.route_bars import interval
 from fedwatt.journeys.route_board import passes
 from fedwatt.journeys.route_features import NAMES
 from fedwatt.journeys.route_file import fleet_from_bytes, fleet_to_bytes
+from fedwatt.journeys.route_model import Coefficients
 from fedwatt.journeys.route_text import model_from_text, model_to_text
 from fedwatt.privacy.fixed_point import add_up
 from fedwatt.randomness import generator
@@ -166,6 +167,15 @@ def test_a_long_route_takes_less_than_a_second(model):
     found = model.forecast(route, 20.0)
     assert time.process_time() - started < 1
     assert found.metres[-1] == pytest.approx(100_000, rel=0.01)
+
+
+def test_no_weather_makes_a_way_take_less_than_two_thirds_of_its_time(model):
+    wild = np.zeros(len(NAMES))
+    wild[NAMES.index("time")], wild[NAMES.index("cold time")] = 60.0, -10.0  # seconds a minute
+    own = Coefficients(wild, 1.0)
+    cold = replace(model, coefficients={**model.coefficients, "duration": own})
+    usual, frosty = (cold.forecast(along(0, 4000), celsius).seconds[-1] for celsius in (20, -10))
+    assert frosty == pytest.approx(usual * 2 / 3)
 
 
 def test_a_newcomer_twice_as_heavy_takes_twice_the_energy_and_the_same_time(fleet):
