@@ -83,8 +83,13 @@ def recall(folder: Path, counted: int, initial: Mapping[str, Tensor]) -> dict[st
     for other in folder.glob("round-*.safetensors") if folder.is_dir() else ():
         if other != wanted:
             other.unlink(missing_ok=True)
-    if counted < 0 or not initial:
-        return dict(initial)
+    return dict(initial) if counted < 0 else _loaded(wanted, initial)
+
+
+def _loaded(wanted: Path, initial: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Memory in the file `wanted`; `initial`, with a line in the log, where it is lost."""
+    if not initial:
+        return {}
     try:
         found = load_file(wanted)
     except (OSError, SafetensorError) as error:
@@ -107,7 +112,7 @@ def latest(folder: Path, initial: Mapping[str, Tensor]) -> dict[str, Tensor]:
     found = sorted(folder.glob("round-*.safetensors")) if folder.is_dir() else []
     if not found:
         return dict(initial)
-    return recall(folder, int(found[-1].stem.removeprefix("round-")), initial)
+    return _loaded(found[-1], initial)
 
 
 def forget_old_runs(state: Path, run: str) -> None:

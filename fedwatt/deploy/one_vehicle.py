@@ -1,6 +1,7 @@
 """A vehicle's own work as a stack of one: a round, and the errors of a model."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from fedwatt.data import Fleet
 from fedwatt.data.client import Client
+from fedwatt.deploy import memory
 from fedwatt.deploy.messages import Content
 from fedwatt.deploy.questions import AFTER, SENT, RoundQuestion, value
 from fedwatt.engine.call import Call
@@ -49,12 +51,15 @@ def local_work(local: LocalFleet, method: Method, question: RoundQuestion, kept:
 
 
 def driven_model(
-    local: LocalFleet, method: Method, model: Tensor, question: Content, kept: Rows
+    local: LocalFleet, method: Method, model: Tensor, question: Content, folder: Path
 ) -> Tensor:
-    """The model [1, D] that a vehicle drives with after the last round of a method.
+    """The model [1, D] that a vehicle drives with after a round of a method.
 
-    `model` [1, D] is the server's, `kept` the vehicle's memory without that axis.
+    `model` [1, D] is the server's; what the vehicle remembers of the method is in `folder`.
     """
+    kept = memory.latest(
+        folder, local_round.initial_memory(method, method.adapted(local.model), model[0])
+    )
     arrays = question.arrays.items()
     sent = {n.removeprefix(SENT): torch.from_numpy(a)[None] for n, a in arrays if SENT in n}
     broadcast = local_round.Broadcast(

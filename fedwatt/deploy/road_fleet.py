@@ -21,7 +21,7 @@ from fedwatt.deploy.known import Known
 from fedwatt.deploy.limits_of_replies import capped, scaled_down
 from fedwatt.deploy.messages import Content, Sizes, Value
 from fedwatt.deploy.over_selection import reserves
-from fedwatt.deploy.questions import RoundQuestion, sizes_of
+from fedwatt.deploy.questions import AFTER, SENT, RoundQuestion, sizes_of
 from fedwatt.deploy.quorum import Quorum, Unanswered, vehicles_needed
 from fedwatt.deploy.roster import Roster
 from fedwatt.deploy.state import RunState
@@ -306,8 +306,21 @@ class RoadFleet(ABC):
     def judge_own(
         self, method: Method, state: State, runs: Sequence[int]
     ) -> list[Evaluation | None]:
-        """Not known in the midst of a run: vehicles tell of their own models at the end."""
-        return [None for _ in runs]
+        """Error sums of the vehicles' own models, of those that answer."""
+        members = self.members()
+        names = [members.name(k) for k in members.evaluated]
+        sent = {SENT + name: array for name, array in self.sent(method, state).items()}
+        question = self.judging_question(state.weights, Known.unpacked(state.events))
+        question = Content({**question.values, AFTER: state.round}, {**question.arrays, **sent})
+        seconds, questions = self.config.deploy.evaluation_seconds, dict.fromkeys(names, question)
+        answers = self.roster.ask("evaluate", questions, seconds, sizes=self.sizes)
+        sums = dict.fromkeys(names, (ErrorSums(), ErrorSums()))
+        for name, answer in answers.items():
+            try:
+                sums[name] = self._judged(name, answer)
+            except DataError as error:
+                log.warning("evaluation of the own model of %s rejected: %s", name, error)
+        return [Evaluation([sums[n][0] for n in names], [sums[n][1] for n in names]) for _ in runs]
 
     def _judged(self, name: str, answer: Answer) -> tuple[ErrorSums, ErrorSums]:
         """A vehicle's validation and test errors; DataError if they cannot be true.

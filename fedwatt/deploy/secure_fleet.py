@@ -5,7 +5,7 @@ method as the replies of the survivors, all equal to their mean.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -25,6 +25,7 @@ from fedwatt.engine.call import Call
 from fedwatt.errors import FedwattError, RunError, SettingError
 from fedwatt.federation import State
 from fedwatt.federation.port import Judgement, Present
+from fedwatt.federation.records import Evaluation
 from fedwatt.federation.terms import Terms
 from fedwatt.federation.work import Work, no_work
 from fedwatt.methods import Method
@@ -152,6 +153,12 @@ class SecureFleet(RoadFleet):
         comparable = not (known.judges and set(judges) - known.judges)
         after = replace(known, judges=known.judges | set(judges), mean_windows=errors.mean_windows)
         return Judgement([errors], after.packed(), comparable)
+
+    def judge_own(
+        self, method: Method, state: State, runs: Sequence[int]
+    ) -> list[Evaluation | None]:
+        """Not known by round: a vehicle answers under masks once about each model."""
+        return [None for _ in runs]
 
     def _means(self, method: Method, found: SecretSum, names: Mapping[str, Call]) -> Work:
         """The survivors' mean in the place of each of their replies; each weighs Σ w_k / R."""

@@ -51,7 +51,7 @@ from fedwatt.deploy.one_vehicle import (
 )
 from fedwatt.deploy.privacy_ledger import LIFETIME_DELTA, PrivacyLedger, epsilon_of
 from fedwatt.deploy.purpose import Purpose
-from fedwatt.deploy.questions import RoundQuestion, sizes_of, value, weights
+from fedwatt.deploy.questions import AFTER, RoundQuestion, sizes_of, value, weights
 from fedwatt.deploy.secure_board import Secrets
 from fedwatt.deploy.task import Task
 from fedwatt.errors import DataError, RunError, SettingError
@@ -309,9 +309,12 @@ class Vehicle:
         return layout, values
 
     def _evaluate(self, task: Task) -> Content:
-        errors = task.local.evaluate(task.weights())[0]
-        validation, test = errors.validation[0].as_array(), errors.test[0].as_array()
-        return Content({}, {"validation": validation, "test": test})
+        model = task.weights()
+        if task.method.personal and AFTER in task.question.values:
+            folder = memory.memory_folder(self.state, task.run, task.choice.label)
+            model = driven_model(task.local, task.method, model, task.question, folder)
+        validation, test = task.local.vehicle_sums(0, model[0])
+        return Content({}, {"validation": validation.as_array(), "test": test.as_array()})
 
     def _strata(self, task: Task) -> dict[str, ErrorSums]:
         local, pool, model = task.local, task.local.pool, task.weights()
@@ -353,14 +356,11 @@ class Vehicle:
             flush(folder)
 
         def driven(run: int, vehicles: Sequence[int]) -> Tensor:
-            initial = local_round.initial_memory(method, method.adapted(local.model), model[0])
-            kept = memory.latest(folder, initial)
-            return driven_model(local, method, model, task.question, kept)
+            return driven_model(local, task.method, model, task.question, folder)
 
         # What cannot be kept is not reported either.
-        method, settings = task.method, task.config.personal
-        own_models = driven if method.personal else None
-        return personalise(local, model, settings, keep=keep, own_models=own_models)
+        own_models = driven if task.method.personal else None
+        return personalise(local, model, task.config.personal, keep=keep, own_models=own_models)
 
     def _own_level(self, task: Task, folder: Path, local: LocalFleet, model: Tensor) -> Predictions:
         """Predictions of the vehicle's own level model: the one it kept, or one made now."""

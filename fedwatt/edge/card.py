@@ -33,7 +33,7 @@ class ModelCard:
     calibration        error bars of the vehicle (`calibration.Calibration`), or empty
     terrain            where climb comes from: "source" is "field" (in the file: its nodes, cell_m
                        and hash) or "elevation"; empty where no feature needs climb
-    personal           whether the vehicle fine-tuned the model on its own trips
+    personal           whether the model is the vehicle's own: fine-tuned, or given by its method
     trips              "training", "validation" -> names of the vehicle's trips that the model, its
                        scaling or its error bars were made with
     level              the level model in the file (`fedwatt.terrain.level`): its "features",

@@ -117,7 +117,7 @@ def model_facts(card: ModelCard) -> dict[str, str]:
     bars = card.calibration
     return {
         "Model": f"{card.backbone.upper()} trained by {name_of(card.method)}"
-        + (", fine-tuned by the vehicle" if card.personal else ""),
+        + (", the vehicle's own" if card.personal else ""),
         "Scaling of": card.vehicle,
         "Features": ", ".join(f"{name} ({unit})" for name, unit in pairs),
         "Window": f"{card.window} samples, one every {card.interval_s:g} s",

@@ -129,7 +129,7 @@ def read_own_model(run: Path, label: str, seed: int, vehicle: str) -> Parts:
     if not file.is_file():
         raise RunError(
             f"{run} has no personal model of '{vehicle}' for {label}, seed {seed}. Vehicles make "
-            "theirs in a run with --personalise."
+            "theirs in a run with --personalise, or by a method such as 'ditto'."
         )
     return read_own_file(file, vehicle)
 

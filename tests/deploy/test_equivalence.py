@@ -43,8 +43,8 @@ def test_the_fleet_gives_what_the_simulation_gives(
             torch.testing.assert_close(got[name], wanted[name], rtol=0, atol=1e-6, msg=name)
     for column in ("round", "vehicle", "windows", "steps", "replied", "rejected"):
         assert _column(real, "clients", column) == _column(simulated, "clients", column)
-    for table in ("rounds", "vehicles"):
-        column = "test_rmse" if table == "rounds" else "rmse"
+    columns = [("rounds", "test_rmse"), ("rounds", "personal_rmse"), ("vehicles", "rmse")]
+    for table, column in columns:
         assert _column(real, table, column) == pytest.approx(
             _column(simulated, table, column), rel=1e-4, nan_ok=True
         )

@@ -62,13 +62,22 @@ def assert_same_models(got: Path, wanted: Path) -> None:
 
 
 # One method for each kind of vector; tests/privacy has all of them without the messages.
-KINDS = ["fo-ri-fedavg", "scaffold", "fednova", "feddyn", "fedel", "fedadam", "fedavg@private"]
+KINDS = {
+    "fo-ri-fedavg": "",
+    "scaffold": "",
+    "fednova": "",
+    "feddyn": "",
+    "fedel": "",
+    "fedadam": "",
+    "fedavg@private": "noise_multiplier = 0.0\nclip_norm = 0.05\n",
+    "ditto": "",
+    "ifca": "warm_rounds = 1\n",
+}
 
 
 @pytest.mark.parametrize("method", KINDS)
 def test_sums_give_the_model_that_replies_give(method: str, fleet: Path, tmp_path: Path) -> None:
-    more = "noise_multiplier = 0.0\nclip_norm = 0.05\n" if "private" in method else ""
-    text = secured(fleet, method, more=more)
+    text = secured(fleet, method, more=KINDS[method])
     secret = deployed(text, loopback(fleet, tmp_path / "a"), tmp_path / "secret")
     clear = deployed(plain(text), loopback(fleet, tmp_path / "b"), tmp_path / "clear")
     assert_same_models(secret, clear)
