@@ -371,7 +371,8 @@ class Trained(Outcome):
         from fedwatt.references import References
         from fedwatt.runs.in_memory import write_run
 
-        config = replace(self.config, references=References(enabled=references))
+        own = tuple(choice for choice in self.config.methods if choice.label == self.label)
+        config = replace(self.config, methods=own, references=References(enabled=references))
         write_run(folder, self.federation, config, self.state, self.history)
 
 

@@ -154,6 +154,22 @@ def test_saved_and_loaded(trained: Trained, fleet: Fleet, tmp_path: Path) -> Non
         load(folder, method="fedavg")
 
 
+def test_one_of_several_methods_is_saved_alone(tmp_path: Path) -> None:
+    tables = {
+        "fleet": {"vehicles": 2, "trips": 6},
+        "data": {"window": 10, "stride": 97, "evaluation_stride": 97},
+        "training": {"rounds": 1},
+        "seeds": [1],
+        "references": {"enabled": False},
+        "method": [{"name": "fedavg"}, {"name": "fedprox"}],
+    }
+    execute(from_tables(tables), tmp_path / "both", Follower())
+    both = load(tmp_path / "both", method="fedprox")
+    one = load(both.save(tmp_path / "one", references=False))
+    assert [choice.label for choice in one.config.methods] == ["fedprox"]
+    assert torch.equal(one.state.weights, both.state.weights)
+
+
 def test_exported_predicts_the_same(trained: Trained, tmp_path: Path) -> None:
     vehicle = synthetic_vehicle("car-001", seed=1)
     card = trained.export(tmp_path / "model.onnx", vehicle="car-001", seed=2)
