@@ -117,7 +117,8 @@ def bench_modules(recipe: Recipe | None = None, *, repeats: int = 5) -> dict[str
             ways[f"{what}, {name}"] = rounds_of(
                 federation, get("fo-ri-fedavg", probe_every=lasting)
             )
-    seconds = interleaved(ways, repeats=repeats, warm_up=1)
+    # A first probe makes the memory that later ones use, and is twice as long as they are.
+    seconds = interleaved(ways, repeats=repeats, warm_up=3)
     return {
         way: {
             "by_name_s": seconds[f"{way}, by name"],
