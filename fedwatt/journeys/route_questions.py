@@ -170,7 +170,7 @@ class RouteQuestion:
         """What a vehicle adds."""
         if self.kind == "correction":
             return pupil.moments(self.effects).sums(self.correction)
-        found = {}
+        found: dict[str, FloatArray] = {}
         for target in TARGETS:
             fleet = self.effects.get(target)
             if fleet is not None and self.kind == "errors":
