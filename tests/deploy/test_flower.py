@@ -197,6 +197,7 @@ batch = 16
 area = {AREA}
 minimum_vehicles = 2
 refreshes = 0
+choose_prior = false
 [secure]
 enabled = true
 [personal]
