@@ -22,8 +22,10 @@ def spectral_ratio(matrix: Tensor, *, iterations: int = 10, epsilon_f: float = 1
     0.8
     """
     if iterations == 0:
-        exact: Tensor = torch.linalg.svdvals(matrix)[..., 0]
-        return exact / (matrix.norm(dim=(-2, -1)) + epsilon_f)
+        exact: Tensor = torch.linalg.svdvals(matrix)[..., 0] / (
+            matrix.norm(dim=(-2, -1)) + epsilon_f
+        )
+        return exact
     # A fixed start keeps the estimate reproducible and free of a random stream; the uneven values
     # make it unlikely to be orthogonal to the leading singular vector.
     columns = matrix.shape[-1]
