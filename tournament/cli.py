@@ -31,6 +31,15 @@ def tournament(
         "runs/tournament"
     ),
     ray: Ray = None,
+    page: Annotated[
+        bool,
+        typer.Option(
+            "--page", help="Play nothing: put what was played into results/ and write the page."
+        ),
+    ] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Play nothing: see that the page is what records give.")
+    ] = False,
     list_: Annotated[bool, typer.Option("--list", help="Show who plays where.")] = False,
 ) -> None:
     """Play every method on every fleet, without and with hills, tuned alike.
@@ -43,6 +52,9 @@ def tournament(
     if list_:
         console.print(_listed())
         return
+    if page or check:
+        _judge(out, write=page)
+        return
     plan = Plan(trials=trials, rounds=rounds, seeds=tuple(range(1, seeds + 1)))
     venue = Venue(out, _stored(data or []), device, processes, ray, minutes)
     try:
@@ -50,6 +62,24 @@ def tournament(
     except KeyboardInterrupt:
         errors.print("Stopped. Finished matches are kept: the same command continues.")
         raise typer.Exit(130) from None
+
+
+def _judge(out: Path, *, write: bool) -> None:
+    """Write the page from the records, or see that it is what they give."""
+    from fedwatt.files import write_text
+    from tournament.page import PAGE, write_page
+    from tournament.records import RECORDS, gathered, read_records, write_records
+
+    if write:
+        before = [own.content for own in read_records(RECORDS).values()]
+        write_records(RECORDS, [*before, *gathered(out / "cells")])
+    text = write_page(read_records(RECORDS))
+    if write:
+        write_text(PAGE, text)
+        console.print(f"{PAGE} is written from {RECORDS}.", highlight=False)
+    elif text != PAGE.read_text(encoding="utf-8"):
+        errors.print(f"{PAGE} is not what {RECORDS} gives: 'fedwatt tournament --page' writes it.")
+        raise typer.Exit(1)
 
 
 def _stored(given: list[str]) -> dict[str, Path]:

@@ -7,7 +7,7 @@ at before the settings are chosen.
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from math import inf, isfinite
 from pathlib import Path
@@ -198,8 +198,3 @@ def _fine_tuned(
 def _rounded(value: float) -> float | None:
     """Wh to five digits, which is more than any difference that matters; None: not finite."""
     return float(f"{value:.5g}") if isfinite(value) else None
-
-
-def records_of(paths: Sequence[Path]) -> list[dict[str, Any]]:
-    """The records in the folders of finished matches."""
-    return [json.loads((path / "record.json").read_text(encoding="utf-8")) for path in paths]
