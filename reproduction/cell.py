@@ -22,6 +22,9 @@ LATER: Final[Mapping[str, Any]] = {
     "align": False,
     "probe_schedule": "age",
     "match_rate": False,
+    "patience": 0,
+    "own_deadline": 0.0,
+    "deterministic": False,
 }
 """Settings that are younger than records of this format, each with the value that does what was
 done before it. They count only where they have another one, so that older records are found."""
