@@ -8,7 +8,7 @@ import typer
 
 from fedwatt.cli.console import console
 from fedwatt.cli.data.shared import import_progress, refuse_filled, say_made
-from fedwatt.cli.data.understood import keep_mapping, understood
+from fedwatt.cli.data.understood import keep_mapping, say_next, understood
 from fedwatt.errors import SettingError
 
 if TYPE_CHECKING:
@@ -120,7 +120,8 @@ def import_(
 
     if out is not None:
         refuse_filled(out)
-    if kind == "auto":
+    decided = kind == "auto"
+    if decided:
         answers = {"vehicle": vehicle, "trip": trip, "dates": dates}
         read = _decided(paths, answers, None if dry_run else out)
         if read is None:
@@ -146,6 +147,8 @@ def import_(
         ),
     )
     _read(recordings, Maps(dem=dem, osm=osm, only_enriched=only_enriched), out)
+    if decided:
+        say_next(out)
 
 
 def _read(recordings: "Recordings", maps: "Maps", out: Path) -> None:

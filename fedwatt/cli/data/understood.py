@@ -1,6 +1,7 @@
 """What `fedwatt data import auto` understood: shown as a table, kept as a mapping."""
 
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from rich.table import Table
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from fedwatt.data.recognise.understand import Answers, Understanding
 
 LONGEST_READING = 12
+FEWEST_TRIPS = 3
 
 
 def understood(paths: list[Path], answers: "Answers") -> "Understanding":
@@ -34,6 +36,36 @@ def understood(paths: list[Path], answers: "Answers") -> "Understanding":
         console.print(sentence, highlight=False, soft_wrap=True)
     refuse_incomplete(found)
     return found
+
+
+def say_next(out: Path) -> None:
+    """The commands from here to a predicted trip, for a vehicle and a test trip of this fleet."""
+    from fedwatt.data import DataSettings
+    from fedwatt.data.split import split_trips
+    from fedwatt.data.store import read_vehicle, vehicle_folders
+
+    folders = vehicle_folders(out)
+    vehicles = (read_vehicle(folder) for folder in folders)
+    folder, vehicle = max(zip(folders, vehicles, strict=True), key=lambda one: len(one[1].trips))
+    recordings = {trip.name: trip.recording for trip in vehicle.trips}
+    if len(set(recordings.values())) < FEWEST_TRIPS:
+        console.print(
+            f"No vehicle has {FEWEST_TRIPS} trips yet, which training needs: record more."
+        )
+        return
+    settings = DataSettings()
+    trip = split_trips(vehicle.name, recordings, settings.split, settings.split_seed)["test"][0]
+    charge_only = "energy_wh" not in vehicle.trips[0].channels
+    target = " --set data.target=soc --set data.window=300" if charge_only else ""
+    run = Path("runs") / out.name
+    console.print("Next, to the prediction of a trip that training does not see:")
+    for command in (
+        f"fedwatt run --data {quote(str(out))}{target} --personalise --out {quote(str(run))}",
+        f"fedwatt export {quote(str(run))} --vehicle {quote(str(folder))} --model personal "
+        "--out car.onnx",
+        f"fedwatt predict car.onnx {quote(str(folder / trip))} --html trip.html",
+    ):
+        console.print(f"  {command}", highlight=False, soft_wrap=True)
 
 
 def keep_mapping(found: "Understanding", out: Path) -> Path:

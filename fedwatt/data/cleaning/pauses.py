@@ -50,7 +50,7 @@ def split_at_pauses(
 def _named(trip: RawTrip, recording: str, number: int) -> RawTrip:
     begins = float(trip.time_s[0])
     if begins > DATED_S:
-        name = f"{datetime.fromtimestamp(begins, UTC):%Y-%m-%d %H:%M:%S}"
+        name = f"{datetime.fromtimestamp(begins, UTC):%Y-%m-%dT%H-%M-%S}"
     else:
         name = f"{recording}-{number}" if recording else str(number)
     return RawTrip(name, trip.time_s, trip.channels)
