@@ -19,11 +19,13 @@ from fedwatt.federation.best import judged, stopped_early
 from fedwatt.federation.members import Members
 from fedwatt.federation.port import Port, Present
 from fedwatt.federation.records import (
+    SHOWN,
     UNTRAINED,
     Errors,
     History,
     RoundRecord,
     Row,
+    errors_by_vehicle,
     evaluation_columns,
     training_columns,
 )
@@ -129,7 +131,8 @@ class Loop:
         evaluations = dict(enumerate(judgement.evaluations))
         errors = self._error_columns(method, state, evaluations, present.members, watch)
         state, rows = judged(state, self.seeds, columns, errors, range(runs))
-        return state, RoundRecord(rows, [], _seconds(watch))
+        by_vehicle = _by_vehicle(evaluations, present.members)
+        return state, RoundRecord(rows, [], _seconds(watch), by_vehicle)
 
     def advance(self, method: Method, state: State) -> tuple[State, RoundRecord]:
         """One round of every run that still trains."""
@@ -179,7 +182,8 @@ class Loop:
         after, rows = judged(after, self.seeds, columns, errors, state.at_work)
         if due:
             after = stopped_early(after, training.patience)
-        return after, RoundRecord(rows, clients, _seconds(watch))
+        by_vehicle = _by_vehicle(evaluations, present.members)
+        return after, RoundRecord(rows, clients, _seconds(watch), by_vehicle)
 
     def stopwatch(self) -> Stopwatch:
         """One that waits for a GPU, which works on after it has its orders."""
@@ -219,6 +223,12 @@ class Loop:
             }
             for call, outcome in zip(work.asked, outcomes, strict=True)
         ]
+
+
+def _by_vehicle(judged: Mapping[int, Errors | None], members: Members) -> dict[str, float]:
+    if len(members.evaluated) > SHOWN:
+        return {}
+    return errors_by_vehicle(judged.values(), [members.name(k) for k in members.evaluated])
 
 
 def _seconds(watch: Stopwatch) -> dict[str, float]:
