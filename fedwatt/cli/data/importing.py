@@ -12,6 +12,7 @@ from fedwatt.cli.data.understood import keep_mapping, say_next, understood
 from fedwatt.errors import SettingError
 
 if TYPE_CHECKING:
+    from fedwatt.data.cleaning.cleaning import Cleaning
     from fedwatt.data.importing import Maps, Recordings
 
 Paths = Annotated[
@@ -115,8 +116,7 @@ def import_(
 ) -> None:
     """Turn recordings into a fleet: cleaned trips at 1 Hz, one folder a vehicle."""
     # Here, because only readers need polars, and a GPU box may have none.
-    from fedwatt.data.cleaning.cleaning import PLAIN_CLEANING
-    from fedwatt.data.importing import USUAL_CLEANING, Maps, Recordings, own_reader
+    from fedwatt.data.importing import Maps, Recordings
 
     if out is not None:
         refuse_filled(out)
@@ -129,26 +129,36 @@ def import_(
         kind, paths, mapping = "csv", *read
     if out is None:
         raise SettingError("Name the folder of the new fleet: --out FLEET.")
-    if kind not in USUAL_CLEANING:
-        own_reader(kind)  # refuses what is none
-    usual = USUAL_CLEANING.get(kind, PLAIN_CLEANING)
     recordings = Recordings(
         kind=kind,
         paths=tuple(paths),
         powertrain=tuple(part.strip() for part in powertrain.split(",")),
         mapping=mapping,
         geo=geo,
-        cleaning=replace(
-            usual,
-            minimum_trips=minimum_trips or usual.minimum_trips,
-            minimum_seconds=minimum_seconds,
-            minimum_metres=minimum_metres,
-            maximum_gap_s=usual.maximum_gap_s if maximum_gap is None else maximum_gap,
-        ),
+        cleaning=_cleaning(kind, minimum_trips, minimum_seconds, minimum_metres, maximum_gap),
     )
     _read(recordings, Maps(dem=dem, osm=osm, only_enriched=only_enriched), out)
     if decided:
         say_next(out)
+
+
+def _cleaning(
+    kind: str, trips: int | None, seconds: float, metres: float, gap_s: float | None
+) -> "Cleaning":
+    """The usual cleaning of a kind of recordings, with the limits asked for."""
+    from fedwatt.data.cleaning.cleaning import PLAIN_CLEANING
+    from fedwatt.data.importing import USUAL_CLEANING, own_reader
+
+    if kind not in USUAL_CLEANING:
+        own_reader(kind)  # refuses what is none
+    usual = USUAL_CLEANING.get(kind, PLAIN_CLEANING)
+    return replace(
+        usual,
+        minimum_trips=trips or usual.minimum_trips,
+        minimum_seconds=seconds,
+        minimum_metres=metres,
+        maximum_gap_s=usual.maximum_gap_s if gap_s is None else gap_s,
+    )
 
 
 def _read(recordings: "Recordings", maps: "Maps", out: Path) -> None:
