@@ -13,6 +13,7 @@ from fedwatt.deploy.messages import Content
 from fedwatt.deploy.policy import Policy, Refusal
 from fedwatt.deploy.purpose import Purpose
 from fedwatt.methods import Method
+from fedwatt.privacy.hiding import chance_weight
 from fedwatt.privacy.secure_settings import Terms
 from fedwatt.runs.config import RunConfig
 from fedwatt.runs.hills import learns_hills
@@ -163,9 +164,14 @@ class Guard:
             _allow("set_changes_a_day", self.ledger.changes_today() < self.policy.set_changes_a_day)
         self.ledger.summed(group, survivors)
 
-    def weight(self, windows: int) -> int:
-        """What the vehicle weighs in a mean."""
-        return min(windows, self.policy.most_windows)
+    def hiding(self, method: Method) -> float:
+        """ν of the noise on a reply; 0 where a private method has noise of its own."""
+        return 0.0 if method.server.private else self.policy.hiding
+
+    def weight(self, windows: int, *, hidden: bool) -> int:
+        """What the vehicle weighs in a mean; where it is `hidden`, by chance more or less."""
+        heaviest = min(windows, self.policy.most_windows)
+        return min(chance_weight(heaviest), self.policy.most_windows) if hidden else heaviest
 
     def enough(self, counts: list[int]) -> bool:
         """Whether there are windows enough to take part."""

@@ -98,6 +98,11 @@ class Policy:
     split_seed: int = _setting(0, "which trips these are; -1 leaves it to the server")
     fewest_windows: int = _setting(10, "windows of each kind without which it does not take part")
     fewest_trained: int = _setting(64, "fewest of its windows that a displacement Δ may be of")
+    hiding: float = _setting(
+        2.0,
+        "noise on a reply Δ without a private method, in lengths of Δ; batches and weight are then "
+        "by chance of its own, too; 0: none, and models are those of a simulation",
+    )
     hills: bool = _setting(True, "whether it helps to learn hills")
     hills_vehicles: int = _setting(3, "fewest vehicles that must drive a place to publish it")
     noise: float = _setting(0.0, "least noise multiplier of a private method; 0: none needed")
@@ -121,7 +126,8 @@ class Policy:
         for name in ("steps", "answers", "answers_a_day", "most_windows", "fewest_windows",
                      "fewest_trained"):  # fmt: skip
             check(self, name, getattr(self, name) >= 1, "at least 1")
-        for name in ("window", "stride", "evaluation_stride", "set_changes_a_day", "noise"):
+        for name in ("window", "stride", "evaluation_stride", "set_changes_a_day", "noise",
+                     "hiding"):  # fmt: skip
             check(self, name, 0 <= getattr(self, name) < inf, "at least 0")
         for name in ("smallest_sum", "hills_vehicles"):
             check(self, name, getattr(self, name) >= 2, "at least 2: a sum of one hides nothing")
@@ -134,7 +140,8 @@ class Policy:
 
 OPEN: Final = Policy(
     masks=False, smallest_sum=2, signed_sums=False, window=0, stride=0, evaluation_stride=0,
-    split=(), split_seed=-1, targets=(), fewest_windows=1, fewest_trained=1, hills_vehicles=2,
+    split=(), split_seed=-1, targets=(), fewest_windows=1, fewest_trained=1, hiding=0.0,
+    hills_vehicles=2,
     answers=1_000_000, answers_a_day=1_000_000, set_changes_a_day=1_000_000, largest_step=1e9,
 )  # fmt: skip
 """For trials on data that is nobody's: whatever a server asks for in earnest."""

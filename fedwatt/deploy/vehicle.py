@@ -52,6 +52,7 @@ from fedwatt.deploy.one_vehicle import (
 from fedwatt.deploy.privacy_ledger import LIFETIME_DELTA, PrivacyLedger, epsilon_of
 from fedwatt.deploy.purpose import Purpose
 from fedwatt.deploy.questions import AFTER, RoundQuestion, sizes_of, value, weights
+from fedwatt.deploy.round_summand import round_summand
 from fedwatt.deploy.secure_board import Secrets
 from fedwatt.deploy.task import Task
 from fedwatt.errors import DataError, RunError, SettingError
@@ -59,13 +60,12 @@ from fedwatt.federation import LocalFleet, local_round
 from fedwatt.federation.evaluate import predict
 from fedwatt.files import flush
 from fedwatt.methods import Method
-from fedwatt.methods.bounding import bounded
 from fedwatt.metrics import ErrorSums
 from fedwatt.personal import PersonalModel, personalise
 from fedwatt.plugins import named_by_server
 from fedwatt.privacy.drawing import drawn, draws_on_board
 from fedwatt.privacy.fixed_point import FloatArray, Layout
-from fedwatt.privacy.secure.compose import reply_layout, reply_values
+from fedwatt.privacy.hiding import own_seed
 from fedwatt.runs.config import MethodChoice, RunConfig, from_toml, to_toml
 from fedwatt.runs.hills import learns_hills
 from fedwatt.runs.level import level_config, predictions_of, with_level
@@ -199,7 +199,8 @@ class Vehicle:
             return self.secrets.masked(question, *self._reply(task))
         if kind == "secure-evaluate":
             errors = task.local.evaluate(task.weights())[0]
-            weight = self.guard.weight(task.local.members.windows(0))
+            hidden = self.guard.policy.hiding > 0
+            weight = self.guard.weight(task.local.members.windows(0), hidden=hidden)
             values = judging_values(errors.validation[0], errors.test[0], weight)
             return self.secrets.masked(question, judging_layout(called), values)
         parts = self._strata(task) if kind == "secure-strata" else self._personalise(task)
@@ -259,13 +260,14 @@ class Vehicle:
         hidden = config.secure.enabled
         return Content(values, {} if hidden else {"windows": np.array(counts, dtype=np.int64)})
 
-    def _train(self, task: Task) -> Content:
+    def _train(self, task: Task, seed: int | None = None) -> Content:
         local, method = task.local, task.method
         question, run = RoundQuestion.read(task.question, task.size), task.run
         self.spent.spend(*self._spending(task))
         folder = memory.memory_folder(self.state, run, task.choice.label)
         initial = local_round.initial_memory(method, method.adapted(local.model), task.weights()[0])
-        work = local_work(local, method, question, memory.recall(folder, question.counted, initial))
+        kept = memory.recall(folder, question.counted, initial)
+        work = local_work(local, method, question, kept, seed)
         if work.memory:
             memory.forget_old_runs(self.state, run)
             memory.remember(
@@ -295,18 +297,13 @@ class Vehicle:
 
     def _reply(self, task: Task) -> tuple[Layout, dict[str, FloatArray]]:
         """What the vehicle adds to a round, no longer than its policy allows."""
-        method, model = task.method, task.method.adapted(task.local.model)
-        terms, training = self.secrets.terms, task.local.training
-        if draws_on_board(method, training) and not drawn(training.participation):
+        training = task.local.training
+        if draws_on_board(task.method, training) and not drawn(training.participation):
             arrays = self._stay_out(task)
         else:
-            arrays = dict(self._train(task).arrays)
-        layout = reply_layout(method, model, task.config.secure, vehicles=terms.called)
-        uploads = {name: torch.from_numpy(array) for name, array in arrays.items()}
-        delta = bounded(uploads.pop("delta")[None], self.board.policy.largest_step)[0]
-        weight = self.guard.weight(task.local.members.windows(0))
-        values = reply_values(method, model, delta, weight, uploads, layout, terms.threshold)
-        return layout, values
+            seed = own_seed() if self.guard.hiding(task.method) else None
+            arrays = dict(self._train(task, seed).arrays)
+        return round_summand(task, arrays, self.guard, self.secrets.terms)
 
     def _evaluate(self, task: Task) -> Content:
         model = task.weights()

@@ -161,9 +161,9 @@ def test_a_ledger_outlasts_restarts_and_damage(tmp_path: Path) -> None:
 
 
 # ------------------------------------------------------------------------- a fleet that agrees
-def test_a_fleet_with_the_default_policy_trains_the_same_model(fleet: Path, tmp_path: Path) -> None:
+def test_without_hiding_a_guarded_fleet_trains_the_same_model(fleet: Path, tmp_path: Path) -> None:
     text = secured(fleet, "fo-ri-fedavg")
-    grid = guarded(fleet, tmp_path / "a")
+    grid = guarded(fleet, tmp_path / "a", hiding=0.0)
     strict = deployed(text, grid, tmp_path / "strict")
     assert not Conduct.read(strict / "conduct.json").refusals
     clear = deployed(plain(text), guarded(fleet, tmp_path / "b", masks=False), tmp_path / "clear")
@@ -179,8 +179,8 @@ def test_a_fleet_with_the_default_policy_trains_the_same_model(fleet: Path, tmp_
 
 def test_a_resumed_run_goes_on_though_vehicles_answer_once(fleet: Path, tmp_path: Path) -> None:
     text = secured(fleet, "fedavg", rounds=3)
-    whole = deployed(text, guarded(fleet, tmp_path / "a"), tmp_path / "whole")
-    grid = guarded(fleet, tmp_path / "b")
+    whole = deployed(text, guarded(fleet, tmp_path / "a", hiding=0.0), tmp_path / "whole")
+    grid = guarded(fleet, tmp_path / "b", hiding=0.0)
     with pytest.raises(KeyboardInterrupt):
         deployed(text, grid, tmp_path / "cut", stop=2)
     for file in sorted((tmp_path / "cut" / "checkpoint").rglob("round-*"))[-1:]:
