@@ -29,6 +29,9 @@ GROUPS: Final = {
 """Sums of one group ask for much the same numbers, so the difference of two is about those vehicles
 that are in only one of them: by group it is counted how often the vehicles change."""
 
+FOLLOWED: Final = "followed"
+"""What the ledger files the models under that a vehicle knows the origin of."""
+
 
 @dataclass(frozen=True)
 class Guard:
@@ -55,6 +58,7 @@ class Guard:
             mechanism = choice.method.server.mechanism
             noise = 0.0 if mechanism is None else mechanism.noise_multiplier
             _allow("noise", noise >= policy.noise)
+            _allow("followed", not policy.masks or not policy.followed or _can_be(choice.method))
             _allow("lifetime_epsilon", noise > 0 or policy.lifetime_epsilon == inf)
 
     def size(self, content: Content) -> None:
@@ -131,6 +135,31 @@ class Guard:
         if not known:
             self.ledger.announce(purpose.model, (*method, purpose.round), (*method, purpose.model))
 
+    def follows(self, purpose: Purpose, method: Method, tell: Callable[[], bool]) -> bool:
+        """Whether this vehicle knows how a model came about; `tell` is asked where it must be.
+
+        The noise of a private method protects whatever model it is added to.
+        """
+        if not self.policy.followed or method.server.private:
+            return True
+        if self.ledger.model(FOLLOWED, purpose.model):
+            return True
+        if told := tell():
+            self.ledger.announce(purpose.model, (FOLLOWED, purpose.model))
+        return told
+
+    def revealing(self, purpose: Purpose, followers: int) -> None:
+        """Refuse to unmask what few vehicles of a sum know to be trained from an honest model.
+
+        Where enough of them do, this vehicle knows it from now on, too.
+        """
+        wanted = self.policy.followed
+        if not wanted or not purpose.model:
+            return
+        _allow("followed", followers >= wanted or not purpose.kind.endswith("train"))
+        if followers >= wanted and not self.ledger.model(FOLLOWED, purpose.model):
+            self.ledger.announce(purpose.model, (FOLLOWED, purpose.model))
+
     def unanswered(self, purpose: Purpose) -> None:
         """Refuse what was answered as often as the policy allows, and too many answers a day."""
         given = max(self.ledger.given(*what) for what in _counted(purpose))
@@ -194,6 +223,11 @@ def _counted(purpose: Purpose) -> list[tuple[object, ...]]:
     if purpose.model:
         return [(kind, label, purpose.model, purpose.level)]
     return [(kind, purpose.question)]
+
+
+def _can_be(method: Method) -> bool:
+    """Whether vehicles can follow a method's models, or its noise protects them."""
+    return method.server.adds_the_mean or method.server.private
 
 
 def _items(value: object) -> list[object]:

@@ -111,9 +111,14 @@ class Secrets:
         return terms
 
     def masked(
-        self, question: Content, layout: Layout, values: Mapping[str, FloatArray]
+        self,
+        question: Content,
+        layout: Layout,
+        values: Mapping[str, FloatArray],
+        *,
+        follows: bool = True,
     ) -> Content:
-        """The vehicle's numbers under its masks."""
+        """The vehicle's numbers under its masks; it will sign whether it `follows` the model."""
         state = self._now(protocol.Shared)
         if layout.bits != state.terms.bits:
             raise DataError(
@@ -121,7 +126,8 @@ class Secrets:
                 f"question has {layout.bits}"
             )
         inbox = from_values(Inbox, question.values)
-        self._state, masked = protocol.mask_input(state, inbox, layout.encode(values))
+        words = layout.encode(values)
+        self._state, masked = protocol.mask_input(state, inbox, words, follows=follows)
         return Content(to_plain(masked))
 
     def agreed(self, question: Content) -> Content:
@@ -135,10 +141,10 @@ class Secrets:
 
     def revealed(self, question: Content) -> Content:
         """A share of one secret of every vehicle of its group."""
-        agreements = from_values(Agreements, question.values)
-        self._state, revealed = protocol.reveal(
-            self._now(protocol.Sent), agreements, trust=self._trust
-        )
+        agreements, state = from_values(Agreements, question.values), self._now(protocol.Sent)
+        self._state, revealed = protocol.reveal(state, agreements, trust=self._trust)
+        purpose = Purpose.read(state.terms.purpose)
+        self.guard.revealing(purpose, protocol.followers(state, agreements))
         return Content(to_plain(revealed))
 
     def handed_on(self) -> dict[str, Value]:

@@ -30,6 +30,7 @@ from fedwatt.federation.terms import Terms
 from fedwatt.federation.work import Work, no_work
 from fedwatt.methods import Method
 from fedwatt.methods.rule import Rows
+from fedwatt.privacy.check_words import CHECK, Made
 from fedwatt.privacy.drawing import draws_on_board
 from fedwatt.privacy.fixed_point import CLIPPED, FloatArray, Layout
 from fedwatt.privacy.secure.compose import means, reply_layout, secure_fault
@@ -181,8 +182,15 @@ class SecureFleet(RoadFleet):
             {},
             {name: rows(values) for name, values in uploads.items()},
             {},
+            events=Known(made=_made(found)).packed(),
             noised=self.private,
         )
+
+
+def _made(found: SecretSum) -> Made:
+    """What vehicles are told of the model that a sum makes."""
+    words = tuple(found.sums[CHECK].tolist())
+    return Made(found.exchange, float(found.sums["weight"][0]), len(found.survivors), words)
 
 
 def refuse_impossible_weight(

@@ -76,6 +76,9 @@ class ServerRule(Tunable, ABC):
         """Why vehicles cannot be called in this way (`Training.sampling`); empty if they can."""
         return ""
 
+    adds_the_mean: ClassVar[bool] = False
+    """Whether the next model is the last one plus the mean displacement, and nothing else: a
+    vehicle can then tell from the sum that a model was made of it."""
     averages: ClassVar[bool] = False
     """Whether replies count through the mean of their displacements alone, so that a defence may
     screen them first."""
@@ -169,6 +172,7 @@ class Average(ServerRule):
     """The mean displacement, weighted by windows, summed in float64 and cast once."""
 
     averages: ClassVar[bool] = True
+    adds_the_mean: ClassVar[bool] = True
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
         """w_t + Σ p_k Δ_k."""
