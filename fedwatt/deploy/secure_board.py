@@ -67,6 +67,11 @@ class Secrets:
         if self.guard.policy.signed_sums and not known:
             raise Refusal("signed_sums")
 
+    def _refuse_unchecked(self) -> None:
+        """Refuse to spoil a sum for the others: without its words nobody can check it."""
+        if self.board.fleet_key is None:
+            raise Refusal("followed")
+
     def keys(self, question: Content) -> Content:
         """Fresh public keys; what was left of another exchange is forgotten."""
         terms = from_values(Terms, question.values)
@@ -77,6 +82,8 @@ class Secrets:
         self.guard.announced(purpose)
         self.guard.unanswered(purpose)
         self._refuse_unsigned()
+        if self.guard.policy.followed and purpose.kind.endswith("train"):
+            self._refuse_unchecked()
         self._state = None
         state, advert = protocol.advertise(
             terms, self.vehicle, after=self._last(terms.run), identity=self.board.identity
