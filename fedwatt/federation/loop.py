@@ -15,15 +15,17 @@ from math import nan
 import torch
 
 from fedwatt.federation.aggregate import aggregated
-from fedwatt.federation.best import judged
+from fedwatt.federation.best import judged, stopped_early
 from fedwatt.federation.members import Members
 from fedwatt.federation.port import Port, Present
 from fedwatt.federation.records import (
+    SHOWN,
     UNTRAINED,
     Errors,
     History,
     RoundRecord,
     Row,
+    errors_by_vehicle,
     evaluation_columns,
     training_columns,
 )
@@ -90,7 +92,7 @@ class Loop:
 
     def finished(self, state: State) -> bool:
         """Whether all rounds are done, or no run is left to go on with."""
-        return state.round >= self.training.rounds or bool(state.diverged.all())
+        return state.round >= self.training.rounds or not state.at_work
 
     def start(self, method: Method) -> tuple[State, RoundRecord]:
         """Initial models, nothing remembered, and the record of round 0."""
@@ -118,6 +120,7 @@ class Loop:
             memory=memory,
             available=present.available,
             diverged=torch.zeros(runs, dtype=torch.int64),
+            stopped=torch.zeros(runs, dtype=torch.int64),
             best_weights=weights.clone(),
             best_round=torch.zeros(runs, dtype=torch.int64),
             best_validation=unknown,
@@ -128,10 +131,11 @@ class Loop:
         evaluations = dict(enumerate(judgement.evaluations))
         errors = self._error_columns(method, state, evaluations, present.members, watch)
         state, rows = judged(state, self.seeds, columns, errors, range(runs))
-        return state, RoundRecord(rows, [], _seconds(watch))
+        by_vehicle = _by_vehicle(evaluations, present.members)
+        return state, RoundRecord(rows, [], _seconds(watch), by_vehicle)
 
     def advance(self, method: Method, state: State) -> tuple[State, RoundRecord]:
-        """One round of every run that is still finite."""
+        """One round of every run that still trains."""
         watch, work = self.stopwatch(), None
         while work is None:
             present = self.port.present(state)
@@ -155,7 +159,7 @@ class Loop:
             )
         due = after.round % training.evaluate_every == 0 or after.round == training.rounds
         evaluations: dict[int, Errors | None] = {}
-        well = after.live
+        well = after.at_work
         if due and well:
             with watch.section("evaluation"):
                 judgement = self.port.judge(after.weights[well], after.events, present)
@@ -175,8 +179,11 @@ class Loop:
             for run, seed in enumerate(self.seeds)
         ]
         errors = self._error_columns(method, after, evaluations, present.members, watch)
-        after, rows = judged(after, self.seeds, columns, errors, state.live)
-        return after, RoundRecord(rows, clients, _seconds(watch))
+        after, rows = judged(after, self.seeds, columns, errors, state.at_work)
+        if due:
+            after = stopped_early(after, training.patience)
+        by_vehicle = _by_vehicle(evaluations, present.members)
+        return after, RoundRecord(rows, clients, _seconds(watch), by_vehicle)
 
     def stopwatch(self) -> Stopwatch:
         """One that waits for a GPU, which works on after it has its orders."""
@@ -216,6 +223,12 @@ class Loop:
             }
             for call, outcome in zip(work.asked, outcomes, strict=True)
         ]
+
+
+def _by_vehicle(judged: Mapping[int, Errors | None], members: Members) -> dict[str, float]:
+    if len(members.evaluated) > SHOWN:
+        return {}
+    return errors_by_vehicle(judged.values(), [members.name(k) for k in members.evaluated])
 
 
 def _seconds(watch: Stopwatch) -> dict[str, float]:
