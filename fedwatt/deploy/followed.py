@@ -42,7 +42,10 @@ class Followed:
         return None if self.fleet_key is None else CheckKey(self.fleet_key, exchange)
 
     def remember(self, task: Task, terms: Terms) -> None:
-        """Keep the model that a sum begins with, before the vehicle adds to it."""
+        """Keep the model that a sum begins with, before the vehicle adds to it.
+
+        It is to be one whose making is known: what a sum makes of any other is not known, either.
+        """
         if self.fleet_key is None or not task.method.server.adds_the_mean:
             return
         model = {"weights": task.weights()[0], "called": torch.tensor(terms.called)}
@@ -69,9 +72,14 @@ class Followed:
         method, model = task.method, task.method.adapted(task.local.model)
         called = int(before["called"])
         layout = reply_layout(method, model, task.config.secure, vehicles=called)
-        after = task.weights()[0].numpy()
-        first = before["weights"].numpy()
-        if first.shape != after.shape or not key.follows(layout, first, after, made):
+        after, first = task.weights()[0].numpy(), before["weights"].numpy()
+        # What a private method divides by is the server's to say; more than q·R shortens the step.
+        least = method.server.divisor(made.weight, task.local.training.participation * made.weight)
+        private = method.server.private
+        divided = made.divisor >= least if private else made.divisor == least
+        if first.shape != after.shape or not divided:
+            raise Refusal("followed")
+        if not key.follows(layout, first, after, made):
             raise Refusal("followed")
         return True
 

@@ -31,6 +31,10 @@ that are in only one of them: by group it is counted how often the vehicles chan
 
 FOLLOWED: Final = "followed"
 """What the ledger files the models under that a vehicle knows the origin of."""
+NOISED: Final = "noised"
+"""And those that a private round trains."""
+ENOUGH_NOISE: Final = 1.0
+"""z from which noise alone stops the attacks of docs/privacy.md for a day of questions."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,8 @@ class Guard:
             mechanism = choice.method.server.mechanism
             noise = 0.0 if mechanism is None else mechanism.noise_multiplier
             _allow("noise", noise >= policy.noise)
-            _allow("followed", not policy.masks or not policy.followed or _can_be(choice.method))
+            can_be = choice.method.server.adds_the_mean or protects(choice.method)
+            _allow("followed", not policy.masks or not policy.followed or can_be)
             _allow("lifetime_epsilon", noise > 0 or policy.lifetime_epsilon == inf)
 
     def size(self, content: Content) -> None:
@@ -136,29 +141,36 @@ class Guard:
             self.ledger.announce(purpose.model, (*method, purpose.round), (*method, purpose.model))
 
     def follows(self, purpose: Purpose, method: Method, tell: Callable[[], bool]) -> bool:
-        """Whether this vehicle knows how a model came about; `tell` is asked where it must be.
-
-        The noise of a private method protects whatever model it is added to.
-        """
-        if not self.policy.followed or method.server.private:
+        """Whether this vehicle knows how a model came about; `tell` is asked where it must be."""
+        if not self.policy.followed or self.ledger.model(FOLLOWED, purpose.model):
             return True
-        if self.ledger.model(FOLLOWED, purpose.model):
-            return True
+        if protects(method) and purpose.kind.endswith("train"):
+            self.ledger.announce(purpose.model, (NOISED, purpose.run, purpose.label, purpose.round))
         if told := tell():
             self.ledger.announce(purpose.model, (FOLLOWED, purpose.model))
         return told
 
     def revealing(self, purpose: Purpose, followers: int) -> None:
-        """Refuse to unmask what few vehicles of a sum know to be trained from an honest model.
+        """Refuse to unmask a sum about a model of which few of its vehicles know the origin.
 
-        Where enough of them do, this vehicle knows it from now on, too.
+        Where enough of them do, this vehicle knows it from now on, too. Any other is trained only
+        where noise `protects` it, and judged a few times a day: the mean of two models, or one of a
+        private method after a round without a sum.
         """
-        wanted = self.policy.followed
-        if not wanted or not purpose.model:
+        wanted, ledger = self.policy.followed, self.ledger
+        if not wanted or not purpose.model or ledger.model(FOLLOWED, purpose.model):
             return
-        _allow("followed", followers >= wanted or not purpose.kind.endswith("train"))
-        if followers >= wanted and not self.ledger.model(FOLLOWED, purpose.model):
-            self.ledger.announce(purpose.model, (FOLLOWED, purpose.model))
+        if followers >= wanted:
+            ledger.announce(purpose.model, (FOLLOWED, purpose.model))
+            return
+        if purpose.kind.endswith("train"):
+            noised = ledger.model(NOISED, purpose.run, purpose.label, purpose.round)
+            _allow("followed", noised == purpose.model)
+            return
+        model, today = ("unfollowed", purpose.model), ("unfollowed", ledger.day())
+        if not ledger.given(*model):
+            _allow("followed", ledger.given(*today) < self.policy.unfollowed_a_day)
+            ledger.give(model, today)
 
     def unanswered(self, purpose: Purpose) -> None:
         """Refuse what was answered as often as the policy allows, and too many answers a day."""
@@ -194,8 +206,8 @@ class Guard:
         self.ledger.summed(group, survivors)
 
     def hiding(self, method: Method) -> float:
-        """ν of the noise on a reply; 0 where a private method has noise of its own."""
-        return 0.0 if method.server.private else self.policy.hiding
+        """ν of the noise on a reply; 0 where a private method has noise enough of its own."""
+        return 0.0 if protects(method) else self.policy.hiding
 
     def weight(self, windows: int, *, hidden: bool) -> int:
         """What the vehicle weighs in a mean; where it is `hidden`, by chance more or less."""
@@ -225,9 +237,10 @@ def _counted(purpose: Purpose) -> list[tuple[object, ...]]:
     return [(kind, purpose.question)]
 
 
-def _can_be(method: Method) -> bool:
-    """Whether vehicles can follow a method's models, or its noise protects them."""
-    return method.server.adds_the_mean or method.server.private
+def protects(method: Method) -> bool:
+    """Whether a method's noise hides a vehicle in a sum, whatever model is trained."""
+    mechanism = method.server.mechanism
+    return mechanism is not None and mechanism.noise_multiplier >= ENOUGH_NOISE
 
 
 def _items(value: object) -> list[object]:

@@ -8,9 +8,10 @@ import json
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
@@ -33,8 +34,8 @@ def keep_sum(
     """Write down what a sum for `purpose` brought, and the digest of its terms."""
     names = np.frombuffer(json.dumps(survivors).encode(), dtype=np.uint8)
     digest = np.frombuffer(exchange, dtype=np.uint8)
-    kept = {f"sum.{name}": np.asarray(own) for name, own in sums.items()}
-    table = {**kept, SURVIVORS: names, EXCHANGE: digest}
+    table: dict[str, NDArray[Any]] = {SURVIVORS: names, EXCHANGE: digest}
+    table |= {f"sum.{name}": np.asarray(own) for name, own in sums.items()}
     path = _path(run, purpose)
     write_atomically(path, lambda file: save_file(table, file))
     for old in sorted(path.parent.glob("*.safetensors"), key=_age)[:-KEPT]:

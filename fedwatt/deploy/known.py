@@ -69,15 +69,18 @@ class Known:
 
 
 def _packed(made: Made | None) -> Rows:
-    """N, R and the words of the sum that made a model, [2 + words], and its digest [32]."""
+    """N, d, R and the words of the sum that made a model, [3 + words], and its digest [32]."""
     if made is None:
         return {}
-    numbers = torch.tensor([made.weight, made.vehicles, *made.words], dtype=torch.float64)
+    numbers = torch.tensor(
+        [made.weight, made.divisor, made.vehicles, *made.words], dtype=torch.float64
+    )
     return {"made": numbers, "exchange": torch.tensor(list(made.exchange), dtype=torch.uint8)}
 
 
 def _unpacked(events: Rows) -> Made | None:
     if "made" not in events:
         return None
-    weight, vehicles, *words = events["made"].tolist()
-    return Made(bytes(events["exchange"].tolist()), weight, int(vehicles), tuple(words))
+    weight, divisor, vehicles, *words = events["made"].tolist()
+    exchange = bytes(events["exchange"].tolist())
+    return Made(exchange, weight, divisor, int(vehicles), tuple(words))

@@ -8,6 +8,7 @@ from fedwatt.privacy.check_words import Made
 
 EXCHANGE: Final = "made.exchange"
 WEIGHT: Final = "made.weight"
+DIVISOR: Final = "made.divisor"
 VEHICLES: Final = "made.vehicles"
 WORDS: Final = "made.words"
 
@@ -19,6 +20,7 @@ def made_values(made: Made | None) -> dict[str, Value]:
     return {
         EXCHANGE: made.exchange,
         WEIGHT: made.weight,
+        DIVISOR: made.divisor,
         VEHICLES: made.vehicles,
         WORDS: list(made.words),
     }
@@ -26,10 +28,12 @@ def made_values(made: Made | None) -> dict[str, Value]:
 
 def read_made(values: Mapping[str, Value]) -> Made | None:
     """What a question says; None if it says nothing that can be read."""
-    exchange, weight = values.get(EXCHANGE), values.get(WEIGHT)
-    vehicles, words = values.get(VEHICLES), values.get(WORDS)
-    if not isinstance(exchange, bytes) or not isinstance(weight, float):
+    exchange, vehicles = values.get(EXCHANGE), values.get(VEHICLES)
+    weight, divisor, words = values.get(WEIGHT), values.get(DIVISOR), values.get(WORDS)
+    if not isinstance(exchange, bytes) or type(vehicles) is not int:
         return None
-    if type(vehicles) is not int or not isinstance(words, list):
+    if not isinstance(weight, float) or not isinstance(divisor, float):
         return None
-    return Made(exchange, weight, vehicles, tuple(float(word) for word in words))
+    if not isinstance(words, list) or not all(type(word) is float for word in words):
+        return None
+    return Made(exchange, weight, divisor, vehicles, tuple(map(float, words)))

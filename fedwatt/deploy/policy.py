@@ -56,7 +56,7 @@ RULES: Final = {
     "a run with another seed",
     "followed": "too few vehicles of the sum know how its model came about, or one knows better: "
     "its policy wants the seed's model or what rounds made of it, by a method that adds the mean "
-    "or a private one, judged in every round",
+    "or a private one, judged in every round, and fleet.key beside its keys",
     "unannounced": "the model is not the one that was announced for this round",
     "question": "vehicles of one sum were asked different questions",
     "answers_a_day": "its policy allows no more answers today",
@@ -117,6 +117,9 @@ class Policy:
     lifetime_epsilon: float = _setting(
         inf, "most that its lifetime ε against the server may be, at δ = 1e-5; inf: no bound"
     )
+    unfollowed_a_day: int = _setting(
+        8, "models a day that it judges, though too few vehicles know how they came about"
+    )
     answers: int = _setting(1, "answers to the same round, and about the same model")
     answers_a_day: int = _setting(500, "answers made from its data, from midnight to midnight UTC")
     set_changes_a_day: int = _setting(
@@ -135,7 +138,7 @@ class Policy:
                      "fewest_trained"):  # fmt: skip
             check(self, name, getattr(self, name) >= 1, "at least 1")
         for name in ("window", "stride", "evaluation_stride", "set_changes_a_day", "noise",
-                     "hiding", "followed"):  # fmt: skip
+                     "hiding", "followed", "unfollowed_a_day"):  # fmt: skip
             check(self, name, 0 <= getattr(self, name) < inf, "at least 0")
         for name in ("smallest_sum", "hills_vehicles"):
             check(self, name, getattr(self, name) >= 2, "at least 2: a sum of one hides nothing")

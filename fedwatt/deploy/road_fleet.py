@@ -230,7 +230,9 @@ class RoadFleet(ABC):
         for silent in called.keys() - counted:
             self.roster.unanswered(silent)
         known = Known.unpacked(state.events)
-        made = Known.unpacked(work.events).made if counted and work.events else known.made
+        made = None if method.server.acts_alone else known.made
+        if counted and work.events:
+            made = Known.unpacked(work.events).made
         known = replace(
             known,
             counted={**known.counted, **dict.fromkeys(counted, state.round)},

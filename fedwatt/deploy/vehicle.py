@@ -200,7 +200,7 @@ class Vehicle:
         follows = self.guard.follows(purpose, task.method, lambda: self.followed.follows(task))
         masked = partial(self.secrets.masked, question, follows=follows)
         if kind == "secure-train":
-            return masked(*self._reply(task))
+            return masked(*self._reply(task, follows=follows))
         if kind == "secure-evaluate":
             errors = task.local.evaluate(task.weights())[0]
             hidden = self.guard.policy.hiding > 0
@@ -299,7 +299,7 @@ class Vehicle:
             memory.remember(folder, question.round, kept)
         return {"delta": np.zeros(task.size)}
 
-    def _reply(self, task: Task) -> tuple[Layout, dict[str, FloatArray]]:
+    def _reply(self, task: Task, *, follows: bool) -> tuple[Layout, dict[str, FloatArray]]:
         """What the vehicle adds to a round, no longer than its policy allows."""
         training = task.local.training
         if draws_on_board(task.method, training) and not drawn(training.participation):
@@ -308,7 +308,8 @@ class Vehicle:
             seed = own_seed() if self.guard.hiding(task.method) else None
             arrays = dict(self._train(task, seed).arrays)
         terms = self.secrets.terms
-        self.followed.remember(task, terms)
+        if follows:
+            self.followed.remember(task, terms)
         check = self.followed.check_key(terms.digest)
         return round_summand(task, arrays, self.guard, terms, check)
 

@@ -77,8 +77,9 @@ class ServerRule(Tunable, ABC):
         return ""
 
     adds_the_mean: ClassVar[bool] = False
-    """Whether the next model is the last one plus the mean displacement, and nothing else: a
-    vehicle can then tell from the sum that a model was made of it."""
+    """Whether the next model is the last one plus the sum of weighted displacements, divided by
+    `divisor`, and nothing else: a vehicle can then tell from the sum that a model was made of it.
+    """
     averages: ClassVar[bool] = False
     """Whether replies count through the mean of their displacements alone, so that a defence may
     screen them first."""
@@ -144,6 +145,10 @@ class ServerRule(Tunable, ABC):
         sum of the weights.
         """
         return delta / weight, {name: total / weight for name, total in uploads.items()}
+
+    def divisor(self, weight: float, expected: float) -> float:
+        """What a sum of displacements is divided by, from Σ w_k and how many were to be called."""
+        return weight
 
     def state(self, model: Model) -> Rows:
         """What the server keeps, as it is before round 0 unless `begin` says otherwise."""

@@ -6,12 +6,13 @@ Beside its weight n and its displacement n Δ [D], every vehicle of a sum adds a
 
 with signs r_j, factor ρ_j and pad p_j from a key that the vehicles of a fleet share and the server
 does not have, drawn anew for every exchange. The server sees their sums C_j over R vehicles, sends
-them with the model w' that it made of w, N = Σn and R, and a vehicle compares
+them with the model w' that it made of w, N = Σn, R and what it divided by, d (N, or q·K where the
+method is private), and a vehicle compares
 
-    ⟨r_j, N (w' - w)⟩ + ρ_j N + R p_j   with   C_j
+    ⟨r_j, d (w' - w)⟩ + ρ_j N + R p_j   with   C_j
 
 (a linear authentication code: Wegman and Carter, 1981, over the reals). Who does not know r_j, ρ_j
-and p_j and puts e on top of N (w' - w) is off by ⟨r_j, e⟩, about ‖e‖; that this is below the
+and p_j and puts e on top of d (w' - w) is off by ⟨r_j, e⟩, about ‖e‖; that this is below the
 rounding τ of floating and fixed point has a chance of about τ/‖e‖ for each of the words. Models of
 float32 leave room for an e of some 10⁻⁵ of a usual step. Noise for privacy is part of Δ, so the
 words tell no more than the sum does.
@@ -42,6 +43,7 @@ class Made:
     exchange: bytes
     """Digest of the terms of the sum."""
     weight: float  # N
+    divisor: float  # d
     vehicles: int  # R
     words: tuple[float, ...]  # C_j
 
@@ -77,9 +79,9 @@ class CheckKey:
         self, layout: Layout, before: NDArray[np.floating], after: NDArray[np.floating], made: Made
     ) -> bool:
         """Whether the model `after` [D] came from `before` by the mean of the sum."""
-        if len(made.words) != WORDS or not made.vehicles >= 1 or not made.weight > 0:
+        if len(made.words) != WORDS or not made.vehicles >= 1 or not made.divisor > 0:
             return False
-        moved = made.weight * (after.astype(np.float64) - before.astype(np.float64))
+        moved = made.divisor * (after.astype(np.float64) - before.astype(np.float64))
         expected = self.signs(len(moved)) @ moved + self.factors() * made.weight
         expected = expected + made.vehicles * self.pads(layout)
         away = np.abs(expected - np.array(made.words))
@@ -97,7 +99,7 @@ class CheckKey:
 def _rounding(layout: Layout, after: NDArray[np.floating], made: Made) -> float:
     """τ: six deviations of what rounding the model and the words of R vehicles comes to."""
     steps, size = layout.steps, len(after)
-    of_model = made.weight * float(np.linalg.norm(after.astype(np.float64)))
+    of_model = made.divisor * float(np.linalg.norm(after.astype(np.float64)))
     of_model *= float(np.finfo(after.dtype).eps) / 2 / sqrt(3)
     of_delta = sqrt(size * made.vehicles / 12) * steps["delta"]
     return 6 * (of_model + of_delta) + made.vehicles * (steps[CHECK] + steps["weight"])

@@ -61,16 +61,31 @@ def purpose(kind: str, model: str = "m") -> Purpose:
     return Purpose(kind, "run", "fedavg", 1, model, "", "")
 
 
+def test_few_models_a_day_are_judged_that_nobody_knows(tmp_path: Path) -> None:
+    own = guard(tmp_path, unfollowed_a_day=2)
+    for model in ("a", "b", "a"):  # one model counts once
+        assert rule_of(lambda m=model: own.revealing(purpose("secure-strata", m), 1)) == ""
+    assert rule_of(lambda: own.revealing(purpose("secure-evaluate", "c"), 1)) == FOLLOWED
+    assert rule_of(lambda: own.revealing(purpose("secure-evaluate", "c"), 2)) == ""
+
+
 def test_two_must_know_a_model_that_is_trained_and_then_all_do(tmp_path: Path) -> None:
     own, method = guard(tmp_path), get("fedavg")
     training, judging = purpose("secure-train"), purpose("secure-evaluate")
     assert rule_of(lambda: own.revealing(training, 1)) == FOLLOWED
-    assert rule_of(lambda: own.revealing(judging, 1)) == ""  # an error sum tells of no window
+    assert rule_of(lambda: own.revealing(judging, 1)) == ""  # of a few such models a day
     assert not own.follows(training, method, lambda: False)
     assert rule_of(lambda: own.revealing(judging, 2)) == ""
     assert own.follows(training, method, lambda: False)  # it took their word
     assert own.follows(purpose("secure-train", "other"), method, lambda: True)
-    # Noise protects whatever it is added to, and an owner may leave models to the server.
-    assert own.follows(purpose("secure-train", "third"), get("fedavg@private"), lambda: False)
+    # Noise protects whatever it is added to, but makes no model known.
+    third, private = purpose("secure-train", "third"), get("fedavg@private")
+    assert not own.follows(third, private, lambda: False)
+    assert rule_of(lambda: own.revealing(third, 0)) == ""
+    assert not own.follows(third, method, lambda: False)
+    little = get("fedavg@private", noise_multiplier=0.9)
+    fourth = purpose("secure-train", "fourth")
+    assert not own.follows(fourth, little, lambda: False)
+    assert rule_of(lambda: own.revealing(fourth, 0)) == FOLLOWED
     free = guard(tmp_path, followed=0)
-    assert rule_of(lambda: free.revealing(purpose("secure-train", "fourth"), 0)) == ""
+    assert rule_of(lambda: free.revealing(purpose("secure-train", "fifth"), 0)) == ""

@@ -244,8 +244,9 @@ def test_words_that_belong_to_another_step_are_found_out(asked: Asked, tmp_path:
     step = judged.arrays["weights"] - first.arrays["weights"]
     longer = {"weights": first.arrays["weights"] + 2 * step}
     doubled = {"made.words": [2 * word for word in made["made.words"]]}
-    lighter = {"made.weight": made["made.weight"] / 2}
-    for number, lie in enumerate((doubled, lighter)):
+    half = made["made.weight"] / 2
+    lighter, divided = {"made.weight": half, "made.divisor": half}, {"made.divisor": half}
+    for number, lie in enumerate((doubled, lighter, divided)):
         question = renamed(
             Content(first.values | made | lie, longer), f"run {number}", f"own {number}"
         )

@@ -30,7 +30,7 @@ def summed(vehicles: int, bits: int = 48) -> tuple[FloatArray, Made]:
     sums = layout.decode(words)
     delta, weight, _ = means(METHOD, MODEL, sums)
     assert not sums["clipped"][0]
-    return delta.numpy(), Made(b"exchange", weight, vehicles, tuple(sums["check"]))
+    return delta.numpy(), Made(b"exchange", weight, weight, vehicles, tuple(sums["check"]))
 
 
 @pytest.mark.parametrize(("vehicles", "bits"), [(3, 48), (20, 48), (20, 64), (20, 32), (1000, 48)])
@@ -50,6 +50,7 @@ def test_the_mean_of_a_sum_is_followed_and_nothing_beside_it(vehicles: int, bits
     assert not follows(after + part * np.linalg.norm(mean) * away / np.linalg.norm(away))
     assert not follows(before) and not follows(before + 2 * mean)
     assert not follows(after, replace(made, weight=1.1 * made.weight))
+    assert not follows(after, replace(made, divisor=1.1 * made.divisor))
     assert not follows(after, replace(made, vehicles=made.vehicles + 1))
     assert not follows(after, replace(made, words=made.words[:-1]))
     assert not follows(after, key=CheckKey(bytes(31) + b"1", b"exchange"))
