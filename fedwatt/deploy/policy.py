@@ -107,7 +107,7 @@ class Policy:
     fewest_windows: int = _setting(10, "windows of each kind without which it does not take part")
     fewest_trained: int = _setting(64, "fewest of its windows that a displacement Δ may be of")
     hiding: float = _setting(
-        2.0,
+        4.0,
         "noise on a reply Δ without a private method, in lengths of Δ; batches and weight are then "
         "by chance of its own, too; 0: none, and models are those of a simulation",
     )

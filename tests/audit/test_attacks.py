@@ -64,7 +64,7 @@ def test_a_day_of_differences_says_little_more_than_the_fleets_mean(card: Card) 
 
 def test_what_differences_of_hidden_sums_say_by_hand() -> None:
     # R vehicles that are alike but for one: its own part, 0.5, drowns in one pair of sums, whose
-    # noise is about 2 √(2 · 10) = 9 lengths, and comes out of 100,000 of them, 0.03 lengths.
+    # noise is about 4 √(2 · 10) = 18 lengths, and comes out of 100,000 of them, 0.06 lengths.
     rng = np.random.default_rng(1)
     deltas = torch.zeros(10, 400)
     deltas[:, 0], deltas[3, 1] = 1.0, 0.5
