@@ -303,6 +303,16 @@ class RoadFleet(ABC):
         comparable = not (known.validation and newcomers)
         return Judgement([evaluation], after.packed(), comparable)
 
+    def judge_mean(self, weights: Tensor, events: Rows, present: Present) -> Judgement:
+        """Error sums of the mean [1, D] of two rounds' models.
+
+        Vehicles judge the one model that each round announces. The mean is announced as that of the
+        round after the last, which trains nothing.
+        """
+        known = Known.unpacked(events)
+        announced = replace(known, round=known.round + 1)
+        return self.judge(weights, announced.packed(), present)
+
     def judge_own(
         self, method: Method, state: State, runs: Sequence[int]
     ) -> list[Evaluation | None]:

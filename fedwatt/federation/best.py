@@ -1,8 +1,8 @@
-"""The best model so far, by validation error, and the row that a round leaves in the records."""
+"""Which models to keep, by validation error, and the row that a round leaves in the records."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from math import isfinite
+from math import isfinite, nan
 
 from fedwatt.federation.records import UNEVALUATED, Row
 from fedwatt.federation.state import State
@@ -42,6 +42,8 @@ def judged(
                 "best_round": int(best_round[run]),
                 "best_validation_rmse": float(best_validation[run]),
                 "best_test_rmse": float(best_test[run]),
+                "kept_validation_rmse": nan,
+                "kept_test_rmse": nan,
                 "diverged": bool(diverged[run]),
             }
         )
@@ -54,3 +56,25 @@ def judged(
         best_test=best_test,
     )
     return after, rows
+
+
+def concluded(
+    state: State, seeds: Sequence[int], rows: Sequence[Row], means: Mapping[int, Row]
+) -> tuple[State, list[Row]]:
+    """The state and the rows of the last round, with what is known of the models that runs keep.
+
+    `means` has the columns of the evaluation of each run's mean of its best and its last model,
+    where that was judged.
+    """
+    validation = state.mean_validation.clone()
+    for run, own in means.items():
+        validation[run] = own["validation_rmse"]
+    state = replace(state, mean_validation=validation)
+    filled = []
+    for row in rows:
+        run = seeds.index(row["seed"])
+        validation, test = row["best_validation_rmse"], row["best_test_rmse"]
+        if state.keeps_mean[run]:
+            validation, test = means[run]["validation_rmse"], means[run]["test_rmse"]
+        filled.append(row | {"kept_validation_rmse": validation, "kept_test_rmse": test})
+    return state, filled

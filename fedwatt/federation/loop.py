@@ -15,7 +15,8 @@ from math import nan
 import torch
 
 from fedwatt.federation.aggregate import aggregated
-from fedwatt.federation.best import judged
+from fedwatt.federation.best import concluded, judged
+from fedwatt.federation.kept import mean_model
 from fedwatt.federation.members import Members
 from fedwatt.federation.port import Port, Present
 from fedwatt.federation.records import (
@@ -122,6 +123,7 @@ class Loop:
             best_round=torch.zeros(runs, dtype=torch.int64),
             best_validation=unknown,
             best_test=unknown.clone(),
+            mean_validation=unknown.clone(),
             events=judgement.events,
         )
         columns = [UNTRAINED | {"available": int(own.sum())} for own in present.available]
@@ -176,6 +178,9 @@ class Loop:
         ]
         errors = self._error_columns(method, after, evaluations, present.members, watch)
         after, rows = judged(after, self.seeds, columns, errors, state.live)
+        if self.finished(after):
+            means = self._mean_columns(after, present, watch)
+            after, rows = concluded(after, self.seeds, rows, means)
         return after, RoundRecord(rows, clients, _seconds(watch))
 
     def stopwatch(self) -> Stopwatch:
@@ -202,6 +207,25 @@ class Loop:
             run: evaluation_columns(own, driven[run], windows, held_out)
             for run, own in judged.items()
         }
+
+    def _mean_columns(self, state: State, present: Present, watch: Stopwatch) -> dict[int, Row]:
+        """The columns of the evaluation of each run's mean of its best and its last model.
+
+        Where the last model is the best one there is no other to judge.
+        """
+        best, last, members = state.best_weights, state.weights, present.members
+        apart = [run for run in state.live if not torch.equal(best[run], last[run])]
+        if not apart:
+            return {}
+        with watch.section("evaluation"):
+            mean = mean_model(best[apart], last[apart])
+            judgement = self.port.judge_mean(mean, state.events, present)
+        if not judgement.comparable:
+            return {}
+        windows = [members.windows(k) for k in members.evaluated]
+        held_out = [members.held_out(k) for k in members.evaluated]
+        found = zip(apart, judgement.evaluations, strict=True)
+        return {run: own.columns(windows, held_out) for run, own in found if own is not None}
 
     def _client_rows(self, method: Method, round: int, members: Members, work: Work) -> list[Row]:
         """A row for each vehicle that was called."""

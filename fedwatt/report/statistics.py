@@ -120,6 +120,11 @@ def vehicle_rmse(
     return {vehicle: float(np.mean(values)) for vehicle, values in found.items()}
 
 
+def kept_model(run: Run, method: str) -> str:
+    """The name of the model that vehicles use; runs of earlier versions kept their best one."""
+    return "kept" if "kept" in where(run.vehicles, method=method)["model"] else "best"
+
+
 def pooled_rmse(run: Run, method: str, model: str = "last") -> dict[str, list[float]]:
     """Pooled RMSE of all windows ("all") and each stratum, for each seed that stayed finite."""
     rows = where(run.vehicles, method=method, model=model, held_out=False)
