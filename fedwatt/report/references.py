@@ -15,6 +15,13 @@ from fedwatt.report.statistics import Estimate, estimate, final, kept_model, veh
 from fedwatt.report.style import name_of
 from fedwatt.report.table import Cell, Column, Table, amount, shown
 
+NAMES = {
+    "kept": ("{}, kept model", "the kept model of {}"),
+    "on board": ("{}, as used on board", "the kept model of {} as used on board"),
+    "personal": ("{}, personal models", "personal models of {}"),
+}
+"""How a method's models are called in tables and in sentences, by how vehicles use them."""
+
 
 @dataclass(frozen=True)
 class Gain:
@@ -23,8 +30,8 @@ class Gain:
     method: str
     model: str
     """Which of the method's, as in the table of vehicles."""
-    name: str
-    """What the report calls it."""
+    use: str
+    """How vehicles use it: one of `NAMES`."""
     reference: str
     federated: float
     """Mean RMSE over vehicles."""
@@ -34,6 +41,16 @@ class Gain:
     """RMSE alone minus federated, over vehicles: above zero federating is better."""
     better: int
     """Vehicles on which the federated model has the lower error."""
+
+    @property
+    def name(self) -> str:
+        """The federated model in a table."""
+        return NAMES[self.use][0].format(name_of(self.method))
+
+    @property
+    def phrase(self) -> str:
+        """The federated model in a sentence."""
+        return NAMES[self.use][1].format(name_of(self.method))
 
     @property
     def percent(self) -> float:
@@ -76,9 +93,8 @@ def gains(run: Run) -> list[Gain]:
     for method in run.methods:
         origins = [origin for origin in run.origins if method in origin.methods]
         on_board = any(origin.level is not None or origin.mixes for origin in origins)
-        kept = ", as used on board" if on_board else ", kept model"
-        models = {kept_model(run, method): kept, "personal": ", personal models"}
-        for model, called in models.items():
+        models = {kept_model(run, method): "on board" if on_board else "kept"}
+        for model, use in (models | {"personal": "personal"}).items():
             own = vehicle_rmse(run, method, model=model)
             shared = [vehicle for vehicle in own if vehicle in alone]
             saved = [alone[vehicle] - own[vehicle] for vehicle in shared]
@@ -87,7 +103,7 @@ def gains(run: Run) -> list[Gain]:
                     Gain(
                         method=method,
                         model=model,
-                        name=name_of(method) + called,
+                        use=use,
                         reference=reference,
                         federated=float(np.mean([own[vehicle] for vehicle in shared])),
                         alone=float(np.mean([alone[vehicle] for vehicle in shared])),
@@ -133,8 +149,9 @@ def gain_sentence(one: Gain, target: Predicted) -> str:
         interval = f"95 % interval {ends} over {one.saved.seeds} vehicles"
     title = REFERENCES[one.reference].title
     return (
-        f"{one.name} has {amount(target, one.federated)} RMSE per window and vehicle, the best "
-        f"that vehicles have alone ({title}) {amount(target, one.alone)}: federating {word} "
+        f"With {one.phrase} the RMSE per window and vehicle is {amount(target, one.federated)}, "
+        f"with the best that vehicles have alone ({title}) {amount(target, one.alone)}: federating "
+        f"{word} "
         f"{amount(target, abs(one.saved.mean), 2)} ({interval}), and {one.better} of "
         f"{one.saved.seeds} vehicles are better off with it."
     )
