@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -33,6 +33,8 @@ from fedwatt.federation.state import State
 from fedwatt.journeys.mixture import fleet_ridge
 from fedwatt.journeys.vehicle_model import VehicleModel
 from fedwatt.methods import Method, get
+from fedwatt.observers import Observer, Observers, OnRound
+from fedwatt.plugins import short
 from fedwatt.tables import TABLES
 
 if TYPE_CHECKING:
@@ -60,24 +62,31 @@ class Federation(plain.Federation):
         out: str | Path | None = None,
         resume: bool = False,
         references: bool = True,
+        observers: Sequence[Observer] = (),
     ) -> "Trained":
-        """All rounds of a method; `on_round` is called after each one.
+        """All rounds of a method; `on_round` is called after each one, as are `observers`.
 
         With `out`, they fill that run folder, checkpoint after checkpoint; with `resume` as well,
         what an interrupted training has left there is continued. `references` are in that folder,
         as `fedwatt run` has them.
         """
         method = get(method) if isinstance(method, str) else method
+        called = () if on_round is None else (OnRound(on_round),)
+        followed = Observers((*called, *observers))
         if out is None:
-            outcome = super().train(method, on_round=on_round)
+            label = short(method.name)
+            followed.on_fleet(self.fleet)
+            followed.on_start(label, 0, self.training.rounds)
+            outcome = super().train(method, on_round=partial(followed.on_round, label))
+            followed.on_end(label, outcome.history)
             return Trained(outcome.history, outcome.state, lambda: self, method)
         from fedwatt.personal import Personal
         from fedwatt.references import References
-        from fedwatt.runs.in_memory import Follower, configuration, train_into
+        from fedwatt.runs.in_memory import configuration, train_into
 
         config = configuration(self, method, Personal())
         config = replace(config, references=References(enabled=references))
-        train_into(Path(out), self, config, Follower(on_round), resume=resume)
+        train_into(Path(out), self, config, followed, resume=resume)
         return load(out, fleet=self.fleet, model=self.model)
 
 

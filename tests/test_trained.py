@@ -21,11 +21,12 @@ from fedwatt.errors import DataError, RunError, SettingError
 from fedwatt.federation import Training
 from fedwatt.methods import Method, Proximal
 from fedwatt.models import MLP
+from fedwatt.observers import Observers
 from fedwatt.personal import Personal
 from fedwatt.report.load import load_run, load_runs, where
 from fedwatt.runs.config import from_tables
 from fedwatt.runs.execute import execute
-from fedwatt.runs.in_memory import Follower, named
+from fedwatt.runs.in_memory import named
 from fedwatt.trained import Federation, Trained, load
 
 SETTINGS = DataSettings(window=10, stride=97, evaluation_stride=97)
@@ -117,7 +118,7 @@ def test_mixtures_predict_as_they_do_in_the_run(tmp_path: Path) -> None:
         "references": {"enabled": False},
         "method": [{"name": "fedavg"}],
     }
-    execute(from_tables(tables), tmp_path / "run", Follower())
+    execute(from_tables(tables), tmp_path / "run", Observers(()))
     back = load(tmp_path / "run")
     used = load_run(tmp_path / "run").vehicles
     rows = where(used, model="kept", stratum="all")
@@ -163,7 +164,7 @@ def test_one_of_several_methods_is_saved_alone(tmp_path: Path) -> None:
         "references": {"enabled": False},
         "method": [{"name": "fedavg"}, {"name": "fedprox"}],
     }
-    execute(from_tables(tables), tmp_path / "both", Follower())
+    execute(from_tables(tables), tmp_path / "both", Observers(()))
     both = load(tmp_path / "both", method="fedprox")
     one = load(both.save(tmp_path / "one", references=False))
     assert [choice.label for choice in one.config.methods] == ["fedprox"]

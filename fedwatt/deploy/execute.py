@@ -21,6 +21,7 @@ from fedwatt.errors import FedwattError, SettingError
 from fedwatt.federation import Availability, Loop, State
 from fedwatt.federation.records import Row
 from fedwatt.files import holding
+from fedwatt.observers import Observer, Observers, ProgressLog
 from fedwatt.plugins import refuse_unless_installed
 from fedwatt.runs.carry_out import FINISHED as COMPLETE
 from fedwatt.runs.carry_out import Run, carry_out
@@ -30,7 +31,6 @@ from fedwatt.runs.environment import fleet_partition
 from fedwatt.runs.hills import learns_hills, terrain_facts
 from fedwatt.runs.level import level_config
 from fedwatt.runs.model_file import kept_weights
-from fedwatt.runs.train import Observer
 from fedwatt.terrain.exchange import refuse_unmaskable
 
 
@@ -118,7 +118,8 @@ def execute(
     refuse_undeployable(config)
     exchange = Exchange(grid, config.deploy.poll_seconds)
     roster = Roster(exchange, config, out / "roster.json")
-    run = Run(config, out, observer, resume, checkpoint_seconds=0.0)
+    followed = Observers((ProgressLog(out), observer))
+    run = Run(config, out, followed, resume, checkpoint_seconds=0.0)
     with holding(out, RUN_LOCK, going_on(out)):
         site = RealFleet(run, roster)
         try:
@@ -127,6 +128,7 @@ def execute(
             site.note(FAILED, str(error))
             raise
         site.note(FINISHED)
+    followed.on_finish(out)
 
 
 @dataclass

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import isfinite, nan
 
+import torch
+
 from fedwatt.federation.records import UNEVALUATED, Row
 from fedwatt.federation.state import State
 
@@ -58,23 +60,40 @@ def judged(
     return after, rows
 
 
+def stopped_early(state: State, patience: int) -> State:
+    """The state after an evaluation, without the runs that have not improved for `patience` rounds.
+
+    Each run is judged by itself: seeds of one stack may stop at different rounds. Nothing but the
+    state decides, so a run that is continued stops where it would have.
+    """
+    if not patience:
+        return state
+    at_work = (state.stopped == 0) & (state.diverged == 0)
+    worn = at_work & (state.round - state.best_round >= patience)
+    return replace(state, stopped=torch.where(worn, state.round, state.stopped))
+
+
 def concluded(
-    state: State, seeds: Sequence[int], rows: Sequence[Row], means: Mapping[int, Row]
+    state: State,
+    seeds: Sequence[int],
+    rows: Sequence[Row],
+    ended: Sequence[int],
+    means: Mapping[int, Row],
 ) -> tuple[State, list[Row]]:
-    """The state and the rows of the last round, with what is known of the models that runs keep.
+    """The state and the rows of a round, with what is known of the models that `ended` runs keep.
 
     `means` has the columns of the evaluation of each run's mean of its best and its last model,
     where that was judged.
     """
-    validation = state.mean_validation.clone()
+    mean_validation = state.mean_validation.clone()
     for run, own in means.items():
-        validation[run] = own["validation_rmse"]
-    state = replace(state, mean_validation=validation)
-    filled = []
+        mean_validation[run] = own["validation_rmse"]
+    state, filled = replace(state, mean_validation=mean_validation), []
     for row in rows:
-        run = seeds.index(row["seed"])
-        validation, test = row["best_validation_rmse"], row["best_test_rmse"]
+        run, validation, test = seeds.index(row["seed"]), nan, nan
         if state.keeps_mean[run]:
             validation, test = means[run]["validation_rmse"], means[run]["test_rmse"]
+        elif run in ended:
+            validation, test = row["best_validation_rmse"], row["best_test_rmse"]
         filled.append(row | {"kept_validation_rmse": validation, "kept_test_rmse": test})
     return state, filled

@@ -7,7 +7,7 @@
 neither does the fleet, so a run can be stopped after any round and continued from its state.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import nan
@@ -15,16 +15,18 @@ from math import nan
 import torch
 
 from fedwatt.federation.aggregate import aggregated
-from fedwatt.federation.best import concluded, judged
+from fedwatt.federation.best import concluded, judged, stopped_early
 from fedwatt.federation.kept import mean_model
 from fedwatt.federation.members import Members
 from fedwatt.federation.port import Port, Present
 from fedwatt.federation.records import (
+    SHOWN,
     UNTRAINED,
     Errors,
     History,
     RoundRecord,
     Row,
+    errors_by_vehicle,
     evaluation_columns,
     training_columns,
 )
@@ -91,7 +93,7 @@ class Loop:
 
     def finished(self, state: State) -> bool:
         """Whether all rounds are done, or no run is left to go on with."""
-        return state.round >= self.training.rounds or bool(state.diverged.all())
+        return state.round >= self.training.rounds or not state.at_work
 
     def start(self, method: Method) -> tuple[State, RoundRecord]:
         """Initial models, nothing remembered, and the record of round 0."""
@@ -119,6 +121,7 @@ class Loop:
             memory=memory,
             available=present.available,
             diverged=torch.zeros(runs, dtype=torch.int64),
+            stopped=torch.zeros(runs, dtype=torch.int64),
             best_weights=weights.clone(),
             best_round=torch.zeros(runs, dtype=torch.int64),
             best_validation=unknown,
@@ -130,10 +133,11 @@ class Loop:
         evaluations = dict(enumerate(judgement.evaluations))
         errors = self._error_columns(method, state, evaluations, present.members, watch)
         state, rows = judged(state, self.seeds, columns, errors, range(runs))
-        return state, RoundRecord(rows, [], _seconds(watch))
+        by_vehicle = _by_vehicle(evaluations, present.members)
+        return state, RoundRecord(rows, [], _seconds(watch), by_vehicle)
 
     def advance(self, method: Method, state: State) -> tuple[State, RoundRecord]:
-        """One round of every run that is still finite."""
+        """One round of every run that still trains."""
         watch, work = self.stopwatch(), None
         while work is None:
             present = self.port.present(state)
@@ -157,7 +161,7 @@ class Loop:
             )
         due = after.round % training.evaluate_every == 0 or after.round == training.rounds
         evaluations: dict[int, Errors | None] = {}
-        well = after.live
+        well = after.at_work
         if due and well:
             with watch.section("evaluation"):
                 judgement = self.port.judge(after.weights[well], after.events, present)
@@ -177,11 +181,15 @@ class Loop:
             for run, seed in enumerate(self.seeds)
         ]
         errors = self._error_columns(method, after, evaluations, present.members, watch)
-        after, rows = judged(after, self.seeds, columns, errors, state.live)
-        if self.finished(after):
-            means = self._mean_columns(after, present, watch)
-            after, rows = concluded(after, self.seeds, rows, means)
-        return after, RoundRecord(rows, clients, _seconds(watch))
+        after, rows = judged(after, self.seeds, columns, errors, state.at_work)
+        if due:
+            after = stopped_early(after, training.patience)
+        ended = [run for run in state.at_work if self.finished(after) or run not in after.at_work]
+        if ended:
+            means = self._mean_columns(after, ended, present, watch)
+            after, rows = concluded(after, self.seeds, rows, ended, means)
+        by_vehicle = _by_vehicle(evaluations, present.members)
+        return after, RoundRecord(rows, clients, _seconds(watch), by_vehicle)
 
     def stopwatch(self) -> Stopwatch:
         """One that waits for a GPU, which works on after it has its orders."""
@@ -208,13 +216,16 @@ class Loop:
             for run, own in judged.items()
         }
 
-    def _mean_columns(self, state: State, present: Present, watch: Stopwatch) -> dict[int, Row]:
-        """The columns of the evaluation of each run's mean of its best and its last model.
+    def _mean_columns(
+        self, state: State, ended: Sequence[int], present: Present, watch: Stopwatch
+    ) -> dict[int, Row]:
+        """The columns of the evaluation of the mean of the best and the last model of ended runs.
 
         Where the last model is the best one there is no other to judge.
         """
         best, last, members = state.best_weights, state.weights, present.members
-        apart = [run for run in state.live if not torch.equal(best[run], last[run])]
+        whole = [run for run in ended if run in state.live]
+        apart = [run for run in whole if not torch.equal(best[run], last[run])]
         if not apart:
             return {}
         with watch.section("evaluation"):
@@ -240,6 +251,12 @@ class Loop:
             }
             for call, outcome in zip(work.asked, outcomes, strict=True)
         ]
+
+
+def _by_vehicle(judged: Mapping[int, Errors | None], members: Members) -> dict[str, float]:
+    if len(members.evaluated) > SHOWN:
+        return {}
+    return errors_by_vehicle(judged.values(), [members.name(k) for k in members.evaluated])
 
 
 def _seconds(watch: Stopwatch) -> dict[str, float]:

@@ -22,6 +22,7 @@ from fedwatt.data import Fleet
 from fedwatt.federation import State
 from fedwatt.federation.records import Row
 from fedwatt.files import write_text
+from fedwatt.observers import Observer
 from fedwatt.privacy import Budget
 from fedwatt.runs.checkpoint import Origin, latest_checkpoint, memory_folder
 from fedwatt.runs.config import MethodChoice, RunConfig, to_toml
@@ -32,7 +33,7 @@ from fedwatt.runs.level import LevelObserver, level_config
 from fedwatt.runs.provenance import provenance
 from fedwatt.runs.results import RunResults
 from fedwatt.runs.tables import write_table
-from fedwatt.runs.train import Observer, Rounds, budget_for, train_method
+from fedwatt.runs.train import Rounds, budget_for, train_method
 from fedwatt.terrain.level import LEVEL
 
 REFERENCES: Final = "references"  # the table of references
@@ -149,7 +150,7 @@ def carry_out(site: Site[Level, Rounds]) -> dict[str, Level]:
     budgets = _checked(site, fleet, origin)
     # Only now, with the data at hand: a run that cannot begin leaves no folder behind.
     write_text(run.out / "config.toml", to_toml(run.config))
-    run.observer.fleet_ready(fleet)
+    run.observer.on_fleet(fleet)
     levels: dict[str, Level] = {}
     if level_run is not None:
         below = site.level_site(level_run)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from fedwatt.data import Fleet
 from fedwatt.federation import Federation, State
 from fedwatt.federation.records import Row
+from fedwatt.observers import Observer, Observers, ProgressLog
 from fedwatt.personal import PersonalModel, personalise
 from fedwatt.references import reference_rows
 from fedwatt.runs.carry_out import Run, carry_out
@@ -26,7 +27,6 @@ from fedwatt.runs.journeys import mixed_predictions, write_fleet_ridge, write_tr
 from fedwatt.runs.level import ModelPredictions, predictions_of, used_on_board
 from fedwatt.runs.model_file import own_model_file, write_own_model
 from fedwatt.runs.source import OnVehicle, open_fleet
-from fedwatt.runs.train import Observer
 from fedwatt.terrain.learn import Learned
 from fedwatt.terrain.level import Predictions, level_data
 
@@ -63,8 +63,10 @@ def execute(
     was learned of the hills, `on_reference` as references are worked out. `elsewhere` may
     train methods on other machines: it leaves their checkpoints, and the run goes on from there.
     """
-    run = Run(config, out, observer, resume, checkpoint_seconds)
+    followed = Observers((ProgressLog(out), observer))
+    run = Run(config, out, followed, resume, checkpoint_seconds)
     carry_out(Simulation(run, on_vehicle, on_hills, on_reference, elsewhere))
+    followed.on_finish(out)
 
 
 @dataclass

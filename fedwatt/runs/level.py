@@ -14,9 +14,9 @@ from fedwatt.data.trip import FloatArray
 from fedwatt.errors import SettingError
 from fedwatt.federation import History, LocalFleet, RoundRecord, State
 from fedwatt.federation.evaluate import predict
+from fedwatt.observers import Observer
 from fedwatt.references import References
 from fedwatt.runs.config import RunConfig
-from fedwatt.runs.train import Observer
 from fedwatt.terrain.level import LEVEL as LEVEL
 from fedwatt.terrain.level import Predictions, borne_out, level_data
 from fedwatt.terrain.settings import TerrainSettings
@@ -50,17 +50,17 @@ class LevelObserver(Observer):
 
     observer: Observer  # knows the vehicles already
 
-    def method_begins(self, label: str, done: int, rounds: int) -> None:
+    def on_start(self, label: str, done: int, rounds: int) -> None:
         """A method starts, or goes on after `done` rounds."""
-        self.observer.method_begins(level_label(label), done, rounds)
+        self.observer.on_start(level_label(label), done, rounds)
 
-    def round_done(self, label: str, state: State, record: RoundRecord) -> None:
+    def on_round(self, label: str, state: State, record: RoundRecord) -> None:
         """A round of a method is over."""
-        self.observer.round_done(level_label(label), state, record)
+        self.observer.on_round(level_label(label), state, record)
 
-    def method_ends(self, label: str, history: History) -> None:
+    def on_end(self, label: str, history: History) -> None:
         """A method has done all it will do."""
-        self.observer.method_ends(level_label(label), history)
+        self.observer.on_end(level_label(label), history)
 
 
 @dataclass(frozen=True, eq=False)

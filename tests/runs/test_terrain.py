@@ -239,7 +239,7 @@ class StopAfter(Silent):
     def __init__(self, round: int) -> None:
         self.round = round
 
-    def round_done(self, label, state, record):
+    def on_round(self, label, state, record):
         if state.round == self.round:
             raise KeyboardInterrupt
 
