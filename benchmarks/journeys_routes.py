@@ -45,9 +45,9 @@ from benchmarks.terrain_cells import NAMES, data_settings, vehicles_of
 from fedwatt.data import Vehicle
 from fedwatt.errors import DataError
 from fedwatt.files import write_text
-from fedwatt.journeys.fleet_routes import learn_routes
 from fedwatt.journeys.route_bars import crps, interval
 from fedwatt.journeys.route_board import Pass, RouteBoard
+from fedwatt.journeys.route_exchange import learn_routes
 from fedwatt.journeys.route_features import route_rise_m
 from fedwatt.journeys.route_model import RouteModel
 from fedwatt.terrain.field import Field

@@ -21,6 +21,7 @@ LATER: Final[Mapping[str, Any]] = {
     "horizon": 0,
     "align": False,
     "probe_schedule": "age",
+    "match_rate": False,
 }
 """Settings that are younger than records of this format, each with the value that does what was
 done before it. They count only where they have another one, so that older records are found."""

@@ -15,7 +15,7 @@ from fedwatt.deploy.purpose import Purpose
 from fedwatt.methods import Method
 from fedwatt.privacy.secure_settings import Terms
 from fedwatt.runs.config import RunConfig
-from fedwatt.runs.hills import learns_hills
+from fedwatt.runs.hills import shares_hills
 
 OPERATIONS_PER_SECOND: Final = 1e9
 """Of a modest processor core; by this, work is turned into seconds before it is begun."""
@@ -24,9 +24,12 @@ GROUPS: Final = {
     "secure-strata": "judging",
     "secure-personalise": "judging",
     "secure-terrain": "terrain",
+    "secure-routes": "terrain",
 }
 """Sums of one group ask for much the same numbers, so the difference of two is about those vehicles
 that are in only one of them: by group it is counted how often the vehicles change."""
+ROUTES: Final = ("secure-routes", "driving-field")
+"""Questions by which a fleet learns how it drives."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ class Guard:
         _allow("data", same and (not policy.targets or data.target in policy.targets))
         few = 0 < training.steps * training.batch < policy.fewest_trained  # 0: whole epochs
         _allow("few_trained", not few)
-        if learns_hills(config):
+        if shares_hills(config):
             enough = config.terrain.minimum_vehicles >= policy.hills_vehicles
             _allow("hills", policy.hills and enough)
         for choice in config.methods:
@@ -55,6 +58,10 @@ class Guard:
             noise = 0.0 if mechanism is None else mechanism.noise_multiplier
             _allow("noise", noise >= policy.noise)
             _allow("lifetime_epsilon", noise > 0 or policy.lifetime_epsilon == inf)
+
+    def kind(self, kind: str) -> None:
+        """Refuse a kind of question that the policy does not allow."""
+        _allow("routes", self.policy.routes or kind not in ROUTES)
 
     def size(self, content: Content) -> None:
         """Refuse a question that is too large. An answer in the clear is no larger than it."""

@@ -17,8 +17,8 @@ from safetensors.numpy import load_file, save_file
 from fedwatt.files import write_atomically
 from fedwatt.privacy.fixed_point import FloatArray
 
-KEPT: Final = 16
-"""Sums: more than learning hills takes."""
+KEPT: Final = 64
+"""Sums: more than learning hills and routes takes."""
 SURVIVORS: Final = "survivors"
 
 

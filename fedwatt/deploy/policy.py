@@ -48,6 +48,7 @@ RULES: Final = {
     "data": "its policy fixes window, strides, split and target otherwise",
     "hills": "its policy allows no hills, or wants more vehicles at a place: raise "
     "terrain.minimum_vehicles",
+    "routes": "its policy does not let it share how it drives, for routes: deploy.routes = false",
     "noise": "its policy wants more noise for privacy: a private method with a larger "
     "noise_multiplier",
     "lifetime_epsilon": "its trainings so far leave too little of the ε that its policy allows: "
@@ -100,6 +101,7 @@ class Policy:
     fewest_trained: int = _setting(64, "fewest of its windows that a displacement Δ may be of")
     hills: bool = _setting(True, "whether it helps to learn hills")
     hills_vehicles: int = _setting(3, "fewest vehicles that must drive a place to publish it")
+    routes: bool = _setting(True, "whether it helps to learn how the fleet drives, for routes")
     noise: float = _setting(0.0, "least noise multiplier of a private method; 0: none needed")
     lifetime_epsilon: float = _setting(
         inf, "most that its lifetime ε against the server may be, at δ = 1e-5; inf: no bound"

@@ -74,6 +74,7 @@ class Secrets:
         purpose = Purpose.read(terms.purpose)
         if purpose.run != question.values.get("run"):
             raise Refusal("question")
+        self.guard.kind(purpose.kind)
         self.guard.announced(purpose)
         self.guard.unanswered(purpose)
         self._refuse_unsigned()
@@ -97,6 +98,16 @@ class Secrets:
     def terms(self) -> Terms:
         """Of the exchange that now waits for this vehicle's vector; DataError if none does."""
         return self._now(protocol.Shared).terms
+
+    def terms_about_places(self, what: str, least: int) -> Terms:
+        """The terms; DataError if the sum may be of fewer vehicles than must drive a place."""
+        terms = self.terms
+        if terms.threshold < least:
+            raise DataError(
+                f"{what} are asked for of {terms.threshold} vehicles or more, and a place is "
+                f"hidden unless {least} drive there"
+            )
+        return terms
 
     def admit(self, kind: str, question: Content) -> Terms:
         """The terms of the exchange that waits for this vehicle's vector.

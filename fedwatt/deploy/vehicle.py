@@ -52,6 +52,7 @@ from fedwatt.deploy.one_vehicle import (
 from fedwatt.deploy.privacy_ledger import LIFETIME_DELTA, PrivacyLedger, epsilon_of
 from fedwatt.deploy.purpose import Purpose
 from fedwatt.deploy.questions import AFTER, RoundQuestion, sizes_of, value, weights
+from fedwatt.deploy.routes_on_board import RoutesOnBoard
 from fedwatt.deploy.secure_board import Secrets
 from fedwatt.deploy.task import Task
 from fedwatt.errors import DataError, RunError, SettingError
@@ -83,12 +84,9 @@ log = logging.getLogger("fedwatt.deploy")
 CLEAR = ("train", "evaluate", "strata", "personalise")
 """Questions about a method that are answered outside a sum."""
 MASKED = (
-    "secure-train",
-    "secure-evaluate",
-    "secure-strata",
-    "secure-personalise",
-    "secure-terrain",
-)
+    "secure-train", "secure-evaluate", "secure-strata", "secure-personalise",
+    "secure-terrain", "secure-routes",
+)  # fmt: skip
 """Questions that are answered inside one."""
 Hills = tuple[str, str]
 """A run, and the digest of the field that its vehicles learned."""
@@ -109,6 +107,7 @@ class Vehicle:
         self._method = lru_cache(maxsize=2)(self._read_method)
         self.secrets = Secrets(self.name, state, self.board, self.guard)
         self.hills = HillsOnBoard(folder, state)
+        self.routes = RoutesOnBoard(folder, state, self.hills)
         self.spent = PrivacyLedger.of(state)
 
     def client(
@@ -149,6 +148,7 @@ class Vehicle:
         """The sealed reply to a question; Refusal if the policy does not allow it."""
         question = from_records(records)
         self.guard.size(question)
+        self.guard.kind(kind)
         within: dict[str, Callable[[Content], Content]] = {
             "secure-shares": self.secrets.shares,
             "secure-agree": self.secrets.agreed,
@@ -163,8 +163,9 @@ class Vehicle:
             return sealed(kind, self._enrol(config), NO_MODEL, asked)
         if kind == "secure-keys":
             return sealed(kind, self.secrets.keys(question), NO_MODEL)
-        if kind == "terrain-field":
-            return sealed(kind, self.hills.take(question, config), NO_MODEL)
+        if kind in ("terrain-field", "driving-field"):
+            taker = self.hills if kind == "terrain-field" else self.routes
+            return sealed(kind, taker.take(question, config), NO_MODEL)
         if kind in MASKED:
             called = self.secrets.admit(kind, question).called
             return sealed(kind, self._masked(kind, question, config, called), NO_MODEL)
@@ -191,8 +192,9 @@ class Vehicle:
 
     def _masked(self, kind: str, question: Content, config: RunConfig, called: int) -> Content:
         """The vector of a sum over `called` vehicles."""
-        if kind == "secure-terrain":
-            return self.hills.masked(question, config, self.secrets)
+        if kind in ("secure-terrain", "secure-routes"):
+            asked = self.hills if kind == "secure-terrain" else self.routes
+            return asked.masked(question, config, self.secrets)
         task = self._task(question)
         self._refuse_work(kind, task)
         if kind == "secure-train":

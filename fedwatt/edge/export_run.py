@@ -7,10 +7,10 @@ from fedwatt.data.store import read_vehicle
 from fedwatt.deploy.state_folder import StateFolder
 from fedwatt.edge.card import ModelCard
 from fedwatt.edge.export import TrainedModel, export, personal, read_trained
-from fedwatt.edge.run_routes import vehicle_routes
 from fedwatt.errors import DataError, SettingError
 from fedwatt.runs.hills import learns_hills, vehicle_field
 from fedwatt.runs.level import LEVEL
+from fedwatt.runs.routes import vehicle_routes
 
 
 def export_run(

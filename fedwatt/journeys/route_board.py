@@ -156,16 +156,15 @@ class RouteBoard:
     def lessons(self, shared: DrivingSums, hills: Field | None, least: int) -> "Lessons":
         """All that the vehicle's passes teach, once driving field and hills are shared.
 
-        `hills` are the published ones, and `least` is k: where no more than k vehicles drive, a
-        newcomer in the place of this vehicle would find nothing.
+        `hills` are the published ones that more than k vehicles drive, and `least` is k: where no
+        more than k drive, a newcomer in the place of this vehicle would find nothing.
         """
         field = on_board(shared, self.sums, self.grid, contributed=True)
         others, usual = (
             DrivingField(self.grid, own)
             for own in (_without(shared, self.sums, least), _nowhere(shared))
         )
-        known = None if hills is None else hills.only(hills.vehicles > least)
-        rises = [route_rise_m(one.route, known)[0] for one in self.taught]
+        rises = [route_rise_m(one.route, hills)[0] for one in self.taught]
         new = zip(self.taught, rises, strict=True)
         return Lessons(
             self.inside(field),

@@ -26,7 +26,8 @@ def fleet_to_bytes(fleet: FleetRoutes) -> bytes:
         arrays |= {f"{target}.{name}": getattr(own, name) for name in ("unit", "mean", "spread")}
         arrays[f"{target}.noise"] = np.array([own.noise])
         arrays |= {f"{target}.{name}": fleet.counts[target][name] for name in JUDGED}
-    return save_arrays(arrays, {"cell_m": fleet.cell_m, "vehicles": fleet.vehicles})
+    about = {"cell_m": fleet.cell_m, "vehicles": fleet.vehicles, "insiders": sorted(fleet.insiders)}
+    return save_arrays(arrays, about)
 
 
 def fleet_from_bytes(content: bytes, where: str) -> FleetRoutes:
@@ -47,7 +48,8 @@ def fleet_from_bytes(content: bytes, where: str) -> FleetRoutes:
         }
         driving, correction = sums_from_arrays(arrays), arrays["correction"]
         cell_m, vehicles = float(about["cell_m"]), int(about["vehicles"])
+        insiders = frozenset(str(name) for name in about["insiders"])
         hills = hills_from_arrays(arrays, Grid(cell_m=cell_m))
     except (KeyError, TypeError, ValueError, AttributeError) as problem:
         raise damaged(where, problem) from problem
-    return FleetRoutes(cell_m, driving, effects, counts, correction, vehicles, hills)
+    return FleetRoutes(cell_m, driving, effects, counts, correction, vehicles, insiders, hills)

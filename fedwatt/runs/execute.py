@@ -148,6 +148,10 @@ class Simulation:
             self.elsewhere(self.run.config, self.run.out, self.opened)
         return facts
 
+    def share_routes(self) -> dict[str, Any]:
+        """Nothing: a simulation learns routes when they are first asked for (`runs.routes`)."""
+        return {}
+
     def references(self) -> list[Row]:
         """What the vehicles would have without federating."""
         return run_references(self.run.config, self.opened, self.on_reference)

@@ -35,8 +35,13 @@ def level_config(config: RunConfig) -> RunConfig | None:
                 "terrain.level_model = false; windows without known climb are then predicted as "
                 "level roads by the one model."
             )
-    references = References(enabled=False)
-    return replace(config, data=data, terrain=TerrainSettings(), references=references)
+    return replace(
+        config,
+        data=data,
+        terrain=TerrainSettings(),
+        references=References(enabled=False),
+        deploy=replace(config.deploy, routes=False),
+    )
 
 
 def level_label(label: str) -> str:

@@ -135,6 +135,10 @@ def test_policies_from_the_command_line(tmp_path: Path) -> None:
     assert refused.exit_code == 1 and "secure.enabled = true" in words
     config.write_text("seeds = [1]\n[secure]\nenabled = true\n")
     assert run(app, ["deploy", "policy", "check", str(car), "--config", str(config)]).exit_code == 0
+    config.write_text("seeds = [1]\n[secure]\nenabled = true\n[deploy]\nroutes = true\n")
+    assert run(app, [*command[:-1], "routes=false"]).exit_code == 0
+    checked = run(app, ["deploy", "policy", "check", str(car), "--config", str(config)])
+    assert "would be answered, but for its routes" in " ".join(checked.output.split())
     explained = run(app, ["deploy", "policy", "explain", str(car)])
     assert "smallest_sum" in explained.output
     (car / POLICY).write_text("steps = 8\n")
