@@ -4,13 +4,12 @@ import json
 
 import numpy as np
 
-from benchmarks.hiding import HIDING, RESULT, ROOT, table
+from benchmarks.hiding import HIDING, REPORTED, RESULT, ROOT, table
 
 
 def test_the_table_of_the_documents_is_the_record() -> None:
     found = json.loads(RESULT.read_text(encoding="utf-8"))
     assert table(found) in (ROOT / "docs" / "privacy.md").read_text(encoding="utf-8")
     for own in found.values():
-        assert own.keys() == {f"{hiding:g}" for hiding in HIDING}
-        plain, hidden, _ = (np.mean(figures) for figures in own.values())
-        assert hidden < 1.01 * plain  # less than a per cent
+        plain, hidden, _ = (np.mean(own[f"{hiding:g}"]) for hiding in HIDING)
+        assert hidden < 1.01 * plain and own[REPORTED] < 0.02
