@@ -310,6 +310,21 @@ class RoadFleet(ABC):
         comparable = not (known.validation and newcomers)
         return Judgement([evaluation], after.packed(), comparable)
 
+    def judge_mean(self, weights: Tensor, events: Rows, present: Present) -> Judgement:
+        """Error sums of the mean [1, D] of two rounds' models.
+
+        Vehicles judge the one model that each round announces. The mean is announced as that of the
+        round after the last, which trains nothing. Where nobody answers it is not judged: errors
+        that stand in for those who are away are of another model.
+        """
+        known = Known.unpacked(events)
+        announced = replace(known, round=known.round + 1)
+        found = self.judge(weights, announced.packed(), present)
+        (errors,) = found.evaluations
+        if isinstance(errors, Evaluation) and not any(own.windows for own in errors.test):
+            return replace(found, evaluations=[None])
+        return found
+
     def judge_own(
         self, method: Method, state: State, runs: Sequence[int]
     ) -> list[Evaluation | None]:
