@@ -4,11 +4,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import click
 import typer
 from rich.table import Table
+from typer.core import TyperGroup
 
 from fedwatt.cli.configure import Ray
 from fedwatt.cli.console import console, errors
+from reproduction.verify_cli import verify
 
 if TYPE_CHECKING:
     from reproduction.lab import Lab
@@ -54,7 +57,8 @@ def reproduce(
 ) -> None:
     """Regenerate the paper's tables and figures beside the printed numbers, in one page.
 
-    What has run is kept in --out: the same command continues where it was stopped.
+    What has run is kept in --out: the same command continues where it was stopped. 'fedwatt
+    reproduce verify' runs committed records again and compares.
     """
     from reproduction.catalogue import select
     from reproduction.plan import plan_table
@@ -116,9 +120,21 @@ def _run(lab: "Lab", setting: "Setting", chosen: "Sequence[Study]") -> None:
     console.print(f"Report: {page}")
 
 
+class _StudiesByDefault(TyperGroup):
+    """Commands of which "studies" need not be named: `fedwatt reproduce main` is enough."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put the name of the default command where there is none."""
+        named = bool(args) and args[0] in self.commands
+        return super().parse_args(ctx, args if named else ["studies", *args])
+
+
 def add_to(app: typer.Typer) -> None:
     """Make this a command of `fedwatt`."""
-    app.command("reproduce")(reproduce)
+    own = typer.Typer(cls=_StudiesByDefault, help=reproduce.__doc__)
+    own.command("studies")(reproduce)
+    own.command("verify")(verify)
+    app.add_typer(own, name="reproduce")
 
 
 def _listed() -> Table:

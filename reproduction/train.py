@@ -24,6 +24,7 @@ from reproduction.latency import latencies
 from reproduction.record import MADE_WITH, ROUNDS, TIMING, VEHICLES, Record, columns_of
 from reproduction.scale import Scale
 from reproduction.stepscale import step_scale
+from reproduction.turns import measured, timed_rounds
 
 OnRound = Callable[[int, int], None]
 """Called with (rounds done, all rounds)."""
@@ -44,8 +45,15 @@ def train_cell(cell: Cell, scale: Scale, fleet: Fleet, device: str, on_round: On
         nothing = columns_of([], ROUNDS), columns_of([], VEHICLES)
         made = provenance(torch.device("cpu"))
         return Record(cell, facts | {"latency": found, "device": "cpu", MADE_WITH: made}, *nothing)
-    federation = federation_for(run_config(cell, scale, device), cell.choice(scale), fleet)
+    config = run_config(cell, scale, device)
+    federation = federation_for(config, cell.choice(scale), fleet)
     facts |= _about(federation)
+    if cell.work == "turns":
+        rounds, probe = timed_rounds(scale.timing_rounds), dict(scale.probe)
+        turns = measured(fleet, cell.participation, rounds, probe, on_round)
+        return Record(
+            cell, facts | {"turns": turns}, columns_of([], ROUNDS), columns_of([], VEHICLES)
+        )
     rows = (_alone if cell.work == "local" else _pooled)(federation, on_round)
     return Record(cell, facts, columns_of(rows, ROUNDS), columns_of([], VEHICLES), {})
 

@@ -94,6 +94,7 @@ def begin_round(
         start.rate,
         _batches(fleet, broadcast.round, calls, steps),
         fleet.terms.training.tf32,
+        fleet.terms.training.deterministic,
     )
     return LocalRound(tuple(calls), start, memory, job)
 
@@ -181,6 +182,7 @@ def _train_own(
         own.rate,
         _batches(fleet, round, [calls[row] for row in rows], [(0, steps[row]) for row in rows]),
         fleet.terms.training.tf32,
+        fleet.terms.training.deterministic,
     )
     return deltas.index_copy(0, index, train(job))
 
