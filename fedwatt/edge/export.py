@@ -18,7 +18,14 @@ from fedwatt.data.client import prepared, split_of_trips
 from fedwatt.data.features import needs_climb
 from fedwatt.data.targets import ENERGY
 from fedwatt.edge.calibration import LEVEL as BARS
-from fedwatt.edge.calibration import FloatArray, Outcome, alike, calibrate, clustered_quantile
+from fedwatt.edge.calibration import (
+    FloatArray,
+    Outcome,
+    alike,
+    calibrate,
+    clustered_quantile,
+    level_for,
+)
 from fedwatt.edge.card import ROUTES_KEY, ModelCard
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.graph import Network, build
@@ -238,8 +245,9 @@ class _Draft:
     def calibration(self, card: ModelCard) -> dict[str, Any]:
         """Error bars of the file with this card, from the vehicle's own trips."""
         speed = card.features.index("speed") if "speed" in card.features else -1
-        seen = (self.outcomes(card, split) for split in ("train", "validation"))
-        return calibrate(*seen, speed_column=speed).to_json()
+        seen = [self.outcomes(card, split) for split in ("train", "validation")]
+        level = level_for(sum(map(len, seen)))
+        return calibrate(*seen, level=level, speed_column=speed).to_json()
 
     def trip_prior(self, card: ModelCard, prior: TripPrior) -> TripPrior:
         """The prior with the factor that its intervals need on the vehicle's own trips."""
