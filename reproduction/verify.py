@@ -13,7 +13,7 @@ is taken for the same.
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from math import ceil, inf
 from typing import Any, Final
@@ -22,11 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwatt.data import DataSettings, synthetic_fleet
-from fedwatt.engine.device import resolve_device
 from fedwatt.federation import Federation, Training
 from fedwatt.federation.participation import participant_count
 from fedwatt.runs.environment import describe_fleet
-from fedwatt.runs.provenance import provenance, same_kind
+from fedwatt.runs.provenance import same_kind
 from reproduction.cell import Cell, key_of, run_config
 from reproduction.lab import Lab
 from reproduction.record import Record
@@ -136,16 +135,18 @@ def verified(
         if describe_fleet(fleet)["windows"] != record.facts["fleet"]["windows"]:
             yield f"{key}: made of other telemetry than what is here"
             continue
+        scale = replace(lab.scale, deterministic=bool(record.made_with.get("deterministic")))
         begin = time.perf_counter()
-        (again,) = train_group_here([record.cell], (lab.scale, fleet, lab.device), on_round)
+        (again,) = train_group_here([record.cell], (scale, fleet, lab.device), on_round)
         found += 1
-        yield compared(record, again, lab, time.perf_counter() - begin)
+        yield compared(record, again, time.perf_counter() - begin)
 
 
-def compared(record: Record, again: Record, lab: Lab, seconds: float) -> Check:
+def compared(record: Record, again: Record, seconds: float) -> Check:
     """Every number of a record beside those of the same cell trained again."""
-    present = provenance(resolve_device(lab.device))
-    differences = same_kind(present, record.made_with) if record.made_with else [NOT_RECORDED]
+    differences = (
+        same_kind(again.made_with, record.made_with) if record.made_with else [NOT_RECORDED]
+    )
     if again.facts["fleet"]["hash"] != record.facts["fleet"]["hash"]:
         differences.append("telemetry")
     numbers, faults = (close if differences else exact)(record, again)

@@ -48,8 +48,8 @@ def test_a_cell_that_is_run_again_has_every_number_of_its_record(lab, compact) -
 def test_one_changed_number_is_found(lab, compact) -> None:
     record = compact[key_of(FO, TINY)]
     again = lab.get(FO)
-    assert compared(record, again, lab, 0.0).faults == ()
-    wrong = compared(changed(record, "test_mae", 3, 1 + 2**-23), again, lab, 0.0)
+    assert compared(record, again, 0.0).faults == ()
+    wrong = compared(changed(record, "test_mae", 3, 1 + 2**-23), again, 0.0)
     (fault,) = wrong.faults
     assert fault.startswith("rounds.test_mae: 1 of 6 differ, first in row 3")
 
@@ -60,7 +60,7 @@ def test_other_machines_are_held_to_a_tolerance(lab, compact) -> None:
     record = replace(record, facts=record.facts | {MADE_WITH: elsewhere})
     last = len(record.rounds["seed"]) - 1
     for factor, faults in ((1.0, 0), (1.02, 0), (1.05, 1)):
-        check = compared(changed(record, "test_rmse", last, factor), again, lab, 0.0)
+        check = compared(changed(record, "test_rmse", last, factor), again, 0.0)
         assert check.differences == ("processor",)
         assert len(check.faults) == faults, check.faults
     # Who took part does not depend on rounding.
