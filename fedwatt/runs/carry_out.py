@@ -133,7 +133,7 @@ class Site(Protocol[Level, Rounds]):
     def judge(
         self, choice: MethodChoice, federation: Rounds, state: State, level: Level | None
     ) -> tuple[dict[str, list[Row]], Level | None]:
-        """Errors of personal models, and of the best one if it is used with a level model.
+        """Errors of personal models, and of the kept one if it is used with a level model.
 
         Also what the method above needs of this one, if this is a run of a level model.
         """
