@@ -71,8 +71,7 @@ class Federation(plain.Federation):
         as `fedwatt run` has them.
         """
         method = get(method) if isinstance(method, str) else method
-        called = () if on_round is None else (OnRound(on_round),)
-        followed = Observers((*called, *observers))
+        followed = Observers((OnRound(on_round), *observers))
         if out is None:
             label = short(method.name)
             followed.on_fleet(self.fleet)
@@ -304,11 +303,10 @@ class Trained(Outcome):
     def weights(self, *, seed: int | None = None, model: str = "", vehicle: str = "") -> Tensor:
         """A model [D]; the personal one is a `vehicle`'s."""
         which, number = self._which(model), self._seed(seed)
-        run = self.federation.seeds.index(number)
-        size = self.federation.model.layout.size
         if which == "personal":
             return self._personal(number, vehicle)
-        return self.state.models[which][run, :size]
+        run, layout = self.federation.seeds.index(number), self.federation.model.layout
+        return self.state.models[which][run, : layout.size]
 
     def _personal(self, seed: int, vehicle: str) -> Tensor:
         if (seed, vehicle) in self.personal:
@@ -338,10 +336,9 @@ class Trained(Outcome):
         return seeds[0] if seed is None else seed
 
     def _client(self, name: str) -> Client:
-        for client in self.fleet.clients:
-            if client.name == name:
-                return client
-        raise SettingError(unknown("vehicle", name, self.fleet.names))
+        if name not in self.fleet.names:
+            raise SettingError(unknown("vehicle", name, self.fleet.names))
+        return self.fleet.clients[self.fleet.names.index(name)]
 
     def _refuse_other_windows(self, fleet: Fleet) -> None:
         own = self.fleet
@@ -398,11 +395,6 @@ def load(
     """
     from fedwatt.runs.read_back import read_back
 
-    found = read_back(Path(folder), method)
-
-    def opened() -> plain.Federation:
-        return found.federation(fleet, model)
-
-    return Trained(
-        found.history, found.state, opened, found.choice.method, found.config, Path(folder)
-    )
+    own = read_back(Path(folder), method)
+    opened = partial(own.federation, fleet, model)
+    return Trained(own.history, own.state, opened, own.choice.method, own.config, Path(folder))
