@@ -56,7 +56,7 @@ class Column:
         found = {}
         for entry in ENTRIES:
             record = records.get((self.arena, entry))
-            one_model = self.view in ("global", "newcomers")
+            one_model = self.view in ("global", "newcomers", "stragglers")
             if record is None or (one_model and ENTRIES[entry].no_global_model):
                 continue
             own = record.errors(self.view, self.basis)
@@ -92,6 +92,28 @@ class Column:
             for entry, own in found.items()
             if entry == best or not paired(own, found[best]).difference.low > 0
         }
+
+
+def pooled(columns: Sequence[Column], records: Records) -> dict[str, tuple[Paired, float]]:
+    """Entry → mean difference from FedAvg over all columns, in percent, and its corrected p.
+
+    Of those that were played in every column: seed by seed, the mean of the relative differences.
+    """
+    found = [column.errors(records) for column in columns]
+    if not found or not all(BASELINE in own for own in found):
+        return {}
+    beside = {}
+    for entry in ENTRIES:
+        if entry == BASELINE or not all(entry in own for own in found):
+            continue
+        seeds = set.intersection(*(set(own[entry]) & set(own[BASELINE]) for own in found))
+        percent = {
+            seed: fmean(100 * (own[entry][seed] / own[BASELINE][seed] - 1) for own in found)
+            for seed in sorted(seeds)
+        }
+        beside[entry] = paired(percent, dict.fromkeys(percent, 0.0))
+    corrected = holm([one.p for one in beside.values()])
+    return {entry: (beside[entry], p) for entry, p in zip(beside, corrected, strict=True)}
 
 
 @dataclass(frozen=True)

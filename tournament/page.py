@@ -1,7 +1,7 @@
 """docs/which-method.md from the records: its blocks, and whether they are those on the page."""
 
 from collections.abc import Sequence
-from math import isnan
+from math import inf, isnan
 from pathlib import Path
 from typing import Final
 
@@ -10,7 +10,17 @@ from fedwatt.report.statistics import Estimate
 from reproduction.paired import paired
 from tournament.entries import ENTRIES
 from tournament.fleets import ARENAS
-from tournament.judge import BASELINE, Column, Records, advice, beats_all_published, unplayed
+from tournament.judge import (
+    BASELINE,
+    Column,
+    Records,
+    advice,
+    beats_all_published,
+    pooled,
+    unplayed,
+)
+from tournament.judge import LEVEL as SIGNIFICANT
+from tournament.search import trials
 
 PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "which-method.md"
 PLAYED: Final = [arena.name for arena in ARENAS.values() if not arena.impossible]
@@ -30,8 +40,16 @@ SITUATIONS: Final = (
     ("have slow computers, and share one model", PLAYED, "global", "compute"),
     ("have slow computers, and fine-tune", PLAYED, "personal", "compute"),
     ("are joined by new ones that fine-tune", PLAYED, "newcomers personal", "rounds"),
-    ("often do not finish their local work", PLAYED, "stragglers", "rounds"),
+    ("share one model and often do not finish their work", PLAYED, "stragglers", "rounds"),
 )  # "If your vehicles ...", the arenas that speak to it, what is judged there, what is held equal
+
+
+COLUMNS: Final = {
+    f"{words}, {kind}": [Column(name, view) for name in arenas]
+    for words, view in (("one model", "global"), ("fine-tuned", "personal"))
+    for kind, arenas in (("level", LEVEL), ("hills", HILLS))
+}
+"""What entries are compared in over several fleets."""
 
 
 def write_page(records: Records, page: Path = PAGE) -> str:
@@ -46,6 +64,9 @@ def blocks(records: Records) -> dict[str, str]:
         "tournament answer": answer(records),
         "tournament guide": guide(records),
         "tournament parts": parts(records),
+        "tournament summary": summary(records),
+        "tournament default": default(records),
+        "tournament rates": rates(records),
         "tournament ours": ours(records),
         "tournament global": matrix("global", "rounds", records),
         "tournament personal": matrix("personal", "rounds", records),
@@ -113,7 +134,85 @@ def answer(records: Records) -> str:
             f"**Not everywhere: {names} on {most} of the {len(found)} fleets with hills, nobody on "
             "more.**"
         )
-    return "\n".join([head, "", *lines])
+    return "\n".join([head, "", *lines, "", _together(columns, records)])
+
+
+def _together(columns: Sequence[Column], records: Records) -> str:
+    """Who is better than FedAvg over all fleets at once."""
+    over_all = pooled(columns, records)
+    better = {
+        entry: beside
+        for entry, (beside, p) in over_all.items()
+        if p < SIGNIFICANT and beside.difference.mean < 0
+    }
+    listed = sorted(better, key=lambda entry: better[entry].difference.mean)
+    if not listed:
+        return "Over all of them together nobody is better either, by the mean relative difference."
+    who = ", ".join(f"`{entry}` ({_signed(better[entry].difference)} %)" for entry in listed)
+    return f"Over all of them together, by the mean relative difference, better: {who}."
+
+
+def summary(records: Records) -> str:
+    """Mean differences from FedAvg over fleets, in percent."""
+    found = [pooled(columns, records) for columns in COLUMNS.values()]
+    lines = [f"| entry | {' | '.join(COLUMNS)} |", "|---|---|---|---|---|"]
+    known = [entry for entry in ENTRIES if any(entry in own for own in found)]
+    last = found[-1]
+    for entry in sorted(known, key=lambda e: last[e][0].difference.mean if e in last else inf):
+        cells = []
+        for own in found:
+            beside, p = own.get(entry, (None, 1.0))
+            text = "–" if beside is None else f"{_signed(beside.difference)} %"
+            cells.append(f"**{text}**" if p < SIGNIFICANT else text)
+        lines.append(f"| `{entry}` | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def default(records: Records) -> str:
+    """Why `fedwatt run` trains what it trains, by how much anything else would change."""
+    gains = [
+        (-beside.difference.mean, entry, name)
+        for name, columns in COLUMNS.items()
+        for entry, (beside, p) in pooled(columns, records).items()
+        if p < SIGNIFICANT
+    ]
+    gain, entry, name = max(gains, default=(0.0, "", ""))
+    hills = []
+    for arena in HILLS:
+        with_hills = Column(arena, "global").standings(records).get(BASELINE)
+        level = Column(arena.replace("hills", "level"), "global").standings(records).get(BASELINE)
+        if with_hills and level:
+            hills.append(100 * (1 - with_hills.mean / level.mean))
+    if not hills:
+        return "`fedwatt run` without a configuration compares FedAvg with FO-RI-FedAvg."
+    best = f"{gain:.1f} % (`{entry}`: {name})" if gain > 0 else "nothing"
+    return (
+        "`fedwatt run` without a configuration compares FedAvg with FO-RI-FedAvg, the paper's "
+        "method. FedAvg stays what others are measured by: the most that any entry gains on it "
+        f"over all fleets of a column, by more than the noise, is {best}, while hills take "
+        f"{min(hills):.0f} to {max(hills):.0f} % off FedAvg's own error."
+    )
+
+
+def rates(records: Records) -> str:
+    """Rates that tuning chose, and how often at an end of their range."""
+    lines = ["| entry | rate, lowest to highest over arenas | at the upper end |", "|---|---|---|"]
+    for entry in ENTRIES:
+        chosen = [
+            own.content["settings"]["rate"]
+            for (_, name), own in records.items()
+            if name == entry and "settings" in own.content
+        ]
+        if chosen:
+            top = max(t["rate"] for t in trials(ENTRIES[entry], _trials(records)))
+            ends = sum(rate >= top for rate in chosen)
+            span = f"{min(chosen):.3g} to {max(chosen):.3g}"
+            lines.append(f"| `{entry}` | {span} | {ends} of {len(chosen)} |")
+    return "\n".join(lines)
+
+
+def _trials(records: Records) -> int:
+    return max(int(own.content["plan"]["trials"]) for own in records.values())
 
 
 def guide(records: Records) -> str:
@@ -155,17 +254,10 @@ def parts(records: Records) -> str:
 
 def ours(records: Records) -> str:
     """Fleets on which entries that nobody published beat all that somebody did."""
-    lines = [
-        "| entry | one model, level | one model, hills | fine-tuned, level | fine-tuned, hills |",
-        "|---|---|---|---|---|",
-    ]
-    views = [(view, arenas) for view in ("global", "personal") for arenas in (LEVEL, HILLS)]
+    lines = [f"| entry | {' | '.join(COLUMNS)} |", "|---|---|---|---|---|"]
     most = 0
     for entry in (name for name, own in ENTRIES.items() if own.ours):
-        won = [
-            beats_all_published(entry, [Column(name, view) for name in arenas], records)
-            for view, arenas in views
-        ]
+        won = [beats_all_published(entry, columns, records) for columns in COLUMNS.values()]
         most = max(most, *map(len, won))
         cells = " | ".join(", ".join(ARENAS[name].fleet for name in own) or "none" for own in won)
         lines.append(f"| `{entry}` | {cells} |")
@@ -208,11 +300,11 @@ def stragglers(records: Records) -> str:
         cells = []
         for arena in PLAYED:
             record = records.get((arena, entry))
-            slow = record.errors("stragglers") if record else {}
+            slow = record.driven(stragglers=True) if record else {}
             if record is None or not slow:
                 cells.append("–")
                 continue
-            change = paired(slow, record.driven()).difference
+            change = paired(slow, record.driven(stragglers=False)).difference
             text = _signed(change)
             cells.append(f"**{text}**" if change.above_noise else text)
         lines.append(f"| {entry} | {' | '.join(cells)} |")
@@ -221,11 +313,18 @@ def stragglers(records: Records) -> str:
 
 def not_run(records: Records) -> str:
     """Every match without a result, with its reason."""
-    reasons = unplayed(records)
-    by_reason: dict[str, list[str]] = {}
-    for name, why in reasons.items():
-        by_reason.setdefault(why, []).append(name)
-    return "\n".join(f"- {why}: {', '.join(names)}" for why, names in by_reason.items())
+    by_reason: dict[str, dict[str, list[str]]] = {}
+    for name, why in unplayed(records).items():
+        arena, _, entry = name.partition(": ")
+        by_reason.setdefault(why, {}).setdefault(entry, []).append(arena)
+    lines = []
+    for why, entries in by_reason.items():
+        names = [
+            f"`{entry}` ({', '.join(arenas)})" if entry else ", ".join(arenas)
+            for entry, arenas in entries.items()
+        ]
+        lines.append(f"- {why}: {', '.join(names)}")
+    return "\n".join(lines) or "All matches were played."
 
 
 def _costs_more(entry: str, basis: str, records: Records) -> bool:

@@ -11,7 +11,7 @@ from fedwatt.files import write_text
 RECORDS: Final = Path(__file__).resolve().parents[1] / "results" / "tournament.jsonl"
 VIEWS: Final = ("global", "personal", "newcomers", "newcomers personal", "stragglers")
 """What of a match is judged: the model for all vehicles, the fine-tuned one of each, both on
-vehicles that never trained, and the model driven with where some vehicles are slow."""
+vehicles that never trained, and the model for all where some vehicles are slow."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,17 +32,19 @@ class Record:
             return {}
         if view == "stragglers":
             slow = own["stragglers"]
-            return {} if slow["diverged"] else _by_seed(slow["own"][-1])
+            return {} if slow["diverged"] else _by_seed(slow["global"][-1])
         at = own["matched"][basis]
         if "personal" in view:
             part = "newcomers" if "newcomers" in view else "test"
             return _by_seed(own["tuned"][str(at)][part])
         return _by_seed(own["curves"][view][self._place(at)])
 
-    def driven(self) -> dict[int, float]:
+    def driven(self, *, stragglers: bool) -> dict[int, float]:
         """Seed → test RMSE of the models that vehicles drive with, before any fine-tuning."""
         own = self.content
-        return {} if "matched" not in own or own["diverged"] else _by_seed(own["curves"]["own"][-1])
+        if "matched" not in own or own["diverged"] or own["stragglers"]["diverged"]:
+            return {}
+        return _by_seed((own["stragglers"] if stragglers else own["curves"])["own"][-1])
 
     def _place(self, at: int) -> int:
         plan: dict[str, int] = self.content["plan"]

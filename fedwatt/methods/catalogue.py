@@ -36,6 +36,7 @@ from fedwatt.methods.server import Average, ServerRule
 from fedwatt.methods.sharpness import SharpnessProximal
 from fedwatt.methods.sharpness_aware import SharpnessAware
 from fedwatt.methods.transfer import TransferProximal, TransferReport, TransferServer
+from fedwatt.methods.trigger import PathAverage
 from fedwatt.settings import with_settings
 
 Rule = TypeVar("Rule", LocalRule, Defence, ServerRule)
@@ -164,6 +165,7 @@ SERVERS: Final[dict[str, ServerRule]] = {
     "adagrad": Adagrad(),
     "yogi": Yogi(),
     "private": PrivateAverage(),
+    "path": PathAverage(),
 }
 """Servers that may take the place of averaging, as in "fo-ri-fedavg@adam"."""
 

@@ -171,7 +171,7 @@ def carry_out(site: Site[Level, Rounds]) -> dict[str, Level]:
     _add_references(site)
     routes = site.share_routes()
     called = {h.method: participation_hashes(h.clients) for h in results.histories}
-    environment = provenance(results.device) | {
+    environment = provenance(results.device, deterministic=run.config.training.deterministic) | {
         "started": started.isoformat(timespec="seconds"),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "seeds": list(run.config.seeds),

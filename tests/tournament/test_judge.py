@@ -5,8 +5,8 @@ from typing import Any
 from pytest import approx
 
 from tournament.entries import ENTRIES
-from tournament.judge import Column, Records, advice, beats_all_published, unplayed
-from tournament.page import PAGE, answer, guide, matrix, stragglers, write_page
+from tournament.judge import Column, Records, advice, beats_all_published, pooled, unplayed
+from tournament.page import PAGE, answer, guide, matrix, rates, stragglers, write_page
 from tournament.records import RECORDS, Record, read_records, write_records
 
 PLAN = {"trials": 2, "rounds": 4, "steps": 1, "every": 2, "seeds": [1, 2, 3], "tuning_seeds": [9]}
@@ -32,7 +32,8 @@ def a_record(arena: str, entry: str, last: list[float], **more: Any) -> Record:
             "2": {"test": seeds(5.0), "newcomers": seeds(5.0)},
             "4": {"test": seeds(-5.0), "newcomers": seeds(-5.0)},
         },
-        "stragglers": {"diverged": [], "own": [seeds(1.0)]},
+        "stragglers": {"diverged": [], "own": [seeds(1.0)], "global": [seeds(1.0)]},
+        "settings": {"rate": 0.05},
     }
     return Record(arena, entry, content | more)
 
@@ -103,6 +104,26 @@ def test_tables_have_a_row_for_whoever_has_a_result() -> None:
     assert "| fedprox |" not in matrix("global", "bytes", FOUND)
     assert "| fedavg | – | **+1.00 ± 0.00** |" in stragglers(FOUND)
     assert "| share one model and learn hills | `scaffold+sharpness` |" in guide(FOUND)
+
+
+def test_over_several_fleets_relative_differences_are_averaged_seed_by_seed() -> None:
+    columns = [Column("ved hills", "global"), Column("severe hills", "global")]
+    severe = [
+        a_record("severe hills", "fedavg", [10.0, 10.0, 10.0]),
+        a_record("severe hills", "scaffold", [10.0, 9.5, 10.5]),
+    ]
+    found = pooled(columns, {**FOUND, **records(*severe)})
+    assert list(found) == ["scaffold"]  # the others were not played on both
+    # (-10 + 0)/2, (-8.6364 - 5)/2 and (-10 + 5)/2 percent
+    assert found["scaffold"][0].difference.mean == approx((-5 - 6.81818 - 2.5) / 3, abs=1e-5)
+    assert pooled([Column("ved level", "global")], FOUND) == {}
+
+
+def test_rates_at_the_end_of_their_range_are_counted() -> None:
+    top = {"settings": {"rate": 0.01}}  # of two trials the second is the only one of the range
+    found = rates(records(a_record("ved hills", "fedavg", [1.0], **top)))
+    assert "| `fedavg` | 0.01 to 0.01 | 0 of 1 |" in found
+    assert "| `scaffold` |" not in found
 
 
 def test_every_match_without_a_result_has_a_reason() -> None:
