@@ -1,6 +1,7 @@
 """Whether deterministic trainings have the same bits whoever is in their stack, and what it costs.
 
     python benchmarks/gpu_determinism.py [--out results/determinism_gpu.json] [--rounds 8]
+                                         [--methods fedavg,moon] [--stacks 1,12]
 
 Each method trains five seeds on ten synthetic vehicles, alone and beside other trainings of its
 kind, in both modes. The digest of its weights must be the same in all deterministic trainings, also
@@ -75,16 +76,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("results/determinism_gpu.json"))
     parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--methods", type=lambda text: text.split(","), default=METHODS)
+    parser.add_argument("--stacks", type=lambda text: [*map(int, text.split(","))], default=STACKS)
     options = parser.parse_args()
     settings = DataSettings(stride=5, evaluation_stride=60)
     fleet = synthetic_fleet(10, trips=20, settings=settings)
     training = Training(rounds=options.rounds, participation=0.3, evaluate_every=options.rounds)
     rows = []
-    for method in METHODS:
+    for method in options.methods:
         for deterministic in (True, False):
             mode = replace(training, deterministic=deterministic)
             own = {}
-            for count in STACKS:
+            for count in options.stacks:
                 result, seconds = trained(fleet, method, count, mode)
                 error = result.history.rounds[-1]["test_rmse"]
                 row = {

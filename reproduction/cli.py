@@ -1,6 +1,7 @@
 """`fedwatt reproduce`: the paper's tables and figures, each beside the printed numbers."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -50,6 +51,14 @@ def reproduce(
         typer.Option(help="Folder of compact records: taken up at the start, written at the end."),
     ] = None,
     ray: Ray = None,
+    deterministic: Annotated[
+        bool,
+        typer.Option(
+            "--deterministic",
+            help="On a GPU, the same bits whoever shares a stack, so that records can be verified "
+            "bit for bit; slower.",
+        ),
+    ] = False,
     plan: Annotated[
         bool, typer.Option("--plan", help="Show cells and local steps; train nothing.")
     ] = False,
@@ -68,6 +77,7 @@ def reproduce(
         return
     chosen = select(studies or ["all"])
     lab, setting = _opened(scale, data, dataset or (), method, (device, out, records, ray))
+    lab.scale = replace(lab.scale, deterministic=deterministic)
     if plan:
         console.print(plan_table(lab, setting, chosen))
     else:

@@ -20,13 +20,13 @@ from reproduction.conditions import SIZES, size_grid
 from reproduction.controls import control_cells_of, stress_cells_of
 from reproduction.main_results import REACH, plain, rounds_to, tuned
 from reproduction.mechanism import FLAT, carrier, coupling_values
-from reproduction.overhead import contender_name, engine_name, load_note, turns_cell
+from reproduction.overhead import contender_name, engine_name, load_note
 from reproduction.paired import Paired, holm, paired
 from reproduction.paper import printed
 from reproduction.record import Record
 from reproduction.settle import mean_pull, step_length
 from reproduction.study import View
-from reproduction.turns import CONTENDERS, overhead
+from reproduction.turns import CONTENDERS, overhead, turns_cell
 
 SUPPORTED: Final = "supported"
 NOT_SUPPORTED: Final = "not supported"

@@ -19,7 +19,7 @@ from reproduction.paper import printed
 from reproduction.record import Record
 from reproduction.show import facts_line, printed_text
 from reproduction.study import Block, Findings, Picture, Setting, Study, View
-from reproduction.turns import GATED, part_seconds
+from reproduction.turns import GATED, part_seconds, turns_cell
 
 CLIENT_SIDE = ("training", "preconditioner", "probe", "spectral")
 SECONDS_NOTE = (
@@ -97,11 +97,6 @@ def show_round_time(view: View) -> Findings:
             )
         )
     return Findings(tuple(blocks))
-
-
-def turns_cell(dataset: str) -> Cell:
-    """FedAvg and the paper's methods in turns: `reproduction.turns`."""
-    return Cell(dataset=dataset, method="fedavg", work="turns", purpose="time")
 
 
 def turns_cells(setting: Setting) -> list[Cell]:

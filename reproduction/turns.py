@@ -12,12 +12,18 @@ with a bootstrap interval over periods.
     cuda     the same on a GPU, where there is one
 
 Probes are due in global rounds, as the paper has them, or by the age of a vehicle's index.
+
+    python -m reproduction.turns --data FOLDER [--dataset ved] [--records results/reproduction]
+
+measures a dataset and adds it to the records, also where nothing is installed to draw with.
 """
 
+import argparse
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -34,6 +40,7 @@ from fedwatt.federation.simulated import SimulatedFleet
 from fedwatt.methods import Method, RoughnessProximal, get
 from fedwatt.methods.roughness import unit
 from fedwatt.metrics import Stopwatch
+from reproduction.cell import Cell
 
 PERIOD: Final = RoughnessProximal().probe_every
 WARM_UP: Final = 2 * PERIOD
@@ -56,6 +63,11 @@ RESAMPLES: Final = 2000
 OnRound = Callable[[int, int], None]
 Turns = dict[str, list[list[float]]]
 """Contender → for each round the seconds of `PARTS`."""
+
+
+def turns_cell(dataset: str) -> Cell:
+    """The cell of a dataset whose record has the turns."""
+    return Cell(dataset=dataset, method="fedavg", work="turns", purpose="time")
 
 
 def contenders(probe: Mapping[str, Any]) -> dict[str, Method]:
@@ -238,3 +250,34 @@ def _timed(work: Callable[[], object]) -> float:
     begin = time.perf_counter()
     work()
     return time.perf_counter() - begin
+
+
+def main() -> None:
+    """Measure a dataset here and add it to the records."""
+    # Here, because training itself imports this module.
+    from reproduction.cell import key_of
+    from reproduction.data import find_sources
+    from reproduction.lab import Lab
+    from reproduction.record import read_records, setting_of_records, write_records
+    from reproduction.scale import scale_of
+    from reproduction.train import train_cell
+
+    parser = argparse.ArgumentParser(description="Time methods in turns.")
+    parser.add_argument("--data", type=Path, nargs="*", default=[])
+    parser.add_argument("--dataset", default="ved")
+    parser.add_argument("--scale", default="paper")
+    parser.add_argument("--records", type=Path, default=Path("results/reproduction"))
+    options = parser.parse_args()
+    scale, cell = scale_of(options.scale), turns_cell(options.dataset)
+    lab = Lab(scale, Path("runs/reproduction") / scale.name, find_sources(options.data), "cpu")
+    record = train_cell(cell, scale, lab.fleet(cell, print), "cpu", print)
+    found = read_records(options.records) | {key_of(cell, scale): record}
+    write_records(options.records, scale.name, found, setting_of_records(options.records))
+    for engine in record.facts["turns"]["engines"]:
+        for name in CONTENDERS:
+            told = [f"{100 * x:+.1f} %" for x in overhead(record.facts["turns"], engine, name)]
+            print(engine, name, *told, part_seconds(record.facts["turns"], engine, name))
+
+
+if __name__ == "__main__":
+    main()

@@ -31,7 +31,7 @@ from fedwatt.runs.deployment import Deployment
 from fedwatt.runs.environment import fleet_partition
 from fedwatt.runs.hills import shares_hills, terrain_facts
 from fedwatt.runs.level import level_config
-from fedwatt.runs.model_file import best_weights
+from fedwatt.runs.model_file import kept_weights
 from fedwatt.terrain.exchange import refuse_unmaskable
 
 
@@ -136,7 +136,7 @@ def execute(
 class RealFleet:
     """The `Site` of a run whose vehicles are on the road.
 
-    What a method needs of its level model is that model's best weights [D].
+    What a method needs of its level model is that model's kept weights [D].
     """
 
     on_the_road: ClassVar[bool] = True
@@ -198,13 +198,13 @@ class RealFleet:
         return RealFleet(run, self.roster, level_run(self.state.run))
 
     def finished(self) -> dict[str, NDArray[Any]] | None:
-        """The best models of a finished run, so that no vehicle is asked again about them."""
+        """The kept models of a finished run, so that no vehicle is asked again about them."""
         config, out = self.run.config, self.run.out
         if not (out / COMPLETE).exists():
             return None
         layout = config.model.on(self.fleet()).layout
         return {
-            choice.label: best_weights(out, choice.label, config.seeds[0], layout)
+            choice.label: kept_weights(out, choice.label, config.seeds[0], layout)
             for choice in config.methods
         }
 
@@ -243,10 +243,10 @@ class RealFleet:
         errors = self.asked.errors
         judged: dict[str, list[Row]] = {}
         if choice.method.personal or self.run.config.personal.enabled:
-            model = state.weights if choice.method.personal else state.best_weights
+            model = state.weights if choice.method.personal else state.kept_weights
             sent = self.asked.sent(choice.method, state) if choice.method.personal else {}
             judged["personal"] = errors.personal(model, state.round, sent)
         if level is not None:
-            judged["best"] = errors.in_use(state.best_weights)
-        best = state.best_weights[0, : federation.model.layout.size].cpu().numpy()
-        return judged, best if self.number else None
+            judged["kept"] = errors.in_use(state.kept_weights)
+        kept = state.kept_weights[0, : federation.model.layout.size].cpu().numpy()
+        return judged, kept if self.number else None

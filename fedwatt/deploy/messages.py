@@ -23,7 +23,7 @@ from fedwatt.errors import DataError
 from fedwatt.metrics import SUMS
 from fedwatt.tables import Column
 
-Value = bool | int | float | str | bytes | list[str] | list[float] | list[bytes]
+Value = bool | int | float | str | bytes | list[str] | list[float] | list[bytes] | list[bool]
 
 
 MOST_STRATA: Final = 64
@@ -155,7 +155,10 @@ REPLIES: Final[dict[str, Mapping[str, ReplyField]]] = {
     "secure-terrain": _masked("its counts or sums over agreed nodes"),
     "secure-routes": _masked("its counts or sums over agreed places, or sums of what routes took,"),
     "secure-agree": _EXCHANGE
-    | {"signature": ValueField(bytes, "its own of who is in the sum and who survived")},
+    | {
+        "signature": ValueField(bytes, "its own of who is in the sum and who survived"),
+        "follows": ValueField(bool, "whether it knows how the model of the sum came about"),
+    },
     "secure-reveal": _EXCHANGE
     | {"shares": ValueField(list, "one share of a secret of every neighbour", most=MOST_SUM)},
     # The field comes from the server; what a vehicle learns on top of it stays on board.

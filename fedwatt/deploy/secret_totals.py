@@ -17,7 +17,7 @@ from fedwatt.deploy.state import RunState
 from fedwatt.errors import RunError
 from fedwatt.privacy.fixed_point import CLIPPED, Layout
 from fedwatt.runs.config import to_toml
-from fedwatt.terrain.masked import Fields
+from fedwatt.terrain.summands import Fields
 
 log = logging.getLogger("fedwatt.deploy")
 

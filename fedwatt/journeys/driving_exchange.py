@@ -29,10 +29,10 @@ from fedwatt.terrain.encoding import array_of
 from fedwatt.terrain.exchange import MOST_WORDS
 from fedwatt.terrain.field import find, spread
 from fedwatt.terrain.grid import Grid, IntArray
-from fedwatt.terrain.masked import LARGEST, Fields
 from fedwatt.terrain.noise import SURELY, Draws, seeded
 from fedwatt.terrain.plausible import refuse_impossible_counts
 from fedwatt.terrain.settings import TerrainSettings
+from fedwatt.terrain.summands import LARGEST, Fields
 
 DRIVING: Final = ("places", "headings", "sums")
 """Kinds of questions, in the order in which they are asked."""

@@ -28,6 +28,7 @@ class FleetRoutes:
     effects     coefficients by target
     counts      errors by target and circumstance (`JUDGED`), counted in bins
     correction  κ, q and c of `under_way`
+    narrower    what is left of the width of error bars at shares of the way (`under_way`), [4]
     vehicles    how many taught the coefficients
     insiders    names of those whose passes are in `driving`
     hills       the elevations that the fleet publishes, for newcomers; None: it has none
@@ -38,6 +39,7 @@ class FleetRoutes:
     effects: Mapping[str, FleetEffects]
     counts: Mapping[str, Mapping[str, FloatArray]]
     correction: FloatArray
+    narrower: FloatArray
     vehicles: int
     insiders: frozenset[str]
     hills: Field | None = None
@@ -74,6 +76,7 @@ class FleetRoutes:
             coefficients={target: found for target, (found, _) in parts.items()},
             bars={target: bars for target, (_, bars) in parts.items()},
             correction=self.correction,
+            narrower=self.narrower,
             hills=board.hills,
         )
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from fedwatt.data.trip import FloatArray
 from fedwatt.errors import RunError
-from fedwatt.terrain.masked import LARGEST, Fields
+from fedwatt.terrain.summands import LARGEST, Fields
 
 EXCHANGES = 12
 ON_BOARD = 6

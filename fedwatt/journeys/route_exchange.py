@@ -3,7 +3,8 @@
 1. How the fleet drives each place and heading (`driving_exchange`); every vehicle is given that.
 2. Coefficients of energy and of duration (`mixed_effects`), together in thirteen exchanges.
 3. How far off they were (`route_bars`), counted once.
-4. How a route under way is corrected (`under_way`), in three exchanges.
+4. How a route under way is corrected (`under_way`), in three exchanges, and how far off it still
+   is, counted once.
 
 The steps are the same for a simulation and for a real fleet; what differs is who is asked.
 """
@@ -22,7 +23,7 @@ from fedwatt.journeys.fleet_routes import FleetRoutes
 from fedwatt.journeys.mixed_effects import FleetEffects, fit
 from fedwatt.journeys.route_board import RouteBoard
 from fedwatt.journeys.route_questions import COLUMNS, Pupil, RouteQuestion, SharedDriving
-from fedwatt.journeys.under_way import REWEIGHTINGS, USUAL, corrected
+from fedwatt.journeys.under_way import REWEIGHTINGS, USUAL, corrected, narrower_bars
 from fedwatt.terrain.field import Field
 from fedwatt.terrain.settings import TerrainSettings
 
@@ -80,8 +81,17 @@ def learn_from_pupils(
     for _ in range(REWEIGHTINGS):
         question = RouteQuestion("correction", effects, correction=correction)
         correction = corrected(asking.total(question))
+    last = RouteQuestion("under way", effects, correction=correction)
     return FleetRoutes(
-        settings.cell_m, driving, effects, counts, correction, asking.teachers, insiders, hills
+        settings.cell_m,
+        driving,
+        effects,
+        counts,
+        correction,
+        narrower_bars(asking.total(last)),
+        asking.teachers,
+        insiders,
+        hills,
     )
 
 

@@ -4,6 +4,7 @@
     effects      sums for the coefficients of energy and of duration (`mixed_effects`)
     errors       how far off these were, counted in bins (`route_bars`)
     correction   sums for κ, q and c of a route under way (`under_way`)
+    under way    how far off forecasts were at shares of the way, counted in bins
 
 Every answer has one length for all vehicles, so that under masks it says nothing. A simulation and
 a real fleet ask and answer the same; on the way, questions are named arrays (`arrays`, `read`).
@@ -33,14 +34,16 @@ from fedwatt.journeys.route_bars import BINS, MIDDLES_KM
 from fedwatt.journeys.route_board import Lessons, RouteBoard, judged
 from fedwatt.journeys.route_features import NAMES
 from fedwatt.journeys.route_model import TARGETS
-from fedwatt.journeys.under_way import CORRECTION_FIELDS, Moments
+from fedwatt.journeys.under_way import CORRECTION_FIELDS, COUNT_FIELDS, Moments
 from fedwatt.terrain.encoding import array_of, field_from_arrays, field_to_arrays
 from fedwatt.terrain.field import Field
 from fedwatt.terrain.grid import Grid
-from fedwatt.terrain.masked import Fields
+from fedwatt.terrain.summands import Fields
 
-ASKED: Final = ("units", "effects", "errors", "correction")
+ASKED: Final = ("units", "effects", "errors", "correction", "under way")
 """Kinds of questions, in the order in which they are asked."""
+UNDER_WAY: Final = {"correction": CORRECTION_FIELDS, "under way": COUNT_FIELDS}
+"""What answers hold to those about moments under way."""
 COLUMNS: Final = len(NAMES)
 HILLS: Final = "hills."
 """Prefix of the arrays of hills in a message with the driving field."""
@@ -126,7 +129,7 @@ class RouteQuestion:
 
     effects     what it knows of the coefficients; nothing for "units"
     equations   those that gave them, for "errors": matrix [17, 17] and right side [17]
-    correction  κ, q and c so far, for "correction", [3]
+    correction  κ, q and c so far, for "correction" and "under way", [3]
     """
 
     kind: str
@@ -151,13 +154,14 @@ class RouteQuestion:
             "effects": "sums for what routes take",
             "errors": "counts of their errors on routes",
             "correction": "sums for the correction of routes under way",
+            "under way": "counts of their errors under way",
         }[self.kind]
 
     @property
     def fields(self) -> Fields:
         """What an answer holds; the same for every vehicle."""
-        if self.kind == "correction":
-            return CORRECTION_FIELDS
+        if self.kind in UNDER_WAY:
+            return UNDER_WAY[self.kind]
         size = len(MIDDLES_KM) * BINS
         each: Fields = {
             "units": unit_fields(COLUMNS),
@@ -168,8 +172,11 @@ class RouteQuestion:
 
     def answer(self, pupil: Pupil) -> dict[str, FloatArray]:
         """What a vehicle adds."""
-        if self.kind == "correction":
-            return pupil.moments(self.effects).sums(self.correction)
+        if self.kind in UNDER_WAY:
+            moments, noise = pupil.moments(self.effects), self.effects["energy"].noise
+            if self.kind == "correction":
+                return moments.sums(self.correction)
+            return moments.counts(self.correction, noise)
         found: dict[str, FloatArray] = {}
         for target in TARGETS:
             fleet = self.effects.get(target)
@@ -218,7 +225,7 @@ class RouteQuestion:
                 for target in TARGETS
             }
             return cls(kind, effects, equations)
-        if kind == "correction":
+        if kind in UNDER_WAY:
             return cls(kind, effects, correction=_numbers(arrays, "correction", 3))
         return cls(kind, effects)
 

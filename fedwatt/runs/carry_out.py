@@ -133,7 +133,7 @@ class Site(Protocol[Level, Rounds]):
     def judge(
         self, choice: MethodChoice, federation: Rounds, state: State, level: Level | None
     ) -> tuple[dict[str, list[Row]], Level | None]:
-        """Errors of personal models, and of the best one if it is used with a level model.
+        """Errors of personal models, and of the kept one if it is used with a level model.
 
         Also what the method above needs of this one, if this is a run of a level model.
         """
@@ -171,7 +171,7 @@ def carry_out(site: Site[Level, Rounds]) -> dict[str, Level]:
     _add_references(site)
     routes = site.share_routes()
     called = {h.method: participation_hashes(h.clients) for h in results.histories}
-    environment = provenance(results.device) | {
+    environment = provenance(results.device, deterministic=run.config.training.deterministic) | {
         "started": started.isoformat(timespec="seconds"),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "seeds": list(run.config.seeds),

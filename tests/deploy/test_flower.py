@@ -26,9 +26,9 @@ from fedwatt.deploy.connection import key_pair
 from fedwatt.deploy.keys import Depot
 from fedwatt.deploy.messages import from_records
 from fedwatt.deploy.state import RunState
+from fedwatt.federation.kept import GLOBAL_MODELS
 from fedwatt.privacy.secure.identity import public_bytes, vouch
 from fedwatt.runs import execute, from_toml
-from fedwatt.runs.routes import learn_run_routes, run_routes
 from fedwatt.runs.tables import read_table
 from fedwatt.terrain.level import LEVEL
 from fedwatt.terrain.store import read_field
@@ -205,14 +205,13 @@ rates = [0.01]
 steps = [20]
 [deploy]
 vehicles = 3
-routes = true
 [[method]]
 name = "fedavg"
 """
 
 
 def test_hills_and_rounds_under_masks_end_with_the_simulations_models(followed: Machine) -> None:
-    """Hills, a level model, secure sums, personal models and routes in one run, over TLS."""
+    """Hills, a level model, secure sums and personal models in one run, over TLS."""
     pytest.importorskip("cryptography")
     folder, run = followed.folder, followed.folder / "runs" / "hills"
     (folder / "hills.toml").write_text(HILLS)
@@ -225,7 +224,6 @@ def test_hills_and_rounds_under_masks_end_with_the_simulations_models(followed: 
     alike = folder / "simulated hills"
     text = HILLS.replace('data = "fleet"', f'data = "{folder}/fleet"')
     execute(from_toml(text.replace("[personal]", "[personal]\nenabled = true")), alike, Silent())
-    routes = learn_run_routes(from_toml(text))
     assert submitted.wait(LONG) == 0, followed.say("hills")
     said = followed.say("hills")
     assert "secure-sums.json is damaged" in followed.say("car-001")
@@ -237,25 +235,19 @@ def test_hills_and_rounds_under_masks_end_with_the_simulations_models(followed: 
     # To the last bit: both add the same whole numbers.
     assert np.array_equal(got.elevation_m, wanted.elevation_m)
     for real, simulated in ((run, alike), (run / LEVEL, alike / LEVEL)):
-        for model in ("last", "best"):
+        for model in GLOBAL_MODELS:
             expected, found = weights(simulated, model), weights(real, model)
             assert expected.keys() == found.keys()
             for name in expected:
                 torch.testing.assert_close(found[name], expected[name], rtol=0, atol=1e-6, msg=name)
         mine, theirs = pooled(real), pooled(simulated)
-        assert {model for model, _ in mine} == {"last", "best", "personal"}
+        assert {model for model, _ in mine} == {*GLOBAL_MODELS, "personal"}
         assert mine.keys() == theirs.keys()
         for key, errors in mine.items():
             assert errors == pytest.approx(theirs[key], rel=1e-4)
-    shared = run_routes(run, from_toml(text))
-    assert np.array_equal(shared.driving.keys, routes.driving.keys) and len(routes.driving.keys)
-    for target, own in routes.effects.items():
-        np.testing.assert_allclose(shared.effects[target].mean, own.mean, rtol=1e-6, atol=1e-6)
-    np.testing.assert_allclose(shared.correction, routes.correction, rtol=1e-6, atol=1e-6)
     for number in (1, 2, 3):
         memory = folder / "state" / f"car-00{number}" / "memory"
         assert len(list(memory.glob("*/hills-*.parquet"))) == 1
-        assert len(list(memory.glob("*/driving-*.json"))) == 1
         assert len(list(memory.rglob("personal.safetensors"))) == 2
 
 

@@ -108,6 +108,7 @@ def assert_same_routes(found: FleetRoutes, wanted: FleetRoutes) -> None:
         for name in JUDGED:
             assert np.array_equal(found.counts[target][name], wanted.counts[target][name])
     np.testing.assert_allclose(found.correction, wanted.correction, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(found.narrower, wanted.narrower, rtol=1e-6, atol=1e-6)
     assert (found.vehicles, found.insiders) == (wanted.vehicles, wanted.insiders)
 
 
@@ -148,8 +149,8 @@ def test_a_server_that_was_killed_asks_no_sum_again(learned: Learned) -> None:
     # Three sums for the driving field, one of units, twelve of effects, one of errors, and one
     # vehicle's answer to the first of three for the correction, which the others never saw.
     assert len(before) == CARS * 17 + 1
-    assert len(asked) - len(before) == CARS * 3
-    assert {values["asks"] for values in asked[len(before) :]} == {"correction"}
+    assert len(asked) - len(before) == CARS * 4
+    assert {values["asks"] for values in asked[len(before) :]} == {"correction", "under way"}
 
 
 def of_routes(learned: Learned) -> list[Sent]:
@@ -206,7 +207,7 @@ def test_every_byte_of_learning_routes(learned: Learned, fleet: Path) -> None:
         if one.kind == "secure-routes":
             exchanges[one.says.values["exchange"]][one.node] = one
     whole = [replies for replies in exchanges.values() if len(replies) == CARS]
-    assert len(whole) == 20
+    assert len(whole) == 21
     alone = 0
     for replies in whole:
         words = {n: np.frombuffer(r.says.values["words"], dtype="<u8") for n, r in replies.items()}

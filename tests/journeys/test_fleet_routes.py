@@ -75,6 +75,20 @@ def test_a_newcomer_has_the_fleets_numbers_and_wider_bars(fleet, model):
     assert new.bars["energy"].wider > 1
 
 
+def test_a_route_under_way_has_bars_that_narrow(fleet, model):
+    assert (np.diff(fleet.narrower) <= 0).all() and 0 < fleet.narrower[-1] <= 1
+    found = model.forecast(along(0, 4000), 20.0)
+    going = model.under_way(found)
+    errors = found.energy_levels_wh[-1] - found.total_wh
+    np.testing.assert_allclose(going.total_levels_wh - going.total_wh, errors, atol=1e-9)
+    going.step(3000.0, 250.0, float(found.energy_wh[149]), 20.0)
+    low, high = interval(going.total_levels_wh, 0.9)
+    before = interval(found.energy_levels_wh[-1], 0.9)
+    assert high - low == pytest.approx(fleet.narrower[-1] * (before[1] - before[0]))
+    kept = model_from_text(model_to_text(model), "here")
+    np.testing.assert_array_equal(kept.narrower, fleet.narrower)
+
+
 def test_masks_change_nothing(fleet):
     area = TerrainSettings(area=(41.99, 42.08, -83.01, -82.99))
     masked = learn_routes(boards(4), area, add_up=add_up)

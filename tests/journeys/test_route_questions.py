@@ -50,6 +50,7 @@ QUESTIONS = {
     "effects": lambda: RouteQuestion("effects", effects()),
     "errors": lambda: RouteQuestion.about_errors(fitted()),
     "correction": lambda: RouteQuestion("correction", effects(), correction=np.array(USUAL)),
+    "under way": lambda: RouteQuestion("under way", effects(), correction=np.array(USUAL)),
 }
 
 

@@ -12,8 +12,15 @@ from reproduction import turns
 from reproduction.cell import key_of
 from reproduction.judges import NOT_SUPPORTED, SUPPORTED
 from reproduction.lab import Lab
-from reproduction.overhead import turns_cell
-from reproduction.turns import BY_AGE, CONTENDERS, PERIOD, contenders, federations, measured
+from reproduction.turns import (
+    BY_AGE,
+    CONTENDERS,
+    PERIOD,
+    contenders,
+    federations,
+    measured,
+    turns_cell,
+)
 from tests.reproduction.records import SCALE, made, turns_of, verdict
 
 SMALL = {"directions": 2, "points": 4, "probe_batch": 8}

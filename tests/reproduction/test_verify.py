@@ -11,7 +11,7 @@ from reproduction import scale as scales
 from reproduction.cell import key_of
 from reproduction.lab import Lab
 from reproduction.record import MADE_WITH, Record, read_records, write_records
-from reproduction.verify import Check, close, compared, drawn, verified
+from reproduction.verify import Check, Draw, close, compared, drawn, verified
 from tests.reproduction.small import TINY, cells_of_a_run
 
 FO = cells_of_a_run()[0]
@@ -48,8 +48,8 @@ def test_a_cell_that_is_run_again_has_every_number_of_its_record(lab, compact) -
 def test_one_changed_number_is_found(lab, compact) -> None:
     record = compact[key_of(FO, TINY)]
     again = lab.get(FO)
-    assert compared(record, again, lab, 0.0).faults == ()
-    wrong = compared(changed(record, "test_mae", 3, 1 + 2**-23), again, lab, 0.0)
+    assert compared(record, again, 0.0).faults == ()
+    wrong = compared(changed(record, "test_mae", 3, 1 + 2**-23), again, 0.0)
     (fault,) = wrong.faults
     assert fault.startswith("rounds.test_mae: 1 of 6 differ, first in row 3")
 
@@ -60,7 +60,7 @@ def test_other_machines_are_held_to_a_tolerance(lab, compact) -> None:
     record = replace(record, facts=record.facts | {MADE_WITH: elsewhere})
     last = len(record.rounds["seed"]) - 1
     for factor, faults in ((1.0, 0), (1.02, 0), (1.05, 1)):
-        check = compared(changed(record, "test_rmse", last, factor), again, lab, 0.0)
+        check = compared(changed(record, "test_rmse", last, factor), again, 0.0)
         assert check.differences == ("processor",)
         assert len(check.faults) == faults, check.faults
     # Who took part does not depend on rounding.
@@ -85,12 +85,18 @@ def test_what_cannot_be_run_again_is_told(lab, compact) -> None:
     }
     short = drawn(lab, compact, seed=1, limit_s=1e-6)
     assert short.keys == () and sum(short.refused.values()) == len(compact)
-    other = {
-        k: replace(r, facts=r.facts | {"fleet": r.facts["fleet"] | {"hash": "0"}})
-        for k, r in compact.items()
-    }
+    fewer = {"fleet": {"hash": "0", "vehicles": 3, "windows": {"train": 1, "test": 1}}}
+    fewer["fleet"]["windows"]["validation"] = 1
+    other = {key: replace(record, facts=record.facts | fewer) for key, record in compact.items()}
     found = list(verified(lab, other, drawn(lab, other, seed=1, limit_s=600), 1, silent))
     assert len(found) == len(other) and not any(isinstance(one, Check) for one in found)
+
+
+def test_telemetry_that_differs_in_its_bits_is_held_to_the_tolerance(lab, compact) -> None:
+    record = compact[key_of(FO, TINY)]
+    rounded = replace(record, facts=record.facts | {"fleet": record.facts["fleet"] | {"hash": "0"}})
+    (check,) = verified(lab, {"a": rounded}, Draw(("a",), {}), 1, silent)
+    assert check.differences == ("telemetry",) and check.faults == ()
 
 
 def test_the_command_ends_with_status_1_where_a_record_was_changed(
