@@ -18,6 +18,7 @@ from fedwatt.data.recognise.clock import Clock, find_clock
 from fedwatt.data.recognise.current_sign import discharge_sign
 from fedwatt.data.recognise.header_words import fit
 from fedwatt.data.recognise.identity import (
+    asked_for,
     find_identity,
     find_trip_column,
     find_vehicle_column,
@@ -28,6 +29,8 @@ from fedwatt.data.recognise.spacing import Spacing, spacing
 from fedwatt.data.recognise.table_sample import TableSample
 from fedwatt.data.trip import FloatArray
 
+TRACKS = ("latitude_deg", "longitude_deg", "soc")
+"""Channels that change steadily in a vehicle."""
 Tables = dict[str, Any]
 Reasons = dict[str, str]
 
@@ -114,9 +117,17 @@ def _decided(
     channels = find_channels(first, taken, times[0])
     busy = {*taken, *(guess.column for guess in channels.values())}
     free = [name for name in first.columns if name not in busy and not fit(name, "odometer")]
-    trip, trip_why = find_trip_column(samples, free, answers.trip)
+    trip, trip_why = (
+        asked_for(samples, answers.trip) if answers.trip else find_trip_column(first, free)
+    )
     rest = [name for name in free if name != trip]
-    vehicle, vehicle_why = find_vehicle_column(samples, rest, times, answers.vehicle)
+    tracks = [channels[name].column for name in TRACKS if name in channels]
+    tracks += [name for name in first.columns if fit(name, "odometer") and name not in busy]
+    vehicle, vehicle_why = (
+        asked_for(samples, answers.vehicle)
+        if answers.vehicle
+        else find_vehicle_column(first, rest, times[0], tracks)
+    )
     columns = clock.columns[0] if len(clock.columns) == 1 else list(clock.columns)
     time = {"column": columns, "unit": clock.unit}
     tables: Tables = {
