@@ -73,11 +73,13 @@ def _header(lines: Sequence[str], separator: str) -> tuple[int, int]:
     widths = [len(row) for row in rows]
     usual = Counter(widths[1:] or widths).most_common(1)[0][0]
     for wanted in (usual, usual - 1):
-        if wanted > 1 and wanted in widths:
-            at = widths.index(wanted)
-            numbers = sum(bool(NUMBER.match(cell.strip())) for cell in rows[at])
-            # Below a line of another width, numbers are no names: that line was the header.
-            return (wanted, at) if at == 0 or numbers < NAMES_SHARE * wanted else (0, 0)
+        if wanted < 2 or wanted not in widths:
+            continue
+        at = widths.index(wanted)
+        numbers = sum(bool(NUMBER.match(cell.strip())) for cell in rows[at])
+        # Below a line of another width, numbers are no names: that line was the header.
+        if at == 0 or numbers < NAMES_SHARE * wanted:
+            return wanted, at
     return 0, 0
 
 
