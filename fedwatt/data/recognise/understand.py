@@ -24,7 +24,7 @@ from fedwatt.data.recognise.identity import (
     find_vehicle_column,
     unused_ids,
 )
-from fedwatt.data.recognise.known_format import known_format, tables_of
+from fedwatt.data.recognise.known_format import better_reader, known_format, tables_of
 from fedwatt.data.recognise.spacing import Spacing, spacing
 from fedwatt.data.recognise.table_sample import TableSample
 from fedwatt.data.trip import FloatArray
@@ -102,7 +102,7 @@ def understand(
         reasons=reasons,
         spacing=apart,
         format=name,
-        remarks=tuple(remarks),
+        remarks=(*remarks, *better_reader(first.columns)),
         questions=questions,
     )
 
@@ -137,7 +137,8 @@ def _decided(
         "channels": {},
     }
     reasons = {"time": clock.why, "vehicle": vehicle_why, "trip": trip_why}
-    order = _order(times[0], first.rows[vehicle] if vehicle else None)
+    keys = [first.rows[name] for name in (vehicle, trip) if name]
+    order = _order([*keys, times[0].alias("seconds of time")])
     for name, guess in channels.items():
         tables["channels"][name] = {"column": guess.column, "unit": guess.unit}
         reasons[name] = guess.why
@@ -148,11 +149,13 @@ def _decided(
     return tables, reasons
 
 
-def _order(time_s: pl.Series, vehicle: pl.Series | None) -> pl.Series:
-    """Rows in order of time, one vehicle after the other."""
-    keys = {"time": time_s} | ({} if vehicle is None else {"vehicle": vehicle})
-    by = [name for name in ("vehicle", "time") if name in keys]
-    return pl.DataFrame(keys).with_row_index("row").sort(by)["row"]
+def _order(keys: Sequence[pl.Series]) -> pl.Series:
+    """Rows sorted by vehicle, trip and time, as far as they are known."""
+    return (
+        pl.DataFrame(keys)
+        .with_row_index("number of row")
+        .sort(pl.exclude("number of row"))["number of row"]
+    )
 
 
 def _sign(
