@@ -22,7 +22,7 @@ def understood(paths: list[Path], answers: "Answers") -> "Understanding":
 
     with console.status("Looking at the files ..."):
         found = understand(paths, answers)
-    table = Table(title=found.paths[0].name, title_justify="left")
+    table = Table(title=found.sample.path.name, title_justify="left")
     for name in ("column", "taken as", "unit", "three readings", "why"):
         table.add_column(name, overflow="fold")
     for line in column_lines(found):

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from fedwatt.data.recognise.header_words import names_id
-from fedwatt.data.recognise.spacing import Spacing
+from fedwatt.data.recognise.spacing import PAUSE_S, Spacing
 from fedwatt.data.recognise.table_sample import TableSample
 from fedwatt.errors import SettingError, unknown
 
@@ -29,6 +29,7 @@ DATE = re.compile(r"(?:19|20)\d\d[-_.]?\d\d[-_.]?\d\d|\d\d[-_.]\d\d[-_.](?:19|20
 LONG_S = 12 * 3600.0
 ABSOLUTE_S = 1e8
 MANY_REPEATED, FEW_REPEATED = 0.2, 0.02
+MOSTLY_PAUSED = 0.5
 SMOOTHER = 5.0
 """How many times less a track must change within the values of a column that names vehicles."""
 
@@ -94,6 +95,23 @@ def find_trip_column(sample: TableSample, free: Sequence[str]) -> tuple[str, str
     """The column of trips' names and why; ("", "") if there is none."""
     named = [name for name in free if names_id(name, "trip") and sample.filled[name]]
     return (named[0], "its name says so") if named else ("", "")
+
+
+def are_drives(sample: TableSample, times: pl.Series, vehicle: str, trip: str) -> bool:
+    """Whether the values of a column are single drives: few of them go on after a long pause.
+
+    A flag such as "drive" = 1 is true in many drives, and a distance has a value for each row.
+    """
+    keys = ["#", trip, *([vehicle] if vehicle else [])]
+    rows = sample.rows.select(keys).with_columns(times.alias("seconds of time")).drop_nulls()
+    drives = rows.group_by(keys).agg(
+        longest=pl.col("seconds of time").sort().diff().max(), rows=pl.len()
+    )
+    if not drives.height:
+        return True
+    paused = (drives["longest"].fill_null(0.0) > PAUSE_S).to_numpy().mean()
+    single = drives.height > 1 and float(np.median(drives["rows"].to_numpy())) < 2
+    return bool(paused <= MOSTLY_PAUSED and not single)
 
 
 def asked_for(samples: Sequence[TableSample], column: str) -> tuple[str, str]:

@@ -48,7 +48,7 @@ class TableSample:
 
     def unit_row(self, column: str) -> str:
         """What the row of units says of a column, or ""."""
-        at = self.columns.index(column)
+        at = self.layout.names.index(column)
         return self.layout.units[at] if at < len(self.layout.units) else ""
 
     @cached_property
@@ -114,8 +114,7 @@ def _pieces(file: BinaryIO, size: int) -> list[bytes]:
 
 
 def _frame(lines: list[str], layout: TextLayout, piece: int) -> pl.DataFrame:
-    names = _unique(layout.names)
-    own = [f"c{at}" for at in range(len(names))]
+    own = [f"c{at}" for at in range(len(layout.names))]
     rows = "\n".join([layout.separator.join(own), *(line for line in lines if line.strip())])
     frame = pl.read_csv(
         rows.encode(),
@@ -124,18 +123,10 @@ def _frame(lines: list[str], layout: TextLayout, piece: int) -> pl.DataFrame:
         null_values=[*NO_VALUE, ""],
         truncate_ragged_lines=True,
     )
-    renamed = frame.rename(dict(zip(own, names, strict=True)))
-    return renamed.with_columns(pl.lit(piece, dtype=pl.Int64).alias("#"))
-
-
-def _unique(names: tuple[str, ...]) -> list[str]:
-    """Names of columns, with a number behind those that are there twice or empty."""
-    seen: dict[str, int] = {}
-    found = []
-    for name in names:
-        seen[name] = seen.get(name, 0) + 1
-        found.append(name if name and seen[name] == 1 else f"{name} ({seen[name]})")
-    return found
+    # Of columns with the same name the first is read, as in an import; one without a name is not.
+    first = {name: f"c{layout.names.index(name)}" for name in layout.names if name}
+    chosen = frame.select(pl.col(column).alias(name) for name, column in first.items())
+    return chosen.with_columns(pl.lit(piece, dtype=pl.Int64).alias("#"))
 
 
 def _parquet(path: Path) -> TableSample:

@@ -18,6 +18,7 @@ from fedwatt.data.recognise.clock import Clock, find_clock
 from fedwatt.data.recognise.current_sign import discharge_sign
 from fedwatt.data.recognise.header_words import fit
 from fedwatt.data.recognise.identity import (
+    are_drives,
     asked_for,
     find_identity,
     find_trip_column,
@@ -128,6 +129,8 @@ def _decided(
         if answers.vehicle
         else find_vehicle_column(first, rest, times[0], tracks)
     )
+    if trip and not answers.trip and not are_drives(first, times[0], vehicle, trip):
+        trip, trip_why = "", ""
     columns = clock.columns[0] if len(clock.columns) == 1 else list(clock.columns)
     time = {"column": columns, "unit": clock.unit}
     tables: Tables = {

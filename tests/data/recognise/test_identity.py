@@ -115,3 +115,15 @@ def test_files_with_other_columns_are_left_out(tmp_path) -> None:
     found = understand(tmp_path)
     assert [path.name for path in found.paths] == ["trip_a.csv", "trip_b.csv"]
     assert "drivers.csv has other columns than most files" in found.remarks[0]
+
+
+@pytest.mark.parametrize("name", ["drive", "run", "Trip"])
+def test_a_flag_of_driving_names_no_trips(tmp_path, name) -> None:
+    write(tmp_path / "bus.csv", drives(3), **{name: pl.lit(1)})
+    assert understand(tmp_path).tables["trip"]["from"] == "gaps"
+    assert imported(tmp_path) == {"bus": 3}
+
+
+def test_a_distance_names_no_trips(tmp_path) -> None:
+    write(tmp_path / "bus.csv", drives(3), recorrido="odo")
+    assert imported(tmp_path) == {"bus": 3}

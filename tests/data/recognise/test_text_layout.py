@@ -96,3 +96,17 @@ def test_a_large_file_is_looked_at_everywhere(tmp_path) -> None:
         assert not sample.complete
         assert sample.rows.height < 150_000
         assert set(sample.rows["van"]) == {"a", "b"}
+
+
+def test_quoted_decimal_commas_between_commas(tmp_path) -> None:
+    lines = ['"time","v (km/h)","power (W)"']
+    lines += [f'"{s}","{30 + s % 7},5","{1234 + s % 3},5"' for s in range(300)]
+    (tmp_path / "log.csv").write_text("\n".join(lines))
+    assert energy_wh(tmp_path) == pytest.approx([1235.5 * 299 / 3600], rel=1e-3)
+
+
+def test_doubled_and_nameless_columns_do_no_harm(tmp_path) -> None:
+    lines = ["time,speed_kmh,power_w,speed_kmh,"]
+    lines += [f"{s},{30 + s % 7},{1234 + s % 3},0," for s in range(300)]
+    (tmp_path / "log.csv").write_text("\n".join(lines))
+    assert energy_wh(tmp_path) == pytest.approx([1235 * 299 / 3600], rel=1e-3)
