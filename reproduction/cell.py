@@ -21,6 +21,10 @@ LATER: Final[Mapping[str, Any]] = {
     "horizon": 0,
     "align": False,
     "probe_schedule": "age",
+    "match_rate": False,
+    "patience": 0,
+    "own_deadline": 0.0,
+    "deterministic": False,
 }
 """Settings that are younger than records of this format, each with the value that does what was
 done before it. They count only where they have another one, so that older records are found."""
@@ -34,8 +38,9 @@ equal computers FedEL is FedAvg; no other method is affected by them."""
 class Cell:
     """What is trained, on what, for how long. Hyperparameters are pairs, so that it can be hashed.
 
-    work        "federated", "local" (every vehicle alone), "pooled" (all data in one place) or
-                "latency" (the network is timed, nothing is trained)
+    work        "federated", "local" (every vehicle alone), "pooled" (all data in one place),
+                "latency" (the network is timed, nothing is trained) or "turns" (rounds of several
+                methods are timed in turns)
     follow      what is known only once other cells have run: "tuned" settings, the "matched rate"
                 at which FedAvg's steps are as long as FO-FedAvg's, or the "matched pull" of RI
     purpose     "result", "trial" (of tuning, scored on validation) or "time"

@@ -360,10 +360,14 @@ def _again() -> str:
     fedwatt reproduce all --scale smoke
     fedwatt reproduce main controls --scale paper --data PATH/TO/VED --plan
     fedwatt reproduce main controls --scale paper --data PATH/TO/VED --records results/reproduction
+    fedwatt reproduce verify --data PATH/TO/VED
 
 Cells are kept in `runs/reproduction` under the hash of what determines them, so the same command
-continues where it stopped. On a CPU the records of a cell are the same bit for bit each time; its
-times are not. `report.html` has every table and figure, with switches for the methods.
+continues where it stopped. `verify` draws three cells of the records at random, runs them again and
+compares every number: to the last bit on the machine, engine version and libraries of the record,
+within a stated tolerance elsewhere. On a CPU the records of a cell are the same bit for bit each
+time, whatever the number of cores; its times are not. `report.html` has every table and figure,
+with switches for the methods.
 """
 
 

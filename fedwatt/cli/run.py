@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from fedwatt.data import Fleet
+    from fedwatt.observers import Observer
     from fedwatt.runs.config import RunConfig
 
 Participation = Annotated[
@@ -56,10 +57,7 @@ def run(
     watch: Watch = False,
 ) -> None:
     """Train one or several methods on a fleet and write a run folder with a report."""
-    from fedwatt.observers import Observers
-    from fedwatt.report import Reporter
     from fedwatt.runs import execute
-    from fedwatt.track import trackers
 
     out = configure.folder_for(out, resume)
     chosen = configure.configuration(
@@ -80,14 +78,13 @@ def run(
         assignments=assignments,
     )
     observer = (LiveView if console.is_terminal else PlainLines)(console)
-    followed = Observers((observer, Reporter(), *trackers(chosen, out)))
     elsewhere = None if ray is None else _on_cluster(chosen, ray, seeds_per_task, out, observer.say)
     try:
         with observer, _watched(out) if watch else nullcontext():
             execute(
                 chosen,
                 out,
-                followed,
+                _followed(observer, chosen, out),
                 resume=resume,
                 on_vehicle=observer.vehicle_built,
                 on_hills=lambda learned: observer.say(describe_hills(learned, chosen.terrain)),
@@ -101,6 +98,15 @@ def run(
     if chosen.references.enabled:
         console.print(references_table(out))
     console.print(f"Report: {out / 'report.html'}")
+
+
+def _followed(view: "Observer", chosen: "RunConfig", out: "Path") -> "Observer":
+    """All that follow a run: the terminal, then its report, then trackers, which may want it."""
+    from fedwatt.observers import Observers
+    from fedwatt.report import Reporter
+    from fedwatt.track import trackers
+
+    return Observers((view, Reporter(), *trackers(chosen, out)))
 
 
 @contextmanager

@@ -32,6 +32,7 @@ from fedwatt.edge.graph import Network, build
 from fedwatt.edge.in_trip import in_trip_scores
 from fedwatt.edge.trips import outcome
 from fedwatt.errors import RunError, SettingError, unknown
+from fedwatt.federation.kept import GLOBAL_MODELS
 from fedwatt.files import write_bytes
 from fedwatt.journeys.filter import TripPrior
 from fedwatt.journeys.mixture import chosen_mixture, vehicle_ridges
@@ -55,8 +56,6 @@ from fedwatt.terrain.climb import with_measured_terrain, with_terrain
 from fedwatt.terrain.encoding import FIELD_KEY, field_to_text
 from fedwatt.terrain.field import Field
 from fedwatt.terrain.level import LEVEL, borne_out
-
-WHICH = ("best", "last")
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,17 +83,17 @@ class TrainedModel:
 
 
 def read_trained(
-    run: Path, *, method: str | None = None, seed: int | None = None, which: str = "best"
+    run: Path, *, method: str | None = None, seed: int | None = None, which: str = "kept"
 ) -> TrainedModel:
     """A model of a finished run: of its first method and first seed unless said otherwise.
 
-    "best" is the model of the round with the lowest validation error, "last" that of the last. The
-    level model comes along, where the run has one.
+    "kept" is what vehicles use, "best" the model of the round with the lowest validation error and
+    "last" that of the last. The level model comes along, where the run has one.
     """
     run = Path(run)
     config = read_model_config(run)
-    if which not in WHICH:
-        raise SettingError(unknown("model of a run", which, WHICH))
+    if which not in GLOBAL_MODELS:
+        raise SettingError(unknown("model of a run", which, GLOBAL_MODELS))
     labels = [choice.label for choice in config.methods]
     chosen = labels[0] if method is None else method
     if chosen not in labels:

@@ -74,10 +74,11 @@ class Observers(Observer):
 
 @dataclass(frozen=True)
 class OnRound(Observer):
-    """Calls a function with the state and the record of each round."""
+    """Calls a function, where there is one, with the state and the record of each round."""
 
-    tell: "Callable[[State, RoundRecord], None]"
+    tell: "Callable[[State, RoundRecord], None] | None" = None
 
     def on_round(self, label: str, state: "State", record: "RoundRecord") -> None:
         """A round of a method is over."""
-        self.tell(state, record)
+        if self.tell is not None:
+            self.tell(state, record)

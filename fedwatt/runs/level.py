@@ -35,8 +35,13 @@ def level_config(config: RunConfig) -> RunConfig | None:
                 "terrain.level_model = false; windows without known climb are then predicted as "
                 "level roads by the one model."
             )
-    references = References(enabled=False)
-    return replace(config, data=data, terrain=TerrainSettings(), references=references)
+    return replace(
+        config,
+        data=data,
+        terrain=TerrainSettings(),
+        references=References(enabled=False),
+        deploy=replace(config.deploy, routes=False),
+    )
 
 
 def level_label(label: str) -> str:
@@ -65,12 +70,12 @@ class LevelObserver(Observer):
 
 @dataclass(frozen=True, eq=False)
 class ModelPredictions:
-    """What a method's best-validated models predict: the global ones, and the vehicles' own.
+    """What the models that a method keeps predict: the global ones, and the vehicles' own.
 
     `finite` are the places of the seeds that did not diverge.
     """
 
-    best: Predictions
+    kept: Predictions
     personal: Predictions | None
     finite: tuple[int, ...]
 
@@ -102,11 +107,11 @@ def with_level(federation: LocalFleet, hilly: Predictions, level: Predictions) -
 def used_on_board(
     federation: LocalFleet, hilly: ModelPredictions, level: ModelPredictions
 ) -> dict[str, FloatArray]:
-    """Test predictions [R, W] of the best and the personal models, as vehicles would use them.
+    """Test predictions [R, W] of the kept and the personal models, as vehicles would use them.
 
     Where the level model of a seed diverged, that is the network with hills alone.
     """
-    pairs = {"best": (hilly.best, level.best)}
+    pairs = {"kept": (hilly.kept, level.kept)}
     if hilly.personal is not None and level.personal is not None:
         pairs["personal"] = hilly.personal, level.personal
     used, seeds = {}, list(level.finite)

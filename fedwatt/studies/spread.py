@@ -98,7 +98,8 @@ def train_share(share: str, fleet: Fleet | None, folder: Path) -> None:
         )
         # What vehicles remember is of use to the next round alone, and there is none.
         save_checkpoint(folder, replace(state, memory={}, events={}), history, origin)
-    write_text(folder / "environment.json", json.dumps(provenance(federation.device)))
+    made = provenance(federation.device, deterministic=config.training.deterministic)
+    write_text(folder / "environment.json", json.dumps(made))
 
 
 def chunks(seeds: Sequence[int], size: int) -> list[tuple[int, ...]]:
