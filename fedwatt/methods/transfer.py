@@ -56,8 +56,8 @@ def transfer_ratio(before: Tensor, after: Tensor, now: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Transfer(LocalRule):
-    """What a vehicle remembers of its last turn, whoever controls the pull."""
+class Gains(LocalRule):
+    """What a vehicle remembers of its last turn: its loss before and after its steps."""
 
     transfer_batch: int = 128
     """Windows of F_k; a vehicle with fewer uses all it has."""
@@ -82,6 +82,11 @@ class _Transfer(LocalRule):
         with torch.no_grad():
             after = self.losses(start.origin + deltas, start)
         return memory | {"gain_from": plan["gain_from"], "gain_to": after}, {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Transfer(Gains):
+    """A pull toward w_t, whoever controls it."""
 
     def gradient(self, gradient: Tensor, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
         """g + μ_k (w - w_t)."""
