@@ -8,12 +8,15 @@ from reproduction import (
     ablations,
     churn,
     conditions,
+    contests,
     controls,
+    engagement,
     latency_results,
     main_results,
     mechanism,
     overhead,
     probe_cost,
+    splits,
 )
 from reproduction.study import Study
 
@@ -47,6 +50,12 @@ STUDIES: Final[dict[str, Study]] = {
         main_results.SEEDS,
         controls.STRESS,
         controls.CONTROLS,
+        contests.FAIR,
+        contests.STRIDE,
+        contests.WORKLOAD,
+        contests.SKEW,
+        splits.SPLITS,
+        engagement.ENGAGEMENT,
     )
 }
 

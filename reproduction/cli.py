@@ -83,7 +83,6 @@ def _opened(
     """
     from reproduction.data import find_sources, usual_folder
     from reproduction.lab import Lab
-    from reproduction.recorded_setting import guessed
     from reproduction.scale import scale_of
     from reproduction.study import METHODS, setting_for
 
@@ -92,10 +91,7 @@ def _opened(
     size = scale_of(scale)
     setting = setting_for(size, sources, datasets, methods or METHODS)
     device, out, records, ray = place
-    lab = Lab(size, out / size.name, sources, device, records, ray)
-    if lab.count and not lab.setting:
-        lab.setting = guessed(lab).table  # what is added now does not take the place of the rest
-    return lab, setting
+    return Lab(size, out / size.name, sources, device, records, ray), setting
 
 
 def _run(lab: "Lab", setting: "Setting", chosen: "Sequence[Study]") -> None:

@@ -74,12 +74,11 @@ def show_controls(view: View) -> Findings:
 
 def stress_cells_of(setting: Setting, dataset: str) -> Mapping[str, dict[str, Cell]]:
     """Regime → name → cell: gate off and on, and FedAvg."""
-    make = tuned if setting.scale.trials > 1 else plain
     methods = {
         "FO-RI-FedAvg, gate off": plain(dataset, "fo-ri-fedavg"),
         "FO-RI-FedAvg, gate on": plain(dataset, "fo-ri-fedavg").with_settings(GATE),
         "FedAvg": plain(dataset, "fedavg"),
-        "FedAvg, tuned": make(dataset, "fedavg"),
+        "FedAvg, tuned": tuned(setting.scale, dataset, "fedavg"),
     }
     changes: dict[str, dict[str, float]] = {
         "low participation, C = 0.1": {"participation": 0.1},

@@ -18,12 +18,12 @@ from reproduction.ablations import variant
 from reproduction.cell import Cell
 from reproduction.conditions import SIZES, size_grid
 from reproduction.controls import control_cells_of, stress_cells_of
-from reproduction.main_results import REACH, plain, rounds_to, tuned
-from reproduction.mechanism import FLAT, carrier, coupling_values
+from reproduction.main_results import plain, rounds_to, tuned
+from reproduction.mechanism import carrier, coupling_values
 from reproduction.overhead import client_side, seconds, timed_method
 from reproduction.paired import Paired, holm, paired
 from reproduction.paper import printed
-from reproduction.record import Record
+from reproduction.record import FLAT, REACH, Record
 from reproduction.settle import mean_pull, step_length
 from reproduction.study import View
 
@@ -133,9 +133,8 @@ def _fractional(view: View, dataset: str, get: Get) -> Judged:
     cells = control_cells_of(dataset)
     fo, rounds = get(cells["FO-FedAvg"]), view.setting.scale.rounds
     controls = {"FedAvg at the same rate": (fo, get(cells["FedAvg"]))}
-    if view.setting.scale.trials > 1:
-        pair = (get(tuned(dataset, "fo-fedavg")), get(tuned(dataset, "fedavg")))
-        controls["FedAvg, both tuned"] = pair
+    pair = (tuned(view.setting.scale, dataset, m) for m in ("fo-fedavg", "fedavg"))
+    controls["FedAvg, both tuned"] = (get(next(pair)), get(next(pair)))
     matched = view.get(cells["FedAvg at FO's mean step"])
     if matched is not None:
         controls["FedAvg at the rate of FO's mean step"] = (fo, get(matched.cell))

@@ -30,11 +30,11 @@ from reproduction.data import PURE_EVS, RECORDED, SPLIT_BY_PART
 from reproduction.judges import divergence, level
 from reproduction.lab import Lab
 from reproduction.main_results import main_cells, plain, tuned
-from reproduction.mechanism import FLAT, carrier, coupling_values
+from reproduction.mechanism import carrier, coupling_values
 from reproduction.order import identity
 from reproduction.page import LabView
 from reproduction.partial import Done, done, only_run
-from reproduction.record import Record, scale_of_records
+from reproduction.record import FLAT, Record, scale_of_records
 from reproduction.recorded_setting import setting_of
 from reproduction.scale import scale_of
 from reproduction.settle import mean_pull

@@ -25,16 +25,34 @@ class Scale:
     synthetic_trips: int
     """Trips of a synthetic vehicle."""
     many_trips: int
-    """Trips of a synthetic vehicle in fleets of more than `MANY`."""
+    """Trips of a vehicle, at most, in fleets of more than `MANY`."""
     recurrent_rounds: int
     """Rounds of GRU and LSTM, which take far longer than the MLP."""
+    recurrent_stride: int
+    """Seconds between their training windows."""
     synthetic_stride: int
     synthetic_evaluation_stride: int
     trials: int
-    """Tuning trials of each method, the configured one included; 1: nothing is tuned."""
+    """Trials of each method where all hyperparameters are tuned, the configured one included."""
+    searched: tuple[str, ...]
+    """Datasets on which they are; on the others each method's rate is."""
     tuning_rounds: int
-    tuning_seeds: tuple[int, ...] = (11, 12)
+    tuning_seeds: tuple[int, ...]
+    """Others than the ones reported, and used for nothing else."""
+    rates: tuple[float, ...]
+    """η₀ tried where only the rate is chosen, besides the paper's 0.05."""
+    rate_seeds: tuple[int, ...]
     """Others than the ones reported."""
+    few_seeds: tuple[int, ...]
+    """Seeds of studies with many cells, and of each further split of the trips."""
+    splits: tuple[int, ...]
+    """Seeds of splits; the first is that of all other studies."""
+    work_rates: tuple[float, ...]
+    """η₀ tried with windows a second apart, besides 0.05."""
+    work_rounds: int
+    """Rounds of cells with several epochs of windows a second apart."""
+    strides: tuple[tuple[str, int], ...] = ()
+    """Datasets whose training windows lie further apart."""
     timing_rounds: int = 20
     """Rounds of cells that are there for their time alone."""
     latency_windows: int = 10_000
@@ -66,11 +84,19 @@ SCALES: Final[dict[str, Scale]] = {
             synthetic_trips=8,
             many_trips=4,
             recurrent_rounds=2,
+            recurrent_stride=60,
             synthetic_stride=10,
             synthetic_evaluation_stride=30,
             trials=2,
+            searched=("ved", "synthetic"),
             tuning_rounds=3,
             tuning_seeds=(11,),
+            rates=(0.01,),
+            rate_seeds=(21,),
+            few_seeds=(1, 2),
+            splits=(0,),
+            work_rates=(0.01,),
+            work_rounds=2,
             timing_rounds=4,
             latency_windows=640,
             probe=(("directions", 4), ("points", 20), ("probe_batch", 32)),
@@ -87,10 +113,19 @@ SCALES: Final[dict[str, Scale]] = {
             synthetic_trips=40,
             many_trips=20,
             recurrent_rounds=30,
+            recurrent_stride=20,
             synthetic_stride=10,
             synthetic_evaluation_stride=10,
             trials=4,
+            searched=("ved", "synthetic"),
             tuning_rounds=30,
+            tuning_seeds=(11, 12),
+            rates=(0.005, 0.015),
+            rate_seeds=(21, 22),
+            few_seeds=(1, 2, 3),
+            splits=(0, 1),
+            work_rates=(0.005,),
+            work_rounds=20,
         ),
         Scale(
             name="paper",
@@ -101,12 +136,22 @@ SCALES: Final[dict[str, Scale]] = {
             stride=5,
             evaluation_stride=10,
             synthetic_trips=40,
-            many_trips=40,
-            recurrent_rounds=300,
+            many_trips=30,
+            recurrent_rounds=100,
+            recurrent_stride=20,
             synthetic_stride=5,
             synthetic_evaluation_stride=10,
-            trials=6,
-            tuning_rounds=60,
+            trials=30,
+            searched=("ved",),
+            tuning_rounds=300,
+            tuning_seeds=(11, 12, 13, 14, 15),
+            rates=(0.0005, 0.0015, 0.005, 0.01, 0.02, 0.1),
+            rate_seeds=(21, 22),
+            few_seeds=(1, 2, 3),
+            splits=(0, 1, 2, 3, 4),
+            work_rates=(0.0005, 0.0015, 0.005, 0.015),
+            work_rounds=60,
+            strides=(("ved-electrified", 10),),
         ),
     )
 }

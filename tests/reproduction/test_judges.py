@@ -9,7 +9,7 @@ import pytest
 from fedwatt.report.statistics import estimate
 from reproduction.ablations import variant
 from reproduction.catalogue import STUDIES
-from reproduction.cell import key_of
+from reproduction.cell import METHODS, key_of
 from reproduction.conditions import (
     SIZES,
 )
@@ -29,7 +29,6 @@ from reproduction.markdown import write_markdown
 from reproduction.page import LabView
 from reproduction.paired import Paired
 from reproduction.settle import settled
-from reproduction.study import METHODS
 from tests.reproduction.records import SCALE, VED, lab_of, made, verdict
 
 
