@@ -166,6 +166,11 @@ class Lab:
         return len(self._known)
 
     @property
+    def every(self) -> list[Record]:
+        """All records."""
+        return list(self._known.values())
+
+    @property
     def results(self) -> list[Cell]:
         """Cells of all results that are there, neither trials nor times."""
         return [r.cell for r in self._known.values() if r.cell.purpose == "result"]

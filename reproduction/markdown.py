@@ -29,6 +29,7 @@ from reproduction.controls import control_cells_of
 from reproduction.data import PURE_EVS, RECORDED, SPLIT_BY_PART
 from reproduction.judges import divergence, level
 from reproduction.lab import Lab
+from reproduction.made_with import made_with_table
 from reproduction.main_results import main_cells, plain, tuned
 from reproduction.mechanism import carrier, coupling_values
 from reproduction.order import identity
@@ -66,7 +67,7 @@ def write_markdown(lab: Lab, page: Path) -> Path:
     for stale in (page.parent / "figures").glob("reproduction_*.svg"):
         stale.unlink()
     parts = [_head(view, lab), _verdicts(verdicts(view)), *_studies(view, page.parent)]
-    parts += [_why(view), _practice(view), _again()]
+    parts += [_why(view), _practice(view), made_with_table(lab.every).markdown(), _again()]
     write_text(page, "\n".join(part.rstrip() + "\n" for part in parts))
     return page
 

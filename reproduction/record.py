@@ -5,7 +5,8 @@
     FOLDER/<key>/vehicles.parquet  a row for each reply, of methods that measure roughness
     FOLDER/<key>/timing.parquet    seconds of each round: the only file that does not reproduce
 
-Committed records hold the same for many cells in four files, at single precision.
+Committed records hold the same for many cells in four files, at single precision. With what cells
+were made (code, libraries, machine) stands once in cells.json, under "made with".
 """
 
 import json
@@ -56,6 +57,8 @@ VEHICLES: Final = pa.schema(
 )
 PARTS: Final = ("training", "preconditioner", "probe", "spectral", "aggregation", "evaluation")
 TIMING: Final = pa.schema([("round", pa.int32())] + [(n, pa.float64()) for n in PARTS])
+MADE_WITH: Final = "made with"
+"""Fact of a record: the provenance of its numbers, or in committed records its number."""
 TABLES: Final = {"rounds": ROUNDS, "vehicles": VEHICLES, "timing": TIMING}
 
 
@@ -69,6 +72,12 @@ class Record:
     rounds: Columns
     vehicles: Columns
     timing: Columns = field(default_factory=dict)
+
+    @property
+    def made_with(self) -> Mapping[str, Any]:
+        """Code, libraries and machine; empty if the record is older than such entries."""
+        found: Mapping[str, Any] = self.facts.get(MADE_WITH, {})
+        return found
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -158,11 +167,16 @@ def write_records(
     `setting` says which datasets and methods they were made for; empty if that is not known.
     """
     ordered = dict(sorted(records.items()))
+    made: list[Mapping[str, Any]] = []
+    for record in ordered.values():
+        if record.made_with and record.made_with not in made:
+            made.append(record.made_with)
     about = {
         "scale": scale,
         **({"setting": dict(setting)} if setting else {}),
+        MADE_WITH: made,
         "cells": {
-            key: {"cell": asdict(record.cell), "facts": record.facts}
+            key: {"cell": asdict(record.cell), "facts": _numbered(record, made)}
             for key, record in ordered.items()
         },
     }
@@ -196,7 +210,8 @@ def read_records(folder: Path) -> dict[str, Record]:
     """Key → record of committed records; empty where there are none."""
     if not (folder / "cells.json").is_file():
         return {}
-    about = json.loads((folder / "cells.json").read_text(encoding="utf-8"))["cells"]
+    whole = json.loads((folder / "cells.json").read_text(encoding="utf-8"))
+    about, made = whole["cells"], whole.get(MADE_WITH, [])
     parts: dict[str, dict[str, Columns]] = {key: {} for key in about}
     for name, schema in TABLES.items():
         try:
@@ -209,7 +224,7 @@ def read_records(folder: Path) -> dict[str, Record]:
             own = rows.get(key, np.zeros(0, dtype=np.int64))
             parts[key][name] = {column: columns[column][own] for column in schema.names}
     return {
-        key: Record(cell_from(entry["cell"]), entry["facts"], **parts[key])
+        key: Record(cell_from(entry["cell"]), _spelt_out(entry["facts"], made), **parts[key])
         for key, entry in about.items()
     }
 
@@ -232,6 +247,18 @@ def cell_from(table: Mapping[str, Any]) -> Cell:
     """The cell that `asdict` took apart."""
     settings = tuple((name, value) for name, value in table["settings"])
     return Cell(**{**table, "settings": settings, "seeds": tuple(table["seeds"])})
+
+
+def _numbered(record: Record, made: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Facts with the number of the provenance in place of itself."""
+    own = {MADE_WITH: made.index(record.made_with)} if record.made_with else {}
+    return dict(record.facts) | own
+
+
+def _spelt_out(facts: Mapping[str, Any], made: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Facts with the provenance in place of its number."""
+    own = {MADE_WITH: made[facts[MADE_WITH]]} if MADE_WITH in facts else {}
+    return dict(facts) | own
 
 
 def _only(row: Mapping[str, Any], schema: pa.Schema) -> dict[str, Any]:

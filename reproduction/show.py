@@ -10,6 +10,7 @@ from fedwatt.report.style import name_of
 from fedwatt.report.table import Cell as Entry
 from fedwatt.report.table import Column, Table, shown
 from reproduction.data import PURE_EVS, RECORDED
+from reproduction.made_with import device_and_engine
 from reproduction.paired import Paired, detectable, holm, paired
 from reproduction.paper import Entry as PrintedEntry
 from reproduction.paper import names, printed
@@ -45,7 +46,7 @@ def facts_line(records: Sequence[Record | None]) -> str:
             f"{windows['train']:,} training and {windows['test']:,} test windows, energy "
             f"{labels(fleet['labels'])}; seeds {seeds}"
         )
-        own, device = devices_of.setdefault(line, []), str(record.facts.get("device", "cpu"))
+        own, device = devices_of.setdefault(line, []), device_and_engine(record)
         if device not in own:
             own.append(device)
     lines = [f"{line}; {' and '.join(devices)}" for line, devices in devices_of.items()]

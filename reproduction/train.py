@@ -18,9 +18,19 @@ from fedwatt.methods import Fractional, Method, RoughnessProximal, get
 from fedwatt.metrics import micro
 from fedwatt.runs.environment import describe_fleet
 from fedwatt.runs.execute import federation_for
+from fedwatt.runs.provenance import provenance
 from reproduction.cell import Cell, run_config
 from reproduction.latency import latencies
-from reproduction.record import FLAT, REACH, ROUNDS, TIMING, VEHICLES, Record, columns_of
+from reproduction.record import (
+    FLAT,
+    MADE_WITH,
+    REACH,
+    ROUNDS,
+    TIMING,
+    VEHICLES,
+    Record,
+    columns_of,
+)
 from reproduction.scale import Scale
 from reproduction.stepscale import step_scale
 
@@ -41,7 +51,8 @@ def train_cell(cell: Cell, scale: Scale, fleet: Fleet, device: str, on_round: On
     if cell.work == "latency":
         found = latencies(len(fleet.features), fleet.window, scale.latency_windows)
         nothing = columns_of([], ROUNDS), columns_of([], VEHICLES)
-        return Record(cell, facts | {"latency": found, "device": "cpu"}, *nothing)
+        made = provenance(torch.device("cpu"))
+        return Record(cell, facts | {"latency": found, "device": "cpu", MADE_WITH: made}, *nothing)
     federation = federation_for(run_config(cell, scale, device), cell.choice(scale), fleet)
     facts |= _about(federation)
     rows = (_alone if cell.work == "local" else _pooled)(federation, on_round)
@@ -245,6 +256,5 @@ def _facts(fleet: Fleet) -> dict[str, Any]:
 
 
 def _about(federation: Federation) -> dict[str, Any]:
-    on_gpu = federation.device.type == "cuda"
-    device = torch.cuda.get_device_name() if on_gpu else "cpu"
-    return {"device": device, "weights": federation.model.layout.size}
+    made = provenance(federation.device)
+    return {"device": made["device"], "weights": federation.model.layout.size, MADE_WITH: made}

@@ -5,10 +5,11 @@ else; `needs` may only name inputs: no feature can depend on pack voltage, curre
 of charge, nor on position.
 
 Acceleration looks two seconds ahead (see `acceleration`), and so do the features made of it:
-specific_power, driving, braking, wheel_drive, wheel_brake and minute_driving. A streaming predictor
-therefore forms the same features with a delay of `STREAMING_DELAY_S`. All others use the present
-second or the past of their channels, at most `MEMORY_S` of it; a channel may itself look ahead
-where it is made (grade, ascent and descent are read from positions of the whole trip).
+specific_power, driving, braking, wheel_drive, wheel_brake and minute_driving. The set "causal" has
+acceleration and specific_power two seconds late instead, so that no window sees beyond its end. A
+streaming predictor forms all features with a delay of `STREAMING_DELAY_S`. All others use the
+present second or the past of their channels, at most `MEMORY_S` of it; a channel may itself look
+ahead where it is made (grade, ascent and descent are read from positions of the whole trip).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -79,6 +80,16 @@ def _specific_power(inputs: Inputs) -> FloatArray:
     return inputs["speed_mps"] * acceleration(inputs["speed_mps"])
 
 
+def _late(function: Callable[[Inputs], FloatArray]) -> Callable[[Inputs], FloatArray]:
+    """The values of `function` two seconds ago; before it began, the trip stood as at its start."""
+
+    def late(inputs: Inputs) -> FloatArray:
+        held = {n: np.pad(x, (STREAMING_DELAY_S, 0), mode="edge") for n, x in inputs.items()}
+        return function(held)[:-STREAMING_DELAY_S]
+
+    return late
+
+
 def _channel(name: str, unit: str, factor: float = 1.0, *, about_zero: float = 0.0) -> Feature:
     return Feature(unit, (name,), lambda inputs: inputs[name] * factor, about_zero)
 
@@ -144,6 +155,10 @@ _FEATURES: Mapping[str, Feature] = {
     "speed_squared": Feature("m²/s²", ("speed_mps",), lambda x: x["speed_mps"] ** 2),
     "speed_cubed": Feature("m³/s³", ("speed_mps",), lambda x: x["speed_mps"] ** 3),
     "specific_power": Feature("W/kg", ("speed_mps",), _specific_power),
+    "acceleration_late": Feature(
+        "m/s²", ("speed_mps",), _late(lambda x: acceleration(x["speed_mps"]))
+    ),
+    "specific_power_late": Feature("W/kg", ("speed_mps",), _late(_specific_power)),
     "ambient": _channel("ambient_c", "°C"),
     # kW, so that a heater that never ran in training is not thousands of units away when it does.
     "ac": _channel("ac_w", "kW", 1e-3),
@@ -195,17 +210,23 @@ _BASE = (
     "speed", "acceleration", "speed_squared", "speed_cubed", "specific_power", "ambient", "ac",
     "heater",
 )
+_ROAD = ("grade", "climb", "speed_limit", "intersection", "bus_stop", "focus_point")
 FEATURE_SETS: Mapping[str, tuple[str, ...]] = {
     "base": _BASE,
+    # The base features without a look ahead: what a vehicle knows at the end of a window.
+    "causal": (
+        "speed", "acceleration_late", "speed_squared", "speed_cubed", "specific_power_late",
+        "ambient", "ac", "heater",
+    ),
     # The terms of road load and cabin climate, one column each; driving and braking apart because
     # a pack gets back only part of what braking frees.
     "physics": (
         "speed", "acceleration", "drag", "driving", "braking", "ambient", "cold", "heat", "ac",
         "heater", "warm_up",
     ),
-    "enriched": (
-        *_BASE, "grade", "climb", "speed_limit", "intersection", "bus_stop", "focus_point",
-    ),
+    "enriched": (*_BASE, *_ROAD),
+    # What is known of the road, to add to another set: "causal, road".
+    "road": _ROAD,
     # Read from an elevation field (fedwatt.terrain), to add to another set: "base, terrain".
     "terrain": ("ascent", "descent"),
     # Power at the wheels by its sign, hills included, and a cabin that is cold or hot at the start;

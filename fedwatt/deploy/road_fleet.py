@@ -203,7 +203,7 @@ class RoadFleet(ABC):
         """
         secret = self.secret if self.private else None
         calls = self.calling_terms.calls(
-            state.round, present.members, present.available, state.live, calling_seed=secret
+            state.round, present.members, present.available, state.at_work, calling_seed=secret
         )
         # Where masks hide their windows, vehicles know by themselves how many steps they take.
         hidden = self.roster.hidden

@@ -33,7 +33,7 @@ def aggregated(
     weights, diverged = state.weights.clone(), state.diverged.clone()
     memory = {name: table.clone() for name, table in state.memory.items()}
     server = {name: table.clone() for name, table in state.server.items()}
-    for run in state.live:
+    for run in state.at_work:
         rows = work.of(run)
         counted = [i for i in rows if work.counted[i]]
         if counted or method.server.acts_alone:

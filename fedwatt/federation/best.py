@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import isfinite
 
+import torch
+
 from fedwatt.federation.records import UNEVALUATED, Row
 from fedwatt.federation.state import State
 
@@ -54,3 +56,16 @@ def judged(
         best_test=best_test,
     )
     return after, rows
+
+
+def stopped_early(state: State, patience: int) -> State:
+    """The state after an evaluation, without the runs that have not improved for `patience` rounds.
+
+    Each run is judged by itself: seeds of one stack may stop at different rounds. Nothing but the
+    state decides, so a run that is continued stops where it would have.
+    """
+    if not patience:
+        return state
+    at_work = (state.stopped == 0) & (state.diverged == 0)
+    worn = at_work & (state.round - state.best_round >= patience)
+    return replace(state, stopped=torch.where(worn, state.round, state.stopped))

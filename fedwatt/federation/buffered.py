@@ -78,10 +78,10 @@ class BufferedFleet(SimulatedVehicles):
                 f"asynchronous.buffer must be in 1..{vehicles}, the vehicles that train, "
                 f"got {buffer}: each is in a buffer at most once."
             )
-        if self.local.availability.deadline:
+        if self.local.availability.deadline or self.local.availability.own_deadline:
             raise SettingError(
                 "A buffered federation waits for no deadline: stragglers are merely late. Set "
-                "availability.deadline = 0."
+                "availability.deadline = 0 and availability.own_deadline = 0."
             )
 
     def check(self, method: Method) -> None:
@@ -108,7 +108,7 @@ class BufferedFleet(SimulatedVehicles):
         flights = [unpacked(state.events, run) for run in range(len(clock))]
         versions: dict[Call, int] = {}
         calls: list[Call] = []
-        for run in state.live:
+        for run in state.at_work:
             clock[run], flights[run], arrived = self._until_full(state, present, run, flights[run])
             for flight in arrived:
                 steps = self._steps(flight.vehicle) if self._counts(state, run, flight) else 0
@@ -121,7 +121,7 @@ class BufferedFleet(SimulatedVehicles):
             own = [call for call in calls if versions.get(call) == version]
             part = self.trained(method, then, own, watch)
             parts.append(self._weakened(part, state.round - version))
-        at_work = [flight.version for run in state.live for flight in flights[run]]
+        at_work = [flight.version for run in state.at_work for flight in flights[run]]
         oldest = min(at_work, default=state.round + 1)
         events = {
             "clock": clock,
@@ -133,7 +133,7 @@ class BufferedFleet(SimulatedVehicles):
             joined(parts) if parts else no_work(state.weights),
             asked=calls,
             places=self.asynchronous.buffer,
-            clock={run: float(clock[run]) for run in state.live},
+            clock={run: float(clock[run]) for run in state.at_work},
             events=events,
         )
 

@@ -40,10 +40,13 @@ def evaluated_vehicles(fleet: Fleet, count: int) -> list[int]:
 def predict(model: Model, weights: Tensor, pool: Pool, windows: Windows) -> NDArray[np.float64]:
     """Scaled predictions [R, W] of R models, `weights` [R, D], on the windows of a split."""
     rows: list[list[Tensor]] = [[] for _ in weights]
+    # Products round differently where a matrix begins elsewhere in a line of the cache, so each
+    # model gets memory of its own: its errors do not depend on its place among the R.
+    models = [own.clone() for own in weights]
     with torch.no_grad():
         for starts in torch.split(windows.starts, CHUNK):
             gathered = pool.gather(starts)
-            for row, own in zip(rows, weights, strict=True):
+            for row, own in zip(rows, models, strict=True):
                 row.append(model.predict(own, gathered))
             pool.release()
     return torch.stack([torch.cat(row) for row in rows]).double().cpu().numpy()

@@ -15,7 +15,7 @@ from math import nan
 import torch
 
 from fedwatt.federation.aggregate import aggregated
-from fedwatt.federation.best import judged
+from fedwatt.federation.best import judged, stopped_early
 from fedwatt.federation.members import Members
 from fedwatt.federation.port import Port, Present
 from fedwatt.federation.records import (
@@ -90,7 +90,7 @@ class Loop:
 
     def finished(self, state: State) -> bool:
         """Whether all rounds are done, or no run is left to go on with."""
-        return state.round >= self.training.rounds or bool(state.diverged.all())
+        return state.round >= self.training.rounds or not state.at_work
 
     def start(self, method: Method) -> tuple[State, RoundRecord]:
         """Initial models, nothing remembered, and the record of round 0."""
@@ -118,6 +118,7 @@ class Loop:
             memory=memory,
             available=present.available,
             diverged=torch.zeros(runs, dtype=torch.int64),
+            stopped=torch.zeros(runs, dtype=torch.int64),
             best_weights=weights.clone(),
             best_round=torch.zeros(runs, dtype=torch.int64),
             best_validation=unknown,
@@ -131,7 +132,7 @@ class Loop:
         return state, RoundRecord(rows, [], _seconds(watch))
 
     def advance(self, method: Method, state: State) -> tuple[State, RoundRecord]:
-        """One round of every run that is still finite."""
+        """One round of every run that still trains."""
         watch, work = self.stopwatch(), None
         while work is None:
             present = self.port.present(state)
@@ -155,7 +156,7 @@ class Loop:
             )
         due = after.round % training.evaluate_every == 0 or after.round == training.rounds
         evaluations: dict[int, Errors | None] = {}
-        well = after.live
+        well = after.at_work
         if due and well:
             with watch.section("evaluation"):
                 judgement = self.port.judge(after.weights[well], after.events, present)
@@ -175,7 +176,9 @@ class Loop:
             for run, seed in enumerate(self.seeds)
         ]
         errors = self._error_columns(method, after, evaluations, present.members, watch)
-        after, rows = judged(after, self.seeds, columns, errors, state.live)
+        after, rows = judged(after, self.seeds, columns, errors, state.at_work)
+        if due:
+            after = stopped_early(after, training.patience)
         return after, RoundRecord(rows, clients, _seconds(watch))
 
     def stopwatch(self) -> Stopwatch:

@@ -69,12 +69,15 @@ def local_steps(windows: int, speed: float, training: Training, availability: Av
 
     >>> local_steps(130, 1.0, Training(epochs=2, batch=64), Availability())
     6
+    >>> local_steps(130, 1 / 3, Training(epochs=2, batch=64), Availability(own_deadline=1.0))
+    2
     """
     wanted = training.steps or training.epochs * -(-windows // training.batch)
-    if availability.deadline == 0:
+    limits = [d for d in (availability.deadline, availability.own_deadline * wanted) if d]
+    if not limits:
         return wanted
     # 100 * 0.29 is 28.999999999999996 in floating point; that is 29 steps.
-    possible = int(round(availability.deadline * speed, 9))
+    possible = int(round(min(limits) * speed, 9))
     if possible < wanted and availability.stragglers == "drop":
         return 0
     return min(wanted, possible)

@@ -36,6 +36,9 @@ class Training:
     """Rounds between evaluations; the last round is always evaluated."""
     evaluate_vehicles: int = 0
     """Vehicles that a round's errors are taken from, always the same ones; 0: all."""
+    patience: int = 0
+    """Rounds without a lower validation RMSE after which a run stops early, each seed for itself;
+    seen at evaluations; 0: all rounds are done."""
 
     def __post_init__(self) -> None:
         check(self, "rounds", self.rounds >= 1, "at least 1")
@@ -51,6 +54,7 @@ class Training:
         known = self.precision in ("float32", "float64")
         check(self, "precision", known, "'float32' or 'float64'")
         check(self, "evaluate_every", self.evaluate_every >= 1, "at least 1 round")
+        check(self, "patience", self.patience >= 0, "at least 0 rounds (0: all rounds are done)")
         check(self, "evaluate_vehicles", self.evaluate_vehicles >= 0, "at least 0 (0: all)")
 
 
@@ -100,6 +104,9 @@ class Availability:
     """Relative speeds of the device classes; each vehicle is of one class, drawn at random."""
     deadline: float = 0.0
     """Time for local work, in steps of a device of speed 1; 0: no deadline."""
+    own_deadline: float = 0.0
+    """Time for local work, as a multiple of what a device of speed 1 needs for the vehicle's own;
+    0: no such deadline. With 1, a device half as fast takes half of its steps."""
     stragglers: str = "partial"
     """A vehicle that cannot finish in time sends what it has ("partial") or nothing ("drop")."""
 
@@ -109,6 +116,7 @@ class Availability:
         check(self, "initially", 0 < self.initially <= 1, "in (0, 1]")
         positive = len(self.speeds) >= 1 and all(0 < speed < inf for speed in self.speeds)
         check(self, "speeds", positive, "one or more finite speeds above 0, such as (1.0, 0.5)")
-        check(self, "deadline", 0 <= self.deadline < inf, "at least 0 (0: no deadline)")
+        for name in ("deadline", "own_deadline"):
+            check(self, name, 0 <= getattr(self, name) < inf, "at least 0 (0: no deadline)")
         known = self.stragglers in ("partial", "drop")
         check(self, "stragglers", known, "'partial' or 'drop'")

@@ -101,8 +101,9 @@ class SimulatedVehicles:
         return self.local.vehicle_rows(weights)
 
     def calls(self, state: State, present: Present) -> list[Call]:
-        """Who is asked in the round that follows `state`, in all runs that are still finite."""
-        return self.local.terms.calls(state.round, present.members, present.available, state.live)
+        """Who is asked in the round that follows `state`, in all runs that still train."""
+        at_work = state.at_work
+        return self.local.terms.calls(state.round, present.members, present.available, at_work)
 
     def trained(
         self, method: Method, state: State, calls: Sequence[Call], watch: Stopwatch

@@ -22,6 +22,7 @@ class State:
     """What the vehicles remember, each [R, K, ...]; large tables are on disk."""
     available: Tensor  # A_t as a mask, [R, K]
     diverged: Tensor  # round after which a run was no longer finite, [R]; 0 while it is well
+    stopped: Tensor  # round after which a run's patience was at an end, [R]; 0 while it trains
     best_weights: Tensor  # the model with the lowest validation RMSE so far, [R, D]
     best_round: Tensor  # its round, [R]
     best_validation: Tensor  # its validation RMSE, Wh, [R], float64
@@ -34,6 +35,11 @@ class State:
     def live(self) -> list[int]:
         """The runs that are still finite."""
         return (self.diverged == 0).nonzero().flatten().tolist()
+
+    @property
+    def at_work(self) -> list[int]:
+        """The runs that still train: finite, and not stopped early."""
+        return ((self.diverged == 0) & (self.stopped == 0)).nonzero().flatten().tolist()
 
     def tensors(self) -> dict[str, Tensor]:
         """All tensors under flat names, as a checkpoint stores them."""
@@ -76,6 +82,8 @@ class State:
             return {n.removeprefix(prefix): t for n, t in flat.items() if n.startswith(prefix)}
 
         plain = {name: tensor for name, tensor in flat.items() if "." not in name}
+        # Checkpoints from before there was early stopping: nothing was stopped.
+        plain.setdefault("stopped", torch.zeros_like(plain["diverged"]))
         server, events = group("server."), group("events.")
         memory = gathered(group("memory."), pages)
         return cls(round=round, server=server, memory=memory, events=events, **plain)

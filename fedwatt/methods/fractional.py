@@ -38,7 +38,7 @@ class Fractional(LocalRule):
     p_max: float = 5.0
     beta_kappa: float = 0.0  # β_κ, strength of the spectral gate; 0 switches it off
     matrix: str = ""  # weight matrix whose κ gates the steps; the model's last hidden one if empty
-    power_iterations: int = 10
+    power_iterations: int = 10  # for κ, as the paper has it; 0: κ is exact to rounding
     epsilon_f: float = 1e-12
     order: str = "gate-then-clip"
     """The paper's algorithm; "clip-then-gate" is the order of its text."""
@@ -63,7 +63,7 @@ class Fractional(LocalRule):
         check(self, "p_min", low, f"in (0, p_max={self.p_max}] and finite")
         finite = 0 <= self.beta_kappa < inf
         check(self, "beta_kappa", finite, "at least 0 and finite (0 switches the gate off)")
-        check(self, "power_iterations", self.power_iterations >= 1, "at least 1")
+        check(self, "power_iterations", self.power_iterations >= 0, "at least 0 (0: exact)")
         check(self, "epsilon_f", 0 < self.epsilon_f < inf, "above 0 and finite")
         known = self.order in ("gate-then-clip", "clip-then-gate")
         check(self, "order", known, "'gate-then-clip' or 'clip-then-gate'")

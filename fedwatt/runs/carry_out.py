@@ -25,10 +25,11 @@ from fedwatt.files import write_text
 from fedwatt.privacy import Budget
 from fedwatt.runs.checkpoint import Origin, latest_checkpoint, memory_folder
 from fedwatt.runs.config import MethodChoice, RunConfig, to_toml
-from fedwatt.runs.environment import describe_environment, describe_fleet, participation_hashes
+from fedwatt.runs.environment import describe_fleet, participation_hashes
 from fedwatt.runs.folder import refuse_other_run, run_hash
 from fedwatt.runs.hills import learns_hills, terrain_spending
 from fedwatt.runs.level import LevelObserver, level_config
+from fedwatt.runs.provenance import provenance
 from fedwatt.runs.results import RunResults
 from fedwatt.runs.tables import write_table
 from fedwatt.runs.train import Observer, Rounds, budget_for, train_method
@@ -164,7 +165,7 @@ def carry_out(site: Site[Level, Rounds]) -> dict[str, Level]:
             needed[label] = found
     _add_references(site)
     called = {h.method: participation_hashes(h.clients) for h in results.histories}
-    environment = describe_environment(results.device) | {
+    environment = provenance(results.device) | {
         "started": started.isoformat(timespec="seconds"),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "seeds": list(run.config.seeds),

@@ -1,27 +1,11 @@
-"""What a run was made of: versions, machine, and hashes that show two runs saw the same data."""
+"""What a run was made of: its fleet in figures, and hashes that show two runs saw the same data."""
 
-import platform
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
-from importlib.metadata import PackageNotFoundError, version
 from statistics import median
 from typing import Any
 
-import torch
-
 from fedwatt.data import Fleet
-
-PACKAGES = ("fedwatt", "torch", "numpy", "pyarrow", "safetensors")
-
-
-def describe_environment(device: torch.device) -> dict[str, Any]:
-    """Versions and machine."""
-    return {
-        "versions": {"python": platform.python_version()} | {p: _version(p) for p in PACKAGES},
-        "platform": platform.platform(),
-        "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
-        "threads": torch.get_num_threads(),
-    }
 
 
 def describe_fleet(fleet: Fleet) -> dict[str, Any]:
@@ -73,10 +57,3 @@ def participation_hashes(clients: Iterable[Mapping[str, Any]]) -> dict[str, str]
 def hash_of(items: Iterable[object]) -> str:
     """Hex digest of the items' texts."""
     return sha256("\n".join(repr(item) for item in items).encode()).hexdigest()[:32]
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "not installed"

@@ -33,6 +33,25 @@ def test_acceleration_looks_no_further_ahead_than_the_stated_delay(speeds, later
     assert np.array_equal(acceleration(speed_mps)[:settled], acceleration(changed)[:settled])
 
 
+def test_late_features_by_hand():
+    trip = make_trip("1", 6, speed_mps=np.array([0.0, 3.0, 6.0, 3.0, 3.0, 9.0]))
+    late, power = trip_features(trip, ("acceleration_late", "specific_power_late"), "car").T
+    # (v[t] + v[t-1] - v[t-3] - v[t-4]) / 6, held at 0 before the trip; times the speed at t-2.
+    assert late * 6 == pytest.approx([0, 3, 9, 9, 3, 3])
+    assert power * 6 == pytest.approx([0, 0, 0, 27, 18, 9])
+
+
+@given(st.lists(st.floats(0, 40), min_size=8, max_size=30), st.floats(0, 40))
+def test_causal_features_do_not_look_ahead(speeds, later):
+    names = FEATURE_SETS["causal"]
+    before, after = (
+        make_trip("1", len(speeds), speed_mps=np.array([*speeds[:-1], last]))
+        for last in (speeds[-1], later)
+    )
+    first, second = (trip_features(trip, names, "car")[:-1] for trip in (before, after))
+    assert np.array_equal(first, second)
+
+
 def test_one_second_of_every_feature_by_hand():
     second = {"speed_mps": 10.0, "ambient_c": 3.0, "ac_w": 500.0, "heater_w": 2000.0}
     second |= {"grade": -0.02, "speed_limit_mps": 13.0, "intersection": 1.0}
@@ -45,6 +64,8 @@ def test_one_second_of_every_feature_by_hand():
         "speed_squared": 100.0,
         "speed_cubed": 1000.0,
         "specific_power": 0.0,
+        "acceleration_late": 0.0,
+        "specific_power_late": 0.0,
         "ambient": 3.0,
         "ac": 0.5,
         "heater": 2.0,

@@ -1,10 +1,13 @@
 """The best model is chosen by validation error, whatever its test error is."""
 
 import pytest
+import torch
 from pytest import approx
 
 from fedwatt.data import Client
-from tests.federation.toys import line_client, line_federation
+from fedwatt.federation import Federation, State, Training
+from fedwatt.methods import get
+from tests.federation.toys import line_client, line_federation, random_fleet
 
 
 def pulled(validation: float, test: float) -> Client:
@@ -36,3 +39,35 @@ def test_of_equally_good_models_the_first_is_kept() -> None:
     still = line_client("a", train=[(1, 2)], validation=[(0, 1)], test=[(1, 2)])
     row = line_federation([still], training={"rounds": 2}).train("fedavg").history.rounds[-1]
     assert (row["best_round"], row["best_test_rmse"]) == (0, approx(1.5))
+
+
+def test_a_run_stops_when_its_patience_is_at_an_end() -> None:
+    # Validation error 0.75, 0, 0.375, 0.5625, ...: round 1 is best, and two rounds later it ends.
+    federation = line_federation([pulled(1.25, 2.0)], training={"rounds": 6, "patience": 2})
+    trained = federation.train("fedavg")
+    assert [row["round"] for row in trained.history.rounds] == [0, 1, 2, 3]
+    assert trained.state.stopped.tolist() == [3] and trained.state.best_round.tolist() == [1]
+    # Where only every second round is judged, the best that is seen is round 2.
+    seldom = {"rounds": 9, "patience": 3, "evaluate_every": 2}
+    trained = line_federation([pulled(1.25, 2.0)], training=seldom).train("fedavg")
+    assert (trained.state.best_round.item(), trained.state.stopped.item()) == (2, 6)
+
+
+def test_seeds_stop_for_themselves_and_after_a_restart_at_the_same_round() -> None:
+    training = Training(rounds=12, participation=0.5, batch=8, rate=0.2, patience=2)
+    fleet = random_fleet([40, 9, 33, 70])
+    federation = Federation(fleet, training=training, seeds=(1, 2, 3))
+    trained = federation.train("fedavg")
+    ends = trained.state.stopped.tolist()
+    assert len(set(ends)) > 1  # the stack goes on without those that have stopped
+    for place, seed in enumerate(federation.seeds):
+        alone = Federation(fleet, training=training, seeds=(seed,)).train("fedavg")
+        assert alone.state.stopped.item() == ends[place]
+        assert torch.equal(alone.state.weights[0], trained.state.weights[place])
+    state, _ = federation.start(get("fedavg"))
+    while not federation.finished(state):
+        state, _ = federation.advance(
+            get("fedavg"), State.from_tensors(state.round, state.tensors())
+        )
+    assert torch.equal(state.stopped, trained.state.stopped)
+    assert torch.equal(state.weights, trained.state.weights)

@@ -1,0 +1,62 @@
+"""Which engine made a number: a version that people raise, and a digest of the sources.
+
+The version goes up when the same training would give other numbers, if only in their last bits, on
+one machine with one torch. The digest changes with every change of the code that a training's
+numbers pass through, harmless ones included: comments and docstrings alone are left out of it.
+"""
+
+import ast
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+VERSION: Final = 1
+"""Of the numbers. `tests/engine/test_version.py` holds those of this one."""
+
+PACKAGE: Final = Path(__file__).resolve().parents[1]
+TRAINING: Final = ("engine", "federation", "methods", "metrics", "models")
+"""Packages between a fleet's windows and the errors of a trained model."""
+ALONE: Final = ("cores.py", "noise.py", "randomness.py")
+COMPILED: Final = (".c", ".cu", ".toml")
+
+
+@cache
+def sources_digest() -> str:
+    """Hex digest of all that training is made of, in 12 digits."""
+    files = [PACKAGE / name for name in ALONE]
+    files += [path for part in TRAINING for path in (PACKAGE / part).rglob("*")]
+    digest = sha256()
+    for path in sorted(files):
+        if path.suffix == ".py":
+            text = code_of(path.read_text(encoding="utf-8"))
+        elif path.suffix in COMPILED:
+            text = path.read_text(encoding="utf-8")
+        else:
+            continue
+        digest.update(f"{path.relative_to(PACKAGE).as_posix()}\n{text}\n".encode())
+    return digest.hexdigest()[:12]
+
+
+def code_of(source: str) -> str:
+    """Python code in a form in which comments, docstrings and layout do not show.
+
+    >>> code_of("x = 1  # one") == code_of("x = (1)") != code_of("x = 2")
+    True
+    """
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            # Strings behind attributes are docstrings, too.
+            node.body = [part for part in body if not _is_text(part)]  # type: ignore[attr-defined]
+    return ast.dump(tree)
+
+
+def _is_text(part: ast.AST) -> bool:
+    """Whether a statement is a string and nothing else."""
+    return (
+        isinstance(part, ast.Expr)
+        and isinstance(part.value, ast.Constant)
+        and isinstance(part.value.value, str)
+    )

@@ -1,0 +1,130 @@
+"""With what numbers were made: code, libraries and machine.
+
+Runs and records of the reproduction hold the same entries, so that a number can be traced to the
+code that made it, and so that whoever makes it again knows whether it should agree to the last bit.
+"""
+
+import os
+import platform
+import shlex
+import subprocess
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from fedwatt.engine.version import PACKAGE, VERSION, sources_digest
+
+PACKAGES: Final = ("torch", "numpy", "pyarrow", "safetensors")
+UNKNOWN: Final = "unknown"
+COMMIT: Final = "FEDWATT_COMMIT"
+"""Environment variable that names the commit where there is no repository, as in a container."""
+DRIVER: Final = Path("/proc/driver/nvidia/version")
+
+
+def provenance(device: torch.device) -> dict[str, Any]:
+    """Code, libraries and machine."""
+    on_gpu = device.type == "cuda"
+    # Not installed where only the sources are there, so its metadata may be missing.
+    own = import_module("fedwatt").__version__
+    versions = {"fedwatt": own, "python": platform.python_version()}
+    return {
+        "versions": versions | {package: _version(package) for package in PACKAGES},
+        "commit": commit(),
+        "engine": VERSION,
+        "sources": sources_digest(),
+        "platform": platform.platform(),
+        "processor": processor(),
+        "compiler": compiler(),
+        "device": torch.cuda.get_device_name() if on_gpu else "cpu",
+        "driver": driver() if on_gpu else "none",
+        "cuda": torch.version.cuda or "none" if on_gpu else "none",
+        "threads": torch.get_num_threads(),
+        # On a GPU the rounding of a product depends on how many rows are in the stack.
+        "deterministic": not on_gpu,
+    }
+
+
+def same_kind(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """What of two provenances differs that numbers may depend on; empty: they should be equal.
+
+    The number of threads is not among it, and neither is the commit: engines of one version give
+    the same numbers.
+    """
+    on_gpu = one.get("device") != "cpu"
+    names = ("engine", "device", *(("driver", "cuda") if on_gpu else ("processor", "compiler")))
+    found = [name for name in names if one.get(name) != other.get(name)]
+    versions = [item.get("versions", {}) for item in (one, other)]
+    found += [name for name in ("torch", "numpy") if len({v.get(name) for v in versions}) > 1]
+    if not (one.get("deterministic") and other.get("deterministic")):
+        found.append("deterministic")
+    return found
+
+
+@cache
+def commit() -> str:
+    """Hash of the commit, with "+changes" where code differs from it; "unknown" outside of one."""
+    if named := os.environ.get(COMMIT):
+        return named
+    root = PACKAGE.parent
+    if not (root / ".git").exists():
+        return UNKNOWN
+    found = _output(["git", "-C", str(root), "rev-parse", "HEAD"])
+    changed = _output(
+        ["git", "-C", str(root), "status", "--porcelain", "--", "*.py", "*.c", "*.cu"]
+    )
+    return found + ("+changes" if found != UNKNOWN and changed not in ("", UNKNOWN) else "")
+
+
+@cache
+def processor() -> str:
+    """The processor's name and widest vectors: C and torch's products depend on them."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    name = next(names, "") or platform.processor() or platform.machine()
+    return f"{name}, {torch.backends.cpu.get_cpu_capability()}"
+
+
+@cache
+def compiler() -> str:
+    """First line of what the C compiler says of itself; "none" where there is none."""
+    command = shlex.split(os.environ.get("CC", "cc"))
+    text = _output([*command, "--version"]) if command else UNKNOWN
+    return "none" if text in (UNKNOWN, "") else text.splitlines()[0]
+
+
+@cache
+def driver() -> str:
+    """Version of the GPU's driver."""
+    try:
+        words = DRIVER.read_text(encoding="utf-8").splitlines()[0].split()
+    except (OSError, IndexError):
+        words = []
+    numbers = [word for word in words if word[0].isdigit() and "." in word]
+    if numbers:
+        return numbers[0]
+    asked = _output(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"])
+    return asked.splitlines()[0] if asked else UNKNOWN
+
+
+def _output(command: Sequence[str]) -> str:
+    """What a program prints; "unknown" where it is missing or fails."""
+    try:
+        done = subprocess.run(command, capture_output=True, check=True, text=True, timeout=20)
+    except (OSError, subprocess.SubprocessError):
+        return UNKNOWN
+    return done.stdout.strip()
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"

@@ -1,0 +1,58 @@
+"""With what records were made: code, libraries and machine, in words and as a table."""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
+
+from fedwatt.engine.version import VERSION
+from fedwatt.report.table import Column, Table
+from reproduction.record import Record
+
+NOT_RECORDED: Final = "not recorded"
+COLUMNS: Final = ("Cells", "Device", "Engine", "fedwatt", "Commit", "torch", "Driver", "Processor")
+
+
+def device_and_engine(record: Record) -> str:
+    """The device of a record, and its engine where that is not the present one.
+
+    An engine of another version can give other numbers for the same cell.
+    """
+    device = str(record.facts.get("device", "cpu"))
+    engine = record.made_with.get("engine", NOT_RECORDED)
+    return device if engine == VERSION else f"{device} (engine {_engine(record)})"
+
+
+def made_with_table(records: Iterable[Record]) -> Table:
+    """How many cells were made with what, most of them first."""
+    found = Counter(_row(record) for record in records).most_common()
+    return Table(
+        "made-with",
+        "What the records were made with",
+        tuple(Column(name) for name in (*COLUMNS, "Threads", "Deterministic")),
+        tuple((f"{count:,}", *row) for row, count in found),
+        f"The present engine's version is {VERSION}; it goes up when the same cell would give "
+        "other numbers. Of older records the versions were not recorded.",
+    )
+
+
+def _row(record: Record) -> tuple[str, ...]:
+    made = record.made_with
+    versions = made.get("versions", {})
+    commit = str(made.get("commit", NOT_RECORDED))
+    kept = "+changes" if commit.endswith("+changes") else ""
+    return (
+        str(record.facts.get("device", "cpu")),
+        _engine(record),
+        str(versions.get("fedwatt", NOT_RECORDED)),
+        commit[:10] + kept if made else commit,
+        str(versions.get("torch", NOT_RECORDED)),
+        str(made.get("driver", NOT_RECORDED)),
+        str(made.get("processor", NOT_RECORDED)),
+        str(made.get("threads", NOT_RECORDED)),
+        ("yes" if made["deterministic"] else "no") if made else NOT_RECORDED,
+    )
+
+
+def _engine(record: Record) -> str:
+    engine = record.made_with.get("engine", NOT_RECORDED)
+    return str(engine) if engine in (VERSION, NOT_RECORDED) else f"{engine}, not the present one"
