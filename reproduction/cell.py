@@ -95,10 +95,10 @@ class Cell:
 
 
 def trips_of(cell: Cell, scale: Scale) -> int:
-    """Trips of a synthetic vehicle, or at most of one in a large fleet; 0: all it has."""
-    if cell.vehicles > MANY:
-        return scale.many_trips
-    return scale.synthetic_trips if cell.dataset.startswith("synthetic") else 0
+    """Trips of a synthetic vehicle; 0 for recorded ones, which have those they have."""
+    if not cell.dataset.startswith("synthetic"):
+        return 0
+    return scale.many_trips if cell.vehicles > MANY else scale.synthetic_trips
 
 
 FEATURES: Final = {

@@ -144,7 +144,7 @@ class Wanted:
     kind: str
     noisy: float
     trips: int
-    """Of each synthetic vehicle, at most of any other; 0: all."""
+    """Of each synthetic vehicle."""
     partition: str = "natural"
 
 
@@ -177,14 +177,10 @@ def chosen(wanted: Wanted, vehicles: Sequence[Vehicle]) -> list[Vehicle]:
     """Those with the most trips, as many as asked for; of recorded ones, all that qualify."""
     ordered = sorted(vehicles, key=lambda v: (-len(v.trips), natural_key(v.name)))
     if wanted.vehicles:
-        kept = ordered[: wanted.vehicles]
-    elif wanted.dataset in RECORDED:
-        kept = [v for v in ordered if len(v.trips) >= QUALIFY]
-    else:
-        kept = ordered[:USUAL]
-    if not wanted.trips:
-        return kept
-    return [replace(v, trips=v.trips[: wanted.trips]) for v in kept]
+        return ordered[: wanted.vehicles]
+    if wanted.dataset in RECORDED:
+        return [v for v in ordered if len(v.trips) >= QUALIFY]
+    return ordered[:USUAL]
 
 
 def stored_fleet(wanted: Wanted, sources: Sources, scratch: Path, say: Say) -> Path:

@@ -25,7 +25,7 @@ class Scale:
     synthetic_trips: int
     """Trips of a synthetic vehicle."""
     many_trips: int
-    """Trips of a vehicle, at most, in fleets of more than `MANY`."""
+    """Trips of a synthetic vehicle in fleets of more than `MANY`."""
     recurrent_rounds: int
     """Rounds of GRU and LSTM, which take far longer than the MLP."""
     recurrent_stride: int
@@ -136,7 +136,7 @@ SCALES: Final[dict[str, Scale]] = {
             stride=5,
             evaluation_stride=10,
             synthetic_trips=40,
-            many_trips=30,
+            many_trips=40,
             recurrent_rounds=100,
             recurrent_stride=20,
             synthetic_stride=5,
