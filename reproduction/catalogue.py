@@ -38,6 +38,7 @@ STUDIES: Final[dict[str, Study]] = {
         overhead.COMPONENTS,
         overhead.SCALABILITY,
         conditions.PARTICIPATION,
+        conditions.DEVICES,
         conditions.VEHICLE_TYPES,
         latency_results.LATENCY,
         probe_cost.PROBE_OVERHEAD,

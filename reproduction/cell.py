@@ -37,7 +37,8 @@ OURS: Final = ("fedavg", "ri-fedavg", "fo-fedavg", "fo-ri-fedavg")
 
 CLASSES: Final = (1.0, 1 / 2, 1 / 3, 1 / 4)
 """Speeds of FedEL's device classes, as its authors simulate them. The paper names none, and with
-equal computers FedEL is FedAvg; no other method is affected by them."""
+equal computers FedEL is FedAvg. Other methods wait for slow vehicles, so that their speed makes no
+difference to them, except in cells with `slow` devices, in which nobody waits."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +73,8 @@ class Cell:
     epochs: int = 1
     """E"""
     participation: float = 0.3
+    slow: bool = False
+    """Whether vehicles have the time that a fast device needs for their work, and no more."""
     p_leave: float = 0.0
     p_join: float = 0.0
     work: str = "federated"
@@ -102,11 +105,12 @@ def trips_of(cell: Cell, scale: Scale) -> int:
 
 
 FEATURES: Final = {
-    "ved-enriched": "base, terrain",
-    "eved": "enriched",
-    "synthetic-enriched": "enriched",
+    "ved-enriched": "causal, terrain",
+    "eved": "causal, road",
+    "synthetic-enriched": "causal, road",
 }
-"""Datasets that know the road, and which of it they know; the others have the base features."""
+"""Datasets that know the road, and which of it they know. Features look at no second past the end
+of a window."""
 
 
 def data_settings(cell: Cell, scale: Scale) -> DataSettings:
@@ -114,7 +118,7 @@ def data_settings(cell: Cell, scale: Scale) -> DataSettings:
     made = cell.dataset.startswith("synthetic")
     stride = dict(scale.strides).get(cell.dataset, scale.stride)
     return DataSettings(
-        features=FEATURES.get(cell.dataset, "base"),
+        features=FEATURES.get(cell.dataset, "causal"),
         stride=cell.stride or (scale.synthetic_stride if made else stride),
         evaluation_stride=scale.synthetic_evaluation_stride if made else scale.evaluation_stride,
         split_seed=cell.split,
@@ -147,7 +151,8 @@ def run_config(cell: Cell, scale: Scale, device: str = "auto") -> RunConfig:
             # The paper starts symmetric churn near its steady state; what loses or gains vehicles
             # starts with all, or with half of them.
             initially=1 - away if symmetric else (1.0 if cell.p_leave > cell.p_join else 0.5),
-            speeds=CLASSES if "fedel" in cell.method else (1.0,),
+            speeds=CLASSES if cell.slow or "fedel" in cell.method else (1.0,),
+            own_deadline=1.0 if cell.slow and "fedel" not in cell.method else 0.0,
         ),
     )
 

@@ -75,6 +75,14 @@ def size_grid(setting: Setting, dataset: str) -> Grid:
     }
 
 
+def device_grid(setting: Setting, dataset: str) -> Grid:
+    """Equal computers, and those of FedEL's classes for everybody."""
+    return {
+        m: [replace(best(setting, dataset, m), slow=slow) for slow in (False, True)]
+        for m in setting.methods
+    }
+
+
 def flat(grid: Grid) -> list[Cell]:
     """All cells of a grid."""
     return [cell for cells in grid.values() for cell in cells]
@@ -270,6 +278,24 @@ PARTICIPATION = Study(
     few(participation_grid, first_only=True),
     show_participation,
     claims=("C1", "C5"),
+)
+DEVICES = Study(
+    "devices",
+    "Slow devices for every method, not for FedEL alone",
+    few(device_grid, first_only=True),
+    lambda view: tables(
+        view,
+        f"devices-{view.setting.ved[0]}",
+        f"Device classes on {view.setting.ved[0]}",
+        ["main results", "slow devices"],
+        device_grid(view.setting, view.setting.ved[0]),
+        label="computers",
+        note="Slow: vehicles are as fast as a usual one, or a half, a third or a quarter of that, "
+        "and send what they have when the usual one is done; FedEL trains the part of the network "
+        "that fits into that time. In the main results FedEL alone has such devices, without which "
+        "it is FedAvg.",
+    ),
+    claims=("C6",),
 )
 VEHICLE_TYPES = Study(
     "vehicle-types",

@@ -46,5 +46,13 @@ def kind_of(cell: Cell) -> Hashable:
         return cell
     rules = tuple(type(rule).__name__ for rule in get(cell.method).local)
     fleet = (cell.dataset, cell.vehicles, cell.partition, cell.split, cell.kind, cell.noisy)
-    work = (cell.model, cell.stride, cell.epochs, cell.rounds, cell.participation, cell.seeds)
+    work = (
+        cell.model,
+        cell.stride,
+        cell.epochs,
+        cell.rounds,
+        cell.participation,
+        cell.slow,
+        cell.seeds,
+    )
     return (fleet, work, cell.purpose, rules)
