@@ -3,8 +3,8 @@
     python -m reproduction.batch PLAN --data DIR ... --out DIR --records DIR --seconds 480
 
 PLAN is a list of cells, the important ones first (`fedwatt reproduce ... --write-plan PLAN`). Cells
-of one composition train in one stack on the GPU, from the front of the list; single cells train on
-cores from its end, where nothing waits for them. When time is up, what is finished is kept, and the
+of one composition train in one stack on the GPU, the largest stacks first; single cells train on
+cores in the order of the list. When time is up, what is finished is kept, and the
 same command continues. Needs neither polars nor anything that draws.
 """
 
@@ -15,6 +15,7 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import accumulate
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -33,6 +34,8 @@ from reproduction.tasks import train_group
 FORK: Final = multiprocessing.get_context("fork")  # children share the fleets that are open
 BUILDERS: Final = 5
 """Fleets that are opened at a time."""
+WINDOW: Final = 150
+"""So many of the most important cells are looked at for the largest stack."""
 GRACE_S: Final = 75
 """Nothing is begun so shortly before time is up."""
 
@@ -106,24 +109,33 @@ class Batch:
                 self.builders[name] = process, inbox
 
     def begin(self, ready: list[Cell]) -> None:
-        """Give whoever is idle something to do, which leaves `ready`."""
-        idle = [c for c in self.cores if all(task.core != c for task in self.tasks)]
-        alone = [cell for cell in ready if cell.work != "federated"]
-        small = [cell for cell in reversed(ready) if _is_small(cell)]
-        for cell in [cell for cell in (*alone, *small) if self.lab.is_open(cell)]:
-            if idle:
-                self._start([cell], idle.pop())
-                ready.remove(cell)
+        """Give whoever is idle something to do, which leaves `ready`.
+
+        A stack takes about as long with one training as with a hundred, so the GPU takes the kind
+        of which most can begin; cores take single cells, the important ones first.
+        """
+        scale = self.lab.scale
         while sum(task.core is None for task in self.tasks) < self.stacks:
             stackable = [c for c in ready if c.work == "federated" and self.lab.is_open(c)]
-            same = [c for c in stackable if kind_of(c) == kind_of(stackable[0])]
-            if not same:
-                return
-            each = len(same[0].seeds or self.lab.scale.seeds)
-            group = same[: max(1, TOGETHER // each)]
+            kinds: dict[object, list[Cell]] = {kind_of(c, scale): [] for c in stackable[:WINDOW]}
+            for cell in stackable:
+                kinds.get(kind_of(cell, scale), []).append(cell)
+            if not kinds:
+                break
+            totals = {
+                kind: list(accumulate(len(c.seeds or scale.seeds) for c in own))
+                for kind, own in kinds.items()
+            }
+            most = max(totals, key=lambda kind: totals[kind][-1])
+            fitting = sum(trainings <= TOGETHER for trainings in totals[most])
+            group = kinds[most][: max(1, fitting)]
             self._start(group, None)
             for cell in group:
                 ready.remove(cell)
+        idle = [c for c in self.cores if all(task.core != c for task in self.tasks)]
+        for cell in [c for c in ready if _is_small(c) and self.lab.is_open(c)][: len(idle)]:
+            self._start([cell], idle.pop())
+            ready.remove(cell)
 
     def _start(self, cells: list[Cell], core: int | None) -> None:
         device = "cuda" if core is None else "cpu"
@@ -193,8 +205,8 @@ def _train(
 
 
 def _is_small(cell: Cell) -> bool:
-    """Whether one core trains it in a minute or two."""
-    usual = cell.work == "federated" and cell.model == "mlp" and not cell.stride
+    """Whether one core trains it in a minute or two, and would not break a large stack up."""
+    usual = cell.purpose == "result" and cell.model == "mlp" and not cell.stride
     return usual and cell.vehicles <= MANY
 
 

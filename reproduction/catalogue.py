@@ -6,6 +6,7 @@ from typing import Final
 from fedwatt.errors import SettingError, unknown
 from reproduction import (
     ablations,
+    budgets,
     churn,
     conditions,
     contests,
@@ -16,6 +17,7 @@ from reproduction import (
     mechanism,
     overhead,
     probe_cost,
+    search_results,
     splits,
 )
 from reproduction.study import Study
@@ -24,6 +26,7 @@ STUDIES: Final[dict[str, Study]] = {
     study.name: study
     for study in (
         main_results.MAIN,
+        search_results.SEARCH,
         *main_results.VIEWS,
         ablations.KEY,
         ablations.ALPHA,
@@ -54,7 +57,9 @@ STUDIES: Final[dict[str, Study]] = {
         contests.FAIR,
         contests.STRIDE,
         contests.WORKLOAD,
+        contests.CAUSAL,
         contests.SKEW,
+        budgets.BUDGET,
         splits.SPLITS,
         engagement.ENGAGEMENT,
     )

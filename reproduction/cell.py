@@ -73,6 +73,8 @@ class Cell:
     epochs: int = 1
     """E"""
     participation: float = 0.3
+    causal: bool = False
+    """Whether acceleration is taken from seconds of the window alone."""
     slow: bool = False
     """Whether vehicles have the time that a fast device needs for their work, and no more."""
     p_leave: float = 0.0
@@ -105,20 +107,22 @@ def trips_of(cell: Cell, scale: Scale) -> int:
 
 
 FEATURES: Final = {
-    "ved-enriched": "causal, terrain",
-    "eved": "causal, road",
-    "synthetic-enriched": "causal, road",
+    "ved-enriched": "base, terrain",
+    "eved": "enriched",
+    "synthetic-enriched": "enriched",
 }
-"""Datasets that know the road, and which of it they know. Features look at no second past the end
-of a window."""
+"""Datasets that know the road, and which of it they know; the others have the base features."""
+CAUSAL: Final = {"base": "causal", "base, terrain": "causal, terrain", "enriched": "causal, road"}
+"""The same features without a look at the two seconds after a window."""
 
 
 def data_settings(cell: Cell, scale: Scale) -> DataSettings:
     """How the telemetry of a cell becomes windows."""
     made = cell.dataset.startswith("synthetic")
     stride = dict(scale.strides).get(cell.dataset, scale.stride)
+    features = FEATURES.get(cell.dataset, "base")
     return DataSettings(
-        features=FEATURES.get(cell.dataset, "causal"),
+        features=CAUSAL[features] if cell.causal else features,
         stride=cell.stride or (scale.synthetic_stride if made else stride),
         evaluation_stride=scale.synthetic_evaluation_stride if made else scale.evaluation_stride,
         split_seed=cell.split,

@@ -40,8 +40,9 @@ RULES: Final = {
     "C1": "RI-FedAvg's mean drift D_mean(200) and its dispersion D_cv(200) are both lower than "
     "FedAvg's at every C of 0.1, 0.2, 0.3 and 0.5, at the paper's settings.",
     "C2": "FO-FedAvg reaches 10 % above the lower final error in fewer rounds, or its error "
-    "jitters less over the last third of rounds, and it does not end higher: against FedAvg at the same "
-    "rate, against tuned FedAvg (itself tuned), and against FedAvg at the rate of its mean step.",
+    "jitters less over the last third of rounds, and it does not end higher: against FedAvg at "
+    "the same rate, against tuned FedAvg (itself tuned), and against FedAvg at the rate of its "
+    "mean step.",
     "C3": f"FO-RI-FedAvg's client-side time is at most {100 * LOW_OVERHEAD:.0f} % above FedAvg's.",
     "C4": "FO-RI-FedAvg with α = 1, with λ = 0 and with both is RI-FedAvg, FO-FedAvg and FedAvg: "
     f"on a CPU to {LAST_DIGITS_WH:g} Wh in every round, on a GPU, where sums of other widths round "

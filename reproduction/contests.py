@@ -134,6 +134,16 @@ def split_contests(setting: Setting) -> list[Contest]:
     ]
 
 
+def causal_contests(setting: Setting) -> list[Contest]:
+    """The first dataset without a look at the two seconds after a window."""
+    dataset = setting.ved[0]
+    base = _base(dataset, causal=True, seeds=setting.scale.few_seeds)
+    title = f"{dataset}, acceleration from a window's own seconds"
+    return [
+        contest(setting, f"causal-{dataset}", title, base, ("fedavg", "fo-ri-fedavg"), brief=True)
+    ]
+
+
 def cells_of(contests: Sequence[Contest]) -> list[Cell]:
     """All cells of some contests."""
     return [cell for one in contests for cell in one.cells.values()]
@@ -180,6 +190,13 @@ WORKLOAD = Study(
     lambda setting: cells_of(work_contests(setting)),
     lambda view: show_contests(view, work_contests(view.setting)),
     claims=("C2", "C6"),
+)
+CAUSAL = Study(
+    "causal",
+    "Acceleration that sees nothing past a window",
+    lambda setting: cells_of(causal_contests(setting)),
+    lambda view: show_contests(view, causal_contests(view.setting)),
+    claims=("C6",),
 )
 SKEW = Study(
     "skew",

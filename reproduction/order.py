@@ -33,26 +33,18 @@ def grouped(cells: Sequence[Cell], scale: Scale) -> list[list[Cell]]:
     """
     found: dict[Hashable, list[list[Cell]]] = {}
     for cell in cells:
-        groups = found.setdefault(kind_of(cell), [[]])
+        groups = found.setdefault(kind_of(cell, scale), [[]])
         if sum(len(own.seeds or scale.seeds) for own in (*groups[-1], cell)) > TOGETHER:
             groups.append([])
         groups[-1].append(cell)
     return [group for groups in found.values() for group in groups if group]
 
 
-def kind_of(cell: Cell) -> Hashable:
-    """What cells must share to train in one stack."""
+def kind_of(cell: Cell, scale: Scale) -> Hashable:
+    """What cells must share to train in one stack; rates, seeds and participation may differ."""
     if cell.purpose == "time" or cell.work != "federated" or cell.vehicles > MANY:
         return cell
     rules = tuple(type(rule).__name__ for rule in get(cell.method).local)
     fleet = (cell.dataset, cell.vehicles, cell.partition, cell.split, cell.kind, cell.noisy)
-    work = (
-        cell.model,
-        cell.stride,
-        cell.epochs,
-        cell.rounds,
-        cell.participation,
-        cell.slow,
-        cell.seeds,
-    )
-    return (fleet, work, cell.purpose, rules)
+    work = (cell.model, cell.stride, cell.causal, cell.rounds or scale.rounds)
+    return (fleet, work, rules)

@@ -112,7 +112,7 @@ def rate_grid(cell: Cell, scale: Scale) -> tuple[Cell, ...]:
 
     Kinds of vehicles and sizes of fleets share the rates of ten passenger cars.
     """
-    kept = ("partition", "noisy", "stride", "epochs", "participation", "rounds")
+    kept = ("partition", "noisy", "stride", "epochs", "participation", "rounds", "causal")
     base = Cell(
         dataset=cell.dataset,
         method=cell.method,
