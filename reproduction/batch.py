@@ -36,7 +36,7 @@ BUILDERS: Final = 5
 """Fleets that are opened at a time."""
 WINDOW: Final = 150
 """So many of the most important cells are looked at for the largest stack."""
-GRACE_S: Final = 75
+GRACE_S: Final = 60
 """Nothing is begun so shortly before time is up."""
 
 
@@ -206,8 +206,8 @@ def _train(
 
 def _is_small(cell: Cell) -> bool:
     """Whether one core trains it in a minute or two, and would not break a large stack up."""
-    usual = cell.purpose == "result" and cell.model == "mlp" and not cell.stride
-    return usual and cell.vehicles <= MANY
+    usual = cell.model == "mlp" and not cell.stride and cell.vehicles <= MANY
+    return usual and (cell.purpose == "result" or len(cell.seeds) == 1)
 
 
 def write_plan(path: Path, cells: Sequence[Cell]) -> None:

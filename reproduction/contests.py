@@ -21,7 +21,6 @@ OWN = "FO-RI-FedAvg, tuned"
 PAPER = ("FO-RI-FedAvg, rate 0.05", "FedAvg, rate 0.05")
 MATCHED = "FedAvg at FO's mean step"
 SKEWS = ("mild", "moderate", "severe", "dirichlet:0.3")
-PAPERS_SKEWS = ("moderate", "dirichlet:0.3")
 WORK = {
     "E = 2": {"epochs": 2},
     "E = 5": {"epochs": 5},
@@ -58,7 +57,8 @@ def contest(
     cells = {BASE: replace(base, method="fedavg", follow=how)}
     for method in chosen:
         own, called = replace(base, method=method), name_of(method)
-        cells[f"{called}, tuned"] = replace(own, follow=how)
+        full = how_tuned(setting.scale, base.dataset, method) if natural else "own rate"
+        cells[f"{called}, tuned"] = replace(own, follow=full)
         if not brief or method in ("fedavg", "fo-ri-fedavg"):
             cells[f"{called}, rate 0.05"] = own
         if not brief and method != "fedavg":
@@ -73,10 +73,12 @@ def _base(dataset: str, **conditions: Any) -> Cell:
 
 
 def stride_contests(setting: Setting) -> list[Contest]:
-    """Windows a second apart at E = 1 and C = 0.3, for all rounds."""
+    """Windows a second apart at E = 1 and C = 0.3."""
     dataset = setting.ved[0]
-    title = f"Windows a second apart on {dataset}, E = 1, C = 0.3"
-    return [contest(setting, f"stride-{dataset}", title, _base(dataset, stride=1))]
+    rounds, seeds = setting.scale.stride_rounds, setting.scale.few_seeds
+    title = f"Windows a second apart on {dataset}, E = 1, C = 0.3, T = {rounds}"
+    base = _base(dataset, stride=1, rounds=rounds, seeds=seeds)
+    return [contest(setting, f"stride-{dataset}", title, base, OURS)]
 
 
 def work_contests(setting: Setting) -> list[Contest]:
@@ -103,8 +105,9 @@ def skew_contests(setting: Setting, skews: Sequence[str] = SKEWS) -> list[Contes
             setting,
             f"skew-{skew.replace(':', '-')}-{dataset}",
             f"Trips of {dataset} dealt to ten clients, {skew}",
-            _base(dataset, partition=skew),
-            brief=skew not in PAPERS_SKEWS,
+            _base(dataset, partition=skew, seeds=setting.scale.few_seeds),
+            OURS,
+            brief=True,
         )
         for skew in skews
     ]
@@ -126,7 +129,7 @@ def split_contests(setting: Setting) -> list[Contest]:
             setting,
             f"split-{split}-{dataset}",
             f"{dataset}, split {split}",
-            _base(dataset, split=split, seeds=scale.few_seeds if split else ()),
+            _base(dataset, split=split, seeds=scale.split_seeds if split else ()),
             setting.methods,
             brief=True,
         )

@@ -40,14 +40,15 @@ def plain(dataset: str, method: str) -> Cell:
     return Cell(dataset=dataset, method=method)
 
 
-def how_tuned(scale: Scale, dataset: str) -> str:
+def how_tuned(scale: Scale, dataset: str, method: str = "fedavg") -> str:
     """Whether all hyperparameters of a method are tuned on a dataset, or its rate."""
-    return "tuned" if dataset in scale.searched else "own rate"
+    full = dataset in scale.searched and method not in scale.unsearched
+    return "tuned" if full else "own rate"
 
 
 def tuned(scale: Scale, dataset: str, method: str) -> Cell:
     """A method at the settings that equal tuning budgets chose."""
-    return Cell(dataset=dataset, method=method, follow=how_tuned(scale, dataset))
+    return Cell(dataset=dataset, method=method, follow=how_tuned(scale, dataset, method))
 
 
 def main_cells(setting: Setting) -> list[Cell]:

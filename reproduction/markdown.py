@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from fedwatt.files import write_text
+from fedwatt.report.style import name_of
 from fedwatt.report.svg import saved
 from reproduction.advice import advice
 from reproduction.catalogue import STUDIES
@@ -32,6 +33,7 @@ from reproduction.partial import Done, done, only_run
 from reproduction.record import Record, scale_of_records
 from reproduction.recorded_setting import setting_of
 from reproduction.scale import scale_of
+from reproduction.settle import RATE
 from reproduction.study import Block, View
 from reproduction.why import why
 
@@ -110,26 +112,23 @@ def _reductions(view: View) -> str:
     """Whatever is smaller or otherwise than the paper's protocol."""
     scale = view.setting.scale
     full = [d for _, d in view.setting.places if d in scale.searched]
-    rest = [d for _, d in view.setting.places if d not in scale.searched]
+    spared = [name_of(m) for m in view.setting.among(scale.unsearched)]
     lines = [
         f"On {', '.join(full)}, *tuned* means {scale.trials} trials a method, over all its "
         f"hyperparameters, by validation error, over {scale.tuning_rounds} rounds and the seeds "
-        f"{_listed(scale.tuning_seeds)}, which are used for nothing else."
-    ]
-    if rest:
-        lines.append(
-            f"On {', '.join(rest)}, under skew, with noisy clients and with windows a second "
-            f"apart, *tuned* means that the rate is the best of 0.05 and {_listed(scale.rates)} "
-            f"(a second apart: {_listed(scale.work_rates)}), by validation error, with the seeds "
-            f"{_listed(scale.rate_seeds)}; the other hyperparameters are the defaults."
-        )
-    lines += [
+        f"{_listed(scale.tuning_seeds)}, which are used for nothing else"
+        + (f"; of {', '.join(spared)} only the rate is tuned." if spared else "."),
+        "On other datasets, under skew, with noisy clients and with windows a second apart, "
+        f"*tuned* means that the rate is the best of {_listed((*scale.rates, RATE))} by validation "
+        f"error after {scale.rate_rounds} rounds (or all, where there are fewer), with the seed "
+        f"{_listed(scale.rate_seeds)}; the other hyperparameters are the defaults.",
         "The paper's windows start every second, so that two neighbours share 59 of their 60 "
-        "seconds. Here they start as far apart as told above, except in the studies `stride` and "
-        f"`workload`; the latter has {scale.work_rounds} rounds, and its rates are chosen with one "
-        "seed.",
-        f"Studies of many cells and further splits have the seeds {_listed(scale.few_seeds)}; "
-        f"GRU and LSTM have {scale.recurrent_rounds} rounds of windows {scale.recurrent_stride} s "
+        "seconds. Here they start as far apart as told above, except in the studies `stride` "
+        f"(T = {scale.stride_rounds}, whose rounds have five times the steps) and `workload` "
+        f"(T = {scale.work_rounds}).",
+        f"Studies of many cells have the seeds {_listed(scale.few_seeds)}; further splits and the "
+        f"map of engagement {_listed(scale.split_seeds)}, the latter T = {scale.map_rounds}; GRU "
+        f"and LSTM have {scale.recurrent_rounds} rounds of windows {scale.recurrent_stride} s "
         "apart.",
         "Acceleration is smoothed over seconds up to two past the end of a window; the study "
         "`causal` has it without.",

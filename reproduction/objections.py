@@ -132,7 +132,7 @@ def _stride(view: View) -> Objection:
     return _row(
         "Windows five seconds apart shorten local training.",
         "Windows a second apart; E of 1, 2 and 5, C of 0.1, 0.3 and 0.5; each method at 0.05 and "
-        "at the best of five rates.",
+        "at its best rate.",
         tests,
         *(f"For comparison, {name}: {_told(test, 'Wh')}" for name, test in shown_too.items()),
     )
@@ -143,7 +143,7 @@ def _skew(view: View) -> Objection:
     return _row(
         "The paper's heterogeneity was left out.",
         "Trips dealt to ten clients: mild, moderate and severe regime skew and Dirichlet 0.3; each "
-        "method at the best of seven rates under each.",
+        "method at its best rate under each.",
         _pairs(view, contests, OWN, BASE, "FO-RI minus FedAvg, both tuned"),
         *(
             f"For comparison, {name}: {_told(test, 'Wh')}"
@@ -195,7 +195,7 @@ def _engagement(view: View) -> Objection:
 
 ENGAGES = "The probe never engaged; other settings would show its effect."
 MAP = (
-    "λ from 0.01 to 10 times ℓ from 0.01 to 1 of RI and FO-RI, α from 0.4 to 0.9 of FO, on "
+    "λ of 0.1, 1 and 10 times ℓ of 0.01 and 1 of RI and FO-RI, α of 0.8 and 0.5 of FO, on "
     "vehicles as they are, under severe skew and with noisy clients."
 )
 

@@ -36,6 +36,8 @@ class Scale:
     """Trials of each method where all hyperparameters are tuned, the configured one included."""
     searched: tuple[str, ...]
     """Datasets on which they are; on the others each method's rate is."""
+    unsearched: tuple[str, ...]
+    """Methods of which only the rate is tuned there as well."""
     tuning_rounds: int
     tuning_seeds: tuple[int, ...]
     """Others than the ones reported, and used for nothing else."""
@@ -43,14 +45,20 @@ class Scale:
     """η₀ tried where only the rate is chosen, besides the paper's 0.05."""
     rate_seeds: tuple[int, ...]
     """Others than the ones reported."""
+    rate_rounds: int
+    """Rounds after which a rate is chosen."""
     few_seeds: tuple[int, ...]
-    """Seeds of studies with many cells, and of each further split of the trips."""
+    """Seeds of studies with many cells."""
+    split_seeds: tuple[int, ...]
+    """Seeds of each further split of the trips."""
     splits: tuple[int, ...]
     """Seeds of splits; the first is that of all other studies."""
-    work_rates: tuple[float, ...]
-    """η₀ tried with windows a second apart, besides 0.05."""
+    stride_rounds: int
+    """Rounds of cells with windows a second apart, each of which has five times the steps."""
     work_rounds: int
-    """Rounds of cells with several epochs of windows a second apart."""
+    """Rounds of such cells with other E and C."""
+    map_rounds: int
+    """Rounds of the map of engagement."""
     strides: tuple[tuple[str, int], ...] = ()
     """Datasets whose training windows lie further apart."""
     timing_rounds: int = 20
@@ -89,14 +97,18 @@ SCALES: Final[dict[str, Scale]] = {
             synthetic_evaluation_stride=30,
             trials=2,
             searched=("ved", "synthetic"),
+            unsearched=(),
             tuning_rounds=3,
             tuning_seeds=(11,),
             rates=(0.01,),
             rate_seeds=(21,),
+            rate_rounds=2,
             few_seeds=(1, 2),
+            split_seeds=(1,),
             splits=(0,),
-            work_rates=(0.01,),
-            work_rounds=2,
+            stride_rounds=2,
+            work_rounds=1,
+            map_rounds=2,
             timing_rounds=4,
             latency_windows=640,
             probe=(("directions", 4), ("points", 20), ("probe_batch", 32)),
@@ -118,14 +130,18 @@ SCALES: Final[dict[str, Scale]] = {
             synthetic_evaluation_stride=10,
             trials=4,
             searched=("ved", "synthetic"),
+            unsearched=(),
             tuning_rounds=30,
             tuning_seeds=(11, 12),
             rates=(0.005, 0.015),
-            rate_seeds=(21, 22),
+            rate_seeds=(21,),
+            rate_rounds=30,
             few_seeds=(1, 2, 3),
+            split_seeds=(1, 2),
             splits=(0, 1),
-            work_rates=(0.005,),
-            work_rounds=20,
+            stride_rounds=20,
+            work_rounds=10,
+            map_rounds=30,
         ),
         Scale(
             name="paper",
@@ -143,14 +159,18 @@ SCALES: Final[dict[str, Scale]] = {
             synthetic_evaluation_stride=10,
             trials=30,
             searched=("ved",),
+            unsearched=("moon", "feddyn", "fedel"),
             tuning_rounds=300,
             tuning_seeds=(11, 12, 13, 14, 15),
-            rates=(0.0005, 0.0015, 0.005, 0.01, 0.02, 0.1),
-            rate_seeds=(21, 22),
+            rates=(0.0015, 0.005, 0.015),
+            rate_seeds=(21,),
+            rate_rounds=150,
             few_seeds=(1, 2, 3),
+            split_seeds=(1, 2),
             splits=(0, 1, 2, 3, 4),
-            work_rates=(0.0005, 0.0015, 0.005, 0.015),
-            work_rounds=60,
+            stride_rounds=100,
+            work_rounds=20,
+            map_rounds=150,
             strides=(("ved-electrified", 10),),
         ),
     )

@@ -43,7 +43,9 @@ def prerequisites(cell: Cell, scale: Scale) -> tuple[Cell, ...]:
     if how in ("tuned", "own rate"):
         make = search if how == "tuned" else rate_grid
         methods = (other,) if other else (cell.method, *CONTAINS.get(cell.method, ()))
-        return tuple(trial for m in methods for trial in make(replace(cell, method=m), scale))
+        # A search that a method was spared is no part of another one's either.
+        own = [m for m in methods if how != "tuned" or m not in scale.unsearched]
+        return tuple(trial for m in own for trial in make(replace(cell, method=m), scale))
     plain = replace(cell, follow="", settings=())
     if how == "matched rate":
         return (replace(plain, method="fo-fedavg"),)
@@ -112,16 +114,16 @@ def rate_grid(cell: Cell, scale: Scale) -> tuple[Cell, ...]:
 
     Kinds of vehicles and sizes of fleets share the rates of ten passenger cars.
     """
-    kept = ("partition", "noisy", "stride", "epochs", "participation", "rounds", "causal")
+    kept = ("partition", "noisy", "stride", "epochs", "participation", "causal")
     base = Cell(
         dataset=cell.dataset,
         method=cell.method,
         purpose="trial",
-        seeds=scale.rate_seeds[:1] if cell.rounds else scale.rate_seeds,
+        seeds=scale.rate_seeds,
+        rounds=cell.rounds or scale.rate_rounds,
         **{name: getattr(cell, name) for name in kept},
     )
-    rates = scale.work_rates if cell.stride else scale.rates
-    return (base, *(base.with_settings({"rate": rate}) for rate in rates))
+    return (base, *(base.with_settings({"rate": rate}) for rate in scale.rates))
 
 
 def latin(ranges: Mapping[str, Range], count: int) -> list[dict[str, float]]:

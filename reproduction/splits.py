@@ -24,7 +24,7 @@ def by_split(view: View, contests: list[Contest], name: str) -> tuple[dict[int, 
             continue
         # The first split has more seeds than the others; only those that all have count.
         finals = record.final("test_rmse")
-        shared = [finals[seed] for seed in view.setting.scale.few_seeds if seed in finals]
+        shared = [finals[seed] for seed in view.setting.scale.split_seeds if seed in finals]
         if record.diverged:
             lost.append(cell.split)
         elif shared:
@@ -72,7 +72,7 @@ def show_splits(view: View) -> Findings:
         ),
         tuple(rows),
         "Mean ± standard deviation over splits [95 % interval], each the mean of "
-        f"{len(view.setting.scale.few_seeds)} seeds. {DETECTABLE} Hyperparameters were chosen on "
+        f"{len(view.setting.scale.split_seeds)} seeds. {DETECTABLE} Hyperparameters were chosen on "
         "the validation trips of the first split.",
     )
     return Findings((Block(table, facts_line(records)),))
