@@ -33,13 +33,13 @@ def made(cell: Cell, level: float = 50.0, diverged: dict[int, int] | None = None
             rows.append(row | {name: np.nan if lost else error for name in scores})
     fleet = {
         "source": "made up",
-        "vehicles": cell.vehicles,
+        "vehicles": cell.vehicles or 10,
         "windows": {"train": 1000, "test": 100},
-        "labels": {"measured": cell.vehicles, "simulated": 0},
+        "labels": {"measured": cell.vehicles or 10, "simulated": 0},
         "hash": "0",
     }
     reply = {"seed": 1, "round": 1, "vehicle": "a", "drift": 1.0, "roughness": 0.0, "pull": 0.01}
-    facts = {"fleet": fleet, "device": "cpu"} | more
+    facts = {"fleet": fleet, "device": "cpu", "pull": 0.01, "flat": 0.9} | more
     return Record(cell, facts, columns_of(rows, ROUNDS), columns_of([reply], VEHICLES))
 
 
@@ -48,7 +48,7 @@ def trials_of(cells: list[Cell]) -> list[Record]:
     found = {
         key_of(trial, SCALE): made(trial, 40.0 if place == 1 else 60.0)
         for cell in cells
-        if cell.follow == "tuned"
+        if cell.follow in ("tuned", "own rate")
         for place, trial in enumerate(prerequisites(cell, SCALE))
     }
     return list(found.values())
@@ -56,14 +56,14 @@ def trials_of(cells: list[Cell]) -> list[Record]:
 
 def lab_of(folder: Path, cells: list[Cell], levels=None, diverged=None, **more) -> Lab:
     """A lab in which cells have run; `levels` and `diverged` by method."""
-    lab = Lab(SCALE, folder, device="cpu")
+    lab = Lab(SCALE, folder, device="cpu", setting=VED.table)
     for record in trials_of(cells):
         lab._known[key_of(record.cell, SCALE)] = record
     for cell in cells:
         before = [
             made(t, 40.0 if i == 1 else 60.0) for i, t in enumerate(prerequisites(cell, SCALE))
         ]
-        concrete = settled(cell, before) if cell.follow == "tuned" else cell
+        concrete = settled(cell, before) if cell.follow else cell
         level = (levels or {}).get(cell.method, 50.0)
         record = made(concrete, level, (diverged or {}).get(cell.method), **more)
         lab._known[key_of(concrete, SCALE)] = record

@@ -7,7 +7,7 @@ import pytest
 
 from fedwatt.report.table import Column, Table
 from reproduction.catalogue import STUDIES, select
-from reproduction.cell import Cell
+from reproduction.cell import METHODS, Cell
 from reproduction.claims import verdicts
 from reproduction.conditions import (
     KINDS,
@@ -30,7 +30,7 @@ from reproduction.probe_cost import probes_per_participation
 from reproduction.record import VEHICLES, Record, columns_of
 from reproduction.recorded_setting import setting_of
 from reproduction.show import Line, comparison
-from reproduction.study import METHODS, setting_for
+from reproduction.study import setting_for
 from tests.reproduction.records import SCALE, VED, lab_of, made
 from tests.reproduction.small import TINY
 
