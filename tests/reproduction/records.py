@@ -1,5 +1,6 @@
 """Records made up by hand, and labs that hold them."""
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,27 +44,23 @@ def made(cell: Cell, level: float = 50.0, diverged: dict[int, int] | None = None
     return Record(cell, facts, columns_of(rows, ROUNDS), columns_of([reply], VEHICLES))
 
 
-def trials_of(cells: list[Cell]) -> list[Record]:
-    """Trials of which the second one is the best, so that tuned cells are not the plain ones."""
-    found = {
-        key_of(trial, SCALE): made(trial, 40.0 if place == 1 else 60.0)
-        for cell in cells
-        if cell.follow in ("tuned", "own rate")
-        for place, trial in enumerate(prerequisites(cell, SCALE))
-    }
-    return list(found.values())
+def trials_of(cell: Cell) -> list[Record]:
+    """What a cell follows; the second trial of each method is better than all others."""
+    found, seen = [], Counter[str]()
+    for trial in prerequisites(cell, SCALE):
+        found.append(made(trial, 40.0 if seen[trial.method] == 1 else 60.0))
+        seen[trial.method] += 1
+    return found
 
 
 def lab_of(folder: Path, cells: list[Cell], levels=None, diverged=None, **more) -> Lab:
     """A lab in which cells have run; `levels` and `diverged` by method."""
     lab = Lab(SCALE, folder, device="cpu", setting=VED.table)
-    for record in trials_of(cells):
-        lab._known[key_of(record.cell, SCALE)] = record
     for cell in cells:
-        before = [
-            made(t, 40.0 if i == 1 else 60.0) for i, t in enumerate(prerequisites(cell, SCALE))
-        ]
-        concrete = settled(cell, before) if cell.follow else cell
+        before = trials_of(cell)
+        for record in before:
+            lab._known.setdefault(key_of(record.cell, SCALE), record)
+        concrete = settled(cell, before)
         level = (levels or {}).get(cell.method, 50.0)
         record = made(concrete, level, (diverged or {}).get(cell.method), **more)
         lab._known[key_of(concrete, SCALE)] = record
