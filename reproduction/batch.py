@@ -21,10 +21,10 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Final
 
-from fedwatt.data import Fleet
+from fedwatt.data import DataSettings, Fleet
 from fedwatt.files import write_text
 from reproduction.cell import Cell, key_of
-from reproduction.data import find_sources
+from reproduction.data import Wanted, find_sources
 from reproduction.lab import Lab
 from reproduction.order import TOGETHER, all_cells, kind_of
 from reproduction.record import cell_from, read_record
@@ -38,6 +38,10 @@ WINDOW: Final = 150
 """So many of the most important cells are looked at for the largest stack."""
 GRACE_S: Final = 60
 """Nothing is begun so shortly before time is up."""
+
+
+Named = tuple[Wanted, DataSettings]
+"""What determines a fleet."""
 
 
 @dataclass
@@ -62,10 +66,10 @@ class Batch:
     stacks: int
     """Processes on the GPU; 0: there is none."""
     tasks: list[Task] = field(default_factory=list)
-    builders: dict[object, tuple[BaseProcess, Connection]] = field(default_factory=dict)
+    builders: dict[Named, tuple[BaseProcess, Connection]] = field(default_factory=dict)
     failed: set[str] = field(default_factory=set)
     """Keys of cells whose training broke off."""
-    closed: set[object] = field(default_factory=set)
+    closed: set[Named] = field(default_factory=set)
     """Fleets that cannot be opened."""
     concrete: dict[Cell, Cell] = field(default_factory=dict)
     """Cells whose settings are known, with these."""

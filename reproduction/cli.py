@@ -81,10 +81,11 @@ def _opened(
 
     `place` is where cells are trained and kept: device, folder, folder of records, Ray cluster.
     """
+    from reproduction.cell import METHODS
     from reproduction.data import find_sources, usual_folder
     from reproduction.lab import Lab
     from reproduction.scale import scale_of
-    from reproduction.study import METHODS, setting_for
+    from reproduction.study import setting_for
 
     usual = usual_folder()
     sources = find_sources(data or ([usual] if usual is not None else []))

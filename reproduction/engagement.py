@@ -53,8 +53,8 @@ def map_cells(setting: Setting, regime: str) -> dict[tuple[str, str], Cell]:
                 found[method, f"λ = {lam:g}, ℓ = {radius:g}"] = own
     for method in setting.among(("fo-fedavg",)):
         for alpha in ALPHAS:
-            settings = (("alpha", alpha),)
-            found[method, f"α = {alpha:g}"] = replace(base, method=method, settings=settings)
+            own = replace(base, method=method, settings=(("alpha", alpha),))
+            found[method, f"α = {alpha:g}"] = own
     return found
 
 

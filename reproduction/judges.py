@@ -63,8 +63,9 @@ def drift_tests(view: View, dataset: str, get: Get) -> dict[str, Paired]:
             get(replace(plain(dataset, m), participation=share)) for m in ("ri-fedavg", "fedavg")
         )
         for name, column in (("D_mean", "drift_mean"), ("D_cv", "drift_cv")):
-            found = (r.around(column, at, REACH) for r in (own, base))
-            tests[f"{name}, C = {share:g}"] = paired(*found, own.diverged, base.diverged)
+            drift = [record.around(column, at, REACH) for record in (own, base)]
+            test = paired(drift[0], drift[1], own.diverged, base.diverged)
+            tests[f"{name}, C = {share:g}"] = test
     return tests
 
 

@@ -38,6 +38,8 @@ class Scale:
     """Datasets on which they are; on the others each method's rate is."""
     unsearched: tuple[str, ...]
     """Methods of which only the rate is tuned there as well."""
+    contained_only: tuple[str, ...]
+    """Methods that have the trials of those they contain, and none of their own."""
     tuning_rounds: int
     tuning_seeds: tuple[int, ...]
     """Others than the ones reported, and used for nothing else."""
@@ -98,6 +100,7 @@ SCALES: Final[dict[str, Scale]] = {
             trials=2,
             searched=("ved", "synthetic"),
             unsearched=(),
+            contained_only=(),
             tuning_rounds=3,
             tuning_seeds=(11,),
             rates=(0.01,),
@@ -131,6 +134,7 @@ SCALES: Final[dict[str, Scale]] = {
             trials=4,
             searched=("ved", "synthetic"),
             unsearched=(),
+            contained_only=(),
             tuning_rounds=30,
             tuning_seeds=(11, 12),
             rates=(0.005, 0.015),
@@ -160,6 +164,7 @@ SCALES: Final[dict[str, Scale]] = {
             trials=30,
             searched=("ved",),
             unsearched=("moon", "feddyn", "fedel"),
+            contained_only=("ri-fedavg", "fo-ri-fedavg"),
             tuning_rounds=300,
             tuning_seeds=(11, 12, 13, 14, 15),
             rates=(0.0015, 0.005, 0.015),

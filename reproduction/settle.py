@@ -43,9 +43,8 @@ def prerequisites(cell: Cell, scale: Scale) -> tuple[Cell, ...]:
     if how in ("tuned", "own rate"):
         make = search if how == "tuned" else rate_grid
         methods = (other,) if other else (cell.method, *CONTAINS.get(cell.method, ()))
-        # A search that a method was spared is no part of another one's either.
-        own = [m for m in methods if how != "tuned" or m not in scale.unsearched]
-        return tuple(trial for m in own for trial in make(replace(cell, method=m), scale))
+        ran = [m for m in methods if how != "tuned" or m not in scale.contained_only]
+        return tuple(trial for m in ran for trial in make(replace(cell, method=m), scale))
     plain = replace(cell, follow="", settings=())
     if how == "matched rate":
         return (replace(plain, method="fo-fedavg"),)
