@@ -13,8 +13,9 @@ from typing import Final
 from fedwatt.report.style import name_of
 from fedwatt.report.table import Cell as Entry
 from fedwatt.report.table import Column, Table
-from reproduction.main_results import main_cells, tuned
+from reproduction.main_results import main_cells, plain, tuned
 from reproduction.paired import Paired, detectable, holm, paired
+from reproduction.record import Record
 from reproduction.show import DETECTABLE, facts_line, p_text, value
 from reproduction.study import Block, Findings, Study, View
 
@@ -44,17 +45,23 @@ def rounds_within(method: str, budget: str, rounds: int) -> int:
     return int(rounds / ratio)
 
 
+def record_of(view: View, dataset: str, method: str) -> Record | None:
+    """The method tuned, or at the paper's settings where that has not run."""
+    found = view.get(tuned(view.setting.scale, dataset, method))
+    return found or view.get(plain(dataset, method))
+
+
 def within(view: View, dataset: str, method: str, budget: str) -> dict[int, float]:
-    """Test RMSE of each finite seed of the tuned method when its budget is spent."""
-    record = view.get(tuned(view.setting.scale, dataset, method))
+    """Test RMSE of each finite seed when the method's budget is spent."""
+    record = record_of(view, dataset, method)
     if record is None:
         return {}
     return record.at("test_rmse", rounds_within(method, budget, view.setting.scale.rounds))
 
 
 def against_fedavg(view: View, dataset: str, method: str, budget: str) -> Paired:
-    """A tuned method minus tuned FedAvg at an equal budget."""
-    records = [view.get(tuned(view.setting.scale, dataset, m)) for m in (method, "fedavg")]
+    """A method minus FedAvg at an equal budget."""
+    records = [record_of(view, dataset, m) for m in (method, "fedavg")]
     lost = (r.diverged if r else {} for r in records)
     return paired(*(within(view, dataset, m, budget) for m in (method, "fedavg")), *lost)
 
@@ -77,7 +84,7 @@ def show_budgets(view: View) -> Findings:
                 Column("Detectable", "Wh", 2),
             ]
         for method in view.setting.methods:
-            record = view.get(tuned(view.setting.scale, dataset, method))
+            record = record_of(view, dataset, method)
             row: list[Entry] = [name_of(method)]
             for budget in BUDGETS:
                 count = rounds_within(method, budget, view.setting.scale.rounds)
@@ -92,13 +99,13 @@ def show_budgets(view: View) -> Findings:
             rows.append(tuple(row))
         table = Table(
             f"budgets-{dataset}",
-            f"Tuned methods at equal rounds, bytes and client compute on {dataset}",
+            f"Methods at equal rounds, bytes and client compute on {dataset}",
             tuple(columns),
             tuple(rows),
-            f"{DETECTABLE} Bytes: SCAFFOLD sends twice as many. Compute: seconds of a vehicle's "
-            "round on one core, methods in turns.",
+            "Tuned, or at rate 0.05 where that has not run. Bytes: SCAFFOLD sends twice as many. "
+            "Compute: seconds of a vehicle's round on one core, methods in turns. " + DETECTABLE,
         )
-        records = [view.get(tuned(view.setting.scale, dataset, m)) for m in view.setting.methods]
+        records = [record_of(view, dataset, m) for m in view.setting.methods]
         blocks.append(Block(table, facts_line(records)))
     return Findings(tuple(blocks))
 

@@ -50,6 +50,10 @@ def reproduce(
     plan: Annotated[
         bool, typer.Option("--plan", help="Show cells and local steps; train nothing.")
     ] = False,
+    write_plan: Annotated[
+        Path | None,
+        typer.Option(help="Write the cells to this file for 'python -m reproduction.batch'."),
+    ] = None,
     list_: Annotated[bool, typer.Option("--list", help="Show the studies.")] = False,
 ) -> None:
     """Regenerate the paper's tables and figures beside the printed numbers, in one page.
@@ -66,6 +70,10 @@ def reproduce(
     lab, setting = _opened(scale, data, dataset or (), method, (device, out, records, ray))
     if plan:
         console.print(plan_table(lab, setting, chosen))
+    elif write_plan is not None:
+        from reproduction.batch import write_plan as write
+
+        write(write_plan, [c for s in chosen for c in s.cells(setting) if c.purpose != "time"])
     else:
         _run(lab, setting, chosen)
 

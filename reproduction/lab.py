@@ -70,6 +70,8 @@ class Lab:
     _own: set[str] = field(default_factory=set)
     """Keys of records that are newer than those of the folder: trained here, or found in `out`."""
     _steps: dict[tuple[float, ...], int] = field(default_factory=dict)
+    _settings: dict[Cell, Cell] = field(default_factory=dict)
+    """Cells that follow others → with the settings that these led to."""
 
     def __post_init__(self) -> None:
         if self.records is not None:
@@ -91,12 +93,17 @@ class Lab:
 
     def get(self, cell: Cell) -> Record | None:
         """The record of a cell if it, and all it follows, has run."""
-        concrete = self._settled(cell)
+        concrete = self.settled(cell)
         return None if concrete is None else self._known.get(key_of(concrete, self.scale))
 
     def settled(self, cell: Cell) -> Cell | None:
         """The cell with its settings; None while cells that it follows have not run."""
-        return self._settled(cell)
+        if cell not in self._settings:
+            found = self._settled(cell)
+            if found is None:
+                return None
+            self._settings[cell] = found
+        return self._settings[cell]
 
     def knows(self, key: str) -> bool:
         """Whether there is a record under a key."""
@@ -106,6 +113,7 @@ class Lab:
         """Take up a record that another process wrote to the cache."""
         self._known[key] = record
         self._own.add(key)
+        self._settings.clear()  # a trial that was trained anew may lead elsewhere
 
     def is_open(self, cell: Cell) -> bool:
         """Whether the vehicles of a cell have been read."""

@@ -99,9 +99,21 @@ def _head(view: View, lab: Lab) -> str:
 the printed one. This page tells what came out, from the records in `results/reproduction`.
 
 {chr(10).join(lines)}
-- T = {scale.rounds} rounds, seeds {_listed(scale.seeds)}, C = 0.3, E = 1, B = 64, \
-η₀ = 0.05 with 1/√(t+1) and global probe rounds, as the paper has them; {lab.count} cells in all.
+{_progress(view)}- T = {scale.rounds} rounds, seeds {_listed(scale.seeds)}, C = 0.3, E = 1, \
+B = 64, η₀ = 0.05 with 1/√(t+1) and global probe rounds, as the paper has them; {lab.count} cells in all.
 {_recorded(found)}{_reductions(view)}"""
+
+
+def _progress(view: View) -> str:
+    """How much has run, where that is not all."""
+    state = done(STUDIES.values(), view)
+    complete = sum(own.complete for own in state.values())
+    if complete == len(state):
+        return ""
+    return (
+        f"- {complete} of {len(state)} studies have run completely. The time on the GPU ended "
+        "before the others: rows and claims whose cells are missing are named, never filled in.\n"
+    )
 
 
 def _listed(numbers: Sequence[float]) -> str:
@@ -113,11 +125,19 @@ def _reductions(view: View) -> str:
     scale = view.setting.scale
     full = [d for _, d in view.setting.places if d in scale.searched]
     spared = [name_of(m) for m in view.setting.among(scale.unsearched)]
+    contained = [name_of(m) for m in view.setting.among(scale.contained_only)]
     lines = [
         f"On {', '.join(full)}, *tuned* means {scale.trials} trials a method, over all its "
         f"hyperparameters, by validation error, over {scale.tuning_rounds} rounds and the seeds "
         f"{_listed(scale.tuning_seeds)}, which are used for nothing else"
-        + (f"; of {', '.join(spared)} only the rate is tuned." if spared else "."),
+        + (f"; of {', '.join(spared)} only the rate is tuned" if spared else "")
+        + (
+            f"; {' and '.join(contained)} have the trials of the methods that they contain, and "
+            "none of their own"
+            if contained
+            else ""
+        )
+        + ".",
         "On other datasets, under skew, with noisy clients and with windows a second apart, "
         f"*tuned* means that the rate is the best of {_listed((*scale.rates, RATE))} by validation "
         f"error after {scale.rate_rounds} rounds (or all, where there are fewer), with the seed "

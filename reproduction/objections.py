@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from fedwatt.report.style import name_of
 from fedwatt.report.table import shown
 from reproduction.budgets import BUDGETS, against_fedavg
-from reproduction.cell import Cell
 from reproduction.claims import Verdict
 from reproduction.conditions import SIZES, size_grid
 from reproduction.contests import (
@@ -31,7 +30,6 @@ from reproduction.engagement import differences, map_cells
 from reproduction.judges import LEVEL, drift_tests, higher_ones, lower_ones
 from reproduction.main_results import tuned
 from reproduction.paired import Paired, detectable
-from reproduction.record import Record
 from reproduction.search_results import best_so_far, searched
 from reproduction.splits import over_splits
 from reproduction.study import View
@@ -114,7 +112,8 @@ def _tuning(view: View) -> Objection:
         "FO-RI-FedAvg was mistuned.",
         f"{scale.trials} trials a method on {dataset} over {scale.tuning_rounds} rounds and "
         f"{len(scale.tuning_seeds)} seeds of their own, rates 0.0001 to 0.3, the default among "
-        "them; FO-RI has the trials of FO, RI and FedAvg as well.",
+        "them; FO-RI has the trials of the methods that it contains"
+        + (", and for want of compute no others." if scale.contained_only else " as well."),
         tests,
         *more,
     )
@@ -234,19 +233,11 @@ def _splits(view: View) -> Objection:
 
 
 def _shares(view: View) -> Objection:
-    def get(cell: Cell) -> Record:
-        record = view.get(cell)
-        if record is None:
-            raise LookupError
-        return record
-
-    found: dict[str, Paired] = {}
-    for dataset in (*view.setting.ved, *view.setting.eved):
-        try:
-            tests = drift_tests(view, dataset, get)
-        except LookupError:
-            continue
-        found |= {f"{dataset}, {name}": test for name, test in tests.items()}
+    found = {
+        f"{dataset}, {name}": test
+        for dataset in (*view.setting.ved, *view.setting.eved)
+        for name, test in drift_tests(view, dataset).items()
+    }
     return _row(
         "C1 was tested at C = 0.3 only.",
         "RI-FedAvg's drift and its dispersion minus FedAvg's at C of 0.1, 0.2, 0.3 and 0.5.",
@@ -267,8 +258,8 @@ def _bytes(view: View) -> Objection:
     )
     return _row(
         "Rounds are not bytes, and not a vehicle's time.",
-        "Tuned methods minus tuned FedAvg at equal rounds, equal bytes (SCAFFOLD sends twice as "
-        "many) and equal client compute.",
+        "Methods minus FedAvg, tuned where that ran, at equal rounds, equal bytes (SCAFFOLD sends "
+        "twice as many) and equal client compute.",
         own,
         *(
             f"For comparison, {name}: {_told(test, 'Wh')}"
