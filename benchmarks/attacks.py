@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks.marked import write_blocks
 from fedwatt.audit import LEVELS, attack_fleet
 from fedwatt.audit.card import MEASURES, SET
-from fedwatt.audit.victims import GUESS
+from fedwatt.audit.levels import GUESS
 from fedwatt.data import synthetic_fleet, synthetic_vehicles
 from fedwatt.data.store import load_fleet, read_vehicle, vehicle_folders
 

@@ -16,9 +16,9 @@ from typing import Any, Final
 
 from benchmarks.marked import filled, write_blocks
 from fedwatt.files import write_bytes, write_text
+from fedwatt.observers import Observers
 from fedwatt.runs import execute
 from fedwatt.runs.config import RunConfig, from_toml, to_tables
-from fedwatt.runs.in_memory import Follower
 
 ROOT: Final = Path(__file__).parents[1]
 RECORD: Final = ROOT / "results" / "first_run.json"
@@ -78,7 +78,7 @@ def main() -> None:
     try:
         folder = options.run or scratch / "first"
         if options.run is None:
-            execute(RunConfig(), folder, Follower())
+            execute(RunConfig(), folder, Observers(()))
         record = recorded(folder)
         write_bytes(FIGURE, drawn(folder))
     finally:

@@ -14,9 +14,9 @@ from benchmarks.journeys_passes import SETTINGS, board, forecast_only, split, th
 from benchmarks.terrain_cells import NAMES, data_settings
 from fedwatt.data import Vehicle
 from fedwatt.errors import DataError
-from fedwatt.journeys.fleet_routes import learn_routes
 from fedwatt.journeys.route_bars import interval
 from fedwatt.journeys.route_board import Pass
+from fedwatt.journeys.route_exchange import learn_routes
 from fedwatt.terrain.field import Field
 from fedwatt.terrain.learn import learn, own_fields, survey_fleet
 

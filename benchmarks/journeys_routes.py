@@ -1,6 +1,7 @@
 """Trips of VED from their routes alone: energy, duration, error bars, under way, newcomers.
 
     python benchmarks/journeys_routes.py --fleet FLEET
+    python benchmarks/journeys_routes.py --fleet FLEET --no-newcomers     leaves theirs as recorded
     python benchmarks/journeys_routes.py               writes docs/journeys.md from the record
 
 FLEET is made by `fedwatt data import ved PATH --powertrain ev,phev-electric --out FLEET`. The 12
@@ -11,7 +12,7 @@ begins, and its energy so far under way. Shapes of features and a few constants 
 on five other splits of the same trips, with some looks at these.
 
 "routes"     each test trip before it begins, beside the vehicle's mean Wh/km; and the total after
-             10, 25, 50 and 75 % of the way, beside the ratio so far
+             10, 25, 50 and 75 % of the way with its bars, beside the ratio so far
 "newcomers"  each vehicle in a fleet that has never seen it: before any trip, and after 20, with
              the hills that it learns on board from these; beside itself as an insider
 
@@ -45,12 +46,10 @@ from benchmarks.terrain_cells import NAMES, data_settings, vehicles_of
 from fedwatt.data import Vehicle
 from fedwatt.errors import DataError
 from fedwatt.files import write_text
-from fedwatt.journeys.fleet_routes import learn_routes
 from fedwatt.journeys.route_bars import crps, interval
-from fedwatt.journeys.route_board import Pass, RouteBoard
-from fedwatt.journeys.route_features import route_rise_m
+from fedwatt.journeys.route_board import Pass
+from fedwatt.journeys.route_exchange import learn_routes
 from fedwatt.journeys.route_model import RouteModel
-from fedwatt.terrain.field import Field
 from fedwatt.terrain.learn import learn
 
 RECORD = Path(__file__).resolve().parents[1] / "results" / "journeys_ved.json"
@@ -80,26 +79,27 @@ def split_rows(
             except DataError:  # the fleet knows less than a fifth of the way
                 rows.append(row | {"refused": True})
                 continue
-            rows.append(row | under_way(model, boards[name], hills[name], one))
+            rows.append(row | under_way(model, one))
     return rows
 
 
-def under_way(
-    model: RouteModel, own: RouteBoard, hills: Field, one: Pass
-) -> dict[str, dict[str, float]]:
-    """Errors of the total after a share of the way, %."""
-    beta = {name: found.beta for name, found in model.coefficients.items()}
-    x = own.features(one, route_rise_m(one.route, hills)[0], model.field)
+def under_way(model: RouteModel, one: Pass) -> dict[str, dict[str, float]]:
+    """Errors of the total after a share of the way, and whether its bars cover it."""
     total = one.measured("energy")
-    kappa, kinetic, constant = model.correction.tolist()
-    errors: dict[str, dict[str, float]] = {"corrected": {}, "uncorrected": {}, "ratio": {}}
+    names = ("corrected", "uncorrected", "ratio", "in_trip_50", "in_trip_90", "in_trip_width")
+    errors: dict[str, dict[str, float]] = {name: {} for name in names}
+    found = model.forecast(one.route, one.temperature_c)
     for share in SHARES:
-        going = one.driven(x, beta, share / 100, (kappa, kinetic, constant))
+        going = one.driven(model.under_way(found), share / 100)
         spent, left, key = going.measured_wh, going.forecast_left_wh, str(share)
         forecast = float(going.energy_wh[-1]) - left
         errors["corrected"][key] = abs(going.total_wh / total - 1)
         errors["uncorrected"][key] = abs((spent + left) / total - 1)
         errors["ratio"][key] = abs((spent + left * spent / max(forecast, 20.0)) / total - 1)
+        for covered in (50, 90):
+            low, high = interval(going.total_levels_wh, covered / 100)
+            errors[f"in_trip_{covered}"][key] = float(low <= total <= high)
+        errors["in_trip_width"][key] = float(high - low) / 2 / going.total_wh
     return errors
 
 
@@ -151,11 +151,21 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "in_trip_route_only": _in_trip(rows, "corrected"),
         "in_trip_uncorrected": _in_trip(rows, "uncorrected"),
         "in_trip_ratio_so_far": _in_trip(rows, "ratio"),
+        "in_trip_half_width_90": _in_trip(rows, "in_trip_width"),
+        "in_trip_coverage_90": _in_trip_share(rows, "in_trip_90"),
+        "in_trip_coverage_50": _in_trip_share(rows, "in_trip_50"),
     }
 
 
 def _in_trip(rows: Sequence[Mapping[str, Any]], name: str) -> dict[str, float]:
     return {str(share): three([row[name][str(share)] for row in rows])[0] for share in SHARES}
+
+
+def _in_trip_share(rows: Sequence[Mapping[str, Any]], name: str) -> dict[str, float]:
+    return {
+        str(share): round(100 * float(np.mean([row[name][str(share)] for row in rows])), 1)
+        for share in SHARES
+    }
 
 
 def by_length(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -238,6 +248,16 @@ def table(keys: Mapping[str, Any], content: Mapping[str, Any]) -> str:
         ("in_trip_ratio_so_far", "rest scaled by the ratio so far"),
     ):
         lines.append(f"| {name} | {cells([keys[key][str(share)] for share in SHARES])} |")
+    lines += [
+        "",
+        "| 90 % bars of the total, after | " + " | ".join(f"{s} %" for s in SHARES) + " |",
+        "|---|---|---|---|---|",
+    ]
+    for key, name in (
+        ("in_trip_coverage_90", "cover, % of trips"),
+        ("in_trip_half_width_90", "half-width, % of the total"),
+    ):
+        lines.append(f"| {name} | {cells([keys[key][str(share)] for share in SHARES])} |")
     return "\n".join([*lines, "", newcomers_table(keys["newcomers"])])
 
 
@@ -251,6 +271,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--fleet", type=Path)
     parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
+    parser.add_argument("--no-newcomers", action="store_true")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--record", type=Path, default=RECORD)
     asked = parser.parse_args()
@@ -259,11 +280,14 @@ def main() -> None:
         return
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(asked.jobs, mp_context=context) as pool:
-        tasks = [(asked.fleet, seed, me) for me in ("", *NAMES) for seed in asked.seeds]
+        whom = ("",) if asked.no_newcomers else ("", *NAMES)
+        tasks = [(asked.fleet, seed, me) for me in whom for seed in asked.seeds]
         found = list(pool.map(work, tasks))
     rows = [row for own in found[: len(asked.seeds)] for row in own]
     new = [row for own in found[len(asked.seeds) :] for row in own]
     update("routes", about_routes(rows), summary(rows), asked.record)
+    if asked.no_newcomers:
+        return
     content = about_newcomers(new, rows)
     update("newcomers", content, {"newcomers": content["all"]}, asked.record)
 

@@ -25,6 +25,7 @@ from fedwatt.data import DataSettings, Fleet, build_fleet, synthetic_vehicles
 from fedwatt.data.store import read_fleet
 from fedwatt.federation import Federation, Training
 from fedwatt.federation.evaluate import predict
+from fedwatt.federation.kept import keeps_mean
 from fedwatt.models import get_model
 from fedwatt.terrain.learn import give_terrain, learn
 from fedwatt.terrain.settings import TerrainSettings
@@ -94,12 +95,21 @@ def kept(found: dict[str, list[float]], kind: str, tolerance: float) -> float:
     return found[f"{kind} test"][int(np.flatnonzero(validation <= limit)[-1])]
 
 
+def kept_by_run(found: dict[str, list[float]]) -> tuple[float, float]:
+    """Test error of the model that a run keeps, and how its mean validates beside the best one."""
+    mean, best = found["best 1 and last validation"][0], found["best 1 validation"][0]
+    (keeps,) = keeps_mean(torch.tensor([mean]), torch.tensor([best])).tolist()
+    return found["best 1 and last test" if keeps else "best 1 test"][0], mean / best
+
+
 def errors_by_rule(found: dict[str, list[float]]) -> dict[str, float]:
-    """Test error of the model that each rule would have kept."""
+    """Test error of the model that each rule would have kept, and how the mean validates."""
     kinds = ("round", *(f"mean {count}" for count in MEANS))
+    run, ratio = kept_by_run(found)
     last = {f"{kind}, last": found[f"{kind} test"][-1] for kind in kinds}
     last |= {f"mean of the {n} best": found[f"best {n} test"][0] for n in BEST}
     last |= {f"mean of the {n} best and last": found[f"best {n} and last test"][0] for n in BEST}
+    last |= {"kept by a run": run, "validation of the mean over that of the best": ratio}
     return last | {
         f"{kind}, within {tolerance:g}/√trips": kept(found, kind, tolerance)
         for kind in kinds

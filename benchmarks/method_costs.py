@@ -1,6 +1,7 @@
 """What every method costs beside FedAvg: results/method_costs.json and the tables of methods.md.
 
     python benchmarks/method_costs.py            measure, then write; about a minute on a quiet core
+    python benchmarks/method_costs.py --only sam measure some beside FedAvg, and keep the others'
     python benchmarks/method_costs.py --tables   write the tables of what was measured
 
 Rounds of ten vehicles, 30 steps each, on one thread. All methods take turns, and medians count.
@@ -30,7 +31,17 @@ RESULTS = ROOT / "results" / "method_costs.json"
 PAGE = ROOT / "docs" / "methods.md"
 RECIPE = Recipe(vehicles=10, participants=10)
 PAPERS = ("fo-fedavg", "ri-fedavg", "fo-ri-fedavg")
-LATER = ("fedexp", "fedcm", "mimelite", "sam", "lesam", "fedprox-adaptive", "si-fedavg")
+LATER = (
+    "fedexp",
+    "fedcm",
+    "mimelite",
+    "sam",
+    "lesam",
+    "fedprox-adaptive",
+    "si-fedavg",
+    "ti-fedavg",
+    "ti-fedavg-server",
+)
 """Methods that the paper does not compare with."""
 PERSONAL = ("ditto", "fedrep", "fedbabu", "ifca")
 """Those that give vehicles models of their own."""
@@ -72,6 +83,19 @@ def measure(repeats: int) -> dict[str, Any]:
         "times_fedavg": {name: own / seconds["fedavg"] for name, own in seconds.items()},
         "probe_in_steps": probe / (seconds["fedavg"] / RECIPE.client_steps),
     }
+
+
+def measure_some(names: Sequence[str], repeats: int, known: dict[str, Any]) -> dict[str, Any]:
+    """What was `known`, with the times of some methods beside FedAvg's measured again."""
+    fed = Federation(RECIPE.fleet(), training=RECIPE.training, device="cpu")
+    ways = {name: rounds_of(fed, get(name)) for name in ("fedavg", *names)}
+    with threads(1):
+        seconds = interleaved(ways, repeats=repeats, warm_up=2)
+    base, times = known["seconds_a_round"]["fedavg"], known["times_fedavg"]
+    for name in names:
+        times[name] = seconds[name] / seconds["fedavg"]
+        known["seconds_a_round"][name] = times[name] * base
+    return known | {"measured_later": sorted({*known.get("measured_later", ()), *names})}
 
 
 def multiple(numbers: int, weights: int) -> str:
@@ -126,8 +150,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--tables", action="store_true", help="write what was measured before")
     parser.add_argument("--repeats", type=int, default=25)
+    parser.add_argument("--only", nargs="+", default=[], help="methods to measure beside FedAvg")
     options = parser.parse_args()
-    if not options.tables:
+    if options.only:
+        known = json.loads(RESULTS.read_text(encoding="utf-8"))
+        found = measure_some(options.only, options.repeats, known)
+        write_text(RESULTS, json.dumps(found, indent=1) + "\n")
+    elif not options.tables:
         write_text(RESULTS, json.dumps(measure(options.repeats), indent=1) + "\n")
     found = json.loads(RESULTS.read_text(encoding="utf-8"))
     for name, times in found["times_fedavg"].items():

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.marked import write_blocks
-from fedwatt.runs import execute, from_toml
+from fedwatt.runs import Observer, execute, from_toml
 
 FEATURES: Final = {"level": "base", "hills": "base, terrain"}
 CONFIG: Final = """
@@ -35,20 +35,18 @@ rate = 0.02
 """
 
 
-class Lines:
+class Lines(Observer):
     """A line every tenth round."""
 
-    def fleet_ready(self, fleet: Any) -> None:
+    def on_fleet(self, fleet: Any) -> None:
         print(fleet, flush=True)
 
-    def method_begins(self, label: str, done: int, rounds: int) -> None:
+    def on_start(self, label: str, done: int, rounds: int) -> None:
         print(label, flush=True)
 
-    def round_done(self, label: str, state: Any, record: Any) -> None:
+    def on_round(self, label: str, state: Any, record: Any) -> None:
         if state.round % 10 == 0:
             print(label, state.round, record.rounds[0]["test_rmse"], flush=True)
-
-    def method_ends(self, label: str, history: Any) -> None: ...
 
 
 def recorded(folder: Path) -> dict[str, Any]:

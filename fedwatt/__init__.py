@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from fedwatt.federation import Availability, Training
     from fedwatt.methods import Method
     from fedwatt.models import Model
+    from fedwatt.observers import Observer
     from fedwatt.report import write_report
     from fedwatt.trained import Federation, Trained, load
 
@@ -34,6 +35,7 @@ _HOMES = {
     "Fleet": "fedwatt.data",
     "Method": "fedwatt.methods",
     "Model": "fedwatt.models",
+    "Observer": "fedwatt.observers",
     "Trained": "fedwatt.trained",
     "Training": "fedwatt.federation",
     "fleet_from_frame": "fedwatt.data.frames",
@@ -51,6 +53,7 @@ __all__ = [
     "Fleet",
     "Method",
     "Model",
+    "Observer",
     "Trained",
     "Training",
     "fleet_from_frame",

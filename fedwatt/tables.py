@@ -123,10 +123,11 @@ def clients() -> Table:
 def vehicles() -> Table:
     """The table of vehicles."""
     return Table(
-        'Test errors of the final ("last") and the best-validated ("best") models, and of those '
-        'that vehicles made of the best one for themselves ("personal"). In a run with a level '
-        "model the latter two are what vehicles would use: the level model where climb is not "
-        "known or not borne out.",
+        'Test errors of the models that runs keep ("kept": as a rule the mean of the other two), '
+        'of the best-validated ("best") and the final ("last") ones, and of those that vehicles '
+        'made of the kept one for themselves ("personal"). In a run with a level model the kept '
+        "and the personal ones are what vehicles would use: the level model where climb is not "
+        "known or not borne out. In a run with mixtures they are mixed.",
         _columns("vehicles"),
     )
 

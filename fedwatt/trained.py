@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -26,12 +26,15 @@ from fedwatt.data.client import Client, Fleet, build_client
 from fedwatt.data.features import feature_names, needs_climb
 from fedwatt.data.trip import FloatArray, Trip, Vehicle
 from fedwatt.errors import RunError, SettingError, unknown
+from fedwatt.federation.kept import GLOBAL_MODELS
 from fedwatt.federation.loop import Trained as Outcome
 from fedwatt.federation.records import RoundRecord
 from fedwatt.federation.state import State
 from fedwatt.journeys.mixture import fleet_ridge
 from fedwatt.journeys.vehicle_model import VehicleModel
 from fedwatt.methods import Method, get
+from fedwatt.observers import Observer, Observers, OnRound
+from fedwatt.plugins import short
 from fedwatt.tables import TABLES
 
 if TYPE_CHECKING:
@@ -59,24 +62,30 @@ class Federation(plain.Federation):
         out: str | Path | None = None,
         resume: bool = False,
         references: bool = True,
+        observers: Sequence[Observer] = (),
     ) -> "Trained":
-        """All rounds of a method; `on_round` is called after each one.
+        """All rounds of a method; `on_round` is called after each one, as are `observers`.
 
         With `out`, they fill that run folder, checkpoint after checkpoint; with `resume` as well,
         what an interrupted training has left there is continued. `references` are in that folder,
         as `fedwatt run` has them.
         """
         method = get(method) if isinstance(method, str) else method
+        followed = Observers((OnRound(on_round), *observers))
         if out is None:
-            outcome = super().train(method, on_round=on_round)
+            label = short(method.name)
+            followed.on_fleet(self.fleet)
+            followed.on_start(label, 0, self.training.rounds)
+            outcome = super().train(method, on_round=partial(followed.on_round, label))
+            followed.on_end(label, outcome.history)
             return Trained(outcome.history, outcome.state, lambda: self, method)
         from fedwatt.personal import Personal
         from fedwatt.references import References
-        from fedwatt.runs.in_memory import Follower, configuration, train_into
+        from fedwatt.runs.in_memory import configuration, train_into
 
         config = configuration(self, method, Personal())
         config = replace(config, references=References(enabled=references))
-        train_into(Path(out), self, config, Follower(on_round), resume=resume)
+        train_into(Path(out), self, config, followed, resume=resume)
         return load(out, fleet=self.fleet, model=self.model)
 
 
@@ -84,9 +93,9 @@ class Federation(plain.Federation):
 class Trained(Outcome):
     """A finished training: `history`, its tables; `state`, which it ended in; and what to do next.
 
-    Where a method takes a `seed`, the first one is meant if none is given; `model` is "best" by
-    validation, "last", or "personal", which is what is used where vehicles have models of their
-    own.
+    Where a method takes a `seed`, the first one is meant if none is given; `model` is "kept", as
+    a rule the mean of the best-validated and the last one; "best" by validation; "last"; or
+    "personal", which is what is used where vehicles have models of their own.
     """
 
     opened: Callable[[], plain.Federation] = field(repr=False)
@@ -191,7 +200,7 @@ class Trained(Outcome):
         return pl.DataFrame(rows, infer_schema_length=None)
 
     def personalise(self, settings: "Personal | None" = None) -> "Trained":
-        """The same with a model that each vehicle made its own, by fine-tuning the best one.
+        """The same with a model that each vehicle made its own, by fine-tuning the kept one.
 
         Where the method gives vehicles models of their own, they fine-tune those.
         """
@@ -204,7 +213,7 @@ class Trained(Outcome):
         def keep(one: PersonalModel) -> None:
             own[seeds[one.run], names[one.vehicle]] = one.weights.cpu()
 
-        weights, own_models = self.state.best_weights, None
+        weights, own_models = self.state.kept_weights, None
         if self.method.personal:
             own_models = self.federation.own_models(self.method, self.state)
         personalise(self.federation, weights, settings, keep=keep, own_models=own_models)
@@ -218,7 +227,7 @@ class Trained(Outcome):
         """
         from fedwatt.styles import find_styles
 
-        return find_styles(self.federation, self.state.best_weights, self.label, **options)
+        return find_styles(self.federation, self.state.kept_weights, self.label, **options)
 
     def save(self, folder: str | Path, *, references: bool = True) -> Path:
         """Write an ordinary run folder: to report on, resume, compare, export and load.
@@ -294,12 +303,10 @@ class Trained(Outcome):
     def weights(self, *, seed: int | None = None, model: str = "", vehicle: str = "") -> Tensor:
         """A model [D]; the personal one is a `vehicle`'s."""
         which, number = self._which(model), self._seed(seed)
-        run = self.federation.seeds.index(number)
-        size = self.federation.model.layout.size
         if which == "personal":
             return self._personal(number, vehicle)
-        found = self.state.best_weights if which == "best" else self.state.weights
-        return found[run, :size]
+        run, layout = self.federation.seeds.index(number), self.federation.model.layout
+        return self.state.models[which][run, : layout.size]
 
     def _personal(self, seed: int, vehicle: str) -> Tensor:
         if (seed, vehicle) in self.personal:
@@ -317,9 +324,9 @@ class Trained(Outcome):
 
     def _which(self, model: str) -> str:
         own = bool(self.personal) or self.config.personal.enabled or self.method.personal
-        which = model or ("personal" if own else "best")
-        if which not in ("best", "last", "personal"):
-            raise SettingError(unknown("model of a run", which, ("best", "last", "personal")))
+        which, known = model or ("personal" if own else "kept"), (*GLOBAL_MODELS, "personal")
+        if which not in known:
+            raise SettingError(unknown("model of a run", which, known))
         return which
 
     def _seed(self, seed: int | None) -> int:
@@ -329,10 +336,9 @@ class Trained(Outcome):
         return seeds[0] if seed is None else seed
 
     def _client(self, name: str) -> Client:
-        for client in self.fleet.clients:
-            if client.name == name:
-                return client
-        raise SettingError(unknown("vehicle", name, self.fleet.names))
+        if name not in self.fleet.names:
+            raise SettingError(unknown("vehicle", name, self.fleet.names))
+        return self.fleet.clients[self.fleet.names.index(name)]
 
     def _refuse_other_windows(self, fleet: Fleet) -> None:
         own = self.fleet
@@ -357,7 +363,7 @@ class Trained(Outcome):
     def _of(self, client: Client, seed: int | None, model: str) -> VehicleModel:
         """What a vehicle predicts with; `model.mixture` mixes it with ridges, as in the run."""
         if self._which(model) == "personal" and client.name not in self.fleet.names:
-            model = "best"  # a vehicle that was not there has none of its own
+            model = "kept"  # a vehicle that was not there has none of its own
         weights = self.weights(seed=seed, model=model, vehicle=client.name).cpu()
         found = VehicleModel(self.federation.model, weights, client)
         return found if self._fleet_ridge is None else found.mixed(self._fleet_ridge)
@@ -389,11 +395,6 @@ def load(
     """
     from fedwatt.runs.read_back import read_back
 
-    found = read_back(Path(folder), method)
-
-    def opened() -> plain.Federation:
-        return found.federation(fleet, model)
-
-    return Trained(
-        found.history, found.state, opened, found.choice.method, found.config, Path(folder)
-    )
+    own = read_back(Path(folder), method)
+    opened = partial(own.federation, fleet, model)
+    return Trained(own.history, own.state, opened, own.choice.method, own.config, Path(folder))

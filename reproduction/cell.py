@@ -47,8 +47,9 @@ class Cell:
 
     partition   who has which trips: "natural" (each vehicle its own), or a recipe of
                 `fedwatt.data.partition` that deals them to ten clients
-    work        "federated", "local" (every vehicle alone), "pooled" (all data in one place) or
-                "latency" (the network is timed, nothing is trained)
+    work        "federated", "local" (every vehicle alone), "pooled" (all data in one place),
+                "latency" (the network is timed, nothing is trained) or "turns" (rounds of several
+                methods are timed in turns)
     follow      what is known only once other cells have run (`reproduction.settle`): "tuned"
                 settings, its "own rate" under its own conditions, the rate that these give to
                 FedAvg ("tuned:fedavg", "own rate:fedavg"), the "matched rate" at which FedAvg's

@@ -1,14 +1,18 @@
 """`fedwatt reproduce`: the paper's tables and figures, each beside the printed numbers."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import click
 import typer
 from rich.table import Table
+from typer.core import TyperGroup
 
 from fedwatt.cli.configure import Ray
 from fedwatt.cli.console import console, errors
+from reproduction.verify_cli import verify
 
 if TYPE_CHECKING:
     from reproduction.lab import Lab
@@ -47,6 +51,14 @@ def reproduce(
         typer.Option(help="Folder of compact records: taken up at the start, written at the end."),
     ] = None,
     ray: Ray = None,
+    deterministic: Annotated[
+        bool,
+        typer.Option(
+            "--deterministic",
+            help="On a GPU, the same bits whoever shares a stack, so that records can be verified "
+            "bit for bit; slower.",
+        ),
+    ] = False,
     plan: Annotated[
         bool, typer.Option("--plan", help="Show cells and local steps; train nothing.")
     ] = False,
@@ -58,7 +70,8 @@ def reproduce(
 ) -> None:
     """Regenerate the paper's tables and figures beside the printed numbers, in one page.
 
-    What has run is kept in --out: the same command continues where it was stopped.
+    What has run is kept in --out: the same command continues where it was stopped. 'fedwatt
+    reproduce verify' runs committed records again and compares.
     """
     from reproduction.catalogue import select
     from reproduction.plan import plan_table
@@ -68,6 +81,7 @@ def reproduce(
         return
     chosen = select(studies or ["all"])
     lab, setting = _opened(scale, data, dataset or (), method, (device, out, records, ray))
+    lab.scale = replace(lab.scale, deterministic=deterministic)
     if plan:
         console.print(plan_table(lab, setting, chosen))
     elif write_plan is not None:
@@ -121,9 +135,21 @@ def _run(lab: "Lab", setting: "Setting", chosen: "Sequence[Study]") -> None:
     console.print(f"Report: {page}")
 
 
+class _StudiesByDefault(TyperGroup):
+    """Commands of which "studies" need not be named: `fedwatt reproduce main` is enough."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put the name of the default command where there is none."""
+        named = bool(args) and args[0] in self.commands
+        return super().parse_args(ctx, args if named else ["studies", *args])
+
+
 def add_to(app: typer.Typer) -> None:
     """Make this a command of `fedwatt`."""
-    app.command("reproduce")(reproduce)
+    own = typer.Typer(cls=_StudiesByDefault, help=reproduce.__doc__)
+    own.command("studies")(reproduce)
+    own.command("verify")(verify)
+    app.add_typer(own, name="reproduce")
 
 
 def _listed() -> Table:

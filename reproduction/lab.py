@@ -202,7 +202,7 @@ class Lab:
 
     def steps(self, cell: Cell) -> int:
         """Sequential local steps of a cell: in each round, those of its longest participant."""
-        if cell.work == "latency":
+        if cell.work in ("latency", "turns"):
             return 0
         config, fleet = run_config(cell, self.scale), self.fleet(cell)
         batch = config.training.batch

@@ -100,7 +100,8 @@ the printed one. This page tells what came out, from the records in `results/rep
 
 {chr(10).join(lines)}
 {_progress(view)}- T = {scale.rounds} rounds, seeds {_listed(scale.seeds)}, C = 0.3, E = 1, \
-B = 64, η₀ = 0.05 with 1/√(t+1) and global probe rounds, as the paper has them; {lab.count} cells in all.
+B = 64, η₀ = 0.05 with 1/√(t+1) and global probe rounds, as the paper has them; {lab.count} cells \
+in all.
 {_recorded(found)}{_reductions(view)}"""
 
 
@@ -315,10 +316,14 @@ def _again(view: View) -> str:
     fedwatt reproduce main controls --scale {view.setting.scale.name} --data PATH/TO/DATA \\
         --records results/reproduction
     python -m reproduction.markdown --check    # judge again from the records alone
+    fedwatt reproduce verify --data PATH/TO/DATA    # run three of them again
 
 Cells are kept in `runs/reproduction` under the hash of what determines them, so the same command
 continues where it stopped; `python -m reproduction.batch` fills a GPU and all cores for a given
-time. On a CPU the records of a cell are the same bit for bit each time; its times are not.
+time. `verify` draws three cells of the records at random, runs them again and compares every
+number: to the last bit on the machine, engine version and libraries of the record, within a stated
+tolerance elsewhere. On a CPU the records of a cell are the same bit for bit each time, whatever the
+number of cores; its times are not.
 `report.html` has every table and figure, with switches for the methods.
 """
 

@@ -4,7 +4,6 @@ Seconds are those of this simulator, which trains all participants in one stack:
 can be set beside the paper's, seconds cannot. They do not reproduce bit for bit.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +12,6 @@ from fedwatt.report.style import PARTS as LOOKS
 from fedwatt.report.style import name_of
 from fedwatt.report.table import Cell as Entry
 from fedwatt.report.table import Column, Table
-from reproduction.ablations import variant
 from reproduction.cell import Cell
 from reproduction.draw import bars, sweep
 from reproduction.main_results import plain
@@ -21,6 +19,7 @@ from reproduction.paper import printed
 from reproduction.record import Record
 from reproduction.show import facts_line, printed_text
 from reproduction.study import Block, Findings, Picture, Setting, Study, View
+from reproduction.turns import GATED, part_seconds, turns_cell
 
 CLIENT_SIDE = ("training", "preconditioner", "probe", "spectral")
 SECONDS_NOTE = (
@@ -28,7 +27,6 @@ SECONDS_NOTE = (
     "ratios compare with the paper's seconds."
 )
 PARTICIPANTS = (10, 25, 50, 75, 100)
-GATED = "fo-ri-fedavg, gated"
 
 
 def seconds(record: Record | None) -> dict[str, float]:
@@ -44,12 +42,6 @@ def seconds(record: Record | None) -> dict[str, float]:
     }
 
 
-def client_side(record: Record | None) -> float:
-    """Seconds that a round takes in the vehicles; NaN if it has not run."""
-    own = seconds(record)
-    return sum(own[part] for part in CLIENT_SIDE) if own else np.nan
-
-
 def round_seconds(record: Record | None) -> float:
     """Seconds of a whole round without its evaluation; NaN if it has not run."""
     own = seconds(record)
@@ -62,9 +54,8 @@ def timed(cell: Cell, rounds: int) -> Cell:
 
 
 def timed_method(setting: Setting, dataset: str, method: str) -> Cell:
-    """A method at the paper's settings, for its time; "gated" is FO-RI-FedAvg with its gate."""
-    own = variant(dataset, {"beta_kappa": 0.5}) if method == GATED else plain(dataset, method)
-    return timed(own, setting.scale.timing_rounds)
+    """A method at the paper's settings, for its time."""
+    return timed(plain(dataset, method), setting.scale.timing_rounds)
 
 
 def _ratio(value: float, base: float) -> Entry:
@@ -108,61 +99,101 @@ def show_round_time(view: View) -> Findings:
     return Findings(tuple(blocks))
 
 
+def turns_cells(setting: Setting) -> list[Cell]:
+    """One for each place."""
+    return [turns_cell(dataset) for _, dataset in setting.places]
+
+
+def engine_name(record: Record, engine: str) -> str:
+    """An engine of `reproduction.turns` in words."""
+    made = record.made_with
+    if engine == "cuda":
+        return f"this simulator, {record.facts['turns']['gpu']}"
+    processor = f"{made.get('processor', 'a processor')}"
+    if engine == "plain":
+        return f"plain loop, one core of {processor}"
+    return f"this simulator, {made.get('threads', '?')} threads of {processor}"
+
+
+def load_note(record: Record) -> str:
+    """How busy the machine was."""
+    turns = record.facts["turns"]
+    before, after = (turns["load"][when][0] for when in ("before", "after"))
+    return (
+        f"{turns['rounds']} rounds in turns on {turns['cores']} cores; load average {before:.1f} "
+        f"before and {after:.1f} after."
+    )
+
+
 def show_components(view: View) -> Findings:
     """Where FO-RI-FedAvg's time goes."""
     blocks, pictures = [], []
     for place, dataset in view.setting.places:
-        kinds = {
-            name: view.get(timed_method(view.setting, dataset, name))
-            for name in ("fedavg", "fo-ri-fedavg", GATED)
-        }
-        parts = {name: seconds(record) for name, record in kinds.items()}
-        own, total = parts["fo-ri-fedavg"], client_side(kinds["fo-ri-fedavg"])
-        rows: list[tuple[Entry, ...]] = []
+        record = view.get(turns_cell(dataset))
+        facts = facts_line([record])
+        engines = record.facts["turns"]["engines"] if record is not None else {}
         whole = printed("components").entry("total", place)
-        for part in CLIENT_SIDE:
-            theirs = printed("components").entry(part, place)
-            time = parts[GATED].get(part, np.nan) if part == "spectral" else own.get(part, np.nan)
-            share = 100 * theirs.mean / whole.mean if theirs and whole else np.nan
-            rows.append(
-                (part, 1000 * time, _ratio(100 * time, total), printed_text(theirs), float(share))
-            )
-        facts = facts_line(list(kinds.values()))
-        blocks.append(
-            Block(
-                Table(
-                    f"components-{dataset}",
-                    f"Client-side time of FO-RI-FedAvg by component on {dataset}",
-                    (
-                        Column("Component"),
-                        Column("Ours", "ms", 2),
-                        Column("Share", "%", 1),
-                        Column("Printed", "s"),
-                        Column("Share, printed", "%", 1),
+        for engine in engines:
+            assert record is not None
+            own = part_seconds(record.facts["turns"], engine, GATED)
+            rows: list[tuple[Entry, ...]] = []
+            for part in CLIENT_SIDE:
+                theirs = printed("components").entry(part, place)
+                share = 100 * theirs.mean / whole.mean if theirs and whole else np.nan
+                time = 1000 * own[part]
+                ours = 100 * own[part] / sum(own.values())
+                rows.append((part, time, ours, printed_text(theirs), float(share)))
+            blocks.append(
+                Block(
+                    Table(
+                        f"components-{dataset}-{engine}",
+                        f"Client-side time of FO-RI-FedAvg by component on {dataset}: "
+                        f"{engine_name(record, engine)}",
+                        (
+                            Column("Component"),
+                            Column("Ours", "ms", 2),
+                            Column("Share", "%", 1),
+                            Column("Printed", "s"),
+                            Column("Share, printed", "%", 1),
+                        ),
+                        tuple(rows),
+                        "Means over rounds, with global probe rounds and the gate on (β_κ = 0.5). "
+                        "A plain loop's preconditioner is part of its steps. " + load_note(record),
                     ),
-                    tuple(rows),
-                    "The spectral ratio is measured with the gate on (β_κ = 0.5). " + SECONDS_NOTE,
-                ),
-                facts,
+                    facts,
+                )
             )
-        )
-        colours = {part: LOOKS[part].colour for part in (*CLIENT_SIDE, "aggregation")}
-        milliseconds: Mapping[str, Mapping[str, float]] = {
-            name_of(name.partition(",")[0]) + name.partition(",")[1] + name.partition(",")[2]: {
-                part: 1000 * time for part, time in own.items()
+            milliseconds = {
+                contender_name(name): {
+                    part: 1000 * time
+                    for part, time in part_seconds(record.facts["turns"], engine, name).items()
+                }
+                for name in record.facts["turns"]["engines"][engine]
             }
-            for name, own in parts.items()
-        }
-        pictures.append(
-            Picture(
-                f"components-{dataset}",
-                f"Where the time of a round goes, {dataset}",
-                bars(milliseconds, colours, "Milliseconds a round and seed"),
-                "Probe and spectral ratio are diagnostics.",
-                facts,
+            pictures.append(
+                Picture(
+                    f"components-{dataset}-{engine}",
+                    f"Where the time of a round goes, {dataset}: {engine_name(record, engine)}",
+                    bars(
+                        milliseconds,
+                        {part: LOOKS[part].colour for part in CLIENT_SIDE},
+                        "Milliseconds a round",
+                    ),
+                    "Probe and spectral ratio are diagnostics.",
+                    facts,
+                )
             )
-        )
     return Findings(tuple(blocks), tuple(pictures))
+
+
+def contender_name(name: str) -> str:
+    """A contender of `reproduction.turns` in words.
+
+    >>> contender_name("ri-fedavg, by age")
+    'RI-FedAvg, by age'
+    """
+    method, comma, how = name.partition(",")
+    return name_of(method) + comma + how
 
 
 def scalability_cell(setting: Setting, method: str, participants: int) -> Cell:
@@ -231,12 +262,6 @@ def round_time_cells(setting: Setting) -> list[Cell]:
     return [timed_method(setting, d, m) for _, d in setting.places for m in setting.methods]
 
 
-def component_cells(setting: Setting) -> list[Cell]:
-    """FedAvg, RI, FO-RI, and FO-RI with its gate."""
-    methods = (*setting.among(("fedavg", "ri-fedavg", "fo-ri-fedavg")), GATED)
-    return [timed_method(setting, d, m) for _, d in setting.places for m in methods]
-
-
 ROUND_TIME = Study(
     "round-time",
     "Time per round",
@@ -248,7 +273,7 @@ ROUND_TIME = Study(
 COMPONENTS = Study(
     "components",
     "Component-wise breakdown of client-side time",
-    component_cells,
+    turns_cells,
     show_components,
     printed=("components",),
     claims=("C3",),

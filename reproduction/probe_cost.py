@@ -6,51 +6,52 @@ from typing import Any
 import numpy as np
 
 from benchmarks.probe import PAPER_PROBES
-from fedwatt.methods import RoughnessProximal
-from fedwatt.report.style import name_of
 from fedwatt.report.table import Cell as Entry
 from fedwatt.report.table import Column, Table
 from reproduction.ablations import variant
 from reproduction.cell import Cell
 from reproduction.main_results import plain
 from reproduction.overhead import (
-    GATED,
-    SECONDS_NOTE,
-    client_side,
-    component_cells,
+    CLIENT_SIDE,
+    contender_name,
+    engine_name,
+    load_note,
+    seconds,
     timed,
-    timed_method,
+    turns_cells,
 )
 from reproduction.paper import printed
 from reproduction.record import Record
-from reproduction.show import MISSING, facts_line, printed_text
+from reproduction.show import facts_line, printed_text
 from reproduction.study import Block, Findings, Setting, Study, View
+from reproduction.turns import CONTENDERS, PERIOD, overhead, part_seconds, turns_cell
 
 SMALL: dict[str, Any] = {"vehicles": 3, "participation": 1.0}
 """Three vehicles that take part in every round, so that a probe comes every R_probe rounds."""
 
 
 def show_probe_overhead(view: View) -> Findings:
-    """Client-side time relative to FedAvg."""
+    """Client-side time relative to FedAvg, with the methods in turns."""
     blocks = []
     for place, dataset in view.setting.places:
-        records = {
-            name: view.get(timed_method(view.setting, dataset, name))
-            for name in ("fedavg", "ri-fedavg", "fo-ri-fedavg", GATED)
-        }
-        base = client_side(records["fedavg"])
+        record = view.get(turns_cell(dataset))
+        turns = record.facts["turns"] if record is not None else {"engines": {}}
         rows: list[tuple[Entry, ...]] = []
-        for name, record in records.items():
-            time = client_side(record)
-            rows.append(
-                (
-                    name_of(name),
-                    1000 * time,
-                    100 * (time / base - 1) if np.isfinite(time) else MISSING,
-                    printed_text(printed("probe-overhead").entry(name, f"{place} seconds")),
-                    printed_text(printed("probe-overhead").entry(name, f"{place} overhead")),
+        for engine in turns["engines"]:
+            assert record is not None
+            for name in CONTENDERS:
+                middle, low, high = (100 * x for x in overhead(turns, engine, name))
+                parts = part_seconds(turns, engine, name)
+                rows.append(
+                    (
+                        f"{contender_name(name)}; {engine_name(record, engine)}",
+                        1000 * sum(parts.values()),
+                        f"{middle:.1f} [{low:.1f}, {high:.1f}]" if name != "fedavg" else "–",
+                        100 * parts["probe"] / sum(parts.values()),
+                        printed_text(printed("probe-overhead").entry(name, f"{place} seconds")),
+                        printed_text(printed("probe-overhead").entry(name, f"{place} overhead")),
+                    )
                 )
-            )
         blocks.append(
             Block(
                 Table(
@@ -59,50 +60,22 @@ def show_probe_overhead(view: View) -> Findings:
                     (
                         Column("Method"),
                         Column("Ours", "ms", 2),
-                        Column("Overhead", "%", 1),
+                        Column("Overhead", "%"),
+                        Column("of it the probe", "% of all", 1),
                         Column("Printed", "s"),
                         Column("Overhead, printed", "%"),
                     ),
                     tuple(rows),
-                    "Means over all rounds, so the probe is amortised. "
-                    + _often(records["fo-ri-fedavg"])
-                    + " Overhead is about q·M(m+1)·B_probe / (3·E·n_k) forward passes with q "
-                    "probes per participation: it falls with the windows that a vehicle trains on. "
-                    + SECONDS_NOTE,
+                    f"Median over periods of {PERIOD} rounds [95 % bootstrap interval over "
+                    "periods], methods in turns. Probes in global rounds, as the paper has them, "
+                    "unless by age. About q·M(m+1)·B_probe / (3·E·n_k) of the time are forward "
+                    "passes of the probe, with q probes per participation: it falls with the "
+                    "windows that a vehicle trains on. " + (load_note(record) if record else ""),
                 ),
-                facts_line(list(records.values())),
+                facts_line([record]),
             )
         )
     return Findings(tuple(blocks))
-
-
-def probes_per_participation(record: Record, every: int) -> float:
-    """Share of replies with a probe, from the rounds in which each vehicle replied.
-
-    A vehicle probes when it takes part and its index is missing or at least `every` rounds old; one
-    that is rarely asked probes nearly each time.
-    """
-    own, probes = record.vehicles, 0
-    last: dict[tuple[int, str], int] = {}
-    order = np.lexsort((own["round"], own["seed"]))
-    for row in order.tolist():
-        who, at = (int(own["seed"][row]), str(own["vehicle"][row])), int(own["round"][row])
-        if who not in last or at - last[who] >= every:
-            last[who] = at
-            probes += 1
-    return probes / len(order) if len(order) else np.nan
-
-
-def _often(record: Record | None) -> str:
-    """How often vehicles probed, in a sentence."""
-    if record is None:
-        return "How often vehicles probe is not known before it has run."
-    every = int(dict(record.cell.settings).get("probe_every", RoughnessProximal().probe_every))
-    often = probes_per_participation(record, every)
-    return (
-        f"A vehicle probes when its index is {every} rounds old or more, and it is not asked in "
-        f"each round: q = {often:.2f} of participations had a probe, not 1/{every}."
-    )
 
 
 def sensitivity_cell(setting: Setting, dataset: str, probe: tuple[int, int, int, int]) -> Cell:
@@ -118,6 +91,12 @@ def sensitivity_cell(setting: Setting, dataset: str, probe: tuple[int, int, int,
         },
     )
     return timed(replace(cell, **SMALL), 1 + max(10, setting.scale.timing_rounds))
+
+
+def client_side(record: Record | None) -> float:
+    """Seconds that a round takes in the vehicles; NaN if it has not run."""
+    own = seconds(record)
+    return sum(own[part] for part in CLIENT_SIDE) if own else np.nan
 
 
 def reference_cell(setting: Setting, dataset: str) -> Cell:
@@ -169,7 +148,7 @@ def show_sensitivity(view: View) -> Findings:
 PROBE_OVERHEAD = Study(
     "probe-overhead",
     "Roughness diagnostic overhead relative to FedAvg",
-    component_cells,
+    turns_cells,
     show_probe_overhead,
     printed=("probe-overhead",),
     claims=("C3",),

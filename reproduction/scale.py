@@ -68,6 +68,8 @@ class Scale:
     latency_windows: int = 10_000
     probe: tuple[tuple[str, int], ...] = ()
     """Settings of a smaller roughness probe than the paper's, where a cell has none of its own."""
+    deterministic: bool = False
+    """Whether a cell has the same bits whoever shares its stack on a GPU, where that is slower."""
     second_dataset: bool = True
     """Whether what the paper shows on eVED is run, too, in studies of many cells."""
 

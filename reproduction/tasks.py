@@ -22,7 +22,7 @@ Shared = tuple[Scale, Fleet, str]
 
 def stays_here(cell: Cell) -> bool:
     """Whether a cell is about this machine."""
-    return cell.purpose == "time" or cell.work == "latency"
+    return cell.purpose == "time" or cell.work in ("latency", "turns")
 
 
 def train_on_ray(

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fedwatt.data import SPLITS, Client, Fleet
+from fedwatt.engine.device import resolve_device
 from fedwatt.federation import Federation, History, RoundRecord, State
 from fedwatt.federation.participation import participant_count
 from fedwatt.federation.records import Evaluation
@@ -33,6 +34,7 @@ from reproduction.record import (
 )
 from reproduction.scale import Scale
 from reproduction.stepscale import step_scale
+from reproduction.turns import measured, timed_rounds
 
 OnRound = Callable[[int, int], None]
 """Called with (rounds done, all rounds)."""
@@ -53,8 +55,14 @@ def train_cell(cell: Cell, scale: Scale, fleet: Fleet, device: str, on_round: On
         nothing = columns_of([], ROUNDS), columns_of([], VEHICLES)
         made = provenance(torch.device("cpu"))
         return Record(cell, facts | {"latency": found, "device": "cpu", MADE_WITH: made}, *nothing)
-    federation = federation_for(run_config(cell, scale, device), cell.choice(scale), fleet)
+    federation = _federation(cell, scale, fleet, device)
     facts |= _about(federation)
+    if cell.work == "turns":
+        rounds, probe = timed_rounds(scale.timing_rounds), dict(scale.probe)
+        turns = measured(fleet, cell.participation, rounds, probe, on_round)
+        return Record(
+            cell, facts | {"turns": turns}, columns_of([], ROUNDS), columns_of([], VEHICLES)
+        )
     rows = (_alone if cell.work == "local" else _pooled)(federation, on_round)
     return Record(cell, facts, columns_of(rows, ROUNDS), columns_of([], VEHICLES), {})
 
@@ -64,9 +72,7 @@ def train_cells(
 ) -> list[Record]:
     """The records of federated cells on one fleet; several of them train side by side."""
     methods = [cell.choice(scale).method for cell in cells]
-    federations = [
-        federation_for(run_config(cell, scale, device), cell.choice(scale), fleet) for cell in cells
-    ]
+    federations = [_federation(cell, scale, fleet, device) for cell in cells]
     seen: list[dict[int, Tensor]] = [{} for _ in cells]
     due = [_milestones(*one) for one in zip(cells, methods, federations, strict=True)]
 
@@ -92,6 +98,14 @@ def train_cells(
             facts["step_scale"] = step_scale(federations[place], methods[place], seen[place])
         records.append(_record(cell, scale, methods[place], facts, trained[place].history))
     return records
+
+
+def _federation(cell: Cell, scale: Scale, fleet: Fleet, device: str) -> Federation:
+    """The vehicles of a cell; on a processor cells train alone, with the same bits in any mode."""
+    config = run_config(cell, scale, device)
+    if scale.deterministic and resolve_device(device).type == "cuda":
+        config = replace(config, training=replace(config.training, deterministic=True))
+    return federation_for(config, cell.choice(scale), fleet)
 
 
 def _milestones(cell: Cell, method: Method, federation: Federation) -> set[int]:
@@ -256,5 +270,5 @@ def _facts(fleet: Fleet) -> dict[str, Any]:
 
 
 def _about(federation: Federation) -> dict[str, Any]:
-    made = provenance(federation.device)
+    made = provenance(federation.device, deterministic=federation.training.deterministic)
     return {"device": made["device"], "weights": federation.model.layout.size, MADE_WITH: made}

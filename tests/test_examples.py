@@ -17,9 +17,9 @@ from fedwatt.data.synthetic import synthetic_vehicles
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.errors import DataError
 from fedwatt.methods import get
+from fedwatt.observers import Observers
 from fedwatt.runs.config import from_tables, read_config
 from fedwatt.runs.execute import execute
-from fedwatt.runs.in_memory import Follower
 from tests.examples import EXAMPLES
 from tests.runs.killing import kill_after
 
@@ -101,13 +101,13 @@ import sys
 from pathlib import Path
 from fedwatt.runs.config import read_config, from_tables
 from fedwatt.runs.execute import execute
-from fedwatt.runs.in_memory import Follower
+from fedwatt.observers import OnRound
 
 def say(state, record):
     print(state.round, flush=True)
 
 config = from_tables(read_config(Path(sys.argv[1])))
-execute(config, Path(sys.argv[2]), Follower(say), checkpoint_seconds=0)
+execute(config, Path(sys.argv[2]), OnRound(say), checkpoint_seconds=0)
 """
 
 CONFIG = f"""
@@ -141,7 +141,7 @@ def test_on_the_command_line(stored: Path, tmp_path: Path, monkeypatch: pytest.M
     done = CliRunner().invoke(app, ["run", "--resume", "--out", "killed"])
     assert done.exit_code == 0, done.output
     config = from_tables(read_config(Path("killed/config.toml")))
-    execute(config, Path("whole"), Follower())
+    execute(config, Path("whole"), Observers(()))
     killed, alone = load("killed", method="sam"), load("whole", method="sam")
     assert torch.equal(killed.state.weights, alone.state.weights)
     assert Path("killed/report.html").stat().st_size > 10_000

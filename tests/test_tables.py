@@ -35,7 +35,8 @@ FILES = {
         float: "rate drift_mean drift_cv roughness_mean pearson spearman validation_rmse test_rmse "
         "test_mae test_mape test_wmape test_near_zero test_rmse_macro test_rmse_weighted "
         "held_out_rmse personal_validation_rmse personal_rmse personal_rmse_macro "
-        "personal_held_out_rmse best_validation_rmse best_test_rmse epsilon clock staleness_mean",
+        "personal_held_out_rmse best_validation_rmse best_test_rmse "
+        "kept_validation_rmse kept_test_rmse epsilon clock staleness_mean",
         bool: "evaluated diverged",
     },
     "clients": {

@@ -21,11 +21,12 @@ from fedwatt.errors import DataError, RunError, SettingError
 from fedwatt.federation import Training
 from fedwatt.methods import Method, Proximal
 from fedwatt.models import MLP
+from fedwatt.observers import Observers
 from fedwatt.personal import Personal
 from fedwatt.report.load import load_run, load_runs, where
 from fedwatt.runs.config import from_tables
 from fedwatt.runs.execute import execute
-from fedwatt.runs.in_memory import Follower, named
+from fedwatt.runs.in_memory import named
 from fedwatt.trained import Federation, Trained, load
 
 SETTINGS = DataSettings(window=10, stride=97, evaluation_stride=97)
@@ -117,10 +118,10 @@ def test_mixtures_predict_as_they_do_in_the_run(tmp_path: Path) -> None:
         "references": {"enabled": False},
         "method": [{"name": "fedavg"}],
     }
-    execute(from_tables(tables), tmp_path / "run", Follower())
+    execute(from_tables(tables), tmp_path / "run", Observers(()))
     back = load(tmp_path / "run")
     used = load_run(tmp_path / "run").vehicles
-    rows = where(used, model="best", stratum="all")
+    rows = where(used, model="kept", stratum="all")
     found = back.predict(back.fleet)
     for name, recorded in zip(rows["vehicle"], rows["rmse"], strict=True):
         client = back._client(name)
@@ -163,7 +164,7 @@ def test_one_of_several_methods_is_saved_alone(tmp_path: Path) -> None:
         "references": {"enabled": False},
         "method": [{"name": "fedavg"}, {"name": "fedprox"}],
     }
-    execute(from_tables(tables), tmp_path / "both", Follower())
+    execute(from_tables(tables), tmp_path / "both", Observers(()))
     both = load(tmp_path / "both", method="fedprox")
     one = load(both.save(tmp_path / "one", references=False))
     assert [choice.label for choice in one.config.methods] == ["fedprox"]
@@ -185,7 +186,7 @@ def test_exported_predicts_the_same(trained: Trained, tmp_path: Path) -> None:
 def test_personal_models(trained: Trained, fleet: Fleet, tmp_path: Path) -> None:
     own = trained.personalise(Personal(rates=(0.01,), steps=(20,), batch=16))
     # Chosen by validation, so no worse there; on test windows it only differs.
-    assert rmse(own, fleet) != rmse(trained, fleet) == rmse(own, fleet, model="best")
+    assert rmse(own, fleet) != rmse(trained, fleet) == rmse(own, fleet, model="kept")
     back = load(own.save(tmp_path / "own"))
     expected = own.predict(fleet)["car-003"]
     np.testing.assert_allclose(back.predict(fleet)["car-003"], expected, rtol=1e-6)

@@ -21,7 +21,7 @@ class Limits:
 
     function: int = 60
     file: int = 400
-    library: int = 51_500
+    library: int = 57_000
 
 
 def findings(library: Path, limits: Limits) -> Iterator[str]:

@@ -8,8 +8,9 @@ from fedwatt.audit.crafted import crafted_evaluation
 from fedwatt.audit.displacements import differencing, inversion, inversion_of_one, membership
 from fedwatt.audit.home import home_position
 from fedwatt.audit.imprint import extreme_window
+from fedwatt.audit.levels import CURIOUS, GUESS, LEVELS, MASKS, PLAIN
 from fedwatt.audit.poisoning import poisoning
-from fedwatt.audit.victims import CURIOUS, GUESS, LEVELS, MASKS, PLAIN, Victims
+from fedwatt.audit.victims import Victims
 from fedwatt.data import Fleet, Vehicle
 from fedwatt.errors import SettingError
 
@@ -21,7 +22,7 @@ MEASURES: Final = {
     "of the victim's where it is plain",
     "membership": "area under the curve; 0.5 is a guess",
     "differencing": "relative error of the victim's Δ; 'masks, curious' is the fleet's mean, and "
-    "anything below that is a leak",
+    "anything below that is a leak; 'masks + policy' is after a day of nothing but that",
     "home position": "median distance of the guess from home, km",
 }
 """What the figures of each attack mean; those of poisoning are test RMSE in Wh."""

@@ -18,18 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedwatt.audit.victims import (
-    CURIOUS,
-    GUESS,
-    MASKS,
-    NOISE,
-    PLAIN,
-    POLICY,
-    FloatArray,
-    Victims,
-    explained,
-    windows_of,
-)
+from fedwatt.audit import levels
+from fedwatt.audit.victims import FloatArray, Victims, explained, windows_of
 from fedwatt.deploy.error_vectors import judging_layout, judging_values
 from fedwatt.deploy.policy import Policy
 from fedwatt.federation import LocalFleet
@@ -98,22 +88,23 @@ def crafted_evaluation(victims: Victims, inputs: int) -> dict[str, float]:
     def plain(weights: Tensor) -> float:
         return float(one.evaluate(weights[None])[0].test[0].squared_wh2)
 
-    scores[PLAIN] = explained(read_window(probe, plain, 1, inputs), true)
+    scores[levels.PLAIN] = explained(read_window(probe, plain, 1, inputs), true)
     together, rest = victims.with_only_window(), victims.local(victims.others)
 
     def difference(weights: Tensor) -> float:
         return squared(together, weights) - squared(rest, weights)
 
-    scores[MASKS] = explained(read_window(probe, difference, 1, inputs), true)
-    # The policy keeps the vehicle's own windows, one answer a model, and few changes of the set.
-    fleet, windows = victims.local(), sum(len(c.ends["test"]) for c in victims.fleet.clients)
-    mean = read_window(probe, lambda own: squared(fleet, own), windows, inputs)
-    # Scale and residual take three differences, an input two.
-    few = min(inputs, max(0, Policy().set_changes_a_day - 3) // 2)
+    scores[levels.MASKS] = explained(read_window(probe, difference, 1, inputs), true)
+    # The policy keeps the vehicle's own windows, few changes of the set, and few models a day that
+    # no round made. Scale and residual take three differences, an input two; the rest is a guess.
+    policy = Policy()
+    models = min(policy.set_changes_a_day, policy.unfollowed_a_day)
+    few = min(inputs, max(0, models - 3) // 2)
     count = len(victims.client.ends["test"])
     mine = read_window(
         probe, lambda own: float(alone.evaluate(own[None])[0].test[0].squared_wh2), count, few
     )
-    scores[POLICY] = scores[NOISE] = explained(np.concatenate([mine, mean[few:]]), true)
+    scores[levels.POLICY] = explained(np.concatenate([mine, np.zeros(inputs - few)]), true)
+    scores[levels.NOISE] = scores[levels.POLICY]
     # A curious server sends the models that it says, and none of them reads an input.
-    return scores | {CURIOUS: 0.0, GUESS: 0.0}
+    return scores | {levels.CURIOUS: 0.0, levels.GUESS: 0.0}

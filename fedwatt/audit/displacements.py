@@ -5,11 +5,13 @@ the window (Phong et al., 2018), and for several windows a mean of them. Meerza 
 (2025), match gradients of time-series regressors by descent; started from that quotient it is the
 refinement here. Membership: a window that was trained on moves the model along its own gradient
 (Nasr et al., S&P 2019). Differencing: a server that asks for a round twice, the second time without
-one vehicle. The policy refuses that, and cannot tell the same round of another run, with a model
-changed by its last bit, from an honest one; so the difference is there. It also refuses a Δ of few
-windows, but the Δ of n + 1 windows and that of n give the last window's:
+one vehicle, under another name. The policy refuses a Δ of few windows, but the Δ of n + 1 windows
+and that of n would give the last window's:
 
     (n + 1) Δ_{n+1} - n Δ_n = -η ∇ℓ(x_{n+1})                          from four sums
+
+Vehicles with the default policy hide their replies, so that every sum is asked for again and again
+(`hidden_sums`). That they also draw their own batches is left out here, which favours the server.
 
 What fleets these were measured on is said beside the figures in docs/privacy.md.
 """
@@ -23,26 +25,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedwatt.audit.victims import (
-    CURIOUS,
-    GUESS,
-    LEVELS,
-    MASKS,
-    NOISE,
-    PLAIN,
-    POLICY,
-    FloatArray,
-    Victims,
-    explained,
-    windows_at,
-    windows_of,
-)
+from fedwatt.audit import levels
+from fedwatt.audit.hidden_sums import differenced
+from fedwatt.audit.victims import FloatArray, Victims, explained, windows_at, windows_of
 from fedwatt.deploy.policy import Policy
 from fedwatt.privacy.fixed_point import add_up
 
 RATE, BATCH = 0.05, 64
 LIMIT = 16.0
 """Of a coordinate of Δ in a secure sum."""
+PAIRS = Policy().answers_a_day // 2
+"""Of sums, with the victim and without it, that a day has at most."""
 REFINEMENTS = 150
 MOST_STEPS = 300
 """Of a vehicle's epoch, where membership is attacked."""
@@ -101,14 +94,17 @@ class Displacements:
         drawn = torch.from_numpy(self.victims.rng(draw).standard_normal(len(total)))
         return total + noise * longest * drawn
 
-    def seen(self, level: str) -> Tensor:
-        """What the server makes of the victim's Δ [D] at a level."""
+    def seen(self, level: str, pairs: int = PAIRS) -> Tensor:
+        """What the server makes of the victim's Δ [D] at a level; of `pairs` of hidden sums."""
         mine = self.all[self.victims.victim]
-        if level == PLAIN:
+        if level == levels.PLAIN:
             return mine
-        noise = self.victims.noise if level == NOISE else 0.0
+        if level == levels.POLICY:
+            rng = self.victims.rng(f"hiding {self.batch}")
+            return differenced(torch.stack(self.all), self.victims.victim, pairs, rng)
+        noise = self.victims.noise if level == levels.NOISE else 0.0
         everybody = self.total(range(len(self.all)), noise, f"all {self.batch}")
-        if level == CURIOUS:
+        if level == levels.CURIOUS:
             return everybody / len(self.all)
         return everybody - self.total(self.victims.others, noise, f"others {self.batch}")
 
@@ -146,16 +142,14 @@ def inverted(seen: Displacements, delta: Tensor) -> FloatArray:
     return found.double().numpy()
 
 
-def inversion(
-    victims: Victims, levels: tuple[str, ...], *, batch: int, steps: int
-) -> dict[str, float]:
+def inversion(victims: Victims, at: tuple[str, ...], *, batch: int, steps: int) -> dict[str, float]:
     """Share of the victim's best-matching training window that each level gives away."""
     seen = Displacements(victims, batch, steps)
     drawn = victims.client.ends["train"][np.unique(seen.drawn(victims.victim))]
     true = windows_at(victims.client, drawn).double().numpy()
-    scores = {level: _best(inverted(seen, seen.seen(level)), true) for level in levels}
+    scores = {level: _best(inverted(seen, seen.seen(level)), true) for level in at}
     others = [windows_of(victims.fleet.clients[k], "train", 500) for k in victims.others]
-    return scores | {GUESS: _best(torch.cat(others).double().mean(dim=0).numpy(), true)}
+    return scores | {levels.GUESS: _best(torch.cat(others).double().mean(dim=0).numpy(), true)}
 
 
 def inversion_of_one(victims: Victims) -> dict[str, float]:
@@ -164,13 +158,16 @@ def inversion_of_one(victims: Victims) -> dict[str, float]:
     Without a policy it is asked for by itself; with one, by the Δ of its fewest windows and of one
     window more.
     """
-    scores = inversion(victims, (PLAIN, CURIOUS, MASKS), batch=1, steps=1)
+    unhidden = (levels.PLAIN, levels.CURIOUS, levels.MASKS)
+    scores = inversion(victims, unhidden, batch=1, steps=1)
     few = min(Policy().fewest_trained, len(victims.client.ends["train"]) - 1)
     less, more = Displacements(victims, few, 1), Displacements(victims, few + 1, 1)
     last = victims.client.ends["train"][more.drawn(victims.victim)[-1:]]
     true = windows_at(victims.client, last).double().numpy()
-    for level in (POLICY, NOISE):
-        delta = (few + 1) * more.seen(level).double() - few * less.seen(level).double()
+    for level in (levels.POLICY, levels.NOISE):
+        # Half a day for each of the two.
+        one, other = (seen.seen(level, PAIRS // 2).double() for seen in (more, less))
+        delta = (few + 1) * one - few * other
         scores[level] = _best(inverted(more, delta), true)
     return scores
 
@@ -179,7 +176,7 @@ def _best(found: FloatArray, true: FloatArray) -> float:
     return max(explained(found, own) for own in true)
 
 
-def membership(victims: Victims, levels: tuple[str, ...], *, windows: int) -> dict[str, float]:
+def membership(victims: Victims, at: tuple[str, ...], *, windows: int) -> dict[str, float]:
     """Area under the curve of telling trained windows from others of the victim; 0.5 is a guess."""
     steps = max(1, min(MOST_STEPS, len(victims.client.ends["train"]) // BATCH))
     seen = Displacements(victims, BATCH, steps)
@@ -196,12 +193,12 @@ def membership(victims: Victims, levels: tuple[str, ...], *, windows: int) -> di
             ]
         )
     scores = {}
-    for level in levels:
+    for level in at:
         delta = seen.seen(level).double()
         inside, outside = ([-float(g @ delta / g.norm()) for g in own] for own in gradients)
         wins = np.mean([[a > b for b in outside] for a in inside])
         scores[level] = float(wins)
-    return scores | {GUESS: 0.5}
+    return scores | {levels.GUESS: 0.5}
 
 
 def differencing(victims: Victims, *, steps: int) -> dict[str, float]:
@@ -215,4 +212,5 @@ def differencing(victims: Victims, *, steps: int) -> dict[str, float]:
     def missed(found: Tensor) -> float:
         return float((found.double() - mine).norm() / mine.norm())
 
-    return {level: missed(seen.seen(level)) for level in LEVELS} | {GUESS: 1.0}
+    found = {level: missed(seen.seen(level)) for level in levels.LEVELS}
+    return found | {levels.GUESS: 1.0}

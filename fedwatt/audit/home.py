@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwatt.audit.victims import CURIOUS, GUESS, MASKS, NOISE, PLAIN, POLICY
+from fedwatt.audit import levels
 from fedwatt.data import Vehicle
 
 CELL_DEGREES = 0.001
@@ -44,12 +44,12 @@ def home_position(vehicles: Sequence[Vehicle]) -> dict[str, float]:
     differences = [counts - _counts(nodes, _without(driven, k)) for k in range(len(driven))]
     differenced = [np.median(nodes[own == 1], axis=0) for own in differences]
     guesses = {
-        PLAIN: [np.median(own, axis=0) for own in driven],
-        CURIOUS: [nodes[counts.argmax()]] * len(driven),
-        MASKS: differenced,
-        POLICY: differenced,
-        NOISE: differenced,
-        GUESS: [np.median(nodes, axis=0)] * len(driven),
+        levels.PLAIN: [np.median(own, axis=0) for own in driven],
+        levels.CURIOUS: [nodes[counts.argmax()]] * len(driven),
+        levels.MASKS: differenced,
+        levels.POLICY: differenced,
+        levels.NOISE: differenced,
+        levels.GUESS: [np.median(nodes, axis=0)] * len(driven),
     }
     return {
         level: float(np.median([_km(a, b) for a, b in zip(own, homes, strict=True)]))

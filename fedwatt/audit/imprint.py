@@ -10,6 +10,9 @@ so it tells how many windows are above t_j. The next thresholds lie above the hi
 window is above, until that is one window: its unit's gradient divided by its bias' is the window.
 Each try is a round of another run over the same vehicles, so there is no change that a policy could
 count. Whose window it is, it does not tell.
+
+Vehicles with the default policy do not train such a model, since no round made it. What is left to
+the server is the choice of a seed: it tries many and looks for the unit whose windows lie farthest.
 """
 
 from typing import Final
@@ -18,26 +21,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedwatt.audit import levels
 from fedwatt.audit.displacements import RATE, Displacements
-from fedwatt.audit.victims import (
-    CURIOUS,
-    GUESS,
-    MASKS,
-    NOISE,
-    PLAIN,
-    POLICY,
-    FloatArray,
-    Victims,
-    explained,
-    windows_at,
-    windows_of,
-)
+from fedwatt.audit.hidden_sums import hidden_sum
+from fedwatt.audit.victims import FloatArray, Victims, explained, windows_at, windows_of
 from fedwatt.deploy.policy import Policy
 
 TRIES: Final = 4
 """With 64 units, 64⁴ thresholds between the ends."""
 ENDS: Final = (-1.0, 10.0)
 """Of the thresholds at first: mean scaled speeds of a window."""
+SEEDS: Final = 8
+"""Models from seeds that are tried where none may be crafted."""
+LARGEST: Final = 10.0
+"""Of a scaled feature."""
 BIAS, SLOPE = 30.0, 1e-3
 """b and s, in scaled labels."""
 AMONG: Final = 500
@@ -51,12 +48,14 @@ def extreme_window(victims: Victims) -> dict[str, float]:
     """
     batch = Policy().fewest_trained
     mine, all_ = (victims.victim,), tuple(range(len(victims.fleet.clients)))
-    scores = {PLAIN: _score(victims, batch, mine, 0.0), CURIOUS: 0.0}
-    scores[MASKS] = scores[POLICY] = _score(victims, batch, all_, 0.0)
-    scores[NOISE] = _score(victims, batch, all_, victims.noise)
+    scores = {levels.PLAIN: _score(victims, batch, mine, 0.0), levels.CURIOUS: 0.0}
+    scores[levels.MASKS] = _score(victims, batch, all_, 0.0)
+    seeded = _read_seeded(victims, batch, hidden=True)
+    scores[levels.POLICY] = explained(seeded, _fastest(victims, batch, all_))
+    scores[levels.NOISE] = _score(victims, batch, all_, victims.noise)
     others = [windows_of(victims.fleet.clients[k], "train", AMONG) for k in victims.others]
     mean = torch.cat(others).double().mean(dim=0).numpy()
-    return scores | {GUESS: explained(mean, _fastest(victims, batch, all_))}
+    return scores | {levels.GUESS: explained(mean, _fastest(victims, batch, all_))}
 
 
 def _score(victims: Victims, batch: int, vehicles: tuple[int, ...], noise: float) -> float:
@@ -83,6 +82,28 @@ def _read(victims: Victims, batch: int, vehicles: tuple[int, ...], noise: float)
         if round(float(counts[top])) == 1:
             break
         low, high = thresholds[top], thresholds[min(top + 1, units - 1)]
+    return found
+
+
+def _read_seeded(victims: Victims, batch: int, *, hidden: bool) -> FloatArray:
+    """The window that the units of models from many seeds point at, with nothing crafted.
+
+    Of all units' quotients of gradients that could be a window, the one that lies farthest along u.
+    """
+    along, best = _direction(victims).double().numpy(), -np.inf
+    found = np.zeros(len(along))
+    for seed in range(SEEDS):
+        rng = victims.rng(f"seed {seed}")
+        seen = Displacements(victims, batch, 1, victims.model.initial(rng).float())
+        total = sum(seen.all, torch.zeros_like(seen.all[0]))
+        if hidden:
+            total = hidden_sum(torch.stack(seen.all), 1, rng)[0]
+        parts = victims.model.layout.split(total)
+        quotients = (parts["hidden1.weight"] / parts["hidden1.bias"]).double().numpy()
+        windows = quotients[:, (np.abs(quotients) < LARGEST).all(axis=0)]
+        for window in windows.T:
+            if window @ along > best:
+                best, found = float(window @ along), window
     return found
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedwatt.audit.victims import PLAIN
+from fedwatt.audit.levels import PLAIN
 from fedwatt.data import Fleet
 from fedwatt.deploy.limits_of_replies import capped, shortened
 from fedwatt.federation import Federation, Loop, State, Training

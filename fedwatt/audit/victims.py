@@ -1,26 +1,13 @@
-"""The fleet under attack: one vehicle alone, and what a server sees of it at each level.
-
-    plain             every vehicle's own answer
-    masks, curious    sums, by a server that follows the protocol and looks at what it gets
-    masks             sums, by a server that lies, to vehicles that answer whatever is asked: it
-                      asks twice, the second time without the victim, and takes the difference
-    masks + policy    the same with the default policy on board. It refuses the same round twice,
-                      other windows, and replies of few windows; it counts how often the vehicles of
-                      a sum change. It cannot tell a round of another run from a repeated one, so
-                      the attacks on Δ still have the difference.
-    + noise           the same in a run with a private method. Its noise is on the replies of
-                      rounds; error sums and counts of hills have none that a lying server would
-                      not leave out
+"""The fleet under attack, and the vehicle of it that is attacked.
 
 Masks cancel out in a sum, so sums are made here as they are decoded, to the last bit (`add_up`);
 what a policy refuses is refused by `deploy.guard`, and tests hold the two to each other. Most
-figures are measured on the fleet that is given. Those that follow from what a level is, without a
-measurement, are named in `card.SET`.
+figures are measured on the fleet that is given. Those that follow from what a level is (`levels`),
+without a measurement, are named in `card.SET`.
 """
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final
 
 import numpy as np
 import torch
@@ -32,15 +19,6 @@ from fedwatt.federation import LocalFleet, Training
 from fedwatt.federation.settings import Availability
 from fedwatt.federation.terms import Terms
 from fedwatt.models import Model
-
-PLAIN: Final = "plain"
-CURIOUS: Final = "masks, curious"
-MASKS: Final = "masks"
-POLICY: Final = "masks + policy"
-NOISE: Final = "masks + policy + noise"
-LEVELS: Final = (PLAIN, CURIOUS, MASKS, POLICY, NOISE)
-GUESS: Final = "no messages"
-"""What an attacker scores who sees nothing."""
 
 FloatArray = NDArray[np.float64]
 

@@ -22,6 +22,7 @@ from fedwatt.cli import (
     styles,
     terrain,
     tune,
+    watch,
 )
 from fedwatt.cli.console import console, errors
 from fedwatt.cli.repository import PACKAGES, mount
@@ -39,6 +40,7 @@ app.command("tune")(tune.tune)
 app.command("methods")(methods.methods)
 app.command("plugins")(plugins.plugins)
 app.command("report")(report.report)
+app.command("watch")(watch.watch)
 app.command("styles")(styles.styles)
 app.command("audit")(audit.audit)
 app.command("export")(export.export)

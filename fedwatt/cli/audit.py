@@ -63,7 +63,7 @@ def audit(
 def show(card: "Card") -> None:
     """Both tables of a report card."""
     from fedwatt.audit.card import MEASURES
-    from fedwatt.audit.victims import GUESS, LEVELS
+    from fedwatt.audit.levels import GUESS, LEVELS
 
     table = Table("attack", *LEVELS, GUESS, "figure", box=None, pad_edge=False)
     for name, own in card.attacks.items():

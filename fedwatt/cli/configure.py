@@ -44,7 +44,7 @@ Assignments = Annotated[
 ]
 Personalise = Annotated[
     bool,
-    typer.Option("--personalise", help="Each vehicle fine-tunes the model for itself at last."),
+    typer.Option("--personalise", help="In the end, each vehicle fine-tunes the model for itself."),
 ]
 Resume = Annotated[
     bool, typer.Option("--resume", help="Continue what was interrupted in the folder --out.")

@@ -75,12 +75,14 @@ def check(
     _show(found)
     if config is None:
         return
+    asked = from_tables(read_config(config))
     try:
-        Guard(found, Ledger(folder)).configuration(from_tables(read_config(config)))
+        Guard(found, Ledger(folder)).configuration(asked)
     except Refusal as refusal:
         console.print(f"{config} would be refused, rule '{refusal.rule}': {refusal}.")
         raise typer.Exit(1) from None
-    console.print(f"{config} would be answered, as far as it says what it will ask.")
+    but = ", but for its routes" if asked.deploy.routes and not found.routes else ""
+    console.print(f"{config} would be answered{but}, as far as it says what it will ask.")
 
 
 @app.command("explain")

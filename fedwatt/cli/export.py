@@ -21,8 +21,12 @@ def export(
     method: Annotated[str | None, typer.Option(help="Method; the run's first if left out.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed; the run's first if left out.")] = None,
     model: Annotated[
-        str, typer.Option(help="'best' by validation, 'last', or 'personal': the vehicle's own.")
-    ] = "best",
+        str,
+        typer.Option(
+            help="'kept', as a rule the mean of 'best' (by validation) and 'last'; one of these; "
+            "or 'personal', the vehicle's own."
+        ),
+    ] = "kept",
     form: Annotated[str, typer.Option(help="Weights as float32, float16 or int8.")] = "float32",
     terrain: Annotated[
         Path | None,

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedwatt.errors import counted
+from fedwatt.observers import Observer
 
 if TYPE_CHECKING:
     from fedwatt.data import Fleet
@@ -29,7 +30,7 @@ def method_bars(console: Console, *shown: str) -> bars.Progress:
     return bars.Progress(*columns, left, console=console, expand=True, disable=hidden)
 
 
-class PlainLines:
+class PlainLines(Observer):
     """About ten lines a method, for logs and pipes."""
 
     def __init__(self, console: Console) -> None:
@@ -48,20 +49,20 @@ class PlainLines:
         if of >= LARGE_FLEET and done % (of // 10) == 0:
             self.say(f"building the fleet: {done:,} of {of:,} vehicles")
 
-    def fleet_ready(self, fleet: "Fleet") -> None:
+    def on_fleet(self, fleet: "Fleet") -> None:
         """One line about the fleet, and one about what windows predict unless that is energy."""
         self.unit = fleet.settings.predicts.unit
         self.say(describe_fleet(fleet))
         if fleet.settings.predicts.name != "energy":
             self.say(describe_labels(fleet))
 
-    def method_begins(self, label: str, done: int, rounds: int) -> None:
+    def on_start(self, label: str, done: int, rounds: int) -> None:
         """One line about the method."""
         self.rounds, self.begun_at, self.begun_with = rounds, time.monotonic(), done
         doing = f"continuing after round {done} of" if done else "training"
         self.say(f"{label}: {doing} {counted(rounds, 'round')}")
 
-    def round_done(self, label: str, state: "State", record: "RoundRecord") -> None:
+    def on_round(self, label: str, state: "State", record: "RoundRecord") -> None:
         """A line every tenth of the way."""
         if state.round % max(1, self.rounds // 10) and state.round != self.rounds:
             return
@@ -73,7 +74,7 @@ class PlainLines:
             f"{epsilon(record)}"
         )
 
-    def method_ends(self, label: str, history: "History") -> None:
+    def on_end(self, label: str, history: "History") -> None:
         """A line only if seeds were lost."""
         for row in history.rounds:
             if row["diverged"]:
@@ -109,14 +110,14 @@ class LiveView(PlainLines):
         """Leave the bars on the screen."""
         self.progress.stop()
 
-    def method_begins(self, label: str, done: int, rounds: int) -> None:
+    def on_start(self, label: str, done: int, rounds: int) -> None:
         """A new bar."""
         self.rounds, self.begun_at, self.begun_with = rounds, time.monotonic(), done
         self.task = self.progress.add_task(
             label, total=rounds, completed=done, rmse="…", drift="…", speed="", epsilon=""
         )
 
-    def round_done(self, label: str, state: "State", record: "RoundRecord") -> None:
+    def on_round(self, label: str, state: "State", record: "RoundRecord") -> None:
         """Move the bar."""
         speed = (state.round - self.begun_with) / max(time.monotonic() - self.begun_at, 1e-9)
         rmse, drift = figures(record, self.unit)

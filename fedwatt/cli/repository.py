@@ -8,7 +8,11 @@ import typer
 
 from fedwatt.errors import RunError
 
-PACKAGES: Final = {"reproduce": "reproduction", "bench": "benchmarks"}
+PACKAGES: Final = {
+    "tournament": "tournament",
+    "reproduce": "reproduction",
+    "bench": "benchmarks",
+}
 """Command → top-level package of the repository; its module `cli` adds the command."""
 
 

@@ -1,5 +1,6 @@
 """`fedwatt run`: train methods on a fleet and write a run folder with its report."""
 
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,10 +16,11 @@ from fedwatt.cli.progress import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from fedwatt.data import Fleet
+    from fedwatt.observers import Observer
     from fedwatt.runs.config import RunConfig
 
 Participation = Annotated[
@@ -27,6 +29,9 @@ Participation = Annotated[
 References = Annotated[
     bool,
     typer.Option(help="Also what each vehicle would have alone, and one network on pooled data."),
+]
+Watch = Annotated[
+    bool, typer.Option("--watch", help="Serve a page that shows the run while it goes on.")
 ]
 SeedsPerTask = Annotated[
     int, typer.Option(help="With --ray, seeds trained in one task; 0: all of a method.", min=0)
@@ -49,9 +54,9 @@ def run(
     seeds_per_task: SeedsPerTask = 0,
     resume: configure.Resume = False,
     out: configure.Out = None,
+    watch: Watch = False,
 ) -> None:
     """Train one or several methods on a fleet and write a run folder with a report."""
-    from fedwatt.report import write_report
     from fedwatt.runs import execute
 
     out = configure.folder_for(out, resume)
@@ -75,11 +80,11 @@ def run(
     observer = (LiveView if console.is_terminal else PlainLines)(console)
     elsewhere = None if ray is None else _on_cluster(chosen, ray, seeds_per_task, out, observer.say)
     try:
-        with observer:
+        with observer, _watched(out) if watch else nullcontext():
             execute(
                 chosen,
                 out,
-                observer,
+                _followed(observer, chosen, out),
                 resume=resume,
                 on_vehicle=observer.vehicle_built,
                 on_hills=lambda learned: observer.say(describe_hills(learned, chosen.terrain)),
@@ -92,7 +97,26 @@ def run(
     console.print(results_table(out))
     if chosen.references.enabled:
         console.print(references_table(out))
-    console.print(f"Report: {write_report(out)}")
+    console.print(f"Report: {out / 'report.html'}")
+
+
+def _followed(view: "Observer", chosen: "RunConfig", out: "Path") -> "Observer":
+    """All that follow a run: the terminal, then its report, then trackers, which may want it."""
+    from fedwatt.observers import Observers
+    from fedwatt.report import Reporter
+    from fedwatt.track import trackers
+
+    return Observers((view, Reporter(), *trackers(chosen, out)))
+
+
+@contextmanager
+def _watched(out: "Path") -> "Iterator[None]":
+    """Serve the live page of a run for as long as it takes."""
+    from fedwatt.watch import serving
+
+    with serving(out, port=0) as address:
+        console.print(f"Watch it at {address}")
+        yield
 
 
 def _on_cluster(

@@ -30,8 +30,6 @@ class Channel:
     fallback     what stands in where a trip has no reading at all; None leaves the channel out
     units        the units that a mapping may name; a channel without any cannot be mapped
     usual_unit   the one to propose for a column that names none; the first of `units` by default
-    header       regular expression that finds its column, in lower case with spaces between words;
-                 the first channel of `CHANNELS` whose expression and units fit is proposed
     discharges   its sign tells discharge (+) from charge, and recordings may have it reversed
     """
 
@@ -45,7 +43,6 @@ class Channel:
     fallback: float | None = None
     units: Units = field(default_factory=dict)
     usual_unit: str = ""
-    header: str = ""
     discharges: bool = False
 
     def __post_init__(self) -> None:
@@ -74,35 +71,30 @@ _VOLTAGE = {"V": (1.0, 0.0), "mV": (1e-3, 0.0), "kV": (1e3, 0.0)}
 _CURRENT = {"A": (1.0, 0.0), "mA": (1e-3, 0.0), "kA": (1e3, 0.0)}
 _FLAG = {"0/1": (1.0, 0.0)}
 
-_LIMIT_HEADER = r"speed limit|limit speed"
-_COUNTER_HEADER = r"(total|cumul\w*) energy|energy (total|cumul\w*)"
-
 # One row a channel reads best as a table.
 # fmt: off
 CHANNELS: Mapping[str, Channel] = {
     "speed_mps": Channel(
         "m/s", "vehicle speed", "input", 0.0, 70.0, "linear", required=True,
-        units=_SPEED, usual_unit="km/h",
-        header=rf"^(?!.*({_LIMIT_HEADER}))"
-        r".*(\b(vehicle|veh|gps|obd)? ?(speed|velocity)\b|\bspd\b|^v$|speedkmh|speed kmh)"),
+        units=_SPEED, usual_unit="km/h"),
     "ambient_c": Channel(
         "°C", "outside air temperature", "input", -60.0, 60.0, "held", fallback=20.0,
-        units=_TEMPERATURE, header=r"\boat\b|ambient|outside|outdoor|air temp"),
+        units=_TEMPERATURE),
     "ac_w": Channel(
         "W", "electric power of the air conditioning", "input", 0.0, 60_000.0, "held",
-        fallback=0.0, units=_POWER, header=r"air ?cond|\baircon\b|\bac (power|w|kw)\b|hvac"),
+        fallback=0.0, units=_POWER),
     "heater_w": Channel(
         "W", "electric power of the cabin heater", "input", 0.0, 60_000.0, "held",
-        fallback=0.0, units=_POWER, header=r"heater|heating|\bptc\b"),
+        fallback=0.0, units=_POWER),
     "grade": Channel(
         "1", "rise over run of the road, + uphill", "input", -0.4, 0.4, "linear",
-        units=_SLOPE, header=r"gradient|\bgrade\b|slope|inclination"),
+        units=_SLOPE),
     "elevation_m": Channel(
         "m", "height above sea level", "input", -500.0, 9_000.0, "linear",
-        units=_LENGTH, header=r"elevation|altitude|\balt\b|height"),
+        units=_LENGTH),
     "speed_limit_mps": Channel(
         "m/s", "speed limit of the road", "input", 1.0, 45.0, "held",
-        units=_SPEED, usual_unit="km/h", header=_LIMIT_HEADER),
+        units=_SPEED, usual_unit="km/h"),
     "intersection": Channel("0/1", "at an intersection", "input", 0.0, 1.0, "any", units=_FLAG),
     "bus_stop": Channel("0/1", "at a bus stop", "input", 0.0, 1.0, "any", units=_FLAG),
     "focus_point": Channel(
@@ -113,30 +105,30 @@ CHANNELS: Mapping[str, Channel] = {
     "climb_known": Channel("0/1", "climb was read, not taken as level", "input"),
     "latitude_deg": Channel(
         "°", "latitude, WGS 84", "position", -90.0, 90.0, "linear",
-        units=_DEGREE, header=r"^lat\b|latitude|gps lat"),
+        units=_DEGREE),
     "longitude_deg": Channel(
         "°", "longitude, WGS 84", "position", -180.0, 180.0, "linear",
-        units=_DEGREE, header=r"^(lon|lng|long)\b|longitude|gps lon"),
+        units=_DEGREE),
     "energy_wh": Channel("Wh", "energy leaving the pack, + discharge", "label"),
     "voltage_v": Channel(
-        "V", "pack voltage", "label", 30.0, 1_500.0, "mean", units=_VOLTAGE, header=r"volt"),
+        "V", "pack voltage", "label", 30.0, 1_500.0, "mean", units=_VOLTAGE),
     "current_a": Channel(
         "A", "pack current, + discharge", "label", -2_000.0, 2_000.0, "mean",
-        units=_CURRENT, header=r"\bcurrent\b|\bamps?\b|ampere", discharges=True),
+        units=_CURRENT, discharges=True),
     # A reading of 100.00003 % is full, not broken: resampling clips it to 1.
     "soc": Channel(
         "1", "state of charge, 0 to 1", "label", 0.0, 1.001, "held",
-        units=_RATIO, usual_unit="%", header=r"\bsoc\b|state of charge"),
+        units=_RATIO, usual_unit="%"),
     "power_w": Channel(
         "W", "power leaving the pack, + discharge", "raw", -2_000_000.0, 2_000_000.0,
-        units=_POWER, header=r"(batt\w*|pack|hv|traction) power|^power\b", discharges=True),
+        units=_POWER, discharges=True),
     "energy_step_wh": Channel(
         "Wh", "energy leaving the pack since the row before, + discharge", "raw",
-        -100_000.0, 100_000.0, units=_ENERGY, header=rf"^(?!.*({_COUNTER_HEADER})).*energy",
+        -100_000.0, 100_000.0, units=_ENERGY,
         discharges=True),
     "energy_total_wh": Channel(
         "Wh", "counter of energy that has left the pack, + discharge", "raw", -1e9, 1e9,
-        units=_ENERGY, header=_COUNTER_HEADER, discharges=True),
+        units=_ENERGY, discharges=True),
     "engine_rpm": Channel("1/min", "speed of a hybrid's engine", "raw", 0.0, 20_000.0),
 }
 # fmt: on

@@ -22,6 +22,11 @@ USUAL_CLEANING = {
     "sumo": PLAIN_CLEANING,
 }
 """How each kind of recording is cleaned unless something else is asked for."""
+ONE_VEHICLE = (
+    "Warning: the fleet has one vehicle, so there is nothing to federate yet. If the recording "
+    "holds several, import it with the column that names them ('auto' with --vehicle COLUMN, or "
+    "[vehicle] in the mapping); 'fedwatt data merge' adds other fleets."
+)
 
 
 def own_reader(kind: str) -> Callable[..., Iterable[Vehicle]]:
@@ -73,7 +78,8 @@ class Recordings:
             if self.mapping is None:
                 raise SettingError(
                     "Plain files need --map, which says what their columns are. "
-                    f"'fedwatt data map {self.paths[0]}' proposes one."
+                    f"'fedwatt data map {self.paths[0]}' proposes one, and 'fedwatt data import "
+                    "auto' does without."
                 )
             return readers.import_csv(
                 self.paths, self.mapping, cleaning=self.cleaning, progress=progress
@@ -129,4 +135,5 @@ def import_fleet(
     if isinstance(vehicles, readers.VehicleStream):
         sentences += vehicles.account.sentences()
         sentences += [f"Passed over: {name}" for name in vehicles.passed_over]
+        sentences += [ONE_VEHICLE] * (vehicles.account.count("kept", "vehicles") == 1)
     return sentences + ([] if enriched is None else enriched.sentences())

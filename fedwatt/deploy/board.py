@@ -3,6 +3,7 @@
 KEYS/key, key.pub     its own pair
 KEYS/voucher          the depot's signature of its name and public key
 KEYS/ca.pem           the depot's certificate: whose word counts
+KEYS/fleet.key        by which the vehicles of a fleet check what a server makes of their sums
 KEYS/policy.toml      what it answers, with policy.sig and owner.pub
 """
 
@@ -21,6 +22,7 @@ from fedwatt.errors import DataError, RunError
 from fedwatt.privacy.secure.identity import Identity, Trust, public_bytes
 
 VOUCHER: Final = "voucher"
+FLEET_KEY: Final = "fleet.key"
 SECONDS: Final = 10.0
 """To wait for a server's certificate."""
 
@@ -33,6 +35,8 @@ class Board:
     identity: Identity | None = None
     """None: it has no key of a depot, and cannot sign."""
     trust: Trust | None = None
+    fleet_key: bytes | None = field(default=None, repr=False)
+    """What all vehicles of its fleet have and a server has not; None: it cannot check models."""
 
     @classmethod
     def of(cls, keys: Path | None, vehicle: str = "", policy: Path | None = None) -> "Board":
@@ -60,7 +64,9 @@ class Board:
                 f"The depot has not vouched for {keys / 'key'} as a key of {vehicle}: is this one "
                 "another's?"
             ) from error
-        return cls(found, Identity(private, voucher), trust)
+        shared = keys / FLEET_KEY
+        fleet_key = shared.read_bytes() if shared.exists() else None
+        return cls(found, Identity(private, voucher), trust, fleet_key)
 
 
 def authority_key(certificate: Path) -> ec.EllipticCurvePublicKey:

@@ -15,22 +15,23 @@ from fedwatt.deploy.prompt_grid import PromptGrid
 from fedwatt.deploy.remote_fleet import RemoteFleet
 from fedwatt.deploy.road_fleet import RoadFleet
 from fedwatt.deploy.roster import Roster
+from fedwatt.deploy.routes_on_server import routes_of_run
 from fedwatt.deploy.secure_fleet import SecureFleet
 from fedwatt.deploy.state import FAILED, FINISHED, RUN_LOCK, RunState, going_on
 from fedwatt.errors import FedwattError, SettingError
 from fedwatt.federation import Availability, Loop, State
 from fedwatt.federation.records import Row
 from fedwatt.files import holding
+from fedwatt.observers import Observer, Observers, ProgressLog
 from fedwatt.plugins import refuse_unless_installed
 from fedwatt.runs.carry_out import FINISHED as COMPLETE
 from fedwatt.runs.carry_out import Run, carry_out
 from fedwatt.runs.config import MethodChoice, RunConfig, to_toml
 from fedwatt.runs.deployment import Deployment
 from fedwatt.runs.environment import fleet_partition
-from fedwatt.runs.hills import learns_hills, terrain_facts
+from fedwatt.runs.hills import shares_hills, terrain_facts
 from fedwatt.runs.level import level_config
-from fedwatt.runs.model_file import best_weights
-from fedwatt.runs.train import Observer
+from fedwatt.runs.model_file import kept_weights
 from fedwatt.terrain.exchange import refuse_unmaskable
 
 
@@ -48,13 +49,13 @@ def refuse_undeployable(config: RunConfig) -> None:
             "A deployment has rounds, and asynchronous.buffer asks for a buffer. Set it to 0; "
             "deploy.round_seconds keeps slow vehicles from holding up the others."
         )
-    if learns_hills(config):
+    if shares_hills(config):
         if not config.secure.enabled:
             raise SettingError(
                 "A real fleet learns its hills under masks only, since sums over places tell where "
                 "a vehicle drives. Set secure.enabled = true and terrain.area, or put a field into "
                 "every vehicle ('deploy vehicle --field') and name it in terrain.source, or use "
-                "terrain.source = 'measured'."
+                "terrain.source = 'measured'. deploy.routes needs masks as well."
             )
         refuse_unmaskable(config.terrain)
     if config.model.mixture:
@@ -118,7 +119,8 @@ def execute(
     refuse_undeployable(config)
     exchange = Exchange(grid, config.deploy.poll_seconds)
     roster = Roster(exchange, config, out / "roster.json")
-    run = Run(config, out, observer, resume, checkpoint_seconds=0.0)
+    followed = Observers((ProgressLog(out), observer))
+    run = Run(config, out, followed, resume, checkpoint_seconds=0.0)
     with holding(out, RUN_LOCK, going_on(out)):
         site = RealFleet(run, roster)
         try:
@@ -127,13 +129,14 @@ def execute(
             site.note(FAILED, str(error))
             raise
         site.note(FINISHED)
+    followed.on_finish(out)
 
 
 @dataclass
 class RealFleet:
     """The `Site` of a run whose vehicles are on the road.
 
-    What a method needs of its level model is that model's best weights [D].
+    What a method needs of its level model is that model's kept weights [D].
     """
 
     on_the_road: ClassVar[bool] = True
@@ -195,20 +198,20 @@ class RealFleet:
         return RealFleet(run, self.roster, level_run(self.state.run))
 
     def finished(self) -> dict[str, NDArray[Any]] | None:
-        """The best models of a finished run, so that no vehicle is asked again about them."""
+        """The kept models of a finished run, so that no vehicle is asked again about them."""
         config, out = self.run.config, self.run.out
         if not (out / COMPLETE).exists():
             return None
         layout = config.model.on(self.fleet()).layout
         return {
-            choice.label: best_weights(out, choice.label, config.seeds[0], layout)
+            choice.label: kept_weights(out, choice.label, config.seeds[0], layout)
             for choice in config.methods
         }
 
     def share_hills(self) -> dict[str, Any]:
         """Learn the field of the run, hand it to the vehicles, and say what it cost."""
         config, state = self.run.config, self.state
-        if not learns_hills(config):
+        if not shares_hills(config):
             return {}
         fleet = self.fleet()
         out, resume = self.run.out, self.run.resume
@@ -218,6 +221,16 @@ class RealFleet:
         self.roster.provision = hills
         hills.wait(self.roster)
         return terrain_facts(config, fleet, learned, contributors, state.learnings)
+
+    def share_routes(self) -> dict[str, Any]:
+        """Learn what the vehicles know about routes, into RUN/routes.json."""
+        hills = self.roster.provision
+        if not self.run.config.deploy.routes or hills is None:
+            return {}
+        found = routes_of_run(self.run.out, self.roster, self.state, hills, resume=self.run.resume)
+        if found is None:
+            return {}
+        return {"cells": len(found.driving.keys), "vehicles": found.vehicles}
 
     def references(self) -> None:
         """None: vehicles on the road send no errors of models that they make alone."""
@@ -230,10 +243,10 @@ class RealFleet:
         errors = self.asked.errors
         judged: dict[str, list[Row]] = {}
         if choice.method.personal or self.run.config.personal.enabled:
-            model = state.weights if choice.method.personal else state.best_weights
+            model = state.weights if choice.method.personal else state.kept_weights
             sent = self.asked.sent(choice.method, state) if choice.method.personal else {}
             judged["personal"] = errors.personal(model, state.round, sent)
         if level is not None:
-            judged["best"] = errors.in_use(state.best_weights)
-        best = state.best_weights[0, : federation.model.layout.size].cpu().numpy()
-        return judged, best if self.number else None
+            judged["kept"] = errors.in_use(state.kept_weights)
+        kept = state.kept_weights[0, : federation.model.layout.size].cpu().numpy()
+        return judged, kept if self.number else None

@@ -13,9 +13,10 @@ from fedwatt.deploy.messages import Content
 from fedwatt.deploy.policy import Policy, Refusal
 from fedwatt.deploy.purpose import Purpose
 from fedwatt.methods import Method
+from fedwatt.privacy.hiding import chance_weight
 from fedwatt.privacy.secure_settings import Terms
 from fedwatt.runs.config import RunConfig
-from fedwatt.runs.hills import learns_hills
+from fedwatt.runs.hills import shares_hills
 
 OPERATIONS_PER_SECOND: Final = 1e9
 """Of a modest processor core; by this, work is turned into seconds before it is begun."""
@@ -24,9 +25,19 @@ GROUPS: Final = {
     "secure-strata": "judging",
     "secure-personalise": "judging",
     "secure-terrain": "terrain",
+    "secure-routes": "terrain",
 }
 """Sums of one group ask for much the same numbers, so the difference of two is about those vehicles
 that are in only one of them: by group it is counted how often the vehicles change."""
+ROUTES: Final = ("secure-routes", "driving-field")
+"""Questions by which a fleet learns how it drives."""
+
+FOLLOWED: Final = "followed"
+"""What the ledger files the models under that a vehicle knows the origin of."""
+NOISED: Final = "noised"
+"""And those that a private round trains."""
+ENOUGH_NOISE: Final = 1.0
+"""z from which noise alone stops the attacks of docs/privacy.md for a day of questions."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +57,7 @@ class Guard:
         _allow("data", same and (not policy.targets or data.target in policy.targets))
         few = 0 < training.steps * training.batch < policy.fewest_trained  # 0: whole epochs
         _allow("few_trained", not few)
-        if learns_hills(config):
+        if shares_hills(config):
             enough = config.terrain.minimum_vehicles >= policy.hills_vehicles
             _allow("hills", policy.hills and enough)
         for choice in config.methods:
@@ -54,7 +65,13 @@ class Guard:
             mechanism = choice.method.server.mechanism
             noise = 0.0 if mechanism is None else mechanism.noise_multiplier
             _allow("noise", noise >= policy.noise)
+            can_be = choice.method.server.adds_the_mean or protects(choice.method)
+            _allow("followed", not policy.masks or not policy.followed or can_be)
             _allow("lifetime_epsilon", noise > 0 or policy.lifetime_epsilon == inf)
+
+    def kind(self, kind: str) -> None:
+        """Refuse a kind of question that the policy does not allow."""
+        _allow("routes", self.policy.routes or kind not in ROUTES)
 
     def size(self, content: Content) -> None:
         """Refuse a question that is too large. An answer in the clear is no larger than it."""
@@ -130,6 +147,38 @@ class Guard:
         if not known:
             self.ledger.announce(purpose.model, (*method, purpose.round), (*method, purpose.model))
 
+    def follows(self, purpose: Purpose, method: Method, tell: Callable[[], bool]) -> bool:
+        """Whether this vehicle knows how a model came about; `tell` is asked where it must be."""
+        if not self.policy.followed or self.ledger.model(FOLLOWED, purpose.model):
+            return True
+        if protects(method) and purpose.kind.endswith("train"):
+            self.ledger.announce(purpose.model, (NOISED, purpose.run, purpose.label, purpose.round))
+        if told := tell():
+            self.ledger.announce(purpose.model, (FOLLOWED, purpose.model))
+        return told
+
+    def revealing(self, purpose: Purpose, followers: int) -> None:
+        """Refuse to unmask a sum about a model of which few of its vehicles know the origin.
+
+        Where enough of them do, this vehicle knows it from now on, too. Any other is trained only
+        where noise `protects` it, and judged a few times a day: the mean of two models, or one of a
+        private method after a round without a sum.
+        """
+        wanted, ledger = self.policy.followed, self.ledger
+        if not wanted or not purpose.model or ledger.model(FOLLOWED, purpose.model):
+            return
+        if followers >= wanted:
+            ledger.announce(purpose.model, (FOLLOWED, purpose.model))
+            return
+        if purpose.kind.endswith("train"):
+            noised = ledger.model(NOISED, purpose.run, purpose.label, purpose.round)
+            _allow("followed", noised == purpose.model)
+            return
+        model, today = ("unfollowed", purpose.model), ("unfollowed", ledger.day())
+        if not ledger.given(*model):
+            _allow("followed", ledger.given(*today) < self.policy.unfollowed_a_day)
+            ledger.give(model, today)
+
     def unanswered(self, purpose: Purpose) -> None:
         """Refuse what was answered as often as the policy allows, and too many answers a day."""
         given = max(self.ledger.given(*what) for what in _counted(purpose))
@@ -163,9 +212,14 @@ class Guard:
             _allow("set_changes_a_day", self.ledger.changes_today() < self.policy.set_changes_a_day)
         self.ledger.summed(group, survivors)
 
-    def weight(self, windows: int) -> int:
-        """What the vehicle weighs in a mean."""
-        return min(windows, self.policy.most_windows)
+    def hiding(self, method: Method) -> float:
+        """ν of the noise on a reply; 0 where a private method has noise enough of its own."""
+        return 0.0 if protects(method) else self.policy.hiding
+
+    def weight(self, windows: int, *, hidden: bool) -> int:
+        """What the vehicle weighs in a mean; where it is `hidden`, by chance more or less."""
+        heaviest = min(windows, self.policy.most_windows)
+        return min(chance_weight(heaviest), self.policy.most_windows) if hidden else heaviest
 
     def enough(self, counts: list[int]) -> bool:
         """Whether there are windows enough to take part."""
@@ -188,6 +242,12 @@ def _counted(purpose: Purpose) -> list[tuple[object, ...]]:
     if purpose.model:
         return [(kind, label, purpose.model, purpose.level)]
     return [(kind, purpose.question)]
+
+
+def protects(method: Method) -> bool:
+    """Whether a method's noise hides a vehicle in a sum, whatever model is trained."""
+    mechanism = method.server.mechanism
+    return mechanism is not None and mechanism.noise_multiplier >= ENOUGH_NOISE
 
 
 def _items(value: object) -> list[object]:

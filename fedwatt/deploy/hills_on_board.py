@@ -51,12 +51,7 @@ class HillsOnBoard:
 
     def masked(self, question: Content, config: RunConfig, secrets: Secrets) -> Content:
         """Counts or sums over the nodes of a question, under masks."""
-        terms, least = secrets.terms, config.terrain.minimum_vehicles
-        if terms.threshold < least:
-            raise DataError(
-                f"hills are asked for of {terms.threshold} vehicles or more, and a place is hidden "
-                f"unless {least} drive there"
-            )
+        terms = secrets.terms_about_places("hills", config.terrain.minimum_vehicles)
         ground = self._surveyed(config)
         judged, length = (question.values.get(name) for name in ("judged", "segment_s"))
         if not isinstance(judged, int) or not isinstance(length, int):

@@ -6,21 +6,18 @@ them goes to all vehicles, also to those that join later, and lies in the run fo
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from fedwatt.data.trip import FloatArray
 from fedwatt.deploy.exchange import Exchange
 from fedwatt.deploy.hills_on_board import HILLS
 from fedwatt.deploy.messages import NO_MODEL, Content, Value
 from fedwatt.deploy.roster import Roster
-from fedwatt.deploy.secure_exchange import NoSum, SecretSum, SecureExchange
+from fedwatt.deploy.secret_totals import SecretTotals
 from fedwatt.deploy.state import RunState
 from fedwatt.errors import DataError, RunError
 from fedwatt.noise import SystemNoise
-from fedwatt.privacy.fixed_point import CLIPPED, Layout
-from fedwatt.runs.config import to_toml
 from fedwatt.terrain.encoding import field_digest, field_to_arrays, judged_prefix
 from fedwatt.terrain.exchange import Question, SharedField, learn_from_totals
 from fedwatt.terrain.field import Field
@@ -30,7 +27,6 @@ from fedwatt.terrain.store import read_field, read_provenance, write_field
 
 log = logging.getLogger("fedwatt.deploy")
 
-ATTEMPTS = 3  # secure sums for one question, before learning is given up
 AGAIN_SECONDS = 10.0  # after which a vehicle that could not take the field is sent it again
 
 
@@ -57,12 +53,7 @@ def hills_of_run(out: Path, roster: Roster, run: RunState, *, resume: bool) -> t
 def learn_hills(roster: Roster, run: RunState) -> SharedField:
     """The field that the connected vehicles learn together, under masks."""
     config = roster.config
-    common: dict[str, Value] = {"run": run.run, "config": to_toml(config)}
-    least = max(2, config.terrain.minimum_vehicles)
-    # In 32 bits sums would be too coarse, whatever training makes do with.
-    settings = replace(config.secure, bits=64)
-    exchange = SecureExchange(roster, run, settings, common, survivors_needed=least)
-    totals = _SecretTotals(exchange, least, config.deploy.round_seconds)
+    totals = SecretTotals.over(roster, run, "hills", "secure-terrain", _asked)
     everyone = frozenset(c.name for c in roster.fleet().clients if not c.held_out)
     grid = Grid(cell_m=config.terrain.cell_m)
     learned = learn_from_totals(totals, everyone, grid, config.terrain, secret_draws)
@@ -77,75 +68,19 @@ def learn_hills(roster: Roster, run: RunState) -> SharedField:
     return learned
 
 
-@dataclass(frozen=True)
-class _SecretTotals:
-    """Totals over vehicles by secure sums, each tried a few times."""
-
-    exchange: SecureExchange
-    least: int  # vehicles that a sum must be of
-    seconds: float  # how long a vehicle may take for its numbers
-
-    def __call__(
-        self, question: Question, present: frozenset[str]
-    ) -> tuple[Mapping[str, FloatArray], frozenset[str]]:
-        """The totals of a question and who is in them; RunError if all attempts fail."""
-        log.info("hills: asking %d vehicles for %s", len(present), question.described)
-        lost: frozenset[str] = frozenset()
-        rejected: frozenset[str] = frozenset()
-        reason = ""
-        for attempt in range(1, ATTEMPTS + 1):
-            try:
-                # A reply may be lost by chance: who failed is left out while others are enough.
-                there = self._gathered(present)
-                ways = (there - lost, there - rejected, there)
-                called = next(names for names in ways if len(names) >= self.least)
-                found = self._sum(question, called)
-            except NoSum as error:
-                lost, rejected = lost | error.lost, rejected | error.rejected
-                silent = ", ".join(sorted(error.lost - error.rejected))
-                reason = f"{error} No answer came from {silent}." if silent else str(error)
-                log.warning("hills: secure sum %d of at most %d: %s", attempt, ATTEMPTS, reason)
-                continue
-            if found.sums[CLIPPED][0]:
-                log.warning("hills: %d values were clipped", found.sums[CLIPPED][0])
-            return found.sums, frozenset(found.survivors)
-        raise RunError(
-            f"The hills could not be learned: {ATTEMPTS} secure sums failed one after the other. "
-            f"{reason} --resume tries again."
-        )
-
-    def _sum(self, question: Question, called: frozenset[str]) -> SecretSum:
-        arrays = {"nodes": question.nodes}
-        if question.field is not None:
-            arrays |= field_to_arrays(question.field)
-        for number, one in enumerate(question.judged):
-            arrays |= field_to_arrays(one, judged_prefix(number))
-        about: dict[str, Value] = {
-            "count": question.field is None and not question.judged,
-            "judged": len(question.judged),
-            "segment_s": question.segment_s,
-        }
-        content = Content({**self.exchange.common, **about}, arrays)
-        layout = Layout(question.fields, vehicles=len(called))
-        return self.exchange.total(
-            "hills", called, layout, "secure-terrain", lambda name: content, self.seconds
-        )
-
-    def _gathered(self, names: frozenset[str]) -> frozenset[str]:
-        """Those of `names` that are there; waits a while for enough of them."""
-        roster = self.exchange.roster
-        there: frozenset[str] = frozenset()
-
-        def enough() -> bool:
-            nonlocal there
-            roster.refresh()
-            there = frozenset(name for name in names if roster.there(name))
-            return len(there) >= self.least
-
-        if not roster.exchange.wait(enough, self.exchange.settings.stage_seconds):
-            reason = f"{len(there)} of {len(names)} vehicles are there, {self.least} are needed."
-            raise NoSum(reason, frozenset())
-        return there
+def _asked(question: Question) -> Content:
+    """What a message about a question holds."""
+    arrays = {"nodes": question.nodes}
+    if question.field is not None:
+        arrays |= field_to_arrays(question.field)
+    for number, one in enumerate(question.judged):
+        arrays |= field_to_arrays(one, judged_prefix(number))
+    values: dict[str, Value] = {
+        "count": question.field is None and not question.judged,
+        "judged": len(question.judged),
+        "segment_s": question.segment_s,
+    }
+    return Content(values, arrays)
 
 
 def secret_draws(*purpose: object) -> SystemNoise:

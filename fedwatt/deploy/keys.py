@@ -5,6 +5,7 @@
     DEPOT/vehicles/NAME/key.pub          a vehicle's public key
     DEPOT/vehicles/NAME/ca.pem           how the vehicle knows the server
     DEPOT/vehicles/NAME/voucher          how other vehicles know it
+    DEPOT/fleet.key, vehicles/NAME/...   how vehicles check a server's models; not for the server
     DEPOT/vehicles/NAME/policy.toml      what it answers, signed with owner.key
     DEPOT/vehicles/NAME/key              its private key, only where the depot made it, for a trial
     DEPOT/owner.key, owner.pub           what policies are signed with; keep it where the owner is
@@ -23,6 +24,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
+from secrets import token_bytes
 from typing import Final
 
 from cryptography import x509
@@ -37,7 +39,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedwatt.data.store import folder_name
-from fedwatt.deploy.board import VOUCHER
+from fedwatt.deploy.board import FLEET_KEY, VOUCHER
 from fedwatt.deploy.key_request import (
     KeyRequest,
     fingerprint,
@@ -167,7 +169,8 @@ class Depot:
         """Put what a vehicle needs of the depot into `folder`, beside its request."""
         own = [file for file in self.vehicle(name).iterdir() if file.name not in ("key", "key.pub")]
         for file in own:
-            write_bytes(folder / file.name, file.read_bytes())
+            write = write_secret if file.name == FLEET_KEY else write_bytes
+            write(folder / file.name, file.read_bytes())
         return sorted(folder / file.name for file in own)
 
     def rotate_vehicle(self, name: str) -> Path:
@@ -238,8 +241,16 @@ class Depot:
         write_text(folder / "ca.pem", self.ca.read_text(encoding="utf-8"))
         voucher = vouch(self._authority(), name, public_bytes(public))
         write_bytes(folder / VOUCHER, voucher)
+        write_secret(folder / FLEET_KEY, self._fleet_key())
         if not (folder / POLICY).exists():
             install(Policy(), folder, self.folder)
+
+    def _fleet_key(self) -> bytes:
+        """The key that the vehicles share, made when the first of them is accepted."""
+        path = self.folder / FLEET_KEY
+        if not path.exists():
+            write_secret(path, token_bytes(32))
+        return path.read_bytes()
 
     def _authority(self) -> ec.EllipticCurvePrivateKey:
         path = self.folder / "ca.key"

@@ -10,6 +10,7 @@ import torch
 from fedwatt.errors import RunError
 from fedwatt.methods.rule import Rows
 from fedwatt.metrics import SUMS, ErrorSums
+from fedwatt.privacy.check_words import Made
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,8 @@ class Known:
     """That the model which is judged next begins."""
     mean_windows: float = 0.0
     """Mean n_k of those judges; 0: not known, or known of each vehicle."""
+    made: Made | None = None
+    """The sum that the present model was made from; None: it is the seed's, or no sum made it."""
 
     def packed(self) -> Rows:
         """Tensors for N vehicles: names as JSON, rounds [N], error sums [N, 6], judges [N].
@@ -42,7 +45,7 @@ class Known:
             "judges": torch.tensor([name in self.judges for name in names], dtype=torch.bool),
             "round": torch.tensor(self.round, dtype=torch.int64),
             "mean_windows": torch.tensor(self.mean_windows, dtype=torch.float64),
-        }
+        } | _packed(self.made)
 
     @classmethod
     def unpacked(cls, events: Rows) -> "Known":
@@ -61,4 +64,23 @@ class Known:
             frozenset(n for n, own in zip(names, events["judges"].tolist(), strict=True) if own),
             int(events["round"]),
             float(events["mean_windows"]),
+            _unpacked(events),
         )
+
+
+def _packed(made: Made | None) -> Rows:
+    """N, d, R and the words of the sum that made a model, [3 + words], and its digest [32]."""
+    if made is None:
+        return {}
+    numbers = torch.tensor(
+        [made.weight, made.divisor, made.vehicles, *made.words], dtype=torch.float64
+    )
+    return {"made": numbers, "exchange": torch.tensor(list(made.exchange), dtype=torch.uint8)}
+
+
+def _unpacked(events: Rows) -> Made | None:
+    if "made" not in events:
+        return None
+    weight, divisor, vehicles, *words = events["made"].tolist()
+    exchange = bytes(events["exchange"].tolist())
+    return Made(exchange, weight, divisor, int(vehicles), tuple(words))

@@ -23,7 +23,7 @@ from fedwatt.errors import DataError
 from fedwatt.metrics import SUMS
 from fedwatt.tables import Column
 
-Value = bool | int | float | str | bytes | list[str] | list[float] | list[bytes]
+Value = bool | int | float | str | bytes | list[str] | list[float] | list[bytes] | list[bool]
 
 
 MOST_STRATA: Final = 64
@@ -153,12 +153,17 @@ REPLIES: Final[dict[str, Mapping[str, ReplyField]]] = {
     "secure-personalise": _masked("the same of its own model, which stays on board"),
     # Of one length for all vehicles, wherever they drove.
     "secure-terrain": _masked("its counts or sums over agreed nodes"),
+    "secure-routes": _masked("its counts or sums over agreed places, or sums of what routes took,"),
     "secure-agree": _EXCHANGE
-    | {"signature": ValueField(bytes, "its own of who is in the sum and who survived")},
+    | {
+        "signature": ValueField(bytes, "its own of who is in the sum and who survived"),
+        "follows": ValueField(bool, "whether it knows how the model of the sum came about"),
+    },
     "secure-reveal": _EXCHANGE
     | {"shares": ValueField(list, "one share of a secret of every neighbour", most=MOST_SUM)},
     # The field comes from the server; what a vehicle learns on top of it stays on board.
     "terrain-field": {"field": ValueField(str, "digest of the published field, received")},
+    "driving-field": {"field": ValueField(str, "digest of the driving field, received")},
 }
 """What leaves a vehicle, by what it was asked."""
 
@@ -172,12 +177,14 @@ MESSAGE_TYPES: Final = {
     "secure-shares": "query.secure_shares",
     "secure-train": "train.secure",
     "secure-terrain": "query.secure_terrain",
+    "secure-routes": "query.secure_routes",
     "secure-evaluate": "evaluate.secure",
     "secure-strata": "evaluate.secure_strata",
     "secure-personalise": "train.secure_personalise",
     "secure-agree": "query.secure_agree",
     "secure-reveal": "query.secure_reveal",
     "terrain-field": "query.terrain_field",
+    "driving-field": "query.driving_field",
 }
 """How Flower calls a question."""
 

@@ -32,8 +32,17 @@ def fleet_of_one(client: Client, config: RunConfig, choice: MethodChoice) -> Loc
     return LocalFleet(alone, config.model.on(alone), terms, device="cpu")
 
 
-def local_work(local: LocalFleet, method: Method, question: RoundQuestion, kept: Rows) -> Work:
-    """One round of a vehicle alone, as a stack of one; `kept` is its memory, without that axis."""
+def local_work(
+    local: LocalFleet,
+    method: Method,
+    question: RoundQuestion,
+    kept: Rows,
+    own_seed: int | None = None,
+) -> Work:
+    """One round of a vehicle alone, as a stack of one; `kept` is its memory, without that axis.
+
+    Its batches are those of a simulation, or drawn by `own_seed`.
+    """
     model = torch.from_numpy(question.weights).to(local.dtype)[None]
     sent = {name: torch.from_numpy(array)[None] for name, array in question.sent.items()}
     broadcast = local_round.Broadcast(
@@ -42,6 +51,7 @@ def local_work(local: LocalFleet, method: Method, question: RoundQuestion, kept:
         {name: local_round.like(rows, model) for name, rows in sent.items()},
         question.population,
         question.population_windows,
+        own_seed,
     )
     speed = local.terms.speed(0, local.members.name(0))
     call = Call(0, 0, local.terms.steps(local.members.windows(0), speed))

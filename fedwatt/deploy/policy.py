@@ -48,12 +48,16 @@ RULES: Final = {
     "data": "its policy fixes window, strides, split and target otherwise",
     "hills": "its policy allows no hills, or wants more vehicles at a place: raise "
     "terrain.minimum_vehicles",
+    "routes": "its policy does not let it share how it drives, for routes: deploy.routes = false",
     "noise": "its policy wants more noise for privacy: a private method with a larger "
     "noise_multiplier",
     "lifetime_epsilon": "its trainings so far leave too little of the ε that its policy allows: "
     "more noise, a smaller share of vehicles in a round, or fewer rounds",
     "answered": "it has answered this before, and its policy allows one answer: another round, or "
     "a run with another seed",
+    "followed": "too few vehicles of the sum know how its model came about, or one knows better: "
+    "its policy wants the seed's model or what rounds made of it, by a method that adds the mean "
+    "or a private one, judged in every round, and fleet.key beside its keys",
     "unannounced": "the model is not the one that was announced for this round",
     "question": "vehicles of one sum were asked different questions",
     "answers_a_day": "its policy allows no more answers today",
@@ -82,6 +86,11 @@ class Policy:
     masks: bool = _setting(True, "whether its numbers leave it only inside sums under masks")
     smallest_sum: int = _setting(3, "fewest vehicles that such a sum may be of")
     signed_sums: bool = _setting(True, "whether every vehicle of a sum must sign its keys")
+    followed: int = _setting(
+        2,
+        "vehicles of a sum that must know how the model came about which it trains: from the seed, "
+        "or by a sum that they were in; 0 leaves models to the server",
+    )
     steps: int = _setting(20_000, "most steps of training for one answer")
     seconds: float = _setting(900.0, "longest computation for one answer, estimated beforehand")
     megabytes: float = _setting(64.0, "largest question, and largest answer")
@@ -98,11 +107,20 @@ class Policy:
     split_seed: int = _setting(0, "which trips these are; -1 leaves it to the server")
     fewest_windows: int = _setting(10, "windows of each kind without which it does not take part")
     fewest_trained: int = _setting(64, "fewest of its windows that a displacement Δ may be of")
+    hiding: float = _setting(
+        4.0,
+        "noise on a reply Δ without a private method, in lengths of Δ; batches and weight are then "
+        "by chance of its own, too; 0: none, and models are those of a simulation",
+    )
     hills: bool = _setting(True, "whether it helps to learn hills")
     hills_vehicles: int = _setting(3, "fewest vehicles that must drive a place to publish it")
+    routes: bool = _setting(True, "whether it helps to learn how the fleet drives, for routes")
     noise: float = _setting(0.0, "least noise multiplier of a private method; 0: none needed")
     lifetime_epsilon: float = _setting(
         inf, "most that its lifetime ε against the server may be, at δ = 1e-5; inf: no bound"
+    )
+    unfollowed_a_day: int = _setting(
+        8, "models a day that it judges, though too few vehicles know how they came about"
     )
     answers: int = _setting(1, "answers to the same round, and about the same model")
     answers_a_day: int = _setting(500, "answers made from its data, from midnight to midnight UTC")
@@ -121,7 +139,8 @@ class Policy:
         for name in ("steps", "answers", "answers_a_day", "most_windows", "fewest_windows",
                      "fewest_trained"):  # fmt: skip
             check(self, name, getattr(self, name) >= 1, "at least 1")
-        for name in ("window", "stride", "evaluation_stride", "set_changes_a_day", "noise"):
+        for name in ("window", "stride", "evaluation_stride", "set_changes_a_day", "noise",
+                     "hiding", "followed", "unfollowed_a_day"):  # fmt: skip
             check(self, name, 0 <= getattr(self, name) < inf, "at least 0")
         for name in ("smallest_sum", "hills_vehicles"):
             check(self, name, getattr(self, name) >= 2, "at least 2: a sum of one hides nothing")
@@ -133,8 +152,9 @@ class Policy:
 
 
 OPEN: Final = Policy(
-    masks=False, smallest_sum=2, signed_sums=False, window=0, stride=0, evaluation_stride=0,
-    split=(), split_seed=-1, targets=(), fewest_windows=1, fewest_trained=1, hills_vehicles=2,
+    masks=False, smallest_sum=2, signed_sums=False, followed=0, window=0, stride=0,
+    evaluation_stride=0, split=(), split_seed=-1, targets=(), fewest_windows=1, fewest_trained=1,
+    hiding=0.0, hills_vehicles=2,
     answers=1_000_000, answers_a_day=1_000_000, set_changes_a_day=1_000_000, largest_step=1e9,
 )  # fmt: skip
 """For trials on data that is nobody's: whatever a server asks for in earnest."""

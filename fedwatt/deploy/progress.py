@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from fedwatt.deploy.conduct import Conduct
 from fedwatt.deploy.state import RunState
 from fedwatt.errors import RunError, counted
+from fedwatt.observers import Observer
 
 if TYPE_CHECKING:
     from fedwatt.data import Fleet
@@ -26,22 +27,22 @@ def show_log() -> None:
     log.propagate = False
 
 
-class LogLines:
+class LogLines(Observer):
     """Follows a run in the log."""
 
     def __init__(self) -> None:
         self.rounds = 0
 
-    def fleet_ready(self, fleet: "Fleet") -> None:
+    def on_fleet(self, fleet: "Fleet") -> None:
         """Who takes part."""
         log.info("%s: %d training windows", fleet.source, fleet.windows("train"))
 
-    def method_begins(self, label: str, done: int, rounds: int) -> None:
+    def on_start(self, label: str, done: int, rounds: int) -> None:
         """A method starts or goes on."""
         self.rounds = rounds
         log.info("%s: %s", label, f"continuing after round {done}" if done else "begins")
 
-    def round_done(self, label: str, state: "State", record: "RoundRecord") -> None:
+    def on_round(self, label: str, state: "State", record: "RoundRecord") -> None:
         """What a round led to, and who was missing."""
         row = record.rounds[0]
         missing = "".join(f", {row[n]} {n}" for n in ("lost", "rejected") if row[n])
@@ -50,7 +51,7 @@ class LogLines:
         about = f"{label}: round {state.round}/{self.rounds}"
         log.info("%s, %s, RMSE %.2f Wh, %.1f s", about, came, row["test_rmse"], seconds)
 
-    def method_ends(self, label: str, history: "History") -> None:
+    def on_end(self, label: str, history: "History") -> None:
         """A method is done; RunError if no vehicle had a part in it."""
         if not any(row["replies"] for row in history.rounds):
             rounds = counted(history.rounds[-1]["round"], "round")

@@ -19,6 +19,7 @@ from torch import Tensor
 from fedwatt.deploy.exchange import Answer
 from fedwatt.deploy.known import Known
 from fedwatt.deploy.limits_of_replies import capped, scaled_down
+from fedwatt.deploy.made import made_values
 from fedwatt.deploy.messages import Content, Sizes, Value
 from fedwatt.deploy.over_selection import reserves
 from fedwatt.deploy.questions import AFTER, SENT, RoundQuestion, sizes_of
@@ -154,7 +155,8 @@ class RoadFleet(ABC):
 
     def judging_question(self, weights: Tensor, known: Known) -> Content:
         """What vehicles are asked to judge the model [1, D]."""
-        values: dict[str, Value] = {**self.common, "round": known.round}
+        made = made_values(known.made)
+        values: dict[str, Value] = {**self.common, **made, "round": known.round}
         return Content(values, {"weights": weights[0].cpu().numpy()})
 
     @abstractmethod
@@ -228,10 +230,14 @@ class RoadFleet(ABC):
         for silent in called.keys() - counted:
             self.roster.unanswered(silent)
         known = Known.unpacked(state.events)
+        made = None if method.server.acts_alone else known.made
+        if counted and work.events:
+            made = Known.unpacked(work.events).made
         known = replace(
             known,
             counted={**known.counted, **dict.fromkeys(counted, state.round)},
             round=state.round + 1,
+            made=made,
         )
         return replace(work, asked=calls, events=known.packed())
 
@@ -253,16 +259,17 @@ class RoadFleet(ABC):
         self, method: Method, state: State, present: Present, name: str
     ) -> Content:
         """What the vehicle `name` is asked in the round that follows `state`."""
+        known = Known.unpacked(state.events)
         question = RoundQuestion(
             state.round,
-            Known.unpacked(state.events).counted.get(name, -1),
+            known.counted.get(name, -1),
             len(present.members.population),
             present.members.population_windows,
             self.config.deploy.diagnostics,
             state.weights[0].cpu().numpy(),
             self.sent(method, state),
         )
-        return question.content(self.common)
+        return question.content({**self.common, **made_values(known.made)})
 
     def sent(self, method: Method, state: State) -> dict[str, NDArray[Any]]:
         """What the server rule sends with the model of `state`."""
@@ -302,6 +309,21 @@ class RoadFleet(ABC):
         after = replace(known, validation={**known.validation, **latest})
         comparable = not (known.validation and newcomers)
         return Judgement([evaluation], after.packed(), comparable)
+
+    def judge_mean(self, weights: Tensor, events: Rows, present: Present) -> Judgement:
+        """Error sums of the mean [1, D] of two rounds' models.
+
+        Vehicles judge the one model that each round announces. The mean is announced as that of the
+        round after the last, which trains nothing. Where nobody answers it is not judged: errors
+        that stand in for those who are away are of another model.
+        """
+        known = Known.unpacked(events)
+        announced = replace(known, round=known.round + 1)
+        found = self.judge(weights, announced.packed(), present)
+        (errors,) = found.evaluations
+        if isinstance(errors, Evaluation) and not any(own.windows for own in errors.test):
+            return replace(found, evaluations=[None])
+        return found
 
     def judge_own(
         self, method: Method, state: State, runs: Sequence[int]

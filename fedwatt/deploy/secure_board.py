@@ -67,6 +67,11 @@ class Secrets:
         if self.guard.policy.signed_sums and not known:
             raise Refusal("signed_sums")
 
+    def _refuse_unchecked(self) -> None:
+        """Refuse to spoil a sum for the others: without its words nobody can check it."""
+        if self.board.fleet_key is None:
+            raise Refusal("followed")
+
     def keys(self, question: Content) -> Content:
         """Fresh public keys; what was left of another exchange is forgotten."""
         terms = from_values(Terms, question.values)
@@ -74,9 +79,12 @@ class Secrets:
         purpose = Purpose.read(terms.purpose)
         if purpose.run != question.values.get("run"):
             raise Refusal("question")
+        self.guard.kind(purpose.kind)
         self.guard.announced(purpose)
         self.guard.unanswered(purpose)
         self._refuse_unsigned()
+        if self.guard.policy.followed and purpose.kind.endswith("train"):
+            self._refuse_unchecked()
         self._state = None
         state, advert = protocol.advertise(
             terms, self.vehicle, after=self._last(terms.run), identity=self.board.identity
@@ -98,6 +106,16 @@ class Secrets:
         """Of the exchange that now waits for this vehicle's vector; DataError if none does."""
         return self._now(protocol.Shared).terms
 
+    def terms_about_places(self, what: str, least: int) -> Terms:
+        """The terms; DataError if the sum may be of fewer vehicles than must drive a place."""
+        terms = self.terms
+        if terms.threshold < least:
+            raise DataError(
+                f"{what} are asked for of {terms.threshold} vehicles or more, and a place is "
+                f"hidden unless {least} drive there"
+            )
+        return terms
+
     def admit(self, kind: str, question: Content) -> Terms:
         """The terms of the exchange that waits for this vehicle's vector.
 
@@ -111,9 +129,14 @@ class Secrets:
         return terms
 
     def masked(
-        self, question: Content, layout: Layout, values: Mapping[str, FloatArray]
+        self,
+        question: Content,
+        layout: Layout,
+        values: Mapping[str, FloatArray],
+        *,
+        follows: bool = True,
     ) -> Content:
-        """The vehicle's numbers under its masks."""
+        """The vehicle's numbers under its masks; it will sign whether it `follows` the model."""
         state = self._now(protocol.Shared)
         if layout.bits != state.terms.bits:
             raise DataError(
@@ -121,7 +144,8 @@ class Secrets:
                 f"question has {layout.bits}"
             )
         inbox = from_values(Inbox, question.values)
-        self._state, masked = protocol.mask_input(state, inbox, layout.encode(values))
+        words = layout.encode(values)
+        self._state, masked = protocol.mask_input(state, inbox, words, follows=follows)
         return Content(to_plain(masked))
 
     def agreed(self, question: Content) -> Content:
@@ -135,10 +159,10 @@ class Secrets:
 
     def revealed(self, question: Content) -> Content:
         """A share of one secret of every vehicle of its group."""
-        agreements = from_values(Agreements, question.values)
-        self._state, revealed = protocol.reveal(
-            self._now(protocol.Sent), agreements, trust=self._trust
-        )
+        agreements, state = from_values(Agreements, question.values), self._now(protocol.Sent)
+        self._state, revealed = protocol.reveal(state, agreements, trust=self._trust)
+        purpose = Purpose.read(state.terms.purpose)
+        self.guard.revealing(purpose, protocol.followers(state, agreements))
         return Content(to_plain(revealed))
 
     def handed_on(self) -> dict[str, Value]:

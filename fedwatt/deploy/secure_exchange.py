@@ -36,6 +36,8 @@ class SecretSum:
 
     sums: Mapping[str, FloatArray]
     survivors: tuple[str, ...]
+    exchange: bytes
+    """Digest of its terms."""
     rejected: Mapping[str, str]
 
 
@@ -120,8 +122,8 @@ class SecureExchange:
             for name, reason in asking.rejected.items():
                 log.warning("%s: a message of %s rejected: %s", what, name, reason)
         sums = layout.decode(total)
-        keep_sum(self.run.path.parent, purpose, sums, survivors)
-        return SecretSum(sums, survivors, asking.rejected)
+        keep_sum(self.run.path.parent, purpose, sums, survivors, terms.digest)
+        return SecretSum(sums, survivors, terms.digest, asking.rejected)
 
 
 @dataclass

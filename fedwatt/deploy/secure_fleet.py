@@ -30,6 +30,7 @@ from fedwatt.federation.terms import Terms
 from fedwatt.federation.work import Work, no_work
 from fedwatt.methods import Method
 from fedwatt.methods.rule import Rows
+from fedwatt.privacy.check_words import CHECK, Made
 from fedwatt.privacy.drawing import draws_on_board
 from fedwatt.privacy.fixed_point import CLIPPED, FloatArray, Layout
 from fedwatt.privacy.secure.compose import means, reply_layout, secure_fault
@@ -69,7 +70,8 @@ class SecureFleet(RoadFleet):
                 raise RunError("no model was judged yet, so the size of the fleet is not known.")
             if called:
                 found = self._sum(method, state, present, list(called), wanted)
-                return self._means(method, found, called)
+                population = len(present.members.population)
+                return self._means(method, found, called, population)
         except FedwattError as error:
             if isinstance(error, NoSum) and not error.sent and not self.private:
                 return Unanswered(frozenset(called) - error.lost)
@@ -160,12 +162,16 @@ class SecureFleet(RoadFleet):
         """Not known by round: a vehicle answers under masks once about each model."""
         return [None for _ in runs]
 
-    def _means(self, method: Method, found: SecretSum, names: Mapping[str, Call]) -> Work:
+    def _means(
+        self, method: Method, found: SecretSum, names: Mapping[str, Call], population: int
+    ) -> Work:
         """The survivors' mean in the place of each of their replies; each weighs Σ w_k / R."""
         counted = [names[name] for name in found.survivors]
         others = [names[name] for name in found.rejected if name not in found.survivors]
         delta, weight, uploads = means(method, method.adapted(self.model), found.sums)
         refuse_long_mean(delta, self.config.secure.norm_limit)
+        expected = self.terms.training.participation * population
+        divisor = method.server.divisor(weight, expected)
         calls = [*counted, *others]
         usable = np.arange(len(calls)) < len(counted)
 
@@ -181,8 +187,15 @@ class SecureFleet(RoadFleet):
             {},
             {name: rows(values) for name, values in uploads.items()},
             {},
+            events=Known(made=_made(found, divisor)).packed(),
             noised=self.private,
         )
+
+
+def _made(found: SecretSum, divisor: float) -> Made:
+    """What vehicles are told of the model that a sum, divided by `divisor`, makes."""
+    weight, words = float(found.sums["weight"][0]), tuple(found.sums[CHECK].tolist())
+    return Made(found.exchange, weight, divisor, len(found.survivors), words)
 
 
 def refuse_impossible_weight(

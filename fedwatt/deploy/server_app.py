@@ -10,8 +10,10 @@ from fedwatt.deploy.execute import execute
 from fedwatt.deploy.progress import LogLines, log, show_log
 from fedwatt.deploy.prompt_grid import PromptGrid, prompt
 from fedwatt.errors import FedwattError
-from fedwatt.report import write_report
+from fedwatt.observers import Observers
+from fedwatt.report import Reporter
 from fedwatt.runs.config import from_toml
+from fedwatt.track import trackers
 
 app = ServerApp()
 
@@ -25,7 +27,8 @@ def main(grid: Grid, context: Context) -> None:
     config = from_toml(str(settings["config"]))
     own = prompt(grid)
     try:
-        execute(config, out, own, LogLines(), resume=bool(settings["resume"]))
+        followed = Observers((LogLines(), Reporter(), *trackers(config, out)))
+        execute(config, out, own, followed, resume=bool(settings["resume"]))
     except FedwattError as error:
         log.error("Error: %s", error)
         # That is all there is to say; Flower would add where in the code it happened.
@@ -34,4 +37,4 @@ def main(grid: Grid, context: Context) -> None:
     finally:
         if isinstance(own, PromptGrid):
             own.expected.over()
-    log.info("report: %s", write_report(out))
+    log.info("report: %s", out / "report.html")

@@ -7,7 +7,7 @@ is in the question.
 
 import logging
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +24,14 @@ from fedwatt.data.split import SPLITS
 from fedwatt.data.store import read_vehicle
 from fedwatt.deploy import memory
 from fedwatt.deploy.board import Board
+from fedwatt.deploy.configuration import configuration_of, read_configuration
 from fedwatt.deploy.error_vectors import (
     judging_layout,
     judging_values,
     strata_layout,
     strata_values,
 )
+from fedwatt.deploy.followed import Followed
 from fedwatt.deploy.guard import Guard
 from fedwatt.deploy.hills_on_board import HillsOnBoard, hills_of
 from fedwatt.deploy.ledger import Ledger
@@ -52,25 +54,24 @@ from fedwatt.deploy.one_vehicle import (
 from fedwatt.deploy.privacy_ledger import LIFETIME_DELTA, PrivacyLedger, epsilon_of
 from fedwatt.deploy.purpose import Purpose
 from fedwatt.deploy.questions import AFTER, RoundQuestion, sizes_of, value, weights
+from fedwatt.deploy.round_summand import round_summand
+from fedwatt.deploy.routes_on_board import RoutesOnBoard
 from fedwatt.deploy.secure_board import Secrets
 from fedwatt.deploy.task import Task
-from fedwatt.errors import DataError, RunError, SettingError
+from fedwatt.errors import DataError, RunError
 from fedwatt.federation import LocalFleet, local_round
 from fedwatt.federation.evaluate import predict
 from fedwatt.files import flush
 from fedwatt.methods import Method
-from fedwatt.methods.bounding import bounded
 from fedwatt.metrics import ErrorSums
 from fedwatt.personal import PersonalModel, personalise
-from fedwatt.plugins import named_by_server
 from fedwatt.privacy.drawing import drawn, draws_on_board
 from fedwatt.privacy.fixed_point import FloatArray, Layout
-from fedwatt.privacy.secure.compose import reply_layout, reply_values
-from fedwatt.runs.config import MethodChoice, RunConfig, from_toml, to_toml
+from fedwatt.privacy.hiding import own_seed
+from fedwatt.runs.config import MethodChoice, RunConfig, to_toml
 from fedwatt.runs.hills import learns_hills
 from fedwatt.runs.level import level_config, predictions_of, with_level
 from fedwatt.runs.model_file import own_weights, write_own_model
-from fedwatt.runs.own_code import changed_since
 from fedwatt.terrain.climb import with_measured_terrain, with_terrain
 from fedwatt.terrain.field import empty_field
 from fedwatt.terrain.grid import Grid
@@ -83,12 +84,9 @@ log = logging.getLogger("fedwatt.deploy")
 CLEAR = ("train", "evaluate", "strata", "personalise")
 """Questions about a method that are answered outside a sum."""
 MASKED = (
-    "secure-train",
-    "secure-evaluate",
-    "secure-strata",
-    "secure-personalise",
-    "secure-terrain",
-)
+    "secure-train", "secure-evaluate", "secure-strata", "secure-personalise",
+    "secure-terrain", "secure-routes",
+)  # fmt: skip
 """Questions that are answered inside one."""
 Hills = tuple[str, str]
 """A run, and the digest of the field that its vehicles learned."""
@@ -109,7 +107,9 @@ class Vehicle:
         self._method = lru_cache(maxsize=2)(self._read_method)
         self.secrets = Secrets(self.name, state, self.board, self.guard)
         self.hills = HillsOnBoard(folder, state)
+        self.routes = RoutesOnBoard(folder, state, self.hills)
         self.spent = PrivacyLedger.of(state)
+        self.followed = Followed(state, self.board.fleet_key)
 
     def client(
         self, settings: DataSettings, terrain: str = "measured", hills: Hills | None = None
@@ -149,6 +149,7 @@ class Vehicle:
         """The sealed reply to a question; Refusal if the policy does not allow it."""
         question = from_records(records)
         self.guard.size(question)
+        self.guard.kind(kind)
         within: dict[str, Callable[[Content], Content]] = {
             "secure-shares": self.secrets.shares,
             "secure-agree": self.secrets.agreed,
@@ -156,15 +157,16 @@ class Vehicle:
         }
         if kind in within:
             return sealed(kind, within[kind](question), NO_MODEL)
-        config = _configuration(question)
+        config = configuration_of(question)
         self.guard.configuration(config)
         if kind == "enrol":
             asked = NOTHING if config.secure.enabled else IN_THE_CLEAR
             return sealed(kind, self._enrol(config), NO_MODEL, asked)
         if kind == "secure-keys":
             return sealed(kind, self.secrets.keys(question), NO_MODEL)
-        if kind == "terrain-field":
-            return sealed(kind, self.hills.take(question, config), NO_MODEL)
+        if kind in ("terrain-field", "driving-field"):
+            taker = self.hills if kind == "terrain-field" else self.routes
+            return sealed(kind, taker.take(question, config), NO_MODEL)
         if kind in MASKED:
             called = self.secrets.admit(kind, question).called
             return sealed(kind, self._masked(kind, question, config, called), NO_MODEL)
@@ -191,19 +193,24 @@ class Vehicle:
 
     def _masked(self, kind: str, question: Content, config: RunConfig, called: int) -> Content:
         """The vector of a sum over `called` vehicles."""
-        if kind == "secure-terrain":
-            return self.hills.masked(question, config, self.secrets)
+        if kind in ("secure-terrain", "secure-routes"):
+            asked = self.hills if kind == "secure-terrain" else self.routes
+            return asked.masked(question, config, self.secrets)
         task = self._task(question)
         self._refuse_work(kind, task)
+        purpose = Purpose.of(kind, question)
+        follows = self.guard.follows(purpose, task.method, lambda: self.followed.follows(task))
+        masked = partial(self.secrets.masked, question, follows=follows)
         if kind == "secure-train":
-            return self.secrets.masked(question, *self._reply(task))
+            return masked(*self._reply(task, follows=follows))
         if kind == "secure-evaluate":
             errors = task.local.evaluate(task.weights())[0]
-            weight = self.guard.weight(task.local.members.windows(0))
+            hidden = self.guard.policy.hiding > 0
+            weight = self.guard.weight(task.local.members.windows(0), hidden=hidden)
             values = judging_values(errors.validation[0], errors.test[0], weight)
-            return self.secrets.masked(question, judging_layout(called), values)
+            return masked(judging_layout(called), values)
         parts = self._strata(task) if kind == "secure-strata" else self._personalise(task)
-        return self.secrets.masked(question, strata_layout(called), strata_values(parts))
+        return masked(strata_layout(called), strata_values(parts))
 
     def _refuse_work(self, kind: str, task: Task) -> None:
         """Refuse what would take this vehicle too long."""
@@ -227,7 +234,7 @@ class Vehicle:
 
     def _task(self, question: Content) -> Task:
         """What a question about a method is about."""
-        config = _configuration(question)
+        config = configuration_of(question)
         label, hills = question.values.get("label"), hills_of(question.values)
         if not isinstance(label, str) or not label:
             raise DataError("the question lacks its method")
@@ -239,7 +246,7 @@ class Vehicle:
         self, text: str, label: str, hills: Hills | None
     ) -> tuple[LocalFleet, MethodChoice]:
         """The method `label` of the configuration `text` on this vehicle's windows."""
-        config = _read_configuration(text)
+        config = read_configuration(text)
         choices = [choice for choice in config.methods if choice.label == label]
         if not choices:
             raise DataError(f"the configuration has no method '{label[:40]}'")
@@ -259,13 +266,14 @@ class Vehicle:
         hidden = config.secure.enabled
         return Content(values, {} if hidden else {"windows": np.array(counts, dtype=np.int64)})
 
-    def _train(self, task: Task) -> Content:
+    def _train(self, task: Task, seed: int | None = None) -> Content:
         local, method = task.local, task.method
         question, run = RoundQuestion.read(task.question, task.size), task.run
         self.spent.spend(*self._spending(task))
         folder = memory.memory_folder(self.state, run, task.choice.label)
         initial = local_round.initial_memory(method, method.adapted(local.model), task.weights()[0])
-        work = local_work(local, method, question, memory.recall(folder, question.counted, initial))
+        kept = memory.recall(folder, question.counted, initial)
+        work = local_work(local, method, question, kept, seed)
         if work.memory:
             memory.forget_old_runs(self.state, run)
             memory.remember(
@@ -293,20 +301,19 @@ class Vehicle:
             memory.remember(folder, question.round, kept)
         return {"delta": np.zeros(task.size)}
 
-    def _reply(self, task: Task) -> tuple[Layout, dict[str, FloatArray]]:
+    def _reply(self, task: Task, *, follows: bool) -> tuple[Layout, dict[str, FloatArray]]:
         """What the vehicle adds to a round, no longer than its policy allows."""
-        method, model = task.method, task.method.adapted(task.local.model)
-        terms, training = self.secrets.terms, task.local.training
-        if draws_on_board(method, training) and not drawn(training.participation):
+        training = task.local.training
+        if draws_on_board(task.method, training) and not drawn(training.participation):
             arrays = self._stay_out(task)
         else:
-            arrays = dict(self._train(task).arrays)
-        layout = reply_layout(method, model, task.config.secure, vehicles=terms.called)
-        uploads = {name: torch.from_numpy(array) for name, array in arrays.items()}
-        delta = bounded(uploads.pop("delta")[None], self.board.policy.largest_step)[0]
-        weight = self.guard.weight(task.local.members.windows(0))
-        values = reply_values(method, model, delta, weight, uploads, layout, terms.threshold)
-        return layout, values
+            seed = own_seed() if self.guard.hiding(task.method) else None
+            arrays = dict(self._train(task, seed).arrays)
+        terms = self.secrets.terms
+        if follows:
+            self.followed.remember(task, terms)
+        check = self.followed.check_key(terms.digest)
+        return round_summand(task, arrays, self.guard, terms, check)
 
     def _evaluate(self, task: Task) -> Content:
         model = task.weights()
@@ -372,24 +379,3 @@ class Vehicle:
             except RunError as error:
                 log.warning("%s This vehicle makes its level model anew.", error)
         return self._own(task, folder, local, model)
-
-
-def _configuration(question: Content) -> RunConfig:
-    """The configuration of a question; DataError if it has none."""
-    text = question.values.get("config")
-    if not isinstance(text, str):
-        raise DataError("the question lacks its configuration")
-    return _read_configuration(text)
-
-
-@lru_cache(maxsize=2)
-def _read_configuration(text: str) -> RunConfig:
-    """Read once for as long as it stays the same; the vehicle's own code must be the server's."""
-    with named_by_server():
-        config = from_toml(text, "the server's configuration")
-    if changed := changed_since(text, config.plugins):
-        different = [name for names in changed.values() for name in names]
-        raise SettingError(
-            f"The vehicle's '{different[0]}' is not the server's: install the same version on both."
-        )
-    return config

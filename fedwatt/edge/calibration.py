@@ -28,6 +28,8 @@ from fedwatt.errors import DataError
 
 FloatArray = NDArray[np.float64]
 LEVEL = 0.9
+LEVELS = (LEVEL, 0.8, 0.5)
+"""Levels of error bars, of which a vehicle with few trips gets the highest that they allow."""
 # A scale never falls below this share of the mean error.
 FLOOR = 0.2
 CAUTION = 5.0
@@ -95,6 +97,24 @@ class Calibration:
         return np.asarray(energy_wh - half), np.asarray(energy_wh + half)
 
 
+def fewest_trips(level: float) -> int:
+    """How many trips error bars of this level need.
+
+    >>> [fewest_trips(level) for level in LEVELS]
+    [9, 4, 1]
+    """
+    return math.ceil(level / (1 - level) - 1e-9)
+
+
+def level_for(trips: int) -> float:
+    """The highest of `LEVELS` that so many trips allow.
+
+    >>> level_for(40), level_for(6)
+    (0.9, 0.8)
+    """
+    return next(level for level in LEVELS if fewest_trips(level) <= max(trips, 1))
+
+
 def calibrate(
     training: Sequence[Outcome],
     validation: Sequence[Outcome],
@@ -134,9 +154,8 @@ def calibrate(
             trip_factor = conformal_quantile(np.concatenate(alike(found[1], seen[1])), level)
         source = "validation and training trips"
     if math.isinf(window_factor) or math.isinf(trip_factor):
-        fewest = math.ceil(level / (1 - level) - 1e-9)
         raise DataError(
-            f"Error bars at {level:.0%} need at least {fewest} trips; "
+            f"Error bars at {level:.0%} need at least {fewest_trips(level)} trips; "
             f"the vehicle has {len(training) + len(validation)}. Record more, or lower the level."
         )
     return Calibration(

@@ -18,13 +18,21 @@ from fedwatt.data.client import prepared, split_of_trips
 from fedwatt.data.features import needs_climb
 from fedwatt.data.targets import ENERGY
 from fedwatt.edge.calibration import LEVEL as BARS
-from fedwatt.edge.calibration import FloatArray, Outcome, alike, calibrate, clustered_quantile
+from fedwatt.edge.calibration import (
+    FloatArray,
+    Outcome,
+    alike,
+    calibrate,
+    clustered_quantile,
+    level_for,
+)
 from fedwatt.edge.card import ROUTES_KEY, ModelCard
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.graph import Network, build
 from fedwatt.edge.in_trip import in_trip_scores
 from fedwatt.edge.trips import outcome
 from fedwatt.errors import RunError, SettingError, unknown
+from fedwatt.federation.kept import GLOBAL_MODELS
 from fedwatt.files import write_bytes
 from fedwatt.journeys.filter import TripPrior
 from fedwatt.journeys.mixture import chosen_mixture, vehicle_ridges
@@ -48,8 +56,6 @@ from fedwatt.terrain.climb import with_measured_terrain, with_terrain
 from fedwatt.terrain.encoding import FIELD_KEY, field_to_text
 from fedwatt.terrain.field import Field
 from fedwatt.terrain.level import LEVEL, borne_out
-
-WHICH = ("best", "last")
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,17 +83,17 @@ class TrainedModel:
 
 
 def read_trained(
-    run: Path, *, method: str | None = None, seed: int | None = None, which: str = "best"
+    run: Path, *, method: str | None = None, seed: int | None = None, which: str = "kept"
 ) -> TrainedModel:
     """A model of a finished run: of its first method and first seed unless said otherwise.
 
-    "best" is the model of the round with the lowest validation error, "last" that of the last. The
-    level model comes along, where the run has one.
+    "kept" is what vehicles use, "best" the model of the round with the lowest validation error and
+    "last" that of the last. The level model comes along, where the run has one.
     """
     run = Path(run)
     config = read_model_config(run)
-    if which not in WHICH:
-        raise SettingError(unknown("model of a run", which, WHICH))
+    if which not in GLOBAL_MODELS:
+        raise SettingError(unknown("model of a run", which, GLOBAL_MODELS))
     labels = [choice.label for choice in config.methods]
     chosen = labels[0] if method is None else method
     if chosen not in labels:
@@ -238,8 +244,9 @@ class _Draft:
     def calibration(self, card: ModelCard) -> dict[str, Any]:
         """Error bars of the file with this card, from the vehicle's own trips."""
         speed = card.features.index("speed") if "speed" in card.features else -1
-        seen = (self.outcomes(card, split) for split in ("train", "validation"))
-        return calibrate(*seen, speed_column=speed).to_json()
+        seen = [self.outcomes(card, split) for split in ("train", "validation")]
+        level = level_for(sum(map(len, seen)))
+        return calibrate(*seen, level=level, speed_column=speed).to_json()
 
     def trip_prior(self, card: ModelCard, prior: TripPrior) -> TripPrior:
         """The prior with the factor that its intervals need on the vehicle's own trips."""

@@ -7,10 +7,10 @@ from fedwatt.data.store import read_vehicle
 from fedwatt.deploy.state_folder import StateFolder
 from fedwatt.edge.card import ModelCard
 from fedwatt.edge.export import TrainedModel, export, personal, read_trained
-from fedwatt.edge.run_routes import vehicle_routes
 from fedwatt.errors import DataError, SettingError
 from fedwatt.runs.hills import learns_hills, vehicle_field
 from fedwatt.runs.level import LEVEL
+from fedwatt.runs.routes import vehicle_routes
 
 
 def export_run(
@@ -19,7 +19,7 @@ def export_run(
     *,
     method: str | None = None,
     seed: int | None = None,
-    model: str = "best",
+    model: str = "kept",
     form: str = "float32",
     vehicle: Path | None = None,
     terrain: Path | None = None,
@@ -29,14 +29,14 @@ def export_run(
     """Write the model file `out`; the model that is in it, and its card.
 
     method, seed  the run's first where None
-    model         "best" by validation, "last", or "personal": the vehicle's own
+    model         "kept", what vehicles use; "best" by validation; "last"; or "personal", its own
     form          weights as "float32", "float16" or "int8"
     vehicle       folder of the vehicle whose scaling and error bars go into the file, or None
     terrain       file of an elevation field; None: that of the run
     state         the vehicle's state folder, for a run of a real fleet; None otherwise
     routes        whether the file also predicts trips from their routes alone
     """
-    which = "best" if model == "personal" else model
+    which = "kept" if model == "personal" else model
     trained = read_trained(run, method=method, seed=seed, which=which)
     own = None if vehicle is None else _vehicle(vehicle)
     kept = None if state is None else StateFolder.of(state, run)

@@ -11,13 +11,13 @@ from fedwatt.data.store import read_vehicle
 from fedwatt.data.trip import FloatArray
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.route_reading import read_route
-from fedwatt.edge.run_routes import run_routes, vehicle_routes
 from fedwatt.errors import DataError, SettingError, counted, unknown
 from fedwatt.journeys.charge import Arrival, arrival, refuse_impossible_charge, usable_wh
 from fedwatt.journeys.route import Route
 from fedwatt.journeys.route_bars import interval
 from fedwatt.journeys.route_model import RouteForecast, RouteModel
 from fedwatt.runs.model_file import read_model_config
+from fedwatt.runs.routes import run_routes, vehicle_routes
 from fedwatt.terrain.survey import USUAL_MASS_KG
 
 BARS = (0.5, 0.9)

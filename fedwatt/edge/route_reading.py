@@ -5,14 +5,14 @@ Of a recorded trip only positions and the outside temperature are taken, nothing
 
 import csv
 import json
-import re
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
 
-from fedwatt.data.channels import CHANNELS, POSITION
+from fedwatt.data.channels import POSITION
+from fedwatt.data.recognise.header_words import fit
 from fedwatt.data.trip import FloatArray
 from fedwatt.edge.reading import read_trip
 from fedwatt.errors import DataError
@@ -88,7 +88,7 @@ def _csv(path: Path) -> Points:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             rows = csv.reader(file)
-            names = [re.sub(r"[_\W]+", " ", name.strip().lower()) for name in next(rows, [])]
+            names = next(rows, [])
             places = [_column(names, channel, path) for channel in POSITION]
             cells = [[row[place] for place in places] for row in rows if row]
         points = np.array([[float(cell or "nan") for cell in row] for row in cells])
@@ -101,8 +101,8 @@ def _csv(path: Path) -> Points:
 
 
 def _column(names: list[str], channel: str, path: Path) -> int:
-    found = [n for n, name in enumerate(names) if re.search(CHANNELS[channel].header, name)]
-    if not found:
+    fits = [fit(name, channel) for name in names]
+    if not any(fits):
         word = channel.removesuffix("_deg")
         raise DataError(f"{path} has no column of {word}: its first line must name one.")
-    return found[0]
+    return fits.index(max(fits))

@@ -104,8 +104,13 @@ class Batches:
         vehicles at work need in a step lies side by side.
         """
         device, dtype, windows = self.pool.series.device, self.pool.series.dtype, self.pool.train
-        on_gpu = device.type == "cuda"
-        chosen = orders_on(device, self.draws) if on_gpu else stacked_orders(self.draws)
+        # Trials that share a stack and a seed draw the same batches: each is drawn once.
+        places = {draw: place for place, draw in enumerate(dict.fromkeys(self.draws))}
+        draws = list(places)
+        chosen = orders_on(device, draws) if device.type == "cuda" else stacked_orders(draws)
+        if len(draws) < len(self.draws):
+            rows = torch.tensor([places[draw] for draw in self.draws], device=device)
+            chosen = chosen.index_select(1, rows)
         valid = chosen >= 0
         first = torch.from_numpy(windows.offsets[list(self.vehicles)]).to(device)[:, None]
         chosen = torch.where(valid, chosen + first, 0)

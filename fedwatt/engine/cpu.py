@@ -53,6 +53,8 @@ def train(job: Job, watch: Stopwatch) -> Tensor:
     deltas = torch.empty_like(job.anchor)
     numbers = job.model.step_numbers(job.batches.size)
     limit = CACHE_BYTES // (numbers * job.anchor.element_size())
+    if job.deterministic:  # products round by how many of them are taken at once
+        limit = 1
     _ = job.batches.tensors  # looked up once, before threads share them
 
     def work(rows: slice) -> dict[str, float]:

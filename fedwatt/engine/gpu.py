@@ -7,6 +7,11 @@ filled anew in each round, and the number of the step is itself a number on the 
 
 One graph is recorded for each number of vehicles still at work. The first step of a kind is taken
 plainly, which lets libraries and compilers prepare, and recorded when it comes again.
+
+How a product is rounded depends on how many are taken at once, so a vehicle's numbers depend on who
+else is in its stack. Where a job is to be deterministic, its stack is cut into slabs of `SLAB` rows
+that take all their steps in turn, all rows to the end: every operation then has the same shape,
+whoever is in the stack, and rows do not mix. Rows that have done their steps stay at a rate of 0.
 """
 
 import warnings
@@ -38,6 +43,10 @@ from fedwatt.methods.rule import LocalRule, Rows, composition, lifted, numbers
 
 KEPT: Final = 12  # recordings kept for a pool, the last used; all eleven methods of a run fit
 
+SLAB: Final = 64
+"""Rows that a deterministic job works on at a time, empty ones included. Five seeds of a few
+participants fit into one, and a GPU takes little longer for 64 models than for 16."""
+
 _recordings: weakref.WeakKeyDictionary[Pool, OrderedDict[Hashable, "Recording"]] = (
     weakref.WeakKeyDictionary()
 )
@@ -45,6 +54,14 @@ _recordings: weakref.WeakKeyDictionary[Pool, OrderedDict[Hashable, "Recording"]]
 
 def train(job: Job) -> Tensor:
     """Δ_k [P, D] of a stack on a GPU."""
+    if not job.deterministic:
+        return _recorded(job)
+    firsts = range(0, len(job.steps), SLAB)
+    return torch.cat([_recorded(job.part(slice(first, first + SLAB))) for first in firsts])
+
+
+def _recorded(job: Job) -> Tensor:
+    """Δ_k [P, D] by the recording that fits."""
     kept = _recordings.setdefault(job.batches.pool, OrderedDict())
     key = recording_key(job)
     recording = kept.pop(key, None)
@@ -66,6 +83,7 @@ def recording_key(job: Job) -> Hashable:
         job.loss,
         job.batches.size,
         torch.get_float32_matmul_precision(),
+        job.deterministic,
     )
 
 
@@ -73,25 +91,30 @@ class Recording:
     """The buffers of a stack and the graphs that work on them."""
 
     def __init__(self, job: Job) -> None:
-        starts, labels, share = job.batches.tensors
-        rows, steps = len(job.anchor), 1 << (len(starts) - 1).bit_length()
-        columns = [
-            {name: job.anchor.new_empty((rows, 1)) for name in numbers(rule)} for rule in job.rules
+        tensors = job.batches.tensors
+        rows = SLAB if job.deterministic else len(job.anchor)
+        steps = 1 << (len(tensors[0]) - 1).bit_length()
+
+        def buffer(values: Tensor) -> Tensor:
+            return values.new_zeros((rows, *values.shape[1:]))
+
+        self.columns = [
+            {name: job.anchor.new_zeros((rows, 1)) for name in numbers(rule)} for rule in job.rules
         ]
-        self.columns = columns
-        self.rules = tuple(lifted(rule, own) for rule, own in zip(job.rules, columns, strict=True))
+        pairs = zip(job.rules, self.columns, strict=True)
+        self.rules = tuple(lifted(rule, own) for rule, own in pairs)
         self.plans = tuple(
-            {name: torch.empty_like(values) for name, values in plan.items() if values.is_cuda}
+            {name: buffer(values) for name, values in plan.items() if values.is_cuda}
             for plan in job.plans
         )
         self.model, self.loss = job.model, job.loss
-        self.anchor, self.rate = torch.empty_like(job.anchor), job.anchor.new_empty((rows, 1))
-        self.weights = torch.empty_like(job.anchor)
-        self.previous = torch.empty_like(job.anchor) if job.looks_back else None
+        self.anchor, self.rate = buffer(job.anchor), job.anchor.new_zeros((rows, 1))
+        self.weights = buffer(job.anchor)
+        self.previous = buffer(job.anchor) if job.looks_back else None
         self.step = torch.zeros(1, dtype=torch.int64, device=job.anchor.device)
-        self.batches = [
-            values.new_zeros((steps, *values.shape[1:])) for values in (starts, labels, share)
-        ]
+        self.ends = self.step.new_zeros((rows, 1)) if job.deterministic else None
+        """H_k of each row of a slab; None: rows that are done leave the stack."""
+        self.batches = [values.new_zeros((steps, rows, *values.shape[2:])) for values in tensors]
         self.graphs: dict[tuple[int, int, bool], torch.cuda.CUDAGraph | None] = {}
         self.waits = False
         """Whether a rule reads numbers off the GPU, so that its steps cannot be recorded."""
@@ -106,6 +129,9 @@ class Recording:
         """Fill the buffers and take the steps."""
         self._fill(job)
         rows = len(job.steps)
+        if self.ends is not None:
+            self._take_slab(job)
+            return self._moved(job)
         # What decides on the kind of a step is read once, before the GPU has work to wait for.
         shaping = [
             (rule, {name: values.cpu() for name, values in plan.items() if values.numel() == rows})
@@ -120,6 +146,21 @@ class Recording:
                 shaped = _shaped(shaping, active)
             kind = step if self.previous is not None else 2
             self._take(job.batches.pool, active, kind, shaped)
+        return self._moved(job)
+
+    def _take_slab(self, job: Job) -> None:
+        """All steps of a slab, by all of its rows.
+
+        Whether rules have a say in the loss is not asked of the rows, lest it depend on others.
+        """
+        shaped = any(rule.shapes_loss for rule in job.rules)
+        for step in range(job.steps[0]):
+            kind = step if self.previous is not None else 2
+            self._take(job.batches.pool, SLAB, kind, shaped)
+
+    def _moved(self, job: Job) -> Tensor:
+        """Δ_k [P, D] after the last step."""
+        rows = len(job.steps)
         previous = self.previous[:rows] if self.previous is not None else None
         return final(self.weights[:rows], previous, job.steps) - self.anchor[:rows]
 
@@ -137,6 +178,9 @@ class Recording:
                 buffer[:rows] = plan[name]
         for buffer, values in zip(self.batches, job.batches.tensors, strict=True):
             buffer[:steps, :rows] = values
+        if self.ends is not None:
+            self.ends.zero_()
+            self.ends[:rows, 0] = torch.tensor(job.steps)
 
     def _take(self, pool: Pool, active: int, step: int, shaped: bool) -> None:
         """One step; beyond the first two only whether it is even makes a difference."""
@@ -161,7 +205,10 @@ class Recording:
         starts, labels, share = (
             values.index_select(0, self.step)[0, :active] for values in self.batches
         )
-        whole = (self.rules, self.plans, self.model, self.loss, self.anchor, self.rate)
+        rate = self.rate
+        if self.ends is not None:
+            rate = torch.where(self.step < self.ends, rate, 0.0)
+        whole = (self.rules, self.plans, self.model, self.loss, self.anchor, rate)
         job = Job(*whole, Batches(pool, (), ())).part(slice(0, active))
         here, before = present_and_previous(self.weights, self.previous, step)
         here, before = here[:active], before[:active] if before is not None else None

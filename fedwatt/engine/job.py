@@ -24,6 +24,7 @@ class Job:
     rate: float | Tensor  # η_t, or [P, 1] where it is not the same for all
     batches: Batches
     tf32: bool = False  # whether float32 products may use TF32 on a GPU that has it
+    deterministic: bool = False  # whether a row's bits may not depend on the other rows
 
     @cached_property
     def steps(self) -> tuple[int, ...]:
@@ -49,7 +50,7 @@ class Job:
     def kind(self) -> tuple[Hashable, ...]:
         """What jobs that can train as one stack have in common: all but rows and numbers."""
         names = tuple(tuple(plan) for plan in self.plans)
-        task = (self.model, self.loss, self.tf32)
+        task = (self.model, self.loss, self.tf32, self.deterministic)
         return composition(self.rules), task, self.batches.size, self.batches.pool, names
 
     def part(self, rows: slice) -> "Job":

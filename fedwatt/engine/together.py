@@ -54,8 +54,9 @@ def _mlp_behind(job: Job) -> ReluStack | None:
 
 def train_together(jobs: Sequence[Job], watch: Stopwatch) -> list[Tensor]:
     """Δ_k [P, D] of each job; all are of one kind."""
-    if len(jobs) == 1:
-        return [train(jobs[0], watch)]
+    apart = jobs[0].deterministic and not jobs[0].anchor.is_cuda
+    if len(jobs) == 1 or apart:  # C has a job's own numbers in float64, those of a stack in float32
+        return [train(job, watch) for job in jobs]
     lengths = [len(job.steps) for job in jobs]
     steps = [count for job in jobs for count in job.steps]
     order = sorted(range(len(steps)), key=lambda row: -steps[row])

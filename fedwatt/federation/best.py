@@ -1,8 +1,8 @@
-"""The best model so far, by validation error, and the row that a round leaves in the records."""
+"""Which models to keep, by validation error, and the row that a round leaves in the records."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from math import isfinite
+from math import isfinite, nan
 
 import torch
 
@@ -44,6 +44,8 @@ def judged(
                 "best_round": int(best_round[run]),
                 "best_validation_rmse": float(best_validation[run]),
                 "best_test_rmse": float(best_test[run]),
+                "kept_validation_rmse": nan,
+                "kept_test_rmse": nan,
                 "diverged": bool(diverged[run]),
             }
         )
@@ -69,3 +71,29 @@ def stopped_early(state: State, patience: int) -> State:
     at_work = (state.stopped == 0) & (state.diverged == 0)
     worn = at_work & (state.round - state.best_round >= patience)
     return replace(state, stopped=torch.where(worn, state.round, state.stopped))
+
+
+def concluded(
+    state: State,
+    seeds: Sequence[int],
+    rows: Sequence[Row],
+    ended: Sequence[int],
+    means: Mapping[int, Row],
+) -> tuple[State, list[Row]]:
+    """The state and the rows of a round, with what is known of the models that `ended` runs keep.
+
+    `means` has the columns of the evaluation of each run's mean of its best and its last model,
+    where that was judged.
+    """
+    mean_validation = state.mean_validation.clone()
+    for run, own in means.items():
+        mean_validation[run] = own["validation_rmse"]
+    state, filled = replace(state, mean_validation=mean_validation), []
+    for row in rows:
+        run, validation, test = seeds.index(row["seed"]), nan, nan
+        if state.keeps_mean[run]:
+            validation, test = means[run]["validation_rmse"], means[run]["test_rmse"]
+        elif run in ended:
+            validation, test = row["best_validation_rmse"], row["best_test_rmse"]
+        filled.append(row | {"kept_validation_rmse": validation, "kept_test_rmse": test})
+    return state, filled

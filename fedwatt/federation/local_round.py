@@ -38,6 +38,7 @@ class Broadcast:
     sent: Rows  # what the server rule sends besides, each [P, ...]
     population: int  # K, all vehicles that may train
     population_windows: float  # n, their training windows
+    own_seed: int | None = None  # by which a vehicle on the road draws batches; None: the run's
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,20 +93,22 @@ def begin_round(
         start.loss,
         shifted(method.local, plans, start.origin),
         start.rate,
-        _batches(fleet, broadcast.round, calls, steps),
+        _batches(fleet, broadcast, calls, steps),
         fleet.terms.training.tf32,
+        fleet.terms.training.deterministic,
     )
     return LocalRound(tuple(calls), start, memory, job)
 
 
 def _batches(
-    fleet: LocalFleet, round: int, calls: Sequence[Call], steps: Sequence[tuple[int, int]]
+    fleet: LocalFleet, broadcast: Broadcast, calls: Sequence[Call], steps: Sequence[tuple[int, int]]
 ) -> Batches:
     """What the vehicles of `calls` train on in a round, each from its first step to its last."""
+    own = broadcast.own_seed
     draws = tuple(
         Draw(
-            fleet.terms.seeds[call.run],
-            round,
+            fleet.terms.seeds[call.run] if own is None else own,
+            broadcast.round,
             fleet.members.name(call.vehicle),
             windows=fleet.members.windows(call.vehicle),
             end=end,
@@ -157,13 +160,13 @@ def _start(fleet: LocalFleet, method: Method, broadcast: Broadcast, calls: Seque
         probe_batch=probes.batch,
         fixed_batch=probes.fixed_batch,
         probe_directions=probes.directions,
-        train=partial(_train_own, fleet, model, broadcast.round, calls),
+        train=partial(_train_own, fleet, model, broadcast, calls),
         fastest=max(terms.availability.speeds),
     )
 
 
 def _train_own(
-    fleet: LocalFleet, model: Model, round: int, calls: Sequence[Call], own: OwnTraining
+    fleet: LocalFleet, model: Model, broadcast: Broadcast, calls: Sequence[Call], own: OwnTraining
 ) -> Tensor:
     """How far vehicles move in steps of their own, [P, D]; those that do move are one stack."""
     steps, deltas = own.steps.tolist(), torch.zeros_like(own.weights)
@@ -179,8 +182,9 @@ def _train_own(
         fleet.loss,
         own.weights.index_select(0, index),
         own.rate,
-        _batches(fleet, round, [calls[row] for row in rows], [(0, steps[row]) for row in rows]),
+        _batches(fleet, broadcast, [calls[row] for row in rows], [(0, steps[row]) for row in rows]),
         fleet.terms.training.tf32,
+        fleet.terms.training.deterministic,
     )
     return deltas.index_copy(0, index, train(job))
 

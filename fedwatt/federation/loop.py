@@ -7,7 +7,7 @@
 neither does the fleet, so a run can be stopped after any round and continued from its state.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import nan
@@ -15,15 +15,18 @@ from math import nan
 import torch
 
 from fedwatt.federation.aggregate import aggregated
-from fedwatt.federation.best import judged, stopped_early
+from fedwatt.federation.best import concluded, judged, stopped_early
+from fedwatt.federation.kept import mean_model
 from fedwatt.federation.members import Members
 from fedwatt.federation.port import Port, Present
 from fedwatt.federation.records import (
+    SHOWN,
     UNTRAINED,
     Errors,
     History,
     RoundRecord,
     Row,
+    errors_by_vehicle,
     evaluation_columns,
     training_columns,
 )
@@ -123,13 +126,15 @@ class Loop:
             best_round=torch.zeros(runs, dtype=torch.int64),
             best_validation=unknown,
             best_test=unknown.clone(),
+            mean_validation=unknown.clone(),
             events=judgement.events,
         )
         columns = [UNTRAINED | {"available": int(own.sum())} for own in present.available]
         evaluations = dict(enumerate(judgement.evaluations))
         errors = self._error_columns(method, state, evaluations, present.members, watch)
         state, rows = judged(state, self.seeds, columns, errors, range(runs))
-        return state, RoundRecord(rows, [], _seconds(watch))
+        by_vehicle = _by_vehicle(evaluations, present.members)
+        return state, RoundRecord(rows, [], _seconds(watch), by_vehicle)
 
     def advance(self, method: Method, state: State) -> tuple[State, RoundRecord]:
         """One round of every run that still trains."""
@@ -179,7 +184,12 @@ class Loop:
         after, rows = judged(after, self.seeds, columns, errors, state.at_work)
         if due:
             after = stopped_early(after, training.patience)
-        return after, RoundRecord(rows, clients, _seconds(watch))
+        ended = [run for run in state.at_work if self.finished(after) or run not in after.at_work]
+        if ended:
+            means = self._mean_columns(after, ended, present, watch)
+            after, rows = concluded(after, self.seeds, rows, ended, means)
+        by_vehicle = _by_vehicle(evaluations, present.members)
+        return after, RoundRecord(rows, clients, _seconds(watch), by_vehicle)
 
     def stopwatch(self) -> Stopwatch:
         """One that waits for a GPU, which works on after it has its orders."""
@@ -206,6 +216,28 @@ class Loop:
             for run, own in judged.items()
         }
 
+    def _mean_columns(
+        self, state: State, ended: Sequence[int], present: Present, watch: Stopwatch
+    ) -> dict[int, Row]:
+        """The columns of the evaluation of the mean of the best and the last model of ended runs.
+
+        Where the last model is the best one there is no other to judge.
+        """
+        best, last, members = state.best_weights, state.weights, present.members
+        whole = [run for run in ended if run in state.live]
+        apart = [run for run in whole if not torch.equal(best[run], last[run])]
+        if not apart:
+            return {}
+        with watch.section("evaluation"):
+            mean = mean_model(best[apart], last[apart])
+            judgement = self.port.judge_mean(mean, state.events, present)
+        if not judgement.comparable:
+            return {}
+        windows = [members.windows(k) for k in members.evaluated]
+        held_out = [members.held_out(k) for k in members.evaluated]
+        found = zip(apart, judgement.evaluations, strict=True)
+        return {run: own.columns(windows, held_out) for run, own in found if own is not None}
+
     def _client_rows(self, method: Method, round: int, members: Members, work: Work) -> list[Row]:
         """A row for each vehicle that was called."""
         outcomes = outcome_columns(work.asked, work, method.records)
@@ -219,6 +251,12 @@ class Loop:
             }
             for call, outcome in zip(work.asked, outcomes, strict=True)
         ]
+
+
+def _by_vehicle(judged: Mapping[int, Errors | None], members: Members) -> dict[str, float]:
+    if len(members.evaluated) > SHOWN:
+        return {}
+    return errors_by_vehicle(judged.values(), [members.name(k) for k in members.evaluated])
 
 
 def _seconds(watch: Stopwatch) -> dict[str, float]:

@@ -64,6 +64,12 @@ class Port(Protocol):
     def judge(self, weights: Tensor, events: Rows, present: Present) -> Judgement:
         """Errors of the models `weights` [R, D] on the vehicles' windows."""
 
+    def judge_mean(self, weights: Tensor, events: Rows, present: Present) -> Judgement:
+        """The same after the last round, of models that no round has made (`federation.kept`).
+
+        Nothing follows, so what the fleet would remember of it is not used.
+        """
+
     def judge_own(
         self, method: Method, state: State, runs: Sequence[int]
     ) -> Sequence[Errors | None]:

@@ -1,8 +1,9 @@
 """Rows of a run's tables: one for each round and seed, one for each participant."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import nan
+from statistics import fmean
 from typing import Any, Final
 
 from fedwatt.errors import SettingError, unknown
@@ -20,6 +21,9 @@ from fedwatt.metrics import (
 from fedwatt.tables import EVALUATION, TRAINING, blank, rounds
 
 Row = dict[str, Any]
+
+SHOWN: Final = 200
+"""Vehicles whose errors a round says one by one, at most."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,18 @@ PERSONAL: Final = {
 """A round's columns about the models that vehicles drive with, each with that of the global one."""
 
 
+def errors_by_vehicle(judged: Iterable[Errors | None], names: Sequence[str]) -> dict[str, float]:
+    """Test RMSE of each vehicle, mean over the runs that were judged; `names` are in their order.
+
+    Vehicles without a test window are left out.
+    """
+    own = [errors.test for errors in judged if isinstance(errors, Evaluation)]
+    if not own:
+        return {}
+    means = {name: fmean(run[k].rmse for run in own) for k, name in enumerate(names)}
+    return {name: mean for name, mean in means.items() if mean == mean}
+
+
 def evaluation_columns(
     model: Errors, own: Errors | None, windows: Sequence[int], held_out: Sequence[bool]
 ) -> Row:
@@ -117,6 +133,9 @@ class RoundRecord:
     clients: list[Row]
     seconds: dict[str, float]
     """Wall-clock time of the whole stack by what it was spent on, and their `total`."""
+    by_vehicle: dict[str, float] = field(default_factory=dict)
+    """Test RMSE of single vehicles, mean over the runs; empty where that is not known, or where
+    more than `SHOWN` are evaluated."""
 
 
 @dataclass

@@ -32,6 +32,9 @@ class Training:
     precision: str = "float32"
     tf32: bool = False
     """Local steps' float32 products in TF32 on a GPU that has it: quicker, three digits."""
+    deterministic: bool = False
+    """Whether a vehicle's steps are the same to the last bit whoever shares its stack, on a GPU
+    and where torch takes the steps; slower there. Steps in C always are."""
     evaluate_every: int = 1
     """Rounds between evaluations; the last round is always evaluated."""
     evaluate_vehicles: int = 0

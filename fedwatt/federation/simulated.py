@@ -76,6 +76,10 @@ class SimulatedVehicles:
         """Errors on the windows of the evaluated vehicles, who always answer."""
         return Judgement(self.local.evaluate(weights), events)
 
+    def judge_mean(self, weights: Tensor, events: Rows, present: Present) -> Judgement:
+        """The same: any model can be judged."""
+        return self.judge(weights, events, present)
+
     def judge_own(
         self, method: Method, state: State, runs: Sequence[int]
     ) -> list[Evaluation | None]:

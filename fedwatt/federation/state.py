@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from fedwatt.federation.kept import keeps_mean, mean_model
 from fedwatt.federation.memory import Paged, Table, gathered
 from fedwatt.methods.rule import Rows
 
@@ -27,6 +28,9 @@ class State:
     best_round: Tensor  # its round, [R]
     best_validation: Tensor  # its validation RMSE, Wh, [R], float64
     best_test: Tensor  # its test RMSE, Wh, [R], float64
+    mean_validation: Tensor
+    """Validation RMSE of the mean of the best and the last model, Wh, [R], float64; infinite until
+    that is judged, after the last round."""
     events: Rows = field(default_factory=dict)
     """What the fleet has to remember: with a buffer its clock, who is at work, and the models they
     work on; of a real fleet what is known of each vehicle."""
@@ -40,6 +44,23 @@ class State:
     def at_work(self) -> list[int]:
         """The runs that still train: finite, and not stopped early."""
         return ((self.diverged == 0) & (self.stopped == 0)).nonzero().flatten().tolist()
+
+    @property
+    def models(self) -> dict[str, Tensor]:
+        """The models that runs leave, named as in `kept.GLOBAL_MODELS`, [R, D] each."""
+        return {"kept": self.kept_weights, "best": self.best_weights, "last": self.weights}
+
+    @property
+    def keeps_mean(self) -> Tensor:
+        """Whether each run keeps the mean of its best and its last model, [R]."""
+        return keeps_mean(self.mean_validation, self.best_validation)
+
+    @property
+    def kept_weights(self) -> Tensor:
+        """The model that each run keeps, [R, D]: the mean, or the best one (`federation.kept`)."""
+        mean = mean_model(self.best_weights, self.weights)
+        chosen = self.keeps_mean[:, None].to(mean.device)
+        return torch.where(chosen, mean, self.best_weights)
 
     def tensors(self) -> dict[str, Tensor]:
         """All tensors under flat names, as a checkpoint stores them."""
@@ -82,6 +103,8 @@ class State:
             return {n.removeprefix(prefix): t for n, t in flat.items() if n.startswith(prefix)}
 
         plain = {name: tensor for name, tensor in flat.items() if "." not in name}
+        # Checkpoints of earlier versions know of no mean.
+        plain.setdefault("mean_validation", torch.full_like(plain["best_validation"], torch.inf))
         # Checkpoints from before there was early stopping: nothing was stopped.
         plain.setdefault("stopped", torch.zeros_like(plain["diverged"]))
         server, events = group("server."), group("events.")

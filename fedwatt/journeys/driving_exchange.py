@@ -16,30 +16,63 @@ the server adds Gaussian noise of `noise_multiplier` times these bounds, as for 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import sqrt
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedwatt.data.trip import FloatArray
-from fedwatt.errors import RunError
+from fedwatt.errors import DataError, RunError
 from fedwatt.journeys.driving_field import NO_PASSES, SUMS, DrivingSums
 from fedwatt.journeys.route import HEADINGS
+from fedwatt.terrain.encoding import array_of
+from fedwatt.terrain.exchange import MOST_WORDS
 from fedwatt.terrain.field import find, spread
 from fedwatt.terrain.grid import Grid, IntArray
-from fedwatt.terrain.masked import LARGEST, Fields
 from fedwatt.terrain.noise import SURELY, Draws, seeded
+from fedwatt.terrain.plausible import refuse_impossible_counts
 from fedwatt.terrain.settings import TerrainSettings
+from fedwatt.terrain.summands import LARGEST, Fields
 
+DRIVING: Final = ("places", "headings", "sums")
+"""Kinds of questions, in the order in which they are asked."""
 CLIP_M = 20_000.0
 """Length of one vehicle's sums where there is noise: about as many metres of one cell."""
 
 
 @dataclass(frozen=True, eq=False)
 class DrivingQuestion:
-    """What vehicles are asked to add up: "places", "headings" or "sums", over `keys`."""
+    """What vehicles are asked to add up, one of `DRIVING`, over `keys`.
+
+    These are nodes for "places", and 8 · node + heading for the others.
+    """
 
     kind: str
     keys: IntArray
     settings: TerrainSettings
+
+    @classmethod
+    def read(
+        cls, kind: str, arrays: Mapping[str, NDArray[Any]], settings: TerrainSettings
+    ) -> "DrivingQuestion":
+        """The question that a message holds; DataError unless it is about the service area."""
+        keys: IntArray = array_of(arrays, "keys", np.int64)
+        area = settings.service_area.nodes(Grid(cell_m=settings.cell_m))
+        places = keys if kind == "places" else keys // HEADINGS
+        if not len(keys) or not find(area, places)[1].all() or (np.diff(keys) <= 0).any():
+            raise DataError("the question is about other places than those of the service area")
+        return cls(kind, keys, settings)
+
+    @property
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """What a message about it holds."""
+        return {"keys": self.keys}
+
+    @property
+    def described(self) -> str:
+        """What is asked for, for a log."""
+        what = "how they drive" if self.kind == "sums" else "how many drive"
+        return f"{what} {len(self.keys)} {'places' if self.kind == 'places' else 'headings'}"
 
     @property
     def fields(self) -> Fields:
@@ -105,6 +138,17 @@ def totals_by(add_up: AddUp, vehicles: Mapping[str, DrivingSums]) -> DrivingTota
     return totals
 
 
+def plainly(
+    fields: Fields, vehicles: int, answers: Iterable[Mapping[str, FloatArray]]
+) -> dict[str, FloatArray]:
+    """Answers added up without masks."""
+    total = {name: np.zeros(size) for name, (size, _) in fields.items()}
+    for answer in answers:
+        for name in total:
+            total[name] = total[name] + answer[name]
+    return total
+
+
 def learn_driving(
     totals: DrivingTotals,
     vehicles: frozenset[str],
@@ -113,7 +157,7 @@ def learn_driving(
 ) -> tuple[DrivingSums, frozenset[str]]:
     """The sums of cells that at least k of the vehicles drive, and whose passes are in them.
 
-    No cells where there are fewer than k vehicles, or where k never share a place.
+    No cells where k vehicles never share a place. Too few answers are a RunError.
     """
     least, present = settings.minimum_vehicles, vehicles
     noise = draws or seeded(settings.noise_seed)
@@ -121,13 +165,15 @@ def learn_driving(
         keys = settings.service_area.nodes(Grid(cell_m=settings.cell_m))
         for kind in ("places", "headings"):
             total, present = totals(DrivingQuestion(kind, keys, settings), present)
+            refuse_impossible_counts(total["vehicles"], len(present))
             keys = keys[_enough(total["vehicles"], kind, settings, noise)]
             if kind == "places":
                 keys = (keys[:, None] * HEADINGS + np.arange(HEADINGS)).ravel()
         if not len(keys):
-            return NO_PASSES, frozenset()
-        before = present
-        total, present = totals(DrivingQuestion("sums", keys, settings), present)
+            return NO_PASSES, present
+        before, question = present, DrivingQuestion("sums", keys, settings)
+        _refuse_long(question)
+        total, present = totals(question, present)
         sums = np.stack([total[name] for name in SUMS], axis=1)
         if settings.noise_multiplier:
             return _without_noise_alone(keys, sums, settings, noise), present
@@ -163,6 +209,17 @@ def _without_noise_alone(
     sums = np.maximum(sums[sure], 0.0)
     least = np.full(int(sure.sum()), settings.minimum_vehicles, dtype=np.int64)
     return DrivingSums(keys[sure], sums, least)
+
+
+def _refuse_long(question: DrivingQuestion) -> None:
+    """Raise where answers would be longer than a message may be."""
+    words = sum(size for size, _ in question.fields.values())
+    if words > MOST_WORDS:
+        raise RunError(
+            f"Sums over {len(question.keys):,} places and headings take {words:,} numbers a "
+            f"vehicle, and {MOST_WORDS:,} can be sent. Choose a smaller terrain.area or a larger "
+            "terrain.cell_m."
+        )
 
 
 def _refuse_impossible(sums: FloatArray, vehicles: int) -> None:

@@ -21,7 +21,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedwatt.data.trip import FloatArray
-from fedwatt.terrain.masked import LARGEST, Fields
+from fedwatt.errors import RunError
+from fedwatt.terrain.summands import LARGEST, Fields
 
 EXCHANGES = 12
 ON_BOARD = 6
@@ -85,9 +86,10 @@ def predict(fleet: FleetEffects, own: OwnEffects | None, x: FloatArray) -> Float
 
 
 def unit_sums(trips: Observations) -> dict[str, FloatArray]:
-    """Σ (x / σ)² of each column, and the number of trips."""
+    """Σ (x / σ)² of each column, the number of trips, and whether there are any."""
     squares = ((trips.x / trips.sigma[:, None]) ** 2).sum(axis=0)
-    return {"squares": squares, "trips": np.array([float(len(trips.y))])}
+    count = np.array([float(len(trips.y))])
+    return {"squares": squares, "trips": count, "vehicles": np.minimum(count, 1.0)}
 
 
 def own_effects(fleet: FleetEffects, trips: Observations) -> OwnEffects:
@@ -125,57 +127,93 @@ def own_equations(
 
 
 def effect_sums(fleet: FleetEffects, trips: Observations) -> dict[str, FloatArray]:
-    """What a vehicle hands up, given what the fleet knows."""
+    """What a vehicle hands up, given what the fleet knows; zeros if it has no trips."""
     own = own_effects(fleet, trips)
     a, right = own_equations(fleet, own, trips)
     residual = (trips.y - predict(fleet, own, trips.x)) / trips.sigma
+    count = np.array([float(len(trips.y))])
+    taught = np.minimum(count, 1.0)
     return {
         "matrix": a[np.triu_indices(len(a))],
         "right": right,
         "absolute": np.array([np.abs(residual).sum()]),
-        "trips": np.array([float(len(trips.y))]),
+        "trips": count,
         "scale": np.array([np.log(own.scale)]),
-        "effects": own.beta**2 + np.diag(own.covariance),
-        "vehicles": np.ones(1),
+        "effects": taught * (own.beta**2 + np.diag(own.covariance)),
+        "vehicles": taught,
     }
 
 
 def sum_fields(columns: int) -> Fields:
     """What `effect_sums` adds, for a secure sum."""
     sizes = {"matrix": columns * (columns + 1) // 2, "right": columns, "absolute": 1, "trips": 1}
-    sizes |= {"scale": 1, "effects": columns, "vehicles": 1}
-    return {name: (size, LARGEST) for name, size in sizes.items()}
+    sizes |= {"scale": 1, "effects": columns}
+    return {name: (size, LARGEST) for name, size in sizes.items()} | {"vehicles": (1, 1.0)}
 
 
 def unit_fields(columns: int) -> Fields:
     """What `unit_sums` adds."""
-    return {"squares": (columns, LARGEST), "trips": (1, LARGEST)}
+    return {"squares": (columns, LARGEST), "trips": (1, LARGEST), "vehicles": (1, 1.0)}
 
 
-Total = Callable[[FleetEffects | None], Mapping[str, FloatArray]]
-"""The vehicles' sums given what the fleet knows; of `unit_sums` where that is None."""
+Total = Callable[[Mapping[str, FleetEffects]], Mapping[str, Mapping[str, FloatArray]]]
+"""The vehicles' sums by target, given what the fleet knows of each; of `unit_sums` at first, when
+it knows nothing."""
 
 
-def fit(total: Total, columns: int, spread: float) -> tuple[FleetEffects, FloatArray, FloatArray]:
+@dataclass(frozen=True, eq=False)
+class Fitted:
     """The fleet's effects, and the last equations for β₀: matrix [p, p] and right side [p]."""
-    first = total(None)
-    fleet = start(spread, columns)
-    fleet = replace(fleet, unit=np.sqrt(first["squares"] / max(first["trips"][0], 1.0)) + 1e-12)
-    a, right = np.zeros((columns, columns)), np.zeros(columns)
+
+    effects: FleetEffects
+    matrix: FloatArray
+    right: FloatArray
+
+
+def fit(total: Total, columns: int, spreads: Mapping[str, float]) -> dict[str, Fitted]:
+    """The fleet's effects by target, from the same exchanges; `spreads` are τ to begin with."""
+    found = {}
+    for target, first in total({}).items():
+        unit = np.sqrt(first["squares"] / max(first["trips"][0], 1.0)) + 1e-12
+        fleet = replace(start(spreads[target], columns), unit=unit)
+        found[target] = Fitted(fleet, np.zeros((columns, columns)), np.zeros(columns))
     for exchange in range(EXCHANGES):
-        sums = total(fleet)
-        a[np.triu_indices(columns)] = sums["matrix"]
-        a = np.triu(a) + np.triu(a, 1).T
-        right = sums["right"]
-        vehicles = max(sums["vehicles"][0], 1.0)
-        mean = solved(a, right) * np.exp(sums["scale"][0] / vehicles)
-        # The first sums are of plain least squares, whose residuals nobody knows yet.
-        noise = float(sums["absolute"][0] / max(sums["trips"][0], 1.0)) if exchange else spread
-        if exchange > EXCHANGES // 3:
-            spread_v = np.sqrt(sums["effects"] / vehicles)
-            fleet = replace(fleet, spread=np.maximum(spread_v, LEAST_SPREAD * spread))
-        fleet = replace(fleet, mean=mean, noise=noise)
-    return fleet, a, right
+        totals = total({target: own.effects for target, own in found.items()})
+        for target, sums in totals.items():
+            found[target] = _fitted(found[target].effects, sums, exchange, spreads[target])
+    return found
+
+
+def _fitted(
+    fleet: FleetEffects, sums: Mapping[str, FloatArray], exchange: int, spread: float
+) -> Fitted:
+    """What the sums of one exchange make of what the fleet knew."""
+    columns, right = len(fleet.unit), sums["right"]
+    _refuse_impossible(sums, columns)
+    a = np.zeros((columns, columns))
+    a[np.triu_indices(columns)] = sums["matrix"]
+    a = a + np.triu(a, 1).T
+    vehicles = max(sums["vehicles"][0], 1.0)
+    mean = solved(a, right) * np.exp(sums["scale"][0] / vehicles)
+    # The first sums are of plain least squares, whose residuals nobody knows yet.
+    noise = float(sums["absolute"][0] / max(sums["trips"][0], 1.0)) if exchange else spread
+    if exchange > EXCHANGES // 3:
+        spread_v = np.sqrt(np.maximum(sums["effects"], 0.0) / vehicles)
+        fleet = replace(fleet, spread=np.maximum(spread_v, LEAST_SPREAD * spread))
+    return Fitted(replace(fleet, mean=mean, noise=noise), a, right)
+
+
+def _refuse_impossible(sums: Mapping[str, FloatArray], columns: int) -> None:
+    """Raise unless sums of squares and of absolute values are at least 0, but for roundings."""
+    diagonal = np.cumsum([0, *range(columns, 1, -1)])
+    squares = {"matrix": sums["matrix"][diagonal], "absolute": sums["absolute"]}
+    squares |= {name: sums[name] for name in ("effects", "trips", "vehicles")}
+    for name, own in squares.items():
+        if own.min() < -1e-3:
+            raise RunError(
+                f"A sum for what routes take, '{name}', is {own.min():g}, which cannot be. One of "
+                "the vehicles is at fault, and masks hide which."
+            )
 
 
 def solved(a: FloatArray, right: FloatArray) -> FloatArray:

@@ -53,9 +53,22 @@ def relative_errors(measured: FloatArray, predicted: FloatArray, noise: float) -
 
 def error_counts(errors: FloatArray, kilometres: FloatArray) -> FloatArray:
     """How many relative errors fall into each bin of each class of length, [3 · 320]."""
+    classes = length_class(kilometres)
+    each = [counted_errors(errors[classes == one]) for one in range(len(MIDDLES_KM))]
+    return np.concatenate(each)
+
+
+def counted_errors(errors: FloatArray) -> FloatArray:
+    """How many relative errors fall into each bin, [320]."""
     place = np.floor((np.clip(errors, -WIDEST, WIDEST) / WIDEST + 1) / 2 * BINS).astype(np.int64)
-    at = length_class(kilometres) * BINS + np.clip(place, 0, BINS - 1)
-    return np.bincount(at, minlength=len(MIDDLES_KM) * BINS).astype(np.float64)
+    return np.bincount(np.clip(place, 0, BINS - 1), minlength=BINS).astype(np.float64)
+
+
+def quantiles_of(counts: FloatArray, levels: FloatArray) -> FloatArray:
+    """Relative errors at `levels` [n] of 0 to 1, from counts in bins [320]."""
+    grown = np.concatenate([[0.0], np.cumsum(counts)]) / max(counts.sum(), 1e-300)
+    found: FloatArray = np.interp(levels, grown, np.linspace(-WIDEST, WIDEST, BINS + 1))
+    return found
 
 
 def quantiles(fleet: FloatArray, own: FloatArray) -> FloatArray:
@@ -65,17 +78,15 @@ def quantiles(fleet: FloatArray, own: FloatArray) -> FloatArray:
     is the middle of what is expected.
     """
     shape = (len(MIDDLES_KM), BINS)
-    edges = np.linspace(-WIDEST, WIDEST, BINS + 1)
     table = []
     everybody = fleet.reshape(shape)
     for shared, mine in zip(everybody, own.reshape(shape), strict=True):
         base = shared if shared.sum() else everybody.sum(axis=0)
         counts = base / max(base.sum(), 1.0) * FLEET_TRIPS + mine
-        grown = np.concatenate([[0.0], np.cumsum(counts)]) / max(counts.sum(), 1e-300)
         # As many conformal predictors do: n trips leave room for one more, half of it at each end.
         room = 0.5 / (counts.sum() + 1)
         levels = np.clip(LEVELS + np.sign(LEVELS - 0.5) * room, 0.0, 1.0)
-        table.append(np.interp(levels, grown, edges))
+        table.append(quantiles_of(counts, levels))
     found = np.array(table)
     centred: FloatArray = found - found[:, len(LEVELS) // 2, None]
     return centred

@@ -34,7 +34,7 @@ from fedwatt.journeys.route import Route, recorded_route
 from fedwatt.journeys.route_bars import BASE_KM, error_counts, relative_errors, sigma
 from fedwatt.journeys.route_features import NAMES, route_features, route_rise_m
 from fedwatt.journeys.route_model import TARGETS, seconds_along
-from fedwatt.journeys.under_way import SHARES, USUAL, Moments, UnderWay, driven, moments
+from fedwatt.journeys.under_way import SHARES, Moments, UnderWay, driven, moments
 from fedwatt.terrain.field import Field, find
 from fedwatt.terrain.grid import Grid, IntArray
 
@@ -73,18 +73,15 @@ class Pass:
             return self.trip.seconds * self.trip.interval_s
         return float(self.trip.channels["energy_wh"].sum())
 
-    def driven(
-        self,
-        x: FloatArray,
-        beta: Mapping[str, FloatArray],
-        share: float,
-        correction: tuple[float, float, float] = USUAL,
-    ) -> UnderWay:
-        """The pass after `share` of its way, forecast by features [steps, 17]."""
+    def forecast(self, x: FloatArray, beta: Mapping[str, FloatArray]) -> UnderWay:
+        """The pass at its start, forecast by features [steps, 17]."""
         energy, seconds = x @ beta["energy"], seconds_along(x, beta["duration"])
+        return UnderWay(self.route.metres_at, energy, seconds)
+
+    def driven(self, going: UnderWay, share: float) -> UnderWay:
+        """A forecast of the pass after `share` of its way."""
         spent = np.cumsum(self.trip.channels["energy_wh"])
-        speed, metres = self.trip.channels["speed_mps"], self.route.metres_at
-        return driven(metres, energy, seconds, self.at_m, spent, speed, share, correction)
+        return driven(going, self.at_m, spent, self.trip.channels["speed_mps"], share)
 
 
 def passes(trips: Iterable[Trip], grid: Grid) -> tuple[Pass, ...]:
@@ -149,23 +146,22 @@ class RouteBoard:
                     continue
                 x = self.features(one, rise, field, one.sums.times(OWN_WEIGHT))
                 for share in SHARES:
-                    yield one.driven(x, beta, share), one.measured("energy")
+                    yield one.driven(one.forecast(x, beta), share), one.measured("energy")
 
         return moments(trips())
 
     def lessons(self, shared: DrivingSums, hills: Field | None, least: int) -> "Lessons":
         """All that the vehicle's passes teach, once driving field and hills are shared.
 
-        `hills` are the published ones, and `least` is k: where no more than k vehicles drive, a
-        newcomer in the place of this vehicle would find nothing.
+        `hills` are the published ones that more than k vehicles drive, and `least` is k: where no
+        more than k drive, a newcomer in the place of this vehicle would find nothing.
         """
         field = on_board(shared, self.sums, self.grid, contributed=True)
         others, usual = (
             DrivingField(self.grid, own)
             for own in (_without(shared, self.sums, least), _nowhere(shared))
         )
-        known = None if hills is None else hills.only(hills.vehicles > least)
-        rises = [route_rise_m(one.route, known)[0] for one in self.taught]
+        rises = [route_rise_m(one.route, hills)[0] for one in self.taught]
         new = zip(self.taught, rises, strict=True)
         return Lessons(
             self.inside(field),

@@ -19,14 +19,16 @@ from fedwatt.terrain.grid import Grid
 
 def fleet_to_bytes(fleet: FleetRoutes) -> bytes:
     """The file of a fleet's routes."""
-    arrays = sums_to_arrays(fleet.driving) | {"correction": fleet.correction}
+    arrays = sums_to_arrays(fleet.driving)
+    arrays |= {"correction": fleet.correction, "narrower": fleet.narrower}
     arrays |= hills_to_arrays(fleet.hills)
     for target in TARGETS:
         own = fleet.effects[target]
         arrays |= {f"{target}.{name}": getattr(own, name) for name in ("unit", "mean", "spread")}
         arrays[f"{target}.noise"] = np.array([own.noise])
         arrays |= {f"{target}.{name}": fleet.counts[target][name] for name in JUDGED}
-    return save_arrays(arrays, {"cell_m": fleet.cell_m, "vehicles": fleet.vehicles})
+    about = {"cell_m": fleet.cell_m, "vehicles": fleet.vehicles, "insiders": sorted(fleet.insiders)}
+    return save_arrays(arrays, about)
 
 
 def fleet_from_bytes(content: bytes, where: str) -> FleetRoutes:
@@ -45,9 +47,13 @@ def fleet_from_bytes(content: bytes, where: str) -> FleetRoutes:
         counts = {
             target: {name: arrays[f"{target}.{name}"] for name in JUDGED} for target in TARGETS
         }
-        driving, correction = sums_from_arrays(arrays), arrays["correction"]
+        driving = sums_from_arrays(arrays)
+        correction, narrower = arrays["correction"], arrays["narrower"]
         cell_m, vehicles = float(about["cell_m"]), int(about["vehicles"])
+        insiders = frozenset(str(name) for name in about["insiders"])
         hills = hills_from_arrays(arrays, Grid(cell_m=cell_m))
     except (KeyError, TypeError, ValueError, AttributeError) as problem:
         raise damaged(where, problem) from problem
-    return FleetRoutes(cell_m, driving, effects, counts, correction, vehicles, hills)
+    return FleetRoutes(
+        cell_m, driving, effects, counts, correction, narrower, vehicles, insiders, hills
+    )

@@ -15,6 +15,7 @@ from fedwatt.journeys.driving_field import DrivingField
 from fedwatt.journeys.route import Route
 from fedwatt.journeys.route_bars import Bars
 from fedwatt.journeys.route_features import NAMES, route_features, route_rise_m
+from fedwatt.journeys.under_way import UnderWay
 from fedwatt.terrain.field import Field
 
 TARGETS = ("energy", "duration")
@@ -94,6 +95,7 @@ class RouteModel:
     fleet_vehicles  that taught the fleet's part
     capacity_wh     usable, where it is known; else 0
     correction      κ, q and c for a route under way (`under_way`), [3]
+    narrower        what is left of the width of error bars at shares of the way, [4]
     hills           elevations that it reads climb from; None: every road is level
     """
 
@@ -106,6 +108,7 @@ class RouteModel:
     coefficients: Mapping[str, Coefficients]
     bars: Mapping[str, Bars]
     correction: FloatArray
+    narrower: FloatArray
     hills: Field | None = None
 
     def forecast(self, route: Route, temperature_c: float) -> RouteForecast:
@@ -136,6 +139,18 @@ class RouteModel:
             np.cumsum(rise),
             share,
             float(hilly.mean()),
+        )
+
+    def under_way(self, forecast: RouteForecast) -> UnderWay:
+        """A forecast that is corrected while the route is driven, with its error bars."""
+        kappa, kinetic, constant = self.correction.tolist()
+        return UnderWay(
+            forecast.metres,
+            forecast.energy_wh,
+            forecast.seconds,
+            (kappa, kinetic, constant),
+            forecast.energy_levels_wh[-1] - forecast.total_wh,
+            self.narrower,
         )
 
     def _unknown(self, route: Route, share: float) -> str:

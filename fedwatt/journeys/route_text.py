@@ -17,7 +17,7 @@ from fedwatt.journeys.route_model import TARGETS, Coefficients, RouteModel
 from fedwatt.terrain.field import Field
 from fedwatt.terrain.grid import Grid
 
-FORMAT = 2
+FORMAT = 3
 KINDS: dict[np.dtype[Any], str] = {
     np.dtype("<f8"): "f8",
     np.dtype("<f4"): "f4",
@@ -29,7 +29,8 @@ NUMBERS = ("vehicle", "trips", "fleet_vehicles", "mass_kg", "capacity_wh")
 
 def model_to_text(model: RouteModel) -> str:
     """A vehicle's routes as text for its model file, the driving field in float32."""
-    arrays = sums_to_arrays(model.field.cells) | {"correction": model.correction}
+    arrays = sums_to_arrays(model.field.cells)
+    arrays |= {"correction": model.correction, "narrower": model.narrower}
     arrays["sums"] = arrays["sums"].astype(np.float32)
     for target in TARGETS:
         own = model.coefficients[target]
@@ -58,6 +59,7 @@ def model_from_text(text: str, where: str) -> RouteModel:
             for target in TARGETS
         }
         own = {name: about[name] for name in NUMBERS}
+        correction, narrower = arrays["correction"], arrays["narrower"]
         hills = hills_from_arrays(arrays, field.grid)
     except (KeyError, TypeError, ValueError, AttributeError, zlib.error) as problem:
         raise damaged(where, problem) from problem
@@ -66,7 +68,8 @@ def model_from_text(text: str, where: str) -> RouteModel:
         field=field,
         coefficients=coefficients,
         bars=bars,
-        correction=arrays["correction"],
+        correction=correction,
+        narrower=narrower,
         hills=hills,
     )
 

@@ -13,16 +13,20 @@ rest is corrected by κ of that, and by what the speed of the moment has in hand
 
 κ, q and c are the fleet's, from sums of its training trips (`Moments.sums`). Scaling the rest by
 the ratio so far instead makes it worse: the first minutes are not like the others.
+
+Error bars of the total are those of the whole route, made narrower by what the fleet's trips had
+left of theirs at that share of the way: counted in bins (`Moments.counts`), which add up.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from fedwatt.data.trip import FloatArray
 from fedwatt.journeys.kalman import State, begin, carried, updated
-from fedwatt.terrain.masked import LARGEST, Fields
+from fedwatt.journeys.route_bars import BINS, LEVELS, counted_errors, quantiles_of, relative_errors
+from fedwatt.terrain.summands import LARGEST, Fields
 
 BLOCK_M = 200.0
 AUXILIARY_W, DRIFT_W, DRIFT_S, LOAD = 420.0, 550.0, 700.0, 0.035
@@ -36,19 +40,24 @@ USUAL = (0.85, -0.2, 17.0)
 """κ, q and c where a fleet has not found its own."""
 SHARES = (0.1, 0.25, 0.5, 0.75)
 """Of the way, at which the fleet learns them."""
+NO_BARS = np.zeros(len(LEVELS))
 
 
 @dataclass
 class UnderWay:
     """A route that is being driven; `metres`, `energy_wh` and `seconds` [steps] are its forecast.
 
-    `correction` is (κ, q, c); `measured_wh` and `speed_mps` are those of the last step.
+    `correction` is (κ, q, c). `errors_wh` [99] are the errors of the whole route's energy at 99
+    levels, as forecast, and `narrower` [4] is what is left of their width at `SHARES` of the way.
+    `measured_wh` and `speed_mps` are those of the last step.
     """
 
     metres: FloatArray
     energy_wh: FloatArray
     seconds: FloatArray
     correction: tuple[float, float, float] = USUAL
+    errors_wh: FloatArray = field(default_factory=lambda: NO_BARS)
+    narrower: FloatArray = field(default_factory=lambda: np.ones(len(SHARES)))
     measured_wh: float = 0.0
     speed_mps: float = 0.0
     _state: State = BEGIN
@@ -118,23 +127,29 @@ class UnderWay:
         """Energy of the whole route: what was measured, and the corrected rest."""
         return self.measured_wh + self.left_wh
 
+    @property
+    def total_levels_wh(self) -> FloatArray:
+        """The same at 99 levels (`route_bars.interval`): as wide as before the start, then ever
+        narrower, and certain at the end.
+        """
+        share = min(self._now_m / float(self.metres[-1]), 1.0)
+        width = np.interp(share, (0.0, *SHARES, 1.0), (1.0, *self.narrower, 0.0))
+        found: FloatArray = self.total_wh + float(width) * self.errors_wh
+        return found
+
 
 def driven(
-    metres: FloatArray,
-    energy_wh: FloatArray,
-    seconds: FloatArray,
+    going: UnderWay,
     at_m: FloatArray,
     spent_wh: FloatArray,
     speed_mps: FloatArray,
     share: float,
-    correction: tuple[float, float, float] = USUAL,
 ) -> UnderWay:
-    """A forecast after `share` of its way, as a recorded trip went: at_m, spent_wh, ... [seconds].
+    """A route after `share` of its way, as a recorded trip went: at_m, spent_wh, ... [seconds].
 
-    `spent_wh` is the energy since the trip began.
+    `going` is at its start; `spent_wh` is the energy since the trip began.
     """
-    going = UnderWay(metres, energy_wh, seconds, correction)
-    last = int(np.searchsorted(at_m, share * metres[-1]))
+    last = int(np.searchsorted(at_m, share * going.metres[-1]))
     blocks = np.arange(BLOCK_M, at_m[: last + 1].max(initial=0.0) + 1e-9, BLOCK_M)
     for second in np.unique(np.append(np.searchsorted(at_m, blocks), last)):
         at = min(int(second), len(at_m) - 1)
@@ -146,14 +161,18 @@ def driven(
 class Moments:
     """Moments under way in a vehicle's training trips.
 
-    x          [moments, 3]: what κ, q and c are multiplied with
-    beyond_wh  [moments]: what the rest took beyond its forecast
-    size_wh    [moments]: what the whole trip took, by which errors are measured
+    x            [moments, 3]: what κ, q and c are multiplied with
+    beyond_wh    [moments]: what the rest took beyond its forecast
+    size_wh      [moments]: what the whole trip took, by which errors are measured
+    forecast_wh  [moments]: what it was forecast to take before it began
+
+    Trips follow each other, each with a moment for every one of `SHARES`.
     """
 
     x: FloatArray
     beyond_wh: FloatArray
     size_wh: FloatArray
+    forecast_wh: FloatArray
 
     def sums(self, correction: FloatArray) -> dict[str, FloatArray]:
         """The vehicle's sums for κ, q and c, reweighted for absolute deviations."""
@@ -161,6 +180,18 @@ class Moments:
         weights = 1 / (self.size_wh**2 * np.maximum(off, 0.02))
         weighed = self.x * weights[:, None]
         return {"matrix": (weighed.T @ self.x).ravel(), "right": weighed.T @ self.beyond_wh}
+
+    def counts(self, correction: FloatArray, noise: float) -> dict[str, FloatArray]:
+        """How many relative errors of the total fall into each bin, [5 · 320].
+
+        As forecast before the start, then as corrected at each of `SHARES`; `noise` is b of
+        `route_bars`.
+        """
+        off = self.beyond_wh - self.x @ correction
+        under_way = relative_errors(self.forecast_wh + off, self.forecast_wh, noise)
+        before = relative_errors(self.size_wh, self.forecast_wh, noise)
+        each = np.column_stack([before[:: len(SHARES)], under_way.reshape(-1, len(SHARES))])
+        return {"counts": np.concatenate([counted_errors(column) for column in each.T])}
 
 
 def moments(trips: Iterable[tuple[UnderWay, float]]) -> Moments:
@@ -170,15 +201,30 @@ def moments(trips: Iterable[tuple[UnderWay, float]]) -> Moments:
             (going.states_left_wh, going.speed_mps**2, 1.0),
             total - going.measured_wh - going.forecast_left_wh,
             max(total, NOISE_WH),
+            float(going.energy_wh[-1]),
         )
         for going, total in trips
     ]
     x = np.array([row[0] for row in rows], dtype=np.float64).reshape(len(rows), 3)
-    beyond, size = (np.array([row[n] for row in rows], dtype=np.float64) for n in (1, 2))
-    return Moments(x, beyond, size)
+    columns = (np.array([row[n] for row in rows], dtype=np.float64) for n in (1, 2, 3))
+    return Moments(x, *columns)
 
 
 CORRECTION_FIELDS: Fields = {"matrix": (9, LARGEST), "right": (3, LARGEST)}
+COUNT_FIELDS: Fields = {"counts": ((1 + len(SHARES)) * BINS, LARGEST)}
+
+
+def narrower_bars(total: Mapping[str, FloatArray]) -> FloatArray:
+    """What is left of the width of 90 % bars at each of `SHARES`, [4], from the fleet's counts."""
+    if not total["counts"].any():
+        return np.ones(len(SHARES))
+    before, *under_way = (
+        float(np.diff(quantiles_of(counts, np.array([0.05, 0.95])))[0])
+        for counts in total["counts"].reshape(1 + len(SHARES), BINS)
+    )
+    found = np.array(under_way) / max(before, 1e-12)
+    # Nobody knows less than before.
+    return np.minimum.accumulate(np.minimum(found, 1.0))
 
 
 def corrected(total: Mapping[str, FloatArray]) -> FloatArray:

@@ -35,6 +35,8 @@ from fedwatt.methods.scaffold import ControlVariates, Scaffold
 from fedwatt.methods.server import Average, ServerRule
 from fedwatt.methods.sharpness import SharpnessProximal
 from fedwatt.methods.sharpness_aware import SharpnessAware
+from fedwatt.methods.transfer import TransferProximal, TransferReport, TransferServer
+from fedwatt.methods.trigger import PathAverage
 from fedwatt.settings import with_settings
 
 Rule = TypeVar("Rule", LocalRule, Defence, ServerRule)
@@ -117,6 +119,15 @@ METHODS: Final[dict[str, Recipe]] = {
         "FedProx whose pull follows the relative sharpness of each vehicle's loss.",
         (SharpnessProximal(),),
     ),
+    "ti-fedavg": Recipe(
+        "FedProx whose pull each vehicle controls by what it gets back from the fleet.",
+        (TransferProximal(),),
+    ),
+    "ti-fedavg-server": Recipe(
+        "The same, with one pull for all that the server controls.",
+        (TransferReport(),),
+        TransferServer(),
+    ),
     "fo-fedavg": Recipe("FedAvg with fractional-order steps of order alpha.", (Fractional(),)),
     "ri-fedavg": Recipe(
         "FedProx whose pull follows the roughness of each vehicle's loss.", (RoughnessProximal(),)
@@ -131,6 +142,7 @@ LOCAL_RULES: Final[dict[str, LocalRule]] = {
     "proximal": Proximal(),
     "roughness": RoughnessProximal(),
     "sharpness": SharpnessProximal(),
+    "transfer": TransferProximal(),
     "fractional": Fractional(),
     "momentum": Momentum(),
     "contrastive": Contrastive(),
@@ -153,6 +165,7 @@ SERVERS: Final[dict[str, ServerRule]] = {
     "adagrad": Adagrad(),
     "yogi": Yogi(),
     "private": PrivateAverage(),
+    "path": PathAverage(),
 }
 """Servers that may take the place of averaging, as in "fo-ri-fedavg@adam"."""
 

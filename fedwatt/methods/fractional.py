@@ -5,11 +5,13 @@ Paper, `eq:frac_precond`, `eq:precond_clip` and `eq:spectral_gate`:
     p_h = (|w_h - w_{h-1}| + δ)^(1-α) / Γ(2-α)      element-wise for h >= 1;  p_0 = 1
     p   ← p / (1 + β_κ κ)                           spectral gate, off at β_κ = 0
     p   ← clip(p, p_min, p_max)
+    p   ← p / mean(p)                               over all coordinates, with `match_rate`
     w_{h+1} = w_h - η_t (g_h ⊙ p_h)
 
 Unlike the paper's prose, small displacements *shrink* p: at α = 0.8 it reaches 1 only for a
 displacement of 0.65, so on real models the rule is a coordinate-wise reduction of the rate.
-Compare it with FedAvg at a reduced rate.
+Compare it with FedAvg at a reduced rate, or keep only the shape of p: with `match_rate` its mean is
+1 in every step, so that steps are as long as plain ones in that sense.
 """
 
 from collections.abc import Mapping
@@ -42,6 +44,7 @@ class Fractional(LocalRule):
     epsilon_f: float = 1e-12
     order: str = "gate-then-clip"
     """The paper's algorithm; "clip-then-gate" is the order of its text."""
+    match_rate: bool = False  # divide p by its mean; not the paper's
 
     begin_timed_as: ClassVar[str] = "spectral"
     step_timed_as: ClassVar[str] = "preconditioner"
@@ -101,8 +104,10 @@ class Fractional(LocalRule):
         p = power.div_(self.normaliser)
         gate = 1 + self.beta_kappa * kappa
         if self.order == "clip-then-gate":
-            return p.clamp(self.p_min, self.p_max) / gate
-        return (p / gate).clamp(self.p_min, self.p_max)
+            p = p.clamp(self.p_min, self.p_max) / gate
+        else:
+            p = (p / gate).clamp(self.p_min, self.p_max)
+        return p / p.mean(dim=-1, keepdim=True) if self.match_rate else p
 
     def direction(
         self, gradient: Tensor, weights: Tensor, previous: Tensor | None, plan: Rows

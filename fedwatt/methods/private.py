@@ -63,6 +63,7 @@ class PrivateAverage(ServerRule):
     privacy_delta: float = 0.0
     """δ of the guarantee (ε, δ); 0: K^-1.1, a little below one over the number of vehicles."""
 
+    adds_the_mean: ClassVar[bool] = True
     only_deltas: ClassVar[bool] = True
     acts_alone: ClassVar[bool] = True
     fixed: ClassVar[Mapping[str, str]] = {
@@ -106,6 +107,10 @@ class PrivateAverage(ServerRule):
     def counts_alike(self) -> bool:
         """Always: one vehicle moves the sum by at most c."""
         return True
+
+    def divisor(self, weight: float, expected: float) -> float:
+        """q·K, whoever was drawn."""
+        return expected
 
     def sum_fault(self) -> str:
         """Vehicles clip themselves, and add the noise in shares."""

@@ -17,7 +17,7 @@ at the paper's radius ℓ = 0.01: see docs/methods.md before reading much into i
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import ClassVar, Final
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -26,12 +26,11 @@ from fedwatt.cores import spread
 from fedwatt.errors import check
 from fedwatt.methods.proximal import pull, pull_accumulation
 from fedwatt.methods.ranges import Range
-from fedwatt.methods.rule import Batch, LocalRule, Rows, Start
+from fedwatt.methods.rule import Batch, Rows, Start
 from fedwatt.methods.schedule import SCHEDULES, scheduled
+from fedwatt.methods.trigger import PROBE_REASON, Probing
 from fedwatt.models import Loss, Model
 from fedwatt.tables import PROBED, PULL, ROUGHNESS, Column
-
-PROBE_SCHEDULES: Final = ("age", "global")
 
 
 def loss_slices(
@@ -73,12 +72,6 @@ def roughness_index(
     return normalised.std(dim=-1, correction=0) / (normalised.mean(dim=-1) + epsilon_t)
 
 
-def probe_due(last: Tensor, round: int, every: int, schedule: str) -> Tensor:
-    """Who probes in a round, [P], by the round of each vehicle's `last` probe; -1: never."""
-    old = round - last >= every if schedule == "age" else torch.tensor(round % every == 0)
-    return (last < 0) | old.to(last.device)
-
-
 def followed(
     start: Start,
     rows: Sequence[int],
@@ -98,12 +91,11 @@ def followed(
 
 
 @dataclass(frozen=True, kw_only=True)
-class RoughnessProximal(LocalRule):
+class RoughnessProximal(Probing):
     """Pull of strength λ_t · r(I_k): the roughness-informed rule of RI-FedAvg and FO-RI-FedAvg.
 
-    A vehicle probes when it has no index yet, and again when its index is `probe_every` rounds old
-    ("age") or in every round that `probe_every` divides (the paper's "global" probe rounds, which
-    cost less and leave indices older); in between it uses the one it remembers.
+    A vehicle probes when it has no index yet, and again as `methods/trigger.py` says; in between it
+    uses the one it remembers.
     """
 
     lam: float = 0.1  # λ, the strength where the response is 1
@@ -112,8 +104,6 @@ class RoughnessProximal(LocalRule):
     points: int = 100  # m; each slice has m + 1 points
     radius: float = 0.01  # ℓ
     probe_batch: int = 128  # B_probe, windows; a vehicle with fewer uses all it has
-    probe_every: int = 5  # R, rounds
-    probe_schedule: str = "age"  # or "global"
     response: str = "saturating"
     """r(I): "saturating" is I/(I + τ_I), "clipped" is clip(I, I_min, I_max)."""
     tau_i: float = 0.1
@@ -123,12 +113,13 @@ class RoughnessProximal(LocalRule):
     epsilon_t: float = 1e-8
 
     begin_timed_as: ClassVar[str] = "probe"
+    last_probe: ClassVar[str] = "probed_in"
     ranges: ClassVar[Mapping[str, Range]] = {"lam": Range(1e-4, 1.0), "tau_i": Range(0.01, 0.3)}
     fixed: ClassVar[Mapping[str, str]] = {
         "radius": "what roughness is measured at",
         **dict.fromkeys(("i_min", "i_max", "epsilon_a", "epsilon_t"), "a safeguard"),
     }
-    records: ClassVar[tuple[Column, ...]] = (ROUGHNESS, PULL, PROBED)
+    records: ClassVar[tuple[Column, ...]] = (ROUGHNESS, PULL, PROBED, PROBE_REASON)
 
     def __post_init__(self) -> None:
         check(self, "lam", 0 <= self.lam < inf, "at least 0 and finite (0 switches the pull off)")
@@ -139,9 +130,7 @@ class RoughnessProximal(LocalRule):
         for name in ("radius", "tau_i", "epsilon_a", "epsilon_t"):
             check(self, name, 0 < getattr(self, name) < inf, "above 0 and finite")
         check(self, "probe_batch", self.probe_batch >= 1, "at least 1 window")
-        check(self, "probe_every", self.probe_every >= 1, "at least 1 round")
-        schedule = self.probe_schedule in PROBE_SCHEDULES
-        check(self, "probe_schedule", schedule, " or ".join(map(repr, PROBE_SCHEDULES)))
+        self.check_schedule()
         known = self.response in ("saturating", "clipped")
         check(self, "response", known, "'saturating' or 'clipped'")
         check(self, "i_max", self.i_max >= 0, "at least 0 (inf: no upper limit)")
@@ -156,12 +145,13 @@ class RoughnessProximal(LocalRule):
 
     def memory(self, model: Model) -> Rows:
         """The last index and the round it was probed in; -1: never."""
-        return {"roughness": torch.tensor(0.0).double(), "probed_in": torch.tensor(-1)}
+        own = {"roughness": torch.tensor(0.0).double(), "probed_in": torch.tensor(-1)}
+        return own | super().memory(model)
 
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
         """Probe the vehicles that are due and set this round's strengths μ_k [P]."""
-        last = memory["probed_in"]
-        due = probe_due(last, start.round, self.probe_every, self.probe_schedule)
+        signs, reason = self.due(memory, start)
+        due = reason > 0
         index = memory["roughness"].clone()
         rows = due.nonzero().flatten().tolist()
         for row, slices in zip(rows, self._slices(rows, start), strict=True):
@@ -169,8 +159,10 @@ class RoughnessProximal(LocalRule):
                 slices, self.radius, epsilon_a=self.epsilon_a, epsilon_t=self.epsilon_t
             )
         strength = scheduled(self.lam, self.lam_schedule, start.round) * self.respond(index)
-        remembered = {"roughness": index, "probed_in": last.masked_fill(due, start.round)}
-        return remembered, {"roughness": index, "pull": strength, "probed": due}
+        last = memory["probed_in"].masked_fill(due, start.round)
+        kept = memory | signs | {"roughness": index, "probed_in": last}
+        plan = {"roughness": index, "pull": strength, "probed": due}
+        return kept, plan | {"probe_reason": reason.double()}
 
     def _slices(self, rows: Sequence[int], start: Start) -> list[Tensor]:
         """φ [M, m+1] of each of the vehicles in `rows`."""

@@ -76,6 +76,10 @@ class ServerRule(Tunable, ABC):
         """Why vehicles cannot be called in this way (`Training.sampling`); empty if they can."""
         return ""
 
+    adds_the_mean: ClassVar[bool] = False
+    """Whether the next model is the last one plus the sum of weighted displacements, divided by
+    `divisor`, and nothing else: a vehicle can then tell from the sum that a model was made of it.
+    """
     averages: ClassVar[bool] = False
     """Whether replies count through the mean of their displacements alone, so that a defence may
     screen them first."""
@@ -142,6 +146,10 @@ class ServerRule(Tunable, ABC):
         """
         return delta / weight, {name: total / weight for name, total in uploads.items()}
 
+    def divisor(self, weight: float, expected: float) -> float:
+        """What a sum of displacements is divided by, from Σ w_k and how many were to be called."""
+        return weight
+
     def state(self, model: Model) -> Rows:
         """What the server keeps, as it is before round 0 unless `begin` says otherwise."""
         return {}
@@ -169,6 +177,7 @@ class Average(ServerRule):
     """The mean displacement, weighted by windows, summed in float64 and cast once."""
 
     averages: ClassVar[bool] = True
+    adds_the_mean: ClassVar[bool] = True
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
         """w_t + Σ p_k Δ_k."""

@@ -29,8 +29,9 @@ from torch import Tensor
 from fedwatt.errors import check
 from fedwatt.methods.proximal import pull, pull_accumulation
 from fedwatt.methods.ranges import Range
-from fedwatt.methods.roughness import PROBE_SCHEDULES, followed, probe_due
-from fedwatt.methods.rule import LocalRule, Rows, Start
+from fedwatt.methods.roughness import followed
+from fedwatt.methods.rule import Rows, Start
+from fedwatt.methods.trigger import PROBE_REASON, Probing
 from fedwatt.models import Model
 from fedwatt.tables import PROBED, PULL, Column
 
@@ -120,7 +121,7 @@ def landscape(slices: Tensor, precision: torch.dtype = torch.float64) -> Landsca
 
 
 @dataclass(frozen=True, kw_only=True)
-class SharpnessProximal(LocalRule):
+class SharpnessProximal(Probing):
     """Pull of strength λ r(Ĵ_k): as the paper's rule, with an index that repeats."""
 
     lam: float = 0.1
@@ -133,42 +134,39 @@ class SharpnessProximal(LocalRule):
     """ℓ, relative to the length of the weights."""
     probe_batch: int = 128
     """Windows; a vehicle with fewer uses all it has."""
-    probe_every: int = 5
-    """R, rounds."""
-    probe_schedule: str = "age"
-    """Or "global", as for roughness."""
     keep: float = 0.8
     """β, what a round leaves of the mean over probes; 0 takes the last one alone."""
 
     begin_timed_as: ClassVar[str] = "probe"
+    last_probe: ClassVar[str] = "sharpness_in"
     ranges: ClassVar[Mapping[str, Range]] = {"lam": Range(1e-4, 1.0), "tau_j": Range(0.003, 0.3)}
     fixed: ClassVar[Mapping[str, str]] = {
         "radius": "what sharpness is measured at",
         "keep": "a safeguard against noise",
     }
-    records: ClassVar[tuple[Column, ...]] = (SHARPNESS, PROBE_LOSS, PULL, PROBED)
+    records: ClassVar[tuple[Column, ...]] = (SHARPNESS, PROBE_LOSS, PULL, PROBED, PROBE_REASON)
 
     def __post_init__(self) -> None:
         check(self, "lam", 0 <= self.lam < inf, "at least 0 and finite (0 switches the pull off)")
         for name in ("tau_j", "radius"):
             check(self, name, 0 < getattr(self, name) < inf, "above 0 and finite")
-        for name in ("directions", "probe_batch", "probe_every"):
+        for name in ("directions", "probe_batch"):
             check(self, name, getattr(self, name) >= 1, "at least 1")
-        known = self.probe_schedule in PROBE_SCHEDULES
-        check(self, "probe_schedule", known, " or ".join(map(repr, PROBE_SCHEDULES)))
+        self.check_schedule()
         check(self, "keep", 0 <= self.keep < 1, "in [0, 1)")
 
     def memory(self, model: Model) -> Rows:
         """m, c, the loss and the round of the last probe; -1: never."""
         none = torch.tensor(0.0).double()
         own = {"sharpness_sum": none, "sharpness_weight": none, "probe_loss": none}
-        return {**own, "sharpness_in": torch.tensor(-1)}
+        return {**own, "sharpness_in": torch.tensor(-1), **super().memory(model)}
 
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
         """Probe the vehicles that are due and set this round's strengths μ_k [P]."""
         last = memory["sharpness_in"]
-        due = probe_due(last, start.round, self.probe_every, self.probe_schedule)
-        kept = {name: values.clone() for name, values in memory.items()}
+        signs, reason = self.due(memory, start)
+        due = reason > 0
+        kept = {name: values.clone() for name, values in memory.items()} | signs
         rows = due.nonzero().flatten().tolist()
         for row, slices in zip(rows, self._slices(rows, start), strict=True):
             found = landscape(slices).sharpness
@@ -188,6 +186,7 @@ class SharpnessProximal(LocalRule):
             "probe_loss": kept["probe_loss"],
             "pull": strength,
             "probed": due,
+            "probe_reason": reason.double(),
         }
 
     def _slices(self, rows: list[int], start: Start) -> list[Tensor]:

@@ -148,7 +148,7 @@ def _sentences(
     change, own, base = one.difference, finals[one.method], finals[one.reference]
     word = "below" if change.mean < 0 else "above"
     found = [
-        f"After training, {method} has a test RMSE of {amount(target, own.mean)} per window"
+        f"After the last round, {method} has a test RMSE of {amount(target, own.mean)} per window"
         f"{_over(own, base)}, {reference} {amount(target, base.mean)}{_over(base, own)}. At equal "
         f"seeds {method} is {amount(target, abs(change.mean), 2)} ({abs(one.percent):.1f} %) "
         f"{word} {reference}."

@@ -43,7 +43,8 @@ def curves(run: Run, method: str, column: str) -> Curves:
     """The curves of a column of rounds.parquet, without the rounds in which it was not recorded."""
     rows = where(run.rounds, method=method)
     bad = diverged(run, method)
-    by_seed = {seed: _known(rows, seed, column) for seed in dict.fromkeys(rows["seed"].tolist())}
+    seeds = dict.fromkeys(rows["seed"].tolist())
+    by_seed = {seed: known_values(rows, seed, column) for seed in seeds}
     good = {seed: pair for seed, pair in by_seed.items() if seed not in bad}
     lost = {seed: pair for seed, pair in by_seed.items() if seed in bad}
     # A curve that stops early (or has a gap) takes part only where every seed has a value.
@@ -72,9 +73,10 @@ def difference(run: Run, method: str, column: str = "test_rmse") -> Curves:
     return Curves(at, pick(own) - pick(base), seeds, {})
 
 
-def _known(
+def known_values(
     rows: Mapping[str, NDArray[Any]], seed: int, column: str
 ) -> tuple[FloatArray, FloatArray]:
+    """Rounds and values [T] of a seed's column, where something was recorded."""
     own = where(rows, seed=seed)
     order = np.argsort(own["round"], kind="stable")
     rounds = own["round"][order].astype(np.float64)

@@ -4,35 +4,35 @@ from math import isclose, isfinite
 
 from fedwatt.report.curves import diverged
 from fedwatt.report.load import Columns, Run, where
-from fedwatt.report.statistics import estimate, personal_rmse, pooled_rmse
+from fedwatt.report.statistics import estimate, kept_model, personal_rmse, pooled_rmse
 from fedwatt.report.style import name_of
 from fedwatt.report.table import amount
 
 ON_BOARD_COLUMN = "RMSE, with level model"
 ON_BOARD_NOTE = (
-    " With level model: the best validated network where a window's climb is known and the "
-    "vehicle's validation trips bear the hills out, and elsewhere the same network trained without "
-    "climb; personal models are used likewise. All other columns are the networks with hills alone."
+    " With level model: the kept network where a window's climb is known and the vehicle's "
+    "validation trips bear the hills out, and elsewhere the same network trained without climb; "
+    "personal models are used likewise. All other columns are the networks with hills alone."
 )
 ON_BOARD_MEANS = (
-    "Errors here are those of the final networks alone. With hills, vehicles use the best "
-    "validated network (or their own models of it), and the level model where climb is not "
-    "known or their validation trips do not bear it out."
+    "Errors here are those of the final networks alone. With hills, vehicles use the kept network "
+    "(or their own models of it), and the level model where climb is not known or their validation "
+    "trips do not bear it out."
 )
 
 
 def on_board_rmse(run: Run, method: str) -> list[float]:
-    """Pooled RMSE of the best model with the level model in its place where climb is not known.
+    """Pooled RMSE of the kept model with the level model in its place where climb is not known.
 
     One value for each seed; empty where no level model was trained.
     """
     origins = [origin for origin in run.origins if method in origin.methods]
     if not any(origin.environment.get("level_model") for origin in origins):
         return []
-    return pooled_rmse(run, method, "best").get("all", [])
+    return pooled_rmse(run, method, kept_model(run, method)).get("all", [])
 
 
-def hilly_vehicles(run: Run, method: str, model: str = "best") -> tuple[list[int], int]:
+def hilly_vehicles(run: Run, method: str, model: str) -> tuple[list[int], int]:
     """How many vehicles use hills in some test window, for each finite seed; and of how many.
 
     All others are predicted by the level model alone: their validation trips do not bear the hills
@@ -64,7 +64,7 @@ def on_board_errors(run: Run) -> list[str]:
     """Of each method with a level model: its name, test RMSE, and how many vehicles use hills."""
     found = []
     for method in run.methods:
-        model, errors = "best", on_board_rmse(run, method)
+        model, errors = kept_model(run, method), on_board_rmse(run, method)
         if not errors:
             continue
         if own := personal_rmse(run, method):

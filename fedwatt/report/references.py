@@ -11,12 +11,16 @@ import numpy as np
 
 from fedwatt.references import REFERENCES
 from fedwatt.report.load import Predicted, Run, where
-from fedwatt.report.statistics import Estimate, estimate, final, vehicle_rmse
+from fedwatt.report.statistics import Estimate, estimate, final, kept_model, vehicle_rmse
 from fedwatt.report.style import name_of
 from fedwatt.report.table import Cell, Column, Table, amount, shown
 
-MODELS = {"last": "", "best": ", as used on board", "personal": ", personal models"}
-"""Models of the table of vehicles, and how they are called beside the method."""
+NAMES = {
+    "kept": ("{}, kept model", "the kept model of {}"),
+    "on board": ("{}, as used on board", "the kept model of {} as used on board"),
+    "personal": ("{}, personal models", "personal models of {}"),
+}
+"""How a method's models are called in tables and in sentences, by how vehicles use them."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +29,9 @@ class Gain:
 
     method: str
     model: str
-    """Which of the method's: one of `MODELS`."""
+    """Which of the method's, as in the table of vehicles."""
+    use: str
+    """How vehicles use it: one of `NAMES`."""
     reference: str
     federated: float
     """Mean RMSE over vehicles."""
@@ -37,14 +43,19 @@ class Gain:
     """Vehicles on which the federated model has the lower error."""
 
     @property
+    def name(self) -> str:
+        """The federated model in a table."""
+        return NAMES[self.use][0].format(name_of(self.method))
+
+    @property
+    def phrase(self) -> str:
+        """The federated model in a sentence."""
+        return NAMES[self.use][1].format(name_of(self.method))
+
+    @property
     def percent(self) -> float:
         """What federating saves, as a percentage of the error alone."""
         return 100 * self.saved.mean / self.alone
-
-    @property
-    def name(self) -> str:
-        """The federated model as people call it."""
-        return name_of(self.method) + MODELS[self.model]
 
 
 def reference_rmse(run: Run) -> dict[str, dict[str, float]]:
@@ -71,8 +82,8 @@ def best_alone(references: dict[str, dict[str, float]]) -> str:
 def gains(run: Run) -> list[Gain]:
     """The models of every method against the best that vehicles have alone.
 
-    Of a method they are its last model, its best one where that is used with a level model or in a
-    mixture, and its vehicles' own. Vehicles use the last of those that there are.
+    Of a method they are the one that it keeps, as vehicles use it where that is with a level model
+    or in a mixture, and its vehicles' own. Vehicles use the last of those that there are.
     """
     references = reference_rmse(run)
     if not references:
@@ -82,7 +93,8 @@ def gains(run: Run) -> list[Gain]:
     for method in run.methods:
         origins = [origin for origin in run.origins if method in origin.methods]
         on_board = any(origin.level is not None or origin.mixes for origin in origins)
-        for model in MODELS if on_board else ("last", "personal"):
+        models = {kept_model(run, method): "on board" if on_board else "kept"}
+        for model, use in (models | {"personal": "personal"}).items():
             own = vehicle_rmse(run, method, model=model)
             shared = [vehicle for vehicle in own if vehicle in alone]
             saved = [alone[vehicle] - own[vehicle] for vehicle in shared]
@@ -91,6 +103,7 @@ def gains(run: Run) -> list[Gain]:
                     Gain(
                         method=method,
                         model=model,
+                        use=use,
                         reference=reference,
                         federated=float(np.mean([own[vehicle] for vehicle in shared])),
                         alone=float(np.mean([alone[vehicle] for vehicle in shared])),
@@ -103,12 +116,18 @@ def gains(run: Run) -> list[Gain]:
 
 def federating(run: Run) -> Gain | None:
     """What the run's best-validated method gains over each vehicle alone; None: not known."""
-    validated = {m: estimate(final(run, m, "validation_rmse")).mean for m in run.methods}
+    validated = {m: _validation_rmse(run, m) for m in run.methods}
     finite = [one for one in gains(run) if np.isfinite(validated[one.method])]
     if not finite:
         return None
     best = min((one.method for one in finite), key=validated.__getitem__)
     return [one for one in finite if one.method == best][-1]
+
+
+def _validation_rmse(run: Run, method: str) -> float:
+    """Of the model that a method keeps; of its last one in runs of earlier versions."""
+    kept = estimate(final(run, method, "kept_validation_rmse"))
+    return kept.mean if kept.seeds else estimate(final(run, method, "validation_rmse")).mean
 
 
 def gain_headline(one: Gain) -> str:
@@ -130,8 +149,9 @@ def gain_sentence(one: Gain, target: Predicted) -> str:
         interval = f"95 % interval {ends} over {one.saved.seeds} vehicles"
     title = REFERENCES[one.reference].title
     return (
-        f"{one.name} has {amount(target, one.federated)} RMSE per window and vehicle, the best "
-        f"that vehicles have alone ({title}) {amount(target, one.alone)}: federating {word} "
+        f"With {one.phrase} the RMSE per window and vehicle is {amount(target, one.federated)}, "
+        f"with the best that vehicles have alone ({title}) {amount(target, one.alone)}: federating "
+        f"{word} "
         f"{amount(target, abs(one.saved.mean), 2)} ({interval}), and {one.better} of "
         f"{one.saved.seeds} vehicles are better off with it."
     )

@@ -12,7 +12,7 @@ from math import nan, sqrt
 import numpy as np
 from scipy.special import stdtrit
 
-from fedwatt.report.curves import curves, diverged
+from fedwatt.report.curves import diverged, known_values
 from fedwatt.report.load import Run, where
 
 
@@ -51,16 +51,16 @@ def estimate(values: Sequence[float], *, comparisons: int = 1) -> Estimate:
 
 
 def final(run: Run, method: str, column: str) -> list[float]:
-    """A column's value at the method's last evaluated round, for every seed that stayed finite."""
+    """A column's last recorded value, for every seed that stayed finite."""
     return list(final_by_seed(run, method, column).values())
 
 
 def final_by_seed(run: Run, method: str, column: str) -> dict[int, float]:
-    """Seed that stayed finite → a column's value at the method's last evaluated round."""
-    found = curves(run, method, column)
-    if not found.rounds.size:
-        return {}
-    return dict(zip(found.seeds, found.values[:, -1].tolist(), strict=True))
+    """Seed that stayed finite → a column's last recorded value; seeds may stop at other rounds."""
+    rows, bad = where(run.rounds, method=method), diverged(run, method)
+    seeds = (seed for seed in dict.fromkeys(rows["seed"].tolist()) if seed not in bad)
+    found = {seed: known_values(rows, seed, column)[1] for seed in seeds}
+    return {seed: float(values[-1]) for seed, values in found.items() if values.size}
 
 
 @dataclass(frozen=True)
@@ -118,6 +118,11 @@ def vehicle_rmse(
         if (seed in seeds if seeds is not None else seed not in bad) and np.isfinite(rmse):
             found.setdefault(vehicle, []).append(float(rmse))
     return {vehicle: float(np.mean(values)) for vehicle, values in found.items()}
+
+
+def kept_model(run: Run, method: str) -> str:
+    """The name of the model that vehicles use; runs of earlier versions kept their best one."""
+    return "kept" if "kept" in where(run.vehicles, method=method)["model"] else "best"
 
 
 def pooled_rmse(run: Run, method: str, model: str = "last") -> dict[str, list[float]]:

@@ -25,7 +25,9 @@ from fedwatt.tables import rounds
 FURTHER = {ON_BOARD_COLUMN: on_board_rmse, "RMSE, personal": personal_rmse}
 """Errors that not every run has."""
 
-FURTHER_COLUMNS = ("test_rmse_macro", "test_rmse_weighted", "best_test_rmse", "held_out_rmse")
+FURTHER_COLUMNS = (
+    "test_rmse_macro", "test_rmse_weighted", "best_test_rmse", "kept_test_rmse", "held_out_rmse",
+)  # fmt: skip
 """What the table of results has beside the metrics."""
 
 MARGINS = (0.25, 0.10, 0.02)
@@ -45,8 +47,9 @@ def results_table(run: Run) -> Table:
             columns[title] = Column(title, target.unit, target.digits())
             for method, own in found.items():
                 own[title] = estimate(rmse(run, method))
-    if all(isnan(own["held_out_rmse"].mean) for own in found.values()):
-        del columns["held_out_rmse"]
+    for column in ("kept_test_rmse", "held_out_rmse"):
+        if all(isnan(own[column].mean) for own in found.values()):
+            del columns[column]
     rows: list[tuple[Cell, ...]] = [
         (name_of(method), outcome(run, method), *(own[column] for column in columns))
         for method, own in found.items()
@@ -59,8 +62,10 @@ def results_table(run: Run) -> Table:
         (Column("Method"), Column("Seeds"), *columns.values()),
         tuple(rows),
         "Mean ± standard deviation over seeds [95 % interval of the mean]. Diverged seeds count in "
-        "no mean. RMSE, MAE, MAPE and wMAPE pool the windows of all vehicles; the vehicle mean "
-        "counts every vehicle the same, the weighted mean by its training windows. MAPE divides by "
+        "no mean. Errors are those of the last round's models, unless a column says best validated "
+        "or kept: the model that vehicles get, as a rule the mean of these two. RMSE, MAE, MAPE "
+        "and wMAPE pool the windows of all vehicles; the vehicle mean counts every vehicle the "
+        "same, the weighted mean by its training windows. MAPE divides by "
         f"|Y| + {EPSILON_Y * target.typical:g} {target.unit} and is ruled by windows with |Y| < "
         f"{NEAR_ZERO * target.typical:g} {target.unit}{share}; wMAPE = Σ|e| / Σ|Y| is not."
         + (ON_BOARD_NOTE if ON_BOARD_COLUMN in columns else "")
@@ -72,7 +77,10 @@ def final_results(folder: Path) -> tuple[list[str], list[list[str]]]:
     """Heading and rows of the few figures that a terminal has room for."""
     run = load_run(folder)
     found = {"Method": [name_of(method) for method in run.methods]}
-    for name, column in _columns(run, *_metrics(headline=True), "best_test_rmse").items():
+    kept = "kept_test_rmse"
+    if not any(final(run, method, kept) for method in run.methods):
+        kept = "best_test_rmse"
+    for name, column in _columns(run, *_metrics(headline=True), kept).items():
         errors = [estimate(final(run, method, name)) for method in run.methods]
         found[column.heading] = [mean_and_spread(own, column.digits) for own in errors]
     found["Seeds"] = [outcome(run, method) for method in run.methods]

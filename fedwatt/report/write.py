@@ -7,6 +7,7 @@ from markupsafe import Markup
 
 from fedwatt.errors import RunError
 from fedwatt.files import write_bytes, write_text
+from fedwatt.observers import Observer
 from fedwatt.report.answer import answer
 from fedwatt.report.facts import fleet_facts, machine_facts, run_facts
 from fedwatt.report.figures import FIGURES
@@ -27,6 +28,14 @@ VARIABLES = {
     **{look.colour: f"--part-{name}" for name, look in PARTS.items()},
 }
 """Colour of a figure → CSS variable of the page, which has a light and a dark value."""
+
+
+class Reporter(Observer):
+    """Writes the report of a run when the run is finished."""
+
+    def on_finish(self, run: Path) -> None:
+        """All tables are there."""
+        write_report(run)
 
 
 def write_report(*runs: str | Path, out: str | Path | None = None) -> Path:

@@ -5,7 +5,8 @@
 3. Share the hills.
 4. Train each method from its last checkpoint on, judge its models, write tables and models.
 5. Work out what vehicles would have without federating, for comparison.
-6. Describe the run in environment.json, which marks it as finished.
+6. Share the routes, where a real fleet is asked to.
+7. Describe the run in environment.json, which marks it as finished.
 
 What differs between a simulation and a real fleet is its `Site`.
 """
@@ -22,6 +23,7 @@ from fedwatt.data import Fleet
 from fedwatt.federation import State
 from fedwatt.federation.records import Row
 from fedwatt.files import write_text
+from fedwatt.observers import Observer
 from fedwatt.privacy import Budget
 from fedwatt.runs.checkpoint import Origin, latest_checkpoint, memory_folder
 from fedwatt.runs.config import MethodChoice, RunConfig, to_toml
@@ -32,7 +34,7 @@ from fedwatt.runs.level import LevelObserver, level_config
 from fedwatt.runs.provenance import provenance
 from fedwatt.runs.results import RunResults
 from fedwatt.runs.tables import write_table
-from fedwatt.runs.train import Observer, Rounds, budget_for, train_method
+from fedwatt.runs.train import Rounds, budget_for, train_method
 from fedwatt.terrain.level import LEVEL
 
 REFERENCES: Final = "references"  # the table of references
@@ -122,13 +124,16 @@ class Site(Protocol[Level, Rounds]):
         This is the last step before the first method trains.
         """
 
+    def share_routes(self) -> dict[str, Any]:
+        """Learn what the vehicles know about routes, where a run does that, and describe it."""
+
     def references(self) -> list[Row] | None:
         """Errors of what vehicles would have without federating; None: not known here."""
 
     def judge(
         self, choice: MethodChoice, federation: Rounds, state: State, level: Level | None
     ) -> tuple[dict[str, list[Row]], Level | None]:
-        """Errors of personal models, and of the best one if it is used with a level model.
+        """Errors of personal models, and of the kept one if it is used with a level model.
 
         Also what the method above needs of this one, if this is a run of a level model.
         """
@@ -149,7 +154,7 @@ def carry_out(site: Site[Level, Rounds]) -> dict[str, Level]:
     budgets = _checked(site, fleet, origin)
     # Only now, with the data at hand: a run that cannot begin leaves no folder behind.
     write_text(run.out / "config.toml", to_toml(run.config))
-    run.observer.fleet_ready(fleet)
+    run.observer.on_fleet(fleet)
     levels: dict[str, Level] = {}
     if level_run is not None:
         below = site.level_site(level_run)
@@ -164,8 +169,9 @@ def carry_out(site: Site[Level, Rounds]) -> dict[str, Level]:
         if found is not None:
             needed[label] = found
     _add_references(site)
+    routes = site.share_routes()
     called = {h.method: participation_hashes(h.clients) for h in results.histories}
-    environment = provenance(results.device) | {
+    environment = provenance(results.device, deterministic=run.config.training.deterministic) | {
         "started": started.isoformat(timespec="seconds"),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "seeds": list(run.config.seeds),
@@ -173,6 +179,7 @@ def carry_out(site: Site[Level, Rounds]) -> dict[str, Level]:
         "fleet": describe_fleet(site.fleet()),
         "privacy": _spending(site, budgets),
         "terrain": terrain,
+        "routes": routes,
         "level_model": level_run is not None,
     }
     write_text(run.out / FINISHED, json.dumps(environment, indent=2))

@@ -12,6 +12,7 @@ seeds = [1, 2, 3]
 [references]       what each vehicle would have alone, and all data in one place
 [deploy]           deadlines on a real fleet; a simulation ignores it
 [secure]           secure sums on a real fleet; a simulation only learns its hills so
+[track]            TensorBoard, MLflow, Weights & Biases
 [[method]]         one table for each method: name, label, its hyperparameters, its own rate
 [plugins]          hashes of code that is not part of fedwatt; written, never read as a setting
 """
@@ -34,6 +35,7 @@ from fedwatt.methods import Method, get
 from fedwatt.methods.catalogue import recipe
 from fedwatt.models import Model, get_model
 from fedwatt.models.catalogue import refuse_unknown
+from fedwatt.observers import Track
 from fedwatt.personal import Personal
 from fedwatt.plugins import short
 from fedwatt.privacy.secure_settings import SecureSettings
@@ -124,6 +126,7 @@ class RunConfig:
     references: References = References()
     deploy: Deployment = Deployment()
     secure: SecureSettings = SecureSettings()
+    track: Track = Track()
     plugins: Sources = field(default_factory=dict, repr=False)
     """Hashes of the code behind names that are references: filled in, as it is now."""
 

@@ -34,6 +34,10 @@ class Deployment:
     """Most that a vehicle weighs in a mean, in medians of the vehicles' windows; inf: any."""
     norm_bound: float = 5.0
     """Longest reply, in medians of the replies; what is longer is shortened, and a fault."""
+    routes: bool = False
+    """Whether vehicles also share, under masks, how they drive each place and what routes take, for
+    `fedwatt route`; needs `secure.enabled` and `terrain.area`. A simulation learns it when it is
+    first asked for."""
     diagnostics: bool = False
     """Whether vehicles report their roughness, pull and runtime for the records."""
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from fedwatt.data import Fleet
 from fedwatt.federation import Federation, State
 from fedwatt.federation.records import Row
+from fedwatt.observers import Observer, Observers, ProgressLog
 from fedwatt.personal import PersonalModel, personalise
 from fedwatt.references import reference_rows
 from fedwatt.runs.carry_out import Run, carry_out
@@ -26,7 +27,6 @@ from fedwatt.runs.journeys import mixed_predictions, write_fleet_ridge, write_tr
 from fedwatt.runs.level import ModelPredictions, predictions_of, used_on_board
 from fedwatt.runs.model_file import own_model_file, write_own_model
 from fedwatt.runs.source import OnVehicle, open_fleet
-from fedwatt.runs.train import Observer
 from fedwatt.terrain.learn import Learned
 from fedwatt.terrain.level import Predictions, level_data
 
@@ -63,8 +63,10 @@ def execute(
     was learned of the hills, `on_reference` as references are worked out. `elsewhere` may
     train methods on other machines: it leaves their checkpoints, and the run goes on from there.
     """
-    run = Run(config, out, observer, resume, checkpoint_seconds)
+    followed = Observers((ProgressLog(out), observer))
+    run = Run(config, out, followed, resume, checkpoint_seconds)
     carry_out(Simulation(run, on_vehicle, on_hills, on_reference, elsewhere))
+    followed.on_finish(out)
 
 
 @dataclass
@@ -146,6 +148,10 @@ class Simulation:
             self.elsewhere(self.run.config, self.run.out, self.opened)
         return facts
 
+    def share_routes(self) -> dict[str, Any]:
+        """Nothing: a simulation learns routes when they are first asked for (`runs.routes`)."""
+        return {}
+
     def references(self) -> list[Row]:
         """What the vehicles would have without federating."""
         return run_references(self.run.config, self.opened, self.on_reference)
@@ -159,19 +165,19 @@ class Simulation:
     ) -> tuple[dict[str, list[Row]], ModelPredictions | None]:
         """Errors of personal models and, with a level model, of what vehicles would use."""
         personal = _personal_models(self.run, choice, federation, state)
-        best = predictions_of(federation, state.best_weights)
+        kept = predictions_of(federation, state.kept_weights)
         mixes = self.run.config.model.mixture
         if mixes:
-            best = mixed_predictions(federation, best)
+            kept = mixed_predictions(federation, kept)
             personal = personal and mixed_predictions(federation, personal)
             write_fleet_ridge(self.run.out, federation.fleet.clients)
-        write_trip_prior(self.run.out, choice.label, federation, personal or best, state.live)
-        predicted = ModelPredictions(best, personal, tuple(state.live))
+        write_trip_prior(self.run.out, choice.label, federation, personal or kept, state.live)
+        predicted = ModelPredictions(kept, personal, tuple(state.live))
         used = {} if personal is None else {"personal": personal.test}
         if level is not None:
             used = used_on_board(federation, predicted, level)
         elif mixes:
-            used["best"] = best.test
+            used["kept"] = kept.test
         rows = {name: federation.prediction_rows(test) for name, test in used.items()}
         return rows, predicted if self.of_level_model else None
 
@@ -181,7 +187,7 @@ def _personal_models(
 ) -> Predictions | None:
     """The models that vehicles made their own, one file each; None if they did not.
 
-    They fine-tune a method's best model, or the model that the method gave each of them.
+    They fine-tune the model that a method keeps, or the one that the method gave each of them.
     """
     if not (run.config.personal.enabled or choice.method.personal):
         return None
@@ -192,7 +198,7 @@ def _personal_models(
 
     own = federation.own_models(choice.method, state) if choice.method.personal else None
     settings = run.config.personal
-    return personalise(federation, state.best_weights, settings, keep=keep, own_models=own)
+    return personalise(federation, state.kept_weights, settings, keep=keep, own_models=own)
 
 
 def run_references(

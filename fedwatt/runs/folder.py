@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedwatt.errors import RunError
+from fedwatt.observers import Track
 from fedwatt.runs.config import RunConfig, differences, from_toml, to_toml
 from fedwatt.runs.deployment import Deployment
 from fedwatt.runs.environment import hash_of
@@ -41,5 +42,5 @@ def run_hash(config: RunConfig) -> str:
 
 
 def _what_counts(config: RunConfig) -> RunConfig:
-    """The configuration without deadlines of a real fleet: they may change when a run goes on."""
-    return replace(config, deploy=Deployment())
+    """The configuration without deadlines of a real fleet and trackers, which may change."""
+    return replace(config, deploy=Deployment(), track=Track())

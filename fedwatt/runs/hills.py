@@ -49,6 +49,11 @@ def learns_hills(config: RunConfig) -> bool:
     return learns_field(config.terrain, config.data)
 
 
+def shares_hills(config: RunConfig) -> bool:
+    """Whether the vehicles of a real fleet learn hills in the run: for features, or for routes."""
+    return learns_hills(config) or config.deploy.routes
+
+
 def learned_for(config: RunConfig) -> Learned | None:
     """The fields that a run begins with; None where it needs none or has them from elsewhere.
 

@@ -6,7 +6,7 @@ class (`fedwatt.plugins`), a fleet by where it was loaded from. What has no name
 on with it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,12 @@ from torch import nn
 
 from fedwatt.data import Fleet
 from fedwatt.errors import FedwattError, SettingError
-from fedwatt.federation import Federation, History, RoundRecord, State
+from fedwatt.federation import Federation, History, State
 from fedwatt.methods import Method, get
 from fedwatt.methods.catalogue import DEFENCES, LOCAL_RULES, SERVERS
 from fedwatt.models import GRU, LSTM, MLP, Model, ModuleModel, get_model
 from fedwatt.models import catalogue as models
+from fedwatt.observers import Observer, Observers, ProgressLog
 from fedwatt.personal import Personal
 from fedwatt.plugins import reference_to, short
 from fedwatt.runs.carry_out import Run, carry_out
@@ -30,7 +31,6 @@ from fedwatt.runs.execute import Simulation
 from fedwatt.runs.folder import run_hash
 from fedwatt.runs.level import level_config
 from fedwatt.runs.source import OWN
-from fedwatt.runs.train import Observer
 
 
 def configuration(federation: Federation, method: Method, personal: Personal) -> RunConfig:
@@ -154,23 +154,13 @@ class InMemory(Simulation):
         return self.at_hand
 
 
-@dataclass(frozen=True)
-class Follower(Observer):
-    """Follows a run, and passes on no more than its rounds."""
-
-    on_round: Callable[[State, RoundRecord], None] | None = None
-
-    def round_done(self, label: str, state: State, record: RoundRecord) -> None:
-        """Tell whoever asked."""
-        if self.on_round is not None:
-            self.on_round(state, record)
-
-
 def train_into(
     out: Path, federation: Federation, config: RunConfig, observer: Observer, *, resume: bool
 ) -> None:
     """Train the method of `config` and fill the run folder `out`, from its checkpoint on if any."""
-    carry_out(InMemory(Run(config, out, observer, resume), at_hand=federation))
+    followed = Observers((ProgressLog(out), observer))
+    carry_out(InMemory(Run(config, out, followed, resume), at_hand=federation))
+    followed.on_finish(out)
 
 
 def write_run(
@@ -183,7 +173,7 @@ def write_run(
             "a run by letting 'fedwatt run', or fedwatt.runs.execute, make it."
         )
     (choice,) = config.methods
-    run = Run(config, out, Follower(), resume=True)
+    run = Run(config, out, Observers(()), resume=True)
     origin = Origin(run_hash(config), federation.fleet.data_hash())
     if not choice.method.personal:
         # What vehicles remember is of use to the next round alone, and there is none.

@@ -14,9 +14,9 @@ from fedwatt.data.trip import FloatArray
 from fedwatt.errors import SettingError
 from fedwatt.federation import History, LocalFleet, RoundRecord, State
 from fedwatt.federation.evaluate import predict
+from fedwatt.observers import Observer
 from fedwatt.references import References
 from fedwatt.runs.config import RunConfig
-from fedwatt.runs.train import Observer
 from fedwatt.terrain.level import LEVEL as LEVEL
 from fedwatt.terrain.level import Predictions, borne_out, level_data
 from fedwatt.terrain.settings import TerrainSettings
@@ -35,8 +35,13 @@ def level_config(config: RunConfig) -> RunConfig | None:
                 "terrain.level_model = false; windows without known climb are then predicted as "
                 "level roads by the one model."
             )
-    references = References(enabled=False)
-    return replace(config, data=data, terrain=TerrainSettings(), references=references)
+    return replace(
+        config,
+        data=data,
+        terrain=TerrainSettings(),
+        references=References(enabled=False),
+        deploy=replace(config.deploy, routes=False),
+    )
 
 
 def level_label(label: str) -> str:
@@ -50,27 +55,27 @@ class LevelObserver(Observer):
 
     observer: Observer  # knows the vehicles already
 
-    def method_begins(self, label: str, done: int, rounds: int) -> None:
+    def on_start(self, label: str, done: int, rounds: int) -> None:
         """A method starts, or goes on after `done` rounds."""
-        self.observer.method_begins(level_label(label), done, rounds)
+        self.observer.on_start(level_label(label), done, rounds)
 
-    def round_done(self, label: str, state: State, record: RoundRecord) -> None:
+    def on_round(self, label: str, state: State, record: RoundRecord) -> None:
         """A round of a method is over."""
-        self.observer.round_done(level_label(label), state, record)
+        self.observer.on_round(level_label(label), state, record)
 
-    def method_ends(self, label: str, history: History) -> None:
+    def on_end(self, label: str, history: History) -> None:
         """A method has done all it will do."""
-        self.observer.method_ends(level_label(label), history)
+        self.observer.on_end(level_label(label), history)
 
 
 @dataclass(frozen=True, eq=False)
 class ModelPredictions:
-    """What a method's best-validated models predict: the global ones, and the vehicles' own.
+    """What the models that a method keeps predict: the global ones, and the vehicles' own.
 
     `finite` are the places of the seeds that did not diverge.
     """
 
-    best: Predictions
+    kept: Predictions
     personal: Predictions | None
     finite: tuple[int, ...]
 
@@ -102,11 +107,11 @@ def with_level(federation: LocalFleet, hilly: Predictions, level: Predictions) -
 def used_on_board(
     federation: LocalFleet, hilly: ModelPredictions, level: ModelPredictions
 ) -> dict[str, FloatArray]:
-    """Test predictions [R, W] of the best and the personal models, as vehicles would use them.
+    """Test predictions [R, W] of the kept and the personal models, as vehicles would use them.
 
     Where the level model of a seed diverged, that is the network with hills alone.
     """
-    pairs = {"best": (hilly.best, level.best)}
+    pairs = {"kept": (hilly.kept, level.kept)}
     if hilly.personal is not None and level.personal is not None:
         pairs["personal"] = hilly.personal, level.personal
     used, seeds = {}, list(level.finite)

@@ -1,6 +1,7 @@
 """The models of a run on disk: those of its methods, and those that vehicles made their own.
 
 RUN/model.safetensors                             of all finished methods, and the configuration
+    LABEL/kept/seed-1/hidden1.weight              what vehicles use: as a rule the mean of these two
     LABEL/best/seed-1/hidden1.weight              of the round with the lowest validation error
     LABEL/last/seed-1/hidden1.weight              of the last round
 RUN/personal/LABEL/seed-1/VEHICLE.safetensors     nothing in it from another vehicle
@@ -38,8 +39,8 @@ Parts = dict[str, NDArray[Any]]  # the tensors of a model by name
 def model_prefix(label: str, which: str, seed: int) -> str:
     """What the names of a model's tensors begin with.
 
-    >>> model_prefix("fedavg", "best", 1)
-    'fedavg/best/seed-1/'
+    >>> model_prefix("fedavg", "kept", 1)
+    'fedavg/kept/seed-1/'
     """
     return f"{label}/{which}/seed-{seed}/"
 
@@ -69,19 +70,21 @@ def read_model(run: Path, label: str, which: str, seed: int) -> Parts:
     """One model's tensors by name; RunError if the run has not trained it."""
     prefix = model_prefix(label, which, seed)
     with _opened(run) as file:
-        found = {
-            name.removeprefix(prefix): file.get_tensor(name)
-            for name in file.keys()  # noqa: SIM118 (not a mapping)
-            if name.startswith(prefix)
-        }
-    if not found:
-        raise RunError(f"{run} has not trained '{label}' yet. Go on with it with --resume.")
-    return found
+        names = list(file.keys())
+        found = {n.removeprefix(prefix): file.get_tensor(n) for n in names if n.startswith(prefix)}
+    if found:
+        return found
+    if any(name.startswith(f"{label}/") for name in names):
+        raise RunError(
+            f"{run} has no model '{which}' of '{label}', seed {seed}: an earlier version of "
+            "fedwatt trained it, which left 'best' and 'last'. Ask for one of these."
+        )
+    raise RunError(f"{run} has not trained '{label}' yet. Go on with it with --resume.")
 
 
-def best_weights(run: Path, label: str, seed: int, layout: Layout) -> NDArray[Any]:
-    """The best model [D] of the method `label` in a finished run folder."""
-    return flat(read_model(run, label, "best", seed), layout, run / MODEL_FILE)
+def kept_weights(run: Path, label: str, seed: int, layout: Layout) -> NDArray[Any]:
+    """The model [D] that the method `label` keeps in a finished run folder."""
+    return flat(read_model(run, label, "kept", seed), layout, run / MODEL_FILE)
 
 
 def flat(parts: Mapping[str, NDArray[Any]], layout: Layout, file: Path | str) -> NDArray[Any]:

@@ -26,8 +26,12 @@ COMMIT: Final = "FEDWATT_COMMIT"
 DRIVER: Final = Path("/proc/driver/nvidia/version")
 
 
-def provenance(device: torch.device) -> dict[str, Any]:
-    """Code, libraries and machine."""
+def provenance(device: torch.device, *, deterministic: bool = False) -> dict[str, Any]:
+    """Code, libraries and machine.
+
+    `deterministic`: training was, in the mode of that name. On a processor the same machine gives
+    the same bits in any mode; on a GPU the rounding of a product depends on who is in its stack.
+    """
     on_gpu = device.type == "cuda"
     # Not installed where only the sources are there, so its metadata may be missing.
     own = import_module("fedwatt").__version__
@@ -44,8 +48,7 @@ def provenance(device: torch.device) -> dict[str, Any]:
         "driver": driver() if on_gpu else "none",
         "cuda": torch.version.cuda or "none" if on_gpu else "none",
         "threads": torch.get_num_threads(),
-        # On a GPU the rounding of a product depends on how many rows are in the stack.
-        "deterministic": not on_gpu,
+        "deterministic": deterministic or not on_gpu,
     }
 
 

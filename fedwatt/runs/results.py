@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from fedwatt.federation import Federation, History, Loop, State
+from fedwatt.federation.kept import GLOBAL_MODELS
 from fedwatt.federation.records import Row
 from fedwatt.runs.config import MethodChoice, RunConfig
 from fedwatt.runs.model_file import model_prefix, write_models
@@ -36,12 +37,12 @@ class RunResults:
         """Take in a method and write all tables and models into the run folder.
 
         `judged` are errors that are known already: those of "personal" models, where vehicles made
-        any, and those of the "best" one, where vehicles do not use it for all windows.
+        any, and those of the "kept" one, where vehicles do not use it for all windows.
         """
         self.histories.append(history)
         self.device, layout = federation.device, federation.model.layout
         judged = dict(judged)
-        for model, weights in (("last", state.weights), ("best", state.best_weights)):
+        for model, weights in state.models.items():
             if model not in judged:
                 judged[model] = federation.vehicle_rows(weights)
             # A method's extra heads stay out.
@@ -52,7 +53,7 @@ class RunResults:
             }
         self.vehicles += [
             {"method": choice.label, "model": model} | row
-            for model in ("personal", "last", "best")
+            for model in ("personal", *GLOBAL_MODELS)
             for row in judged.get(model, ())
         ]
         for name in ("rounds", "clients", "timing"):

@@ -1,5 +1,6 @@
 """The fleet that a configuration asks for."""
 
+import logging
 from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import islice
@@ -13,6 +14,8 @@ from fedwatt.errors import DataError, SettingError, counted
 from fedwatt.runs.config import RunConfig, Source
 from fedwatt.terrain.learn import Learned
 from fedwatt.terrain.sources import with_climb_channels
+
+log = logging.getLogger(__name__)
 
 SYNTHETIC_VEHICLES = 20
 OWN = "own"
@@ -42,6 +45,13 @@ def open_fleet(
                 f"{source.vehicles} asked for. Ask for fewer, or for 0: all of them."
             )
         count = source.vehicles or stored
+        if stored == 1:
+            log.warning(
+                "The fleet %s has one vehicle, so there is nothing to federate: every method "
+                "trains that vehicle alone. If its recording holds several, import it again with "
+                "the column that names them; 'fedwatt data merge' adds other fleets.",
+                source.data,
+            )
 
     def report(built: int) -> None:
         if on_vehicle is not None:

@@ -4,36 +4,17 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from fedwatt.data import Fleet
 from fedwatt.federation import Federation, History, Loop, RoundRecord, State
+from fedwatt.observers import Observer
 from fedwatt.privacy import Budget, budget
 from fedwatt.runs.checkpoint import Origin, load_checkpoint, save_checkpoint
 from fedwatt.runs.config import MethodChoice, RunConfig
 
 Rounds = TypeVar("Rounds", Federation, Loop)
 """What trains a method: a federation in this process, or a loop over vehicles on the road."""
-
-
-class Observer(Protocol):
-    """Is called at each step of a run, and may stop it by raising; by itself it does nothing."""
-
-    def fleet_ready(self, fleet: Fleet) -> None:
-        """The vehicles are loaded."""
-        return None
-
-    def method_begins(self, label: str, done: int, rounds: int) -> None:
-        """A method starts, or goes on after `done` rounds."""
-        return None
-
-    def round_done(self, label: str, state: State, record: RoundRecord) -> None:
-        """A round of a method is over."""
-        return None
-
-    def method_ends(self, label: str, history: History) -> None:
-        """A method has done all it will do."""
-        return None
 
 
 def budget_for(config: RunConfig, choice: MethodChoice, fleet: Fleet) -> Budget | None:
@@ -72,7 +53,7 @@ def train_method(
     else:
         state, history = found
         state = state.to(federation.device)
-    observer.method_begins(choice.label, state.round, federation.training.rounds)
+    observer.on_start(choice.label, state.round, federation.training.rounds)
     saved, saved_at = (state.round if found else -1), time.monotonic()
     try:
         while not federation.finished(state):
@@ -81,7 +62,7 @@ def train_method(
             state, record = federation.advance(choice.method, state)
             record = _with_epsilon(record, own)
             history.add(state.round, seeds, record)
-            observer.round_done(choice.label, state, record)
+            observer.on_round(choice.label, state, record)
             if time.monotonic() - saved_at >= checkpoint_seconds:
                 save_checkpoint(folder, state, history, origin)
                 saved, saved_at = state.round, time.monotonic()
@@ -89,7 +70,7 @@ def train_method(
         # Reached on Ctrl-C as well: `state` and `history` hold completed rounds only.
         if saved != state.round and history.timing[-1]["round"] == state.round:
             save_checkpoint(folder, state, history, origin)
-    observer.method_ends(choice.label, history)
+    observer.on_end(choice.label, history)
     return state, history
 
 

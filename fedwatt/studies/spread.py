@@ -23,13 +23,14 @@ from fedwatt.errors import RunError
 from fedwatt.federation import History, State
 from fedwatt.federation.records import Row
 from fedwatt.files import write_text
+from fedwatt.observers import Observer
 from fedwatt.runs.checkpoint import Origin, load_checkpoint, save_checkpoint
 from fedwatt.runs.config import RunConfig, from_toml, to_toml
 from fedwatt.runs.execute import federation_for
 from fedwatt.runs.folder import run_hash
 from fedwatt.runs.hills import refuse_refreshes, run_fleet
 from fedwatt.runs.provenance import provenance
-from fedwatt.runs.train import Observer, budget_for, train_method
+from fedwatt.runs.train import budget_for, train_method
 from fedwatt.studies.grid import OnDone, run_cells
 
 
@@ -97,7 +98,8 @@ def train_share(share: str, fleet: Fleet | None, folder: Path) -> None:
         )
         # What vehicles remember is of use to the next round alone, and there is none.
         save_checkpoint(folder, replace(state, memory={}, events={}), history, origin)
-    write_text(folder / "environment.json", json.dumps(provenance(federation.device)))
+    made = provenance(federation.device, deterministic=config.training.deterministic)
+    write_text(folder / "environment.json", json.dumps(made))
 
 
 def chunks(seeds: Sequence[int], size: int) -> list[tuple[int, ...]]:

@@ -29,8 +29,6 @@ from fedwatt.terrain.field import Field, empty_field
 from fedwatt.terrain.grid import Grid, IntArray
 from fedwatt.terrain.learn import Share
 from fedwatt.terrain.masked import (
-    LARGEST,
-    Fields,
     count_fields,
     packed,
     presence,
@@ -57,6 +55,7 @@ from fedwatt.terrain.plausible import (
 )
 from fedwatt.terrain.settings import TerrainSettings
 from fedwatt.terrain.statistics import NOTHING, Contribution
+from fedwatt.terrain.summands import LARGEST, Fields
 from fedwatt.terrain.survey import Survey
 
 MOST_WORDS = 2**23

@@ -4,8 +4,8 @@ A secure sum (`fedwatt.privacy.secure`) hides every vehicle's numbers and gives 
 total alone. Messages have a fixed length that says nothing either: first all nodes of the
 operator's service area are counted, again and again until the set of nodes that k vehicles drive
 stands still; then sums are exchanged over those nodes, and over pairs of them that one segment can
-touch. Each exchange says what it adds as {name: (how many, largest absolute value)}, from which
-`fedwatt.privacy.fixed_point` makes words.
+touch. Each exchange says what it adds (`summands`), from which `fedwatt.privacy.fixed_point` makes
+words.
 """
 
 from collections.abc import Mapping
@@ -19,13 +19,8 @@ from fedwatt.terrain.field import find, spread
 from fedwatt.terrain.grid import Grid, IntArray
 from fedwatt.terrain.power import Residual
 from fedwatt.terrain.statistics import Contribution, contribution, touched_nodes
+from fedwatt.terrain.summands import LARGEST, Fields
 from fedwatt.terrain.survey import Survey
-
-LARGEST = 2.0**24
-"""Of a vehicle's sum at a node or pair; some ten thousand passes of a lorry stay far below it, and
-among 10,000 vehicles sums are still exact to 2^-26 a vehicle."""
-
-Fields = dict[str, tuple[int, float]]
 
 
 def count_fields(candidates: IntArray) -> Fields:

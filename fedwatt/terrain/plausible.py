@@ -31,7 +31,7 @@ def refuse_impossible_counts(counts: FloatArray, vehicles: int) -> None:
 def refuse_impossible_sums(total: Mapping[str, FloatArray], pairs: Pairs, vehicles: int) -> None:
     """Raise unless passes ≥ 0, AᵀA_ii ≥ 0 and |AᵀA_ij|² ≤ AᵀA_ii · AᵀA_jj, but for roundings."""
     value, passes = total["value"], total["passes"]
-    # At most half a step of `masked.LARGEST` a vehicle, and what float64 loses.
+    # At most half a step of `summands.LARGEST` a vehicle, and what float64 loses.
     rounding = vehicles**2 * 2.0**-38 + 1e-9
     if passes.min() < -rounding:
         raise _at_fault(f"A node has {passes.min():g} passes")

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 pytest.importorskip("flwr")
 
@@ -13,8 +14,10 @@ from typer.testing import CliRunner
 
 from fedwatt.audit import LEVELS, Card, attack_fleet
 from fedwatt.audit.card import MEASURES, SET
+from fedwatt.audit.hidden_sums import differenced
 from fedwatt.audit.home import CELL_DEGREES, home_position
-from fedwatt.audit.victims import CURIOUS, GUESS, MASKS, NOISE, PLAIN, POLICY, explained
+from fedwatt.audit.levels import CURIOUS, GUESS, MASKS, NOISE, PLAIN, POLICY
+from fedwatt.audit.victims import explained
 from fedwatt.cli import app
 from fedwatt.data import DataSettings, Fleet, Trip, Vehicle, synthetic_fleet, synthetic_vehicles
 from fedwatt.deploy.guard import Guard
@@ -39,23 +42,37 @@ def test_windows_are_read_without_a_policy_and_not_with_it(card: Card) -> None:
     assert read[POLICY] < 0.2 and read[NOISE] == read[POLICY]  # error sums carry no noise
 
 
-def test_a_gradient_of_one_window_is_that_window_unless_there_is_noise(card: Card) -> None:
+def test_a_gradient_of_one_window_is_that_window_unless_vehicles_hide_it(card: Card) -> None:
     read = card.attacks["inversion of one window's Δ"]
-    # The policy refuses a Δ of one window; two of its fewest and one more differ by one.
+    # The policy refuses a Δ of one window; two of its fewest and one more would differ by one.
     assert read[PLAIN] > 0.99 and read[MASKS] > 0.99
-    assert read[NOISE] < 0.2 and read[CURIOUS] < 0.6 < 0.7 < read[POLICY]
+    assert read[NOISE] < 0.2 and read[POLICY] < 0.2 and read[CURIOUS] < 0.6
 
 
-def test_one_sum_can_be_made_to_be_about_one_window_unless_there_is_noise(card: Card) -> None:
+def test_one_sum_is_about_one_window_only_by_a_model_that_no_round_made(card: Card) -> None:
     read = card.attacks["extreme window by a crafted model"]
-    assert read[PLAIN] > 0.99 and read[MASKS] == read[POLICY] > 0.99
-    assert read[NOISE] < 0.2 and read[GUESS] < 0.2
+    assert read[PLAIN] > 0.99 and read[MASKS] > 0.99
+    assert read[NOISE] < 0.2 and read[POLICY] < 0.2 and read[GUESS] < 0.2
 
 
-def test_differences_give_one_vehicle_away_and_noise_hides_it(card: Card) -> None:
+def test_a_day_of_differences_says_little_more_than_the_fleets_mean(card: Card) -> None:
     missed = card.attacks["differencing"]
-    assert missed[PLAIN] == 0 and missed[MASKS] < 1e-6 and missed[POLICY] < 1e-6
+    assert missed[PLAIN] == 0 and missed[MASKS] < 1e-6
     assert 0.05 < missed[CURIOUS] < 1 < missed[NOISE]  # in between, the fleet's mean
+    assert missed[POLICY] > 0.8 * missed[CURIOUS]
+
+
+def test_what_differences_of_hidden_sums_say_by_hand() -> None:
+    # R vehicles that are alike but for one: its own part, 0.5, drowns in one pair of sums, whose
+    # noise is about 4 √(2 · 10) = 18 lengths, and comes out of 100,000 of them, 0.06 lengths.
+    rng = np.random.default_rng(1)
+    deltas = torch.zeros(10, 400)
+    deltas[:, 0], deltas[3, 1] = 1.0, 0.5
+    off = {
+        pairs: float((differenced(deltas, 3, pairs, rng) - deltas[3]).norm())
+        for pairs in (1, 100_000)
+    }
+    assert off[100_000] < 0.1 < 0.4 < off[1]
 
 
 def test_the_policy_refuses_what_the_card_says_it_refuses(tmp_path: Path) -> None:
@@ -74,7 +91,13 @@ def test_the_policy_refuses_what_the_card_says_it_refuses(tmp_path: Path) -> Non
     guard.answer(once, masked=True)
     with pytest.raises(Refusal):
         guard.answer(once, masked=True)
-    guard.answer(other, masked=True)
+    guard.answer(other, masked=True)  # the same under another name: what hiding is for
+    assert guard.hiding(get("fedavg")) == Policy().hiding > 0
+    assert guard.hiding(get("fedavg@private")) == 0
+    # Nobody knows how a crafted model came about, so no sum over it is unmasked.
+    with pytest.raises(Refusal) as refusal:
+        guard.revealing(once, 0)
+    assert refusal.value.rule == "followed"
 
 
 def test_a_curious_server_knows_the_fleet_and_a_lying_one_the_home(card: Card) -> None:

@@ -27,8 +27,8 @@ def test_long_names_are_folded_and_not_cut(monkeypatch: pytest.MonkeyPatch) -> N
 def test_one_is_not_many() -> None:
     log = io.StringIO()
     lines = PlainLines(Console(file=log))
-    lines.method_begins("fedavg", 0, 1)
-    lines.method_begins("fedavg", 1, 3)
+    lines.on_start("fedavg", 0, 1)
+    lines.on_start("fedavg", 1, 3)
     assert log.getvalue() == (
         "fedavg: training 1 round\nfedavg: continuing after round 1 of 3 rounds\n"
     )

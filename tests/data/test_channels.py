@@ -45,19 +45,3 @@ def test_every_declaration_makes_sense(name):
 def test_energy_never_comes_from_an_input():
     for name in (name for names in ENERGY_SOURCES for name in names):
         assert CHANNELS[name].role in ("label", "raw")
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("vehicle speed km h", ["speed_mps"]),
-        ("v", ["speed_mps"]),
-        ("speed limit km h", ["speed_limit_mps"]),
-        ("energy wh", ["energy_step_wh"]),
-        ("total energy kwh", ["energy_total_wh"]),
-        ("hv battery voltage v", ["voltage_v"]),
-    ],
-)
-def test_a_header_names_one_channel(text, expected):
-    found = [n for n, c in CHANNELS.items() if c.header and re.search(c.header, text)]
-    assert found == expected

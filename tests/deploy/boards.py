@@ -13,6 +13,7 @@ from fedwatt.privacy.secure.identity import CURVE, Identity, Trust, public_bytes
 from tests.deploy.loopback import Loopback
 
 AUTHORITY = ec.derive_private_key(11, CURVE)
+FLEET_KEY = bytes(range(32))
 STRICT = Policy(window=10, stride=20, fewest_windows=5, fewest_trained=16)
 """The defaults but for the data settings of `tests.deploy.fleets.CONFIG` and its batches of 16."""
 
@@ -20,7 +21,7 @@ STRICT = Policy(window=10, stride=20, fewest_windows=5, fewest_trained=16)
 def board(name: str, number: int, policy: Policy = STRICT) -> Board:
     key = ec.derive_private_key(100 + number, CURVE)
     voucher = vouch(AUTHORITY, name, public_bytes(key.public_key()))
-    return Board(policy, Identity(key, voucher), Trust(AUTHORITY.public_key()))
+    return Board(policy, Identity(key, voucher), Trust(AUTHORITY.public_key()), FLEET_KEY)
 
 
 def guarded(fleet: Path, state: Path, **rules: object) -> Loopback:

@@ -8,6 +8,7 @@ pytest.importorskip("flwr")
 
 import torch
 
+from fedwatt.federation.kept import GLOBAL_MODELS
 from fedwatt.methods import METHODS
 from fedwatt.runs import execute, from_toml
 from fedwatt.runs.tables import read_table
@@ -35,7 +36,7 @@ def test_the_fleet_gives_what_the_simulation_gives(
     execute(from_toml(text), tmp_path / "simulated", Silent())
     real = deployed(text, loopback(fleet, tmp_path / "state"), tmp_path / "real")
     simulated = tmp_path / "simulated"
-    for model in ("last", "best"):
+    for model in GLOBAL_MODELS:
         wanted, got = weights(simulated, model), weights(real, model)
         assert wanted.keys() == got.keys()
         for name in wanted:
@@ -44,6 +45,7 @@ def test_the_fleet_gives_what_the_simulation_gives(
     for column in ("round", "vehicle", "windows", "steps", "replied", "rejected"):
         assert _column(real, "clients", column) == _column(simulated, "clients", column)
     columns = [("rounds", "test_rmse"), ("rounds", "personal_rmse"), ("vehicles", "rmse")]
+    columns += [("rounds", "kept_validation_rmse"), ("rounds", "kept_test_rmse")]
     for table, column in columns:
         assert _column(real, table, column) == pytest.approx(
             _column(simulated, table, column), rel=1e-4, nan_ok=True

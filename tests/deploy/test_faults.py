@@ -222,6 +222,7 @@ def test_too_few_replies_make_no_model(fleet: Path, tmp_path: Path) -> None:
     run = deployed(config, grid, tmp_path / "a")
     assert [row["replies"] for row in _rows(run)] == [0, 0, 0]
     assert _same_models(weights(run, "last"), weights(run, "best"))
+    assert _same_models(weights(run, "last"), weights(run, "kept"))
 
 
 def test_all_being_wrong_ends_nothing(fleet: Path, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from fedwatt.deploy.connection import key_pair
 from fedwatt.deploy.keys import Depot
 from fedwatt.deploy.messages import from_records
 from fedwatt.deploy.state import RunState
+from fedwatt.federation.kept import GLOBAL_MODELS
 from fedwatt.privacy.secure.identity import public_bytes, vouch
 from fedwatt.runs import execute, from_toml
 from fedwatt.runs.tables import read_table
@@ -196,6 +197,7 @@ batch = 16
 area = {AREA}
 minimum_vehicles = 2
 refreshes = 0
+choose_prior = false
 [secure]
 enabled = true
 [personal]
@@ -233,13 +235,13 @@ def test_hills_and_rounds_under_masks_end_with_the_simulations_models(followed: 
     # To the last bit: both add the same whole numbers.
     assert np.array_equal(got.elevation_m, wanted.elevation_m)
     for real, simulated in ((run, alike), (run / LEVEL, alike / LEVEL)):
-        for model in ("last", "best"):
+        for model in GLOBAL_MODELS:
             expected, found = weights(simulated, model), weights(real, model)
             assert expected.keys() == found.keys()
             for name in expected:
                 torch.testing.assert_close(found[name], expected[name], rtol=0, atol=1e-6, msg=name)
         mine, theirs = pooled(real), pooled(simulated)
-        assert {model for model, _ in mine} == {"last", "best", "personal"}
+        assert {model for model, _ in mine} == {*GLOBAL_MODELS, "personal"}
         assert mine.keys() == theirs.keys()
         for key, errors in mine.items():
             assert errors == pytest.approx(theirs[key], rel=1e-4)

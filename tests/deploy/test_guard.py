@@ -40,6 +40,8 @@ HILLY = {
     "terrain": {"source": "learn", "minimum_vehicles": 3, "area": [42.2, 42.3, -83.8, -83.7]},
 }
 
+ROUTED = {"terrain": HILLY["terrain"], "deploy": {"routes": True}}
+
 
 @pytest.mark.parametrize(
     ("asked_for", "rules", "rule"),
@@ -57,9 +59,16 @@ HILLY = {
         (HILLY, {}, ""),
         (HILLY, {"hills": False}, "hills"),
         (HILLY, {"hills_vehicles": 4}, "hills"),
+        # Routes are asked about in sums of their own, which a vehicle may stay out of.
+        (ROUTED, {}, ""),
+        (ROUTED, {"routes": False}, ""),
+        (ROUTED, {"hills_vehicles": 4}, "hills"),
         ({}, {"methods": ("scaffold",)}, "methods"),
         ({}, {"methods": ("fedavg", "fo-ri-fedavg")}, ""),
         ({}, {"noise": 1.0}, "noise"),
+        ({"method": [{"name": "scaffold"}]}, {}, "followed"),
+        ({"method": [{"name": "scaffold"}]}, {"followed": 0}, ""),
+        ({"method": [{"name": "fedprox"}]}, {}, ""),
         (PRIVATE, {"noise": 1.0}, ""),
         (PRIVATE, {"noise": 1.01}, "noise"),
         ({}, {"lifetime_epsilon": 8.0}, "lifetime_epsilon"),
@@ -71,6 +80,14 @@ def test_a_run_is_on_the_policys_terms_or_refused(
 ) -> None:
     config = from_tables({"secure": {"enabled": True}} | asked_for)
     assert rule_of(lambda: guard(tmp_path, **rules).configuration(config)) == rule
+
+
+@pytest.mark.parametrize("kind", ["secure-routes", "driving-field"])
+def test_a_vehicle_may_keep_how_it_drives_to_itself(kind: str, tmp_path: Path) -> None:
+    shy = guard(tmp_path, routes=False)
+    assert rule_of(lambda: shy.kind(kind)) == "routes"
+    assert not rule_of(lambda: shy.kind("secure-terrain"))
+    assert not rule_of(lambda: guard(tmp_path).kind(kind))
 
 
 @pytest.mark.parametrize(

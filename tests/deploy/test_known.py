@@ -9,13 +9,18 @@ import torch
 from fedwatt.deploy.known import Known
 from fedwatt.errors import RunError
 from fedwatt.metrics import ErrorSums
+from fedwatt.privacy.check_words import Made
 
 SUMS = ErrorSums(9, 0.1, 2.5, 1 / 3, 7e-12, 4)
 
 
 @pytest.mark.parametrize(
     "known",
-    [Known(), Known({"car-2": 0, "Čar 10": 7}, {"car-2": SUMS, "another": ErrorSums(windows=1)})],
+    [
+        Known(),
+        Known({"car-2": 0, "Čar 10": 7}, {"car-2": SUMS, "another": ErrorSums(windows=1)}),
+        Known(made=Made(bytes(range(32)), 12_345.0, 99.5, 7, (1 / 3, -2e9, 0.1, 4.0))),
+    ],
 )
 def test_it_survives_a_checkpoint_to_the_last_bit(known: Known) -> None:
     assert Known.unpacked(known.packed()) == known

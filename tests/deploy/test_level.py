@@ -25,6 +25,7 @@ from fedwatt.deploy.progress import LogLines, describe_run
 from fedwatt.deploy.state_folder import StateFolder
 from fedwatt.deploy.vehicle import Vehicle
 from fedwatt.errors import DataError, RunError, SettingError
+from fedwatt.federation.kept import GLOBAL_MODELS
 from fedwatt.privacy.secure_settings import SecureSettings
 from fedwatt.runs import execute, from_toml
 from fedwatt.runs.config import to_toml
@@ -145,7 +146,7 @@ def test_who_has_no_positions_predicts_as_in_a_fleet_without_terrain(
         assert [name for name in sorted(used) if (name, used[name]) in others] == [LOST]
     # The level model is that fleet's, in a run folder of its own.
     assert rows(whole.run / LEVEL) == rows(plain)
-    for model in ("last", "best"):
+    for model in GLOBAL_MODELS:
         got, wanted = weights(whole.run / LEVEL, model), weights(plain, model)
         assert got.keys() == wanted.keys()
         assert all(torch.equal(got[name], wanted[name]) for name in wanted)
@@ -157,11 +158,11 @@ def test_the_simulation_uses_the_same_models(whole: Whole, tmp_path: Path) -> No
         (whole.run, tmp_path / "simulated"),
         (whole.run / LEVEL, tmp_path / "simulated" / LEVEL),
     ):
-        wanted, got = weights(alike, "best"), weights(run, "best")
+        wanted, got = weights(alike, "kept"), weights(run, "kept")
         assert wanted.keys() == got.keys()
         for name in wanted:
             torch.testing.assert_close(got[name], wanted[name], rtol=0, atol=1e-6, msg=name)
-        for model in ("last", "best", "personal"):
+        for model in (*GLOBAL_MODELS, "personal"):
             mine, theirs = pooled(run, model), pooled(alike, model)
             assert mine.keys() == theirs.keys()
             for key, errors in mine.items():
@@ -406,7 +407,7 @@ def test_it_can_be_switched_off(fleet: Path, tmp_path: Path) -> None:
     run = deployed(text, grid, tmp_path / "run")
     assert not (run / LEVEL).exists() and grid.training == 1
     assert not any(LEVEL in from_records(records).arrays for _, _, records in asked)
-    assert rows(run, "", "best")
+    assert rows(run, "", "kept")
 
 
 def test_noise_for_privacy_is_not_spent_twice(fleet: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedwatt.deploy.vehicle import _read_configuration
+from fedwatt.deploy.configuration import read_configuration
 from fedwatt.errors import SettingError
 from fedwatt.runs import execute, from_toml
 from fedwatt.runs.config import to_toml
@@ -48,14 +48,14 @@ def test_a_file_is_not_sent_for(package: Path, tmp_path: Path) -> None:
         deployed(text, None, tmp_path / "real")
     assert not (tmp_path / "real").exists()
     with pytest.raises(SettingError, match="A vehicle does not run"):
-        _read_configuration(text)
+        read_configuration(text)
 
 
 def test_a_vehicle_with_another_version_says_so(package: Path, tmp_path: Path) -> None:
     text = to_toml(from_toml(config_text(tmp_path, "sharp")))
-    assert _read_configuration(text).methods[0].label == "sharp"
+    assert read_configuration(text).methods[0].label == "sharp"
     sys.modules.pop("sharp")
     package.write_text(package.read_text(encoding="utf-8") + "# 1.1\n")
-    _read_configuration.cache_clear()
+    read_configuration.cache_clear()
     with pytest.raises(SettingError, match="The vehicle's 'sharp' is not the server's: install"):
-        _read_configuration(text)
+        read_configuration(text)

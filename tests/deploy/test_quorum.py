@@ -173,9 +173,9 @@ def test_rounds_of_private_methods_depend_on_no_single_vehicle(setting: str, fle
 def test_a_run_that_trained_nothing_does_not_end_well() -> None:
     rows = [{"round": round, "replies": 0, "best_round": 0} for round in range(4)]
     with pytest.raises(RunError, match="fedavg has trained nothing: no reply counted in 3 rounds"):
-        LogLines().method_ends("fedavg", History("fedavg", rounds=rows))
+        LogLines().on_end("fedavg", History("fedavg", rounds=rows))
     rows[2]["replies"] = 1
-    LogLines().method_ends("fedavg", History("fedavg", rounds=rows))
+    LogLines().on_end("fedavg", History("fedavg", rounds=rows))
 
 
 def test_one_run_at_a_time_in_a_folder(fleet: Path, tmp_path: Path) -> None:

@@ -205,7 +205,7 @@ def test_all_that_leaves_a_vehicle_is_keys_shares_and_noise(fleet: Path, tmp_pat
         "secure-train": {"exchange", "vehicle", "words"},
         "secure-evaluate": {"exchange", "vehicle", "words"},
         "secure-strata": {"exchange", "vehicle", "words"},
-        "secure-agree": {"exchange", "vehicle", "signature"},
+        "secure-agree": {"exchange", "vehicle", "signature", "follows"},
         "secure-reveal": {"exchange", "vehicle", "shares"},
     }
     vectors = []
@@ -214,9 +214,9 @@ def test_all_that_leaves_a_vehicle_is_keys_shares_and_noise(fleet: Path, tmp_pat
         assert set(content.values) == declared[kind] and not content.arrays
         if kind == "secure-train":
             vectors.append(np.frombuffer(content.values["words"], dtype=np.uint8))
-    # 4 vehicles in 2 rounds; weight, Δ, control change and clipped values, 6 bytes each.
+    # 4 vehicles in 2 rounds; weight, Δ, control change, 4 check words and clipped values.
     parameters = sum(t.numel() for t in weights(tmp_path / "run").values())
-    assert [len(vector) for vector in vectors] == [6 * (2 * parameters + 2)] * 8
+    assert [len(vector) for vector in vectors] == [6 * (2 * parameters + 6)] * 8
     for number, vector in enumerate(vectors):
         # 5 standard deviations of fair coins.
         bits = np.unpackbits(vector)

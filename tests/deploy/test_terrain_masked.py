@@ -139,8 +139,8 @@ def test_fleet_and_simulation_learn_the_same_hills_and_model(
     assert field_of(real).vehicles.min() >= 3
     for run, simulation in ((real, alike), (real / "level", alike / "level")):
         assert_same_models(run, simulation)
-        # Of the best model: what vehicles would predict, with the level model where that is so.
-        assert errors_of(run, "best") == pytest.approx(errors_of(simulation, "best"), rel=1e-4)
+        # Of the kept model: what vehicles would predict, with the level model where that is so.
+        assert errors_of(run, "kept") == pytest.approx(errors_of(simulation, "kept"), rel=1e-4)
     # Each vehicle has its own hills, on top of the shared ones, and they are the simulation's.
     config = from_toml(text)
     learned = learn(list(read_fleet(fleet)), config.terrain, config.data, share=share_by(add_up))
@@ -535,7 +535,7 @@ def test_a_hilly_fleet_personalises(fleet: Path, tmp_path: Path) -> None:
     real = deployed(text, loopback(fleet, tmp_path / "state"), tmp_path / "real")
     alike = simulated(text, tmp_path / "simulated")
 
-    for model in ("best", "personal"):
+    for model in ("kept", "personal"):
         assert errors_of(real, model) == pytest.approx(errors_of(alike, model), rel=1e-4)
 
 

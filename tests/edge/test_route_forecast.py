@@ -11,7 +11,7 @@ from fedwatt.edge.route_forecast import Plan, plan_routes
 from fedwatt.edge.route_page import render_routes
 from fedwatt.edge.trips import predict_trip
 from fedwatt.errors import DataError, SettingError
-from fedwatt.journeys.fleet_routes import learn_routes
+from fedwatt.journeys.route_exchange import learn_routes
 from fedwatt.terrain.settings import TerrainSettings
 from tests.journeys.towns import DEGREE_M, boards
 

@@ -14,6 +14,7 @@ from fedwatt.edge.export import TrainedModel
 from fedwatt.edge.forecast import Forecast
 from fedwatt.edge.page import render
 from fedwatt.edge.trips import TripPrediction
+from fedwatt.federation.kept import GLOBAL_MODELS
 from fedwatt.models import get_model
 from fedwatt.randomness import generator
 from fedwatt.runs.config import from_tables
@@ -68,7 +69,7 @@ def write_run(folder: Path, model: TrainedModel) -> Path:
     """The folder of a finished run, its level model's in it."""
     tensors = {
         model_prefix("fedavg", which, 1) + name: torch.from_numpy(part.copy())
-        for which in ("best", "last")
+        for which in GLOBAL_MODELS
         for name, part in model.weights.items()
     }
     write_models(folder, tensors, model.config)

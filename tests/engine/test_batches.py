@@ -107,6 +107,19 @@ def test_a_stack_gathers_each_vehicle_its_own_windows() -> None:
                 assert labels[k, b].item() == client.labels["train"][chosen[b]]
 
 
+def test_rows_that_draw_the_same_are_drawn_once_and_still_all_there() -> None:
+    fleet = random_fleet([9, 5])
+    pool = pool_fleet(fleet, device=torch.device("cpu"), dtype=torch.float64)
+    draws = [
+        Draw(1, 0, client.name, windows=len(client.ends["train"]), end=3, batch=4)
+        for client in fleet.clients
+    ]
+    once = Batches(pool, [0, 1], draws).tensors
+    twice = Batches(pool, [0, 1, 0, 1], [*draws, *draws]).tensors
+    for alone, stacked in zip(once, twice, strict=True):
+        assert torch.equal(stacked, torch.cat([alone, alone], dim=1))
+
+
 def without(fleet: Fleet, split: str, vehicles: set[int]) -> Fleet:
     """The fleet with no windows of a split in some vehicles."""
     clients = [

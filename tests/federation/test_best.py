@@ -64,6 +64,11 @@ def test_seeds_stop_for_themselves_and_after_a_restart_at_the_same_round() -> No
         alone = Federation(fleet, training=training, seeds=(seed,)).train("fedavg")
         assert alone.state.stopped.item() == ends[place]
         assert torch.equal(alone.state.weights[0], trained.state.weights[place])
+        assert torch.equal(alone.state.kept_weights[0], trained.state.kept_weights[place])
+        rows = [row for row in trained.history.rounds if row["seed"] == seed]
+        *before, last = (row["kept_test_rmse"] for row in rows)
+        assert last == alone.history.rounds[-1]["kept_test_rmse"]
+        assert all(value != value for value in before)  # unknown until the seed has stopped
     state, _ = federation.start(get("fedavg"))
     while not federation.finished(state):
         state, _ = federation.advance(

@@ -180,6 +180,7 @@ def test_a_method_that_explodes_is_reported_as_diverged() -> None:
     for row in trained.history.rounds:  # the last row of a seed says so, and no row follows it
         assert row["diverged"] == (row["round"] == ended[row["seed"]])
     assert trained.state.weights.isfinite().all()  # the last finite model
+    assert torch.equal(trained.state.kept_weights, trained.state.best_weights)
 
 
 def test_one_seed_diverges_and_the_others_go_on() -> None:

@@ -8,10 +8,12 @@ import torch
 from fedwatt.engine.together import train_together
 from fedwatt.errors import SettingError
 from fedwatt.federation import Federation, Training
+from fedwatt.federation.loop import Trained
 from fedwatt.federation.together import train_side_by_side
 from fedwatt.methods import get
 from tests.federation.toys import random_fleet
 
+on_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no GPU")
 FLEET = random_fleet([40, 9, 33, 70])
 TRAINING = Training(rounds=3, participation=0.75, batch=8, precision="float64", rate=0.02)
 
@@ -89,3 +91,24 @@ def test_other_fleets_are_refused() -> None:
         train_side_by_side(
             [(Federation(fleet, training=TRAINING), get("fedavg")) for fleet in (FLEET, other)]
         )
+
+
+@pytest.mark.parametrize("name", ["fo-ri-fedavg", "scaffold", "moon"])
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=on_a_gpu)])
+def test_deterministic_seeds_have_the_same_bits_whoever_is_in_their_stack(name, device) -> None:
+    training = Training(rounds=3, participation=0.75, batch=8, rate=0.02, deterministic=True)
+
+    def federation(*seeds: int, **other: bool) -> Federation:
+        own = replace(training, **other)
+        return Federation(FLEET, training=own, seeds=seeds, device=device)
+
+    def found(trained: Trained, place: int) -> tuple[list[float], list[float]]:
+        rows = [row["test_rmse"] for row in trained.history.rounds if row["seed"] == 2]
+        return trained.state.weights[place].tolist(), rows
+
+    alone = found(federation(2).train(get(name)), 0)
+    others = range(3, 30 if device == "cuda" else 6)  # on a GPU more than one slab
+    beside = [(federation(*others), get(name)), (federation(5, 2), get(name))]
+    assert found(train_side_by_side(beside)[1], 1) == alone
+    if device == "cpu" and name != "moon":  # steps in C do not depend on others in any mode
+        assert found(federation(5, 2, deterministic=False).train(get(name)), 1) == alone

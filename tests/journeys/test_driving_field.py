@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from fedwatt.errors import RunError
-from fedwatt.journeys.driving_exchange import DrivingQuestion, learn_driving, totals_by
+from fedwatt.journeys.driving_exchange import DrivingQuestion, learn_driving, plainly, totals_by
 from fedwatt.journeys.driving_field import (
     NO_PASSES,
     OWN_WEIGHT,
@@ -13,7 +13,6 @@ from fedwatt.journeys.driving_field import (
     published,
     vehicle_sums,
 )
-from fedwatt.journeys.fleet_routes import plainly
 from fedwatt.privacy.fixed_point import add_up
 from fedwatt.terrain.settings import TerrainSettings
 

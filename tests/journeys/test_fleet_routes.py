@@ -9,10 +9,10 @@ import pytest
 from fedwatt.errors import DataError, SettingError
 from fedwatt.journeys.charge import arrival, usable_wh
 from fedwatt.journeys.driving_field import published
-from fedwatt.journeys.fleet_routes import learn_routes
 from fedwatt.journeys.route import Route, recorded_route, route_of
 from fedwatt.journeys.route_bars import interval
 from fedwatt.journeys.route_board import passes
+from fedwatt.journeys.route_exchange import learn_routes
 from fedwatt.journeys.route_features import NAMES
 from fedwatt.journeys.route_file import fleet_from_bytes, fleet_to_bytes
 from fedwatt.journeys.route_model import Coefficients
@@ -73,6 +73,20 @@ def test_a_newcomer_has_the_fleets_numbers_and_wider_bars(fleet, model):
     found = new.forecast(along(0, 4000), 20.0)
     assert found.total_wh == pytest.approx(600 + 500 * 310 / 3600, rel=0.1)
     assert new.bars["energy"].wider > 1
+
+
+def test_a_route_under_way_has_bars_that_narrow(fleet, model):
+    assert (np.diff(fleet.narrower) <= 0).all() and 0 < fleet.narrower[-1] <= 1
+    found = model.forecast(along(0, 4000), 20.0)
+    going = model.under_way(found)
+    errors = found.energy_levels_wh[-1] - found.total_wh
+    np.testing.assert_allclose(going.total_levels_wh - going.total_wh, errors, atol=1e-9)
+    going.step(3000.0, 250.0, float(found.energy_wh[149]), 20.0)
+    low, high = interval(going.total_levels_wh, 0.9)
+    before = interval(found.energy_levels_wh[-1], 0.9)
+    assert high - low == pytest.approx(fleet.narrower[-1] * (before[1] - before[0]))
+    kept = model_from_text(model_to_text(model), "here")
+    np.testing.assert_array_equal(kept.narrower, fleet.narrower)
 
 
 def test_masks_change_nothing(fleet):
@@ -203,7 +217,8 @@ def test_a_newcomers_lessons_know_no_hills_that_are_the_vehicles_own(fleet):
     assert own.inside.x[:, climb].min() > 10 and not own.new.x[:, climb].any()
     # As many as k drive there with the vehicle, so fewer than k without it: not published then.
     for vehicles, known in ((3, False), (4, True)):
-        found = level.lessons(fleet.driving, climbing(level, vehicles), 3)
+        hills = climbing(level, vehicles)
+        found = level.lessons(fleet.driving, hills.only(hills.vehicles > 3), 3)
         assert not found.inside.x[:, climb].any()
         assert found.new.x[:, climb].any() == known
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from fedwatt.journeys.fleet_routes import plainly
+from fedwatt.journeys.driving_exchange import plainly
 from fedwatt.journeys.mixed_effects import (
     Observations,
     effect_sums,
@@ -26,12 +26,13 @@ def vehicle(rng, factor=1.0, trips=40, outliers=0):
 
 
 def fitted(vehicles, adding=plainly):
-    def total(fleet):
+    def total(known):
+        fleet = known.get("energy")
         answers = [unit_sums(v) if fleet is None else effect_sums(fleet, v) for v in vehicles]
         fields = unit_fields(2) if fleet is None else sum_fields(2)
-        return adding(fields, len(vehicles), answers)
+        return {"energy": adding(fields, len(vehicles), answers)}
 
-    return fit(total, 2, 5.0)[0]
+    return fit(total, 2, {"energy": 5.0})["energy"].effects
 
 
 def test_the_fleets_coefficients_are_found_from_sums_despite_outliers():

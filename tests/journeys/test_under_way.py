@@ -1,11 +1,23 @@
 import numpy as np
 import pytest
 
-from fedwatt.journeys.under_way import USUAL, Moments, UnderWay, corrected, driven
+from fedwatt.journeys.route_bars import interval
+from fedwatt.journeys.under_way import (
+    SHARES,
+    USUAL,
+    Moments,
+    UnderWay,
+    corrected,
+    driven,
+    moments,
+    narrower_bars,
+)
 
 METRES = np.arange(1, 501) * 20.0  # 10 km
 FORECAST_WH = 0.15 * METRES
 SECONDS = METRES / 10
+ERRORS_WH = np.linspace(-98.0, 98.0, 99)  # 2 Wh from level to level
+NARROWER = np.array([0.9, 0.8, 0.6, 0.4])
 
 
 def drive(auxiliary_w, share, correction=(1.0, 0.0, 0.0)):
@@ -13,7 +25,8 @@ def drive(auxiliary_w, share, correction=(1.0, 0.0, 0.0)):
     at = np.arange(1, 1001) * 10.0
     spent = 0.15 * at + auxiliary_w * np.arange(1, 1001) / 3600
     speed = np.full(1000, 10.0)
-    return driven(METRES, FORECAST_WH, SECONDS, at, spent, speed, share, correction)
+    going = UnderWay(METRES, FORECAST_WH, SECONDS, correction, ERRORS_WH, NARROWER)
+    return driven(going, at, spent, speed, share)
 
 
 def test_a_heater_that_no_channel_shows_is_learned_after_some_minutes():
@@ -57,7 +70,7 @@ def test_the_fleets_correction_comes_from_sums():
     true = np.array([0.7, -0.2, 20.0])
     beyond = x @ true + rng.laplace(0, 5, 400)
     halves = [
-        Moments(x[part], beyond[part], np.full(200, 500.0))
+        Moments(x[part], beyond[part], np.full(200, 500.0), np.full(200, 500.0))
         for part in (slice(200), slice(200, 400))
     ]
     found = np.array(USUAL)
@@ -70,3 +83,37 @@ def test_the_fleets_correction_comes_from_sums():
 def test_no_moments_leave_the_usual_correction():
     nothing = {"matrix": np.zeros(9), "right": np.zeros(3)}
     np.testing.assert_array_equal(corrected(nothing), USUAL)
+
+
+@pytest.mark.parametrize(("share", "left"), [(0.0, 1.0), (0.25, 0.8), (0.5, 0.6), (1.0, 0.0)])
+def test_bars_narrow_along_the_way_and_are_gone_at_the_end(share, left):
+    going = drive(0.0, share) if share else UnderWay(METRES, FORECAST_WH, SECONDS, (1, 0, 0),
+                                                     ERRORS_WH, NARROWER)  # fmt: skip
+    low, high = interval(going.total_levels_wh, 0.9)
+    # Levels of 5 and 95 % are 45 levels from the middle; the first second past the share counts.
+    assert low == pytest.approx(going.total_wh - 90 * left, abs=0.5)
+    assert high == pytest.approx(going.total_wh + 90 * left, abs=0.5)
+
+
+def test_the_fleet_counts_how_much_narrower_bars_become():
+    # Forecasts that are off by ±20 Wh of 100, and by half of that once half of the way is driven.
+    class At:
+        def __init__(self, total, share):
+            self.energy_wh = np.array([100.0])
+            off = (total - 100) * (0.5 if share >= 0.5 else 1.0)
+            self.measured_wh, self.forecast_left_wh = total - 50 - off, 50.0
+            self.states_left_wh = self.speed_mps = 0.0
+
+    trips = [(At(total, share), total) for total in (80.0, 120.0) * 50 for share in SHARES]
+    own = moments(trips).counts(np.zeros(3), 0.0)
+    # Two vehicles add up; errors lie in bins of 1/80.
+    found = narrower_bars({"counts": 2 * own["counts"]})
+    np.testing.assert_allclose(found, [1, 1, 0.5, 0.5], atol=0.05)
+    # Nobody knows less than before, and where there are no trips nothing is known to be narrower.
+    assert narrower_bars({"counts": own["counts"][::-1]}).max() <= 1
+
+
+def test_without_trips_bars_stay_as_they_were():
+    nobody = moments([]).counts(np.zeros(3), 1.0)
+    assert not nobody["counts"].any()
+    np.testing.assert_array_equal(narrower_bars(nobody), np.ones(4))

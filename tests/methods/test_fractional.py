@@ -110,3 +110,12 @@ def test_an_unknown_matrix_is_named() -> None:
         SettingError, match=r"It has: hidden1.weight, hidden2.weight, output.weight"
     ):
         Fractional(beta_kappa=1.0, matrix="W2").begin({}, a_start(anchor, model))
+
+
+def test_a_matched_rate_keeps_the_shape_and_has_mean_one() -> None:
+    moved = torch.tensor([[0.0, 0.1, -1.0], [0.5, 0.5, 0.5]]).double()
+    plain = Fractional(alpha=0.8).scale(moved.clone())
+    matched = Fractional(alpha=0.8, match_rate=True).scale(moved.clone())
+    assert matched.mean(dim=-1).tolist() == approx([1.0, 1.0], abs=1e-15)
+    assert (matched / plain)[0].tolist() == approx([3 / float(plain[0].sum())] * 3, rel=1e-14)
+    assert matched[1].tolist() == approx([1.0, 1.0, 1.0], abs=1e-15)

@@ -87,7 +87,10 @@ class Stopped:
             others = tuple(other for other in alive if other != name)
             signatures = tuple(agreed[other].signature for other in others)
             agreements = Agreements(
-                exchange=self.terms.digest, signers=others, signatures=signatures
+                exchange=self.terms.digest,
+                signers=others,
+                signatures=signatures,
+                follows=(True,) * len(others),
             )
             found[name] = reveal(states[name], agreements)[1]
         return found

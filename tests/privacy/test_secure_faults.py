@@ -48,7 +48,7 @@ def test_asking_every_vehicle_something_else_is_not_enough(held: Stopped) -> Non
     a, b, c, d = held.names
     states = {name: agree(held.sent[name], held.told(a, b, c, d))[0] for name in (a, b)}
     agree(held.sent[c], held.told(a, b, c))
-    two = Agreements(exchange=held.terms.digest, signers=(b,), signatures=(b"",))
+    two = Agreements(exchange=held.terms.digest, signers=(b,), signatures=(b"",), follows=(True,))
     with pytest.raises(DataError, match="too few neighbours"):
         reveal(states[a], two)
     with pytest.raises(SettingError, match="above half of 4"):
@@ -72,7 +72,10 @@ def test_nothing_is_revealed_before_survivors_are_agreed_to(held: Stopped) -> No
     a, *others = held.names
     signatures = (b"",) * 3
     agreements = Agreements(
-        exchange=held.terms.digest, signers=tuple(others), signatures=signatures
+        exchange=held.terms.digest,
+        signers=tuple(others),
+        signatures=signatures,
+        follows=(True,) * 3,
     )
     with pytest.raises(DataError, match="out of turn"):
         reveal(held.sent[a], agreements)
@@ -297,7 +300,7 @@ def test_messages_and_states_survive_their_way_as_plain_values(held: Stopped) ->
     ]
     for kind, whole in kept:
         table = to_plain(whole)
-        assert all(type(value) in (int, str, bytes, list) for value in table.values())
+        assert all(type(value) in (int, str, bytes, bool, list) for value in table.values())
         assert from_plain(kind, table) == whole
         with pytest.raises(DataError, match="has no field 'zzz'"):
             from_plain(kind, table | {"zzz": 1})

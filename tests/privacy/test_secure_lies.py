@@ -104,7 +104,12 @@ def test_two_stories_about_survivors_reveal_nothing(signed: Signed) -> None:
         with pytest.raises(DataError, match="did not sign"):
             reveal(
                 states[name],
-                Agreements(exchange=terms.digest, signers=near, signatures=told),
+                Agreements(
+                    exchange=terms.digest,
+                    signers=near,
+                    signatures=told,
+                    follows=(True,) * len(near),
+                ),
                 trust=TRUST,
             )
 

@@ -83,7 +83,7 @@ def make_run(
                 test = nan if end else test_rmse_wh(method, seed, at)
                 if test < best[1]:
                     best = (at, test, test)
-                rounds.append(_round(method, seed, at, own, test, best, end))
+                rounds.append(_round(method, seed, at, own, test, best, end, last_round))
             own = _vehicles(method, seed, last_round, lost=(method, seed) in diverges)
             vehicles += [
                 row | {"vehicle": row["vehicle"].replace("car", vehicles_are)} for row in own
@@ -158,7 +158,7 @@ def _participants(method: str, seed: int, at: int, rough: bool, flat: bool) -> l
     ]
 
 
-def _round(method, seed, at, own, test, best, end) -> dict:
+def _round(method, seed, at, own, test, best, end, last_round) -> dict:
     drifts = [row["drift"] for row in own]
     roughness = [row["roughness"] for row in own]
     return {
@@ -190,6 +190,8 @@ def _round(method, seed, at, own, test, best, end) -> dict:
         "best_round": best[0],
         "best_validation_rmse": best[1],
         "best_test_rmse": best[2],
+        "kept_validation_rmse": test if at == last_round else nan,
+        "kept_test_rmse": test if at == last_round else nan,
         "diverged": end,
     }
 
@@ -197,7 +199,7 @@ def _round(method, seed, at, own, test, best, end) -> dict:
 def _vehicles(method: str, seed: int, last_round: int, lost: bool) -> list[dict]:
     rows = []
     final = test_rmse_wh(method, seed, last_round)
-    for model in ("last", "best"):
+    for model in ("kept", "best", "last"):
         for k, vehicle in enumerate(VEHICLES):
             # One vehicle in five is worse off with the other method.
             own = final * (0.6 + 0.04 * k) * (1.05 if k % 5 == 0 and method != "fedavg" else 1)

@@ -1,5 +1,7 @@
 """What federating gains, from tables made by hand."""
 
+from math import nan
+
 import pytest
 
 from fedwatt.report.answer import answer
@@ -7,7 +9,7 @@ from fedwatt.report.load import load_run
 from fedwatt.report.references import federating, references_table
 from fedwatt.report.tables import reference_results
 from fedwatt.report.write import write_report
-from fedwatt.runs.tables import write_table
+from fedwatt.runs.tables import read_table, write_table
 from tests.report.conftest import VEHICLES, make_run
 
 
@@ -58,12 +60,24 @@ def test_a_loss_is_called_a_loss(tmp_path):
 
 def test_a_mixture_is_what_vehicles_use(tmp_path):
     folder = tmp_path / "run"
-    assert federating(with_references(folder)).model == "last"
+    run = with_references(folder)
+    assert federating(run).model == "kept"
+    assert "FedAvg, kept model" in [row[0] for row in references_table(run).rows]
     (folder / "config.toml").write_text("[model]\nmixture = true\n")
     run = load_run(folder)
-    assert federating(run).model == "best"
-    models = [row[0] for row in references_table(run).rows]
-    assert "FedAvg, as used on board" in models and "FedAvg" in models
+    assert federating(run).model == "kept"
+    assert "FedAvg, as used on board" in [row[0] for row in references_table(run).rows]
+
+
+def test_runs_of_earlier_versions_kept_their_best_model(tmp_path):
+    folder = tmp_path / "run"
+    with_references(folder)
+    for name, unknown in (("vehicles", {}), ("rounds", {"kept_validation_rmse": nan})):
+        rows = read_table(folder, name).to_pylist()
+        rows = [row | unknown for row in rows if row.get("model") != "kept"]
+        write_table(folder, name, rows)
+    found = federating(load_run(folder))
+    assert (found.method, found.model) == ("fo-ri-fedavg", "best")
 
 
 def test_vehicles_that_disagree_leave_nothing_clear(tmp_path):
@@ -79,7 +93,7 @@ def test_pooled_data_is_no_vehicle_alone(tmp_path):
     assert rows["own ridge on window means"][1] == pytest.approx(60)
     pooled = rows["pooled network (needs pooled data, only possible in a simulation)"]
     assert (pooled[1], pooled[2].mean, pooled[3]) == (pytest.approx(40), pytest.approx(20), 20)
-    assert {"FedAvg", "FO-RI-FedAvg"} < rows.keys()
+    assert {"FedAvg, kept model", "FO-RI-FedAvg, kept model"} < rows.keys()
 
 
 def test_a_run_without_references_says_nothing_about_them(tmp_path):

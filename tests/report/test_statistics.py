@@ -115,15 +115,15 @@ def test_runs_on_different_data_are_not_compared(tmp_path):
 
 def test_vehicles_that_use_hills_differ_from_the_level_model(tmp_path):
     folder = make_run(tmp_path / "run", diverges={("fedavg", 3): 4})
-    assert hilly_vehicles(load_run(folder), "fedavg") == ([], 0)
+    assert hilly_vehicles(load_run(folder), "fedavg", "kept") == ([], 0)
     hills = {(1, "car-01"): 9.0, (1, "car-02"): -1.0, (2, "car-01"): 9.0, (3, "car-01"): 9.0}
     add_level(folder, hills)
     # Hills that were borne out may still cost a vehicle something: car-02 in seed 1.
-    assert hilly_vehicles(load_run(folder), "fedavg") == ([2, 1], 20)
+    assert hilly_vehicles(load_run(folder), "fedavg", "kept") == ([2, 1], 20)
     other = make_run(tmp_path / "other", methods=("fedavg",))
     both = load_runs([folder, other])
-    assert hilly_vehicles(both, "fedavg (run)") == ([2, 1], 20)
-    assert hilly_vehicles(both, "fedavg (other)") == ([], 0)
+    assert hilly_vehicles(both, "fedavg (run)", "kept") == ([2, 1], 20)
+    assert hilly_vehicles(both, "fedavg (other)", "kept") == ([], 0)
 
 
 def test_vehicles_are_means_over_finished_seeds(run):

@@ -14,6 +14,7 @@ from reproduction.record import ROUNDS, VEHICLES, Record, columns_of
 from reproduction.scale import SCALES
 from reproduction.settle import prerequisites, settled
 from reproduction.study import Setting
+from reproduction.turns import CONTENDERS
 
 SCALE = replace(SCALES["paper"], seeds=(1, 2, 3))
 VED = Setting(SCALE, ("ved",), (), "ved-electrified")
@@ -42,6 +43,16 @@ def made(cell: Cell, level: float = 50.0, diverged: dict[int, int] | None = None
     reply = {"seed": 1, "round": 1, "vehicle": "a", "drift": 1.0, "roughness": 0.0, "pull": 0.01}
     facts = {"fleet": fleet, "device": "cpu", "pull": 0.01, "flat": 0.9} | more
     return Record(cell, facts, columns_of(rows, ROUNDS), columns_of([reply], VEHICLES))
+
+
+def turns_of(seconds: dict[str, dict[str, float]], rounds: int = 10) -> dict:
+    """Turns in which FedAvg and the others take a second a round; `seconds` by engine and name."""
+    engines = {
+        engine: {name: [[own.get(name, 1.0), 0.0, 0.0, 0.0]] * rounds for name in CONTENDERS}
+        for engine, own in seconds.items()
+    }
+    load = {"before": [0.5, 0.0, 0.0], "after": [1.0, 0.0, 0.0]}
+    return {"engines": engines, "rounds": rounds, "cores": 2, "gpu": "", "load": load}
 
 
 def trials_of(cell: Cell) -> list[Record]:

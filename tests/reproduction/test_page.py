@@ -27,12 +27,11 @@ from reproduction.mechanism import early_values
 from reproduction.page import LabView, write_page
 from reproduction.paper import Printed, names, printed
 from reproduction.partial import done, only_run
-from reproduction.probe_cost import probes_per_participation
 from reproduction.record import VEHICLES, Record, columns_of
 from reproduction.recorded_setting import setting_of
 from reproduction.show import Line, comparison
 from reproduction.study import setting_for
-from tests.reproduction.records import SCALE, VED, lab_of, made
+from tests.reproduction.records import SCALE, VED, lab_of, made, turns_of
 from tests.reproduction.small import TINY
 
 
@@ -149,11 +148,13 @@ def test_every_printed_row_is_looked_up(monkeypatch) -> None:
     ]
 
     class Bare:
-        """A view in which latencies have been measured and nothing was trained."""
+        """A view in which times have been measured and nothing was trained."""
 
         setting = replace(VED, eved=("eved",))
 
         def get(self, cell: Cell) -> Record | None:
+            if cell.work == "turns":
+                return made(cell, turns=turns_of({"cpu": {}}))
             return made(cell, latency=speeds) if cell.work == "latency" else None
 
     for study in STUDIES.values():
@@ -170,18 +171,6 @@ def test_every_printed_row_is_looked_up(monkeypatch) -> None:
     }
     wanted = {(name, row) for name in names() if name not in whole for row in printed(name).rows}
     assert wanted - seen == set()
-
-
-def test_probes_are_counted_per_participation() -> None:
-    rounds = {"a": (1, 2, 6, 8, 20), "b": (3, 13)}
-    rows = [
-        {"seed": 1, "round": at, "vehicle": name, "drift": 0.0, "roughness": 0.0, "pull": 0.0}
-        for name, own in rounds.items()
-        for at in own
-    ]
-    record = replace(made(plain("ved", "fedavg")), vehicles=columns_of(rows, VEHICLES))
-    assert probes_per_participation(record, 5) == 5 / 7  # a: 1, 6, 20; b: 3, 13
-    assert probes_per_participation(record, 1) == 1.0
 
 
 def test_the_note_on_kinds_is_about_the_fleet_that_drove(tmp_path) -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from fedwatt.data import Fleet, synthetic_vehicles
+from fedwatt.data import synthetic_vehicles
 from fedwatt.data.store import write_fleet
 from fedwatt.errors import RunError
-from fedwatt.federation import History, RoundRecord, State
-from fedwatt.runs import execute, from_toml
+from fedwatt.federation import RoundRecord, State
+from fedwatt.runs import Observer, execute, from_toml
 from fedwatt.runs.tables import read_table
 from tests.runs.killing import kill_after
 
@@ -45,22 +45,16 @@ radius = 0.5
 RESULTS = ("rounds.parquet", "clients.parquet", "vehicles.parquet", "model.safetensors")
 
 
-class Silent:
+class Silent(Observer):
     """Follows a run without a word, and may stop it."""
 
     def __init__(self, stop_after: int = 0) -> None:
         self.rounds, self.stop_after = 0, stop_after
 
-    def fleet_ready(self, fleet: Fleet) -> None: ...
-
-    def method_begins(self, label: str, done: int, rounds: int) -> None: ...
-
-    def round_done(self, label: str, state: State, record: RoundRecord) -> None:
+    def on_round(self, label: str, state: State, record: RoundRecord) -> None:
         self.rounds += 1
         if self.rounds == self.stop_after:
             raise KeyboardInterrupt
-
-    def method_ends(self, label: str, history: History) -> None: ...
 
 
 def results(folder: Path) -> dict[str, bytes]:
@@ -80,7 +74,7 @@ def test_a_run_folder_is_complete(whole: Path) -> None:
     assert len(rounds) == 2 * 2 * 7  # methods, seeds, rounds 0 to 6
     assert read_table(whole, "timing").num_rows == 2 * 7
     vehicles = read_table(whole, "vehicles").to_pylist()
-    assert {row["model"] for row in vehicles} == {"last", "best"}
+    assert {row["model"] for row in vehicles} == {"kept", "best", "last"}
     assert from_toml((whole / "config.toml").read_text()) == from_toml(CONFIG)
     environment = (whole / "environment.json").read_text()
     for word in ("splits", "partition", "participation", "torch", "measured"):
@@ -113,7 +107,7 @@ KILLED = """
     from tests.runs.test_execute import CONFIG, Silent
 
     class Loud(Silent):
-        def round_done(self, label, state, record):
+        def on_round(self, label, state, record):
             print(label, state.round, flush=True)
 
     execute(from_toml(CONFIG), Path(sys.argv[1]), Loud(), checkpoint_seconds=0)

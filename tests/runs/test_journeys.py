@@ -55,14 +55,14 @@ def run(fleet, tmp_path_factory):
     return out
 
 
-def best_rmse(folder):
+def kept_rmse(folder):
     rows = read_table(folder, "vehicles").to_pylist()
-    found = [r["rmse"] for r in rows if r["model"] == "best" and r["stratum"] == "all"]
+    found = [r["rmse"] for r in rows if r["model"] == "kept" and r["stratum"] == "all"]
     return float(np.mean(found))
 
 
 def test_ridges_help_a_network_that_has_hardly_been_trained(run):
-    assert best_rmse(run) < 0.95 * best_rmse(run.parent / "network")
+    assert kept_rmse(run) < 0.95 * kept_rmse(run.parent / "network")
     assert read_fleet_ridge(run).shape == (12,)  # 11 physics features and the intercept
     assert read_fleet_ridge(run.parent / "network") is None
     assert isinstance(read_trip_prior(run, "fedavg"), TripPrior)
@@ -82,7 +82,7 @@ def test_the_file_of_a_vehicle_predicts_as_well_as_its_run_said(run, fleet, tmp_
     (said,) = (
         row["rmse"]
         for row in rows
-        if (row["model"], row["vehicle"], row["stratum"]) == ("best", vehicle.name, "all")
+        if (row["model"], row["vehicle"], row["stratum"]) == ("kept", vehicle.name, "all")
     )
     assert np.sqrt(np.mean(np.concatenate(errors) ** 2)) == pytest.approx(said, rel=1e-4)
 

@@ -10,6 +10,7 @@ import pytest
 from fedwatt.data.store import write_fleet
 from fedwatt.data.synthetic import synthetic_vehicles
 from fedwatt.errors import RunError, SettingError
+from fedwatt.federation.kept import GLOBAL_MODELS
 from fedwatt.report.load import load_run, load_runs
 from fedwatt.report.on_board import on_board_rmse
 from fedwatt.runs import execute, from_toml
@@ -89,11 +90,11 @@ def test_it_is_the_same_run_without_climb(config):
 
 def test_it_is_the_run_that_a_fleet_without_terrain_would_make(config, run, tmp_path):
     execute(level_config(config), tmp_path / "plain", Silent())
-    for model in ("last", "best", "personal"):
+    for model in (*GLOBAL_MODELS, "personal"):
         assert errors(run / LEVEL, model) == errors(tmp_path / "plain", model)
 
 
-@pytest.mark.parametrize("model", ["best", "personal"])
+@pytest.mark.parametrize("model", ["kept", "personal"])
 def test_a_vehicle_without_positions_is_predicted_as_without_terrain(run, model):
     with_hills, without = errors(run, model), errors(run / LEVEL, model)
     assert len(with_hills) == 2 * 2 * 4
@@ -139,7 +140,7 @@ def test_it_can_be_switched_off(config, run, tmp_path):
     assert not (tmp_path / "alone" / LEVEL).exists()
     # The network is the same; for a vehicle without positions it is another than the level model.
     assert errors(tmp_path / "alone", "last") == errors(run, "last")
-    hilly, used = errors(tmp_path / "alone", "best"), errors(run, "best")
+    hilly, used = errors(tmp_path / "alone", "kept"), errors(run, "kept")
     assert all(hilly[key] != rmse for key, rmse in used.items() if key[2] == LOST)
 
 
@@ -173,7 +174,7 @@ def test_the_level_model_of_a_diverged_seed_is_not_used():
     hilly = ModelPredictions(Predictions(right, np.full((2, 2), 1.0)), None, (0, 1))
     level = ModelPredictions(Predictions(wrong, wrong), None, (0,))
     used = used_on_board(one_vehicle([False, True]), hilly, level)
-    assert used["best"].tolist() == [[5, 1], [1, 1]]
+    assert used["kept"].tolist() == [[5, 1], [1, 1]]
 
 
 def test_a_checkpoint_of_another_run_is_refused_before_anything_is_trained(config, run, tmp_path):

@@ -48,7 +48,7 @@ KILLED = """
     from tests.runs.test_memory import CONFIG
 
     class Loud(Silent):
-        def round_done(self, label, state, record):
+        def on_round(self, label, state, record):
             print(label, state.round, flush=True)
 
     memory.DENSE_BYTES = 0

@@ -12,6 +12,7 @@ from fedwatt.data import DataSettings, Fleet
 from fedwatt.data.store import read_fleet, write_fleet
 from fedwatt.data.synthetic import synthetic_vehicles
 from fedwatt.errors import DataError, RunError, SettingError
+from fedwatt.federation.kept import GLOBAL_MODELS
 from fedwatt.runs import execute, from_toml
 from fedwatt.runs.config import RunConfig, Source
 from fedwatt.runs.hills import Refresh, refreshed_field
@@ -64,9 +65,9 @@ def test_records_hold_global_and_personal_errors(run):
     rows = read_table(run, "vehicles").to_pylist()
     whole = [row for row in rows if row["stratum"] == "all"]
     counted = {(r["method"], r["seed"], r["model"], r["vehicle"]) for r in whole}
-    # 2 methods, 2 seeds, 3 models, 3 vehicles
-    assert len(counted) == len(whole) == 36
-    assert {row["model"] for row in whole} == {"last", "best", "personal"}
+    # 2 methods, 2 seeds, 4 models, 3 vehicles
+    assert len(counted) == len(whole) == 48
+    assert {row["model"] for row in whole} == {*GLOBAL_MODELS, "personal"}
 
 
 def test_the_configuration_is_kept_with_its_new_sections(run):
@@ -179,17 +180,17 @@ def test_personal_models_are_kept_one_file_a_vehicle_and_seed(run):
     for seed in (1, 2):
         for name in ("car-001", "car-002", "car-003"):
             own = read_own_model(run, "fedavg", seed, name)
-            same = all((own[n] == shared[f"fedavg/best/seed-{seed}/{n}"]).all() for n in own)
-            one, best = (
+            same = all((own[n] == shared[f"fedavg/kept/seed-{seed}/{n}"]).all() for n in own)
+            one, kept = (
                 next(
                     r["rmse"]
                     for r in rows
                     if (r["method"], r["seed"], r["vehicle"], r["model"])
                     == ("fedavg", seed, name, model)
                 )
-                for model in ("personal", "best")
+                for model in ("personal", "kept")
             )
-            assert same == (one == pytest.approx(best, rel=1e-6))
+            assert same == (one == pytest.approx(kept, rel=1e-6))
             changed += not same
     assert changed
     with pytest.raises(RunError, match="no personal model of 'car-9'"):
@@ -238,7 +239,7 @@ class StopAfter(Silent):
     def __init__(self, round: int) -> None:
         self.round = round
 
-    def round_done(self, label, state, record):
+    def on_round(self, label, state, record):
         if state.round == self.round:
             raise KeyboardInterrupt
 

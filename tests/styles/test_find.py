@@ -14,11 +14,11 @@ from fedwatt.data import DataSettings, Fleet, Trip, Vehicle, build_fleet
 from fedwatt.data.features import trip_features
 from fedwatt.data.store import write_fleet
 from fedwatt.errors import DataError, RunError, SettingError
+from fedwatt.observers import Observers
 from fedwatt.report import load_run
 from fedwatt.report.styles import run_styles_table
 from fedwatt.runs import execute
 from fedwatt.runs.config import from_tables
-from fedwatt.runs.in_memory import Follower
 from fedwatt.runs.styles import read_styles
 from fedwatt.styles import Styles
 from fedwatt.styles.on_board import Driving, fleet_scale, motion_features, scale_sums
@@ -131,7 +131,7 @@ def test_from_the_command_line_to_the_report(tmp_path: Path) -> None:
         "seeds": [1],
         "method": [{"name": "fedavg"}],
     }
-    execute(from_tables(tables), run, Follower())
+    execute(from_tables(tables), run, Observers(()))
     assert not run_styles_table(load_run(run)).rows
     done = CliRunner().invoke(app, ["styles", str(run), "--most", "2"], catch_exceptions=False)
     found = read_styles(run)

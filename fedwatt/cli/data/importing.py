@@ -2,12 +2,18 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedwatt.cli.console import console
-from fedwatt.cli.data.shared import Out, import_progress, refuse_filled, say_made
+from fedwatt.cli.data.shared import import_progress, refuse_filled, say_made
+from fedwatt.cli.data.understood import keep_mapping, say_next, understood
+from fedwatt.errors import SettingError
+
+if TYPE_CHECKING:
+    from fedwatt.data.cleaning.cleaning import Cleaning
+    from fedwatt.data.importing import Maps, Recordings
 
 Paths = Annotated[
     list[Path],
@@ -40,7 +46,24 @@ MinimumTrips = Annotated[
     ),
 ]
 MaximumGap = Annotated[
-    float, typer.Option(help="Longest gap bridged while driving, s; a trip is cut there.")
+    float | None,
+    typer.Option(
+        help="Longest gap bridged while driving, s; a trip is cut there. By default 10; auto "
+        "chooses it from the interval that it measures, csv takes the mapping's."
+    ),
+]
+VehicleColumn = Annotated[
+    str, typer.Option("--vehicle", help="auto: the column that names vehicles.", metavar="COLUMN")
+]
+TripColumn = Annotated[
+    str, typer.Option("--trip", help="auto: the column that names trips.", metavar="COLUMN")
+]
+Dates = Annotated[
+    str,
+    typer.Option(help="auto: 'day first' or 'month first', where the dates do not tell."),
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="auto: show what the files are, and write nothing.")
 ]
 Dem = Annotated[
     Path | None,
@@ -69,68 +92,104 @@ def import_(
     kind: Annotated[
         str,
         typer.Argument(
-            help="What the files are: ved, eved, csv, sumo, or a reader of one's own such as "
-            "./reader.py:read. 'fedwatt plugins' lists all.",
+            help="What the files are: auto looks at them and decides; ved, eved, csv (with --map), "
+            "sumo; or a reader of one's own such as ./reader.py:read. 'fedwatt plugins' lists all.",
             metavar="KIND",
         ),
     ],
     paths: Paths,
-    out: Out,
+    out: Annotated[Path | None, typer.Option(help="Folder of the new fleet.")] = None,
     powertrain: Powertrain = "ev,phev-electric",
     mapping: Mapping = None,
+    vehicle: VehicleColumn = "",
+    trip: TripColumn = "",
+    dates: Dates = "",
+    dry_run: DryRun = False,
     geo: Geo = False,
     minimum_trips: MinimumTrips = None,
     minimum_seconds: Annotated[float, typer.Option(help="Shortest trip, s.")] = 120.0,
     minimum_metres: Annotated[float, typer.Option(help="Shortest trip, m.")] = 500.0,
-    maximum_gap: MaximumGap = 10.0,
+    maximum_gap: MaximumGap = None,
     dem: Dem = None,
     osm: Osm = None,
     only_enriched: OnlyEnriched = False,
 ) -> None:
     """Turn recordings into a fleet: cleaned trips at 1 Hz, one folder a vehicle."""
     # Here, because only readers need polars, and a GPU box may have none.
-    from fedwatt.data.cleaning.cleaning import PLAIN_CLEANING
-    from fedwatt.data.importing import (
-        USUAL_CLEANING,
-        Maps,
-        Recordings,
-        import_fleet,
-        own_reader,
-    )
+    from fedwatt.data.importing import Maps, Recordings
 
-    refuse_filled(out)
-    if kind not in USUAL_CLEANING:
-        own_reader(kind)  # refuses what is none
-    usual = USUAL_CLEANING.get(kind, PLAIN_CLEANING)
-    cleaning = replace(
-        usual,
-        minimum_trips=minimum_trips or usual.minimum_trips,
-        minimum_seconds=minimum_seconds,
-        minimum_metres=minimum_metres,
-        maximum_gap_s=maximum_gap,
-    )
+    if out is not None:
+        refuse_filled(out)
+    decided = kind == "auto"
+    if decided:
+        answers = {"vehicle": vehicle, "trip": trip, "dates": dates}
+        read = _decided(paths, answers, None if dry_run else out)
+        if read is None:
+            return
+        kind, paths, mapping = "csv", *read
+    if out is None:
+        raise SettingError("Name the folder of the new fleet: --out FLEET.")
     recordings = Recordings(
         kind=kind,
         paths=tuple(paths),
         powertrain=tuple(part.strip() for part in powertrain.split(",")),
         mapping=mapping,
         geo=geo,
-        cleaning=cleaning,
+        cleaning=_cleaning(kind, minimum_trips, minimum_seconds, minimum_metres, maximum_gap),
     )
-    maps = Maps(dem=dem, osm=osm, only_enriched=only_enriched)
+    _read(recordings, Maps(dem=dem, osm=osm, only_enriched=only_enriched), out)
+    if decided:
+        say_next(out)
+
+
+def _cleaning(
+    kind: str, trips: int | None, seconds: float, metres: float, gap_s: float | None
+) -> "Cleaning":
+    """The usual cleaning of a kind of recordings, with the limits asked for."""
+    from fedwatt.data.cleaning.cleaning import PLAIN_CLEANING
+    from fedwatt.data.importing import USUAL_CLEANING, own_reader
+
+    if kind not in USUAL_CLEANING:
+        own_reader(kind)  # refuses what is none
+    usual = USUAL_CLEANING.get(kind, PLAIN_CLEANING)
+    return replace(
+        usual,
+        minimum_trips=trips or usual.minimum_trips,
+        minimum_seconds=seconds,
+        minimum_metres=metres,
+        maximum_gap_s=usual.maximum_gap_s if gap_s is None else gap_s,
+    )
+
+
+def _read(recordings: "Recordings", maps: "Maps", out: Path) -> None:
+    """Write the fleet and say what became of the recordings."""
+    from fedwatt.data.importing import import_fleet
+
     with import_progress() as report:
         sentences = import_fleet(out, recordings, maps, report)
     for sentence in sentences:
-        console.print(sentence, highlight=False)
+        console.print(sentence, highlight=False, soft_wrap=True)
     say_made(out)
 
 
+def _decided(
+    paths: list[Path], answers: dict[str, str], out: Path | None
+) -> tuple[list[Path], str] | None:
+    """The files to read and the mapping that was written for them; None on a dry run."""
+    from fedwatt.data.recognise.understand import Answers
+
+    found = understood(paths, Answers(**answers))
+    if out is None:
+        return None
+    return list(found.paths), str(keep_mapping(found, out))
+
+
 def map_(
-    path: Annotated[Path, typer.Argument(help="A CSV or Parquet file.")],
+    path: Annotated[Path, typer.Argument(help="A CSV or Parquet file, or a folder of them.")],
     out: Annotated[Path | None, typer.Option(help="Write it here instead of showing it.")] = None,
 ) -> None:
     """Propose a mapping from a file's columns to fedwatt's channels, as TOML to check and edit."""
-    from fedwatt.data.readers import propose_mapping
+    from fedwatt.data.recognise.mapping_text import propose_mapping
 
     text = propose_mapping(path)
     if out is None:

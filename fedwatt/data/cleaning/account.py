@@ -118,6 +118,7 @@ class Account:
         Cleaning: 0 rows kept; 0 dropped.
         """
         found = [self.sentence(unit) for unit in ("vehicles", "trips", "rows")]
+        found += [f"{rows:,} rows {why}." for why, rows in self.reasons("repaired", "rows").items()]
         return [f"Cleaning: {one}" for one in (*found, *self.lost_channels())]
 
     def lost_channels(self) -> list[str]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from fedwatt.data.channels import CHANNELS
 from fedwatt.data.cleaning.account import Account
+from fedwatt.data.cleaning.cause import cause_of_cuts
 from fedwatt.data.cleaning.cleaning import Cleaning
 from fedwatt.data.cleaning.gaps import cut_at_gaps
 from fedwatt.data.cleaning.glitches import without_glitches
@@ -112,6 +113,8 @@ def clean_trip(trip: RawTrip, cleaning: Cleaning) -> tuple[list[Trip], Account]:
                 else:
                     parts.append(cleaned)
                     kept_rows += piece.rows
+    if not parts:
+        reasons = _by_cause(trip, reasons, Account.total(accounts), cleaning)
     for reason, rows in reasons.items():
         accounts.append(Account.of("dropped", "rows", rows, reason))
     if parts:
@@ -120,9 +123,20 @@ def clean_trip(trip: RawTrip, cleaning: Cleaning) -> tuple[list[Trip], Account]:
         accounts += [Account.of("kept", unit, count) for unit, count in kept.items()]
     else:
         # The reason that took most of its rows stands for the whole trip.
-        worst = reasons.most_common(1)[0][0] if reasons else "nothing left after cleaning"
+        worst = next(iter(dict(reasons.most_common(1))), "nothing left after cleaning")
         accounts.append(Account.of("dropped", "trips", 1, worst))
     return parts, Account.total(accounts)
+
+
+def _by_cause(
+    trip: RawTrip, reasons: Counter[str], account: Account, cleaning: Cleaning
+) -> Counter[str]:
+    """The reasons, with what cut the trip in the place of parts that are too short or empty."""
+    short = (f"under {cleaning.minimum_seconds:g} s", "no speed")
+    cause = cause_of_cuts(trip, account, cleaning)
+    if not cause or not (reasons.keys() <= set(short)):
+        return reasons
+    return Counter({cause: reasons.total()})
 
 
 def _unusable(trip: RawTrip, cleaning: Cleaning) -> str:

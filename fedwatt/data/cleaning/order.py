@@ -2,6 +2,8 @@
 
 Rows out of place by a few seconds are sorted. A clock that jumps far back was reset, so what
 follows is another stretch of driving and becomes a part of its own: sorting would interleave them.
+A clock that jumps back again and again was not reset each time: the rows are in another order, the
+last first or any, and all of them are sorted.
 """
 
 import numpy as np
@@ -10,6 +12,8 @@ from fedwatt.data.cleaning.account import Account
 from fedwatt.data.trip import FloatArray, IntArray, RawTrip
 
 RESET_S = 10.0
+SHUFFLED = 0.1
+"""Share of the rows before which time goes back, from which on rows are in no order of time."""
 
 
 def in_order(trip: RawTrip) -> tuple[list[RawTrip], Account]:
@@ -26,6 +30,9 @@ def in_order(trip: RawTrip) -> tuple[list[RawTrip], Account]:
         return ([trip] if trip.rows else []), account
     trip, copies_account = _without_doubles(trip)
     account += copies_account
+    if int((np.diff(trip.time_s) < 0).sum()) > max(1.0, SHUFFLED * trip.rows):
+        trip, sorted_account = _sort(trip, "not in order of time, sorted")
+        return [trip], account + sorted_account
     resets = np.flatnonzero(np.diff(trip.time_s) < -RESET_S) + 1
     account += Account.of("repaired", "trips", len(resets), "cut where the clock was set back")
     parts = []
@@ -46,9 +53,9 @@ def _without_doubles(trip: RawTrip) -> tuple[RawTrip, Account]:
     return (trip.take(first) if account.entries else trip), account
 
 
-def _sort(trip: RawTrip) -> tuple[RawTrip, Account]:
+def _sort(trip: RawTrip, reason: str = "clock went backwards, sorted") -> tuple[RawTrip, Account]:
     late = int((np.diff(trip.time_s) < 0).sum())
-    account = Account.of("repaired", "rows", late, "clock went backwards, sorted")
+    account = Account.of("repaired", "rows", late, reason)
     if late:
         trip = trip.take(np.argsort(trip.time_s, kind="stable"))
     first = np.flatnonzero(np.r_[True, np.diff(trip.time_s) > 0])

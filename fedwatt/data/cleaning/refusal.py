@@ -1,8 +1,21 @@
 """Why an import keeps no vehicle, and what to do about it."""
 
+import re
 from collections.abc import Collection
 
 from fedwatt.data.cleaning.account import Account
+from fedwatt.data.cleaning.cause import GAP, gap_that_would_do
+
+ADVICE = {
+    r"no(?!t)": "Check that the columns of speed and of the pack's signals are right.",
+    r"speed_mps mostly below": "Speed is negative: map the column of speed, or turn its sign with "
+    "factor = -1 in the mapping.",
+    r"\w+ mostly (above|below) (?!0 m/s)": "Is its unit another? Correct it in the mapping.",
+    r".*(stuck|frozen)": "The log repeats old readings: look for the column that is updated, or "
+    "leave the recording out.",
+    r"in parts under": "The recording has many holes: raise --maximum-gap if they may be bridged.",
+}
+"""How the reason of a dropped trip begins → what to do about it."""
 
 
 def nothing_left(account: Account) -> str:
@@ -26,8 +39,11 @@ def _advice(vehicles: Collection[str], trips: Collection[str]) -> list[str]:
     advice = []
     if any(why.endswith("?)") for why in vehicles):
         advice.append("Correct the unit or sign, in the mapping if there is one, and import again.")
-    if any(why.startswith("no") for why in trips):  # no speed, no pack current, nothing left
-        advice.append("Check that the columns of speed and of the pack's signals are right.")
+    advice += dict.fromkeys(
+        text for why in trips for start, text in ADVICE.items() if re.match(start, why)
+    )
+    if slow := [gap_that_would_do(why) for why in trips if GAP in why]:
+        advice.append(f"Slow logging is no fault: set --maximum-gap {max(slow)}.")
     if limits := _limits(vehicles, trips):
         advice.append(f"Lower {' or '.join(limits)}, or record more.")
     if any("asked for" in why for why in vehicles) or any("engine" in why for why in trips):

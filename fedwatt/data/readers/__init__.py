@@ -11,13 +11,11 @@ from fedwatt.data.readers.eved import import_eved
 from fedwatt.data.readers.mapping import CsvMapping, load_mapping, shipped_mappings
 from fedwatt.data.readers.mapping_reader import import_csv
 from fedwatt.data.readers.powertrain import POWERTRAINS
-from fedwatt.data.readers.propose import propose_mapping
 from fedwatt.data.readers.stream import VehicleStream
 from fedwatt.data.readers.sumo_output import import_sumo
 from fedwatt.data.readers.ved import import_ved
 
 __all__ = [
     "PLAIN_CLEANING", "POWERTRAINS", "VED_CLEANING", "Cleaning", "CsvMapping", "VehicleStream",
-    "import_csv", "import_eved", "import_sumo", "import_ved", "load_mapping", "propose_mapping",
-    "shipped_mappings",
+    "import_csv", "import_eved", "import_sumo", "import_ved", "load_mapping", "shipped_mappings",
 ]  # fmt: skip

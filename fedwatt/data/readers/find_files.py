@@ -68,7 +68,7 @@ def find_static(paths: Iterable[str | Path]) -> list[Path]:
     return list(found.values())
 
 
-def as_paths(paths: Iterable[str | Path]) -> list[Path]:
+def as_paths(paths: Iterable[str | Path] | str | Path) -> list[Path]:
     """The paths as a list; a single path is a list of one."""
     return [Path(p) for p in ([paths] if isinstance(paths, str | Path) else paths)]
 

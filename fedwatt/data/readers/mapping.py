@@ -2,11 +2,11 @@
 
     [time]
     column = "t"
-    unit = "s"                  # s, ms, us, min, h; "iso" for dates and times as text
+    unit = "s"                  # s, ms, us, ns, min, h, d; "iso" for dates and times as text
     [vehicle]
     column = "car"              # or name = "bus-7", or from = "file" or "folder"
     [trip]
-    from = "file"               # one file a trip; or column = "trip"
+    from = "file"               # one file a trip; or column = "trip"; or from = "gaps"
     [channels.speed_mps]
     column = "v"
     unit = "km/h"
@@ -16,11 +16,20 @@
     discharge = "negative"      # the sign of the number while the pack gives energy
 
 Energy comes from voltage_v and current_a, from power_w, from energy_step_wh (since the row before)
-or from energy_total_wh (a counter); soc alone is enough for models of the state of charge. Optional
-tables: [file] for the layout, [facts] for remarks. A date and a time of day in two columns are
-written column = ["Date", "Time"].
+or from energy_total_wh (a counter); soc alone is enough for models of the state of charge. A date
+and a time of day in two columns are written column = ["Date", "Time"]. Optional:
+
+    [file]                      separator, decimal (","), thousands ("."), skip_rows, units_row
+    [time] format               of dates as text, such as "%m/%d/%Y %H:%M:%S"
+    [vehicle] pattern           with from = "file": the group of this expression is the name
+    [trip] pause                with from = "gaps": what ends a trip, in s (300)
+    [channels.ID] factor        what numbers are multiplied by before their unit counts
+    [cleaning] maximum_gap      longest gap to bridge, in s, unless the import says another
+    [facts]                     remarks
+    signature                   columns by which 'data import auto' knows files of this kind
 """
 
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -34,7 +43,8 @@ from fedwatt.errors import SettingError, unknown
 
 SHIPPED = resources.files("fedwatt.data.readers") / "mappings"
 # Seconds in a unit of time.
-TIME = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "min": 60.0, "h": 3600.0}
+TIME = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0, "d": 86_400.0}
+USUAL_PAUSE_S = 300.0
 SIGNED = tuple(name for name, channel in CHANNELS.items() if channel.discharges)
 # Channels that a mapping may resample by another rule; of power_w it is how energy is integrated.
 FREE_RULE = tuple(
@@ -43,13 +53,17 @@ FREE_RULE = tuple(
     if (channel.rule in ("held", "linear") and channel.role != "position") or name == "power_w"
 )
 _KEYS: dict[str, tuple[str, ...]] = {
-    "": ("name", "kind", "labels", "file", "time", "vehicle", "trip", "channels", "facts"),
-    "file": ("separator", "decimal", "skip_rows", "units_row"),
+    "": (
+        *("name", "kind", "labels", "signature", "file", "time", "vehicle", "trip", "channels"),
+        *("cleaning", "facts"),
+    ),
+    "file": ("separator", "decimal", "thousands", "skip_rows", "units_row"),
     "time": ("column", "unit", "format"),
-    "vehicle": ("column", "name", "from"),
-    "trip": ("column", "from"),
+    "vehicle": ("column", "name", "from", "pattern"),
+    "trip": ("column", "from", "pause"),
     "channels": MAPPABLE,
-    "channel": ("column", "aliases", "unit", "discharge", "rule", "optional"),
+    "channel": ("column", "aliases", "unit", "factor", "discharge", "rule", "optional"),
+    "cleaning": ("maximum_gap",),
 }
 
 
@@ -63,11 +77,15 @@ class ChannelMap:
     discharge: str = "positive"
     rule: str = ""
     optional: bool = False
+    factor: float = 1.0
 
 
 @dataclass(frozen=True)
 class CsvMapping:
-    """A mapping, checked. `vehicle` and `trip` are ("column" | "name" | "from", text)."""
+    """A mapping, checked. `vehicle` and `trip` are ("column" | "name" | "from", text).
+
+    `maximum_gap_s` is None where the mapping leaves it to the import.
+    """
 
     source: str
     time_columns: tuple[str, ...]
@@ -82,6 +100,11 @@ class CsvMapping:
     decimal_comma: bool = False
     skip_rows: int = 0
     units_row: bool = False
+    thousands: str = ""
+    vehicle_pattern: str = ""
+    pause_s: float = USUAL_PAUSE_S
+    maximum_gap_s: float | None = None
+    signature: tuple[str, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -129,14 +152,15 @@ def mapping_of(values: Mapping[str, Any], where: str) -> CsvMapping:
     """Check the tables of a mapping; `where` names them in messages."""
     top = _Table(values, where, _KEYS[""])
     file, time = top.table("file", optional=True), top.table("time")
-    channels = top.table("channels")
+    channels, cleaning = top.table("channels"), top.table("cleaning", optional=True)
+    vehicle, trip = top.table("vehicle"), top.table("trip")
     mapping = CsvMapping(
         source=str(values.get("name", where.removesuffix(".toml"))),
         time_columns=time.columns("column"),
         time_unit=time.choice("unit", (*TIME, "iso"), "s"),
         time_format=str(time.values.get("format", "")),
-        vehicle=_origin(top.table("vehicle"), ("file", "folder")),
-        trip=_origin(top.table("trip"), ("file",)),
+        vehicle=_origin(vehicle, ("column", "name", "from"), ("file", "folder")),
+        trip=_origin(trip, ("column", "from"), ("file", "gaps")),
         channels={name: _channel(name, channels) for name in channels.values},
         kind=top.choice("kind", KINDS, "passenger"),
         labels=top.choice("labels", LABELS, "measured"),
@@ -144,6 +168,11 @@ def mapping_of(values: Mapping[str, Any], where: str) -> CsvMapping:
         decimal_comma=file.choice("decimal", (".", ","), ".") == ",",
         skip_rows=int(file.values.get("skip_rows", 0)),
         units_row=bool(file.values.get("units_row", False)),
+        thousands=str(file.values.get("thousands", "")),
+        vehicle_pattern=_pattern(vehicle),
+        pause_s=trip.seconds("pause") or USUAL_PAUSE_S,
+        maximum_gap_s=cleaning.seconds("maximum_gap"),
+        signature=tuple(map(str, values.get("signature", ()))),
         facts=top.table("facts", optional=True).values,
     )
     if len(mapping.time_columns) > 1 and mapping.time_unit != "iso":
@@ -185,6 +214,15 @@ class _Table:
             self.refuse(unknown(key, str(value), allowed))
         return str(value)
 
+    def seconds(self, key: str) -> float | None:
+        """A time above 0 s, or None where it is not set."""
+        value = self.values.get(key)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+            self.refuse(f"{key} must be a number of seconds above 0, not {value!r}.")
+        return float(value)
+
     def columns(self, key: str) -> tuple[str, ...]:
         """One column, or several whose texts belong together."""
         value = self.values.get(key)
@@ -224,14 +262,33 @@ def _channel(name: str, channels: _Table) -> ChannelMap:
         discharge=table.choice("discharge", ("positive", "negative"), "positive"),
         rule=table.choice("rule", ("held", "linear"), ""),
         optional=bool(values.get("optional", False)),
+        factor=_factor(table),
     )
 
 
-def _origin(table: _Table, sources: tuple[str, ...]) -> tuple[str, str]:
+def _factor(table: _Table) -> float:
+    value = table.values.get("factor", 1.0)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value:
+        table.refuse(f"factor must be a number other than 0, not {value!r}.")
+    return float(value)
+
+
+def _origin(table: _Table, ways: tuple[str, ...], sources: tuple[str, ...]) -> tuple[str, str]:
     """Where names of vehicles or trips come from: how, and the column, name or source."""
-    if len(table.values) != 1:
-        raise SettingError(
-            f"{table.where} must hold exactly one of {' or '.join(table.keys or ())}."
-        )
-    how = next(iter(table.values))
+    given = [way for way in ways if way in table.values]
+    if len(given) != 1:
+        raise SettingError(f"{table.where} must hold exactly one of {' or '.join(ways)}.")
+    (how,) = given
     return how, table.choice(how, sources, "") if how == "from" else table.column(how)
+
+
+def _pattern(vehicle: _Table) -> str:
+    """The expression whose group is the vehicle's name in its file's; "" for all of it."""
+    text = str(vehicle.values.get("pattern", ""))
+    try:
+        groups = re.compile(text).groups
+    except re.error as error:
+        vehicle.refuse(f"pattern {text!r} is no regular expression: {error}.")
+    if text and (groups < 1 or vehicle.values.get("from") != "file"):
+        vehicle.refuse('pattern needs from = "file" and a group in brackets, the name.')
+    return text

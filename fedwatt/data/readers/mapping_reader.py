@@ -1,8 +1,9 @@
 """Read any CSV or Parquet telemetry through a mapping (`mapping.py`)."""
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from operator import add
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import polars as pl
 from fedwatt.data.channels import CHANNELS
 from fedwatt.data.cleaning.account import Account
 from fedwatt.data.cleaning.cleaning import PLAIN_CLEANING, Cleaning
+from fedwatt.data.cleaning.pauses import split_at_pauses
+from fedwatt.data.readers.dates import joined, seconds
 from fedwatt.data.readers.find_files import FoundTable, find_tables
 from fedwatt.data.readers.mapping import TIME, ChannelMap, CsvMapping, load_mapping
 from fedwatt.data.readers.read_tables import Source, read_tables
@@ -20,8 +23,9 @@ from fedwatt.data.readers.table_blocks import TableLayout, WantedColumn
 from fedwatt.data.trip import Vehicle
 from fedwatt.errors import DataError, SettingError
 
-DATE_FORMATS = ("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M", "%d.%m.%Y %H:%M:%S%.f")
 MOSTLY = 0.5
+# Seconds since 1970 and dates are above, seconds since the start of a recording below.
+ABSOLUTE_S = 1e8
 
 
 def import_csv(
@@ -41,10 +45,21 @@ def import_csv(
 
 
 def cleaning_of(mapping: CsvMapping, cleaning: Cleaning) -> Cleaning:
-    """How trips that are read through a mapping are cleaned."""
+    """How trips that are read through a mapping are cleaned.
+
+    The mapping's longest gap counts unless the cleaning asks for another than the usual one.
+    """
     rules = {name: channel.rule for name, channel in mapping.channels.items() if channel.rule}
     charge_only = mapping.charge_only and not cleaning.unlabelled
-    return replace(cleaning, rules={**rules, **cleaning.rules}, charge_only=charge_only)
+    gap_s = cleaning.maximum_gap_s
+    if mapping.maximum_gap_s is not None and gap_s == PLAIN_CLEANING.maximum_gap_s:
+        gap_s = mapping.maximum_gap_s
+    return replace(
+        cleaning,
+        rules={**rules, **cleaning.rules},
+        charge_only=charge_only,
+        maximum_gap_s=gap_s,
+    )
 
 
 class MappingReader:
@@ -86,30 +101,43 @@ class MappingReader:
         """Every vehicle, by name."""
         names = {code: trip for (_, trip), code in self._codes.items()}
         mapping, chosen = self._mapping, []
+        by_gaps = mapping.trip == ("from", "gaps")
+        split = partial(split_at_pauses, pause_s=mapping.pause_s) if by_gaps else None
         electric = mapping.facts.get("powertrain", "ev") == "ev"
         for name, kinds in sorted(self._kinds.items()):
             known = {"source": mapping.source, "file_kind": "+".join(sorted(kinds))}
             facts = {**known, **mapping.facts}
             vehicle = Vehicle(name, (), mapping.kind, mapping.labels, facts)
-            chosen.append(Candidate(name, vehicle, electric, names.__getitem__))
+            chosen.append(Candidate(name, vehicle, electric, names.__getitem__, split=split))
         return chosen, Account()
 
     def _tidy(self, frame: pl.DataFrame, path: Path, source: int) -> pl.DataFrame:
         """Rows of channels in their own units, with the vehicle's and the trip's name."""
-        present = set(frame.columns)
-        channels = self._mapping.channels.items()
+        present, mapping = set(frame.columns), self._mapping
+        channels, time_s = mapping.channels.items(), _seconds(mapping)
+        by_gaps = mapping.trip == ("from", "gaps")
+        if by_gaps:
+            # One line of time for a vehicle, whatever files it lies in; but a clock that starts
+            # with each file has one for each.
+            trip = pl.when(time_s > ABSOLUTE_S).then(pl.lit("")).otherwise(pl.lit(path.stem))
+        else:
+            trip = _name(mapping.trip, path)
         return frame.select(
-            _name(self._mapping.vehicle, path).alias("vehicle"),
-            _name(self._mapping.trip, path).alias("trip_name"),
-            pl.lit(float(source)).alias("source"),
+            _name(mapping.vehicle, path, mapping.vehicle_pattern).alias("vehicle"),
+            trip.alias("trip_name"),
+            pl.lit(0.0 if by_gaps else float(source)).alias("source"),
             pl.lit(0.0).alias("day"),
-            _seconds(self._mapping).alias("time_s"),
+            time_s.alias("time_s"),
             *(_channel(name, channel, present) for name, channel in channels),
         )
 
     def _add(self, tidy: pl.DataFrame, spill: Spill, kind: str) -> Account:
-        timed = tidy.filter(pl.col("time_s").is_finite().fill_null(False))
-        keyed = timed.drop_nulls(["vehicle", "trip_name"])
+        keyed, accounts = tidy, []
+        for column, what in (("time_s", "time"), ("vehicle", "vehicle"), ("trip_name", "trip")):
+            rows = keyed.height
+            known = pl.col(column).is_not_null()
+            keyed = keyed.filter(known & pl.col(column).is_finite() if what == "time" else known)
+            accounts.append(Account.passed_over("rows", rows - keyed.height, f"without a {what}"))
         for part in keyed.partition_by("vehicle", maintain_order=True):
             vehicle = str(part["vehicle"][0])
             self._kinds.setdefault(vehicle, set()).add(kind)
@@ -120,7 +148,7 @@ class MappingReader:
             trip = pl.col("trip_name").replace_strict(names, numbers, return_dtype=pl.Float64)
             matrix = part.with_columns(trip.alias("trip")).select(self.columns).to_numpy()
             spill.add(vehicle, matrix)
-        return Account.passed_over("rows", tidy.height - keyed.height, "no vehicle, trip or time")
+        return Account.total(accounts)
 
     def _no_vehicle(self, rows: int) -> str:
         """Why no row could be used: there is none, or none says whose and when it is."""
@@ -137,7 +165,7 @@ class MappingReader:
         self, frame: pl.DataFrame, tidy: pl.DataFrame, where: str, row: int
     ) -> None:
         names = self._mapping.time_columns
-        given = frame.select(time=_time_text(names) if len(names) > 1 else pl.col(names[0]))["time"]
+        given = frame.select(time=joined(names) if len(names) > 1 else pl.col(names[0]))["time"]
         bad = given.is_not_null() & tidy["time_s"].is_null()
         if tidy.height and int(bad.sum()) > MOSTLY * tidy.height:
             first = int(bad.arg_max() or 0)
@@ -161,35 +189,28 @@ def _layout(mapping: CsvMapping) -> TableLayout:
         decimal_comma=mapping.decimal_comma,
         skip_rows=mapping.skip_rows,
         units_row=mapping.units_row,
+        thousands=mapping.thousands,
         hint=f"The mapping '{mapping.source}' asks for it.",
     )
 
 
-def _name(origin: tuple[str, str], path: Path) -> pl.Expr:
+def _name(origin: tuple[str, str], path: Path, pattern: str = "") -> pl.Expr:
     how, text = origin
     if how == "column":
         name = pl.col(text).str.strip_chars()
         return pl.when(name != "").then(name)
     if how == "name":
         return pl.lit(text)
-    return pl.lit(path.stem if text == "file" else path.parent.name)
+    if text == "folder":
+        return pl.lit(path.parent.name)
+    found = re.search(pattern, path.stem) if pattern else None
+    return pl.lit((found and found[1]) or path.stem)
 
 
 def _seconds(mapping: CsvMapping) -> pl.Expr:
     if mapping.time_unit != "iso":
         return pl.col(mapping.time_columns[0]) * TIME[mapping.time_unit]
-    text = _time_text(mapping.time_columns)
-    formats = (mapping.time_format,) if mapping.time_format else DATE_FORMATS
-    if not mapping.time_format:
-        # Only differences within a trip matter, so the zone does not.
-        text = text.str.replace(r"(Z|[+-]\d\d:?\d\d)$", "").str.replace("T", " ", literal=True)
-    parsed = [text.str.to_datetime(form, strict=False, time_unit="us") for form in formats]
-    return pl.coalesce(*parsed).dt.epoch("us").cast(pl.Float64) * 1e-6
-
-
-def _time_text(columns: Sequence[str]) -> pl.Expr:
-    """Date and time of day as one text, where they are in several columns."""
-    return pl.concat_str([pl.col(column).str.strip_chars() for column in columns], separator=" ")
+    return seconds(joined(mapping.time_columns), mapping.time_format)
 
 
 def _channel(name: str, channel: ChannelMap, present: set[str]) -> pl.Expr:
@@ -197,6 +218,8 @@ def _channel(name: str, channel: ChannelMap, present: set[str]) -> pl.Expr:
         return pl.lit(None, dtype=pl.Float64).alias(name)
     columns = [pl.col(column) for column in channel.columns]
     value = columns[0] if len(columns) == 1 else reduce(add, (c * c for c in columns)).sqrt()
+    if channel.factor != 1.0:
+        value = value * channel.factor
     value = converted(value, name, channel.unit)
     return (-value if channel.discharge == "negative" else value).alias(name)
 

@@ -37,7 +37,8 @@ class Candidate:
     """A vehicle to clean, still without trips, and the key of its rows in the spill.
 
     `reject(trip)` gives the reason a trip is not asked for, or "". `electric` says that nothing but
-    the pack moves the vehicle in the trips asked for.
+    the pack moves the vehicle in the trips asked for. `split`, where rows do not say which trip
+    they are of, makes trips of all that was recorded.
     """
 
     key: str
@@ -45,6 +46,7 @@ class Candidate:
     electric: bool = True
     trip_name: Callable[[int], str] = str
     reject: Callable[[RawTrip], str] = keep_trip
+    split: Callable[[list[RawTrip]], tuple[list[RawTrip], Account]] | None = None
 
 
 class Reader(Protocol):
@@ -120,7 +122,10 @@ class VehicleStream(Iterator[Vehicle]):
 
     def _one(self, spill: Spill, candidate: Candidate) -> tuple[Vehicle | None, Account]:
         trips, account = spill.take(candidate.key, candidate.trip_name)
-        # Copies are dropped before cleaning counts what it reads.
+        if candidate.split is not None:
+            trips, split_account = candidate.split(trips)
+            account += split_account
+        # Copies and parked rows are dropped before cleaning counts what it reads.
         account += Account.of("read", "rows", account.count("dropped", "rows"))
         account += Account.of("read", "vehicles", 1)
         asked = []

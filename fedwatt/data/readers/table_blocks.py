@@ -5,6 +5,7 @@ becomes "no reading", counted. A column that is mostly text is refused: it is th
 Quoted line breaks are not supported: telemetry has one row a line.
 """
 
+import csv
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -17,7 +18,7 @@ from fedwatt.errors import DataError
 
 BLOCK_BYTES = 16 << 20
 BLOCK_ROWS = 400_000
-NO_VALUE = ["NO DATA", "NA", "N/A", "null", "NULL", "None", "#N/A"]
+NO_VALUE = ["NO DATA", "NA", "N/A", "null", "NULL", "None", "none", "#N/A", "-", "--"]
 MOSTLY = 0.5
 # A file may be one's own export or a download.
 AGAIN = "Export or download it again"
@@ -47,6 +48,7 @@ class TableLayout:
     decimal_comma: bool = False
     skip_rows: int = 0
     units_row: bool = False
+    thousands: str = ""
     any_of: tuple[str, ...] = ()
     hint: str = ""
 
@@ -128,7 +130,10 @@ class CsvFeed:
         if self.passed_over or self._columns is None or not block.strip():
             return
         try:
-            frame, account = self._scan(block, text=False), Account()
+            if self.layout.thousands:
+                frame, account = self._scan_text(block)
+            else:
+                frame, account = self._scan(block, text=False), Account()
         except pl.exceptions.PolarsError:
             frame, account = self._scan_text(block)
         self.sink(frame, account, self._row)
@@ -142,8 +147,11 @@ class CsvFeed:
             raise DataError(
                 f"{self.where}, row 1: the header is not UTF-8 text. Save the file as UTF-8 CSV."
             )
-        header = line.decode("utf-8-sig", errors="replace").rstrip("\r")
-        names = header.split(self.layout.separator)
+        try:
+            header = line.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            header = line.decode("cp1252", errors="replace")  # "°C", as older programs write it
+        names = next(csv.reader([header.rstrip("\r")], delimiter=self.layout.separator))
         self._columns = resolve(names, self.layout, self.where)
         self.passed_over = self._columns is None
         self._width = len(names)
@@ -178,8 +186,11 @@ class CsvFeed:
                 f"{self.where}, from row {self._row}: not a table with {self._width} columns "
                 f"separated by '{self.layout.separator}' ({str(error).splitlines()[0]})."
             ) from error
+        texts = [name for name in frame.columns if not self.layout.wanted[name].text]
+        if self.layout.thousands:
+            grouped = pl.col(texts).str.replace_all(self.layout.thousands, "", literal=True)
+            frame = frame.with_columns(grouped)
         if self.layout.decimal_comma:
-            texts = [name for name in frame.columns if not self.layout.wanted[name].text]
             frame = frame.with_columns(pl.col(texts).str.replace(",", ".", literal=True))
         frame, account = as_numbers(frame, self.layout, self.where, self._row)
         broken = block.decode("utf-8", errors="replace").count("\ufffd")
@@ -198,7 +209,8 @@ def as_numbers(
             continue
         if column.dtype == pl.String:
             column = column.str.strip_chars()
-            filled = column.is_not_null() & (column != "")
+            # Loggers that are started again write their header again.
+            filled = column.is_not_null() & (column != "") & (column != name.strip())
             numbers = column.cast(pl.Float64, strict=False)
             bad = (filled & numbers.is_null()).fill_null(False)
             count = int(bad.sum())

@@ -87,6 +87,8 @@ class Agreed:
     exchange: bytes
     vehicle: str
     signature: bytes
+    follows: bool = True
+    """Whether it knows how the model came about that the sum is about; signed, too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +98,7 @@ class Agreements:
     exchange: bytes
     signers: tuple[str, ...]
     signatures: tuple[bytes, ...]
+    follows: tuple[bool, ...]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,6 @@
 """Messages and states as flat tables of plain values, the way they travel and are kept.
 
-A value is an int, a str, bytes, or a list of strs or of bytes: what a Flower `ConfigRecord` holds,
+A value is an int, a str, bytes, a bool, or a list of these: what a Flower `ConfigRecord` holds,
 so nothing is pickled and nothing but the declared fields can be in a message. Dataclasses within
 dataclasses get dotted names.
 """
@@ -11,7 +11,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 
 from fedwatt.errors import DataError
 
-Plain = int | str | bytes | list[str] | list[bytes]
+Plain = int | str | bytes | list[str] | list[bytes] | list[bool]
 Kind = TypeVar("Kind")
 
 

@@ -83,6 +83,8 @@ class Sent:
     """Of each of them, the share of its seed and then that of its mask key."""
     arrived: bytes = b""
     """For which survivors it signed; empty before."""
+    follows: bool = True
+    """Whether it knows how the model of the question came about."""
 
 
 def advertise(
@@ -146,8 +148,10 @@ def share_keys(
     )
 
 
-def mask_input(state: Shared, inbox: Inbox, words: Words) -> tuple[Sent, Masked]:
-    """The vehicle's vector [length] under its masks."""
+def mask_input(
+    state: Shared, inbox: Inbox, words: Words, *, follows: bool = True
+) -> tuple[Sent, Masked]:
+    """The vehicle's vector [length] under its masks; what `follows` says, it will sign."""
     _in_order(state, Shared, inbox.exchange)
     me, terms, roster = state.vehicle, state.terms, state.roster
     # Words of 48 and of 64 bits are of one machine type: what tells them apart is their size.
@@ -182,6 +186,7 @@ def mask_input(state: Shared, inbox: Inbox, words: Words) -> tuple[Sent, Masked]
         sharing=sharing,
         publics=tuple(publics[name] for name in sharing),
         shares=tuple(texts[name] for name in sharing),
+        follows=follows,
     )
     return sent, Masked(exchange=terms.digest, vehicle=me, words=packed(masked, terms.bits))
 
@@ -208,8 +213,9 @@ def agree(
             "would unmask it, so a second set is refused."
         )
     state = replace(state, arrived=survivors.arrived)
-    signature = b"" if identity is None else identity.sign(*_statement(state))
-    return state, Agreed(exchange=terms.digest, vehicle=me, signature=signature)
+    signature = b"" if identity is None else identity.sign(*_statement(state, state.follows))
+    agreed = Agreed(exchange=terms.digest, vehicle=me, signature=signature, follows=state.follows)
+    return state, agreed
 
 
 def reveal(
@@ -223,16 +229,16 @@ def reveal(
     alive = set(names_of(state.vehicles, state.arrived))
     publics = dict(zip(state.sharing, state.publics, strict=True))
     signers = set(agreements.signers) - {me}
-    if not signers <= alive & publics.keys() or len(agreements.signers) != len(
-        agreements.signatures
-    ):
+    lengths = {len(agreements.signers), len(agreements.signatures), len(agreements.follows)}
+    if not signers <= alive & publics.keys() or len(lengths) > 1:
         raise DataError(f"{me} was sent agreements of vehicles that are not its neighbours.")
     if len(signers) + 1 < Graph(terms, state.vehicles).signatures_needed:
         raise DataError(f"{me} was sent the agreement of too few neighbours.")
     if trust is not None:
-        for name, signature in zip(agreements.signers, agreements.signatures, strict=True):
+        rows = zip(agreements.signers, agreements.signatures, agreements.follows, strict=True)
+        for name, signature, follows in rows:
             if name != me:
-                check_signature(name, publics[name], signature, *_statement(state))
+                check_signature(name, publics[name], signature, *_statement(state, follows))
     shares = tuple(
         text[:SHARE_BYTES] if name in alive else text[SHARE_BYTES:]
         for name, text in zip(state.sharing, state.shares, strict=True)
@@ -245,10 +251,16 @@ def _advertised(terms: Terms, name: str, mask_key: bytes, cipher_key: bytes) -> 
     return b"advert", terms.digest, name.encode(), mask_key, cipher_key
 
 
-def _statement(state: Sent) -> tuple[bytes, ...]:
-    """What an agreement's signature is of: the whole roster, and who of it survived."""
+def followers(state: Sent, agreements: Agreements) -> int:
+    """Vehicles of its group, this one among them, that say they know how the model came about."""
+    pairs = zip(agreements.signers, agreements.follows, strict=True)
+    return state.follows + len({name for name, follows in pairs if follows} - {state.vehicle})
+
+
+def _statement(state: Sent, follows: bool) -> tuple[bytes, ...]:
+    """What an agreement's signature is of: all of the roster, who survived, who knows the model."""
     roster = sha256(framed(*(name.encode() for name in state.vehicles))).digest()
-    return b"survivors", state.terms.digest, roster, state.arrived
+    return b"survivors", state.terms.digest, roster, state.arrived, bytes([follows])
 
 
 def _check_keys(

@@ -1,7 +1,8 @@
 """The routes of a run: what its fleet has learned about them, and a vehicle's own part.
 
-RUN/routes.json is written when it is first needed, from the training and validation trips of the
-run's simulated vehicles. Nobody but the vehicles has those of a real fleet.
+RUN/routes.json is made of sums over the training and validation trips of the run's vehicles. For
+simulated vehicles it is written when it is first needed; a real fleet makes it in the run, where
+`deploy.routes` asks for it.
 """
 
 from functools import partial
@@ -12,8 +13,9 @@ from fedwatt.data.client import prepared, split_of_trips
 from fedwatt.data.split import held_out_vehicles
 from fedwatt.errors import DataError
 from fedwatt.files import write_bytes
-from fedwatt.journeys.fleet_routes import FleetRoutes, learn_routes
+from fedwatt.journeys.fleet_routes import FleetRoutes
 from fedwatt.journeys.route_board import RouteBoard, passes
+from fedwatt.journeys.route_exchange import learn_routes
 from fedwatt.journeys.route_file import fleet_from_bytes, fleet_to_bytes
 from fedwatt.journeys.route_model import RouteModel
 from fedwatt.privacy.fixed_point import add_up
@@ -40,7 +42,7 @@ def run_routes(run: Path, config: RunConfig) -> FleetRoutes:
     if (run / "deployment.json").exists():
         raise DataError(
             f"The vehicles of {run} are on the road, and have not shared how they drive: there is "
-            f"no {file}. Learn it with a run of recorded trips."
+            f"no {file}. Submit a run with deploy.routes = true."
         )
     found = learn_run_routes(config)
     write_bytes(file, fleet_to_bytes(found))
@@ -98,11 +100,9 @@ def vehicle_routes(run: Path, config: RunConfig, vehicle: Vehicle) -> RouteModel
     fleet = run_routes(run, config)
     if len({trip.recording for trip in vehicle.trips}) >= FEWEST_TRIPS:
         vehicle = prepared(vehicle, config.data)  # as the fleet's own vehicles were
-    insiders = {one.name for one in source_vehicles(config.fleet, config.data)}
-    never = held_out_vehicles(insiders, config.data.held_out, config.data.split_seed)
     return fleet.personal(
         route_board(vehicle, config, own_hills(vehicle, config, fleet.hills)),
         vehicle.name,
-        contributed=vehicle.name in insiders - never,
+        contributed=vehicle.name in fleet.insiders,
         capacity_wh=float(vehicle.facts.get("pack_capacity_wh") or 0.0),
     )

@@ -1,0 +1,89 @@
+"""What `fedwatt data import auto` understood: shown as a table, kept as a mapping."""
+
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+from fedwatt.cli.console import console
+
+if TYPE_CHECKING:
+    from fedwatt.data.recognise.understand import Answers, Understanding
+
+LONGEST_READING = 12
+FEWEST_TRIPS = 3
+
+
+def understood(paths: list[Path], answers: "Answers") -> "Understanding":
+    """Look at the files, show what they are, and refuse what cannot become a fleet."""
+    from fedwatt.data.recognise.shown import column_lines, refuse_incomplete, sentences
+    from fedwatt.data.recognise.understand import understand
+
+    with console.status("Looking at the files ..."):
+        found = understand(paths, answers)
+    table = Table(title=found.paths[0].name, title_justify="left")
+    for name in ("column", "taken as", "unit", "three readings", "why"):
+        table.add_column(name, overflow="fold")
+    for line in column_lines(found):
+        readings = ", ".join(text[:LONGEST_READING] for text in line.readings)
+        style = "" if line.taken_as else "dim"
+        table.add_row(
+            line.column, line.taken_as or "not used", line.unit, readings, line.why, style=style
+        )
+    console.print(table)
+    for sentence in sentences(found):
+        console.print(sentence, highlight=False, soft_wrap=True)
+    refuse_incomplete(found)
+    return found
+
+
+def say_next(out: Path) -> None:
+    """The commands from here to a predicted trip, for a vehicle and a test trip of this fleet."""
+    from fedwatt.data import DataSettings
+    from fedwatt.data.split import split_trips
+    from fedwatt.data.store import read_vehicle, vehicle_folders
+
+    folders = vehicle_folders(out)
+    vehicles = (read_vehicle(folder) for folder in folders)
+    folder, vehicle = max(zip(folders, vehicles, strict=True), key=lambda one: len(one[1].trips))
+    recordings = {trip.name: trip.recording for trip in vehicle.trips}
+    if len(set(recordings.values())) < FEWEST_TRIPS:
+        console.print(
+            f"No vehicle has {FEWEST_TRIPS} trips yet, which training needs: record more."
+        )
+        return
+    settings = DataSettings()
+    trip = split_trips(vehicle.name, recordings, settings.split, settings.split_seed)["test"][0]
+    charge_only = "energy_wh" not in vehicle.trips[0].channels
+    target = " --set data.target=soc --set data.window=300" if charge_only else ""
+    run = Path("runs") / out.name
+    console.print("Next, to the prediction of a trip that training does not see:")
+    for command in (
+        f"fedwatt run --data {quote(str(out))}{target} --personalise --out {quote(str(run))}",
+        f"fedwatt export {quote(str(run))} --vehicle {quote(str(folder))} --model personal "
+        "--out car.onnx",
+        f"fedwatt predict car.onnx {quote(str(folder / trip))} --html trip.html",
+    ):
+        console.print(f"  {command}", highlight=False, soft_wrap=True)
+
+
+def keep_mapping(found: "Understanding", out: Path) -> Path:
+    """Write the mapping beside the fleet; one that is there already and differs is set aside."""
+    from fedwatt.data.recognise.mapping_text import mapping_text
+
+    path = out.with_name(f"{out.name}.mapping.toml")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = mapping_text(found)
+    if path.exists() and path.read_text(encoding="utf-8") != text:
+        aside = path.with_suffix(".toml.bak")
+        path.replace(aside)
+        console.print(f"The mapping that was there is now {aside}.", highlight=False)
+    path.write_text(text, encoding="utf-8")
+    console.print(
+        f"Mapping: {path}. Edit it and repeat with: fedwatt data import csv PATH --map {path} "
+        "--out OTHER",
+        highlight=False,
+        soft_wrap=True,
+    )
+    return path

@@ -1,0 +1,77 @@
+"""Why nothing is left of a trip that was long enough: what cut it, not that its parts are short."""
+
+from collections.abc import Iterator
+from math import ceil
+
+import numpy as np
+
+from fedwatt.data.channels import CHANNELS
+from fedwatt.data.cleaning.account import Account
+from fedwatt.data.cleaning.cleaning import Cleaning
+from fedwatt.data.cleaning.resample import energy_source
+from fedwatt.data.trip import FloatArray, RawTrip
+
+MANY = 0.2
+"""Share of a channel's readings, or of a trip's rows, that is enough to spoil the trip."""
+ROWS_BRIDGED = 2.5
+"""A gap of this many usual intervals is worth bridging."""
+GAP = "over the gap limit of"
+
+
+def cause_of_cuts(trip: RawTrip, account: Account, cleaning: Cleaning) -> str:
+    """What cut a recorded trip into useless parts; "" if it was too short from the start.
+
+    `account` is that of its cleaning. The most particular cause is told.
+    """
+    time_s = np.unique(trip.time_s[np.isfinite(trip.time_s)])
+    if not len(time_s) or np.ptp(time_s) < cleaning.minimum_seconds:
+        return ""
+    causes = (
+        *_beyond_limits(trip),
+        *_slow(time_s, "rows", cleaning),
+        *_slow_channels(trip, cleaning),
+        *_stuck(trip, account),
+    )
+    return next(iter(causes), f"in parts under {cleaning.minimum_seconds:g} s between gaps")
+
+
+def _beyond_limits(trip: RawTrip) -> Iterator[str]:
+    for name in ("speed_mps", *energy_source(trip)):
+        values = trip.channels[name][np.isfinite(trip.channels[name])]
+        limits = CHANNELS[name]
+        for wrong, side, limit in (
+            (values < limits.low, "below", limits.low),
+            (values > limits.high, "above", limits.high),
+        ):
+            if len(values) and wrong.mean() > MANY:
+                yield f"{name} mostly {side} {limit:g} {limits.unit}"
+
+
+def _slow(time_s: FloatArray, what: str, cleaning: Cleaning) -> Iterator[str]:
+    """Whether most steps of time are longer than the gap that is bridged."""
+    steps = np.diff(time_s)
+    if len(steps) and float(np.median(steps)) > cleaning.maximum_gap_s:
+        usual = float(np.median(steps))
+        yield f"{what} about {usual:.0f} s apart, {GAP} {cleaning.maximum_gap_s:g} s"
+
+
+def _slow_channels(trip: RawTrip, cleaning: Cleaning) -> Iterator[str]:
+    for name in ("speed_mps", *energy_source(trip)):
+        known = np.isfinite(trip.channels[name]) & np.isfinite(trip.time_s)
+        yield from _slow(np.unique(trip.time_s[known]), f"readings of {name}", cleaning)
+
+
+def _stuck(trip: RawTrip, account: Account) -> Iterator[str]:
+    """A reason for which most rows were dropped before the trip was cut."""
+    for reason, rows in account.reasons("dropped", "rows").items():
+        if rows > MANY * trip.rows and ("stuck" in reason or "frozen" in reason):
+            yield reason
+
+
+def gap_that_would_do(reason: str) -> int:
+    """The gap limit that bridges what a reason of `_slow` tells of.
+
+    >>> gap_that_would_do("rows about 15 s apart, over the gap limit of 10 s")
+    38
+    """
+    return ceil(ROWS_BRIDGED * float(reason.partition(" about ")[2].partition(" s ")[0]))

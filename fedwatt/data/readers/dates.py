@@ -1,0 +1,40 @@
+"""Dates and times as text → seconds since 1970 (UTC where a zone is written, else local).
+
+Without a `format` these are tried: 2024-05-31 13:05:10.5, with or without seconds, a T in between
+and a zone at the end; 31.05.2024 13:05:10; a time of day alone. A zone is honoured, so that a trip
+over the end of summer time does not jump back an hour.
+"""
+
+from collections.abc import Sequence
+
+import polars as pl
+
+FORMATS = ("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M", "%d.%m.%Y %H:%M:%S%.f")
+# Zones follow a time of day: the end of 29-03-2021 is no zone.
+_ZONE = r"^(.*\d[:.]\d\d(?:[:.]\d+)*(?: [AaPp][Mm])?) ?(?:Z|UTC|GMT|([+-])(\d\d):?(\d\d)?)$"
+
+
+def seconds(text: pl.Expr, form: str = "") -> pl.Expr:
+    """Seconds of dates and times as text; null where they cannot be read."""
+    if "%z" in form or "%Z" in form:
+        return _parsed(text, form)
+    tidy = text.str.strip_chars().str.replace(r"^(\S*\d)T(\d)", "${1} ${2}")
+    tidy = tidy.str.replace(r"(:\d\d),(\d)", "${1}.${2}")
+    zone = [tidy.str.extract(_ZONE, group) for group in (1, 2, 3, 4)]
+    local, sign = pl.coalesce(zone[0], tidy), pl.when(zone[1] == "-").then(-1.0).otherwise(1.0)
+    hours, minutes = (part.cast(pl.Float64, strict=False).fill_null(0.0) for part in zone[2:])
+    found = pl.coalesce(*(_parsed(local, one) for one in ((form,) if form else FORMATS)))
+    return found - sign * (3600.0 * hours + 60.0 * minutes)
+
+
+def _parsed(text: pl.Expr, form: str) -> pl.Expr:
+    if not any(code in form for code in ("%d", "%j")):
+        since = text.str.to_time(form, strict=False)
+        return since.cast(pl.Int64).cast(pl.Float64) * 1e-9
+    found = text.str.to_datetime(form, strict=False, time_unit="us", ambiguous="earliest")
+    return found.dt.epoch("us").cast(pl.Float64) * 1e-6
+
+
+def joined(columns: Sequence[str]) -> pl.Expr:
+    """Date and time of day as one text, where they are in several columns."""
+    return pl.concat_str([pl.col(column).str.strip_chars() for column in columns], separator=" ")

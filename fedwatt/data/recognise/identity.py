@@ -1,0 +1,211 @@
+"""Whose rows are whose: where the names of vehicles and trips come from."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from fedwatt.data.recognise.header_words import names_id
+from fedwatt.data.recognise.spacing import Spacing
+from fedwatt.data.recognise.table_sample import TableSample
+from fedwatt.errors import SettingError, unknown
+
+Origin = dict[str, str]
+FEW_VALUES = 200
+FEW_SHARE = 0.05
+MOST_ASKED = 50
+SHOWN = 4
+CALLED_TRIP = re.compile(
+    r"trip|drive|journey|ride|fahrt|trajet|viaje|route|track|行程", re.IGNORECASE
+)
+CALLED_VEHICLE = re.compile(
+    r"veh|car|van|truck|bus\b|vin|fahrzeug|fzg|auto|wagen|vehicul|coche|车", re.IGNORECASE
+)
+DATE = re.compile(r"(?:19|20)\d\d[-_.]?\d\d[-_.]?\d\d|\d\d[-_.]\d\d[-_.](?:19|20)?\d\d")
+LONG_S = 12 * 3600.0
+ABSOLUTE_S = 1e8
+MANY_REPEATED, FEW_REPEATED = 0.2, 0.02
+
+
+@dataclass(frozen=True)
+class Identity:
+    """The tables [vehicle] and [trip] of a mapping, and why."""
+
+    vehicle: Origin
+    trip: Origin
+    vehicle_why: str
+    trip_why: str
+
+
+def find_vehicle_column(
+    samples: Sequence[TableSample], free: Sequence[str], times: Sequence[pl.Series], chosen: str
+) -> tuple[str, str]:
+    """The column of vehicles' names and why; ("", "") if there is none.
+
+    Either its name says so, or the same instants are there several times and this column, which has
+    few values, tells these rows apart.
+    """
+    sample = samples[0]
+    if chosen:
+        return _asked_for(samples, chosen), "as you say"
+    named = [name for name in free if names_id(name, "vehicle") and sample.filled[name]]
+    for name in sorted(named, key=lambda one: sample.rows[one].n_unique(), reverse=True):
+        if _is_few(sample.rows[name]):
+            return name, "its name says so"
+    for name in free:
+        column = sample.rows[name]
+        if _is_few(column) and column.n_unique() > 1 and not names_id(name, "trip"):
+            groups = [times[0].filter(column == value) for value in column.unique().drop_nulls()]
+            if why := _tells_apart(times[0], groups):
+                return name, why
+    return "", ""
+
+
+def _tells_apart(times: pl.Series, groups: Sequence[pl.Series]) -> str:
+    """Why groups of rows are of different vehicles, or "": one vehicle is at one place at a time.
+
+    A clock that starts anew with each trip says nothing: the groups may be its trips.
+    """
+    first = times.drop_nulls().head(1)
+    if not len(first) or float(first[0]) < ABSOLUTE_S:
+        return ""
+    if _repeats(times) > MANY_REPEATED and max(map(_repeats, groups)) < FEW_REPEATED:
+        return "it tells rows of the same instant apart"
+    if _backward(times) >= len(groups) - 1 and not any(map(_backward, groups)):
+        return "time runs forward within each of its values only"
+    return ""
+
+
+def find_trip_column(
+    samples: Sequence[TableSample], free: Sequence[str], chosen: str
+) -> tuple[str, str]:
+    """The column of trips' names and why; ("", "") if there is none."""
+    if chosen:
+        return _asked_for(samples, chosen), "as you say"
+    for name in free:
+        if names_id(name, "trip") and samples[0].filled[name]:
+            return name, "its name says so"
+    return "", ""
+
+
+def _asked_for(samples: Sequence[TableSample], column: str) -> str:
+    for sample in samples:
+        if column not in sample.columns:
+            raise SettingError(f"{sample.path.name}: {unknown('column', column, sample.columns)}")
+    return column
+
+
+def _backward(times: pl.Series) -> int:
+    """How often time goes back from a row to the next."""
+    return int((times.drop_nulls().diff() < 0).sum())
+
+
+def _repeats(times: pl.Series) -> float:
+    """Share of the rows whose time another row has, too."""
+    known = times.drop_nulls()
+    return 1.0 - known.n_unique() / len(known) if len(known) else 0.0
+
+
+def _is_few(column: pl.Series) -> bool:
+    values = column.drop_nulls()
+    distinct = values.n_unique()
+    return 0 < distinct <= min(FEW_VALUES, max(2.0, FEW_SHARE * len(values)))
+
+
+def unused_ids(sample: TableSample, free: Sequence[str]) -> tuple[str, ...]:
+    """The question whether a column that nothing uses names vehicles: few values, no fractions."""
+    possible = []
+    for name in free:
+        values = sample.rows[name].drop_nulls().unique(maintain_order=True)
+        numbers = sample.numbers(name).drop_nulls()
+        whole = not len(numbers) or bool((numbers == numbers.round()).all())
+        if 2 <= len(values) <= MOST_ASKED and whole and _is_few(sample.rows[name]):
+            shown = ", ".join(values[:SHOWN].to_list()) + (", ..." if len(values) > SHOWN else "")
+            possible.append(f"'{name}' ({len(values)} values: {shown})")
+    if not possible:
+        return ()
+    return (
+        f"Nothing uses {', '.join(possible)}. If one of these columns names vehicles, add "
+        "--vehicle COLUMN.",
+    )
+
+
+def find_identity(
+    samples: Sequence[TableSample],
+    times: Sequence[pl.Series],
+    apart: Spacing,
+    vehicle: str,
+    trip: str,
+) -> Identity:
+    """Where names come from, given the columns that were found for them ("" for none).
+
+    A reason is "" where the column's own stands.
+    """
+    one_each = [_one_stretch(time, apart.pause_s) for time in times]
+    vehicles, vehicle_why = {"column": vehicle}, ""
+    if not vehicle:
+        vehicles, vehicle_why = _by_files([sample.path for sample in samples], times, one_each)
+    by_file = len(samples) > 1 and not vehicle and vehicles.get("from") != "file"
+    if trip:
+        return Identity(vehicles, {"column": trip}, vehicle_why, "")
+    if by_file and all(one_each):
+        return Identity(vehicles, {"from": "file"}, vehicle_why, "each file is one drive")
+    trip_why = f"no column names trips: {apart.pause_s / 60:.0f} min without driving end one"
+    return Identity(vehicles, {"from": "gaps"}, vehicle_why, trip_why)
+
+
+def _one_stretch(times: pl.Series, pause_s: float) -> bool:
+    """Whether a file holds one drive: no long pause inside, and not longer than a day's work."""
+    known = np.unique(times.drop_nulls().to_numpy())
+    if not len(known):
+        return True
+    return bool(np.ptp(known) < LONG_S and (np.diff(known) < pause_s).all())
+
+
+def _by_files(
+    paths: Sequence[Path], times: Sequence[pl.Series], one_each: Sequence[bool]
+) -> tuple[Origin, str]:
+    """Vehicles by the names, folders and contents of the files."""
+    if len(paths) == 1:
+        return {"from": "file"}, "one file, and no column names vehicles"
+    folders = {path.parent for path in paths}
+    if 1 < len(folders) < len(paths):
+        return {"from": "folder"}, f"the files lie in {len(folders)} folders"
+    stems = [path.stem for path in paths]
+    dated = all(DATE.search(stem) for stem in stems)
+    prefixes = {_without_date(stem) for stem in stems}
+    if dated and 1 < len(prefixes) < len(stems) and all(prefixes):
+        pattern = rf"^(.*?)[-_. ]*(?:{DATE.pattern})"
+        return {
+            "from": "file",
+            "pattern": pattern,
+        }, f"{len(prefixes)} names before the files' dates"
+    if _overlap(times):
+        return {"from": "file"}, "files overlap in time, so that each is another vehicle's"
+    one = {"name": paths[0].resolve().parent.name or "vehicle"}
+    if dated or all(CALLED_TRIP.search(stem) for stem in stems):
+        return one, f"the files are named by {'dates' if dated else 'trips'}, as of one vehicle"
+    if all(CALLED_VEHICLE.search(stem) for stem in stems):
+        return {"from": "file"}, "the files are named like vehicles"
+    if not all(one_each):
+        return {"from": "file"}, "files hold several drives each, so that each is a vehicle"
+    return one, "each file is one drive, and no name tells vehicles apart"
+
+
+def _without_date(stem: str) -> str:
+    found = DATE.search(stem)
+    return stem[: found.start()].strip("-_. ") if found else stem
+
+
+def _overlap(times: Sequence[pl.Series]) -> bool:
+    """Whether two files cover the same time, by clocks that have a date."""
+    spans = sorted(
+        (float(known[0]), float(known[-1]))
+        for time in times
+        if len(known := time.drop_nulls().sort()) and float(known[0]) > ABSOLUTE_S
+    )
+    return any(later[0] < earlier[1] for earlier, later in pairwise(spans))

@@ -1,0 +1,41 @@
+"""Files of a program that fedwatt has a mapping for, known by the columns of its `signature`."""
+
+import tomllib
+from collections.abc import Iterable
+from typing import Any
+
+from fedwatt.data.readers.mapping import SHIPPED, shipped_mappings
+from fedwatt.data.readers.table_blocks import tidy
+
+
+def known_format(columns: Iterable[str]) -> str:
+    """Name of the shipped mapping whose signature is among the columns, or "".
+
+    >>> known_format(["date", "car_id", "drive_id", "speed", "power", "battery_level",
+    ...               "ideal_battery_range_km"])
+    'teslamate'
+    """
+    present = {tidy(name) for name in columns}
+    for name in shipped_mappings():
+        signature = _tables(name).get("signature", ())
+        if signature and present.issuperset(map(tidy, signature)):
+            return name
+    return ""
+
+
+def tables_of(name: str, columns: Iterable[str]) -> dict[str, Any]:
+    """The tables of a shipped mapping, without optional channels that the files do not have."""
+    tables = _tables(name)
+    present = {tidy(column): column for column in columns}
+    channels: dict[str, Any] = {}
+    for channel, values in tables["channels"].items():
+        spellings = map(tidy, [values["column"], *values.get("aliases", ())])
+        found = [present[spelling] for spelling in spellings if spelling in present]
+        if found:
+            kept = {k: v for k, v in values.items() if k not in ("aliases", "optional")}
+            channels[channel] = {**kept, "column": found[0]}
+    return {**tables, "channels": channels}
+
+
+def _tables(name: str) -> dict[str, Any]:
+    return tomllib.loads((SHIPPED / f"{name}.toml").read_text(encoding="utf-8"))

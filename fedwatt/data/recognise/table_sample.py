@@ -1,0 +1,167 @@
+"""A sample of a table: its head and pieces from all over it, as text.
+
+Pieces from everywhere, because the second vehicle of a file may begin in its last third.
+"""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import BinaryIO
+
+import polars as pl
+
+from fedwatt.data.readers.table_blocks import NO_VALUE
+from fedwatt.data.recognise.text_layout import TextLayout, text_layout
+from fedwatt.errors import DataError
+
+HEAD_BYTES = 1 << 20
+PIECE_BYTES = 1 << 16
+HEAD_ROWS, PIECE_ROWS = 8_000, 500
+PIECES = 24
+LINE_START = b"\n"
+
+
+@dataclass(frozen=True, eq=False)
+class TableSample:
+    """Rows of one file as text, and how the file is written.
+
+    `complete` says that these are all its rows. The column `#` of `rows` numbers the piece that a
+    row is from: between pieces rows are missing.
+    """
+
+    path: Path
+    rows: pl.DataFrame
+    layout: TextLayout
+    complete: bool
+    encoding: str = "utf-8"
+    _numbers: dict[str, pl.Series] = field(default_factory=dict)
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the file's columns."""
+        return [name for name in self.rows.columns if name != "#"]
+
+    def numbers(self, column: str) -> pl.Series:
+        """A column as numbers; what is none is null."""
+        if column not in self._numbers:
+            self._numbers[column] = as_number(self.rows[column], self.layout)
+        return self._numbers[column]
+
+    def unit_row(self, column: str) -> str:
+        """What the row of units says of a column, or ""."""
+        at = self.columns.index(column)
+        return self.layout.units[at] if at < len(self.layout.units) else ""
+
+    @cached_property
+    def filled(self) -> dict[str, int]:
+        """How many rows of each column hold something."""
+        return {name: int(self.rows[name].is_not_null().sum()) for name in self.columns}
+
+
+def as_number(column: pl.Series, layout: TextLayout) -> pl.Series:
+    """Text as numbers, by the file's decimal sign and thousands."""
+    text = column.cast(pl.String).str.strip_chars()
+    if layout.thousands:
+        text = text.str.replace_all(layout.thousands, "", literal=True)
+    if layout.decimal_comma:
+        text = text.str.replace(",", ".", literal=True)
+    return text.cast(pl.Float64, strict=False).fill_nan(None)
+
+
+def read_sample(path: Path) -> TableSample:
+    """Look at a CSV or Parquet file."""
+    if not path.stat().st_size:
+        raise DataError(f"{path.name} is empty (0 bytes). Name a file with rows.")
+    if path.suffix.lower() == ".parquet":
+        return _parquet(path)
+    with path.open("rb") as file:
+        head = file.read(HEAD_BYTES)
+        pieces = _pieces(file, path.stat().st_size) if len(head) == HEAD_BYTES else []
+    text, encoding = _decoded(head, path.name)
+    whole = text[: text.rfind("\n") + 1] if pieces else text
+    layout = text_layout(whole.splitlines(), path.name)
+    body = whole.splitlines()[layout.header + 1 + bool(layout.units) :]
+    blocks = [body, *(piece.decode(encoding, errors="replace").splitlines() for piece in pieces)]
+    frames = [_frame(lines, layout, number) for number, lines in enumerate(blocks)]
+    return TableSample(path, pl.concat(frames), layout, not pieces, encoding)
+
+
+def _decoded(head: bytes, where: str) -> tuple[str, str]:
+    if head[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\x00" in head[:200]:
+        raise DataError(
+            f"{where} is UTF-16 or no text at all. Save it as CSV in UTF-8 "
+            "('CSV UTF-8' in a spreadsheet)."
+        )
+    if head[:4] in (b"PK\x03\x04", b"\x1f\x8b\x08\x00", b"\x1f\x8b\x08\x08"):
+        raise DataError(f"{where} is a packed file. Unpack it and name what is inside.")
+    try:
+        # A letter may be cut in two at the end of what was read.
+        return head[: head.rfind(b"\n") + 1 or None].decode("utf-8-sig"), "utf-8"
+    except UnicodeDecodeError:
+        return head.decode("cp1252", errors="replace"), "cp1252"
+
+
+def _pieces(file: BinaryIO, size: int) -> list[bytes]:
+    """Whole lines from places spread over the rest of a file."""
+    found = []
+    for place in range(1, PIECES + 1):
+        file.seek(HEAD_BYTES + (size - HEAD_BYTES - PIECE_BYTES) * place // PIECES)
+        piece = file.read(PIECE_BYTES)
+        found.append(piece[piece.find(LINE_START) + 1 : piece.rfind(LINE_START) + 1])
+    return [piece for piece in found if piece]
+
+
+def _frame(lines: list[str], layout: TextLayout, piece: int) -> pl.DataFrame:
+    names = _unique(layout.names)
+    schema = {name: pl.String for name in names}
+    rows = "\n".join(line for line in lines if line.strip())
+    if not rows:
+        return pl.DataFrame(schema={**schema, "#": pl.Int64})
+    frame = pl.read_csv(
+        rows.encode(),
+        has_header=False,
+        separator=layout.separator,
+        schema=schema,
+        null_values=[*NO_VALUE, ""],
+        truncate_ragged_lines=True,
+        ignore_errors=True,
+    )
+    return frame.with_columns(pl.lit(piece, dtype=pl.Int64).alias("#"))
+
+
+def _unique(names: tuple[str, ...]) -> list[str]:
+    """Names of columns, with a number behind those that are there twice or empty."""
+    seen: dict[str, int] = {}
+    found = []
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        found.append(name if name and seen[name] == 1 else f"{name} ({seen[name]})")
+    return found
+
+
+def _parquet(path: Path) -> TableSample:
+    try:
+        table = pl.scan_parquet(path)
+        names = table.collect_schema().names()
+        total = int(table.select(pl.len()).collect().item())
+        starts = [0] + [
+            HEAD_ROWS + (total - HEAD_ROWS - PIECE_ROWS) * n // PIECES for n in range(1, PIECES + 1)
+        ] * (total > HEAD_ROWS + PIECES * PIECE_ROWS)
+        complete = len(starts) == 1
+        head = total if complete else HEAD_ROWS
+        frames = [
+            table.slice(start, PIECE_ROWS if n else head)
+            .select(pl.all().cast(pl.String))
+            .collect()
+            .with_columns(pl.lit(n, dtype=pl.Int64).alias("#"))
+            for n, start in enumerate(starts)
+        ]
+    except pl.exceptions.PolarsError as error:
+        raise DataError(f"{path.name} is not a readable Parquet file.") from error
+    return TableSample(path, pl.concat(frames), TextLayout(tuple(names)), complete)
+
+
+def is_numeric(column: pl.Series, numbers: pl.Series) -> bool:
+    """Whether most of what a column holds are numbers."""
+    filled = int(column.is_not_null().sum())
+    return filled > 0 and int(numbers.is_not_null().sum()) > 0.5 * filled

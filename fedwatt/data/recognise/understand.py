@@ -1,0 +1,219 @@
+"""Look at files of telemetry and decide what they are; every decision comes with its reason."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from fedwatt.data.channels import CHANNELS
+from fedwatt.data.readers.find_files import as_paths, find_tables
+from fedwatt.data.readers.mapping_reader import converted
+from fedwatt.data.readers.table_blocks import tidy
+from fedwatt.data.recognise.alike import files_alike
+from fedwatt.data.recognise.channel_columns import Guess, find_channels
+from fedwatt.data.recognise.clock import Clock, find_clock
+from fedwatt.data.recognise.current_sign import discharge_sign
+from fedwatt.data.recognise.header_words import fit
+from fedwatt.data.recognise.identity import (
+    find_identity,
+    find_trip_column,
+    find_vehicle_column,
+    unused_ids,
+)
+from fedwatt.data.recognise.known_format import known_format, tables_of
+from fedwatt.data.recognise.spacing import Spacing, spacing
+from fedwatt.data.recognise.table_sample import TableSample
+from fedwatt.data.trip import FloatArray
+
+Tables = dict[str, Any]
+Reasons = dict[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answers:
+    """What the user says beforehand: columns of vehicles and trips, "day first", "month first"."""
+
+    vehicle: str = ""
+    trip: str = ""
+    dates: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Understanding:
+    """What recordings are. `tables` is the mapping, `reasons` says why, by key of the mapping.
+
+    `format` names the shipped mapping that knows these files, "" where none does. `sample` is that
+    of the first file.
+    """
+
+    paths: tuple[Path, ...]
+    sample: TableSample
+    tables: Tables
+    reasons: Mapping[str, str]
+    spacing: Spacing
+    format: str = ""
+    remarks: tuple[str, ...] = ()
+    questions: tuple[str, ...] = ()
+
+    @property
+    def unused(self) -> list[str]:
+        """Columns that the mapping does not name."""
+        used = used_columns(self.tables)
+        return [name for name in self.sample.columns if name not in used]
+
+
+def understand(
+    paths: Sequence[str | Path] | str | Path, answers: Answers | None = None
+) -> Understanding:
+    """Look at files or folders and decide what they are."""
+    answers = answers or Answers()
+    found = [table.path for table in find_tables(as_paths(paths))]
+    samples, files, remarks = files_alike(found)
+    first = samples[0]
+    name = known_format(first.columns) if answers == Answers() else ""
+    if name:
+        tables = tables_of(name, first.columns)
+        why = f"as files of {tables['name']} have it"
+        reasons = dict.fromkeys(("time", "vehicle", "trip", *tables["channels"]), why)
+        clock = _clock_of(tables["time"], first.columns)
+    else:
+        clock = find_clock(samples, answers.dates)
+        tables, reasons = _decided(samples, clock, answers)
+    times = [clock.seconds(sample) for sample in samples]
+    apart = spacing(_stretches(samples, times, tables["vehicle"].get("column", "")))
+    questions: tuple[str, ...] = ()
+    if not name:
+        questions = _settle_identity(samples, times, apart, tables, reasons)
+    if tables["trip"].get("from") == "gaps":
+        tables["trip"]["pause"] = round(apart.pause_s)
+    tables["file"] = _file(first)
+    tables["cleaning"] = {"maximum_gap": apart.maximum_gap_s}
+    reasons["cleaning"] = apart.sentence()
+    return Understanding(
+        paths=tuple(files),
+        sample=first,
+        tables=tables,
+        reasons=reasons,
+        spacing=apart,
+        format=name,
+        remarks=tuple(remarks),
+        questions=questions,
+    )
+
+
+def _decided(
+    samples: Sequence[TableSample], clock: Clock, answers: Answers
+) -> tuple[Tables, Reasons]:
+    """The mapping of files that no shipped mapping knows, as far as columns tell."""
+    first = samples[0]
+    times = [clock.seconds(sample) for sample in samples]
+    taken = [*clock.columns, answers.vehicle, answers.trip]
+    channels = find_channels(first, taken, times[0])
+    busy = {*taken, *(guess.column for guess in channels.values())}
+    free = [name for name in first.columns if name not in busy and not fit(name, "odometer")]
+    trip, trip_why = find_trip_column(samples, free, answers.trip)
+    rest = [name for name in free if name != trip]
+    vehicle, vehicle_why = find_vehicle_column(samples, rest, times, answers.vehicle)
+    columns = clock.columns[0] if len(clock.columns) == 1 else list(clock.columns)
+    time = {"column": columns, "unit": clock.unit}
+    tables: Tables = {
+        "time": {**time, "format": clock.form} if clock.form else time,
+        "vehicle": {"column": vehicle} if vehicle else {},
+        "trip": {"column": trip} if trip else {},
+        "channels": {},
+    }
+    reasons = {"time": clock.why, "vehicle": vehicle_why, "trip": trip_why}
+    order = _order(times[0], first.rows[vehicle] if vehicle else None)
+    for name, guess in channels.items():
+        tables["channels"][name] = {"column": guess.column, "unit": guess.unit}
+        reasons[name] = guess.why
+        if CHANNELS[name].discharges:
+            sign, why = _sign(first, name, channels, order)
+            tables["channels"][name]["discharge"] = sign
+            reasons[f"{name}.discharge"] = why
+    return tables, reasons
+
+
+def _order(time_s: pl.Series, vehicle: pl.Series | None) -> pl.Series:
+    """Rows in order of time, one vehicle after the other."""
+    keys = {"time": time_s} | ({} if vehicle is None else {"vehicle": vehicle})
+    by = [name for name in ("vehicle", "time") if name in keys]
+    return pl.DataFrame(keys).with_row_index("row").sort(by)["row"]
+
+
+def _sign(
+    sample: TableSample, name: str, channels: Mapping[str, Guess], order: pl.Series
+) -> tuple[str, str]:
+    """The sign of a channel while the pack gives energy, and why."""
+    if name == "energy_total_wh":
+        return "positive", "a counter of what was used"
+    values = sample.numbers(channels[name].column).gather(order).to_numpy()
+    if "speed_mps" not in channels:
+        return discharge_sign(values, np.zeros(len(values)))
+    moved = channels["speed_mps"]
+    speed = pl.DataFrame({"v": sample.numbers(moved.column).gather(order)})
+    speed = speed.select(converted(pl.col("v"), "speed_mps", moved.unit))
+    return discharge_sign(values, speed["v"].to_numpy())
+
+
+def _settle_identity(
+    samples: Sequence[TableSample],
+    times: Sequence[pl.Series],
+    apart: Spacing,
+    tables: Tables,
+    reasons: Reasons,
+) -> tuple[str, ...]:
+    """Complete [vehicle] and [trip] from files and pauses; what is left to ask the user."""
+    identity = find_identity(
+        samples, times, apart, tables["vehicle"].get("column", ""), tables["trip"].get("column", "")
+    )
+    tables["vehicle"], tables["trip"] = dict(identity.vehicle), dict(identity.trip)
+    reasons["vehicle"] = identity.vehicle_why or reasons["vehicle"]
+    reasons["trip"] = identity.trip_why or reasons["trip"]
+    if "column" in tables["vehicle"]:
+        return ()
+    used = used_columns(tables)
+    return unused_ids(samples[0], [name for name in samples[0].columns if name not in used])
+
+
+def _clock_of(time: Tables, columns: Sequence[str]) -> Clock:
+    """The clock that a mapping's table [time] describes."""
+    named = [time["column"]] if isinstance(time["column"], str) else time["column"]
+    spelled = {tidy(name): name for name in columns}
+    found = tuple(spelled.get(tidy(column), column) for column in named)
+    return Clock(found, time["unit"], time.get("format", ""), "", absolute=True)
+
+
+def _stretches(
+    samples: Sequence[TableSample], times: Sequence[pl.Series], vehicle: str
+) -> list[FloatArray]:
+    """Times of each vehicle in each piece of each file."""
+    keys = ["#", vehicle] if vehicle else ["#"]
+    found = []
+    for sample, time in zip(samples, times, strict=True):
+        parts = sample.rows.select(keys).with_columns(time.alias("time")).partition_by(keys)
+        found += [part["time"].drop_nulls().to_numpy() for part in parts]
+    return found
+
+
+def _file(sample: TableSample) -> Tables:
+    """The table [file], without what is usual."""
+    layout = sample.layout
+    given: Tables = {
+        "separator": layout.separator if layout.separator != "," else "",
+        "decimal": "," if layout.decimal_comma else "",
+        "thousands": layout.thousands,
+        "skip_rows": layout.header,
+        "units_row": bool(layout.units),
+    }
+    return {key: value for key, value in given.items() if value}
+
+
+def used_columns(tables: Tables) -> set[str]:
+    """Columns that a mapping names."""
+    named = [tables[key].get("column", "") for key in ("time", "vehicle", "trip")]
+    named += [channel["column"] for channel in tables["channels"].values()]
+    return {name for one in named for name in ([one] if isinstance(one, str) else one)}

@@ -1,0 +1,94 @@
+"""Whether a vehicle knows how a model came about, from the seed or from a sum that it was in.
+
+    STATE/followed/EXCHANGE.safetensors     the model that a sum began with, of the last few sums
+
+A server that may send any model has one made whose sums are about single windows. So a vehicle
+trains only models that honest rounds make: w_0 is the seed's, which it draws itself, and w_{t+1} is
+w_t and the mean of a sum. Whoever was in that sum checks it (`privacy.check_words`), and the others
+of a sum take the word of those who did, which they sign (`policy.followed`).
+"""
+
+import logging
+from pathlib import Path
+from typing import Final
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+
+from fedwatt.deploy.made import read_made
+from fedwatt.deploy.policy import Refusal
+from fedwatt.deploy.task import Task
+from fedwatt.privacy.check_words import CheckKey
+from fedwatt.privacy.secure.compose import reply_layout
+from fedwatt.privacy.secure_settings import Terms
+from fedwatt.randomness import generator
+from fedwatt.runs.tensors import write_tensors
+
+log = logging.getLogger("fedwatt.deploy")
+
+KEPT: Final = 4
+"""Sums whose first model is kept, the latest; a run and its level model have one at a time each."""
+
+
+class Followed:
+    """The models of a vehicle's last sums, and the key that its fleet checks sums by."""
+
+    def __init__(self, state: Path, fleet_key: bytes | None) -> None:
+        self.folder, self.fleet_key = state / "followed", fleet_key
+
+    def check_key(self, exchange: bytes) -> CheckKey | None:
+        """The key for a sum; None where this vehicle has none of its fleet."""
+        return None if self.fleet_key is None else CheckKey(self.fleet_key, exchange)
+
+    def remember(self, task: Task, terms: Terms) -> None:
+        """Keep the model that a sum begins with, before the vehicle adds to it.
+
+        It is to be one whose making is known: what a sum makes of any other is not known, either.
+        """
+        if self.fleet_key is None or not task.method.server.adds_the_mean:
+            return
+        model = {"weights": task.weights()[0], "called": torch.tensor(terms.called)}
+        write_tensors(self._file(terms.digest), model)
+        files = sorted(self.folder.glob("*.safetensors"), key=lambda own: own.stat().st_mtime)
+        for old in files[:-KEPT]:
+            old.unlink(missing_ok=True)
+
+    def follows(self, task: Task) -> bool:
+        """Whether the model of a question is the seed's, or that of a sum this vehicle was in.
+
+        False: this vehicle cannot tell. Refusal if it can, and it is not what it is said to be.
+        """
+        made = read_made(task.question.values)
+        if made is None:
+            return torch.equal(task.weights(), _initial(task))
+        key = self.check_key(made.exchange)
+        if key is None:
+            return False
+        try:
+            before = load_file(self._file(made.exchange))
+        except (OSError, SafetensorError):
+            return False
+        method, model = task.method, task.method.adapted(task.local.model)
+        called = int(before["called"])
+        layout = reply_layout(method, model, task.config.secure, vehicles=called)
+        after, first = task.weights()[0].numpy(), before["weights"].numpy()
+        # What a private method divides by is the server's to say; more than q·R shortens the step.
+        least = method.server.divisor(made.weight, task.local.training.participation * made.weight)
+        private = method.server.private
+        divided = made.divisor >= least if private else made.divisor == least
+        if first.shape != after.shape or not divided:
+            raise Refusal("followed")
+        if not key.follows(layout, first, after, made):
+            raise Refusal("followed")
+        return True
+
+    def _file(self, exchange: bytes) -> Path:
+        return self.folder / f"{exchange.hex()[:64]}.safetensors"
+
+
+def _initial(task: Task) -> torch.Tensor:
+    """The seed's model, as a loop begins with it, [1, D]."""
+    local, (seed,) = task.local, task.config.seeds[:1]
+    drawn = task.method.adapted(local.model).initial(generator(seed, "initial model"))
+    return drawn.to(local.dtype)[None]

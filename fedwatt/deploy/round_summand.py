@@ -1,0 +1,35 @@
+"""What a vehicle adds to the sum of a round, made from what its training moved."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+
+from fedwatt.deploy.guard import Guard
+from fedwatt.deploy.task import Task
+from fedwatt.methods.bounding import bounded
+from fedwatt.privacy.check_words import CheckKey
+from fedwatt.privacy.fixed_point import FloatArray, Layout
+from fedwatt.privacy.hiding import noisy
+from fedwatt.privacy.secure.compose import reply_layout, reply_values
+from fedwatt.privacy.secure_settings import Terms
+
+
+def round_summand(
+    task: Task,
+    arrays: Mapping[str, NDArray[Any]],
+    guard: Guard,
+    terms: Terms,
+    check: CheckKey | None = None,
+) -> tuple[Layout, dict[str, FloatArray]]:
+    """The vector of a sum on `terms` from Δ and what else was trained; as long as is allowed."""
+    method, model = task.method, task.method.adapted(task.local.model)
+    layout = reply_layout(method, model, task.config.secure, vehicles=terms.called)
+    uploads = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    delta = bounded(uploads.pop("delta")[None], guard.policy.largest_step)[0]
+    if hiding := guard.hiding(method):
+        delta, uploads = noisy(delta, uploads, hiding)
+    weight = guard.weight(task.local.members.windows(0), hidden=hiding > 0)
+    values = reply_values(method, model, delta, weight, uploads, layout, terms.threshold, check)
+    return layout, values

@@ -1,0 +1,126 @@
+"""Totals over vehicles by secure sums, for what a fleet learns together: hills, and routes.
+
+A sum that fails is tried a few times: without those that failed where the others are enough, and
+with them where not.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, Generic, Protocol, TypeVar
+
+from fedwatt.data.trip import FloatArray
+from fedwatt.deploy.messages import Content, Value
+from fedwatt.deploy.roster import Roster
+from fedwatt.deploy.secure_exchange import NoSum, SecretSum, SecureExchange
+from fedwatt.deploy.state import RunState
+from fedwatt.errors import RunError
+from fedwatt.privacy.fixed_point import CLIPPED, Layout
+from fedwatt.runs.config import to_toml
+from fedwatt.terrain.summands import Fields
+
+log = logging.getLogger("fedwatt.deploy")
+
+ATTEMPTS: Final = 3
+"""Secure sums for one question, before learning is given up."""
+
+
+class Addable(Protocol):
+    """A question whose answers add up."""
+
+    @property
+    def described(self) -> str:
+        """What is asked for, for a log."""
+
+    @property
+    def fields(self) -> Fields:
+        """What an answer holds; the same for every vehicle."""
+
+
+Asked = TypeVar("Asked", bound=Addable, contravariant=True)
+
+
+@dataclass(frozen=True)
+class SecretTotals(Generic[Asked]):
+    """Asks vehicles for totals, and for nothing of one of them."""
+
+    exchange: SecureExchange
+    least: int  # vehicles that a sum must be of
+    seconds: float  # how long a vehicle may take for its numbers
+    what: str  # is learned, for the log
+    kind: str  # of the questions
+    content: Callable[[Asked], Content]  # what a message about a question holds
+
+    @classmethod
+    def over(
+        cls,
+        roster: Roster,
+        run: RunState,
+        what: str,
+        kind: str,
+        content: Callable[[Asked], Content],
+        about: Mapping[str, Value] | None = None,
+    ) -> "SecretTotals[Asked]":
+        """Totals over the vehicles of a roster; every question says what is in `about`, too."""
+        config = roster.config
+        common: dict[str, Value] = {"run": run.run, "config": to_toml(config), **(about or {})}
+        least = max(2, config.terrain.minimum_vehicles)
+        # In 32 bits sums would be too coarse, whatever training makes do with.
+        settings = replace(config.secure, bits=64)
+        exchange = SecureExchange(roster, run, settings, common, survivors_needed=least)
+        return cls(exchange, least, config.deploy.round_seconds, what, kind, content)
+
+    def __call__(
+        self, question: Asked, present: frozenset[str]
+    ) -> tuple[Mapping[str, FloatArray], frozenset[str]]:
+        """The totals of a question and who is in them; RunError if all attempts fail."""
+        log.info("%s: asking %d vehicles for %s", self.what, len(present), question.described)
+        lost: frozenset[str] = frozenset()
+        rejected: frozenset[str] = frozenset()
+        reason = ""
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                # A reply may be lost by chance: who failed is left out while others are enough.
+                there = self._gathered(present)
+                ways = (there - lost, there - rejected, there)
+                called = next(names for names in ways if len(names) >= self.least)
+                found = self._sum(question, called)
+            except NoSum as error:
+                lost, rejected = lost | error.lost, rejected | error.rejected
+                silent = ", ".join(sorted(error.lost - error.rejected))
+                reason = f"{error} No answer came from {silent}." if silent else str(error)
+                log.warning(
+                    "%s: secure sum %d of at most %d: %s", self.what, attempt, ATTEMPTS, reason
+                )
+                continue
+            if found.sums[CLIPPED][0]:
+                log.warning("%s: %d values were clipped", self.what, found.sums[CLIPPED][0])
+            return found.sums, frozenset(found.survivors)
+        raise RunError(
+            f"The {self.what} could not be learned: {ATTEMPTS} secure sums failed one after the "
+            f"other. {reason} --resume tries again."
+        )
+
+    def _sum(self, question: Asked, called: frozenset[str]) -> SecretSum:
+        own = self.content(question)
+        content = Content({**self.exchange.common, **own.values}, own.arrays)
+        layout = Layout(question.fields, vehicles=len(called))
+        return self.exchange.total(
+            self.what, called, layout, self.kind, lambda name: content, self.seconds
+        )
+
+    def _gathered(self, names: frozenset[str]) -> frozenset[str]:
+        """Those of `names` that are there; waits a while for enough of them."""
+        roster = self.exchange.roster
+        there: frozenset[str] = frozenset()
+
+        def enough() -> bool:
+            nonlocal there
+            roster.refresh()
+            there = frozenset(name for name in names if roster.there(name))
+            return len(there) >= self.least
+
+        if not roster.exchange.wait(enough, self.exchange.settings.stage_seconds):
+            reason = f"{len(there)} of {len(names)} vehicles are there, {self.least} are needed."
+            raise NoSum(reason, frozenset())
+        return there

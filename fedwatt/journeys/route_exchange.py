@@ -1,0 +1,174 @@
+"""Learn what a fleet knows about routes where only totals over vehicles can be seen.
+
+1. How the fleet drives each place and heading (`driving_exchange`); every vehicle is given that.
+2. Coefficients of energy and of duration (`mixed_effects`), together in thirteen exchanges.
+3. How far off they were (`route_bars`), counted once.
+4. How a route under way is corrected (`under_way`), in three exchanges, and how far off it still
+   is, counted once.
+
+The steps are the same for a simulation and for a real fleet; what differs is who is asked.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from fedwatt.data.trip import FloatArray
+from fedwatt.errors import DataError, RunError
+from fedwatt.journeys.driving_exchange import AddUp, learn_driving, plainly, totals_by
+from fedwatt.journeys.driving_field import DrivingSums, add, published
+from fedwatt.journeys.fleet_routes import FleetRoutes
+from fedwatt.journeys.mixed_effects import FleetEffects, fit
+from fedwatt.journeys.route_board import RouteBoard
+from fedwatt.journeys.route_questions import COLUMNS, Pupil, RouteQuestion, SharedDriving
+from fedwatt.journeys.under_way import REWEIGHTINGS, USUAL, corrected, narrower_bars
+from fedwatt.terrain.field import Field
+from fedwatt.terrain.settings import TerrainSettings
+
+SPREADS = {"energy": 5.0, "duration": 2.0}
+"""τ to begin with, in Wh or seconds a km of σ, for columns of size 1."""
+
+
+class TooFewTeach(DataError):
+    """Fewer vehicles have trips with positions than must share a place."""
+
+    def __init__(self, vehicles: int, least: int) -> None:
+        super().__init__(
+            f"{vehicles} vehicles have trips with positions, and at least {least} are needed to "
+            "share how a fleet drives."
+        )
+
+
+class Pupils(Protocol):
+    """Vehicles that teach a fleet its routes."""
+
+    def share(self, shared: SharedDriving, present: frozenset[str]) -> frozenset[str]:
+        """Give the driving field to the vehicles named; those that have it."""
+
+    def total(
+        self, question: RouteQuestion, present: frozenset[str]
+    ) -> tuple[Mapping[str, FloatArray], frozenset[str]]:
+        """The totals of a question over the vehicles named, and whose answers are in them."""
+
+
+def fewest_teachers(settings: TerrainSettings) -> int:
+    """Vehicles without which nothing is shared."""
+    return max(2, settings.minimum_vehicles)
+
+
+def learn_from_pupils(
+    pupils: Pupils,
+    driving: DrivingSums,
+    insiders: frozenset[str],
+    settings: TerrainSettings,
+    hills: Field | None,
+) -> FleetRoutes:
+    """All that follows once it is known how the `insiders` drive; `hills` are the published ones.
+
+    TooFewTeach where fewer than k of them have trips of a length that teaches.
+    """
+    least = settings.minimum_vehicles
+    known = None if hills is None else hills.only(hills.vehicles > least)
+    shared = SharedDriving(driving, known, least)
+    asking = _Asking(pupils, pupils.share(shared, insiders), fewest_teachers(settings))
+    fitted = fit(asking.sums, COLUMNS, SPREADS)
+    effects = {target: own.effects for target, own in fitted.items()}
+    errors = RouteQuestion.about_errors(fitted)
+    counts = errors.by_target(asking.total(errors))
+    correction = np.array(USUAL)
+    for _ in range(REWEIGHTINGS):
+        question = RouteQuestion("correction", effects, correction=correction)
+        correction = corrected(asking.total(question))
+    last = RouteQuestion("under way", effects, correction=correction)
+    return FleetRoutes(
+        settings.cell_m,
+        driving,
+        effects,
+        counts,
+        correction,
+        narrower_bars(asking.total(last)),
+        asking.teachers,
+        insiders,
+        hills,
+    )
+
+
+@dataclass
+class _Asking:
+    """Who is still there, and how many of them teach."""
+
+    pupils: Pupils
+    present: frozenset[str]
+    least: int
+    teachers: int = 0
+
+    def total(self, question: RouteQuestion) -> Mapping[str, FloatArray]:
+        """Over those that are there; from now on only those in it are."""
+        total, self.present = self.pupils.total(question, self.present)
+        if len(self.present) < self.least:
+            raise RunError(
+                f"{len(self.present)} vehicles are in a sum for routes, and {self.least} are "
+                "needed."
+            )
+        return total
+
+    def sums(self, effects: Mapping[str, FleetEffects]) -> dict[str, dict[str, FloatArray]]:
+        """Sums for coefficients by target, given what is known of them; at first sizes."""
+        question = RouteQuestion("effects" if effects else "units", effects)
+        found = question.by_target(self.total(question))
+        # Vehicles that drop out later have taught as well.
+        taught = round(float(found["energy"]["vehicles"][0]))
+        self.teachers = max(self.teachers, taught)
+        if taught < self.least:
+            raise TooFewTeach(taught, self.least)
+        return found
+
+
+@dataclass
+class SimulatedPupils:
+    """Vehicles of a simulation, whose answers `add` adds up."""
+
+    boards: Mapping[str, RouteBoard]
+    add: AddUp
+    pupils: dict[str, Pupil] = field(default_factory=dict)
+
+    def share(self, shared: SharedDriving, present: frozenset[str]) -> frozenset[str]:
+        """All of them have the driving field."""
+        self.pupils = {name: Pupil(self.boards[name], shared) for name in present}
+        return present
+
+    def total(
+        self, question: RouteQuestion, present: frozenset[str]
+    ) -> tuple[Mapping[str, FloatArray], frozenset[str]]:
+        """The total over all of them."""
+        answers = (question.answer(self.pupils[name]) for name in sorted(present))
+        return self.add(question.fields, len(present), answers), present
+
+
+def learn_routes(
+    boards: Mapping[str, RouteBoard],
+    settings: TerrainSettings,
+    *,
+    add_up: AddUp | None = None,
+    before: DrivingSums | None = None,
+    hills: Field | None = None,
+) -> FleetRoutes:
+    """The routes that a simulated fleet learns; `hills` are those that it publishes.
+
+    `add_up` adds answers as a secure sum does, over `settings.area`; without it cells are added as
+    they are. `before` are driving sums of an earlier exchange, which count `settings.forget`.
+    """
+    teachers = sum(bool(board.taught) for board in boards.values())
+    if teachers < fewest_teachers(settings):
+        raise TooFewTeach(teachers, fewest_teachers(settings))
+    sums, everyone = {name: board.sums for name, board in boards.items()}, frozenset(boards)
+    if add_up is None and not settings.noise_multiplier:
+        driving = published(list(sums.values()), settings.minimum_vehicles)
+    else:
+        driving, _ = learn_driving(totals_by(add_up or plainly, sums), everyone, settings)
+    if before is not None:
+        driving = add([before, driving], settings.forget)
+    pupils = SimulatedPupils(boards, add_up or plainly)
+    return learn_from_pupils(pupils, driving, everyone, settings, hills)

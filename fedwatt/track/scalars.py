@@ -1,0 +1,47 @@
+"""What trackers are given: scalars of a round, and the files of a finished run."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import isfinite
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Final
+
+from fedwatt.runs.model_file import MODEL_FILE
+
+KEYS: Final = ("seed", "round", "method")
+"""Columns of a row that say where it belongs."""
+
+
+def scalars(row: Mapping[str, Any]) -> dict[str, float]:
+    """The finite numbers of a row of rounds.parquet.
+
+    >>> scalars({"seed": 1, "round": 3, "evaluated": True, "test_rmse": 48, "rate": float("nan")})
+    {'test_rmse': 48.0}
+    """
+    return {
+        name: float(value)
+        for name, value in row.items()
+        if name not in KEYS
+        and isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and isfinite(value)
+    }
+
+
+def mean_scalars(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Means over the seeds that have a number.
+
+    >>> mean_scalars([{"test_rmse": 48.0}, {"test_rmse": 50.0}])
+    {'test_rmse': 49.0}
+    """
+    own = [scalars(row) for row in rows]
+    names = dict.fromkeys(name for one in own for name in one)
+    return {name: fmean(one[name] for one in own if name in one) for name in names}
+
+
+def artefacts(run: Path) -> Iterator[Path]:
+    """The files of a finished run that are worth keeping elsewhere; those that there are."""
+    for name in ("config.toml", "report.html", "vehicles.parquet", "rounds.parquet", MODEL_FILE):
+        if (run / name).is_file():
+            yield run / name
+    yield from sorted((run / "figures").glob("*.svg"))

@@ -1,0 +1,218 @@
+"""Run cells of committed records again, drawn at random, and compare every number.
+
+On the machine, engine version and libraries of a record its numbers come again to the last bit of
+the single precision in which records are kept. Anywhere else products round differently, and three
+hundred rounds of training make much of it: equal mathematics on a processor and on a GPU was seen
+to differ by up to 0.53 Wh of 48 at the end of one seed, 1.1 %. There, who took part, the steps that
+were taken and which seeds diverged must still be the same, and the last errors of every seed within
+`TOLERANCE`, three times what was seen. A number that was changed by less passes there. Telemetry
+that is simulated differs in its last bits from machine to machine as well: what has as many windows
+is taken for the same.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from math import ceil, inf
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedwatt.data import DataSettings, synthetic_fleet
+from fedwatt.federation import Federation, Training
+from fedwatt.federation.participation import participant_count
+from fedwatt.runs.environment import describe_fleet
+from fedwatt.runs.provenance import same_kind
+from reproduction.cell import Cell, key_of, run_config
+from reproduction.lab import Lab
+from reproduction.record import Record
+from reproduction.tasks import stays_here, train_group_here
+
+TOLERANCE: Final = 0.03
+"""Relative difference of a seed's last errors on other machines or engines."""
+ERRORS: Final = ("validation_rmse", "test_rmse", "test_mae")
+SCHEDULE: Final = ("seed", "round", "participants", "steps")
+"""Columns that no rounding reaches."""
+NOT_RECORDED: Final = "engine and machine are not recorded"
+OnRound = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Check:
+    """A record beside the same cell, trained again."""
+
+    cell: Cell
+    differences: tuple[str, ...]
+    """What of engine and machine is not the same; empty: compared bit for bit."""
+    numbers: int
+    """That were compared."""
+    faults: tuple[str, ...]
+    """What is not as it should be, in words; empty: verified."""
+    largest: float
+    """Largest difference of a seed's last test RMSE, Wh."""
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Draw:
+    """What cells are drawn from."""
+
+    keys: tuple[str, ...]
+    """In the order in which they are drawn."""
+    refused: Mapping[str, int]
+    """Reason → how many records were not considered for it."""
+
+
+def drawn(lab: Lab, records: Mapping[str, Record], seed: int, limit_s: float) -> Draw:
+    """All records that this machine can run again, in random order."""
+    refused: Counter[str] = Counter()
+    possible = []
+    for key, record in sorted(records.items()):
+        reason = obstacle(lab, key, record, limit_s)
+        if reason:
+            refused[reason] += 1
+        else:
+            possible.append(key)
+    order = np.random.default_rng(seed).permutation(len(possible))
+    return Draw(tuple(possible[place] for place in order), refused)
+
+
+def obstacle(lab: Lab, key: str, record: Record, limit_s: float) -> str:
+    """Why a record cannot be verified here; empty if it can."""
+    cell = record.cell
+    if stays_here(cell):
+        return "about time, which does not repeat"
+    if key_of(cell, lab.scale) != key:
+        return "of an older format, whose settings are not those of today"
+    if not lab.sources.has(cell.dataset):
+        return f"on data that is not here: {cell.dataset}"
+    if (seconds := expected_seconds(record, lab)) > limit_s:
+        return f"longer than the limit of {limit_s:,.0f} s" if seconds < inf else "without rounds"
+    return ""
+
+
+def expected_seconds(record: Record, lab: Lab) -> float:
+    """About how long a cell takes here, from its steps and a step that is timed."""
+    cell, config = record.cell, run_config(record.cell, lab.scale)
+    windows, vehicles = record.facts["fleet"]["windows"], record.facts["fleet"]["vehicles"]
+    if not len(record.rounds["seed"]):
+        return inf
+    asked = participant_count(vehicles, cell.participation) * len(config.seeds)
+    per_vehicle = config.training.epochs * ceil(windows["train"] / vehicles / config.training.batch)
+    steps = config.training.rounds * asked * per_vehicle
+    judged = int(np.isfinite(record.rounds["test_rmse"]).sum())
+    evaluated = judged * (windows["test"] + windows["validation"]) / config.training.batch
+    one = seconds_a_step(cell.model, cell.method, lab.device)
+    on_gpu = lab.on_gpu  # where a stack takes about as long as one vehicle
+    return float(one * (steps / (asked if on_gpu else 1) + evaluated / (asked if on_gpu else 3)))
+
+
+@cache
+def seconds_a_step(model: str, method: str, device: str) -> float:
+    """Time of a vehicle's local step here, measured on a small fleet."""
+    settings = DataSettings(stride=20, evaluation_stride=600)
+    fleet = synthetic_fleet(2, trips=4, settings=settings)
+    training = Training(rounds=3, participation=1.0, steps=20, evaluate_every=3)
+    timing = Federation(fleet, model, training=training, device=device).train(method).history.timing
+    last = timing[2]  # the first round compiles, and may probe; the last one evaluates
+    seconds = float(last["training"] + last["preconditioner"])
+    return seconds / (len(fleet.clients) * training.steps)
+
+
+def verified(
+    lab: Lab, records: Mapping[str, Record], draw: Draw, count: int, on_round: OnRound
+) -> Iterator[Check | str]:
+    """Checks of `count` drawn cells; a text for each that was passed over, and why."""
+    found = 0
+    for key in draw.keys:
+        if found == count:
+            return
+        record = records[key]
+        fleet = lab.fleet(record.cell)
+        if describe_fleet(fleet)["windows"] != record.facts["fleet"]["windows"]:
+            yield f"{key}: made of other telemetry than what is here"
+            continue
+        scale = replace(lab.scale, deterministic=bool(record.made_with.get("deterministic")))
+        begin = time.perf_counter()
+        (again,) = train_group_here([record.cell], (scale, fleet, lab.device), on_round)
+        found += 1
+        yield compared(record, again, time.perf_counter() - begin)
+
+
+def compared(record: Record, again: Record, seconds: float) -> Check:
+    """Every number of a record beside those of the same cell trained again."""
+    differences = (
+        same_kind(again.made_with, record.made_with) if record.made_with else [NOT_RECORDED]
+    )
+    if again.facts["fleet"]["hash"] != record.facts["fleet"]["hash"]:
+        differences.append("telemetry")
+    numbers, faults = (close if differences else exact)(record, again)
+    before, now = record.final("test_rmse"), again.final("test_rmse")
+    # Committed records have single precision.
+    apart = [abs(before[seed] - float(np.float32(now[seed]))) for seed in before if seed in now]
+    largest = max(apart, default=0.0)
+    return Check(record.cell, tuple(differences), numbers, tuple(faults), largest, seconds)
+
+
+def exact(record: Record, again: Record) -> tuple[int, list[str]]:
+    """(How many numbers were compared, faults) where all must agree to the last bit."""
+    faults, numbers = [], 0
+    for table in ("rounds", "vehicles"):
+        before, now = getattr(record, table), getattr(again, table)
+        for name in before:
+            one, other = _single(before[name]), _single(now[name])
+            numbers += len(one)
+            if one.shape != other.shape:
+                faults.append(f"{table}: {len(one)} rows, now {len(other)}")
+                break
+            wrong = np.flatnonzero(~_same(one, other))
+            if len(wrong):
+                first = wrong[0]
+                faults.append(
+                    f"{table}.{name}: {len(wrong)} of {len(one)} differ, first in row {first}: "
+                    f"{one[first]} recorded, {other[first]} now"
+                )
+    for name, value in (record.facts.get("step_scale") or {}).items():
+        numbers += 1
+        if again.facts["step_scale"][name] != value:
+            faults.append(f"step_scale.{name}: {value} recorded, now {again.facts['step_scale']}")
+    return numbers, faults
+
+
+def close(record: Record, again: Record) -> tuple[int, list[str]]:
+    """(How many numbers were compared, faults) where roundings differ."""
+    faults, numbers = [], 0
+    for name in SCHEDULE:
+        one, other = record.rounds[name], again.rounds[name]
+        numbers += len(one)
+        # Of seeds that diverge, the round may be another one.
+        if not (record.diverged or again.diverged) and not np.array_equal(one, other):
+            faults.append(f"rounds.{name}: not the same")
+    if record.diverged.keys() != again.diverged.keys():
+        lost, now = sorted(record.diverged), sorted(again.diverged)
+        faults.append(f"diverged seeds: {lost} recorded, {now} now")
+    for name in ERRORS:
+        before, now_of = record.final(name), again.final(name)
+        for seed in before.keys() & now_of.keys():
+            numbers += 1
+            apart = abs(now_of[seed] / before[seed] - 1)
+            if not apart <= TOLERANCE:
+                faults.append(
+                    f"{name} of seed {seed}: {before[seed]:.4f} recorded, {now_of[seed]:.4f} now"
+                )
+    return numbers, faults
+
+
+def _single(values: NDArray[Any]) -> NDArray[Any]:
+    """Numbers at the precision of committed records."""
+    return values.astype(np.float32) if values.dtype.kind == "f" else values
+
+
+def _same(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.bool_]:
+    same: NDArray[np.bool_] = one == other
+    if one.dtype.kind == "f":
+        same |= np.isnan(one) & np.isnan(other)
+    return same

@@ -1,0 +1,91 @@
+"""Vehicles that train only models whose making they, or others of the sum, have followed."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flwr")
+
+from fedwatt.deploy.conduct import Conduct
+from fedwatt.deploy.guard import FOLLOWED
+from fedwatt.deploy.purpose import Purpose
+from fedwatt.deploy.vehicle import Vehicle
+from fedwatt.methods import get
+from fedwatt.runs.tables import read_table
+from tests.deploy.boards import guarded
+from tests.deploy.fleets import deployed, make_fleet
+from tests.deploy.test_guard import guard, rule_of
+from tests.deploy.test_secure import secured
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_fleet(tmp_path_factory.mktemp("followed") / "fleet")
+
+
+def replies(run: Path) -> list[int]:
+    return read_table(run, "rounds")["replies"].to_pylist()
+
+
+def refused(run: Path) -> set[str]:
+    return {rule for own in Conduct.read(run / "conduct.json").refusals.values() for rule in own}
+
+
+def test_vehicles_that_are_drawn_anew_and_newcomers_go_by_the_word_of_others(
+    fleet: Path, tmp_path: Path
+) -> None:
+    text = secured(fleet, rounds=3).replace("participation = 1.0", "participation = 0.75")
+    text = text.replace("vehicles = 4", "vehicles = 3")
+    grid = guarded(fleet, tmp_path / "state")
+    grid.offline.add(4)
+    grid.before_push = lambda own: own.offline.discard(4) if own.training >= 1 else None
+    run = deployed(text, grid, tmp_path / "run")
+    assert refused(run) == set() and replies(run) == [0, 3, 3, 3]
+
+
+def test_a_vehicle_without_the_fleets_key_leaves_training_to_the_others(
+    fleet: Path, tmp_path: Path
+) -> None:
+    grid = guarded(fleet, tmp_path / "state")
+    old = grid.vehicles[1]
+    keyless = replace(old.board, fleet_key=None)
+    grid.vehicles[1] = Vehicle(old.folder, old.state, board=keyless)
+    run = deployed(secured(fleet, rounds=2), grid, tmp_path / "run")
+    # Without its words nobody could check the sum, so it stays out; it judges all the same.
+    assert replies(run) == [0, 3, 3]
+    assert Conduct.read(run / "conduct.json").refusals == {old.name: {FOLLOWED: 2}}
+
+
+def purpose(kind: str, model: str = "m") -> Purpose:
+    return Purpose(kind, "run", "fedavg", 1, model, "", "")
+
+
+def test_few_models_a_day_are_judged_that_nobody_knows(tmp_path: Path) -> None:
+    own = guard(tmp_path, unfollowed_a_day=2)
+    for model in ("a", "b", "a"):  # one model counts once
+        assert rule_of(lambda m=model: own.revealing(purpose("secure-strata", m), 1)) == ""
+    assert rule_of(lambda: own.revealing(purpose("secure-evaluate", "c"), 1)) == FOLLOWED
+    assert rule_of(lambda: own.revealing(purpose("secure-evaluate", "c"), 2)) == ""
+
+
+def test_two_must_know_a_model_that_is_trained_and_then_all_do(tmp_path: Path) -> None:
+    own, method = guard(tmp_path), get("fedavg")
+    training, judging = purpose("secure-train"), purpose("secure-evaluate")
+    assert rule_of(lambda: own.revealing(training, 1)) == FOLLOWED
+    assert rule_of(lambda: own.revealing(judging, 1)) == ""  # of a few such models a day
+    assert not own.follows(training, method, lambda: False)
+    assert rule_of(lambda: own.revealing(judging, 2)) == ""
+    assert own.follows(training, method, lambda: False)  # it took their word
+    assert own.follows(purpose("secure-train", "other"), method, lambda: True)
+    # Noise protects whatever it is added to, but makes no model known.
+    third, private = purpose("secure-train", "third"), get("fedavg@private")
+    assert not own.follows(third, private, lambda: False)
+    assert rule_of(lambda: own.revealing(third, 0)) == ""
+    assert not own.follows(third, method, lambda: False)
+    little = get("fedavg@private", noise_multiplier=0.9)
+    fourth = purpose("secure-train", "fourth")
+    assert not own.follows(fourth, little, lambda: False)
+    assert rule_of(lambda: own.revealing(fourth, 0)) == FOLLOWED
+    free = guard(tmp_path, followed=0)
+    assert rule_of(lambda: free.revealing(purpose("secure-train", "fifth"), 0)) == ""

@@ -1,0 +1,59 @@
+"""Several observers as one, and an observer in a real run."""
+
+from pathlib import Path
+
+from fedwatt.observers import Observer, Observers
+from fedwatt.observers.progress_log import FILE, events
+from fedwatt.runs import execute, from_toml
+
+SMALL = """
+seeds = [1, 2]
+[fleet]
+vehicles = 3
+trips = 3
+[data]
+window = 10
+stride = 20
+evaluation_stride = 40
+[model]
+hidden = [4]
+[training]
+rounds = 2
+participation = 1.0
+[references]
+enabled = false
+[[method]]
+name = "fedavg"
+"""
+
+
+class Calls(Observer):
+    def __init__(self) -> None:
+        self.seen: list[object] = []
+
+    def on_start(self, label, done, rounds):
+        self.seen.append(("start", label, done, rounds))
+
+    def on_round(self, label, state, record):
+        self.seen.append(("round", state.round, sorted(record.by_vehicle)))
+
+    def on_finish(self, run):
+        self.seen.append(("finish", (run / "vehicles.parquet").exists()))
+
+
+def test_observers_are_called_in_order_and_the_log_has_every_round(tmp_path: Path) -> None:
+    first, second = Calls(), Calls()
+    second.seen = first.seen  # so that the order can be seen
+    execute(from_toml(SMALL), tmp_path / "run", Observers((first, second)))
+    cars = ["car-001", "car-002", "car-003"]
+    once = [
+        ("start", "fedavg", 0, 2),
+        ("round", 1, cars),
+        ("round", 2, cars),
+        ("finish", True),
+    ]
+    assert first.seen == [call for call in once for _ in range(2)]
+    logged = events((tmp_path / "run" / FILE).read_bytes())
+    kinds = [line["event"] for line in logged]
+    assert kinds == ["fleet", "start", "round", "round", "end", "finish"]
+    assert [row["seed"] for row in logged[2]["rows"]] == [1, 2]

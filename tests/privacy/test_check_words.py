@@ -1,0 +1,68 @@
+"""Words by which vehicles tell a model that their sum made from any other."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from fedwatt.methods import get
+from fedwatt.models import MLP
+from fedwatt.privacy.check_words import WORDS, CheckKey, Made
+from fedwatt.privacy.fixed_point import FloatArray
+from fedwatt.privacy.secure.compose import means, reply_layout, reply_values
+from fedwatt.privacy.secure_settings import SecureSettings
+
+METHOD, MODEL = get("fedavg"), MLP(window=5, features=3, hidden=(8,))
+KEY = CheckKey(bytes(32), b"exchange")
+SIZE = MODEL.layout.size
+
+
+def summed(vehicles: int, bits: int = 48) -> tuple[FloatArray, Made]:
+    """The mean displacement of a few vehicles, and what the server can say of it."""
+    layout = reply_layout(METHOD, MODEL, SecureSettings(bits=bits), vehicles=vehicles)
+    rng, words = np.random.default_rng(1), 0
+    for _ in range(vehicles):
+        delta = torch.from_numpy(rng.normal(0, 0.05, SIZE))
+        windows = int(rng.integers(500, 20_000))
+        own = reply_values(METHOD, MODEL, delta, windows, {}, layout, check=KEY)
+        words = words + layout.encode(own)
+    sums = layout.decode(words)
+    delta, weight, _ = means(METHOD, MODEL, sums)
+    assert not sums["clipped"][0]
+    return delta.numpy(), Made(b"exchange", weight, weight, vehicles, tuple(sums["check"]))
+
+
+@pytest.mark.parametrize(("vehicles", "bits"), [(3, 48), (20, 48), (20, 64), (20, 32), (1000, 48)])
+def test_the_mean_of_a_sum_is_followed_and_nothing_beside_it(vehicles: int, bits: int) -> None:
+    mean, made = summed(vehicles, bits)
+    layout = reply_layout(METHOD, MODEL, SecureSettings(bits=bits), vehicles=vehicles)
+    before = np.random.default_rng(2).normal(0, 0.1, SIZE).astype(np.float32)
+    after = (before + mean).astype(np.float32)
+
+    def follows(model: FloatArray, said: Made = made, key: CheckKey = KEY) -> bool:
+        return key.follows(layout, before, model.astype(np.float32), said)
+
+    assert follows(after)
+    away = np.random.default_rng(3).normal(0, 1, SIZE)
+    # 32 bits are coarse: steps of 0.4 Wh of weight times Δ for 20 vehicles.
+    part = 1e-4 if bits > 32 else 0.1
+    assert not follows(after + part * np.linalg.norm(mean) * away / np.linalg.norm(away))
+    assert not follows(before) and not follows(before + 2 * mean)
+    assert not follows(after, replace(made, weight=1.1 * made.weight))
+    assert not follows(after, replace(made, divisor=1.1 * made.divisor))
+    assert not follows(after, replace(made, vehicles=made.vehicles + 1))
+    assert not follows(after, replace(made, words=made.words[:-1]))
+    assert not follows(after, key=CheckKey(bytes(31) + b"1", b"exchange"))
+    assert not follows(after, key=CheckKey(bytes(32), b"another"))
+
+
+def test_signs_factors_and_pads_by_hand() -> None:
+    layout = reply_layout(METHOD, MODEL, SecureSettings(), vehicles=3)
+    signs, factors, pads = KEY.signs(SIZE), KEY.factors(), KEY.pads(layout)
+    assert signs.shape == (WORDS, SIZE) and set(signs.ravel()) == {-1.0, 1.0}
+    assert ((factors >= 1) & (factors < 2)).all() and len(set(pads)) == WORDS
+    ones = KEY.words(layout, 10.0, np.ones(SIZE))
+    assert ones == pytest.approx(signs.sum(axis=1) + 10 * factors + pads)
+    # Pads are as large as half of what the field has room for, 1,024 times the largest n Δ.
+    assert np.abs(pads).max() <= 512 * 200_000 * 16.0

@@ -1,0 +1,18 @@
+"""A fleet and a plan small enough to play a match in a second or two."""
+
+from dataclasses import replace
+
+import pytest
+
+from fedwatt.data import Fleet
+from fedwatt.data.synthetic import synthetic_fleet
+from tournament.fleets import ARENAS
+from tournament.plan import Plan
+
+TINY = Plan(trials=2, rounds=2, steps=2, every=1, fine_tuning=(2,), seeds=(1, 2))
+
+
+@pytest.fixture(scope="session")
+def few_cars() -> Fleet:
+    settings = replace(ARENAS["embedded level"].settings, held_out=1, stride=30)
+    return synthetic_fleet(4, settings=settings, trips=4)

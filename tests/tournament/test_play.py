@@ -1,0 +1,82 @@
+"""A match: what is tried, what is recorded, and that it is what the library trains."""
+
+import json
+from pathlib import Path
+
+from fedwatt.data import Fleet
+from fedwatt.federation import Federation
+from fedwatt.personal import personalise
+from tests.tournament.conftest import TINY
+from tournament.costs import Multiples, matched_rounds, multiples
+from tournament.entries import ALONE, ENTRIES
+from tournament.fleets import ARENAS, read_windows, write_windows
+from tournament.plan import Plan
+from tournament.play import Match, play
+from tournament.search import trials
+from tournament.season import Venue, hold, matches
+
+
+def test_the_defaults_are_tried_first_and_every_part_of_a_range_once() -> None:
+    found = trials(ENTRIES["fedprox"], 5)
+    assert found[0] == {"rate": 0.05}
+    assert [t["rate"] for t in found[1:]] == [0.001778, 0.005623, 0.01778, 0.05623]
+    # Four parts of three decades: the middles are 10^-2.625, 10^-1.875, 10^-1.125, 10^-0.375.
+    assert sorted(t["mu"] for t in found[1:]) == [0.002371, 0.01334, 0.07499, 0.4217]
+
+
+def test_equal_costs_end_at_different_rounds() -> None:
+    plan = Plan(rounds=60, every=5)
+    assert matched_rounds(Multiples(1.5, 2.4), plan) == {"rounds": 60, "bytes": 40, "compute": 25}
+
+
+def test_costs_of_scaffold_and_of_vehicles_alone(few_cars: Fleet) -> None:
+    model = Federation(few_cars, device="cpu").model
+    assert multiples(ENTRIES["scaffold"], model, TINY, 0.3).bytes == 2.0
+    assert multiples(ENTRIES[ALONE], model, TINY, 0.3) == Multiples(1.0, 1.0)
+
+
+def test_a_match_records_what_the_library_trains(few_cars: Fleet, tmp_path: Path) -> None:
+    play(Match("embedded level", "scaffold", TINY, "cpu"), few_cars, tmp_path)
+    record = json.loads((tmp_path / "record.json").read_text())
+    scores = [trial["score"] for trial in record["trials"]]
+    assert record["settings"] == record["trials"][scores.index(min(scores))]["settings"]
+    assert record["matched"] == {"rounds": 2, "bytes": 1, "compute": 2}
+    training = TINY.training(record["settings"]["rate"], 0.3, trial=False)
+    federation = Federation(few_cars, training=training, seeds=(1, 2), device="cpu")
+    trained = federation.train("scaffold")
+    last = trained.history.last("test_rmse")
+    assert record["curves"]["global"][-1] == {str(s): float(f"{v:.5g}") for s, v in last.items()}
+    tuned = personalise(federation, trained.state.weights, TINY.personal)
+    rows = federation.prediction_rows(tuned.test)
+    away = [r["rmse"] for r in rows if r["held_out"] and r["stratum"] == "all" and r["seed"] == 1]
+    assert record["tuned"]["2"]["newcomers"]["1"] == float(f"{away[0]:.5g}")
+
+
+def test_windows_are_read_back_as_they_were(few_cars: Fleet, tmp_path: Path) -> None:
+    write_windows(tmp_path / "few.npz", few_cars)
+    assert read_windows(tmp_path / "few.npz").data_hash() == few_cars.data_hash()
+
+
+def test_what_was_played_is_not_played_again(few_cars: Fleet, tmp_path: Path) -> None:
+    venue, said = Venue(tmp_path, {}, "cpu"), list[str]()
+    write_windows(tmp_path / "fleets" / "embedded-level.npz", few_cars)
+    chosen = matches(TINY, ["embedded level fedavg", "embedded level fedprox"])
+    assert len(hold(chosen[:1], venue, said.append)) == 1
+    before = (tmp_path / "cells" / chosen[0].name / "record.json").stat().st_mtime_ns
+    assert len(hold(chosen, venue, said.append)) == 2
+    after = (tmp_path / "cells" / chosen[0].name / "record.json").stat().st_mtime_ns
+    assert after == before
+    assert "2 matches, 1 of them played before" in said
+
+
+def test_a_match_that_fails_is_told_and_stops_nobody(tmp_path: Path) -> None:
+    said = list[str]()
+    (tmp_path / "fleets").mkdir()
+    (tmp_path / "fleets" / "embedded-level.npz").write_bytes(b"not windows")
+    hold(matches(TINY, ["embedded level fedavg"]), Venue(tmp_path, {}, "cpu"), said.append)
+    assert said[-1].startswith("not played: embedded level fedavg (")
+
+
+def test_only_arenas_with_positions_have_hills() -> None:
+    impossible = [name for name, arena in ARENAS.items() if arena.impossible]
+    assert impossible == ["electrified-50 hills", "electrified-175 hills"]

@@ -1,0 +1,111 @@
+"""`fedwatt tournament`: every method on every fleet, tuned alike."""
+
+from math import inf
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from fedwatt.cli.configure import Ray
+from fedwatt.cli.console import console, errors
+from fedwatt.errors import SettingError
+
+
+def tournament(
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help="Only matches with all of these words, such as 'ved hills scaffold'."),
+    ] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(help="A stored fleet: ved=FOLDER or electrified=FOLDER; repeat for both."),
+    ] = None,
+    trials: Annotated[int, typer.Option(help="Settings tried of every method.")] = 20,
+    seeds: Annotated[int, typer.Option(help="Seeds of results; trials have others.")] = 5,
+    rounds: Annotated[int, typer.Option(help="Rounds of trials and results.")] = 60,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    processes: Annotated[int, typer.Option(help="Matches played at a time.")] = 1,
+    minutes: Annotated[float, typer.Option(help="Begin no match later than this.")] = inf,
+    out: Annotated[Path, typer.Option(help="Folder for windows and finished matches.")] = Path(
+        "runs/tournament"
+    ),
+    ray: Ray = None,
+    page: Annotated[
+        bool,
+        typer.Option(
+            "--page", help="Play nothing: put what was played into results/ and write the page."
+        ),
+    ] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Play nothing: see that the page is what records give.")
+    ] = False,
+    list_: Annotated[bool, typer.Option("--list", help="Show who plays where.")] = False,
+) -> None:
+    """Play every method on every fleet, without and with hills, tuned alike.
+
+    What was played is kept in --out: the same command goes on where it was stopped.
+    """
+    from tournament.plan import Plan
+    from tournament.season import Venue, hold, matches
+
+    if list_:
+        console.print(_listed())
+        return
+    if page or check:
+        _judge(out, write=page)
+        return
+    plan = Plan(trials=trials, rounds=rounds, seeds=tuple(range(1, seeds + 1)))
+    venue = Venue(out, _stored(data or []), device, processes, ray, minutes)
+    try:
+        hold(matches(plan, only or ()), venue, lambda text: console.print(text, highlight=False))
+    except KeyboardInterrupt:
+        errors.print("Stopped. Finished matches are kept: the same command continues.")
+        raise typer.Exit(130) from None
+
+
+def _judge(out: Path, *, write: bool) -> None:
+    """Write the page from the records, or see that it is what they give."""
+    from fedwatt.files import write_text
+    from tournament.page import PAGE, write_page
+    from tournament.records import RECORDS, gathered, read_records, write_records
+
+    if write:
+        before = [own.content for own in read_records(RECORDS).values()]
+        write_records(RECORDS, [*before, *gathered(out / "cells")])
+    text = write_page(read_records(RECORDS))
+    if write:
+        write_text(PAGE, text)
+        console.print(f"{PAGE} is written from {RECORDS}.", highlight=False)
+    elif text != PAGE.read_text(encoding="utf-8"):
+        errors.print(f"{PAGE} is not what {RECORDS} gives: 'fedwatt tournament --page' writes it.")
+        raise typer.Exit(1)
+
+
+def _stored(given: list[str]) -> dict[str, Path]:
+    """Folders of stored fleets by name."""
+    found = {}
+    for one in given:
+        name, equals, folder = one.partition("=")
+        if name not in ("ved", "electrified") or not equals:
+            raise SettingError(f"'{one}' is not ved=FOLDER or electrified=FOLDER.")
+        found[name] = Path(folder)
+    return found
+
+
+def _listed() -> Table:
+    from tournament.entries import ENTRIES
+    from tournament.fleets import ARENAS
+
+    table = Table(title=f"{len(ENTRIES)} entries on every arena")
+    for name in ("Arena", "Vehicles", "Newcomers", "Entries"):
+        table.add_column(name, overflow="fold")
+    for arena in ARENAS.values():
+        who = arena.impossible and f"none: {arena.impossible}"
+        table.add_row(arena.name, arena.about, str(arena.newcomers), who or ", ".join(ENTRIES))
+    return table
+
+
+def add_to(app: typer.Typer) -> None:
+    """Make this a command of `fedwatt`."""
+    app.command("tournament")(tournament)

@@ -1,0 +1,87 @@
+"""What an entry costs beside FedAvg, and the round up to which it costs as much as FedAvg does.
+
+Bytes are the numbers that a participant receives and sends (`fedwatt.methods.costs`). Compute is
+the measured time of a round beside FedAvg's (results/method_costs.json); a composition's is
+FedAvg's with the excess of each of its parts, and roughness probes are added at the rate at which
+the age rule makes them.
+"""
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from fedwatt.methods import METHODS
+from fedwatt.methods.costs import costs
+from fedwatt.methods.roughness import RoughnessProximal
+from fedwatt.models import Model
+from tournament.entries import ALONE, ENTRIES, Entry
+from tournament.plan import Plan
+
+MEASURED: Final = Path(__file__).resolve().parents[1] / "results" / "method_costs.json"
+PARTS: Final = {
+    "sharpness": "si-fedavg",
+    "sharpness-aware": "sam",
+    "global-shift": "lesam",
+    "fractional": "fo-fedavg",
+    "own-model": "ditto",
+    "proximal": "fedprox",
+    "roughness": "ri-fedavg",
+}
+"""Local rules, each with the method that has it alone."""
+BASES: Final = ("rounds", "bytes", "compute")
+"""What is held equal in a comparison."""
+
+
+@dataclass(frozen=True)
+class Multiples:
+    """Costs of a participant's round in multiples of FedAvg's."""
+
+    bytes: float
+    compute: float
+
+
+def multiples(entry: Entry, model: Model, plan: Plan, participation: float) -> Multiples:
+    """Costs of an entry in multiples of FedAvg's; vehicles alone count like FedAvg's."""
+    if entry.name == ALONE:
+        return Multiples(1.0, 1.0)
+    own, plain = costs(entry.made(), model), costs(ENTRIES["fedavg"].made(), model)
+    sent = (own.up + own.down) / (plain.up + plain.down)
+    return Multiples(sent, _time(entry) + _probes(entry, plan, participation))
+
+
+def matched_rounds(found: Multiples, plan: Plan) -> dict[str, int]:
+    """The evaluated round at which an entry has cost what FedAvg costs in all rounds.
+
+    >>> matched_rounds(Multiples(2.0, 1.04), Plan(rounds=60, every=5))
+    {'rounds': 60, 'bytes': 30, 'compute': 60}
+    """
+    paid = {"rounds": 1.0, "bytes": found.bytes, "compute": found.compute}
+
+    def nearest(times: float) -> int:
+        return min(plan.evaluated, key=lambda at: abs(at - plan.rounds / times))
+
+    return {basis: nearest(times) for basis, times in paid.items()}
+
+
+def _time(entry: Entry) -> float:
+    times: dict[str, float] = _measured()["times_fedavg"]
+    names = (entry.method or entry.name).partition("@")[0].split("+")
+    known = [name if name in METHODS else PARTS.get(name, "fedavg") for name in names]
+    return 1.0 + sum(max(times[name], 1.0) - 1.0 for name in known)
+
+
+def _probes(entry: Entry, plan: Plan, participation: float) -> float:
+    """Probes a participation, in rounds of FedAvg."""
+    rough = [rule for rule in entry.made().local if isinstance(rule, RoughnessProximal)]
+    if not rough:
+        return 0.0
+    share = 1 / (participation * (rough[0].probe_every - 1) + 1)
+    return float(share * _measured()["probe_in_steps"] / plan.steps)
+
+
+@cache
+def _measured() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(MEASURED.read_text(encoding="utf-8"))
+    return found

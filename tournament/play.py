@@ -1,0 +1,200 @@
+"""One entry on one arena: tuned, trained with the seeds that count, fine-tuned in every vehicle.
+
+Trials share a stack, whatever their settings. They are scored by validation error after the last
+round, of the vehicles' own models where the method gives them one; test windows are never looked
+at before the settings are chosen.
+"""
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from math import inf, isfinite
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedwatt.data import Fleet
+from fedwatt.errors import SettingError
+from fedwatt.federation import Federation, RoundRecord, State
+from fedwatt.federation.evaluate import vehicle_errors
+from fedwatt.federation.loop import Trained
+from fedwatt.federation.together import train_side_by_side
+from fedwatt.files import write_text
+from fedwatt.methods import Method
+from fedwatt.metrics import micro
+from fedwatt.personal import personalise
+from tournament.costs import matched_rounds, multiples
+from tournament.entries import ENTRIES, Entry
+from tournament.fleets import ARENAS, Arena
+from tournament.plan import Plan
+from tournament.search import trials
+
+Settings = dict[str, Any]
+CURVES = {
+    "validation": "validation_rmse",
+    "global": "test_rmse",
+    "newcomers": "held_out_rmse",
+    "own": "personal_rmse",
+    "newcomers own": "personal_held_out_rmse",
+}
+"""What a record keeps of every evaluated round, and the column that it is from."""
+
+
+@dataclass(frozen=True)
+class Match:
+    """An entry on an arena, by their names."""
+
+    arena: str
+    entry: str
+    plan: Plan
+    device: str = "auto"
+
+    @property
+    def name(self) -> str:
+        """A name for files."""
+        return f"{self.arena} {self.entry}".replace(" ", "_")
+
+
+def play(match: Match, fleet: Fleet, folder: Path) -> None:
+    """Write the record of a match to `folder`."""
+    began, arena, entry = time.monotonic(), ARENAS[match.arena], ENTRIES[match.entry]
+    table = _Table(arena, entry, match.plan, fleet, match.device)
+    tried = table.tuned()
+    record: dict[str, Any] = {
+        "arena": match.arena,
+        "entry": match.entry,
+        "plan": asdict(match.plan),
+        "trials": tried,
+        "data": fleet.data_hash(),
+        "vehicles": sum(not client.held_out for client in fleet.clients),
+    }
+    best = min(tried, key=lambda trial: trial["score"] if trial["score"] is not None else inf)
+    if best["score"] is not None:
+        record |= {"settings": best["settings"], **table.result(best["settings"])}
+    on_gpu = torch.cuda.is_available() and match.device != "cpu"
+    record["device"] = torch.cuda.get_device_name() if on_gpu else "cpu"
+    record["seconds"] = round(time.monotonic() - began, 1)
+    write_text(folder / "record.json", json.dumps(record) + "\n")
+
+
+@dataclass(frozen=True)
+class _Table:
+    """Where a match is played."""
+
+    arena: Arena
+    entry: Entry
+    plan: Plan
+    fleet: Fleet
+    device: str
+
+    def tuned(self) -> list[dict[str, Any]]:
+        """Every trial with its score, Wh; None where it diverged or its settings were refused."""
+        wanted, found = trials(self.entry, self.plan.trials), []
+        methods: dict[int, Method] = {}
+        for place, settings in enumerate(wanted):
+            try:
+                methods[place] = self.entry.made(settings)
+            except SettingError:  # a composition may refuse what each of its rules allows
+                continue
+        pairs = [(self._federation(wanted[p], trial=True), own) for p, own in methods.items()]
+        scores = dict(zip(methods, map(_score, train_side_by_side(pairs)), strict=True))
+        for place, settings in enumerate(wanted):
+            found.append({"settings": settings, "score": scores.get(place)})
+        return found
+
+    def result(self, settings: Settings) -> dict[str, Any]:
+        """Errors with the seeds that count: by round, fine-tuned, and with stragglers."""
+        method = self.entry.made(settings)
+        federation = self._federation(settings)
+        costs = multiples(self.entry, federation.model, self.plan, self.arena.participation)
+        matched = matched_rounds(costs, self.plan)
+        due, states = set(matched.values()), {}
+
+        def keep(state: State, record: RoundRecord) -> None:
+            if state.round in due:
+                states[state.round] = state
+
+        trained = federation.train(method, on_round=keep)
+        slow = self._federation(settings, stragglers=True).train(method)
+        return {
+            "costs": asdict(costs),
+            "matched": matched,
+            "diverged": _lost(federation, trained),
+            "curves": _curves(trained, self.plan),
+            "tuned": {
+                at: _fine_tuned(federation, method, state, self.plan)
+                for at, state in states.items()
+            },
+            "stragglers": {
+                "diverged": _lost(federation, slow),
+                **{name: own[-1:] for name, own in _curves(slow, self.plan).items()},
+            },
+        }
+
+    def _federation(
+        self, settings: Mapping[str, Any], *, trial: bool = False, stragglers: bool = False
+    ) -> Federation:
+        training = self.plan.training(settings["rate"], self.arena.participation, trial=trial)
+        return Federation(
+            self.fleet,
+            training=training,
+            availability=self.plan.stragglers if stragglers else None,
+            seeds=self.plan.tuning_seeds if trial else self.plan.seeds,
+            device=self.device,
+        )
+
+
+def _score(trained: Trained) -> float | None:
+    """Mean validation error over seeds, Wh, of the models that vehicles drive with."""
+    found = trained.history.last("personal_validation_rmse").values()
+    if bool(trained.state.diverged.any()) or not all(map(isfinite, found)):
+        return None
+    return _rounded(sum(found) / len(found))
+
+
+def _lost(federation: Federation, trained: Trained) -> list[int]:
+    """Seeds that diverged."""
+    return [
+        seed
+        for seed, at in zip(federation.seeds, trained.state.diverged.tolist(), strict=True)
+        if at
+    ]
+
+
+def _curves(trained: Trained, plan: Plan) -> dict[str, list[dict[str, float | None]]]:
+    """Seed → error of every evaluated round, Wh, by what of it."""
+    rows = {(row["round"], row["seed"]): row for row in trained.history.rounds if row["evaluated"]}
+    return {
+        name: [
+            {
+                str(seed): _rounded(rows[at, seed][column])
+                for seed in plan.seeds
+                if (at, seed) in rows
+            }
+            for at in plan.evaluated
+        ]
+        for name, column in CURVES.items()
+    }
+
+
+def _fine_tuned(
+    federation: Federation, method: Method, state: State, plan: Plan
+) -> dict[str, dict[str, float | None]]:
+    """Seed → test error of fine-tuned models, Wh: of the vehicles that train, and of newcomers."""
+    own = federation.own_models(method, state) if method.personal else None
+    found = personalise(federation, state.weights, plan.personal, own_models=own)
+    clients, windows = federation.fleet.clients, federation.pool.test
+    errors: dict[str, dict[str, float | None]] = {"test": {}, "newcomers": {}}
+    for run, seed in enumerate(federation.seeds):
+        sums = vehicle_errors(clients, "test", windows, found.test[run])
+        for name, held_out in (("test", False), ("newcomers", True)):
+            part = [one for one, c in zip(sums, clients, strict=True) if c.held_out == held_out]
+            errors[name][str(seed)] = _rounded(micro(part).rmse)
+    return errors
+
+
+def _rounded(value: float) -> float | None:
+    """Wh to five digits, which is more than any difference that matters; None: not finite."""
+    return float(f"{value:.5g}") if isfinite(value) else None

@@ -1,0 +1,78 @@
+"""The records of a tournament: a line of JSON for every match that was played."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from fedwatt.files import write_text
+
+RECORDS: Final = Path(__file__).resolve().parents[1] / "results" / "tournament.jsonl"
+VIEWS: Final = ("global", "personal", "newcomers", "newcomers personal", "stragglers")
+"""What of a match is judged: the model for all vehicles, the fine-tuned one of each, both on
+vehicles that never trained, and the model for all where some vehicles are slow."""
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """What a match left."""
+
+    arena: str
+    entry: str
+    content: dict[str, Any]
+
+    def errors(self, view: str, basis: str = "rounds") -> dict[int, float]:
+        """Seed → test RMSE in Wh a window, at the round that `basis` pays for.
+
+        Empty where the match has no such error: all trials diverged, or a seed of the result did.
+        """
+        own = self.content
+        if "matched" not in own or own["diverged"]:
+            return {}
+        if view == "stragglers":
+            slow = own["stragglers"]
+            return {} if slow["diverged"] else _by_seed(slow["global"][-1])
+        at = own["matched"][basis]
+        if "personal" in view:
+            part = "newcomers" if "newcomers" in view else "test"
+            return _by_seed(own["tuned"][str(at)][part])
+        return _by_seed(own["curves"][view][self._place(at)])
+
+    def driven(self, *, stragglers: bool) -> dict[int, float]:
+        """Seed → test RMSE of the models that vehicles drive with, before any fine-tuning."""
+        own = self.content
+        if "matched" not in own or own["diverged"] or own["stragglers"]["diverged"]:
+            return {}
+        return _by_seed((own["stragglers"] if stragglers else own["curves"])["own"][-1])
+
+    def _place(self, at: int) -> int:
+        plan: dict[str, int] = self.content["plan"]
+        return -(-at // min(plan["every"], plan["rounds"])) - 1
+
+
+def _by_seed(found: dict[str, float | None]) -> dict[int, float]:
+    return {int(seed): value for seed, value in found.items() if value is not None}
+
+
+def gathered(cells: Path) -> list[dict[str, Any]]:
+    """The records of all finished matches below a folder."""
+    files = sorted(cells.glob("*/record.json"))
+    return [json.loads(file.read_text(encoding="utf-8")) for file in files]
+
+
+def write_records(file: Path, records: Iterable[dict[str, Any]]) -> None:
+    """One line a match, in the order of their names; later ones take the place of earlier ones."""
+    by_name = {(one["arena"], one["entry"]): one for one in records}
+    lines = [json.dumps(by_name[name], separators=(",", ":")) + "\n" for name in sorted(by_name)]
+    write_text(file, "".join(lines))
+
+
+def read_records(file: Path) -> dict[tuple[str, str], Record]:
+    """(Arena, entry) → record; nothing where there is no file yet."""
+    if not file.exists():
+        return {}
+    contents = map(json.loads, file.read_text(encoding="utf-8").splitlines())
+    return {
+        (own["arena"], own["entry"]): Record(own["arena"], own["entry"], own) for own in contents
+    }
