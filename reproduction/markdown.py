@@ -113,7 +113,9 @@ def _progress(view: View) -> str:
         return ""
     return (
         f"- {complete} of {len(state)} studies have run completely. The time on the GPU ended "
-        "before the others: rows and claims whose cells are missing are named, never filled in.\n"
+        "before the others: rows and claims whose cells are missing are named, never filled in. "
+        "This page at commit 5e4909f of the repository has them under an older protocol (six "
+        "trials of 60 rounds, probes by age, another split of trips).\n"
     )
 
 
