@@ -2,7 +2,14 @@
 
 from fedwatt.report.style import name_of
 from fedwatt.report.table import shown
-from reproduction.contests import BASE, MATCHED, OWN, PAPER, stride_contests
+from reproduction.contests import (
+    BASE,
+    MATCHED,
+    OWN,
+    PAPER,
+    dataset_contests,
+    stride_contests,
+)
 from reproduction.controls import control_cells_of
 from reproduction.convergence import against
 from reproduction.judges import divergence, higher_ones, level, lower_ones
@@ -18,6 +25,8 @@ def advice(view: View) -> list[str]:
     return [line for line in (*lines, _rate(view), *GENERAL) if line]
 
 
+ENOUGH = 4
+"""Methods that must have run on a dataset for a word on which to use."""
 GENERAL = (
     "Tune the rate of whatever you use before you choose among methods (`fedwatt tune`): compare "
     "at each method's own best rate, never at one rate for all.",
@@ -30,7 +39,7 @@ def _on(view: View, dataset: str) -> str:
     """Which method on a dataset, at which rate, and what is gained over FedAvg."""
     how, records = compared(view, dataset)
     finals = {m: level(r) for m, r in records.items() if not r.diverged}
-    if "fedavg" not in finals:
+    if "fedavg" not in finals or len(finals) < ENOUGH:
         return ""
     tests = {m: against(records[m], records["fedavg"]) for m in records if m != "fedavg"}
     better = [m for m, holds in lower_ones(tests).items() if holds]
@@ -67,15 +76,16 @@ def _rate_of(records: dict[str, Record]) -> str:
 
 
 def _rate(view: View) -> str:
-    """What the rate does, where local work is longest."""
-    (one,) = stride_contests(view.setting)
-    names = (BASE, OWN, *PAPER, MATCHED)
-    records = {n: view.get(one.cells[n]) for n in names if n in one.cells}
-    found = {n: shown(level(r), 2) for n, r in records.items() if r is not None and not r.diverged}
-    if len(found) < 4:
-        return ""
-    listed = "; ".join(f"{name} {error} Wh" for name, error in found.items())
-    return f"The rate matters more than the method. With windows a second apart: {listed}."
+    """What the rate does: FedAvg at the paper's, at its own and at FO's mean step."""
+    parts = []
+    for one in (dataset_contests(view.setting)[0], *stride_contests(view.setting)):
+        names = (*PAPER[1:], BASE, MATCHED, "FO-FedAvg, rate 0.05", *PAPER[:1], OWN)
+        records = {n: view.get(one.cells[n]) for n in names if n in one.cells}
+        sound = {n: r for n, r in records.items() if r is not None and not r.diverged}
+        if {PAPER[1], BASE} <= sound.keys():
+            listed = "; ".join(f"{name} {shown(level(r), 2)} Wh" for name, r in sound.items())
+            parts.append(f"{one.title}: {listed}.")
+    return " ".join(["The rate matters more than the method.", *parts]) if parts else ""
 
 
 def compared(view: View, dataset: str) -> tuple[str, dict[str, Record]]:

@@ -38,6 +38,15 @@ class Contest:
     title: str
     cells: Mapping[str, Cell]
 
+    @property
+    def short(self) -> str:
+        """Its condition in a word or two, the last one of the title.
+
+        >>> Contest("skew-mild-ved", "Trips of ved dealt to ten clients, mild", {}).short
+        'mild'
+        """
+        return self.title.rpartition(", ")[2]
+
 
 def contest(
     setting: Setting,
@@ -88,7 +97,7 @@ def work_contests(setting: Setting) -> list[Contest]:
         contest(
             setting,
             f"work-{place}-{dataset}",
-            f"Windows a second apart on {dataset}, {name}, T = {scale.work_rounds}",
+            f"Windows a second apart on {dataset} (T = {scale.work_rounds}), {name}",
             _base(dataset, stride=1, rounds=scale.work_rounds, seeds=scale.few_seeds, **conditions),
             OURS,
             brief=True,

@@ -75,10 +75,12 @@ def _told(test: Paired, unit: str) -> str:
     if test.decided:
         return test.losses("the one", "the other")
     one, digits = test.difference, 2 if unit == "Wh" else 4
+    if one.mean == one.std == 0:
+        return "none, since tuning switched both mechanisms off"
     told = shown(one.mean, digits)
     if one.seeds > 1:
         told += f" [{shown(one.low, digits)}, {shown(one.high, digits)}]"
-        told += f" {unit} (detectable {shown(detectable(one), digits)})"
+        told += f" {unit}".rstrip() + f" (detectable {shown(detectable(one), digits)})"
     return told
 
 
@@ -88,7 +90,7 @@ def _pairs(view: View, contests: Sequence[Contest], own: str, other: str, label:
     for one in contests:
         records = [view.get(one.cells[n]) if n in one.cells else None for n in (own, other)]
         if records[0] is not None and records[1] is not None:
-            name = f"{label}, {one.title}" if len(contests) > 1 else label
+            name = f"{label}, {one.short}" if len(contests) > 1 else label
             found[name] = against(records[0], records[1])
     return found
 
@@ -142,7 +144,7 @@ def _skew(view: View) -> Objection:
         "The paper's heterogeneity was left out.",
         "Trips dealt to ten clients: mild, moderate and severe regime skew and Dirichlet 0.3; each "
         "method at its best rate under each.",
-        _pairs(view, contests, OWN, BASE, "FO-RI minus FedAvg, both tuned"),
+        _pairs(view, contests, OWN, BASE, "both tuned"),
         *(
             f"For comparison, {name}: {_told(test, 'Wh')}"
             for name, test in _pairs(view, contests, *PAPER, "at rate 0.05").items()
