@@ -18,6 +18,8 @@ from benchmarks.marked import write_blocks
 from fedwatt.runs import Observer, execute, from_toml
 
 FEATURES: Final = {"level": "base", "hills": "base, terrain"}
+COLUMNS: Final = {"kept": "kept_test_rmse", "best": "best_test_rmse", "last": "test_rmse"}
+"""Test RMSE of all windows in the table of rounds, by model."""
 CONFIG: Final = """
 seeds = [1, 2, 3]
 device = "{device}"
@@ -54,7 +56,7 @@ def recorded(folder: Path) -> dict[str, Any]:
     from fedwatt.report import load_run
     from fedwatt.report.answer import answer
     from fedwatt.report.references import federating, references_table
-    from fedwatt.report.statistics import Estimate
+    from fedwatt.report.statistics import Estimate, final
 
     run = load_run(folder)
     found, table = federating(run), references_table(run)
@@ -71,6 +73,10 @@ def recorded(folder: Path) -> dict[str, Any]:
         "headline": said.headline,
         "sentence": said.sentences[0],
         "gain": asdict(found),
+        "models": {
+            model: {method: final(run, method, column) for method in run.methods}
+            for model, column in COLUMNS.items()
+        },
         "columns": [column.heading for column in table.columns],
         "rows": rows,
     }

@@ -266,11 +266,13 @@ def main() -> None:
     parser.add_argument("--data", type=Path, nargs="*", default=[])
     parser.add_argument("--dataset", default="ved")
     parser.add_argument("--scale", default="paper")
+    parser.add_argument("--rounds", type=int, default=0, help="0: the scale's")
     parser.add_argument("--records", type=Path, default=Path("results/reproduction"))
     options = parser.parse_args()
     scale, cell = scale_of(options.scale), turns_cell(options.dataset)
     lab = Lab(scale, Path("runs/reproduction") / scale.name, find_sources(options.data), "cpu")
-    record = train_cell(cell, scale, lab.fleet(cell, print), "cpu", print)
+    own = replace(scale, timing_rounds=options.rounds // 2) if options.rounds else scale
+    record = train_cell(cell, own, lab.fleet(cell, print), "cpu", print)
     found = read_records(options.records) | {key_of(cell, scale): record}
     write_records(options.records, scale.name, found, setting_of_records(options.records))
     for engine in record.facts["turns"]["engines"]:

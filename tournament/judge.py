@@ -167,7 +167,7 @@ def unplayed(records: Records) -> dict[str, str]:
         for entry in ENTRIES:
             record = records.get((arena.name, entry))
             if record is None:
-                reasons[f"{arena.name}: {entry}"] = "there was no time left for it"
+                reasons[f"{arena.name}: {entry}"] = "no time was left on the GPU"
             elif "matched" not in record.content:
                 reasons[f"{arena.name}: {entry}"] = "all of its trials diverged"
             elif record.content["diverged"]:

@@ -2,7 +2,8 @@
 
 To judge a model, a vehicle adds its `ErrorSums` of validation and of test windows, n_k, its test
 RMSE and n_k times that, so that the fleet's pooled, mean and weighted errors follow from totals. At
-the end it adds the sums of its test windows by stratum; strata that it has none of are 0.
+the end it adds the sums of its test windows by stratum; strata that it has none of are 0. A vehicle
+that hides counts for a share of itself, by chance, in all of them.
 Everybody's vectors have the same length, whatever was driven.
 """
 
@@ -28,6 +29,7 @@ STRATUM_NAMES: Final = (
 )
 """What errors are shown by, for every vehicle alike."""
 SIZES: Final = {
+    "share": (1, 2.0),
     "train_windows": (1, float(MOST_WINDOWS)),
     "rmse": (1, LARGEST_ERROR_WH),
     "weighted_rmse": (1, MOST_WINDOWS * LARGEST_ERROR_WH),
@@ -45,32 +47,39 @@ def strata_layout(vehicles: int) -> Layout:
     return Layout(_fields(len(STRATUM_NAMES)), vehicles=vehicles)
 
 
-def judging_values(validation: ErrorSums, test: ErrorSums, weight: int) -> dict[str, FloatArray]:
-    """What one vehicle adds; `weight` is what its training windows count."""
+def judging_values(
+    validation: ErrorSums, test: ErrorSums, weight: int, share: float = 1.0
+) -> dict[str, FloatArray]:
+    """What one vehicle adds; `weight` is what its training windows count, `share` its errors."""
     rmse = _finite(np.array([test.rmse]), LARGEST_ERROR_WH)
-    own = {"train_windows": np.array([float(weight)]), "rmse": rmse, "weighted_rmse": rmse * weight}
-    return _columns([validation, test]) | own
+    own = {
+        "share": np.array([share]),
+        "train_windows": np.array([float(weight)]),
+        "rmse": share * rmse,
+        "weighted_rmse": rmse * weight,
+    }
+    return _columns([validation, test], share) | own
 
 
-def strata_values(parts: Mapping[str, ErrorSums]) -> dict[str, FloatArray]:
+def strata_values(parts: Mapping[str, ErrorSums], share: float = 1.0) -> dict[str, FloatArray]:
     """What one vehicle adds, from its errors by stratum; DataError if it has one nobody knows."""
     if unknown := parts.keys() - set(STRATUM_NAMES):
         raise DataError(f"a stratum '{min(unknown)}' is not among those that vehicles add up")
-    return _columns([parts.get(name, ErrorSums()) for name in STRATUM_NAMES])
+    return _columns([parts.get(name, ErrorSums()) for name in STRATUM_NAMES], share)
 
 
 def judged_errors(sums: Mapping[str, FloatArray], vehicles: int) -> FleetErrors:
     """What the totals say of the `vehicles` in them; DataError if they cannot be true."""
     validation, test = _rows(sums, len(SPLITS))
-    (windows,), (rmse,), (weighted,) = (sums[name] for name in SIZES)
-    if not windows > 0:
+    (share,), (windows,), (rmse,), (weighted,) = (sums[name] for name in SIZES)
+    if not windows > 0 or not share > 0:
         raise DataError("the vehicles that judged a model have no windows at all")
     return FleetErrors(
         validation,
         test,
         vehicles=vehicles,
         mean_windows=float(windows) / vehicles,
-        macro=float(rmse) / vehicles,
+        macro=float(rmse) / float(share),
         weighted=float(weighted) / float(windows),
     )
 
@@ -92,8 +101,8 @@ def _limit(name: str) -> float:
     return MOST_WINDOWS * LARGEST_ERROR_WH ** (2 if "squared" in name else 1)
 
 
-def _columns(rows: Sequence[ErrorSums]) -> dict[str, FloatArray]:
-    table = np.stack([own.as_array() for own in rows])
+def _columns(rows: Sequence[ErrorSums], share: float) -> dict[str, FloatArray]:
+    table = share * np.stack([own.as_array() for own in rows])
     return {name: _finite(table[:, at], _limit(name)) for at, name in enumerate(SUMS)}
 
 
@@ -103,6 +112,8 @@ def _finite(values: FloatArray, limit: float) -> FloatArray:
 
 
 def _rows(sums: Mapping[str, FloatArray], rows: int) -> list[ErrorSums]:
-    table = np.stack([sums[name] for name in SUMS], axis=1)
+    # Counts of vehicles that count for shares of themselves are no whole numbers.
+    counts = {name: np.ceil(sums[name] - 1e-3) for name in SUMS if SUMS[name] is int}
+    table = np.stack([counts.get(name, sums[name]) for name in SUMS], axis=1)
     # Fixed point rounds to a step, so what is 0 may come out a little below it.
     return [ErrorSums.from_array(np.where(row > -1e-3, row.clip(0), row)) for row in table[:rows]]

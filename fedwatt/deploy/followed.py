@@ -17,7 +17,6 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from fedwatt.deploy.made import read_made
-from fedwatt.deploy.policy import Refusal
 from fedwatt.deploy.task import Task
 from fedwatt.privacy.check_words import CheckKey
 from fedwatt.privacy.secure.compose import reply_layout
@@ -54,21 +53,21 @@ class Followed:
         for old in files[:-KEPT]:
             old.unlink(missing_ok=True)
 
-    def follows(self, task: Task) -> bool:
+    def follows(self, task: Task) -> bool | None:
         """Whether the model of a question is the seed's, or that of a sum this vehicle was in.
 
-        False: this vehicle cannot tell. Refusal if it can, and it is not what it is said to be.
+        None: it cannot tell. False: it can, and the model is not what it is said to be.
         """
         made = read_made(task.question.values)
         if made is None:
-            return torch.equal(task.weights(), _initial(task))
+            return torch.equal(task.weights(), _initial(task)) or None
         key = self.check_key(made.exchange)
         if key is None:
-            return False
+            return None
         try:
             before = load_file(self._file(made.exchange))
         except (OSError, SafetensorError):
-            return False
+            return None
         method, model = task.method, task.method.adapted(task.local.model)
         called = int(before["called"])
         layout = reply_layout(method, model, task.config.secure, vehicles=called)
@@ -77,11 +76,8 @@ class Followed:
         least = method.server.divisor(made.weight, task.local.training.participation * made.weight)
         private = method.server.private
         divided = made.divisor >= least if private else made.divisor == least
-        if first.shape != after.shape or not divided:
-            raise Refusal("followed")
-        if not key.follows(layout, first, after, made):
-            raise Refusal("followed")
-        return True
+        same = first.shape == after.shape and divided
+        return same and key.follows(layout, first, after, made)
 
     def _file(self, exchange: bytes) -> Path:
         return self.folder / f"{exchange.hex()[:64]}.safetensors"

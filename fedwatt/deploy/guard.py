@@ -147,15 +147,20 @@ class Guard:
         if not known:
             self.ledger.announce(purpose.model, (*method, purpose.round), (*method, purpose.model))
 
-    def follows(self, purpose: Purpose, method: Method, tell: Callable[[], bool]) -> bool:
-        """Whether this vehicle knows how a model came about; `tell` is asked where it must be."""
+    def follows(self, purpose: Purpose, method: Method, tell: Callable[[], bool | None]) -> bool:
+        """Whether this vehicle knows how a model came about; `tell` is asked where it must be.
+
+        Refuses to train one that it knows to be another than it is said to be (False, not None).
+        """
         if not self.policy.followed or self.ledger.model(FOLLOWED, purpose.model):
             return True
         if protects(method) and purpose.kind.endswith("train"):
             self.ledger.announce(purpose.model, (NOISED, purpose.run, purpose.label, purpose.round))
-        if told := tell():
+        told = tell()
+        _allow("followed", told is not False or not purpose.kind.endswith("train"))
+        if told:
             self.ledger.announce(purpose.model, (FOLLOWED, purpose.model))
-        return told
+        return bool(told)
 
     def revealing(self, purpose: Purpose, followers: int) -> None:
         """Refuse to unmask a sum about a model of which few of its vehicles know the origin.

@@ -44,9 +44,8 @@ def routes_of_run(
         log.warning("routes: nothing is shared. %s", reason)
         return None
     write_bytes(file, fleet_to_bytes(found))
-    log.info(
-        "routes: %d places and headings, of %d vehicles", len(found.driving.keys), found.vehicles
-    )
+    cells = len(found.driving.keys)
+    log.info("routes: %d places and headings, learned from %d vehicles", cells, found.vehicles)
     return found
 
 

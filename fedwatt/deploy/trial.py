@@ -7,6 +7,7 @@ from pathlib import Path
 from fedwatt.data import DataSettings
 from fedwatt.data.client import build_client
 from fedwatt.data.store import read_vehicle
+from fedwatt.deploy.board import FLEET_KEY
 from fedwatt.deploy.connection import Connection, key_pair
 from fedwatt.deploy.policy import Policy, differences
 from fedwatt.deploy.privacy_ledger import LIFETIME_DELTA, PrivacyLedger, shown
@@ -37,6 +38,8 @@ def describe_vehicle(
         if mode:
             raise DataError(f"Others can read {connection.key}. 'chmod 600' it.")
         yield f"The key {connection.key} is in order."
+        if not (connection.key.parent / FLEET_KEY).exists():
+            yield f"It has no {FLEET_KEY} beside it, and so would train nothing by default."
     if connection.ca is not None:
         if not connection.ca.exists():
             raise DataError(f"There is no {connection.ca}; 'keys add' puts it beside the key.")

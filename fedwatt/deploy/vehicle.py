@@ -67,7 +67,7 @@ from fedwatt.metrics import ErrorSums
 from fedwatt.personal import PersonalModel, personalise
 from fedwatt.privacy.drawing import drawn, draws_on_board
 from fedwatt.privacy.fixed_point import FloatArray, Layout
-from fedwatt.privacy.hiding import own_seed
+from fedwatt.privacy.hiding import chance_share, own_seed
 from fedwatt.runs.config import MethodChoice, RunConfig, to_toml
 from fedwatt.runs.hills import learns_hills
 from fedwatt.runs.level import level_config, predictions_of, with_level
@@ -203,14 +203,15 @@ class Vehicle:
         masked = partial(self.secrets.masked, question, follows=follows)
         if kind == "secure-train":
             return masked(*self._reply(task, follows=follows))
+        hidden = self.guard.policy.hiding > 0
+        share = chance_share() if hidden else 1.0
         if kind == "secure-evaluate":
             errors = task.local.evaluate(task.weights())[0]
-            hidden = self.guard.policy.hiding > 0
             weight = self.guard.weight(task.local.members.windows(0), hidden=hidden)
-            values = judging_values(errors.validation[0], errors.test[0], weight)
+            values = judging_values(errors.validation[0], errors.test[0], weight, share)
             return masked(judging_layout(called), values)
         parts = self._strata(task) if kind == "secure-strata" else self._personalise(task)
-        return masked(strata_layout(called), strata_values(parts))
+        return masked(strata_layout(called), strata_values(parts, share))
 
     def _refuse_work(self, kind: str, task: Task) -> None:
         """Refuse what would take this vehicle too long."""

@@ -104,7 +104,7 @@ class Recording:
         pairs = zip(job.rules, self.columns, strict=True)
         self.rules = tuple(lifted(rule, own) for rule, own in pairs)
         self.plans = tuple(
-            {name: buffer(values) for name, values in plan.items() if values.is_cuda}
+            {n: buffer(values) for n, values in plan.items() if values.device == job.anchor.device}
             for plan in job.plans
         )
         self.model, self.loss = job.model, job.loss

@@ -35,6 +35,7 @@ from fedwatt.methods.scaffold import ControlVariates, Scaffold
 from fedwatt.methods.server import Average, ServerRule
 from fedwatt.methods.sharpness import SharpnessProximal
 from fedwatt.methods.sharpness_aware import SharpnessAware
+from fedwatt.methods.signals import Signals
 from fedwatt.methods.transfer import TransferProximal, TransferReport, TransferServer
 from fedwatt.methods.trigger import PathAverage
 from fedwatt.settings import with_settings
@@ -144,6 +145,7 @@ LOCAL_RULES: Final[dict[str, LocalRule]] = {
     "sharpness": SharpnessProximal(),
     "transfer": TransferProximal(),
     "fractional": Fractional(),
+    "signals": Signals(),
     "momentum": Momentum(),
     "contrastive": Contrastive(),
     "sharpness-aware": SharpnessAware(),

@@ -56,8 +56,8 @@ def transfer_ratio(before: Tensor, after: Tensor, now: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Transfer(LocalRule):
-    """What a vehicle remembers of its last turn, whoever controls the pull."""
+class Gains(LocalRule):
+    """What a vehicle remembers of its last turn: its loss before and after its steps."""
 
     transfer_batch: int = 128
     """Windows of F_k; a vehicle with fewer uses all it has."""
@@ -82,6 +82,11 @@ class _Transfer(LocalRule):
         with torch.no_grad():
             after = self.losses(start.origin + deltas, start)
         return memory | {"gain_from": plan["gain_from"], "gain_to": after}, {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Transfer(Gains):
+    """A pull toward w_t, whoever controls it."""
 
     def gradient(self, gradient: Tensor, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
         """g + μ_k (w - w_t)."""
@@ -183,7 +188,7 @@ class TransferReport(_Transfer):
 
     def uploads(self, model: Model) -> Rows:
         """q_k, whether there is one (1 or 0), and F_k(w_t)."""
-        return {"transfer": ZERO, "has_transfer": ZERO, "loss_before": ZERO}
+        return {"ratio": ZERO, "has_ratio": ZERO, "loss_before": ZERO}
 
     def server_half(self) -> type[object]:
         """The server that sets λ_t."""
@@ -200,8 +205,8 @@ class TransferReport(_Transfer):
         """Remember what this turn gained, and tell what the last one left."""
         memory, _ = super().finish(memory, plan, start, deltas)
         known = plan["transfer"].isfinite()
-        handed_up = {"transfer": torch.where(known, plan["transfer"], 0.0)}
-        handed_up["has_transfer"] = known.double()
+        handed_up = {"ratio": torch.where(known, plan["transfer"], 0.0)}
+        handed_up["has_ratio"] = known.double()
         return memory, handed_up | {"loss_before": plan["gain_from"]}
 
 
@@ -221,7 +226,7 @@ class TransferServer(ServerRule):
     control_keep: float = 0.8
 
     local_half: ClassVar[type[LocalRule]] = TransferReport
-    sum_limits: ClassVar[Mapping[str, float]] = {"transfer": 1.0, "has_transfer": 1.0}
+    sum_limits: ClassVar[Mapping[str, float]] = {"ratio": 1.0, "has_ratio": 1.0}
     ranges: ClassVar[Mapping[str, Range]] = RANGES
     fixed: ClassVar[Mapping[str, str]] = FIXED
 
@@ -260,7 +265,7 @@ class TransferServer(ServerRule):
         shares = replies.windows / replies.windows.sum()
         ratio, known, loss = (
             (shares * replies.uploads[name].double()).sum().reshape(1)
-            for name in ("transfer", "has_transfer", "loss_before")
+            for name in ("ratio", "has_ratio", "loss_before")
         )
         enough = known * len(shares) >= FEWEST - 1e-9  # a sum of shares is rounded
         ratio = torch.where(enough, ratio / known, torch.nan)

@@ -15,6 +15,7 @@ from fedwatt.report.load import Run, load_run
 from fedwatt.report.on_board import ON_BOARD_COLUMN, ON_BOARD_NOTE, on_board_rmse
 from fedwatt.report.privacy import privacy_table, private_methods, spent
 from fedwatt.report.references import federating, gain_headline, references_table
+from fedwatt.report.signals import signals_table
 from fedwatt.report.statistics import compare, estimate, final, personal_rmse, stratum_rmse
 from fedwatt.report.style import name_of
 from fedwatt.report.styles import run_styles_table
@@ -246,6 +247,7 @@ TABLES: tuple[Callable[[Run], Table], ...] = (
     run_styles_table,
     thresholds_table,
     strata_table,
+    signals_table,
     time_table,
 )
 

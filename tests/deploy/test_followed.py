@@ -74,18 +74,21 @@ def test_two_must_know_a_model_that_is_trained_and_then_all_do(tmp_path: Path) -
     training, judging = purpose("secure-train"), purpose("secure-evaluate")
     assert rule_of(lambda: own.revealing(training, 1)) == FOLLOWED
     assert rule_of(lambda: own.revealing(judging, 1)) == ""  # of a few such models a day
-    assert not own.follows(training, method, lambda: False)
+    assert not own.follows(training, method, lambda: None)
+    # The mean of two models is judged, though it is not the last sum's, and not trained.
+    assert not own.follows(judging, method, lambda: False)
+    assert rule_of(lambda: own.follows(training, method, lambda: False)) == FOLLOWED
     assert rule_of(lambda: own.revealing(judging, 2)) == ""
-    assert own.follows(training, method, lambda: False)  # it took their word
+    assert own.follows(training, method, lambda: None)  # it took their word
     assert own.follows(purpose("secure-train", "other"), method, lambda: True)
     # Noise protects whatever it is added to, but makes no model known.
     third, private = purpose("secure-train", "third"), get("fedavg@private")
-    assert not own.follows(third, private, lambda: False)
+    assert not own.follows(third, private, lambda: None)
     assert rule_of(lambda: own.revealing(third, 0)) == ""
-    assert not own.follows(third, method, lambda: False)
+    assert not own.follows(third, method, lambda: None)
     little = get("fedavg@private", noise_multiplier=0.9)
     fourth = purpose("secure-train", "fourth")
-    assert not own.follows(fourth, little, lambda: False)
+    assert not own.follows(fourth, little, lambda: None)
     assert rule_of(lambda: own.revealing(fourth, 0)) == FOLLOWED
     free = guard(tmp_path, followed=0)
     assert rule_of(lambda: free.revealing(purpose("secure-train", "fifth"), 0)) == ""

@@ -3,7 +3,9 @@
 import pytest
 import torch
 
+from fedwatt.engine import gpu, plain
 from fedwatt.engine.gpu import recording_key
+from fedwatt.engine.pool import Pool
 from fedwatt.federation import Availability, Federation, Training
 from fedwatt.federation.together import train_side_by_side
 from fedwatt.methods import METHODS, get
@@ -26,6 +28,35 @@ def test_one_recording_serves_other_numbers_but_no_other_plan() -> None:
     assert key() == key(alpha=0.7, lam=0.3, p_max=2.0)
     assert key() != key(beta_kappa=0.5)  # the gate plans with κ
     assert key() != key(order="clip-then-gate")
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+@pytest.mark.parametrize("name", ["fedavg", "fo-ri-fedavg", "scaffold", "moon", "fedel"])
+def test_the_steps_of_a_recording_are_plain_ones(monkeypatch, name: str, deterministic: bool):
+    """Without a GPU: the work that would be recorded, done at once."""
+
+    def take(recording: gpu.Recording, pool: Pool, active: int, step: int, shaped: bool) -> None:
+        recording._work(pool, active, step if step < 2 else 2 + step % 2, shaped)
+
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
+    monkeypatch.setattr(gpu, "can_compile", lambda: False)
+    monkeypatch.setattr(gpu.Recording, "_take", take)
+    monkeypatch.setattr(gpu, "SLAB", 4)  # seven vehicles of different sizes are two slabs
+    federation = Federation(
+        random_fleet([40, 9, 33, 70, 12, 25, 18]),
+        training=Training(
+            batch=8, participation=1.0, precision="float64", deterministic=deterministic
+        ),
+        availability=Availability(speeds=(1.0, 0.5)),
+        device="cpu",
+    )
+    method = get(name)
+    state, _ = federation.start(method)
+    vehicles = federation.simulated
+    calls = vehicles.calls(state, vehicles.present(state))
+    job = vehicles.begin(method, state, calls, Stopwatch()).job
+    for _ in range(2):  # the second time with the buffers of the first
+        torch.testing.assert_close(gpu.train(job), plain.train(job), rtol=0, atol=1e-12)
 
 
 @on_a_gpu

@@ -147,7 +147,7 @@ def test_a_server_with_few_ratios_holds() -> None:
     state = server.state(MLP(4, 8, (6, 5)))
     for known, moved in ([1.0, 1.0, 1.0, 0.0], False), ([1.0] * 4, True):
         told = torch.tensor(known).double()
-        uploads = {"transfer": told, "has_transfer": told, "loss_before": torch.ones(4).double()}
+        uploads = {"ratio": told, "has_ratio": told, "loss_before": torch.ones(4).double()}
         rng = np.random.default_rng(0)
         replies = Replies(torch.zeros(4, 3), torch.ones(4).double(), 4, 4.0, rng, uploads)
         state, _ = server.update(state, torch.zeros(3), replies)

@@ -132,7 +132,7 @@ def test_every_match_without_a_result_has_a_reason() -> None:
     reasons = unplayed({**FOUND, ("ved hills", "moon"): lost, ("ved hills", "fedel"): gone})
     assert reasons["ved hills: moon"] == "diverged with seeds 1"
     assert reasons["ved hills: fedel"] == "all of its trials diverged"
-    assert reasons["ved level: fedavg"] == "there was no time left for it"
+    assert reasons["ved level: fedavg"] == "no time was left on the GPU"
     assert reasons["electrified-50 hills"].startswith("the traces have no positions")
     assert len(reasons) == 2 + 10 * len(ENTRIES) - 4
 

@@ -22,7 +22,7 @@ def understood(paths: list[Path], answers: "Answers") -> "Understanding":
 
     with console.status("Looking at the files ..."):
         found = understand(paths, answers)
-    table = Table(title=found.paths[0].name, title_justify="left")
+    table = Table(title=found.sample.path.name, title_justify="left")
     for name in ("column", "taken as", "unit", "three readings", "why"):
         table.add_column(name, overflow="fold")
     for line in column_lines(found):
@@ -60,7 +60,8 @@ def say_next(out: Path) -> None:
     run = Path("runs") / out.name
     console.print("Next, to the prediction of a trip that training does not see:")
     for command in (
-        f"fedwatt run --data {quote(str(out))}{target} --personalise --out {quote(str(run))}",
+        f"fedwatt run --data {quote(str(out))}{target} --method fo-ri-fedavg --seeds 1 "
+        f"--personalise --out {quote(str(run))}",
         f"fedwatt export {quote(str(run))} --vehicle {quote(str(folder))} --model personal "
         "--out car.onnx",
         f"fedwatt predict car.onnx {quote(str(folder / trip))} --html trip.html",

@@ -17,17 +17,23 @@ _ZONE = r"^(.*\d[:.]\d\d(?:[:.]\d+)*(?: [AaPp][Mm])?) ?(?:Z|UTC|GMT|([+-])(\d\d)
 def seconds(text: pl.Expr, form: str = "") -> pl.Expr:
     """Seconds of dates and times as text; null where they cannot be read."""
     if "%z" in form or "%Z" in form:
-        return _parsed(text, form)
+        return parsed(text, form)
+    local, offset_s = without_zone(text)
+    return pl.coalesce(*(parsed(local, one) for one in ((form,) if form else FORMATS))) - offset_s
+
+
+def without_zone(text: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
+    """Date and time with a space in between and a decimal point, and the seconds of their zone."""
     tidy = text.str.strip_chars().str.replace(r"^(\S*\d)T(\d)", "${1} ${2}")
     tidy = tidy.str.replace(r"(:\d\d),(\d)", "${1}.${2}")
-    zone = [tidy.str.extract(_ZONE, group) for group in (1, 2, 3, 4)]
-    local, sign = pl.coalesce(zone[0], tidy), pl.when(zone[1] == "-").then(-1.0).otherwise(1.0)
-    hours, minutes = (part.cast(pl.Float64, strict=False).fill_null(0.0) for part in zone[2:])
-    found = pl.coalesce(*(_parsed(local, one) for one in ((form,) if form else FORMATS)))
-    return found - sign * (3600.0 * hours + 60.0 * minutes)
+    local, sign, hours, minutes = (tidy.str.extract(_ZONE, group) for group in (1, 2, 3, 4))
+    ahead = pl.when(sign == "-").then(-1.0).otherwise(1.0)
+    h, m = (part.cast(pl.Float64, strict=False).fill_null(0.0) for part in (hours, minutes))
+    return pl.coalesce(local, tidy), ahead * (3600.0 * h + 60.0 * m)
 
 
-def _parsed(text: pl.Expr, form: str) -> pl.Expr:
+def parsed(text: pl.Expr, form: str) -> pl.Expr:
+    """Seconds of texts in one format, as they stand."""
     if not any(code in form for code in ("%d", "%j")):
         since = text.str.to_time(form, strict=False)
         return since.cast(pl.Int64).cast(pl.Float64) * 1e-9

@@ -7,7 +7,9 @@ from pathlib import Path
 from fedwatt.data.readers.archive import csv_members
 from fedwatt.errors import DataError
 
-TABLES = (".csv", ".parquet", ".7z")
+TABLES = (".csv", ".tsv", ".parquet", ".7z")
+# In a folder, text is rather a note than a table.
+NAMED_ONLY = (".txt",)
 
 
 @dataclass(frozen=True)
@@ -19,8 +21,9 @@ class FoundTable:
 
     @property
     def kind(self) -> str:
-        """csv, parquet or 7z."""
-        return self.path.suffix.lower().lstrip(".")
+        """csv (text, whatever separates its columns), parquet or 7z."""
+        suffix = self.path.suffix.lower().lstrip(".")
+        return suffix if suffix in ("parquet", "7z") else "csv"
 
     def size(self) -> int:
         """Bytes to read, unpacked."""
@@ -42,15 +45,17 @@ def find_tables(paths: Iterable[str | Path]) -> list[FoundTable]:
                 found.setdefault(file.resolve(), FoundTable(file, False))
         elif not path.exists():
             raise DataError(f"{path} does not exist.")
-        elif _is_table(path):
+        elif _is_table(path) or path.suffix.lower() in NAMED_ONLY:
             found[path.resolve()] = FoundTable(path, True)
         elif path.suffix.lower() != ".xlsx":
             raise DataError(
                 f"{path.name} cannot be read: telemetry is {', '.join(TABLES)} "
-                "(and .xlsx for VED's static data)."
+                "(and .xlsx for VED's static data). Unpack archives and save spreadsheets as CSV."
             )
     if not found:
-        raise DataError(f"No telemetry to read among {', '.join(map(str, paths))}.")
+        raise DataError(
+            f"No telemetry to read among {', '.join(map(str, paths))}. Save spreadsheets as CSV."
+        )
     return list(found.values())
 
 

@@ -29,4 +29,6 @@ def files_alike(paths: Sequence[Path]) -> tuple[list[TableSample], list[Path], l
     remarks = [f"{path.name} has other columns than most files and is left out." for path in others]
     remarks += [f"{path.name} has a header and no rows." for path in empty]
     left_out = {*others, *empty}
+    # The longest file shows most of what columns hold.
+    filled.sort(key=lambda sample: -sample.rows.height)
     return filled or alike, [path for path in readable if path not in left_out], remarks

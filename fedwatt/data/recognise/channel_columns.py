@@ -37,27 +37,25 @@ class Guess:
 def find_channels(sample: TableSample, taken: Sequence[str], time_s: pl.Series) -> dict[str, Guess]:
     """Columns of the channels that a recording has, in the order of `MAPPABLE`."""
     offers = []
-    for column in sample.columns:
-        for channel in MAPPABLE if column not in taken else ():
-            guess = _offer(sample, column, channel)
-            if guess:
-                offers.append((guess.fit, -sample.columns.index(column), channel, guess))
+    for place, column in enumerate(sample.columns):
+        for named in MAPPABLE if column not in taken else ():
+            channel = _counter_or_step(sample, column, named)
+            if guess := _offer(sample, column, channel, fit(column, named)):
+                offers.append((guess.fit, -place, channel, guess))
     found: dict[str, Guess] = {}
     used: set[str] = set()
     for _, _, channel, guess in sorted(offers, key=lambda one: one[:2], reverse=True):
         if channel not in found and guess.column not in used:
             found[channel] = guess
             used.add(guess.column)
-    found = _counter_or_step(sample, found)
     if "speed_mps" in found:
         found["speed_mps"] = _speed_by_positions(sample, found, time_s)
     return {name: found[name] for name in MAPPABLE if name in found}
 
 
-def _offer(sample: TableSample, column: str, channel: str) -> Guess | None:
+def _offer(sample: TableSample, column: str, channel: str, fits: float) -> Guess | None:
     """The column as this channel; None if its name or its readings speak against it."""
     units = CHANNELS[channel].units
-    fits = fit(column, channel)
     if not fits or foreign_unit(column, units):
         return None
     numbers = sample.numbers(column)
@@ -120,18 +118,15 @@ def _plausible(numbers: pl.Series, channel: str, unit: str) -> float:
     return float(within.mean()) if len(within) else 0.0
 
 
-def _counter_or_step(sample: TableSample, found: dict[str, Guess]) -> dict[str, Guess]:
+def _counter_or_step(sample: TableSample, column: str, channel: str) -> str:
     """A column "energy" that hardly ever falls and grows a lot is a counter."""
-    guess = found.get("energy_step_wh")
-    if guess is None or "energy_total_wh" in found:
-        return found
-    values = sample.numbers(guess.column).drop_nulls().to_numpy()
+    if channel != "energy_step_wh" or not fit(column, channel):
+        return channel
+    values = sample.numbers(column).drop_nulls().to_numpy()
     steps = np.diff(values)
-    if len(steps) < COUNTER_ROWS or (steps >= 0).mean() < COUNTER_SHARE or not np.ptp(values):
-        return found
-    rest = {name: one for name, one in found.items() if name != "energy_step_wh"}
-    why = f"{guess.why}; a counter: it never falls"
-    return {**rest, "energy_total_wh": Guess(guess.column, guess.unit, why, guess.fit)}
+    grows = len(steps) > COUNTER_ROWS and (steps >= 0).mean() > COUNTER_SHARE
+    # Steps of energy may all be positive, too, but these do not grow.
+    return "energy_total_wh" if grows and values[-1] > steps.max() + values[0] else channel
 
 
 def _speed_by_positions(sample: TableSample, found: dict[str, Guess], time_s: pl.Series) -> Guess:

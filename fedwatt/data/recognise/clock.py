@@ -9,7 +9,7 @@ from itertools import product
 import numpy as np
 import polars as pl
 
-from fedwatt.data.readers.dates import joined, seconds
+from fedwatt.data.readers.dates import joined, parsed, seconds, without_zone
 from fedwatt.data.readers.mapping import TIME
 from fedwatt.data.recognise.date_order import choose_order
 from fedwatt.data.recognise.header_words import HERE, fit, stated_unit
@@ -126,10 +126,12 @@ def _texts(samples: Sequence[TableSample], columns: tuple[str, ...]) -> pl.Serie
     return pl.concat(found) if found else pl.Series([], dtype=pl.String)
 
 
-def _reads(texts: pl.Series, form: str) -> bool:
-    read = pl.DataFrame({"t": texts}).select(seconds(pl.col("t"), form))["t"]
+def _that_read(texts: pl.Series, forms: Sequence[str]) -> list[str]:
+    """Those of the formats that read (nearly) all of these texts."""
+    local = pl.DataFrame({"t": texts}).select(without_zone(pl.col("t"))[0].alias("t"))
     # The year 24 is no year of a recording: %Y reads 24 as well as 2024.
-    return int((read >= 0).sum()) >= MOSTLY * len(texts)
+    read = local.select((parsed(pl.col("t"), form) >= 0).sum().alias(form) for form in forms)
+    return [form for form in forms if read[form].item() >= MOSTLY * len(texts)]
 
 
 def _forms(texts: pl.Series, *, dates_only: bool = False) -> list[str]:
@@ -137,13 +139,11 @@ def _forms(texts: pl.Series, *, dates_only: bool = False) -> list[str]:
     dates, times = _formats()
     if not len(texts):
         return []
-    first = texts[:3]
-    if dates_only:
-        possible = list(dates)
-    else:
+    possible = list(dates)
+    if not dates_only:
         possible = [f"{date} {time}" for date, time in product(dates, times)]
-        possible += ["%Y%m%d%H%M%S", *times[:1]]
-    return [form for form in possible if _reads(first, form) and _reads(texts, form)]
+        possible += ["%Y%m%d%H%M%S", times[0]]
+    return _that_read(texts, _that_read(texts[:3], possible))
 
 
 def _text_clock(

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from fedwatt.data.recognise.header_words import names_id
-from fedwatt.data.recognise.spacing import Spacing
+from fedwatt.data.recognise.spacing import PAUSE_S, Spacing
 from fedwatt.data.recognise.table_sample import TableSample
 from fedwatt.errors import SettingError, unknown
 
@@ -29,6 +29,9 @@ DATE = re.compile(r"(?:19|20)\d\d[-_.]?\d\d[-_.]?\d\d|\d\d[-_.]\d\d[-_.](?:19|20
 LONG_S = 12 * 3600.0
 ABSOLUTE_S = 1e8
 MANY_REPEATED, FEW_REPEATED = 0.2, 0.02
+MOSTLY_PAUSED = 0.5
+SMOOTHER = 5.0
+"""How many times less a track must change within the values of a column that names vehicles."""
 
 
 @dataclass(frozen=True)
@@ -42,16 +45,13 @@ class Identity:
 
 
 def find_vehicle_column(
-    samples: Sequence[TableSample], free: Sequence[str], times: Sequence[pl.Series], chosen: str
+    sample: TableSample, free: Sequence[str], times: pl.Series, tracks: Sequence[str]
 ) -> tuple[str, str]:
-    """The column of vehicles' names and why; ("", "") if there is none.
+    """The column of vehicles' names among those that are `free`, and why; ("", "") for none.
 
-    Either its name says so, or the same instants are there several times and this column, which has
-    few values, tells these rows apart.
+    Either its name says so, or its few values tell vehicles apart: by `times`, or because what
+    changes steadily in a vehicle (`tracks`: columns of position, charge, distance) jumps otherwise.
     """
-    sample = samples[0]
-    if chosen:
-        return _asked_for(samples, chosen), "as you say"
     named = [name for name in free if names_id(name, "vehicle") and sample.filled[name]]
     for name in sorted(named, key=lambda one: sample.rows[one].n_unique(), reverse=True):
         if _is_few(sample.rows[name]):
@@ -59,20 +59,22 @@ def find_vehicle_column(
     for name in free:
         column = sample.rows[name]
         if _is_few(column) and column.n_unique() > 1 and not names_id(name, "trip"):
-            groups = [times[0].filter(column == value) for value in column.unique().drop_nulls()]
-            if why := _tells_apart(times[0], groups):
+            if why := _tells_apart(times, column):
                 return name, why
+            if any(_smooths(times, column, sample.numbers(track)) for track in tracks):
+                return name, "within each of its values the vehicle moves steadily"
     return "", ""
 
 
-def _tells_apart(times: pl.Series, groups: Sequence[pl.Series]) -> str:
-    """Why groups of rows are of different vehicles, or "": one vehicle is at one place at a time.
+def _tells_apart(times: pl.Series, column: pl.Series) -> str:
+    """Why rows of different values are of different vehicles, or "".
 
-    A clock that starts anew with each trip says nothing: the groups may be its trips.
+    A clock that starts anew with each trip says nothing: the values may be its trips.
     """
     first = times.drop_nulls().head(1)
     if not len(first) or float(first[0]) < ABSOLUTE_S:
         return ""
+    groups = [times.filter(column == value) for value in column.unique().drop_nulls()]
     if _repeats(times) > MANY_REPEATED and max(map(_repeats, groups)) < FEW_REPEATED:
         return "it tells rows of the same instant apart"
     if _backward(times) >= len(groups) - 1 and not any(map(_backward, groups)):
@@ -80,23 +82,44 @@ def _tells_apart(times: pl.Series, groups: Sequence[pl.Series]) -> str:
     return ""
 
 
-def find_trip_column(
-    samples: Sequence[TableSample], free: Sequence[str], chosen: str
-) -> tuple[str, str]:
+def _smooths(times: pl.Series, column: pl.Series, track: pl.Series) -> bool:
+    """Whether a track changes far less from row to row within each value of the column."""
+    rows = pl.DataFrame({"time": times, "value": column, "track": track}).drop_nulls().sort("time")
+    steps = pl.col("track").diff().abs()
+    everywhere = rows.select(steps.sum()).item() or 0.0
+    within = rows.select(steps.over("value").sum()).item() or 0.0
+    return bool(everywhere > SMOOTHER * within)
+
+
+def find_trip_column(sample: TableSample, free: Sequence[str]) -> tuple[str, str]:
     """The column of trips' names and why; ("", "") if there is none."""
-    if chosen:
-        return _asked_for(samples, chosen), "as you say"
-    for name in free:
-        if names_id(name, "trip") and samples[0].filled[name]:
-            return name, "its name says so"
-    return "", ""
+    named = [name for name in free if names_id(name, "trip") and sample.filled[name]]
+    return (named[0], "its name says so") if named else ("", "")
 
 
-def _asked_for(samples: Sequence[TableSample], column: str) -> str:
+def are_drives(sample: TableSample, times: pl.Series, vehicle: str, trip: str) -> bool:
+    """Whether the values of a column are single drives: few of them go on after a long pause.
+
+    A flag such as "drive" = 1 is true in many drives, and a distance has a value for each row.
+    """
+    keys = ["#", trip, *([vehicle] if vehicle else [])]
+    rows = sample.rows.select(keys).with_columns(times.alias("seconds of time")).drop_nulls()
+    drives = rows.group_by(keys).agg(
+        longest=pl.col("seconds of time").sort().diff().max(), rows=pl.len()
+    )
+    if not drives.height:
+        return True
+    paused = (drives["longest"].fill_null(0.0) > PAUSE_S).to_numpy().mean()
+    single = drives.height > 1 and float(np.median(drives["rows"].to_numpy())) < 2
+    return bool(paused <= MOSTLY_PAUSED and not single)
+
+
+def asked_for(samples: Sequence[TableSample], column: str) -> tuple[str, str]:
+    """A column that the user named, if the files have it."""
     for sample in samples:
         if column not in sample.columns:
             raise SettingError(f"{sample.path.name}: {unknown('column', column, sample.columns)}")
-    return column
+    return column, "as you say"
 
 
 def _backward(times: pl.Series) -> int:

@@ -7,6 +7,8 @@ from typing import Any
 from fedwatt.data.readers.mapping import SHIPPED, shipped_mappings
 from fedwatt.data.readers.table_blocks import tidy
 
+VED = {"daynum", "vehid", "trip", "timestamp(ms)", "hv battery current[a]"}
+
 
 def known_format(columns: Iterable[str]) -> str:
     """Name of the shipped mapping whose signature is among the columns, or "".
@@ -21,6 +23,16 @@ def known_format(columns: Iterable[str]) -> str:
         if signature and present.issuperset(map(tidy, signature)):
             return name
     return ""
+
+
+def better_reader(columns: Iterable[str]) -> tuple[str, ...]:
+    """A sentence where a reader of its own knows more about these files than a mapping says."""
+    if not {tidy(name) for name in columns}.issuperset(VED):
+        return ()
+    return (
+        "These are VED's columns: 'fedwatt data import ved', or eved, knows its vehicles, units "
+        "and days better.",
+    )
 
 
 def tables_of(name: str, columns: Iterable[str]) -> dict[str, Any]:

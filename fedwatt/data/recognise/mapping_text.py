@@ -23,10 +23,10 @@ def mapping_text(found: Understanding) -> str:
     """The mapping of what was understood, as TOML."""
     tables, reasons = found.tables, found.reasons
     seen = "headers and rows" if found.sample.rows.height else "headers alone: it has no rows"
-    lines = [f"# Proposed for {found.paths[0].name} from its {seen}. Check every line.", ""]
+    lines = [f"# Proposed for {found.sample.path.name} from its {seen}. Check every line.", ""]
     if found.format:
         lines = [f"# {tables['name']}: the mapping '{found.format}' that fedwatt has for it.", ""]
-    lines += [f"name = {_quoted(tables.get('name', found.paths[0].stem))}"]
+    lines += [f"name = {_quoted(tables.get('name', found.sample.path.stem))}"]
     lines += [f'kind = "{tables.get("kind", "passenger")}"       # passenger, truck or bus']
     lines += [f'labels = "{tables.get("labels", "measured")}"      # measured or simulated', ""]
     if tables["file"]:

@@ -85,7 +85,7 @@ def sentences(found: Understanding) -> list[str]:
 
 def refuse_incomplete(found: Understanding) -> None:
     """Refuse files in which no speed, or nothing of the pack, was recognised."""
-    channels, name = found.tables["channels"], found.paths[0].name
+    channels, name = found.tables["channels"], found.sample.path.name
     advice = (
         f"Its columns are {', '.join(found.sample.columns)}. 'fedwatt data map {found.paths[0]} "
         "--out map.toml' writes a mapping to complete, and 'fedwatt data import csv' reads with it."

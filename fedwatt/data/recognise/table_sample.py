@@ -14,9 +14,8 @@ from fedwatt.data.readers.table_blocks import NO_VALUE
 from fedwatt.data.recognise.text_layout import TextLayout, text_layout
 from fedwatt.errors import DataError
 
-HEAD_BYTES = 1 << 20
-PIECE_BYTES = 1 << 16
-HEAD_ROWS, PIECE_ROWS = 8_000, 500
+HEAD_BYTES, HEAD_ROWS = 1 << 20, 20_000
+PIECE_BYTES, PIECE_ROWS = 1 << 15, 500
 PIECES = 24
 LINE_START = b"\n"
 
@@ -49,7 +48,7 @@ class TableSample:
 
     def unit_row(self, column: str) -> str:
         """What the row of units says of a column, or ""."""
-        at = self.columns.index(column)
+        at = self.layout.names.index(column)
         return self.layout.units[at] if at < len(self.layout.units) else ""
 
     @cached_property
@@ -81,7 +80,10 @@ def read_sample(path: Path) -> TableSample:
     whole = text[: text.rfind("\n") + 1] if pieces else text
     layout = text_layout(whole.splitlines(), path.name)
     body = whole.splitlines()[layout.header + 1 + bool(layout.units) :]
-    blocks = [body, *(piece.decode(encoding, errors="replace").splitlines() for piece in pieces)]
+    if pieces:
+        body = body[:HEAD_ROWS]
+    texts = (piece.decode(encoding, errors="replace") for piece in pieces)
+    blocks = [body, *(text.splitlines()[:PIECE_ROWS] for text in texts)]
     frames = [_frame(lines, layout, number) for number, lines in enumerate(blocks)]
     return TableSample(path, pl.concat(frames), layout, not pieces, encoding)
 
@@ -112,31 +114,19 @@ def _pieces(file: BinaryIO, size: int) -> list[bytes]:
 
 
 def _frame(lines: list[str], layout: TextLayout, piece: int) -> pl.DataFrame:
-    names = _unique(layout.names)
-    schema = {name: pl.String for name in names}
-    rows = "\n".join(line for line in lines if line.strip())
-    if not rows:
-        return pl.DataFrame(schema={**schema, "#": pl.Int64})
+    own = [f"c{at}" for at in range(len(layout.names))]
+    rows = "\n".join([layout.separator.join(own), *(line for line in lines if line.strip())])
     frame = pl.read_csv(
         rows.encode(),
-        has_header=False,
         separator=layout.separator,
-        schema=schema,
+        schema=dict.fromkeys(own, pl.String),
         null_values=[*NO_VALUE, ""],
         truncate_ragged_lines=True,
-        ignore_errors=True,
     )
-    return frame.with_columns(pl.lit(piece, dtype=pl.Int64).alias("#"))
-
-
-def _unique(names: tuple[str, ...]) -> list[str]:
-    """Names of columns, with a number behind those that are there twice or empty."""
-    seen: dict[str, int] = {}
-    found = []
-    for name in names:
-        seen[name] = seen.get(name, 0) + 1
-        found.append(name if name and seen[name] == 1 else f"{name} ({seen[name]})")
-    return found
+    # Of columns with the same name the first is read, as in an import; one without a name is not.
+    first = {name: f"c{layout.names.index(name)}" for name in layout.names if name}
+    chosen = frame.select(pl.col(column).alias(name) for name, column in first.items())
+    return chosen.with_columns(pl.lit(piece, dtype=pl.Int64).alias("#"))
 
 
 def _parquet(path: Path) -> TableSample:

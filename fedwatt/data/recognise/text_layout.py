@@ -38,7 +38,10 @@ def text_layout(lines: Sequence[str], where: str) -> TextLayout:
     if not head:
         raise DataError(f"{where} is empty. Export the recording again.")
     found = [(*_header(head, separator), separator) for separator in SEPARATORS]
-    width, at, separator = max(found, key=lambda one: one[0])
+    # A name begins with a letter: a comma in times or numbers does not cut a header off the data.
+    width, at, separator = max(
+        found, key=lambda one: (one[0] > 1 and _begins_with_names(head, *one[1:]), one[0])
+    )
     if width < 2:
         raise DataError(_no_table(head, where))
     rows = _cells(head, separator)
@@ -70,12 +73,20 @@ def _header(lines: Sequence[str], separator: str) -> tuple[int, int]:
     widths = [len(row) for row in rows]
     usual = Counter(widths[1:] or widths).most_common(1)[0][0]
     for wanted in (usual, usual - 1):
-        if wanted > 1 and wanted in widths:
-            at = widths.index(wanted)
-            numbers = sum(bool(NUMBER.match(cell.strip())) for cell in rows[at])
-            # Below a line of another width, numbers are no names: that line was the header.
-            return (wanted, at) if at == 0 or numbers < NAMES_SHARE * wanted else (0, 0)
+        if wanted < 2 or wanted not in widths:
+            continue
+        at = widths.index(wanted)
+        numbers = sum(bool(NUMBER.match(cell.strip())) for cell in rows[at])
+        # Below a line of another width, numbers are no names: that line was the header.
+        if at == 0 or numbers < NAMES_SHARE * wanted:
+            return wanted, at
     return 0, 0
+
+
+def _begins_with_names(lines: Sequence[str], at: int, separator: str) -> bool:
+    """Whether most cells of a line begin like names."""
+    cells = _cells(lines, separator)[at]
+    return len(cells) > 1 and sum(cell.strip()[:1].isdigit() for cell in cells) < len(cells) / 2
 
 
 def _no_table(lines: Sequence[str], where: str) -> str:

@@ -18,16 +18,20 @@ from fedwatt.data.recognise.clock import Clock, find_clock
 from fedwatt.data.recognise.current_sign import discharge_sign
 from fedwatt.data.recognise.header_words import fit
 from fedwatt.data.recognise.identity import (
+    are_drives,
+    asked_for,
     find_identity,
     find_trip_column,
     find_vehicle_column,
     unused_ids,
 )
-from fedwatt.data.recognise.known_format import known_format, tables_of
+from fedwatt.data.recognise.known_format import better_reader, known_format, tables_of
 from fedwatt.data.recognise.spacing import Spacing, spacing
 from fedwatt.data.recognise.table_sample import TableSample
 from fedwatt.data.trip import FloatArray
 
+TRACKS = ("latitude_deg", "longitude_deg", "soc")
+"""Channels that change steadily in a vehicle."""
 Tables = dict[str, Any]
 Reasons = dict[str, str]
 
@@ -99,7 +103,7 @@ def understand(
         reasons=reasons,
         spacing=apart,
         format=name,
-        remarks=tuple(remarks),
+        remarks=(*remarks, *better_reader(first.columns)),
         questions=questions,
     )
 
@@ -114,9 +118,19 @@ def _decided(
     channels = find_channels(first, taken, times[0])
     busy = {*taken, *(guess.column for guess in channels.values())}
     free = [name for name in first.columns if name not in busy and not fit(name, "odometer")]
-    trip, trip_why = find_trip_column(samples, free, answers.trip)
+    trip, trip_why = (
+        asked_for(samples, answers.trip) if answers.trip else find_trip_column(first, free)
+    )
     rest = [name for name in free if name != trip]
-    vehicle, vehicle_why = find_vehicle_column(samples, rest, times, answers.vehicle)
+    tracks = [channels[name].column for name in TRACKS if name in channels]
+    tracks += [name for name in first.columns if fit(name, "odometer") and name not in busy]
+    vehicle, vehicle_why = (
+        asked_for(samples, answers.vehicle)
+        if answers.vehicle
+        else find_vehicle_column(first, rest, times[0], tracks)
+    )
+    if trip and not answers.trip and not are_drives(first, times[0], vehicle, trip):
+        trip, trip_why = "", ""
     columns = clock.columns[0] if len(clock.columns) == 1 else list(clock.columns)
     time = {"column": columns, "unit": clock.unit}
     tables: Tables = {
@@ -126,7 +140,8 @@ def _decided(
         "channels": {},
     }
     reasons = {"time": clock.why, "vehicle": vehicle_why, "trip": trip_why}
-    order = _order(times[0], first.rows[vehicle] if vehicle else None)
+    keys = [first.rows[name] for name in (vehicle, trip) if name]
+    order = _order([*keys, times[0].alias("seconds of time")])
     for name, guess in channels.items():
         tables["channels"][name] = {"column": guess.column, "unit": guess.unit}
         reasons[name] = guess.why
@@ -137,11 +152,13 @@ def _decided(
     return tables, reasons
 
 
-def _order(time_s: pl.Series, vehicle: pl.Series | None) -> pl.Series:
-    """Rows in order of time, one vehicle after the other."""
-    keys = {"time": time_s} | ({} if vehicle is None else {"vehicle": vehicle})
-    by = [name for name in ("vehicle", "time") if name in keys]
-    return pl.DataFrame(keys).with_row_index("row").sort(by)["row"]
+def _order(keys: Sequence[pl.Series]) -> pl.Series:
+    """Rows sorted by vehicle, trip and time, as far as they are known."""
+    return (
+        pl.DataFrame(keys)
+        .with_row_index("number of row")
+        .sort(pl.exclude("number of row"))["number of row"]
+    )
 
 
 def _sign(

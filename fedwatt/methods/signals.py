@@ -1,0 +1,126 @@
+"""Signs of how a vehicle's training goes, recorded and nothing else: `fedavg+signals`.
+
+transfer      q_k, the share of its last gain that it got back from the fleet (`transfer.py`)
+alignment     cos(Δ_k, w_t - w_s): whether the fleet went where the vehicle went in its last turn s;
+              below 0 the vehicle works against the fleet: other roads, wrong labels, a flipped sign
+noise_scale   B_noise = S/G², the batch at which a gradient is as much signal as noise (McCandlish
+              et al., 2018). Of n windows in parts of b, with g_n the mean of the parts' g_b,
+
+    S  = (mean ‖g_b‖² - ‖g_n‖²) / (1/b - 1/n)       the variance of one window's gradient
+    G² = (n ‖g_n‖² - b mean ‖g_b‖²) / (n - b)       the squared length of the true one
+
+              both means that forget (β a turn); infinite where G² ≤ 0, near a stationary point
+
+All are of training windows, the same ones in every round, and stay out of training: weights are
+those of the method without them, bit for bit. They cost two losses and one gradient of
+`signal_batch` windows a turn, and two models of memory in the vehicle.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+import torch
+from torch import Tensor
+
+from fedwatt.errors import check
+from fedwatt.methods.rule import LocalRule, Rows, Start
+from fedwatt.methods.transfer import TRANSFER, ZERO, Gains, transfer_ratio
+from fedwatt.models import Model
+from fedwatt.tables import Column
+
+KEEP: Final = 0.8
+"""β of the two parts of the noise scale."""
+ALIGNMENT: Final = Column(
+    "alignment", float, "cosine of its last Δ_k and the fleet's way since then"
+)
+NOISE_SCALE: Final = Column("noise_scale", float, "B_noise, windows at which noise equals signal")
+
+
+def noise_parts(small: Tensor, large: Tensor, b: int, n: int) -> tuple[Tensor, Tensor]:
+    """(S, G²) of mean ‖g_b‖² and ‖g_n‖².
+
+    >>> sample = torch.tensor([1.0, 2.0, 3.0, 6.0])  # gradients of four windows
+    >>> found = noise_parts((sample**2).mean(), sample.mean() ** 2, 1, 4)
+    >>> [round(part.item(), 6) for part in found]  # the sample variance; 3² less a quarter of it
+    [4.666667, 7.833333]
+    """
+    return (small - large) / (1 / b - 1 / n), (n * large - b * small) / (n - b)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Signals(Gains):
+    """Records transfer ratio, alignment and noise scale of every vehicle and turn."""
+
+    signal_batch: int = 128
+    """n; a vehicle with fewer windows uses those it has, in equal parts."""
+    signal_parts: int = 8
+
+    records: ClassVar[tuple[Column, ...]] = (TRANSFER, ALIGNMENT, NOISE_SCALE)
+
+    def __post_init__(self) -> None:
+        check(self, "transfer_batch", self.transfer_batch >= 1, "at least 1 window")
+        check(self, "signal_parts", self.signal_parts >= 2, "at least 2: one has no spread")
+        enough = self.signal_batch >= self.signal_parts
+        check(self, "signal_batch", enough, f"at least signal_parts={self.signal_parts}")
+
+    def conflict(self, other: LocalRule) -> str:
+        """Both would remember the last turn."""
+        if not isinstance(other, Gains):
+            return ""
+        return f"{type(other).__name__} records the transfer ratio already; leave out Signals."
+
+    def memory(self, model: Model) -> Rows:
+        """Losses, model and displacement of the last turn, and the means of S and G²."""
+        still = torch.zeros(model.layout.size)
+        noise = {"noise_variance": ZERO, "noise_square": ZERO, "noise_weight": ZERO}
+        return super().memory(model) | noise | {"last_anchor": still, "last_move": still}
+
+    def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
+        """What the last turn came to, and the noise of this one's gradient."""
+        now = self.losses(start.origin, start)
+        plan = {
+            "transfer": transfer_ratio(memory["gain_from"], memory["gain_to"], now),
+            "alignment": _cosine(memory["last_move"], start.anchor - memory["last_anchor"]),
+            "gain_from": now,
+        }
+        parts = [self._noise(start, row) for row in range(len(start.anchor))]
+        known = torch.tensor([part is not None for part in parts], device=now.device)
+        found = torch.stack([now.new_zeros(2) if part is None else part for part in parts])
+        kept = {}
+        for place, name in enumerate(("noise_variance", "noise_square")):
+            mean = KEEP * memory[name] + (1 - KEEP) * found[:, place]
+            kept[name] = torch.where(known, mean, memory[name])
+        weight = KEEP * memory["noise_weight"] + 1 - KEEP
+        kept["noise_weight"] = torch.where(known, weight, memory["noise_weight"])
+        square = kept["noise_square"]
+        scale = torch.where(square > 0, kept["noise_variance"] / square, torch.inf)
+        plan["noise_scale"] = torch.where(kept["noise_weight"] > 0, scale, torch.nan)
+        return memory | kept, plan
+
+    def _noise(self, start: Start, row: int) -> Tensor | None:
+        """(S, G²) [2] of a vehicle at w_t; None where it has too few windows for the parts."""
+        batch = start.fixed_batch(row, self.signal_batch, "signal batch")
+        parts, b = self.signal_parts, len(batch.labels) // self.signal_parts
+        if b == 0:
+            return None
+        windows = batch.windows[: parts * b].reshape(parts, b, *batch.windows.shape[1:])
+        labels = batch.labels[: parts * b].reshape(parts, b)
+        share = torch.full_like(labels, 1 / b)
+        weights = start.origin[row].expand(parts, -1).contiguous()
+        gradients = start.model.gradient(weights, windows, labels, share, start.loss).double()
+        small = gradients.square().sum(dim=-1).mean()
+        large = gradients.mean(dim=0).square().sum()
+        return torch.stack(noise_parts(small, large, b, parts * b))
+
+    def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
+        """Remember this turn."""
+        memory, _ = super().finish(memory, plan, start, deltas)
+        return memory | {"last_anchor": start.anchor, "last_move": deltas}, {}
+
+
+def _cosine(a: Tensor, b: Tensor) -> Tensor:
+    """Of rows [P, D], float64; NaN where one of them is 0."""
+    a, b = a.double(), b.double()
+    lengths = torch.linalg.vector_norm(a, dim=-1) * torch.linalg.vector_norm(b, dim=-1)
+    cosine: Tensor = (a * b).sum(dim=-1) / lengths
+    return cosine

@@ -1,0 +1,94 @@
+"""`fedwatt data import auto`, as typed: it shows, keeps its mapping, and can be repeated."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from fedwatt.data.store import read_fleet
+from fedwatt.runs.config import from_tables
+from fedwatt.runs.source import open_fleet
+from tests.data.recognise.drives import comma, drives, fleet
+
+
+@pytest.fixture
+def german(tmp_path: Path) -> Path:
+    """Five vans in one file: other names, decimal commas, a row every 15 s."""
+    when = pl.from_epoch(pl.col("t").cast(pl.Int64))
+    rows = fleet(5, trips=4, step=15.0).select(
+        **{"Kennzeichen": "van", "Datum": when.dt.strftime("%d.%m.%Y")},
+        **{"Uhrzeit": when.dt.strftime("%H:%M:%S")},
+        **{"Geschwindigkeit [km/h]": pl.col("speed") * 3.6, "HV-Spannung [V]": "volt"},
+        **{"HV-Strom [A]": -pl.col("amp"), "Ladezustand [%]": pl.col("soc") * 100},
+    )
+    path = tmp_path / "flotte.csv"
+    comma(rows).write_csv(path, separator=";")
+    return path
+
+
+def test_a_dry_run_shows_everything_and_writes_nothing(type_in, german, tmp_path) -> None:
+    status, printed = type_in("data", "import", "auto", german.name, "--dry-run")
+    assert status == 0, printed
+    for words in ("Kennzeichen", "speed_mps", "current_a", "M-AB 100", "by column 'Kennzeichen'"):
+        assert words in printed
+    assert "rows are usually 15 s apart. Gaps up to 38 s are bridged" in printed
+    assert [path.name for path in tmp_path.iterdir()] == [german.name]
+
+
+def test_five_vans_become_five_vehicles_and_the_way_on_is_told(type_in, german, tmp_path) -> None:
+    status, printed = type_in("data", "import", "auto", german.name, "--out", "own")
+    assert status == 0, printed
+    assert "20 trips kept; 0 dropped" in printed
+    vehicles = list(read_fleet(tmp_path / "own"))
+    assert [vehicle.name for vehicle in vehicles] == [f"M-AB {100 + n}" for n in range(5)]
+    for trip in vehicles[0].trips:
+        # 885 s at 5 kW; held for 15 s, so 2 % of it may be missing.
+        assert trip.channels["energy_wh"].sum() == pytest.approx(5000 * 885 / 3600, rel=0.02)
+    assert "fedwatt run --data own" in printed
+    assert "fedwatt export runs/own --vehicle own/M-AB%20100" in printed
+    assert "fedwatt predict car.onnx own/M-AB%20100/2024-03-" in printed
+
+
+def test_the_mapping_beside_the_fleet_repeats_the_import(type_in, german, tmp_path) -> None:
+    type_in("data", "import", "auto", german.name, "--out", "own")
+    kept = tmp_path / "own.mapping.toml"
+    status, printed = type_in(
+        "data", "import", "csv", german.name, "--map", kept.name, "--out", "again"
+    )
+    assert status == 0, printed
+    for one, other in zip(
+        read_fleet(tmp_path / "own"), read_fleet(tmp_path / "again"), strict=True
+    ):
+        assert [trip.name for trip in one.trips] == [trip.name for trip in other.trips]
+    # Another limit than the mapping's can be asked for, and is then too low.
+    status, printed = type_in(
+        *("data", "import", "csv", german.name, "--map", kept.name, "--maximum-gap", "12"),
+        *("--out", "short"),
+    )
+    assert status == 2
+    assert "20 rows about 15 s apart, over the gap limit of 12 s" in printed
+    assert "set --maximum-gap 38" in printed
+
+
+def test_an_edited_mapping_is_not_lost(type_in, german, tmp_path) -> None:
+    (tmp_path / "own.mapping.toml").write_text("# mine\n")
+    _, printed = type_in("data", "import", "auto", german.name, "--out", "own")
+    assert "own.mapping.toml.bak" in printed
+    assert (tmp_path / "own.mapping.toml.bak").read_text() == "# mine\n"
+
+
+def test_a_fleet_has_to_have_a_name(type_in, german) -> None:
+    status, printed = type_in("data", "import", "csv", german.name)
+    assert status == 2
+    assert "--out FLEET" in printed
+
+
+def test_a_fleet_of_one_warns_at_import_and_in_a_run(type_in, tmp_path, caplog) -> None:
+    rows = drives(4).rename({"t": "time", "volt": "voltage", "amp": "current"})
+    rows.write_csv(tmp_path / "log.tsv", separator="\t")
+    status, printed = type_in("data", "import", "auto", "log.tsv", "--out", "own")
+    assert status == 0, printed
+    assert "Warning: the fleet has one vehicle" in printed
+    config = from_tables({"fleet": {"data": str(tmp_path / "own")}})
+    open_fleet(config)
+    assert "has one vehicle, so there is nothing to federate" in caplog.text

@@ -1,0 +1,65 @@
+"""Signals: what they are on losses known by hand, and that they leave training alone."""
+
+import numpy as np
+import pytest
+import torch
+from pytest import approx
+
+from fedwatt.engine.call import Call
+from fedwatt.errors import SettingError
+from fedwatt.federation import Federation, Training
+from fedwatt.methods import get
+from fedwatt.metrics import Stopwatch
+from fedwatt.models import MLP
+from tests.federation.toys import FULL, line_client, line_federation, random_fleet, toy_states
+
+
+def federation(rounds: int = 4) -> Federation:
+    training = Training(rounds=rounds, participation=0.75, batch=16)
+    return Federation(random_fleet(), MLP(4, 8, (6, 5)), training=training, device="cpu")
+
+
+@pytest.mark.parametrize("name", ["fedavg", "scaffold", "fo-ri-fedavg"])
+def test_weights_are_those_without_signals(name: str) -> None:
+    watched = federation().train(f"{name}+signals").state.weights
+    assert torch.equal(watched, federation().train(name).state.weights)
+
+
+def test_alignment_and_transfer_on_the_scalar_toy() -> None:
+    # Both move toward their own minimum, 1 and -2, and the fleet from 0.5 to -0.39 with the second.
+    method = get("fedavg+signals")
+    *_, (toy, state) = toy_states(method, FULL[:1])
+    calls = [Call(0, 0, 2), Call(0, 1, 3)]
+    work = toy.simulated.trained(method, state, calls, Stopwatch())
+    first, second = (
+        {name: work.columns[name][row] for name in ("alignment", "transfer")}
+        for row in sorted(range(2), key=lambda row: work.calls[row].vehicle)
+    )
+    assert (first["alignment"], second["alignment"]) == (-1.0, 1.0)
+    # F_1 = (w - 1)²/2 from 0.5: to 0.595 by itself, to -0.39125 with the fleet: worse, so -1.
+    assert first["transfer"] == -1.0
+    # F_2 = (w + 2)² from 0.5: 6.25 → (1.28)² by itself, (1.60875)² with the fleet.
+    assert second["transfer"] == approx((6.25 - 1.60875**2) / (6.25 - 1.28**2), abs=1e-12)
+
+
+def test_the_noise_scale_is_variance_over_squared_mean() -> None:
+    # At w = 0.5 the gradient of (w x - y)² is 2 x (w x - y): 1, 2, 3 and 6 for x = 1 and these y.
+    points = [(1.0, 0.5 - g / 2) for g in (1.0, 2.0, 3.0, 6.0)]
+    car = line_client("car", train=points, validation=points, test=points)
+    fed = line_federation([car], training={"rounds": 1})
+    method = get("fedavg+signals", signal_batch=4, signal_parts=4)
+    (row,) = fed.train(method).history.clients
+    assert row["noise_scale"] == approx(4.6666666667 / 7.8333333333, abs=1e-9)
+    assert np.isnan(row["alignment"]) and np.isnan(row["transfer"])
+
+
+def test_a_vehicle_with_fewer_windows_than_parts_has_no_noise_scale() -> None:
+    points = [(1.0, 2.0)]
+    car = line_client("car", train=points, validation=points, test=points)
+    (row,) = line_federation([car], training={"rounds": 1}).train("fedavg+signals").history.clients
+    assert np.isnan(row["noise_scale"])
+
+
+def test_who_records_the_ratio_already_needs_no_signals() -> None:
+    with pytest.raises(SettingError, match="records the transfer ratio already"):
+        get("ti-fedavg+signals")

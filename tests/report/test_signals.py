@@ -1,0 +1,39 @@
+"""The table of signals, from clients made by hand."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from fedwatt.report.load import load_run
+from fedwatt.report.signals import signals_table
+
+
+def with_signals(run, alignment):
+    """The run with the `alignment` of its first vehicle's turns in order, and 0.5 for others."""
+    clients = dict(run.clients)
+    names = clients["vehicle"]
+    clients["transfer"] = np.where(names == "car-01", 0.25, np.nan)
+    own = np.full(len(names), 0.5)
+    first = (names == "car-01") & (clients["method"] == "fedavg") & (clients["seed"] == 1)
+    places = np.flatnonzero(first & clients["replied"].astype(bool))
+    own[places] = 0.5
+    own[places[: len(alignment)]] = alignment
+    return replace(run, clients=clients | {"alignment": own})
+
+
+def test_a_run_without_signals_has_no_table(run_folder) -> None:
+    assert signals_table(load_run(run_folder)).rows == ()
+
+
+def test_who_works_against_the_fleet_is_named(run_folder) -> None:
+    run = load_run(run_folder)
+    rows = signals_table(with_signals(run, [-0.4, -0.5, -0.9])).rows
+    first = next(row for row in rows if row[:2] == ("FedAvg", "car-01"))
+    assert (first[2], first[4], first[5]) == (0.25, "–", "yes, 3 turns running")
+    second = next(row for row in rows if row[:2] == ("FedAvg", "car-02"))
+    assert (second[2], second[3], second[5]) == ("–", 0.5, "no")
+
+
+def test_two_bad_turns_and_a_good_one_between_are_not_enough(run_folder) -> None:
+    rows = signals_table(with_signals(load_run(run_folder), [-0.4, -0.5, 0.1, -0.9])).rows
+    assert next(row for row in rows if row[:2] == ("FedAvg", "car-01"))[5] == "no"
