@@ -6,7 +6,7 @@ smallest effect that would have been found stands beside each comparison.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fedwatt.report.style import name_of
 from fedwatt.report.table import shown
@@ -240,12 +240,14 @@ def _shares(view: View) -> Objection:
         for dataset in (*view.setting.ved, *view.setting.eved)
         for name, test in drift_tests(view, dataset).items()
     }
-    return _row(
+    row = _row(
         "C1 was tested at C = 0.3 only.",
         "RI-FedAvg's drift and its dispersion minus FedAvg's at C of 0.1, 0.2, 0.3 and 0.5.",
         found,
         unit="",
     )
+    others = any(not name.endswith("C = 0.3") for name in found)
+    return row if others else replace(row, verdict=f"{NOT_RUN} at any other C")
 
 
 def _bytes(view: View) -> Objection:

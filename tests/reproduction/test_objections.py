@@ -21,7 +21,8 @@ def rows(lab) -> dict[str, tuple[str, str]]:
 
 def test_what_has_not_run_is_neither_upheld_nor_refuted(tmp_path) -> None:
     found = rows(lab_of(tmp_path, [plain("ved", "fedavg")]))
-    assert len(found) == 11 and {verdict for _, verdict in found.values()} == {NOT_RUN}
+    assert len(found) == 11
+    assert all(verdict.startswith(NOT_RUN) for _, verdict in found.values())
 
 
 @pytest.mark.parametrize(("level", "verdict"), [(45.0, UPHELD), (50.0, NOT_UPHELD)])
