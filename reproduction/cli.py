@@ -138,10 +138,12 @@ def _run(lab: "Lab", setting: "Setting", chosen: "Sequence[Study]") -> None:
 class _StudiesByDefault(TyperGroup):
     """Commands of which "studies" need not be named: `fedwatt reproduce main` is enough."""
 
+    default = "studies"
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Put the name of the default command where there is none."""
         named = bool(args) and args[0] in self.commands
-        return super().parse_args(ctx, args if named else ["studies", *args])
+        return super().parse_args(ctx, args if named else [self.default, *args])
 
 
 def add_to(app: typer.Typer) -> None:

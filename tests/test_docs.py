@@ -88,6 +88,8 @@ def trouble_with(line: str) -> str:
         node = node.commands[words.pop(0)]
     if node is command:
         return f"'fedwatt {line}' is no command"
+    if hasattr(node, "default"):  # a group with a command that need not be named
+        node = node.commands[node.default]
     known = {option for parameter in node.params for option in parameter.opts} | {"--help"}
     shown = re.findall(r"(?<!\S)--[a-z-]+", " ".join(words))
     unknown = [option for option in shown if option not in known]

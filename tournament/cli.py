@@ -50,7 +50,7 @@ def tournament(
     from tournament.season import Venue, hold, matches
 
     if list_:
-        console.print(_listed())
+        _show_list()
         return
     if page or check:
         _judge(out, write=page)
@@ -93,17 +93,17 @@ def _stored(given: list[str]) -> dict[str, Path]:
     return found
 
 
-def _listed() -> Table:
+def _show_list() -> None:
     from tournament.entries import ENTRIES
     from tournament.fleets import ARENAS
 
-    table = Table(title=f"{len(ENTRIES)} entries on every arena")
-    for name in ("Arena", "Vehicles", "Newcomers", "Entries"):
+    table = Table(title="Arenas")
+    for name in ("Arena", "Vehicles", "Newcomers", "Not played, because"):
         table.add_column(name, overflow="fold")
     for arena in ARENAS.values():
-        who = arena.impossible and f"none: {arena.impossible}"
-        table.add_row(arena.name, arena.about, str(arena.newcomers), who or ", ".join(ENTRIES))
-    return table
+        table.add_row(arena.name, arena.about, str(arena.newcomers), arena.impossible)
+    console.print(table)
+    console.print(f"{len(ENTRIES)} entries on each: {', '.join(ENTRIES)}", highlight=False)
 
 
 def add_to(app: typer.Typer) -> None:

@@ -19,7 +19,7 @@ MEASURES: Final = {
     "inversion of one window's Δ": "share of a training window recovered",
     "inversion of a usual Δ": "share of the best-matching training window recovered",
     "extreme window by a crafted model": "share of the fleet's fastest training window recovered, "
-    "of the victim's where it is plain",
+    "of the victim's where it is plain; 'no messages' is the mean of other vehicles' fastest",
     "membership": "area under the curve; 0.5 is a guess",
     "differencing": "relative error of the victim's Δ; 'masks, curious' is the fleet's mean, and "
     "anything below that is a leak; 'masks + policy' is after a day of nothing but that",

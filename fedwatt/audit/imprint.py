@@ -24,7 +24,7 @@ from torch import Tensor
 from fedwatt.audit import levels
 from fedwatt.audit.displacements import RATE, Displacements
 from fedwatt.audit.hidden_sums import hidden_sum
-from fedwatt.audit.victims import FloatArray, Victims, explained, windows_at, windows_of
+from fedwatt.audit.victims import FloatArray, Victims, explained, windows_at
 from fedwatt.deploy.policy import Policy
 
 TRIES: Final = 4
@@ -37,8 +37,6 @@ LARGEST: Final = 10.0
 """Of a scaled feature."""
 BIAS, SLOPE = 30.0, 1e-3
 """b and s, in scaled labels."""
-AMONG: Final = 500
-"""Windows of each other vehicle that a guess without messages is the mean of."""
 
 
 def extreme_window(victims: Victims) -> dict[str, float]:
@@ -53,9 +51,15 @@ def extreme_window(victims: Victims) -> dict[str, float]:
     seeded = _read_seeded(victims, batch, hidden=True)
     scores[levels.POLICY] = explained(seeded, _fastest(victims, batch, all_))
     scores[levels.NOISE] = _score(victims, batch, all_, victims.noise)
-    others = [windows_of(victims.fleet.clients[k], "train", AMONG) for k in victims.others]
-    mean = torch.cat(others).double().mean(dim=0).numpy()
-    return scores | {levels.GUESS: explained(mean, _fastest(victims, batch, all_))}
+    return scores | {levels.GUESS: _guessed(victims, batch)}
+
+
+def _guessed(victims: Victims, batch: int) -> float:
+    """What somebody scores who knows how other vehicles drive at their fastest, and no message."""
+    true = _fastest(victims, batch, tuple(range(len(victims.fleet.clients))))
+    each = [_fastest(victims, batch, (k,)) for k in range(len(victims.fleet.clients))]
+    others = [own for own in each if not np.array_equal(own, true)]
+    return explained(np.mean(others, axis=0), true)
 
 
 def _score(victims: Victims, batch: int, vehicles: tuple[int, ...], noise: float) -> float:

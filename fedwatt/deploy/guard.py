@@ -151,8 +151,11 @@ class Guard:
         """Whether this vehicle knows how a model came about; `tell` is asked where it must be.
 
         Refuses to train one that it knows to be another than it is said to be (False, not None).
+        Who leaves models to the server vouches for none.
         """
-        if not self.policy.followed or self.ledger.model(FOLLOWED, purpose.model):
+        if not self.policy.followed:
+            return False
+        if self.ledger.model(FOLLOWED, purpose.model):
             return True
         if protects(method) and purpose.kind.endswith("train"):
             self.ledger.announce(purpose.model, (NOISED, purpose.run, purpose.label, purpose.round))

@@ -20,7 +20,7 @@ from fedwatt.errors import DataError
 from fedwatt.files import flush, write_bytes
 from fedwatt.journeys.driving_exchange import DRIVING, DrivingQuestion
 from fedwatt.journeys.route_board import RouteBoard
-from fedwatt.journeys.route_questions import Pupil, RouteQuestion, SharedDriving
+from fedwatt.journeys.route_questions import ASKED, Pupil, RouteQuestion, SharedDriving
 from fedwatt.journeys.route_text import load_arrays, save_arrays
 from fedwatt.privacy.fixed_point import Layout
 from fedwatt.runs.config import RunConfig
@@ -58,7 +58,10 @@ class RoutesOnBoard:
             )
         routes = RouteQuestion.read(asks, question.arrays)
         layout = Layout(routes.fields, vehicles=terms.called)
-        return secrets.masked(question, layout, routes.answer(self.pupil(question, config)))
+        answer = routes.answer(self.pupil(question, config))
+        if asks == ASKED[-1]:  # trips need memory, which training wants back
+            self._board = self._pupil = None
+        return secrets.masked(question, layout, answer)
 
     def take(self, question: Content, config: RunConfig) -> Content:
         """Keep the driving field of the fleet."""

@@ -73,7 +73,8 @@ class EnergyModel:
 
     def refuse_unless_telemetry(self) -> None:
         """Raise unless the model takes features that telemetry can be turned into, and gives Wh."""
-        if self.card.target != "energy":
+        # Energy by charge and capacity is energy: its windows add up to that of a trip.
+        if self.card.target not in ("energy", "energy-from-soc"):
             raise DataError(
                 f"{self.path} predicts {self.card.target} of single windows, which do not add up "
                 "to the energy of a trip. EnergyModel.energies gives them."

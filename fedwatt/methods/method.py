@@ -105,10 +105,7 @@ class Method:
         for kind in kinds:
             if kinds.count(kind) > 1:
                 yield f"{kind.__name__} is there twice; give each rule once."
-        taken = {column.name: column for column in clients().columns}
-        for column in self.records:
-            if taken.setdefault(column.name, column) != column or column.filled_by != "rules":
-                yield f"the table of clients has another '{column.name}'; choose another name."
+        yield from self._shared_names()
         if self.server.only_deltas:
             for rule in self.local:
                 if more := " and ".join(rule.uploads(SMALLEST)):
@@ -127,6 +124,15 @@ class Method:
                 f"{type(self.server).__name__} takes in more than their mean, which would reach it "
                 "unscreened. Use an averaging server such as 'average' or 'adam'."
             )
+
+    def _shared_names(self) -> Iterator[str]:
+        """Columns that are there already, and uploads that are also columns."""
+        taken = {column.name: column for column in clients().columns}
+        for column in self.records:
+            if taken.setdefault(column.name, column) != column or column.filled_by != "rules":
+                yield f"the table of clients has another '{column.name}'; choose another name."
+        for name in (name for name in self.upload_names if name in taken):
+            yield f"'{name}' is handed up and recorded, and a reply holds both; rename one."
 
     def _missing_halves(self) -> Iterator[str]:
         """Rules that mean nothing without another one at the other end."""

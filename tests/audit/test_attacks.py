@@ -52,7 +52,7 @@ def test_a_gradient_of_one_window_is_that_window_unless_vehicles_hide_it(card: C
 def test_one_sum_is_about_one_window_only_by_a_model_that_no_round_made(card: Card) -> None:
     read = card.attacks["extreme window by a crafted model"]
     assert read[PLAIN] > 0.99 and read[MASKS] > 0.99
-    assert read[NOISE] < 0.2 and read[POLICY] < 0.2 and read[GUESS] < 0.2
+    assert read[NOISE] < 0.2 and read[POLICY] < read[GUESS] < 0.9
 
 
 def test_a_day_of_differences_says_little_more_than_the_fleets_mean(card: Card) -> None:

@@ -92,3 +92,17 @@ def test_a_fleet_of_one_warns_at_import_and_in_a_run(type_in, tmp_path, caplog) 
     config = from_tables({"fleet": {"data": str(tmp_path / "own")}})
     open_fleet(config)
     assert "has one vehicle, so there is nothing to federate" in caplog.text
+
+
+def test_a_fleet_that_reports_its_charge_is_told_what_it_lacks(type_in, tmp_path) -> None:
+    rows = fleet(2, trips=4).select("van", time="t", speed="speed", soc=pl.col("soc") * 100)
+    rows.write_csv(tmp_path / "log.csv")
+    status, printed = type_in("data", "import", "auto", "log.csv", "--out", "own")
+    assert status == 0, printed
+    assert "--set data.target=soc" in printed
+    assert "pack_capacity_wh = 42000" in printed
+    kept = tmp_path / "own.mapping.toml"
+    kept.write_text(kept.read_text() + "\n[facts]\npack_capacity_wh = 40000\n")
+    type_in("data", "import", "csv", "log.csv", "--map", kept.name, "--out", "again")
+    for vehicle in read_fleet(tmp_path / "again"):
+        assert vehicle.facts["pack_capacity_wh"] == 40_000

@@ -90,5 +90,7 @@ def test_two_must_know_a_model_that_is_trained_and_then_all_do(tmp_path: Path) -
     fourth = purpose("secure-train", "fourth")
     assert not own.follows(fourth, little, lambda: None)
     assert rule_of(lambda: own.revealing(fourth, 0)) == FOLLOWED
+    # Who leaves models to the server vouches for none, and unmasks all.
     free = guard(tmp_path, followed=0)
+    assert not free.follows(purpose("secure-train", "sixth"), method, lambda: True)
     assert rule_of(lambda: free.revealing(purpose("secure-train", "fifth"), 0)) == ""

@@ -1,5 +1,7 @@
 """What a wrong file is told: one clear sentence each."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import onnx
 import pytest
@@ -97,3 +99,16 @@ def test_what_is_wrong_with_a_run(tmp_path):
     (run / "model.safetensors").write_bytes(b"nothing")
     with pytest.raises(RunError, match="is damaged"):
         read_trained(run)
+
+
+@pytest.mark.parametrize(
+    ("target", "adds_up"), [("energy", True), ("energy-from-soc", True), ("soc", False)]
+)
+def test_windows_of_energy_add_up_to_a_trip_wherever_it_is_from(target: str, adds_up: bool) -> None:
+    card = SimpleNamespace(target=target, output="Wh", features=("speed",))
+    model = SimpleNamespace(card=card, path="car.onnx")
+    if adds_up:
+        EnergyModel.refuse_unless_telemetry(model)  # type: ignore[arg-type]
+        return
+    with pytest.raises(DataError, match="do not add up to the energy of a trip"):
+        EnergyModel.refuse_unless_telemetry(model)  # type: ignore[arg-type]

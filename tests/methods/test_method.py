@@ -13,6 +13,7 @@ from fedwatt.methods.rule import Rows
 from fedwatt.methods.scaffold import ControlVariates, Scaffold
 from fedwatt.methods.server import ServerRule
 from fedwatt.models import MLP, Model
+from fedwatt.tables import Column
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,3 +76,18 @@ def test_only_noise_makes_a_server_private() -> None:
     assert get("fedavg@private", noise_multiplier=0.5).server.private
     assert not get("fedavg@private", noise_multiplier=0.0).server.private
     assert not get("scaffold").server.private
+
+
+@dataclass(frozen=True, kw_only=True)
+class Twofold(LocalRule):
+    """Records and hands up under one name."""
+
+    records: ClassVar[tuple[Column, ...]] = (Column("warmth", float, "of the vehicle"),)
+
+    def uploads(self, model: Model) -> Rows:
+        return {"warmth": torch.zeros(())}
+
+
+def test_what_is_recorded_and_what_is_handed_up_have_names_of_their_own() -> None:
+    with pytest.raises(SettingError, match="'warmth' is handed up and recorded"):
+        Method("own", (Twofold(),))

@@ -13,6 +13,12 @@ if TYPE_CHECKING:
 
 LONGEST_READING = 12
 FEWEST_TRIPS = 3
+ONLY_CHARGE = (
+    "The fleet reports its charge and no energy. Train on points of charge with: fedwatt run "
+    "--data {out} --set data.target=soc --set data.window=300. To predict trips in Wh, write the "
+    "usable capacity below [facts] of the mapping, pack_capacity_wh = 42000, and import with it "
+    "again."
+)
 
 
 def understood(paths: list[Path], answers: "Answers") -> "Understanding":
@@ -55,8 +61,12 @@ def say_next(out: Path) -> None:
         return
     settings = DataSettings()
     trip = split_trips(vehicle.name, recordings, settings.split, settings.split_seed)["test"][0]
-    charge_only = "energy_wh" not in vehicle.trips[0].channels
-    target = " --set data.target=soc --set data.window=300" if charge_only else ""
+    target = ""
+    if "energy_wh" not in vehicle.trips[0].channels:
+        if "pack_capacity_wh" not in vehicle.facts:
+            console.print(ONLY_CHARGE.format(out=quote(str(out))), highlight=False, soft_wrap=True)
+            return
+        target = " --set data.target=energy-from-soc --set data.window=300"
     run = Path("runs") / out.name
     console.print("Next, to the prediction of a trip that training does not see:")
     for command in (
