@@ -5,7 +5,8 @@ from typing import Any
 
 from reproduction.cell import Cell
 from reproduction.draw import sweep
-from reproduction.main_results import REACH, plain
+from reproduction.main_results import plain
+from reproduction.record import REACH
 from reproduction.show import Line, comparison, facts_line
 from reproduction.study import Findings, Picture, Setting, Study, View
 

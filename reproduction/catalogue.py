@@ -6,14 +6,19 @@ from typing import Final
 from fedwatt.errors import SettingError, unknown
 from reproduction import (
     ablations,
+    budgets,
     churn,
     conditions,
+    contests,
     controls,
+    engagement,
     latency_results,
     main_results,
     mechanism,
     overhead,
     probe_cost,
+    search_results,
+    splits,
 )
 from reproduction.study import Study
 
@@ -21,6 +26,7 @@ STUDIES: Final[dict[str, Study]] = {
     study.name: study
     for study in (
         main_results.MAIN,
+        search_results.SEARCH,
         *main_results.VIEWS,
         ablations.KEY,
         ablations.ALPHA,
@@ -35,6 +41,7 @@ STUDIES: Final[dict[str, Study]] = {
         overhead.COMPONENTS,
         overhead.SCALABILITY,
         conditions.PARTICIPATION,
+        conditions.DEVICES,
         conditions.VEHICLE_TYPES,
         latency_results.LATENCY,
         probe_cost.PROBE_OVERHEAD,
@@ -47,6 +54,14 @@ STUDIES: Final[dict[str, Study]] = {
         main_results.SEEDS,
         controls.STRESS,
         controls.CONTROLS,
+        contests.FAIR,
+        contests.STRIDE,
+        contests.WORKLOAD,
+        contests.CAUSAL,
+        contests.SKEW,
+        budgets.BUDGET,
+        splits.SPLITS,
+        engagement.ENGAGEMENT,
     )
 }
 

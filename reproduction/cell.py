@@ -13,48 +13,71 @@ from fedwatt.methods import RoughnessProximal, get
 from fedwatt.runs.config import MethodChoice, ModelChoice, RunConfig, choose
 from reproduction.scale import MANY, Scale
 
-FORMAT: Final = 1
-"""Goes up when the same cell would give other numbers."""
+FORMAT: Final = 2
+"""Goes up when the same cell would give other numbers, as when a default changes: a key holds what
+departs from the library's defaults, so that a setting that is added later hides no record."""
 
-LATER: Final[Mapping[str, Any]] = {
-    "target": "energy",
-    "horizon": 0,
-    "align": False,
-    "probe_schedule": "age",
-    "match_rate": False,
-    "patience": 0,
-    "own_deadline": 0.0,
-    "deterministic": False,
-}
-"""Settings that are younger than records of this format, each with the value that does what was
-done before it. They count only where they have another one, so that older records are found."""
+METHODS: Final = (
+    "fedavg",
+    "fedprox",
+    "scaffold",
+    "fednova",
+    "fedadam",
+    "moon",
+    "feddyn",
+    "fedel",
+    "ri-fedavg",
+    "fo-fedavg",
+    "fo-ri-fedavg",
+)
+"""In the order of the paper's tables."""
+
+OURS: Final = ("fedavg", "ri-fedavg", "fo-fedavg", "fo-ri-fedavg")
+"""FedAvg and the paper's three."""
 
 CLASSES: Final = (1.0, 1 / 2, 1 / 3, 1 / 4)
 """Speeds of FedEL's device classes, as its authors simulate them. The paper names none, and with
-equal computers FedEL is FedAvg; no other method is affected by them."""
+equal computers FedEL is FedAvg. Other methods wait for slow vehicles, so that their speed makes no
+difference to them, except in cells with `slow` devices, in which nobody waits."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
     """What is trained, on what, for how long. Hyperparameters are pairs, so that it can be hashed.
 
+    partition   who has which trips: "natural" (each vehicle its own), or a recipe of
+                `fedwatt.data.partition` that deals them to ten clients
     work        "federated", "local" (every vehicle alone), "pooled" (all data in one place),
                 "latency" (the network is timed, nothing is trained) or "turns" (rounds of several
                 methods are timed in turns)
-    follow      what is known only once other cells have run: "tuned" settings, the "matched rate"
-                at which FedAvg's steps are as long as FO-FedAvg's, or the "matched pull" of RI
+    follow      what is known only once other cells have run (`reproduction.settle`): "tuned"
+                settings, its "own rate" under its own conditions, the rate that these give to
+                FedAvg ("tuned:fedavg", "own rate:fedavg"), the "matched rate" at which FedAvg's
+                steps are as long as FO-FedAvg's, or the "matched pull" of RI
     purpose     "result", "trial" (of tuning, scored on validation) or "time"
     """
 
     dataset: str
     method: str
     settings: tuple[tuple[str, Any], ...] = ()
-    vehicles: int = 10
+    vehicles: int = 0
+    """0: all that qualify of a recorded fleet, ten of any other."""
+    partition: str = "natural"
+    split: int = 0
+    """Seed of the split of trips into training, validation and test."""
     kind: str = "passenger"
     noisy: float = 0.0
     """Share of vehicles whose training labels are spoiled."""
     model: str = "mlp"
+    stride: int = 0
+    """Seconds between training windows; 0: the scale's."""
+    epochs: int = 1
+    """E"""
     participation: float = 0.3
+    causal: bool = False
+    """Whether acceleration is taken from seconds of the window alone."""
+    slow: bool = False
+    """Whether vehicles have the time that a fast device needs for their work, and no more."""
     p_leave: float = 0.0
     p_join: float = 0.0
     work: str = "federated"
@@ -73,7 +96,7 @@ class Cell:
     def choice(self, scale: Scale) -> MethodChoice:
         """The method with its hyperparameters and rate."""
         rough = any(isinstance(rule, RoughnessProximal) for rule in get(self.method).local)
-        probe = dict(scale.probe) if rough else {}
+        probe = {"probe_schedule": "global", **dict(scale.probe)} if rough else {}
         return choose({"name": self.method, **probe, **dict(self.settings)})
 
 
@@ -84,14 +107,26 @@ def trips_of(cell: Cell, scale: Scale) -> int:
     return scale.many_trips if cell.vehicles > MANY else scale.synthetic_trips
 
 
+FEATURES: Final = {
+    "ved-enriched": "base, terrain",
+    "eved": "enriched",
+    "synthetic-enriched": "enriched",
+}
+"""Datasets that know the road, and which of it they know; the others have the base features."""
+CAUSAL: Final = {"base": "causal", "base, terrain": "causal, terrain", "enriched": "causal, road"}
+"""The same features without a look at the two seconds after a window."""
+
+
 def data_settings(cell: Cell, scale: Scale) -> DataSettings:
     """How the telemetry of a cell becomes windows."""
     made = cell.dataset.startswith("synthetic")
-    enriched = cell.dataset in ("synthetic-enriched", "eved")
+    stride = dict(scale.strides).get(cell.dataset, scale.stride)
+    features = FEATURES.get(cell.dataset, "base")
     return DataSettings(
-        features="enriched" if enriched else "base",
-        stride=scale.synthetic_stride if made else scale.stride,
+        features=CAUSAL[features] if cell.causal else features,
+        stride=cell.stride or (scale.synthetic_stride if made else stride),
         evaluation_stride=scale.synthetic_evaluation_stride if made else scale.evaluation_stride,
+        split_seed=cell.split,
     )
 
 
@@ -109,14 +144,20 @@ def run_config(cell: Cell, scale: Scale, device: str = "auto") -> RunConfig:
         device=device,
         data=data_settings(cell, scale),
         model=ModelChoice(name=cell.model),
-        training=Training(rounds=rounds, participation=cell.participation, evaluate_every=every),
+        training=Training(
+            rounds=rounds,
+            participation=cell.participation,
+            epochs=cell.epochs,
+            evaluate_every=every,
+        ),
         availability=Availability(
             p_leave=cell.p_leave,
             p_join=cell.p_join,
             # The paper starts symmetric churn near its steady state; what loses or gains vehicles
             # starts with all, or with half of them.
             initially=1 - away if symmetric else (1.0 if cell.p_leave > cell.p_join else 0.5),
-            speeds=CLASSES if "fedel" in cell.method else (1.0,),
+            speeds=CLASSES if cell.slow or "fedel" in cell.method else (1.0,),
+            own_deadline=1.0 if cell.slow and "fedel" not in cell.method else 0.0,
         ),
     )
 
@@ -129,19 +170,23 @@ def key_of(cell: Cell, scale: Scale) -> str:
     (choice,) = config.methods
     content = {
         "format": FORMAT,
-        # Settings stand in full below: a default that is written out is the same cell.
-        "cell": asdict(cell) | {"rounds": 0, "seeds": (), "settings": ()},
+        "dataset": cell.dataset,
+        "cell": _departures(
+            # Settings stand in full below: a default that is written out is the same cell.
+            asdict(cell) | {"rounds": 0, "seeds": (), "settings": (), "stride": 0},
+            asdict(Cell(dataset=cell.dataset, method="")),
+        ),
         "seeds": config.seeds,
-        "data": _counted(asdict(config.data)),
-        "training": _counted(asdict(choice.training(config.training))),
-        "availability": _counted(asdict(config.availability)),
-        "method": _counted(choice.method.settings),
+        "data": _departures(asdict(config.data), asdict(DataSettings())),
+        "training": _departures(asdict(choice.training(config.training)), asdict(Training())),
+        "availability": _departures(asdict(config.availability), asdict(Availability())),
+        "method": _departures(choice.method.settings, get(cell.method).settings),
         "trips": trips_of(cell, scale),
         "windows": scale.latency_windows if cell.work == "latency" else 0,
     }
     return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _counted(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings without those that came later and change nothing."""
-    return {n: v for n, v in settings.items() if n not in LATER or v != LATER[n]}
+def _departures(settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings that are not at their defaults."""
+    return {n: v for n, v in settings.items() if n not in defaults or v != defaults[n]}

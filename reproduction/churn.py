@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from reproduction.conditions import Grid, best, few, flat, merged, tables
-from reproduction.main_results import REACH
+from reproduction.record import REACH
 from reproduction.show import matrix
 from reproduction.study import Findings, Setting, Study, View
 
@@ -49,7 +49,7 @@ def show_churn(view: View) -> Findings:
                 note="The paper shows this in figures whose files are empty. Churn starts at its "
                 "steady state, in which half of the vehicles are there.",
             )
-            for place, dataset in view.setting.few_places
+            for place, dataset in view.setting.few_places[:1]
         ]
     )
 
@@ -57,7 +57,7 @@ def show_churn(view: View) -> Findings:
 def show_asymmetric(view: View) -> Findings:
     """RMSE under net loss and net gain."""
     parts = []
-    for place, dataset in view.setting.few_places:
+    for place, dataset in view.setting.few_places[:1]:
         for word, pairs, grid in (
             ("net loss", LEAVING, net_loss),
             ("net gain", JOINING, net_gain),
@@ -94,7 +94,7 @@ def show_churn_drift(view: View) -> Findings:
     """D_cv(200) without churn and under severe churn."""
     blocks = []
     at = view.setting.scale.at(200)
-    for place, dataset in view.setting.few_places:
+    for place, dataset in view.setting.few_places[:1]:
         regimes = drift_regimes(view.setting, dataset)
         records = {
             m: [view.get(grid[m][0]) for grid in regimes.values()] for m in view.setting.methods
@@ -125,11 +125,15 @@ def show_churn_drift(view: View) -> Findings:
     return Findings(tuple(blocks))
 
 
-CHURN_STUDY = Study("churn", "Client churn, symmetric", few(churn_grid), show_churn, claims=("C1",))
+CHURN_STUDY = Study(
+    "churn", "Client churn, symmetric", few(churn_grid, first_only=True), show_churn, claims=("C1",)
+)
 ASYMMETRIC = Study(
     "churn-asymmetric",
     "Client churn, asymmetric: net loss and net gain",
-    lambda setting: few(net_loss)(setting) + few(net_gain)(setting),
+    lambda setting: (
+        few(net_loss, first_only=True)(setting) + few(net_gain, first_only=True)(setting)
+    ),
     show_asymmetric,
     printed=("churn-asymmetric-ved", "churn-asymmetric-eved"),
     claims=("C1",),
@@ -139,7 +143,7 @@ CHURN_DRIFT = Study(
     "Drift dispersion under churn",
     lambda setting: [
         cell
-        for _, dataset in setting.few_places
+        for dataset in setting.ved[:1]
         for grid in drift_regimes(setting, dataset).values()
         for cell in flat(grid)
     ],

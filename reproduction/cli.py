@@ -62,6 +62,10 @@ def reproduce(
     plan: Annotated[
         bool, typer.Option("--plan", help="Show cells and local steps; train nothing.")
     ] = False,
+    write_plan: Annotated[
+        Path | None,
+        typer.Option(help="Write the cells to this file for 'python -m reproduction.batch'."),
+    ] = None,
     list_: Annotated[bool, typer.Option("--list", help="Show the studies.")] = False,
 ) -> None:
     """Regenerate the paper's tables and figures beside the printed numbers, in one page.
@@ -80,6 +84,10 @@ def reproduce(
     lab.scale = replace(lab.scale, deterministic=deterministic)
     if plan:
         console.print(plan_table(lab, setting, chosen))
+    elif write_plan is not None:
+        from reproduction.batch import write_plan as write
+
+        write(write_plan, [c for s in chosen for c in s.cells(setting) if c.purpose != "time"])
     else:
         _run(lab, setting, chosen)
 
@@ -95,21 +103,18 @@ def _opened(
 
     `place` is where cells are trained and kept: device, folder, folder of records, Ray cluster.
     """
+    from reproduction.cell import METHODS
     from reproduction.data import find_sources, usual_folder
     from reproduction.lab import Lab
-    from reproduction.recorded_setting import guessed
     from reproduction.scale import scale_of
-    from reproduction.study import METHODS, setting_for
+    from reproduction.study import setting_for
 
     usual = usual_folder()
     sources = find_sources(data or ([usual] if usual is not None else []))
     size = scale_of(scale)
     setting = setting_for(size, sources, datasets, methods or METHODS)
     device, out, records, ray = place
-    lab = Lab(size, out / size.name, sources, device, records, ray)
-    if lab.count and not lab.setting:
-        lab.setting = guessed(lab).table  # what is added now does not take the place of the rest
-    return lab, setting
+    return Lab(size, out / size.name, sources, device, records, ray), setting
 
 
 def _run(lab: "Lab", setting: "Setting", chosen: "Sequence[Study]") -> None:

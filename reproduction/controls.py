@@ -74,12 +74,11 @@ def show_controls(view: View) -> Findings:
 
 def stress_cells_of(setting: Setting, dataset: str) -> Mapping[str, dict[str, Cell]]:
     """Regime → name → cell: gate off and on, and FedAvg."""
-    make = tuned if setting.scale.trials > 1 else plain
     methods = {
         "FO-RI-FedAvg, gate off": plain(dataset, "fo-ri-fedavg"),
         "FO-RI-FedAvg, gate on": plain(dataset, "fo-ri-fedavg").with_settings(GATE),
         "FedAvg": plain(dataset, "fedavg"),
-        "FedAvg, tuned": make(dataset, "fedavg"),
+        "FedAvg, tuned": tuned(setting.scale, dataset, "fedavg"),
     }
     changes: dict[str, dict[str, float]] = {
         "low participation, C = 0.1": {"participation": 0.1},
@@ -93,31 +92,33 @@ def stress_cells_of(setting: Setting, dataset: str) -> Mapping[str, dict[str, Ce
 
 
 def stress_cells(setting: Setting) -> list[Cell]:
-    """All regimes on the first dataset."""
-    regimes = stress_cells_of(setting, setting.ved[0])
-    return [cell for cells in regimes.values() for cell in cells.values()]
+    """All regimes on the first dataset of each place."""
+    regimes = (stress_cells_of(setting, dataset) for _, dataset in setting.few_places)
+    return [cell for own in regimes for cells in own.values() for cell in cells.values()]
 
 
 def show_stress(view: View) -> Findings:
     """The gate in the regimes where it should help."""
-    dataset = view.setting.ved[0]
-    blocks = [
-        comparison(
-            f"stress-{place}-{dataset}",
-            f"Stress test, {regime}, on {dataset}",
-            [Line(name, "", view.get(cell)) for name, cell in cells.items()],
-            "test_rmse",
-            first="Training",
-            note=f"Noisy: {NOISY:.0%} of vehicles, whose training labels are off by one standard "
-            "deviation of a minute's energy, minute by minute; test labels are sound."
-            if "noisy" in regime
-            else "",
+    noise = (
+        f"Noisy: {NOISY:.0%} of vehicles, whose training labels are off by one standard deviation "
+        "of a minute's energy, minute by minute; test labels are sound."
+    )
+    return Findings(
+        tuple(
+            comparison(
+                f"stress-{place}-{dataset}",
+                f"Stress test, {regime}, on {dataset}",
+                [Line(name, "", view.get(cell)) for name, cell in cells.items()],
+                "test_rmse",
+                first="Training",
+                note=noise if "noisy" in regime else "",
+            )
+            for _, dataset in view.setting.few_places
+            for place, (regime, cells) in enumerate(
+                stress_cells_of(view.setting, dataset).items(), start=1
+            )
         )
-        for place, (regime, cells) in enumerate(
-            stress_cells_of(view.setting, dataset).items(), start=1
-        )
-    ]
-    return Findings(tuple(blocks))
+    )
 
 
 CONTROLS = Study(

@@ -3,38 +3,48 @@
 ved                  vehicles of the Vehicle Energy Dataset: EVs and all-electric PHEV trips
 ved-electrified      VED's hybrid and petrol cars, driven as electric ones: real speed, simulated
                      energy
+ved-enriched         trips of `ved` that posts of a terrain model cover, with climb and descent
 eved                 VED with elevation, speed limits and road attributes
 synthetic            the embedded fleet
 synthetic-enriched   the same with grade, climb, speed limit and road attributes as features
 """
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from pathlib import Path
 from typing import Final
 
 from fedwatt.data import DataSettings, Fleet, Vehicle, build_fleet, synthetic_vehicles
+from fedwatt.data.channels import POSITION
+from fedwatt.data.electrified import electrified_vehicle
 from fedwatt.data.faults import Fault, spoil_some
+from fedwatt.data.partition import repartition
 from fedwatt.data.split import natural_key
-from fedwatt.data.store import fleet_source, read_fleet, read_vehicle, vehicle_folders, write_fleet
+from fedwatt.data.store import read_fleet, read_vehicle, vehicle_folders, write_fleet
 from fedwatt.errors import DataError
+from fedwatt.terrain.climb import with_measured_terrain
+from reproduction.traces import read_traces, write_traces
 
 PLAIN: Final = ("ved", "ved-electrified", "synthetic")
 """Datasets that can take the place of the paper's VED."""
-RICH: Final = ("eved", "synthetic-enriched")
+RICH: Final = ("eved", "ved-enriched", "synthetic-enriched")
 """Datasets that can take the place of its eVED."""
 DATASETS: Final = (*PLAIN, *RICH)
-RECORDED: Final = ("ved", "eved")
+RECORDED: Final = ("ved", "ved-enriched", "eved")
 """Datasets whose energy was measured."""
 PURE_EVS: Final = "VED holds three pure EVs; the other vehicles are PHEVs on all-electric trips."
-SPLIT_BY_PART: Final = (
-    "recorded when the parts of a trip that was cut at a gap could be in different splits, which "
-    "the import no longer allows"
-)
-"""Of records from before a split dealt whole recorded trips."""
+PRINTED_AS: Final = {"ved": "VED", "eved": "eVED"}
+"""Our dataset → the paper's; a number of any other dataset stands beside no printed one."""
+QUALIFY: Final = 20
+"""Trips that a recorded vehicle needs: its split has at least four test trips then."""
+USUAL: Final = 10
+"""Vehicles of a fleet that is not recorded, and clients that trips are dealt to: the paper's K."""
+ENOUGH: Final = 200
+"""Trips of a fleet below which they are dealt to a `FEW` clients: some regimes are rare."""
+FEW: Final = 3
 NOISE: Final = Fault(kind="label noise", size=1.0)
+COVERED: Final = 0.95
 Say = Callable[[str], None]
 
 
@@ -45,7 +55,7 @@ class Sources:
     stored: dict[str, Path] = field(default_factory=dict)
     """"ved", "eved", "ved-electrified passenger", ... → folder of a fleet"""
     raw: dict[str, tuple[Path, ...]] = field(default_factory=dict)
-    """"ved", "eved", "traces" → files"""
+    """"ved", "eved", "traces", "posts" → files"""
 
     def has(self, dataset: str) -> bool:
         """Whether a dataset can be opened."""
@@ -53,7 +63,9 @@ class Sources:
             return True
         if dataset == "ved-electrified":
             electrified = any(name.startswith(dataset) for name in self.stored)
-            return electrified or "traces" in self.raw
+            return electrified or "traces" in {*self.raw, *self.stored}
+        if dataset == "ved-enriched" and {"ved", "posts"} <= self.raw.keys():
+            return True
         return dataset in self.stored or dataset in self.raw
 
 
@@ -64,12 +76,14 @@ def find_sources(folders: Iterable[Path]) -> Sources:
     for folder in folders:
         if not folder.exists():
             raise DataError(f"There is no data folder {folder}. Leave --data out, or correct it.")
-        if (folder / "fleet.json").is_file():
+        if (folder / "fleet.json").is_file() or (folder / "traces.json").is_file():
             stored[_stored_name(folder)] = folder
             continue
-        inside = folder / "ved" if (folder / "ved").is_dir() else folder
-        raw |= _raw_files(inside)
-        if not _raw_files(inside):
+        found: dict[str, tuple[Path, ...]] = {}
+        for inside in (folder, *sorted(folder.iterdir())):
+            found |= _raw_files(inside)
+        raw |= found
+        if not found:
             raise DataError(
                 f"{folder} holds neither a fleet made by 'fedwatt data' nor files of VED or eVED."
             )
@@ -86,10 +100,15 @@ def usual_folder() -> Path | None:
 
 def _stored_name(folder: Path) -> str:
     """Which dataset a stored fleet is, from its first vehicle."""
+    if (folder / "traces.json").is_file():
+        return "traces"
     first = read_vehicle(vehicle_folders(folder)[0])
+    channels = first.trips[0].channels
     if first.labels == "simulated":
         return f"ved-electrified {first.kind}"
-    return "eved" if "speed_limit_mps" in first.trips[0].channels else "ved"
+    if "speed_limit_mps" in channels:
+        return "eved"
+    return "ved-enriched" if "climb_m" in channels else "ved"
 
 
 def _raw_files(folder: Path) -> dict[str, tuple[Path, ...]]:
@@ -100,6 +119,7 @@ def _raw_files(folder: Path) -> dict[str, tuple[Path, ...]]:
     kinds = {
         "eved": [f for f in files if f.name.startswith("eVED") and f.suffix in (".csv", ".7z")],
         "traces": [f for f in files if f.name.startswith("HEV_ICE")],
+        "posts": [f for f in files if f.name.startswith("srtm") and f.suffix == ".csv"],
         "ved": [
             f
             for f in files
@@ -115,7 +135,9 @@ def _raw_files(folder: Path) -> dict[str, tuple[Path, ...]]:
 
 @dataclass(frozen=True)
 class Wanted:
-    """A fleet: dataset, how many vehicles (0: all), of which kind, how many of them spoiled."""
+    """A fleet: dataset, how many vehicles (0: the usual), of which kind, how many of them spoiled,
+    and who has which trips.
+    """
 
     dataset: str
     vehicles: int
@@ -123,6 +145,7 @@ class Wanted:
     noisy: float
     trips: int
     """Of each synthetic vehicle."""
+    partition: str = "natural"
 
 
 def open_dataset(
@@ -130,63 +153,101 @@ def open_dataset(
 ) -> Fleet:
     """The fleet; raw files are imported once, into `scratch`."""
     if wanted.dataset.startswith("synthetic"):
-        count = wanted.vehicles or 20
+        count = wanted.vehicles or USUAL
         described = f"synthetic, {count} {wanted.kind} vehicles, {wanted.trips} trips each"
-        vehicles: Iterable[Vehicle] = synthetic_vehicles(
-            count, trips=wanted.trips, kind=wanted.kind
-        )
+        vehicles = list(synthetic_vehicles(count, trips=wanted.trips, kind=wanted.kind))
     else:
-        folder = stored_fleet(wanted, sources, scratch, say)
-        described = fleet_source(folder)
-        vehicles = most_driven(folder, wanted.vehicles)
+        folder, described = stored_fleet(wanted, sources, scratch, say), source_of(wanted)
+        if (folder / "traces.json").is_file():
+            traces = chosen(wanted, read_traces(folder))
+            vehicles = [electrified_vehicle(v, kind=wanted.kind) for v in traces]
+        else:
+            vehicles = chosen(wanted, list(read_fleet(folder)))
+    if wanted.partition != "natural":
+        clients = USUAL if sum(len(v.trips) for v in vehicles) >= ENOUGH else FEW
+        described += f"; trips dealt to {clients} clients, {wanted.partition}"
+        vehicles = repartition(vehicles, wanted.partition, clients=clients)
     if wanted.noisy:
         described += f"; {wanted.noisy:.0%} of vehicles with noisy training labels"
-        vehicles = spoil_some(vehicles, wanted.noisy, NOISE, settings)
+        vehicles = list(spoil_some(vehicles, wanted.noisy, NOISE, settings))
     return build_fleet(vehicles, settings, described)
 
 
-def most_driven(folder: Path, count: int) -> Iterable[Vehicle]:
-    """The `count` vehicles of a stored fleet with the most trips; 0: all of them."""
-    if not count:
-        return read_fleet(folder)
-    vehicles = sorted(read_fleet(folder), key=lambda v: (-len(v.trips), natural_key(v.name)))
-    return islice(vehicles, count)
+def chosen(wanted: Wanted, vehicles: Sequence[Vehicle]) -> list[Vehicle]:
+    """Those with the most trips, as many as asked for; of recorded ones, all that qualify."""
+    ordered = sorted(vehicles, key=lambda v: (-len(v.trips), natural_key(v.name)))
+    if wanted.vehicles:
+        return ordered[: wanted.vehicles]
+    if wanted.dataset in RECORDED:
+        return [v for v in ordered if len(v.trips) >= QUALIFY]
+    return ordered[:USUAL]
 
 
 def stored_fleet(wanted: Wanted, sources: Sources, scratch: Path, say: Say) -> Path:
     """Folder of the stored fleet, made from raw files where there is none yet."""
     electrified = wanted.dataset == "ved-electrified"
-    name = f"{wanted.dataset} {wanted.kind}" if electrified else wanted.dataset
-    if name in sources.stored:
-        return sources.stored[name]
-    folder = scratch / name.replace(" ", "-")
-    if (folder / "fleet.json").is_file():
+    name = "traces" if electrified else wanted.dataset
+    for known in (f"{wanted.dataset} {wanted.kind}", name):
+        if known in sources.stored:
+            return sources.stored[known]
+    folder = scratch / name
+    if (folder / "fleet.json").is_file() or (folder / "traces.json").is_file():
         return folder
-    raw = sources.raw.get("traces" if electrified else wanted.dataset)
-    if raw is None:
+    raw = sources.raw.get("ved" if name == "ved-enriched" else name)
+    if raw is None or not sources.has(wanted.dataset):
         raise DataError(
-            f"The dataset '{name}' is not there. Name its folder with --data, or choose another "
-            "with --dataset."
+            f"The dataset '{wanted.dataset}' is not there. Name its folder with --data, or choose "
+            "another with --dataset."
         )
     say(f"importing {name} from {raw[0].parent} (once)")
-    write_fleet(folder, _imported(wanted, raw, electrified), source=_source(wanted, electrified))
+    if name == "traces":
+        write_traces(folder, list(imported(name, raw)))
+    else:
+        write_fleet(folder, imported(name, raw, sources.raw.get("posts", ())), source=name)
     return folder
 
 
-def _source(wanted: Wanted, electrified: bool) -> str:
-    if electrified:
+def source_of(wanted: Wanted) -> str:
+    """Where a recorded fleet's driving and energy come from, in words."""
+    if wanted.dataset == "ved-electrified":
         return f"VED driving, electrified as {wanted.kind} vehicles"
+    if wanted.dataset == "ved-enriched":
+        return "VED, EVs and all-electric PHEV trips, climb from SRTM posts"
     return f"{'eVED' if wanted.dataset == 'eved' else 'VED'}, EVs and all-electric PHEV trips"
 
 
-def _imported(wanted: Wanted, raw: tuple[Path, ...], electrified: bool) -> Iterable[Vehicle]:
+def imported(name: str, raw: tuple[Path, ...], posts: tuple[Path, ...] = ()) -> Iterator[Vehicle]:
+    """Vehicles of raw files, with the channels that a reproduction needs."""
     # Here, because only raw files need polars: a stored fleet opens without it.
-    from fedwatt.data.electrified import electrified_vehicles
+    from fedwatt.data.maps.elevation import read_terrain
+    from fedwatt.data.maps.enrich import EnrichedVehicles
     from fedwatt.data.readers import VED_CLEANING, import_eved, import_ved
 
-    if electrified:
-        unlabelled = replace(VED_CLEANING, unlabelled=True)
-        traces = import_ved(raw, powertrain=("hev", "ice"), cleaning=unlabelled)
-        return electrified_vehicles(traces, kind=wanted.kind)
-    read = import_eved if wanted.dataset == "eved" else import_ved
-    return read(raw, powertrain=("ev", "phev-electric"))
+    if name == "traces":
+        cleaning = replace(VED_CLEANING, unlabelled=True)
+        yield from import_ved(raw, powertrain=("hev", "ice"), cleaning=cleaning)
+        return
+    read = import_eved if name == "eved" else import_ved
+    vehicles: Iterable[Vehicle] = read(raw, powertrain=("ev", "phev-electric"))
+    if name == "ved-enriched":
+        climbing = EnrichedVehicles(vehicles, terrain=read_terrain(posts))
+        vehicles = (v for v in map(covered, climbing) if len(v.trips) >= QUALIFY)
+    for vehicle in vehicles:
+        yield slim(vehicle)
+
+
+def slim(vehicle: Vehicle) -> Vehicle:
+    """The vehicle without channels that no feature and no label of a reproduction is made of."""
+    unused = {*POSITION, "current_a", "voltage_v", "soc", "elevation_m", "grade"}
+    trips = (
+        replace(t, channels={c: v for c, v in t.channels.items() if c not in unused})
+        for t in vehicle.trips
+    )
+    return replace(vehicle, trips=tuple(trips))
+
+
+def covered(vehicle: Vehicle) -> Vehicle:
+    """The vehicle with the trips whose climb is known for at least 95 % of their seconds."""
+    climbing = with_measured_terrain(vehicle).trips
+    known = [t for t in climbing if float(t.channels["climb_known"].mean()) >= COVERED]
+    return replace(vehicle, trips=tuple(known))

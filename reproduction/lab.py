@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from fedwatt.data import Fleet
+from fedwatt.data import DataSettings, Fleet
 from fedwatt.engine.device import resolve_device
 from fedwatt.errors import RunError
 from fedwatt.federation.participation import participant_count, participants
@@ -28,8 +28,10 @@ from reproduction.record import (
 )
 from reproduction.scale import Scale
 from reproduction.settle import prerequisites, settled
-from reproduction.study import Setting
 from reproduction.tasks import stays_here, train_group_here, train_on_ray
+
+if TYPE_CHECKING:
+    from reproduction.study import Setting  # which draws: a machine that only trains cannot
 
 
 class Observer(Protocol):
@@ -62,12 +64,14 @@ class Lab:
     """Address of a Ray cluster to train on; None: this process."""
     setting: dict[str, Any] = field(default_factory=dict)
     """Datasets and methods the records were made for; empty where they do not say."""
-    _fleets: dict[Wanted, Fleet] = field(default_factory=dict)
+    _fleets: dict[tuple[Wanted, DataSettings], Fleet] = field(default_factory=dict)
     _hashes: dict[int, str] = field(default_factory=dict)
     _known: dict[str, Record] = field(default_factory=dict)
     _own: set[str] = field(default_factory=set)
     """Keys of records that are newer than those of the folder: trained here, or found in `out`."""
     _steps: dict[tuple[float, ...], int] = field(default_factory=dict)
+    _settings: dict[Cell, Cell] = field(default_factory=dict)
+    """Cells that follow others → with the settings that these led to."""
 
     def __post_init__(self) -> None:
         if self.records is not None:
@@ -89,8 +93,35 @@ class Lab:
 
     def get(self, cell: Cell) -> Record | None:
         """The record of a cell if it, and all it follows, has run."""
-        concrete = self._settled(cell)
+        concrete = self.settled(cell)
         return None if concrete is None else self._known.get(key_of(concrete, self.scale))
+
+    def settled(self, cell: Cell) -> Cell | None:
+        """The cell with its settings; None while cells that it follows have not run."""
+        if cell not in self._settings:
+            found = self._settled(cell)
+            if found is None:
+                return None
+            self._settings[cell] = found
+        return self._settings[cell]
+
+    def knows(self, key: str) -> bool:
+        """Whether there is a record under a key."""
+        return key in self._known
+
+    def add(self, key: str, record: Record) -> None:
+        """Take up a record that another process wrote to the cache."""
+        self._known[key] = record
+        self._own.add(key)
+        self._settings.clear()  # a trial that was trained anew may lead elsewhere
+
+    def is_open(self, cell: Cell) -> bool:
+        """Whether the vehicles of a cell have been read."""
+        return self.wanted(cell) in self._fleets
+
+    def add_fleet(self, wanted: tuple[Wanted, DataSettings], fleet: Fleet) -> None:
+        """Take up vehicles that another process read."""
+        self._fleets[wanted] = fleet
 
     def run(self, cells: Iterable[Cell], observer: Observer) -> None:
         """Train what is missing, wave by wave: first what others follow, then these.
@@ -102,7 +133,7 @@ class Lab:
         while waiting:
             known = [(cell, self._settled(cell, observer)) for cell in waiting]
             ready = [concrete for _, concrete in known if concrete is not None]
-            groups = grouped(ready) if self.on_gpu else [[cell] for cell in ready]
+            groups = grouped(ready, self.scale) if self.on_gpu else [[cell] for cell in ready]
             missing = [[cell for cell in own if not self._has(cell, observer)] for own in groups]
             self._train_all([group for group in missing if group], observer)
             waiting = [cell for cell, concrete in known if concrete is None]
@@ -112,7 +143,7 @@ class Lab:
         """Whether cells train on a GPU."""
         return resolve_device(self.device).type == "cuda"
 
-    def save(self, setting: Setting | None = None) -> None:
+    def save(self, setting: "Setting | None" = None) -> None:
         """Write the compact records, with all that they were made for so far.
 
         Others may have written to the same folder since it was read: what they added or trained
@@ -154,14 +185,20 @@ class Lab:
 
     def fleet(self, cell: Cell, say: Callable[[str], None] = lambda text: None) -> Fleet:
         """The vehicles of a cell."""
-        trips = trips_of(cell, self.scale)
-        wanted = Wanted(cell.dataset, cell.vehicles, cell.kind, cell.noisy, trips)
+        wanted = self.wanted(cell)
         if wanted not in self._fleets:
-            settings = data_settings(cell, self.scale)
-            self._fleets[wanted] = open_dataset(
-                wanted, settings, self.sources, self.out / "data", say
-            )
+            self._fleets[wanted] = self.opened(cell, say)
         return self._fleets[wanted]
+
+    def wanted(self, cell: Cell) -> tuple[Wanted, DataSettings]:
+        """What determines the vehicles of a cell."""
+        trips = trips_of(cell, self.scale)
+        own = (cell.dataset, cell.vehicles, cell.kind, cell.noisy, trips, cell.partition)
+        return Wanted(*own), data_settings(cell, self.scale)
+
+    def opened(self, cell: Cell, say: Callable[[str], None] = lambda text: None) -> Fleet:
+        """The vehicles of a cell, read anew."""
+        return open_dataset(*self.wanted(cell), self.sources, self.out / "data", say)
 
     def steps(self, cell: Cell) -> int:
         """Sequential local steps of a cell: in each round, those of its longest participant."""
@@ -169,7 +206,7 @@ class Lab:
             return 0
         config, fleet = run_config(cell, self.scale), self.fleet(cell)
         batch = config.training.batch
-        needed = [-(-len(client.ends["train"]) // batch) for client in fleet.clients]
+        needed = [cell.epochs * -(-len(c.ends["train"]) // batch) for c in fleet.clients]
         if cell.work == "local":
             return round(config.training.rounds * cell.participation) * sum(needed)
         asked = participant_count(len(needed), cell.participation)
@@ -213,8 +250,7 @@ class Lab:
         def keep(cell: Cell, record: Record) -> None:
             key = key_of(cell, self.scale)
             write_record(self.cells, key, record)
-            self._known[key] = record
-            self._own.add(key)
+            self.add(key, record)
             observer.cell_ends(cell, record)
 
         away: dict[int, list[Sequence[Cell]]] = {}

@@ -14,7 +14,7 @@ from torch import Tensor
 from fedwatt.cores import threads
 from fedwatt.models import Model, get_model
 from fedwatt.randomness import generator
-from reproduction.study import METHODS
+from reproduction.cell import METHODS
 
 BATCHES = (1, 32)
 WARM_UP = 20

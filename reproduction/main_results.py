@@ -1,6 +1,7 @@
 """Main results, and what is read off the same cells: convergence, thresholds, drift, seeds."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from math import inf
 
 import numpy as np
@@ -12,7 +13,8 @@ from fedwatt.report.table import Column, Table
 from reproduction.cell import Cell
 from reproduction.draw import curves, sweep
 from reproduction.paper import printed
-from reproduction.record import Record
+from reproduction.record import REACH, Record
+from reproduction.scale import Scale
 from reproduction.show import (
     Line,
     comparison,
@@ -31,8 +33,6 @@ from reproduction.study import (
 )
 
 THRESHOLDS = {"VED": ("55", "45"), "eVED": ("45", "38")}
-REACH = 10
-"""D_cv(200) is the mean over rounds 200 ± 10: over three participants a single round is noise."""
 
 
 def plain(dataset: str, method: str) -> Cell:
@@ -40,9 +40,15 @@ def plain(dataset: str, method: str) -> Cell:
     return Cell(dataset=dataset, method=method)
 
 
-def tuned(dataset: str, method: str) -> Cell:
+def how_tuned(scale: Scale, dataset: str, method: str = "fedavg") -> str:
+    """Whether all hyperparameters of a method are tuned on a dataset, or its rate."""
+    full = dataset in scale.searched and method not in scale.unsearched
+    return "tuned" if full else "own rate"
+
+
+def tuned(scale: Scale, dataset: str, method: str) -> Cell:
     """A method at the settings that equal tuning budgets chose."""
-    return Cell(dataset=dataset, method=method, follow="tuned")
+    return Cell(dataset=dataset, method=method, follow=how_tuned(scale, dataset, method))
 
 
 def main_cells(setting: Setting) -> list[Cell]:
@@ -50,8 +56,7 @@ def main_cells(setting: Setting) -> list[Cell]:
     made = []
     for _, dataset in setting.places:
         made += [plain(dataset, method) for method in setting.methods]
-        if setting.scale.trials > 1:
-            made += [tuned(dataset, method) for method in setting.methods]
+        made += [tuned(setting.scale, dataset, method) for method in setting.methods]
     return made
 
 
@@ -64,11 +69,19 @@ def show_main(view: View) -> Findings:
     """Errors of all methods, twice: with the paper's settings and tuned."""
     blocks = []
     for place, dataset in view.setting.places:
-        for how, make in (("the paper's settings", plain), ("tuned with equal budgets", tuned)):
-            if how != "the paper's settings" and view.setting.scale.trials < 2:
-                continue
-            lines = [Line(name_of(m), m, view.get(make(dataset, m))) for m in view.setting.methods]
-            slug = "paper" if make is plain else "tuned"
+        for how, slug in (("the paper's settings", "paper"), ("tuned with equal budgets", "tuned")):
+            lines = [
+                Line(
+                    name_of(m),
+                    m,
+                    view.get(
+                        plain(dataset, m)
+                        if slug == "paper"
+                        else tuned(view.setting.scale, dataset, m)
+                    ),
+                )
+                for m in view.setting.methods
+            ]
             for column, word, digits in (("test_rmse", "RMSE", 2), ("test_mae", "MAE", 2)):
                 blocks.append(
                     comparison(
@@ -114,7 +127,7 @@ def _chosen(view: View) -> list[str]:
     for _, dataset in view.setting.places:
         parts = []
         for method in view.setting.methods:
-            record = view.get(tuned(dataset, method))
+            record = view.get(tuned(view.setting.scale, dataset, method))
             if record is not None:
                 settings = dict(record.cell.settings) or {"rate": 0.05}
                 listed = ", ".join(f"{name} {number:.3g}" for name, number in settings.items())
@@ -164,7 +177,7 @@ def show_thresholds(view: View) -> Findings:
         ]
         finite = [f for f in finals if np.isfinite(f)]
         own = [float(above * min(finite)) for above in (1.10, 1.02)] if finite else []
-        targets = [(float(t), f"{place} {t}") for t in THRESHOLDS[place]]
+        targets = [(float(t), f"{place} {t}") for t in THRESHOLDS.get(place, ())]
         columns = [Column("Method")]
         for target, _ in targets:
             columns += [Column(f"θ = {target:g}", "rounds", 0), Column("printed", "rounds")]
@@ -315,6 +328,49 @@ MAIN = Study(
     printed=("main",),
     claims=("C2", "C6"),
 )
+SHARES = (0.1, 0.2, 0.3, 0.5)
+DRIFTING = ("fedavg", "ri-fedavg", "fo-ri-fedavg")
+
+
+def share_cells(setting: Setting) -> list[Cell]:
+    """What C1 compares, at the paper's settings and every C."""
+    return [
+        replace(plain(d, m), participation=c)
+        for _, d in setting.places
+        for c in SHARES
+        for m in setting.among(DRIFTING)
+    ]
+
+
+def show_shares(view: View) -> Findings:
+    """D_mean(200) and D_cv(200) by C."""
+    at, blocks = view.setting.scale.at(200), []
+    names = [f"C = {c:g}" for c in SHARES]
+    for _, dataset in view.setting.places:
+        records = {
+            m: [view.get(replace(plain(dataset, m), participation=c)) for c in SHARES]
+            for m in view.setting.among(DRIFTING)
+        }
+        for column, title in (("drift_mean", "D_mean"), ("drift_cv", "D_cv")):
+            values = {
+                m: [r.around(column, at, REACH) if r else {} for r in own]
+                for m, own in records.items()
+            }
+            blocks.append(
+                matrix(
+                    f"drift-shares-{title.lower().replace('_', '-')}-{dataset}",
+                    f"{title}(200) by participation on {dataset}",
+                    names,
+                    records,
+                    values,
+                    unit="",
+                    digits=4,
+                    note="The paper's settings; mean over the twenty rounds around t = 200.",
+                )
+            )
+    return Findings(tuple(blocks))
+
+
 VIEWS = (
     Study(
         "convergence",
@@ -347,6 +403,13 @@ VIEWS = (
         "Client drift: magnitude and dispersion",
         plain_cells,
         show_drift,
+        claims=("C1",),
+    ),
+    Study(
+        "drift-shares",
+        "Client drift at every participation C",
+        share_cells,
+        show_shares,
         claims=("C1",),
     ),
 )

@@ -1,64 +1,47 @@
 """docs/reproduction.md, written from records: what holds, what does not, why, and what to use.
 
-    python -m reproduction.markdown [--records results/reproduction]
+    python -m reproduction.markdown [--records results/reproduction] [--check]
 
-Reads records that `fedwatt reproduce ... --records DIR` wrote and writes the page with its figures.
-Every number of the page comes from them, or from a formula. Takes seconds.
+Reads records that `fedwatt reproduce ... --records DIR` wrote and writes the page, its figures and
+the summary in README.md. Every number comes from the records, or from a formula: the same records
+give the same bytes, and --check says whether they do. Takes seconds.
 """
 
 import argparse
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from math import gamma, sqrt
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-import numpy as np
-
 from fedwatt.files import write_text
-from fedwatt.methods import Fractional
 from fedwatt.report.style import name_of
 from fedwatt.report.svg import saved
-from fedwatt.report.table import shown
-from reproduction.ablations import variant
+from reproduction.advice import advice
 from reproduction.catalogue import STUDIES
-from reproduction.cell import data_settings
-from reproduction.claims import Verdict, verdicts
-from reproduction.controls import control_cells_of
-from reproduction.data import PURE_EVS, RECORDED, SPLIT_BY_PART
-from reproduction.judges import divergence, level
+from reproduction.cell import Cell, data_settings
+from reproduction.claims import ASSERTIONS, RULES, Verdict, verdicts
+from reproduction.data import PURE_EVS, QUALIFY, RECORDED
 from reproduction.lab import Lab
 from reproduction.made_with import made_with_table
-from reproduction.main_results import main_cells, plain, tuned
-from reproduction.mechanism import FLAT, carrier, coupling_values
+from reproduction.main_results import main_cells, plain
+from reproduction.objections import objections
 from reproduction.order import identity
 from reproduction.page import LabView
 from reproduction.partial import Done, done, only_run
 from reproduction.record import Record, scale_of_records
 from reproduction.recorded_setting import setting_of
 from reproduction.scale import scale_of
-from reproduction.settle import mean_pull
+from reproduction.settle import RATE
 from reproduction.study import Block, View
+from reproduction.why import why
 
-TABLES: Final = {
-    "main": ("-rmse", "-mae"),
-    "ablations": ("",),
-    "alpha": ("",),
-    "gate": ("gate-",),
-    "coupling": ("",),
-    "tertiles": ("",),
-    "participation": ("-rmse", "-against"),
-    "churn": ("-rmse",),
-    "vehicle-types": ("-rmse",),
-    "architectures": ("-rmse",),
-    "scaling": ("-rmse",),
-    "stress": ("",),
-    "controls": ("",),
-}
-"""Study → parts of the names of its tables that the page shows; the report has all of them."""
-FIGURES: Final = {"convergence": "test-rmse", "drift": "drift-mean"}
-"""Study → beginning of the name of the figure that the page shows."""
+FIGURES: Final = {"search": "search", "convergence": "test-rmse", "drift": "drift-mean"}
+"""Study → beginning of the name of the figure that the page shows; the report has all of them."""
+ROOT: Final = Path(__file__).resolve().parents[1]
+BEGIN, END = "<!-- what to use: begin -->", "<!-- what to use: end -->"
+"""Around the summary in README.md."""
 
 
 def write_markdown(lab: Lab, page: Path) -> Path:
@@ -66,10 +49,25 @@ def write_markdown(lab: Lab, page: Path) -> Path:
     view = LabView(setting_of(lab), lab)
     for stale in (page.parent / "figures").glob("reproduction_*.svg"):
         stale.unlink()
-    parts = [_head(view, lab), _verdicts(verdicts(view)), *_studies(view, page.parent)]
-    parts += [_why(view), _practice(view), made_with_table(lab.every).markdown(), _again()]
+    found = verdicts(view)
+    parts = [_head(view, lab), _rules(), _verdicts(found), _objections(view, found)]
+    parts += [_practice(view), *_studies(view, page.parent), why(view)]
+    parts += [made_with_table(lab.every).markdown(), _again(view)]
     write_text(page, "\n".join(part.rstrip() + "\n" for part in parts))
     return page
+
+
+def summary(lab: Lab) -> str:
+    """The block in README.md, with its marks."""
+    lines = [f"- {line}" for line in advice(LabView(setting_of(lab), lab))]
+    return "\n".join([BEGIN, *lines, END])
+
+
+def with_summary(readme: str, lab: Lab) -> str:
+    """README.md with the present summary between its marks."""
+    before, _, rest = readme.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return before + summary(lab) + after
 
 
 def _head(view: View, lab: Lab) -> str:
@@ -91,8 +89,7 @@ def _head(view: View, lab: Lab) -> str:
             f"- `{record.cell.dataset}`: {fleet['source']}, K = {fleet['vehicles']}, "
             f"{windows['train']:,} training windows of a minute, {settings.stride} s apart, and "
             f"{windows['test']:,} test windows, {settings.evaluation_stride} s apart; energy "
-            f"{kind}; main results trained on {_devices(view, record.cell.dataset)}"
-            f"{_split_remark(record)}."
+            f"{kind}; main results trained on {_devices(view, record.cell.dataset)}."
         )
     return f"""# The paper, reproduced
 
@@ -102,21 +99,71 @@ def _head(view: View, lab: Lab) -> str:
 the printed one. This page tells what came out, from the records in `results/reproduction`.
 
 {chr(10).join(lines)}
-- T = {scale.rounds} rounds, seeds {", ".join(map(str, scale.seeds))}, C = 0.3, E = 1, B = 64, \
-η₀ = 0.05 with 1/√(t+1), as the paper has them; {lab.count} cells in all.
-{_recorded(found)}- *Tuned* means {scale.trials} trials a method, over its own ranges, by \
-validation error, on other \
-seeds ({", ".join(map(str, scale.tuning_seeds))}) and {scale.tuning_rounds} rounds.
-- All seeds share one fleet and one split of its trips. Intervals cover the randomness of \
-training, not that of another fleet.
-"""
+{_progress(view)}- T = {scale.rounds} rounds, seeds {_listed(scale.seeds)}, C = 0.3, E = 1, \
+B = 64, η₀ = 0.05 with 1/√(t+1) and global probe rounds, as the paper has them; {lab.count} cells \
+in all.
+{_recorded(found)}{_reductions(view)}"""
 
 
-def _split_remark(record: Record) -> str:
-    """What to know of records of recorded driving whose split dealt the parts of cut trips."""
-    whole = record.facts["fleet"].get("split_by") == "recording"
-    made = record.cell.dataset.startswith("synthetic")
-    return "" if whole or made else f"; {SPLIT_BY_PART}"
+def _progress(view: View) -> str:
+    """How much has run, where that is not all."""
+    state = done(STUDIES.values(), view)
+    complete = sum(own.complete for own in state.values())
+    if complete == len(state):
+        return ""
+    return (
+        f"- {complete} of {len(state)} studies have run completely. The time on the GPU ended "
+        "before the others: rows and claims whose cells are missing are named, never filled in. "
+        "This page at commit 5e4909f of the repository has them under an older protocol (six "
+        "trials of 60 rounds, probes by age, another split of trips).\n"
+    )
+
+
+def _listed(numbers: Sequence[float]) -> str:
+    return ", ".join(f"{number:g}" for number in numbers)
+
+
+def _reductions(view: View) -> str:
+    """Whatever is smaller or otherwise than the paper's protocol."""
+    scale = view.setting.scale
+    full = [d for _, d in view.setting.places if d in scale.searched]
+    spared = [name_of(m) for m in view.setting.among(scale.unsearched)]
+    contained = [name_of(m) for m in view.setting.among(scale.contained_only)]
+    lines = [
+        f"On {', '.join(full)}, *tuned* means {scale.trials} trials a method, over all its "
+        f"hyperparameters, by validation error, over {scale.tuning_rounds} rounds and the seeds "
+        f"{_listed(scale.tuning_seeds)}, which are used for nothing else"
+        + (f"; of {', '.join(spared)} only the rate is tuned" if spared else "")
+        + (
+            f"; {' and '.join(contained)} have the trials of the methods that they contain, and "
+            "none of their own"
+            if contained
+            else ""
+        )
+        + ".",
+        "On other datasets, under skew, with noisy clients and with windows a second apart, "
+        f"*tuned* means that the rate is the best of {_listed((*scale.rates, RATE))} by validation "
+        f"error after {scale.rate_rounds} rounds (or all, where there are fewer), with the seed "
+        f"{_listed(scale.rate_seeds)}; the other hyperparameters are the defaults.",
+        "The paper's windows start every second, so that two neighbours share 59 of their 60 "
+        "seconds. Here they start as far apart as told above, except in the studies `stride` "
+        f"(T = {scale.stride_rounds}, whose rounds have five times the steps) and `workload` "
+        f"(T = {scale.work_rounds}).",
+        f"Studies of many cells have the seeds {_listed(scale.few_seeds)}; further splits and the "
+        f"map of engagement {_listed(scale.split_seeds)}, the latter T = {scale.map_rounds}; GRU "
+        f"and LSTM have {scale.recurrent_rounds} rounds of windows {scale.recurrent_stride} s "
+        "apart.",
+        "Acceleration is smoothed over seconds up to two past the end of a window; the study "
+        "`causal` has it without.",
+        "FedEL alone has slow devices (a quarter of the vehicles each at full, half, a third and a "
+        "quarter of the speed), without which it is FedAvg; the study `devices` gives them to "
+        "every method.",
+        "Seeds share one split of the trips, so that their intervals cover the randomness of "
+        "training; the study `splits` covers the trips as well.",
+        "A number of a dataset that only stands in for the paper's is never subtracted from a "
+        "printed one.",
+    ]
+    return "".join(f"- {line}\n" for line in lines)
 
 
 def _devices(view: View, dataset: str) -> str:
@@ -130,8 +177,9 @@ def _devices(view: View, dataset: str) -> str:
 
 
 def _any_record(view: View, dataset: str) -> Record | None:
-    """A record of the main results on a dataset."""
-    cells = (make(dataset, m) for make in (plain, tuned) for m in view.setting.methods)
+    """A record of a dataset as it is."""
+    cells: list[Cell] = [plain(dataset, m) for m in view.setting.methods]
+    cells += [c for c in main_cells(view.setting) if c.dataset == dataset]
     return next((r for cell in cells if (r := view.get(cell)) is not None), None)
 
 
@@ -139,26 +187,62 @@ def _recorded(found: Sequence[Record]) -> str:
     """What is to be known of recorded fleets; empty where none is on the page."""
     if not any(record.cell.dataset in RECORDED for record in found):
         return ""
-    return (
-        f"- {PURE_EVS}\n"
-        "- The paper's windows start every second, so that two neighbours share 59 of their 60 "
-        "seconds; ours start as far apart as told above.\n"
-    )
+    return f"- {PURE_EVS} A vehicle qualifies with at least {QUALIFY} trips.\n"
+
+
+def _rules() -> str:
+    rows = "\n".join(f"| {c} | {ASSERTIONS[c]} | {RULES[c]} |" for c in ASSERTIONS)
+    return f"""## The rules
+
+They were written before the records below, and code applies them. *Lower* and *higher* mean: a
+paired Student t-test over seeds (over splits where there are several), Holm-corrected over the
+comparisons of the claim, is below 5 %. A side of which a seed diverged has lost.
+
+| Claim | It says | It is supported if |
+| --- | --- | --- |
+{rows}
+"""
 
 
 def _verdicts(found: Sequence[Verdict]) -> str:
     rows = "\n".join(
-        f"| {v.claim} | {v.assertion} | {v.dataset} | **{v.outcome}** | {' '.join(v.sentences)} |"
-        for v in found
+        f"| {v.claim} | {v.dataset} | **{v.outcome}** | {' '.join(v.sentences)} |" for v in found
     )
     return f"""## What holds, and what does not
 
-A difference counts if its paired test over seeds, Holm-corrected over the comparisons of the claim,
-is below 5 %. A side of which a seed diverged has lost. Brackets are 95 % intervals.
+Brackets are 95 % intervals.
 
-| Claim | It says | Dataset | Verdict | Numbers |
-| --- | --- | --- | --- | --- |
+| Claim | Dataset | Verdict | Numbers |
+| --- | --- | --- | --- |
 {rows}
+"""
+
+
+def _objections(view: View, found: Sequence[Verdict]) -> str:
+    rows = "\n".join(
+        f"| {o.objection} | {o.experiment} | {o.result} | {o.verdict} |"
+        for o in objections(view, found)
+    )
+    return f"""## Objections and what settles them
+
+What the paper's authors could object to the verdicts. An objection is *upheld* if FO-RI-FedAvg (for
+C1: RI-FedAvg's drift) is lower in one of its comparisons, Holm-corrected over them; *detectable* is
+the smallest effect that would have been found in four of five repetitions.
+
+| Objection | Experiment | Result | Verdict |
+| --- | --- | --- | --- |
+{rows}
+"""
+
+
+def _practice(view: View) -> str:
+    lines = "\n".join(f"- {line}" for line in advice(view))
+    return f"""## What to use in practice
+
+{lines}
+- [Accuracy](accuracy.md) has the numbers of what lies beyond the optimiser, on splits of its own.
+- The paper's printed numbers contradict each other in places; the files in `reproduction/paper` say
+  where. Its table of 50 to 200 clients is estimated.
 """
 
 
@@ -166,7 +250,7 @@ def _studies(view: View, folder: Path) -> list[str]:
     parts = []
     state = done(STUDIES.values(), view)
     for name, study in STUDIES.items():
-        if name not in {**TABLES, **FIGURES} or not state[name].begun:
+        if not state[name].begun:
             continue
         made = study.show(view)
         text = [f"## {study.title}", ""]
@@ -187,15 +271,16 @@ def _studies(view: View, folder: Path) -> list[str]:
                     "",
                 ]
         text += [f"{remark}\n" for remark in made.remarks]
+        facts = ""
         for block in made.blocks:
-            if any(part in block.table.name for part in TABLES.get(name, ())):
-                text += _table(block)
+            text += _table(block, facts)
+            facts = block.facts
         parts.append("\n".join(text))
     return [*parts, _not_run(view, state)]
 
 
-def _table(block: Block) -> list[str]:
-    """The rows that have run, and the names of those that have not."""
+def _table(block: Block, before: str) -> list[str]:
+    """The rows that have run, the names of those that have not, and facts unless told `before`."""
     table, missing, single = only_run(block.table)
     if not table.rows:
         return [f"**{table.title}**: not run{', but for one regime' if single else ''}.", ""]
@@ -204,184 +289,85 @@ def _table(block: Block) -> list[str]:
         lines += [f"Not run: {', '.join(missing)}.", ""]
     if single:
         lines += [f"Not run but for one regime: {', '.join(single)}.", ""]
-    return [*lines, f"*{block.facts}*", ""]
+    return lines if block.facts == before else [*lines, f"*{block.facts}*", ""]
 
 
 def _not_run(view: View, state: Mapping[str, Done]) -> str:
-    """Studies of which nothing has run, and those that only the report shows."""
-    scale = view.setting.scale.name
+    """Studies of which nothing has run."""
     nothing = [s for name, s in STUDIES.items() if not state[name].begun]
-    elsewhere = [
-        f"`{name}`" + ("" if own.complete else f" ({own.ran} of {own.cells} cells)")
-        for name, own in state.items()
-        if own.begun and name not in {**TABLES, **FIGURES}
-    ]
-    text = []
-    if nothing:
-        text += [
+    if not nothing:
+        return ""
+    return "\n".join(
+        [
             "## Not run",
             "",
-            f"These studies have not run at this scale; see `fedwatt reproduce NAME --scale "
-            f"{scale}`.",
+            "These studies have not run at this scale; see `fedwatt reproduce NAME --scale "
+            f"{view.setting.scale.name}`.",
             "",
             *(f"- `{study.name}`: {study.title}" for study in nothing),
-            "",
         ]
-    if elsewhere:
-        text += [f"In the report, but not on this page: {', '.join(elsewhere)}.", ""]
-    return "\n".join(text)
-
-
-def _why(view: View) -> str:
-    dataset = view.setting.ved[0]
-    rule = Fractional()
-    neutral = gamma(2 - rule.alpha) ** (1 / (1 - rule.alpha))
-    floor = (rule.p_min * gamma(2 - rule.alpha)) ** (1 / (1 - rule.alpha))
-    bound = 1 / (2 * sqrt(2))
-    found = [
-        "## Why",
-        "",
-        "**The probe radius.** Along a slice φ(s) on [−ℓ, ℓ] the index is built from TV/A. A "
-        "monotone slice has TV = A, so that T = 1/(2ℓ) for every direction and I_k is 0 but for "
-        "the guard ε_A, however steep the loss is. A slice φ ≈ φ(0) + a·s + ½·b·s² turns inside "
-        "only if |a| < ℓ·|b|; along a random unit direction in D dimensions a is about ‖g‖/√D and "
-        "b about tr(H)/D, so a share 2Φ(κ) − 1 of slices with κ = ℓ·tr(H)/(‖g‖·√D) is not "
-        "monotone. At ℓ = 0.01 that is next to none. Slices with one turn cannot exceed "
-        f"I = 1/(2√2) = {bound:.3f}; the paper lists values up to 1.00.",
-        _roughness_numbers(view, dataset),
-        "",
-        "**The preconditioner.** p = (|w_h − w_{h−1}| + δ)^(1−α) / Γ(2−α) reaches 1 only for a "
-        f"displacement of {neutral:.3f} at α = {rule.alpha:g}, and the clip p_min = {rule.p_min:g} "
-        f"holds below {floor:.2g}: no coordinate of such a network moves that far in a step, so FO "
-        "is a coordinate-wise reduction of the rate. Smaller displacements shrink steps further; "
-        "they do not amplify them, and the memory is one step long.",
-        _step_numbers(view, dataset),
-        "",
-        "**The spectral ratio.** κ = ‖W‖₂/‖W‖_F of the final layer of a network with one output is "
-        "1 for all weights, because a matrix of one row has one singular value. The gate is then "
-        "the constant factor 1/(1 + β_κ) on every step after the first, and where p already sits "
-        "on p_min it changes nothing at all. Here κ is taken of the last hidden matrix.",
-    ]
-    return "\n".join(found)
-
-
-def _roughness_numbers(view: View, dataset: str) -> str:
-    parts = []
-    record = view.get(carrier(dataset, "fedavg"))
-    if record is not None:
-        flat = float((record.vehicles["roughness"] < FLAT).mean())
-        at = min(view.setting.scale.at(100) + 1, view.setting.scale.rounds)
-        one = coupling_values(record, (at, at))["flat"]
-        parts.append(
-            f"Measured on {dataset}: {100 * np.mean(list(one.values())):.0f} % of vehicles have "
-            f"I_k below {FLAT:g} at t = 100, and {100 * flat:.0f} % of all values over all rounds "
-            "are that small."
-        )
-    rough = view.get(plain(dataset, "ri-fedavg"))
-    if rough is not None:
-        parts.append(f"RI-FedAvg's mean pull on {dataset} is {mean_pull(rough):.5f} (λ = 0.1).")
-    return " ".join(parts)
-
-
-def _step_numbers(view: View, dataset: str) -> str:
-    fo = view.get(plain(dataset, "fo-fedavg"))
-    if fo is None or not fo.facts.get("step_scale"):
-        return ""
-    scale = fo.facts["step_scale"]
-    return (
-        f"Measured on {dataset}: steps after the first are {scale['length']:.3f} times as long as "
-        f"plain ones, and the mean scale of a coordinate is {scale['coordinate']:.3f}."
     )
 
 
-def _practice(view: View) -> str:
-    lines = ["## What to use in practice", ""]
-    for dataset in view.setting.ved:
-        how, records = _compared(view, dataset)
-        finals = {m: level(r) for m, r in records.items() if not r.diverged}
-        if not finals:
-            continue
-        best = min(finals, key=lambda method: finals[method])
-        sentence = [
-            f"On {dataset}, {how}, the lowest error is {name_of(best)}'s with "
-            f"{shown(finals[best], 2)} Wh"
-        ]
-        if "fedavg" in finals and best != "fedavg":
-            base = finals["fedavg"]
-            sentence.append(
-                f", {100 * (1 - finals[best] / base):.1f} % below FedAvg's {shown(base, 2)} Wh"
-            )
-        sentence.append(".")
-        sentence += [f" {divergence(name_of(m), r)}." for m, r in records.items() if r.diverged]
-        controls = control_cells_of(dataset)
-        alone, one = (
-            view.get(controls[name]) for name in ("every vehicle alone", "all data in one place")
-        )
-        for record, word in ((alone, "every vehicle alone"), (one, "all data in one place")):
-            if record is not None and not record.diverged:
-                sentence.append(f" Training {word} ends at {shown(level(record), 2)} Wh.")
-        gate = view.get(variant(dataset, {"beta_kappa": 0.5}))
-        own = view.get(plain(dataset, "fo-ri-fedavg"))
-        if gate is not None and own is not None and not (gate.diverged or own.diverged):
-            moved = level(gate) - level(own)
-            sentence.append(f" The spectral gate moves FO-RI-FedAvg by {moved:+.2f} Wh.")
-        lines += ["- " + "".join(sentence)]
-    lines += [
-        "- Tune the rate of whatever you use before you choose among methods: compare at each "
-        "method's own best rate (`fedwatt tune`), never at one rate for all.",
-        "- Look beyond the optimiser as well, at label scaling in each vehicle, features of the "
-        "road and a model that each vehicle makes its own: [Accuracy](accuracy.md) has their "
-        "numbers, on splits of their own.",
-        "- The paper's printed numbers contradict each other in places; the files in "
-        "`reproduction/paper` say where. Its table of 50 to 200 clients is estimated.",
-    ]
-    return "\n".join(lines)
-
-
-def _compared(view: View, dataset: str) -> tuple[str, dict[str, Record]]:
-    """All methods tuned, or else all at the paper's settings, and which of the two in words.
-
-    Where neither is complete: that of which more has run.
-    """
-    found = []
-    for how, make in (("tuned with equal budgets", tuned), ("at the paper's settings", plain)):
-        if make is tuned and view.setting.scale.trials < 2:
-            continue
-        got = {m: r for m in view.setting.methods if (r := view.get(make(dataset, m))) is not None}
-        some = f", of {len(got)} of {len(view.setting.methods)} methods"
-        found.append((how + (some if len(got) < len(view.setting.methods) else ""), got))
-    return max(found, key=lambda one: len(one[1]))
-
-
-def _again() -> str:
-    return """## Do it again
+def _again(view: View) -> str:
+    return f"""## Do it again
 
     fedwatt reproduce --list
     fedwatt reproduce all --scale smoke
-    fedwatt reproduce main controls --scale paper --data PATH/TO/VED --plan
-    fedwatt reproduce main controls --scale paper --data PATH/TO/VED --records results/reproduction
-    fedwatt reproduce verify --data PATH/TO/VED
+    fedwatt reproduce main controls --scale {view.setting.scale.name} --data PATH/TO/DATA --plan
+    fedwatt reproduce main controls --scale {view.setting.scale.name} --data PATH/TO/DATA \\
+        --records results/reproduction
+    python -m reproduction.markdown --check    # judge again from the records alone
+    fedwatt reproduce verify --data PATH/TO/DATA    # run three of them again
 
 Cells are kept in `runs/reproduction` under the hash of what determines them, so the same command
-continues where it stopped. `verify` draws three cells of the records at random, runs them again and
-compares every number: to the last bit on the machine, engine version and libraries of the record,
-within a stated tolerance elsewhere. On a CPU the records of a cell are the same bit for bit each
-time, whatever the number of cores; its times are not. `report.html` has every table and figure,
-with switches for the methods.
+continues where it stopped; `python -m reproduction.batch` fills a GPU and all cores for a given
+time. `verify` draws three cells of the records at random, runs them again and compares every
+number: to the last bit on the machine, engine version and libraries of the record, within a stated
+tolerance elsewhere. On a CPU the records of a cell are the same bit for bit each time, whatever the
+number of cores; its times are not.
+`report.html` has every table and figure, with switches for the methods.
 """
 
 
+def differing(made: Path, kept: Path) -> list[str]:
+    """Names of the page's files that are not the same bytes in two folders."""
+    names = {
+        str(file.relative_to(folder))
+        for folder in (made, kept)
+        for file in (folder / "reproduction.md", *folder.glob("figures/reproduction_*.svg"))
+        if file.is_file()
+    }
+    return sorted(
+        name
+        for name in names
+        if not ((made / name).is_file() and (kept / name).is_file())
+        or (made / name).read_bytes() != (kept / name).read_bytes()
+    )
+
+
 def main() -> None:
-    """Write the page and its figures."""
-    root = Path(__file__).resolve().parents[1]
+    """Write the page, its figures and the summary, or check that they are what records give."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--records", type=Path, default=root / "results" / "reproduction")
-    parser.add_argument("--out", type=Path, default=root / "docs" / "reproduction.md")
-    arguments = parser.parse_args()
-    scale = scale_of(scale_of_records(arguments.records))
+    parser.add_argument("--records", type=Path, default=ROOT / "results" / "reproduction")
+    parser.add_argument("--docs", type=Path, default=ROOT / "docs")
+    parser.add_argument("--readme", type=Path, default=ROOT / "README.md")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if it differs")
+    asked = parser.parse_args()
+    scale = scale_of(scale_of_records(asked.records))
     with TemporaryDirectory() as scratch:
-        lab = Lab(scale, Path(scratch), records=arguments.records)
-        print(write_markdown(lab, arguments.out))
+        lab = Lab(scale, Path(scratch) / "lab", records=asked.records)
+        readme = asked.readme.read_text(encoding="utf-8")
+        if asked.check:
+            write_markdown(lab, Path(scratch) / "reproduction.md")
+            wrong = differing(Path(scratch), asked.docs)
+            wrong += [asked.readme.name] if with_summary(readme, lab) != readme else []
+            print(
+                "\n".join(f"{name} is not what the records give." for name in wrong) or "The same."
+            )
+            sys.exit(bool(wrong))
+        print(write_markdown(lab, asked.docs / "reproduction.md"))
+        write_text(asked.readme, with_summary(readme, lab))
 
 
 if __name__ == "__main__":

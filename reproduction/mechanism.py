@@ -14,12 +14,12 @@ from fedwatt.metrics import pearson, spearman
 from fedwatt.report.style import name_of
 from fedwatt.report.table import Cell as Entry
 from fedwatt.report.table import Column, Table
-from reproduction.cell import Cell
+from reproduction.cell import OURS, Cell
 from reproduction.draw import cloud
 from reproduction.paper import printed
-from reproduction.record import Record
-from reproduction.show import facts_line, gap, printed_text, value
-from reproduction.study import OURS, Block, Findings, Picture, Setting, Study, View
+from reproduction.record import FLAT, Record
+from reproduction.show import facts_line, gap, printed_text, theirs, value
+from reproduction.study import Block, Findings, Picture, Setting, Study, View
 
 CARRIERS = {
     "fedavg": ("fedavg+roughness", {"lam": 0.0}),
@@ -29,9 +29,6 @@ CARRIERS = {
 }
 WIDE = 1.0
 """A probe radius at which slices are no longer monotone: a hundred times the paper's."""
-FLAT = 1e-3
-"""Monotone slices have roughness 0 but for the guard ε_A, which leaves values below this."""
-
 PROBE_NOTE = (
     "At the paper's radius nearly all slices are monotone, so that I_k is next to 0 or the "
     "accident of one direction; at radius 1 it is not."
@@ -104,8 +101,8 @@ def show_coupling(view: View) -> Findings:
             row: list[Entry] = [f"{name_of(method)}, ℓ = {radius:g}"]
             for name, column in (("pearson", "Pearson"), ("spearman", "Spearman")):
                 ours = value(record, found.get(name, {}))
-                theirs = printed("coupling").entry(place, column)
-                row += [ours, printed_text(theirs), gap(ours, theirs)]
+                entry = theirs("coupling", place, column)
+                row += [ours, printed_text(entry), gap(ours, entry)]
             row.append(value(record, found.get("flat", {})))
             rows.append(tuple(row))
         columns = [Column("Method and radius")]
@@ -148,9 +145,10 @@ def _scatter(view: View, place: str, dataset: str, at: int, facts: str) -> Pictu
             np.concatenate([x for x, _ in standard]) if standard else np.array([]),
             np.concatenate([y for _, y in standard]) if standard else np.array([]),
         )
-    table = printed(f"scatter-{place.lower()}")
-    theirs = np.array([[e.mean for e in row] for row in table.rows.values()])
-    drawn["printed"] = (_standard(theirs[:, 0]), _standard(theirs[:, 1]))
+    if place:
+        table = printed(f"scatter-{place.lower()}")
+        pairs_printed = np.array([[e.mean for e in row] for row in table.rows.values()])
+        drawn["printed"] = (_standard(pairs_printed[:, 0]), _standard(pairs_printed[:, 1]))
     return Picture(
         f"coupling-{dataset}",
         f"Roughness against drift at t = 100, {dataset}",
@@ -195,8 +193,8 @@ def show_tertiles(view: View) -> Findings:
             row: list[Entry] = [name_of(method)]
             for name in ("Low", "Med", "High"):
                 ours = value(record, found.get(name, {}))
-                theirs = printed(table).entry(method, name)
-                row += [ours, printed_text(theirs), gap(ours, theirs)]
+                entry = theirs(table, method, name)
+                row += [ours, printed_text(entry), gap(ours, entry)]
             rows.append(tuple(row))
         blocks.append(
             Block(
@@ -241,13 +239,13 @@ def show_early(view: View) -> Findings:
             record = view.get(carrier(dataset, method, radius))
             records.append(record)
             ours = value(record, early_values(record, early, later) if record else {})
-            theirs = printed("early-roughness").entry(place, "Pearson")
+            entry = theirs("early-roughness", place, "Pearson")
             rows.append(
                 (
                     f"{name_of(method)}, ℓ = {radius:g}",
                     ours,
-                    printed_text(theirs),
-                    gap(ours, theirs),
+                    printed_text(entry),
+                    gap(ours, entry),
                 )
             )
         blocks.append(

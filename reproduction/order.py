@@ -8,8 +8,8 @@ from reproduction.cell import Cell, key_of
 from reproduction.scale import MANY, Scale
 from reproduction.settle import prerequisites
 
-TOGETHER: Final = 12
-"""Cells in one stack at most: with five seeds and three participants, 180 models."""
+TOGETHER: Final = 200
+"""Trainings (cells times seeds) in one stack at most: with four participants, 800 models."""
 
 
 def all_cells(cells: Iterable[Cell], scale: Scale) -> list[Cell]:
@@ -26,23 +26,25 @@ def identity(cell: Cell, scale: Scale) -> str | Cell:
     return cell if cell.follow else key_of(cell, scale)
 
 
-def grouped(cells: Sequence[Cell]) -> list[list[Cell]]:
+def grouped(cells: Sequence[Cell], scale: Scale) -> list[list[Cell]]:
     """Cells that can train in one stack: same fleet, network and composition, for as many rounds.
 
     What is run for its time, a large fleet, and what is no federation stays alone.
     """
     found: dict[Hashable, list[list[Cell]]] = {}
     for cell in cells:
-        groups = found.setdefault(_kind(cell), [[]])
-        if len(groups[-1]) == TOGETHER:
+        groups = found.setdefault(kind_of(cell, scale), [[]])
+        if sum(len(own.seeds or scale.seeds) for own in (*groups[-1], cell)) > TOGETHER:
             groups.append([])
         groups[-1].append(cell)
-    return [group for groups in found.values() for group in groups]
+    return [group for groups in found.values() for group in groups if group]
 
 
-def _kind(cell: Cell) -> Hashable:
+def kind_of(cell: Cell, scale: Scale) -> Hashable:
+    """What cells must share to train in one stack; rates, seeds and participation may differ."""
     if cell.purpose == "time" or cell.work != "federated" or cell.vehicles > MANY:
         return cell
     rules = tuple(type(rule).__name__ for rule in get(cell.method).local)
-    fleet = (cell.dataset, cell.vehicles, cell.kind, cell.noisy)
-    return (fleet, cell.model, cell.rounds, rules)
+    fleet = (cell.dataset, cell.vehicles, cell.partition, cell.split, cell.kind, cell.noisy)
+    work = (cell.model, cell.stride, cell.causal, cell.rounds or scale.rounds)
+    return (fleet, work, rules)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import isnan, nan, sqrt
 
 import numpy as np
-from scipy.special import stdtr
+from scipy.special import stdtr, stdtrit
 
 from fedwatt.report.statistics import Estimate, estimate
 
@@ -80,6 +80,20 @@ def paired(
         return Paired(found, 1.0 if found.mean == 0 else 2.0 ** (1 - found.seeds))
     t = abs(found.mean) / (found.std / sqrt(found.seeds))
     return Paired(found, float(2 * stdtr(found.seeds - 1, -t)))
+
+
+def detectable(difference: Estimate) -> float:
+    """The smallest effect that the paired test would have found in four of five repetitions.
+
+    (t_0.975 + t_0.8)·s/√n with n - 1 degrees of freedom; NaN with fewer than two seeds.
+
+    >>> round(detectable(estimate([1.0, 2.0, 3.0])), 2)  # (4.303 + 1.061) / √3
+    3.1
+    """
+    if difference.seeds < 2:
+        return nan
+    reach = stdtrit(difference.seeds - 1, 0.975) + stdtrit(difference.seeds - 1, 0.8)
+    return float(reach * difference.std / sqrt(difference.seeds))
 
 
 def holm(ps: Sequence[float]) -> list[float]:

@@ -34,7 +34,7 @@ def plan_table(lab: Lab, setting: Setting, studies: Sequence[Study]) -> Table:
             sum(cell.purpose == "trial" for cell in new),
             len(new) - len(missing),
             sum(lab.steps(cell) for cell in missing),
-            sum(max(lab.steps(cell) for cell in group) for group in grouped(missing)),
+            sum(max(lab.steps(cell) for cell in group) for group in grouped(missing, lab.scale)),
         ]
         totals = [a + b for a, b in zip(totals, counts, strict=True)]
         table.add_row(study.name, *(f"{count:,}" for count in counts))

@@ -26,6 +26,11 @@ from reproduction.cell import Cell
 
 Columns = Mapping[str, NDArray[Any]]
 
+REACH: Final = 10
+"""D_cv(200) is the mean over rounds 200 ± 10: over three participants a single round is noise."""
+FLAT: Final = 1e-3
+"""Monotone slices have roughness 0 but for the guard ε_A, which leaves values below this."""
+
 COUNTS: Final = ("seed", "round", "participants", "steps", "best_round")
 NUMBERS: Final = (
     "drift_mean",

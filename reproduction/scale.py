@@ -28,13 +28,41 @@ class Scale:
     """Trips of a synthetic vehicle in fleets of more than `MANY`."""
     recurrent_rounds: int
     """Rounds of GRU and LSTM, which take far longer than the MLP."""
+    recurrent_stride: int
+    """Seconds between their training windows."""
     synthetic_stride: int
     synthetic_evaluation_stride: int
     trials: int
-    """Tuning trials of each method, the configured one included; 1: nothing is tuned."""
+    """Trials of each method where all hyperparameters are tuned, the configured one included."""
+    searched: tuple[str, ...]
+    """Datasets on which they are; on the others each method's rate is."""
+    unsearched: tuple[str, ...]
+    """Methods of which only the rate is tuned there as well."""
+    contained_only: tuple[str, ...]
+    """Methods that have the trials of those they contain, and none of their own."""
     tuning_rounds: int
-    tuning_seeds: tuple[int, ...] = (11, 12)
+    tuning_seeds: tuple[int, ...]
+    """Others than the ones reported, and used for nothing else."""
+    rates: tuple[float, ...]
+    """η₀ tried where only the rate is chosen, besides the paper's 0.05."""
+    rate_seeds: tuple[int, ...]
     """Others than the ones reported."""
+    rate_rounds: int
+    """Rounds after which a rate is chosen."""
+    few_seeds: tuple[int, ...]
+    """Seeds of studies with many cells."""
+    split_seeds: tuple[int, ...]
+    """Seeds of each further split of the trips."""
+    splits: tuple[int, ...]
+    """Seeds of splits; the first is that of all other studies."""
+    stride_rounds: int
+    """Rounds of cells with windows a second apart, each of which has five times the steps."""
+    work_rounds: int
+    """Rounds of such cells with other E and C."""
+    map_rounds: int
+    """Rounds of the map of engagement."""
+    strides: tuple[tuple[str, int], ...] = ()
+    """Datasets whose training windows lie further apart."""
     timing_rounds: int = 20
     """Rounds of cells that are there for their time alone."""
     latency_windows: int = 10_000
@@ -68,11 +96,24 @@ SCALES: Final[dict[str, Scale]] = {
             synthetic_trips=8,
             many_trips=4,
             recurrent_rounds=2,
+            recurrent_stride=60,
             synthetic_stride=10,
             synthetic_evaluation_stride=30,
             trials=2,
+            searched=("ved", "synthetic"),
+            unsearched=(),
+            contained_only=(),
             tuning_rounds=3,
             tuning_seeds=(11,),
+            rates=(0.01,),
+            rate_seeds=(21,),
+            rate_rounds=2,
+            few_seeds=(1, 2),
+            split_seeds=(1,),
+            splits=(0,),
+            stride_rounds=2,
+            work_rounds=1,
+            map_rounds=2,
             timing_rounds=4,
             latency_windows=640,
             probe=(("directions", 4), ("points", 20), ("probe_batch", 32)),
@@ -89,10 +130,24 @@ SCALES: Final[dict[str, Scale]] = {
             synthetic_trips=40,
             many_trips=20,
             recurrent_rounds=30,
+            recurrent_stride=20,
             synthetic_stride=10,
             synthetic_evaluation_stride=10,
             trials=4,
+            searched=("ved", "synthetic"),
+            unsearched=(),
+            contained_only=(),
             tuning_rounds=30,
+            tuning_seeds=(11, 12),
+            rates=(0.005, 0.015),
+            rate_seeds=(21,),
+            rate_rounds=30,
+            few_seeds=(1, 2, 3),
+            split_seeds=(1, 2),
+            splits=(0, 1),
+            stride_rounds=20,
+            work_rounds=10,
+            map_rounds=30,
         ),
         Scale(
             name="paper",
@@ -104,11 +159,26 @@ SCALES: Final[dict[str, Scale]] = {
             evaluation_stride=10,
             synthetic_trips=40,
             many_trips=40,
-            recurrent_rounds=300,
+            recurrent_rounds=100,
+            recurrent_stride=20,
             synthetic_stride=5,
             synthetic_evaluation_stride=10,
-            trials=6,
-            tuning_rounds=60,
+            trials=30,
+            searched=("ved",),
+            unsearched=("moon", "feddyn", "fedel"),
+            contained_only=("ri-fedavg", "fo-ri-fedavg"),
+            tuning_rounds=300,
+            tuning_seeds=(11, 12, 13, 14, 15),
+            rates=(0.0015, 0.005, 0.015),
+            rate_seeds=(21,),
+            rate_rounds=150,
+            few_seeds=(1, 2, 3),
+            split_seeds=(1, 2),
+            splits=(0, 1, 2, 3, 4),
+            stride_rounds=100,
+            work_rounds=20,
+            map_rounds=150,
+            strides=(("ved-electrified", 10),),
         ),
     )
 }

@@ -19,26 +19,53 @@ RATE = Training().rate
 """The paper's η₀."""
 
 
+RATES = Range(1e-4, 3e-1)
+"""η₀ of every method in a full search; the paper has 1e-4 to 1e-1."""
+ALPHA_OFF, LAMBDA_OFF = {"alpha": 1.0}, {"lam": 0.0}
+CONTAINS: Mapping[str, Mapping[str, Mapping[str, float]]] = {
+    "fedprox": {"fedavg": {"mu": 0.0}},
+    "moon": {"fedavg": {"contrast_weight": 0.0}},
+    "ri-fedavg": {"fedavg": LAMBDA_OFF},
+    "fo-fedavg": {"fedavg": ALPHA_OFF},
+    "fo-ri-fedavg": {
+        "fo-fedavg": LAMBDA_OFF,
+        "ri-fedavg": ALPHA_OFF,
+        "fedavg": ALPHA_OFF | LAMBDA_OFF,
+    },
+}
+"""Method → methods that it is at certain settings. Their trials are trials of it as well, so that
+its incumbent is at least as good as theirs on validation, whatever was drawn for itself."""
+
+
 def prerequisites(cell: Cell, scale: Scale) -> tuple[Cell, ...]:
     """The cells that must have run before this one's settings are known."""
-    if cell.follow == "tuned":
-        return trials(cell, scale)
+    how, _, other = cell.follow.partition(":")
+    if how in ("tuned", "own rate"):
+        make = search if how == "tuned" else rate_grid
+        methods = (other,) if other else (cell.method, *CONTAINS.get(cell.method, ()))
+        ran = [m for m in methods if how != "tuned" or m not in scale.contained_only]
+        return tuple(trial for m in ran for trial in make(replace(cell, method=m), scale))
     plain = replace(cell, follow="", settings=())
-    if cell.follow == "matched rate":
+    if how == "matched rate":
         return (replace(plain, method="fo-fedavg"),)
-    if cell.follow == "matched pull":
+    if how == "matched pull":
         return (replace(plain, method="ri-fedavg"),)
     return ()
 
 
 def settled(cell: Cell, before: Sequence[Record]) -> Cell:
     """The cell with the settings that its prerequisites' records lead to."""
-    if cell.follow == "tuned":
+    how, _, other = cell.follow.partition(":")
+    if how in ("tuned", "own rate"):
         best = min(before, key=score)  # the earlier one of two
-        return cell.with_settings(dict(best.cell.settings))
-    if cell.follow == "matched rate":
+        chosen = dict(best.cell.settings)
+        if other:
+            return cell.with_settings({"rate": chosen.get("rate", RATE)})
+        off = CONTAINS.get(cell.method, {}).get(best.cell.method, {})
+        return cell.with_settings({**chosen, **off})
+    if how == "matched rate":
         return cell.with_settings({"rate": four_digits(RATE * step_length(before[0]))})
-    if cell.follow == "matched pull":
+    if how == "matched pull":
         return cell.with_settings({"mu": four_digits(mean_pull(before[0]))})
     return cell
 
@@ -62,13 +89,13 @@ def score(record: Record) -> float:
 
 def mean_pull(record: Record) -> float:
     """Mean proximal strength λ r(I_k) over all replies of a cell."""
-    return float(np.nanmean(record.vehicles["pull"].astype(np.float64)))
+    return float(record.facts["pull"])
 
 
-def trials(cell: Cell, scale: Scale) -> tuple[Cell, ...]:
+def search(cell: Cell, scale: Scale) -> tuple[Cell, ...]:
     """As many trials for every method: the paper's settings, then a Latin square of its ranges.
 
-    A method is tuned once for each kind of data, on ten vehicles at C = 0.3.
+    A method is tuned once for each dataset, on its vehicles as they are at C = 0.3.
     """
     base = Cell(
         dataset=cell.dataset,
@@ -77,26 +104,39 @@ def trials(cell: Cell, scale: Scale) -> tuple[Cell, ...]:
         rounds=scale.tuning_rounds,
         seeds=scale.tuning_seeds,
     )
-    ranges = ranges_of(get(cell.method))
-    return (
-        base,
-        *(base.with_settings(v) for v in latin(cell.method, ranges, scale.trials - 1)),
+    ranges = ranges_of(get(cell.method)) | {"rate": RATES}
+    return (base, *(base.with_settings(v) for v in latin(ranges, scale.trials - 1)))
+
+
+def rate_grid(cell: Cell, scale: Scale) -> tuple[Cell, ...]:
+    """The paper's rate and those of the scale, under the conditions of the cell itself.
+
+    Kinds of vehicles and sizes of fleets share the rates of ten passenger cars.
+    """
+    kept = ("partition", "noisy", "stride", "epochs", "participation", "causal")
+    base = Cell(
+        dataset=cell.dataset,
+        method=cell.method,
+        purpose="trial",
+        seeds=scale.rate_seeds,
+        rounds=cell.rounds or scale.rate_rounds,
+        **{name: getattr(cell, name) for name in kept},
     )
+    return (base, *(base.with_settings({"rate": rate}) for rate in scale.rates))
 
 
-def latin(method: str, ranges: Mapping[str, Range], count: int) -> list[dict[str, float]]:
+def latin(ranges: Mapping[str, Range], count: int) -> list[dict[str, float]]:
     """`count` settings in which every range is met once in each of `count` equal parts.
 
-    The rates are the same for all methods, from low to high; the rest is dealt to them.
+    A hyperparameter's values, and their order, are the same for all methods that have it: nested
+    methods see the same points.
 
-    >>> [round(s["rate"], 5) for s in latin("fedavg", {"rate": Range(1e-3, 1e-1)}, 2)]
+    >>> sorted(round(s["rate"], 5) for s in latin({"rate": Range(1e-3, 1e-1)}, 2))
     [0.00316, 0.03162]
     """
     columns = {}
     for name, own in ranges.items():
-        places = (np.arange(count) + 0.5) / max(count, 1)
-        if name != "rate":
-            places = generator(0, "tuning", method, name).permutation(places)
+        places = generator(0, "tuning", name).permutation((np.arange(count) + 0.5) / max(count, 1))
         low, high = (np.log([own.low, own.high])) if own.log else (own.low, own.high)
         values = low + places * (high - low)
         columns[name] = [float(f"{v:.6g}") for v in (np.exp(values) if own.log else values)]

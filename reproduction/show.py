@@ -11,13 +11,17 @@ from fedwatt.report.table import Cell as Entry
 from fedwatt.report.table import Column, Table, shown
 from reproduction.data import PURE_EVS, RECORDED
 from reproduction.made_with import device_and_engine
-from reproduction.paired import Paired, holm, paired
+from reproduction.paired import Paired, detectable, holm, paired
 from reproduction.paper import Entry as PrintedEntry
-from reproduction.paper import printed
+from reproduction.paper import names, printed
 from reproduction.record import Record
 from reproduction.study import Block
 
 MISSING = "not run"
+DETECTABLE = (
+    "Detectable: the smallest difference that the paired test would have found in four of five "
+    "repetitions."
+)
 
 
 @dataclass(frozen=True)
@@ -65,16 +69,21 @@ def value(record: Record | None, values: Mapping[int, float]) -> Entry:
     return f"{shown(found)}; {cases}"
 
 
-def gap(ours: Entry, theirs: PrintedEntry | None) -> Entry:
+def gap(ours: Entry, entry: PrintedEntry | None) -> Entry:
     """Ours minus printed."""
-    if not isinstance(ours, Estimate) or theirs is None or not isfinite(theirs.mean):
+    if not isinstance(ours, Estimate) or entry is None or not isfinite(entry.mean):
         return "–"
-    return ours.mean - theirs.mean
+    return ours.mean - entry.mean
 
 
-def printed_text(theirs: PrintedEntry | None) -> str:
+def printed_text(entry: PrintedEntry | None) -> str:
     """The printed entry, or a dash."""
-    return "–" if theirs is None else str(theirs)
+    return "–" if entry is None else str(entry)
+
+
+def theirs(table: str, row: str, column: str) -> PrintedEntry | None:
+    """What the paper prints; None where it has no such table, row or column."""
+    return printed(table).entry(row, column) if table in names() else None
 
 
 def comparison(
@@ -97,6 +106,8 @@ def comparison(
     `beside` names a printed table and its column; `values` replaces final values of `column`.
     """
     found = values or [line.record.final(column) if line.record else {} for line in lines]
+    if beside is not None and not any(theirs(beside[0], x.printed_row, beside[1]) for x in lines):
+        beside = None
     lost = [line.record.diverged if line.record else {} for line in lines]
     against = [
         paired(own, found[reference], lost[i], lost[reference]) if i != reference else None
@@ -108,10 +119,10 @@ def comparison(
         ours = value(line.record, own)
         row: list[Entry] = [line.name, ours]
         if beside is not None:
-            theirs = printed(beside[0]).entry(line.printed_row, beside[1])
-            row += [printed_text(theirs), gap(ours, theirs)]
+            entry = theirs(beside[0], line.printed_row, beside[1])
+            row += [printed_text(entry), gap(ours, entry)]
         if test is None:
-            row += ["reference", "–"]
+            row += ["reference", "–", "–"]
         else:
             row += _tested(test, next(corrected), line, lines[reference].name)
         rows.append(tuple(row))
@@ -119,8 +130,12 @@ def comparison(
     columns = [Column(first), Column(heading, unit, digits)]
     if beside is not None:
         columns += [Column("Printed", unit, digits), Column("Ours − printed", unit, digits)]
-    columns += [Column(f"Against {base}, same seeds", unit, digits), Column("p, Holm")]
-    caption = "Mean ± standard deviation over seeds [95 % interval]. " + note
+    columns += [
+        Column(f"Against {base}, same seeds", unit, digits),
+        Column("p, Holm"),
+        Column("Detectable", unit, digits),
+    ]
+    caption = f"Mean ± standard deviation over seeds [95 % interval]. {DETECTABLE} {note}"
     return Block(
         Table(name, title, tuple(columns), tuple(rows), caption.strip()),
         facts_line([line.record for line in lines]),
@@ -140,7 +155,10 @@ def matrix(
     note: str = "",
 ) -> Block:
     """A row a method, and for each regime ours, printed and the difference."""
-    beside = beside or [None] * len(regimes)
+    beside = [
+        one if one and any(theirs(one[0], method, one[1]) for method in lines) else None
+        for one in beside or [None] * len(regimes)
+    ]
     columns = [Column("Method")]
     for regime, place in zip(regimes, beside, strict=True):
         columns.append(Column(regime, unit, digits))
@@ -153,8 +171,8 @@ def matrix(
             ours = value(record, own)
             row.append(ours)
             if place is not None:
-                theirs = printed(place[0]).entry(method, place[1])
-                row += [printed_text(theirs), gap(ours, theirs)]
+                entry = theirs(place[0], method, place[1])
+                row += [printed_text(entry), gap(ours, entry)]
         rows.append(tuple(row))
     caption = "Mean ± standard deviation over seeds [95 % interval]. " + note
     return Block(
@@ -205,15 +223,18 @@ def against(
 
 
 def _tested(test: Paired, p: float, line: Line, base: str) -> list[Entry]:
-    return ["–", "–"] if line.record is None else _outcome(test, p, line.name, base)
+    if line.record is None:
+        return ["–", "–", "–"]
+    return [*_outcome(test, p, line.name, base), detectable(test.difference)]
 
 
 def _outcome(test: Paired, p: float, own: str, other: str) -> list[Entry]:
     """Difference and p; or who lost by diverging."""
-    return [test.losses(own, other), "–"] if test.decided else [test.difference, _p(p)]
+    return [test.losses(own, other), "–"] if test.decided else [test.difference, p_text(p)]
 
 
-def _p(p: float) -> str:
+def p_text(p: float) -> str:
+    """A p-value as tables have it."""
     if p != p:
         return "–"
     return "< 0.001" if p < 0.001 else f"{p:.3f}"

@@ -2,34 +2,16 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from matplotlib.figure import Figure
 
 from fedwatt.errors import SettingError, unknown
 from fedwatt.report.table import Table
-from reproduction.cell import Cell
-from reproduction.data import DATASETS, PLAIN, RICH, Sources
+from reproduction.cell import METHODS, Cell
+from reproduction.data import DATASETS, PLAIN, PRINTED_AS, RICH, Sources
 from reproduction.record import Record
 from reproduction.scale import Scale
-
-METHODS: Final = (
-    "fedavg",
-    "fedprox",
-    "scaffold",
-    "fednova",
-    "fedadam",
-    "moon",
-    "feddyn",
-    "fedel",
-    "ri-fedavg",
-    "fo-fedavg",
-    "fo-ri-fedavg",
-)
-"""In the order of the paper's tables."""
-
-OURS: Final = ("fedavg", "ri-fedavg", "fo-fedavg", "fo-ri-fedavg")
-"""FedAvg and the paper's three."""
 
 
 @dataclass(frozen=True)
@@ -47,14 +29,18 @@ class Setting:
 
     @property
     def places(self) -> list[tuple[str, str]]:
-        """(dataset of the paper, ours) pairs of studies with few cells."""
-        return [("VED", own) for own in self.ved] + [("eVED", own) for own in self.eved]
+        """(dataset of the paper, ours) pairs of studies with few cells.
+
+        The paper's is empty for a dataset that only stands in for it: no printed number is one of
+        it, and none is subtracted from its own.
+        """
+        return [(PRINTED_AS.get(own, ""), own) for own in (*self.ved, *self.eved)]
 
     @property
     def few_places(self) -> list[tuple[str, str]]:
         """The same for studies with many cells: one dataset in each place, perhaps VED's alone."""
-        second = [("eVED", own) for own in self.eved[:1] if self.scale.second_dataset]
-        return [("VED", own) for own in self.ved[:1]] + second
+        second = self.eved[:1] if self.scale.second_dataset else ()
+        return [(PRINTED_AS.get(own, ""), own) for own in (*self.ved[:1], *second)]
 
     @property
     def table(self) -> dict[str, Any]:
@@ -96,8 +82,8 @@ def setting_for(
             plain = ("synthetic", "ved") if recorded else ("synthetic",)
             rich = ("synthetic-enriched",)
         else:
-            plain = ("ved",) if recorded else ("synthetic",)
-            rich = ("eved",) if sources.has("eved") else ("synthetic-enriched",)
+            plain = tuple(d for d in ("ved", "ved-electrified") if sources.has(d)) or ("synthetic",)
+            rich = (*(d for d in ("eved", "ved-enriched") if sources.has(d)), "synthetic-enriched")
     driven = scale.name != "smoke" and sources.has("ved-electrified")
     fleet = "ved-electrified" if driven or plain == ("ved-electrified",) else "synthetic"
     return Setting(scale, plain, rich, fleet, tuple(m for m in METHODS if m in methods))

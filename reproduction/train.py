@@ -22,7 +22,16 @@ from fedwatt.runs.execute import federation_for
 from fedwatt.runs.provenance import provenance
 from reproduction.cell import Cell, run_config
 from reproduction.latency import latencies
-from reproduction.record import MADE_WITH, ROUNDS, TIMING, VEHICLES, Record, columns_of
+from reproduction.record import (
+    FLAT,
+    MADE_WITH,
+    REACH,
+    ROUNDS,
+    TIMING,
+    VEHICLES,
+    Record,
+    columns_of,
+)
 from reproduction.scale import Scale
 from reproduction.stepscale import step_scale
 from reproduction.turns import measured, timed_rounds
@@ -87,7 +96,7 @@ def train_cells(
         facts = {"fleet": described} | _about(federations[place])
         if seen[place]:
             facts["step_scale"] = step_scale(federations[place], methods[place], seen[place])
-        records.append(_record(cell, methods[place], facts, trained[place].history))
+        records.append(_record(cell, scale, methods[place], facts, trained[place].history))
     return records
 
 
@@ -106,13 +115,28 @@ def _milestones(cell: Cell, method: Method, federation: Federation) -> set[int]:
     return {1, rounds // 3, 2 * rounds // 3} if fractional and cell.purpose == "result" else set()
 
 
-def _record(cell: Cell, method: Method, facts: dict[str, Any], history: History) -> Record:
-    rough = any(isinstance(rule, RoughnessProximal) for rule in method.local)
-    replies = [row for row in history.clients if rough and row["replied"]]
+def _record(
+    cell: Cell, scale: Scale, method: Method, facts: dict[str, Any], history: History
+) -> Record:
+    """What is kept: of trials the end, of results the evaluated rounds and those around t = 200."""
+    rounds = {row["round"] for row in history.rounds}
+    last, near = max(rounds), scale.at(200)
+    every = run_config(cell, scale).training.evaluate_every
+    kept = {last}
+    if cell.purpose == "result":
+        kept |= {r for r in rounds if r % every == 0 or abs(r - near) <= REACH}
+    replies: Rows = []
+    if any(isinstance(rule, RoughnessProximal) for rule in method.local):
+        answered = [row for row in history.clients if row["replied"]]
+        facts["pull"] = float(np.mean([row["pull"] for row in answered]))
+        index = np.array([row["roughness"] for row in answered])
+        facts["flat"] = float((index < FLAT).mean())
+        # The coupling of roughness and drift is judged where all vehicles take part.
+        replies = answered if cell.participation == 1.0 else []
     return Record(
         cell,
         facts,
-        columns_of(history.rounds, ROUNDS),
+        columns_of([row for row in history.rounds if row["round"] in kept], ROUNDS),
         columns_of(replies, VEHICLES),
         columns_of(history.timing[1:], TIMING) if cell.purpose == "time" else {},
     )
@@ -240,7 +264,7 @@ def _together(parts: Sequence[Evaluation]) -> Evaluation:
 
 
 def _facts(fleet: Fleet) -> dict[str, Any]:
-    described = describe_fleet(fleet) | {"hash": fleet.data_hash(), "split_by": "recording"}
+    described = describe_fleet(fleet) | {"hash": fleet.data_hash()}
     del described["held_out"]
     return described
 

@@ -1,5 +1,6 @@
 """Records made up by hand, and labs that hold them."""
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,13 +35,13 @@ def made(cell: Cell, level: float = 50.0, diverged: dict[int, int] | None = None
             rows.append(row | {name: np.nan if lost else error for name in scores})
     fleet = {
         "source": "made up",
-        "vehicles": cell.vehicles,
+        "vehicles": cell.vehicles or 10,
         "windows": {"train": 1000, "test": 100},
-        "labels": {"measured": cell.vehicles, "simulated": 0},
+        "labels": {"measured": cell.vehicles or 10, "simulated": 0},
         "hash": "0",
     }
     reply = {"seed": 1, "round": 1, "vehicle": "a", "drift": 1.0, "roughness": 0.0, "pull": 0.01}
-    facts = {"fleet": fleet, "device": "cpu"} | more
+    facts = {"fleet": fleet, "device": "cpu", "pull": 0.01, "flat": 0.9} | more
     return Record(cell, facts, columns_of(rows, ROUNDS), columns_of([reply], VEHICLES))
 
 
@@ -54,27 +55,23 @@ def turns_of(seconds: dict[str, dict[str, float]], rounds: int = 10) -> dict:
     return {"engines": engines, "rounds": rounds, "cores": 2, "gpu": "", "load": load}
 
 
-def trials_of(cells: list[Cell]) -> list[Record]:
-    """Trials of which the second one is the best, so that tuned cells are not the plain ones."""
-    found = {
-        key_of(trial, SCALE): made(trial, 40.0 if place == 1 else 60.0)
-        for cell in cells
-        if cell.follow == "tuned"
-        for place, trial in enumerate(prerequisites(cell, SCALE))
-    }
-    return list(found.values())
+def trials_of(cell: Cell) -> list[Record]:
+    """What a cell follows; the second trial of each method is better than all others."""
+    found, seen = [], Counter[str]()
+    for trial in prerequisites(cell, SCALE):
+        found.append(made(trial, 40.0 if seen[trial.method] == 1 else 60.0))
+        seen[trial.method] += 1
+    return found
 
 
 def lab_of(folder: Path, cells: list[Cell], levels=None, diverged=None, **more) -> Lab:
     """A lab in which cells have run; `levels` and `diverged` by method."""
-    lab = Lab(SCALE, folder, device="cpu")
-    for record in trials_of(cells):
-        lab._known[key_of(record.cell, SCALE)] = record
+    lab = Lab(SCALE, folder, device="cpu", setting=VED.table)
     for cell in cells:
-        before = [
-            made(t, 40.0 if i == 1 else 60.0) for i, t in enumerate(prerequisites(cell, SCALE))
-        ]
-        concrete = settled(cell, before) if cell.follow == "tuned" else cell
+        before = trials_of(cell)
+        for record in before:
+            lab._known.setdefault(key_of(record.cell, SCALE), record)
+        concrete = settled(cell, before)
         level = (levels or {}).get(cell.method, 50.0)
         record = made(concrete, level, (diverged or {}).get(cell.method), **more)
         lab._known[key_of(concrete, SCALE)] = record

@@ -9,13 +9,14 @@ import pytest
 from fedwatt.methods import get
 from fedwatt.studies.ranges import ranges_of
 from reproduction.catalogue import STUDIES
-from reproduction.cell import Cell, key_of, run_config
+from reproduction.cell import METHODS, Cell, key_of, run_config
 from reproduction.data import Sources
 from reproduction.order import all_cells
 from reproduction.record import read_records, scale_of_records
 from reproduction.scale import SCALES, scale_of
-from reproduction.settle import latin, mean_pull, prerequisites, settled
-from reproduction.study import METHODS, setting_for
+from reproduction.settle import latin, mean_pull, prerequisites, search, settled
+from reproduction.study import setting_for
+from tests.reproduction.records import made
 from tests.reproduction.small import TINY, cells_of_a_run
 
 
@@ -38,6 +39,12 @@ def test_a_default_that_is_written_out_is_the_same_cell() -> None:
         plain.with_settings({"alpha": 0.7}),
         replace(plain, p_leave=0.1, p_join=0.1),
         replace(plain, vehicles=50),
+        replace(plain, partition="severe"),
+        replace(plain, split=1),
+        replace(plain, stride=1),
+        replace(plain, epochs=2),
+        replace(plain, causal=True),
+        replace(plain, slow=True),
         replace(plain, noisy=0.3),
     ):
         assert key_of(other, scale) != key_of(plain, scale)
@@ -48,14 +55,44 @@ def test_tuning_gives_every_method_as_many_trials_at_the_same_rates() -> None:
     scale = SCALES["paper"]
     rates = set()
     for method in METHODS:
-        found = prerequisites(Cell(dataset="ved", method=method, follow="tuned"), scale)
-        assert len(found) == scale.trials
-        assert found[0].settings == ()
+        found = search(Cell(dataset="ved", method=method), scale)
+        assert len(found) == scale.trials >= 30
+        assert found[0].settings == () and {cell.rounds for cell in found} == {scale.rounds}
+        assert all(len(cell.seeds) == 5 and not {*cell.seeds} & {*scale.seeds} for cell in found)
         rates.add(tuple(dict(cell.settings)["rate"] for cell in found[1:]))
-    assert len(rates) == 1
+    (shared,) = rates
+    assert min(shared) < 2e-4 and max(shared) > 0.2
     ranges = ranges_of(get("fo-ri-fedavg"))
-    for values in latin("fo-ri-fedavg", ranges, 5):
+    for values in latin(ranges, 5):
         assert all(value in ranges[name] for name, value in values.items())
+
+
+def test_a_method_that_contains_others_sees_their_points_and_has_their_trials() -> None:
+    scale = SCALES["paper"]
+    ours, fo, ri = (
+        [dict(cell.settings) for cell in search(Cell(dataset="ved", method=method), scale)[1:]]
+        for method in ("fo-ri-fedavg", "fo-fedavg", "ri-fedavg")
+    )
+    for own, one, other in zip(ours, fo, ri, strict=True):
+        assert own == one | other  # the same rate, α, λ and τ_I
+    cell = Cell(dataset="ved", method="fo-ri-fedavg", follow="tuned")
+    trials = prerequisites(cell, scale)
+    assert len(trials) == 4 * scale.trials
+    for method, off in (("fo-fedavg", {"lam": 0.0}), ("fedavg", {"lam": 0.0, "alpha": 1.0})):
+        records = [made(trial, 40.0 if trial.method == method else 60.0) for trial in trials]
+        assert settled(cell, records).settings == tuple(sorted(off.items()))
+    best = [made(t, 40.0 if dict(t.settings).get("alpha") else 60.0) for t in trials]
+    assert "lam" in dict(settled(cell, best).settings)  # of two equals its own comes first
+
+
+def test_a_rate_is_chosen_under_the_conditions_it_is_used_in() -> None:
+    scale = SCALES["paper"]
+    severe = Cell(dataset="ved", method="ri-fedavg", partition="severe", follow="own rate:fedavg")
+    trials = prerequisites(replace(severe, settings=(("lam", 1.0),)), scale)
+    assert {t.method for t in trials} == {"fedavg"} and {t.partition for t in trials} == {"severe"}
+    records = [made(t, 40.0 if t.settings == (("rate", 0.005),) else 60.0) for t in trials]
+    chosen = settled(replace(severe, settings=(("lam", 1.0),)), records)
+    assert chosen.settings == (("lam", 1.0), ("rate", 0.005)) and chosen.method == "ri-fedavg"
 
 
 def test_controls_take_their_settings_from_what_they_match(lab) -> None:
@@ -95,7 +132,7 @@ def test_churn_starts_where_the_study_says(p_leave: float, p_join: float, initia
 
 
 def test_committed_records_are_found_by_what_they_were_trained_with() -> None:
-    # A setting that came later must not hide them: `LATER` has its value of before.
+    # A setting that came later must not hide them.
     folder = Path(__file__).parents[2] / "results" / "reproduction"
     scale = scale_of(scale_of_records(folder))
     records = read_records(folder)

@@ -9,27 +9,22 @@ import pytest
 from fedwatt.report.statistics import estimate
 from reproduction.ablations import variant
 from reproduction.catalogue import STUDIES
-from reproduction.cell import key_of
-from reproduction.conditions import (
-    SIZES,
-)
+from reproduction.cell import METHODS, key_of
+from reproduction.conditions import size_grid
 from reproduction.controls import control_cells_of, show_controls
+from reproduction.convergence import convergence, jitter, steadiness
 from reproduction.judges import (
     NOT_SUPPORTED,
     NOT_TESTABLE,
     SUPPORTED,
-    convergence,
     higher_ones,
-    jitter,
     lower_ones,
-    steadiness,
 )
 from reproduction.main_results import main_cells, plain, tuned
 from reproduction.markdown import write_markdown
 from reproduction.page import LabView
 from reproduction.paired import Paired
 from reproduction.settle import settled
-from reproduction.study import METHODS
 from tests.reproduction.records import SCALE, VED, lab_of, made, verdict
 
 
@@ -42,18 +37,22 @@ def test_a_method_that_diverged_is_not_the_best_and_loses(tmp_path) -> None:
     assert "lower error than 10 of 10" in text
     assert "SCAFFOLD diverged (seed 2 at round 200)" in text
     page = write_markdown(lab, tmp_path / "page.md").read_text(encoding="utf-8")
-    assert "tuned with equal budgets, the lowest error is FO-RI-FedAvg's with 45.09 Wh" in page
+    assert "tuned with equal budgets: FedAvg ends at 50.10 Wh (rate 0.0" in page
+    assert (
+        "significantly lower: FO-RI-FedAvg 45.09 Wh (−10.0 %); significantly higher: SCAFFOLD"
+        in page
+    )
     own = lab_of(tmp_path / "own", main_cells(VED), levels, {"fo-ri-fedavg": {1: 300}})
     lost = verdict(own, "C6")
     assert lost.outcome == NOT_SUPPORTED and "higher than 10" in " ".join(lost.sentences)
 
 
 def test_nothing_is_called_tuned_that_was_not(tmp_path) -> None:
-    cells = [plain("ved", m) for m in METHODS] + [tuned("ved", "fedavg")]
+    cells = [plain("ved", m) for m in METHODS] + [tuned(SCALE, "ved", "fedavg")]
     text = write_markdown(lab_of(tmp_path, cells), tmp_path / "page.md").read_text(encoding="utf-8")
     practice = text.partition("## What to use")[2]
-    assert "at the paper's settings, the lowest error" in practice
-    assert "equal budgets" not in practice
+    assert "at the paper's settings: FedAvg ends" in practice
+    assert "equal budgets" not in practice.partition("## ")[0]
 
 
 def test_accuracy_is_judged_without_fedavg(tmp_path) -> None:
@@ -135,7 +134,7 @@ def test_on_a_gpu_a_reduction_may_end_within_one_percent(tmp_path) -> None:
 def test_graceful_degradation_is_that_of_its_own_error(tmp_path) -> None:
     fleet = "ved-electrified"
     setting = replace(VED, methods=("fo-ri-fedavg",))
-    sizes = [replace(tuned(fleet, "fo-ri-fedavg"), vehicles=size) for size in SIZES]
+    sizes = size_grid(setting, fleet)["fo-ri-fedavg"]
     for name, growth, outcome in (("flat", 1.2, SUPPORTED), ("steep", 1.3, NOT_SUPPORTED)):
         lab = lab_of(tmp_path / name, sizes)
         last = lab.get(sizes[-1])

@@ -36,7 +36,8 @@ def record(cell: Cell, drift: dict[int, int]) -> Record:
     windows = {"train": 1, "test": 1}
     fleet = {"source": "toy", "vehicles": VEHICLES, "windows": windows}
     fleet |= {"labels": {"measured": 0, "simulated": VEHICLES}}
-    return Record(cell, {"fleet": fleet, "device": "cpu"}, row, vehicles)
+    facts = {"fleet": fleet, "device": "cpu", "pull": 0.05, "flat": 0.0}
+    return Record(cell, facts, row, vehicles)
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def test_coupling_is_that_of_the_round_after_t_100() -> None:
 def test_the_claim_on_drift_reads_the_same_round() -> None:
     view = Recorded({2: -1, 3: 1, 4: -1})
     _, sentences = JUDGES["C1"](view, "synthetic", view.get)
-    assert "correlation with drift (printed 0.56) is 1.00" in sentences[-1]
+    assert "correlation of roughness with drift at t = 100 is 1.00" in sentences[-1]
 
 
 def test_later_drift_begins_after_t_50_and_ends_with_t_100() -> None:

@@ -62,7 +62,7 @@ def test_cells_in_one_stack_reach_what_each_reaches_alone(lab) -> None:
     fo = cells_of_a_run()[0]
     slow = fo.with_settings({"rate": 0.01})
     small = replace(fo, method="fedavg")
-    assert grouped([fo, small, slow, replace(fo, purpose="time")]) == [
+    assert grouped([fo, small, slow, replace(fo, purpose="time")], TINY) == [
         [fo, slow],
         [small],
         [replace(fo, purpose="time")],

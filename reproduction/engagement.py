@@ -1,0 +1,133 @@
+"""Where do the mechanisms do anything? λ, ℓ and α over decades, against FedAvg at its best rate.
+
+Everything runs at the rate that is best for FedAvg under the same conditions.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from fedwatt.report.statistics import Estimate
+from fedwatt.report.style import name_of
+from fedwatt.report.table import Cell as Entry
+from fedwatt.report.table import Column, Table
+from reproduction.cell import Cell
+from reproduction.main_results import how_tuned
+from reproduction.paired import detectable, holm, paired
+from reproduction.show import facts_line, p_text
+from reproduction.study import Block, Findings, Setting, Study, View
+
+LAMBDAS = (0.1, 1.0, 10.0)
+RADII = (0.01, 1.0)
+ALPHAS = (0.8, 0.5)
+PULLED = ("ri-fedavg", "fo-ri-fedavg")
+REGIMES: dict[str, dict[str, Any]] = {
+    "vehicles as they are": {},
+    "severe skew": {"partition": "severe"},
+    "noisy clients": {"noisy": 0.3},
+}
+
+
+def reference(setting: Setting, regime: str) -> Cell:
+    """FedAvg at its best rate under a regime."""
+    base = Cell(
+        dataset=setting.ved[0],
+        method="fedavg",
+        rounds=setting.scale.map_rounds,
+        seeds=setting.scale.split_seeds,
+        **REGIMES[regime],
+    )
+    natural = not REGIMES[regime]
+    return replace(base, follow=how_tuned(setting.scale, base.dataset) if natural else "own rate")
+
+
+def map_cells(setting: Setting, regime: str) -> dict[tuple[str, str], Cell]:
+    """(method, what is changed) → cell."""
+    base = reference(setting, regime)
+    base = replace(base, follow=f"{base.follow}:fedavg")
+    found = {}
+    for method in setting.among(PULLED):
+        for lam in LAMBDAS:
+            for radius in RADII:
+                settings = (("lam", lam), ("radius", radius))
+                own = replace(base, method=method, settings=settings)
+                found[method, f"λ = {lam:g}, ℓ = {radius:g}"] = own
+    for method in setting.among(("fo-fedavg",)):
+        for alpha in ALPHAS:
+            own = replace(base, method=method, settings=(("alpha", alpha),))
+            found[method, f"α = {alpha:g}"] = own
+    return found
+
+
+def engagement_cells(setting: Setting) -> list[Cell]:
+    """The map of every regime, and what it is held against."""
+    return [
+        cell
+        for regime in REGIMES
+        for cell in (reference(setting, regime), *map_cells(setting, regime).values())
+    ]
+
+
+Found = tuple[str, str, str, Estimate, float, float]
+"""Regime, method, what is changed; its error minus FedAvg's, detectable effect, p (Holm)."""
+
+
+def differences(view: View) -> list[Found]:
+    """All points of the map that ran, p corrected over the whole map."""
+    tests = []
+    for regime in REGIMES:
+        base = view.get(reference(view.setting, regime))
+        if base is None:
+            continue
+        for (method, change), cell in map_cells(view.setting, regime).items():
+            record = view.get(cell)
+            if record is not None:
+                finals = record.final("test_rmse"), base.final("test_rmse")
+                test = paired(*finals, record.diverged, base.diverged)
+                tests.append((regime, method, change, test))
+    corrected = holm([test.p for *_, test in tests])
+    return [
+        (regime, method, change, test.difference, detectable(test.difference), p)
+        for (regime, method, change, test), p in zip(tests, corrected, strict=True)
+    ]
+
+
+def show_engagement(view: View) -> Findings:
+    """A table for each regime."""
+    found = differences(view)
+    blocks = []
+    for regime in REGIMES:
+        rows: list[tuple[Entry, ...]] = [
+            (name_of(method), change, difference, effect, p_text(p))
+            for own, method, change, difference, effect, p in found
+            if own == regime
+        ]
+        records = [view.get(cell) for cell in map_cells(view.setting, regime).values()]
+        blocks.append(
+            Block(
+                Table(
+                    f"engagement-{regime.replace(' ', '-')}",
+                    f"Difference from FedAvg at its best rate, {regime}, {view.setting.ved[0]}",
+                    (
+                        Column("Method"),
+                        Column("Changed"),
+                        Column("Minus FedAvg", "Wh", 2),
+                        Column("Detectable", "Wh", 2),
+                        Column("p, Holm"),
+                    ),
+                    tuple(rows),
+                    "Everything at the rate that is best for FedAvg. p is corrected over the whole "
+                    "map; below zero is better.",
+                ),
+                facts_line(records),
+            )
+        )
+    return Findings(tuple(blocks))
+
+
+ENGAGEMENT = Study(
+    "engagement",
+    "Where the mechanisms engage: λ, ℓ and α over decades",
+    engagement_cells,
+    show_engagement,
+    claims=("C1", "C2", "C6"),
+)

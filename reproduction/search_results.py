@@ -1,0 +1,100 @@
+"""What the search for hyperparameters found, and whether more trials would have mattered."""
+
+from math import inf, isfinite
+
+import numpy as np
+
+from fedwatt.report.style import name_of
+from fedwatt.report.table import Cell as Entry
+from fedwatt.report.table import Column, Table
+from reproduction.cell import Cell
+from reproduction.draw import sweep
+from reproduction.main_results import tuned
+from reproduction.settle import CONTAINS, score, search
+from reproduction.show import MISSING, facts_line
+from reproduction.study import Block, Findings, Picture, Setting, Study, View
+
+
+def best_so_far(view: View, dataset: str, method: str) -> list[float]:
+    """Lowest mean validation RMSE after each trial that ran, Wh; infinite while all diverged."""
+    cell = Cell(dataset=dataset, method=method)
+    records = [view.get(trial) for trial in search(cell, view.setting.scale)]
+    scores = [score(record) for record in records if record is not None]
+    return np.minimum.accumulate(scores).tolist() if scores else []
+
+
+def searched(setting: Setting) -> list[str]:
+    """Datasets of the setting on which all hyperparameters are tuned."""
+    return [d for _, d in setting.places if d in setting.scale.searched]
+
+
+def show_search(view: View) -> Findings:
+    """The incumbent after each trial, of every method."""
+    blocks, pictures = [], []
+    trials = view.setting.scale.trials
+    looked_at = sorted({1, max(1, trials // 3), max(1, 2 * trials // 3), trials})
+    for dataset in searched(view.setting):
+        rows: list[tuple[Entry, ...]] = []
+        curves = {}
+        for method in view.setting.methods:
+            found = best_so_far(view, dataset, method)
+            complete = len(found) == trials
+            row: list[Entry] = [name_of(method)]
+            for count in looked_at:
+                known = complete and isfinite(found[count - 1])
+                row.append(found[count - 1] if known else ("diverged" if complete else MISSING))
+            record = view.get(tuned(view.setting.scale, dataset, method))
+            settings = dict(record.cell.settings) if record else {}
+            row.append(", ".join(f"{n} {v:.3g}" for n, v in settings.items()) or "–")
+            rows.append(tuple(row))
+            if complete:
+                curves[method] = [{0: v} if v < inf else {} for v in found]
+        columns = [Column("Method")]
+        columns += [Column("default" if n == 1 else f"best of {n}", "Wh", 2) for n in looked_at]
+        contained = "; ".join(
+            f"{name_of(own)} those of {', '.join(map(name_of, others))}"
+            for own, others in CONTAINS.items()
+        )
+        blocks.append(
+            Block(
+                Table(
+                    f"search-{dataset}",
+                    f"Validation RMSE against trials on {dataset}",
+                    (*columns, Column("chosen")),
+                    tuple(rows),
+                    "Mean over the seeds of the search. The first trial is the paper's settings. A "
+                    "method that is another one at certain settings has its trials as well: "
+                    f"{contained}.",
+                ),
+                facts_line([view.get(Cell(dataset=dataset, method="fedavg"))]),
+            )
+        )
+        pictures.append(
+            Picture(
+                f"search-{dataset}",
+                f"Best validation RMSE against trials, {dataset}",
+                sweep(
+                    [str(n) if n in looked_at else "" for n in range(1, trials + 1)],
+                    curves,
+                    "Best validation RMSE so far, Wh per window",
+                    "trials",
+                ),
+                "Mean over the seeds of the search; the first trial is the paper's settings.",
+                "",
+            )
+        )
+    return Findings(tuple(blocks), tuple(pictures))
+
+
+def search_cells(setting: Setting) -> list[Cell]:
+    """Every method tuned, wherever all hyperparameters are."""
+    return [tuned(setting.scale, d, m) for d in searched(setting) for m in setting.methods]
+
+
+SEARCH = Study(
+    "search",
+    "Equal tuning budgets: validation error against trials",
+    search_cells,
+    show_search,
+    claims=("C6",),
+)

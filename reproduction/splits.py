@@ -1,0 +1,87 @@
+"""The same comparison on several splits of the trips, so that its interval covers the trips, too.
+
+A method's error on a split is its mean over seeds; methods are compared split by split.
+"""
+
+from collections.abc import Mapping
+
+from fedwatt.report.table import Cell as Entry
+from fedwatt.report.table import Column, Table
+from reproduction.contests import BASE, Contest, cells_of, split_contests
+from reproduction.paired import Paired, detectable, holm, paired
+from reproduction.record import Record
+from reproduction.show import DETECTABLE, facts_line, p_text, value
+from reproduction.study import Block, Findings, Study, View
+
+
+def by_split(view: View, contests: list[Contest], name: str) -> tuple[dict[int, float], list[int]]:
+    """Split → mean error over seeds of what is called `name`; and splits with a diverged seed."""
+    found, lost = {}, []
+    for one in contests:
+        cell = one.cells.get(name)
+        record = view.get(cell) if cell is not None else None
+        if cell is None or record is None:
+            continue
+        # The first split has more seeds than the others; only those that all have count.
+        finals = record.final("test_rmse")
+        shared = [finals[seed] for seed in view.setting.scale.split_seeds if seed in finals]
+        if record.diverged:
+            lost.append(cell.split)
+        elif shared:
+            found[cell.split] = sum(shared) / len(shared)
+    return found, lost
+
+
+def over_splits(view: View, own: str, other: str) -> Paired:
+    """One training minus another, split by split."""
+    contests = split_contests(view.setting)
+    (mine, lost), (theirs, their_lost) = (by_split(view, contests, n) for n in (own, other))
+    return paired(mine, theirs, lost, their_lost)
+
+
+def show_splits(view: View) -> Findings:
+    """All trainings against tuned FedAvg over the splits."""
+    contests = split_contests(view.setting)
+    names = list(contests[0].cells)
+    tests: Mapping[str, Paired] = {n: over_splits(view, n, BASE) for n in names if n != BASE}
+    corrected = dict(zip(tests, holm([t.p for t in tests.values()]), strict=True))
+    rows: list[tuple[Entry, ...]] = []
+    records: list[Record | None] = []
+    for name in names:
+        own = [view.get(one.cells[name]) for one in contests]
+        records += own
+        errors, _ = by_split(view, contests, name)
+        row: list[Entry] = [name, value(next((r for r in own if r), None), errors)]
+        if name == BASE:
+            row += ["reference", "–", "–"]
+        elif tests[name].decided:
+            row += [tests[name].losses(name, BASE), "–", "–"]
+        else:
+            test = tests[name]
+            row += [test.difference, p_text(corrected[name]), detectable(test.difference)]
+        rows.append(tuple(row))
+    table = Table(
+        f"splits-{view.setting.ved[0]}",
+        f"Final RMSE over {len(contests)} splits of the trips of {view.setting.ved[0]}",
+        (
+            Column("Training"),
+            Column("RMSE", "Wh", 2),
+            Column(f"Against {BASE}, same splits", "Wh", 2),
+            Column("p, Holm"),
+            Column("Detectable", "Wh", 2),
+        ),
+        tuple(rows),
+        "Mean ± standard deviation over splits [95 % interval], each the mean of "
+        f"{len(view.setting.scale.split_seeds)} seeds. {DETECTABLE} Hyperparameters were chosen on "
+        "the validation trips of the first split.",
+    )
+    return Findings((Block(table, facts_line(records)),))
+
+
+SPLITS = Study(
+    "splits",
+    "Several splits of the trips",
+    lambda setting: cells_of(split_contests(setting)),
+    show_splits,
+    claims=("C6",),
+)
