@@ -85,7 +85,8 @@ def _rate(view: View) -> str:
         if {PAPER[1], BASE} <= sound.keys():
             listed = "; ".join(f"{name} {shown(level(r), 2)} Wh" for name, r in sound.items())
             parts.append(f"{one.title}: {listed}.")
-    return " ".join(["Among FedAvg and the paper's methods the rate decides.", *parts]) if parts else ""
+    said = "Among FedAvg and the paper's methods the rate decides."
+    return " ".join([said, *parts]) if parts else ""
 
 
 def compared(view: View, dataset: str) -> tuple[str, dict[str, Record]]:
