@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from math import isfinite, nan
+from math import inf, isfinite, nan
 
 import torch
 
@@ -86,8 +86,8 @@ def concluded(
     where that was judged.
     """
     mean_validation = state.mean_validation.clone()
-    for run, own in means.items():
-        mean_validation[run] = own["validation_rmse"]
+    for run in ended:  # what was known of an earlier mean is of no use for this one
+        mean_validation[run] = means[run]["validation_rmse"] if run in means else inf
     state, filled = replace(state, mean_validation=mean_validation), []
     for row in rows:
         run, validation, test = seeds.index(row["seed"]), nan, nan

@@ -85,7 +85,7 @@ class Gains(LocalRule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Transfer(Gains):
+class TransferPull(Gains):
     """A pull toward w_t, whoever controls it."""
 
     def gradient(self, gradient: Tensor, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
@@ -124,7 +124,7 @@ RANGES: Final[Mapping[str, Range]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class TransferProximal(_Transfer):
+class TransferProximal(TransferPull):
     """Every vehicle controls its own pull, and uses it in the same turn."""
 
     pull_start: float = 0.1
@@ -178,7 +178,7 @@ class TransferProximal(_Transfer):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TransferReport(_Transfer):
+class TransferReport(TransferPull):
     """The vehicle's part where the server controls: it is pulled as told, and tells q_k."""
 
     records: ClassVar[tuple[Column, ...]] = (PULL, TRANSFER)

@@ -1,5 +1,6 @@
 """The model that a run on the road keeps: no round's, and judged within the default policy."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,8 @@ def test_vehicles_judge_and_fine_tune_the_mean_of_two_rounds(
     text = unsteady(fleet)
     if not masked:
         text = text.replace("[secure]\nenabled = true", "[secure]\nenabled = false")
-    vehicles = guarded if masked else loopback
+    # Without hiding, so that it is the first round that is the best.
+    vehicles = partial(guarded, hiding=0.0) if masked else loopback
     run = deployed(text, vehicles(fleet, tmp_path / "state"), tmp_path / "run")
     assert not Conduct.read(run / "conduct.json").refusals
     kept, best, last = (list(weights(run, model).values()) for model in GLOBAL_MODELS)

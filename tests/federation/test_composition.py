@@ -9,7 +9,7 @@ from fedwatt.errors import SettingError
 from fedwatt.federation import Availability, Federation, State, Training
 from fedwatt.methods import get
 from fedwatt.models import GRU, MLP, Model, ModuleModel
-from tests.federation.toys import Line, random_fleet
+from tests.federation.toys import Line, all_finite, random_fleet
 
 SOUND = [
     "fractional+scaffold",
@@ -96,7 +96,7 @@ def check_training(name: str, model: Model) -> None:
     state, fallen_wh = trained(name, model)
     assert state.round == 3
     assert not state.diverged.any()
-    assert all(tensor.isfinite().all() for tensor in state.tensors().values())
+    assert all_finite(state)
     # It learns, and its rules do something.
     assert fallen_wh > 0
     assert not state.weights[:, : model.layout.size].equal(plain(model))

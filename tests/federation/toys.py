@@ -200,3 +200,9 @@ def a_start(anchor: Tensor, model: Model, **known: Any) -> Start:
         "train": no_probe,
     }
     return Start(**plain | known)
+
+
+def all_finite(state: State) -> bool:
+    """Whether all that a state holds is a number; the mean of two models may be unjudged."""
+    known = {name: own for name, own in state.tensors().items() if name != "mean_validation"}
+    return all(tensor.isfinite().all() for tensor in known.values())

@@ -25,6 +25,7 @@ from fedwatt.methods.personal_head import PersonalHead
 from fedwatt.methods.rule import LocalRule, lifted
 from fedwatt.methods.scaffold import ControlVariates
 from fedwatt.methods.sharpness import SharpnessProximal
+from fedwatt.methods.transfer import TransferProximal, TransferPull, TransferReport
 from fedwatt.models import MLP
 from fedwatt.models.loss import squared
 from tests.engine.kernels.compilers import compiling_with
@@ -223,6 +224,9 @@ FORMULAS = [
     (Elastic, "direction"),
     (Tether, "gradient"),
     (PersonalHead, "direction"),
+    (TransferPull, "gradient"),
+    (TransferProximal, "gradient"),
+    (TransferReport, "gradient"),
 ]
 
 
