@@ -18,8 +18,7 @@ from fedwatt.report.style import (
     styled,
 )
 from reproduction.record import Record
-
-NOTHING = "Nothing has run."
+from reproduction.study import NOTHING
 
 
 @styled

@@ -34,7 +34,7 @@ from reproduction.record import Record, scale_of_records
 from reproduction.recorded_setting import setting_of
 from reproduction.scale import scale_of
 from reproduction.settle import RATE
-from reproduction.study import Block, View
+from reproduction.study import NOTHING, Block, View
 from reproduction.why import why
 
 FIGURES: Final = {"search": "search", "convergence": "test-rmse", "drift": "drift-mean"}
@@ -261,7 +261,8 @@ def _studies(view: View, folder: Path) -> list[str]:
                 "",
             ]
         for picture in made.pictures:
-            if name in FIGURES and picture.name.startswith(FIGURES[name]):
+            wanted = name in FIGURES and picture.name.startswith(FIGURES[name])
+            if wanted and picture.facts != NOTHING:
                 file = f"figures/reproduction_{picture.name}.svg"
                 write_text(folder / file, saved(picture.figure).decode())
                 text += [

@@ -15,7 +15,7 @@ from reproduction.paired import Paired, detectable, holm, paired
 from reproduction.paper import Entry as PrintedEntry
 from reproduction.paper import names, printed
 from reproduction.record import Record
-from reproduction.study import Block
+from reproduction.study import NOTHING, Block
 
 MISSING = "not run"
 DETECTABLE = (
@@ -52,7 +52,7 @@ def facts_line(records: Sequence[Record | None]) -> str:
     lines = [f"{line}; {' and '.join(devices)}" for line, devices in devices_of.items()]
     if any(record is not None and record.cell.dataset in RECORDED for record in records):
         lines[-1] += f". {PURE_EVS}"
-    return " | ".join(lines) or "Nothing has run."
+    return " | ".join(lines) or NOTHING
 
 
 def value(record: Record | None, values: Mapping[int, float]) -> Entry:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from matplotlib.figure import Figure
 
@@ -12,6 +12,9 @@ from reproduction.cell import METHODS, Cell
 from reproduction.data import DATASETS, PLAIN, PRINTED_AS, RICH, Sources
 from reproduction.record import Record
 from reproduction.scale import Scale
+
+NOTHING: Final = "Nothing has run."
+"""What stands in the place of a figure, and of what it was measured on, without any records."""
 
 
 @dataclass(frozen=True)
