@@ -59,7 +59,8 @@ def objections(view: View, verdicts: Sequence[Verdict]) -> list[Objection]:
 
 def _row(objection: str, experiment: str, tests: Tests, *more: str, unit: str = "Wh") -> Objection:
     """A row whose verdict its comparisons decide; those that have not run are left out."""
-    ran = {name: test for name, test in tests.items() if test.difference.seeds or test.decided}
+    # A single value has no interval, so it decides nothing.
+    ran = {name: t for name, t in tests.items() if t.difference.seeds > 1 or t.decided}
     if not ran:
         return Objection(objection, experiment, "–", NOT_RUN)
     lower, higher = lower_ones(ran), higher_ones(ran)
@@ -263,7 +264,7 @@ def _bytes(view: View) -> Objection:
     return _row(
         "Rounds are not bytes, and not a vehicle's time.",
         "Methods minus FedAvg, tuned where that ran, at equal rounds, equal bytes (SCAFFOLD sends "
-        "twice as many) and equal client compute.",
+        "twice as many) and equal client compute, probes left out.",
         own,
         *(
             f"For comparison, {name}: {_told(test, 'Wh')}"

@@ -77,8 +77,11 @@ def _probes(entry: Entry, plan: Plan, participation: float) -> float:
     rough = [rule for rule in entry.made().local if isinstance(rule, RoughnessProximal)]
     if not rough:
         return 0.0
-    share = 1 / (participation * (rough[0].probe_every - 1) + 1)
-    return float(share * _measured()["probe_in_steps"] / plan.steps)
+    own, usual = rough[0], RoughnessProximal()
+    share = 1 / (participation * (own.probe_every - 1) + 1)
+    # Measured was the usual probe, whose forward passes are these many.
+    size = own.directions * (own.points + 1) / (usual.directions * (usual.points + 1))
+    return float(share * size * _measured()["probe_in_steps"] / plan.steps)
 
 
 @cache

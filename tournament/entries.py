@@ -11,7 +11,14 @@ from fedwatt.methods.personal_head import PersonalHead
 from fedwatt.methods.ranges import Range
 from fedwatt.studies.ranges import ranges_of
 
-OURS: Final = ("si-fedavg", "fo-fedavg", "ri-fedavg", "fo-ri-fedavg")
+OURS: Final = (
+    "si-fedavg",
+    "ti-fedavg",
+    "ti-fedavg-server",
+    "fo-fedavg",
+    "ri-fedavg",
+    "fo-ri-fedavg",
+)
 """Methods of the catalogue that the paper or this library brought; all others were published by
 somebody else."""
 

@@ -12,7 +12,7 @@ from math import nan
 from statistics import fmean
 
 from reproduction.paired import Paired, holm, paired
-from tournament.entries import ENTRIES
+from tournament.entries import ALONE, ENTRIES
 from tournament.fleets import ARENAS
 from tournament.records import Record
 
@@ -59,6 +59,8 @@ class Column:
             one_model = self.view in ("global", "newcomers", "stragglers")
             if record is None or (one_model and ENTRIES[entry].no_global_model):
                 continue
+            if entry == ALONE and self.view.startswith("newcomers"):
+                continue  # whoever shares nothing has nothing for newcomers
             own = record.errors(self.view, self.basis)
             if own:
                 found[entry] = own
