@@ -14,7 +14,7 @@ from fedwatt.deploy.policy import Policy, Refusal
 from fedwatt.deploy.purpose import Purpose
 from fedwatt.methods import Method
 from fedwatt.privacy.hiding import chance_weight
-from fedwatt.privacy.secure_settings import Terms
+from fedwatt.privacy.secure_settings import SecureSettings, Terms
 from fedwatt.runs.config import RunConfig
 from fedwatt.runs.hills import shares_hills
 
@@ -60,6 +60,11 @@ class Guard:
         if shares_hills(config):
             enough = config.terrain.minimum_vehicles >= policy.hills_vehicles
             _allow("hills", policy.hills and enough)
+        usual, own = SecureSettings(), config.secure
+        fine = own.bits >= usual.bits and own.delta_limit <= usual.delta_limit
+        fine &= own.windows_limit <= usual.windows_limit
+        # Coarser words would leave room for another model within their rounding.
+        _allow("followed", not policy.masks or not policy.followed or fine)
         for choice in config.methods:
             _allow("methods", not policy.methods or choice.method.name in policy.methods)
             mechanism = choice.method.server.mechanism

@@ -71,8 +71,11 @@ class Purpose:
 
 
 def _weights(question: Content, name: str) -> str:
+    """A digest of an array: the same bytes read as other numbers are another model."""
     found = question.arrays.get(name)
-    return "" if found is None else sha256(found.tobytes()).hexdigest()
+    if found is None:
+        return ""
+    return sha256(f"{found.dtype.str} {found.shape} ".encode() + found.tobytes()).hexdigest()
 
 
 def question_digest(question: Content) -> str:

@@ -19,7 +19,7 @@ words tell no more than the sum does.
 """
 
 from dataclasses import dataclass, field
-from math import sqrt
+from math import inf, isfinite, sqrt
 from typing import Final
 
 import numpy as np
@@ -79,13 +79,17 @@ class CheckKey:
         self, layout: Layout, before: NDArray[np.floating], after: NDArray[np.floating], made: Made
     ) -> bool:
         """Whether the model `after` [D] came from `before` by the mean of the sum."""
-        if len(made.words) != WORDS or not made.vehicles >= 1 or not made.divisor > 0:
+        _, heaviest = layout.fields["weight"]
+        told = 1 <= made.vehicles <= layout.vehicles and 0 < made.divisor < inf
+        told &= 0 < made.weight <= made.vehicles * heaviest
+        if len(made.words) != WORDS or not told:
             return False
         moved = made.divisor * (after.astype(np.float64) - before.astype(np.float64))
         expected = self.signs(len(moved)) @ moved + self.factors() * made.weight
         expected = expected + made.vehicles * self.pads(layout)
-        away = np.abs(expected - np.array(made.words))
-        return bool((away <= _rounding(layout, after, made)).all())
+        away, allowed = np.abs(expected - np.array(made.words)), _rounding(layout, after, made)
+        # Beyond all numbers, everything is near: infinity is at most infinity.
+        return bool(isfinite(allowed) and np.isfinite(away).all() and (away <= allowed).all())
 
     def _uniform(self, purpose: str) -> FloatArray:
         bits = np.frombuffer(self._stream(purpose, 8 * WORDS), dtype="<u8") >> np.uint64(11)

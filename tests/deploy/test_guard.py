@@ -69,6 +69,12 @@ ROUTED = {"terrain": HILLY["terrain"], "deploy": {"routes": True}}
         ({"method": [{"name": "scaffold"}]}, {}, "followed"),
         ({"method": [{"name": "scaffold"}]}, {"followed": 0}, ""),
         ({"method": [{"name": "fedprox"}]}, {}, ""),
+        # Words so coarse that another model would pass for the one that a sum made.
+        ({"secure": {"enabled": True, "bits": 32}}, {}, "followed"),
+        ({"secure": {"enabled": True, "delta_limit": 17.0}}, {}, "followed"),
+        ({"secure": {"enabled": True, "windows_limit": 200_001}}, {}, "followed"),
+        ({"secure": {"enabled": True, "bits": 64}}, {}, ""),
+        ({"secure": {"enabled": True, "bits": 32}}, {"followed": 0}, ""),
         (PRIVATE, {"noise": 1.0}, ""),
         (PRIVATE, {"noise": 1.01}, "noise"),
         ({}, {"lifetime_epsilon": 8.0}, "lifetime_epsilon"),

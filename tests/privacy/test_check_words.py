@@ -45,7 +45,7 @@ def test_the_mean_of_a_sum_is_followed_and_nothing_beside_it(vehicles: int, bits
 
     assert follows(after)
     away = np.random.default_rng(3).normal(0, 1, SIZE)
-    # 32 bits are coarse: steps of 0.4 Wh of weight times Δ for 20 vehicles.
+    # 32 bits are coarse; the default policy refuses them.
     part = 1e-4 if bits > 32 else 0.1
     assert not follows(after + part * np.linalg.norm(mean) * away / np.linalg.norm(away))
     assert not follows(before) and not follows(before + 2 * mean)
@@ -53,6 +53,10 @@ def test_the_mean_of_a_sum_is_followed_and_nothing_beside_it(vehicles: int, bits
     assert not follows(after, replace(made, divisor=1.1 * made.divisor))
     assert not follows(after, replace(made, vehicles=made.vehicles + 1))
     assert not follows(after, replace(made, words=made.words[:-1]))
+    crafted = before.copy()
+    crafted[0] = -1e4
+    # With weights beyond all numbers, what rounding allows would be, too.
+    assert not follows(crafted, replace(made, weight=1e305, divisor=1e305))
     assert not follows(after, key=CheckKey(bytes(31) + b"1", b"exchange"))
     assert not follows(after, key=CheckKey(bytes(32), b"another"))
 
