@@ -7,7 +7,7 @@ import typer
 
 from fedwatt.cli.console import console
 
-Run = Annotated[Path, typer.Argument(help="Folder of a run; it may have to begin yet.")]
+Run = Annotated[Path, typer.Argument(help="Folder of a run; it need not have started yet.")]
 Port = Annotated[int, typer.Option(help="Port on this machine; 0: any that is free.", min=0)]
 Open = Annotated[bool, typer.Option("--open", help="Open the page in a browser.")]
 

@@ -119,7 +119,7 @@ def execute(
     refuse_undeployable(config)
     exchange = Exchange(grid, config.deploy.poll_seconds)
     roster = Roster(exchange, config, out / "roster.json")
-    followed = Observers((ProgressLog(out), observer))
+    followed = Observers((observer, ProgressLog(out)))
     run = Run(config, out, followed, resume, checkpoint_seconds=0.0)
     with holding(out, RUN_LOCK, going_on(out)):
         site = RealFleet(run, roster)

@@ -63,7 +63,7 @@ def execute(
     was learned of the hills, `on_reference` as references are worked out. `elsewhere` may
     train methods on other machines: it leaves their checkpoints, and the run goes on from there.
     """
-    followed = Observers((ProgressLog(out), observer))
+    followed = Observers((observer, ProgressLog(out)))
     run = Run(config, out, followed, resume, checkpoint_seconds)
     carry_out(Simulation(run, on_vehicle, on_hills, on_reference, elsewhere))
     followed.on_finish(out)

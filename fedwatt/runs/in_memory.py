@@ -158,7 +158,7 @@ def train_into(
     out: Path, federation: Federation, config: RunConfig, observer: Observer, *, resume: bool
 ) -> None:
     """Train the method of `config` and fill the run folder `out`, from its checkpoint on if any."""
-    followed = Observers((ProgressLog(out), observer))
+    followed = Observers((observer, ProgressLog(out)))
     carry_out(InMemory(Run(config, out, followed, resume), at_hand=federation))
     followed.on_finish(out)
 

@@ -54,7 +54,7 @@ def find_vehicle_column(
     """
     named = [name for name in free if names_id(name, "vehicle") and sample.filled[name]]
     for name in sorted(named, key=lambda one: sample.rows[one].n_unique(), reverse=True):
-        if _is_few(sample.rows[name]):
+        if 2 * sample.rows[name].n_unique() <= sample.filled[name]:  # a fleet may be large
             return name, "its name says so"
     for name in free:
         column = sample.rows[name]
@@ -195,10 +195,10 @@ def _by_files(
     """Vehicles by the names, folders and contents of the files."""
     if len(paths) == 1:
         return {"from": "file"}, "one file, and no column names vehicles"
-    folders = {path.parent for path in paths}
-    if 1 < len(folders) < len(paths):
+    # As the reader names them: by the last folder, or by the file without its ending.
+    folders, stems = {path.parent.name for path in paths}, [path.stem for path in paths]
+    if 1 < len(folders) and (len(folders) < len(paths) or len(set(stems)) < len(stems)):
         return {"from": "folder"}, f"the files lie in {len(folders)} folders"
-    stems = [path.stem for path in paths]
     dated = all(DATE.search(stem) for stem in stems)
     prefixes = {_without_date(stem) for stem in stems}
     if dated and 1 < len(prefixes) < len(stems) and all(prefixes):

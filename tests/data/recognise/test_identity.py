@@ -85,6 +85,7 @@ def test_the_user_has_the_last_word(tmp_path) -> None:
         (["x1", "x2", "x3"], {"logs": 3}),
         # One folder a vehicle.
         (["T1/a", "T1/b", "T2/c"], {"T1": 2, "T2": 1}),
+        (["T1/log", "T2/log"], {"T1": 1, "T2": 1}),
         # A name before the date.
         (["van1_20240309", "van1_20240310", "van2_20240309"], {"van1": 2, "van2": 1}),
     ],
