@@ -197,7 +197,7 @@ def _by_files(
         return {"from": "file"}, "one file, and no column names vehicles"
     # As the reader names them: by the last folder, or by the file without its ending.
     folders, stems = {path.parent.name for path in paths}, [path.stem for path in paths]
-    if 1 < len(folders) and (len(folders) < len(paths) or len(set(stems)) < len(stems)):
+    if len(folders) > 1 and (len(folders) < len(paths) or len(set(stems)) < len(stems)):
         return {"from": "folder"}, f"the files lie in {len(folders)} folders"
     dated = all(DATE.search(stem) for stem in stems)
     prefixes = {_without_date(stem) for stem in stems}
