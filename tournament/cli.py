@@ -67,12 +67,13 @@ def tournament(
 def _judge(out: Path, *, write: bool) -> None:
     """Write the page from the records, or see that it is what they give."""
     from fedwatt.files import write_text
+    from tournament.costs import costed_today
     from tournament.page import PAGE, write_page
     from tournament.records import RECORDS, gathered, read_records, write_records
 
     if write:
         before = [own.content for own in read_records(RECORDS).values()]
-        write_records(RECORDS, [*before, *gathered(out / "cells")])
+        write_records(RECORDS, map(costed_today, [*before, *gathered(out / "cells")]))
     text = write_page(read_records(RECORDS))
     if write:
         write_text(PAGE, text)

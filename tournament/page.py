@@ -217,7 +217,7 @@ def _trials(records: Records) -> int:
 
 def guide(records: Records) -> str:
     """If your vehicles ..., use ..."""
-    lines = ["| if your vehicles … | use | how sure |", "|---|---|---|"]
+    lines, left_out = ["| if your vehicles … | use | how sure |", "|---|---|---|"], set[str]()
     for situation, arenas, view, basis in SITUATIONS:
         found = advice([Column(name, view, basis) for name in arenas], records)
         if found is None:
@@ -227,6 +227,10 @@ def guide(records: Records) -> str:
         if found.entry != BASELINE:
             sure += f"; FedAvg on {found.baseline}"
         lines.append(f"| {situation} | `{found.entry}` | {sure} |")
+        left_out.update(found.incomplete)
+    if left_out:
+        names = _listed([f"`{entry}`" for entry in ENTRIES if entry in left_out])
+        lines += ["", f"Not judged where they have no result on some of the arenas: {names}."]
     return "\n".join(lines)
 
 

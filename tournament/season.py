@@ -4,6 +4,7 @@ Matches of one entry on arenas of one kind are one piece of work, so that what i
 rules is compiled once. A match that fails is left out with its reason; all others go on.
 """
 
+import json
 import multiprocessing
 import os
 import time
@@ -67,14 +68,31 @@ def matches(plan: Plan, only: Iterable[str] = ()) -> list[Match]:
 
 
 def hold(chosen: Sequence[Match], venue: Venue, say: Say) -> list[Path]:
-    """Play what has not been played yet; the folders of all matches that are finished."""
+    """Play what has not been played yet; the folders of all matches that are finished.
+
+    A folder with matches of another plan is refused: they would count as played.
+    """
     chosen = [replace(match, device=venue.device) for match in chosen]
-    left = [match for match in chosen if not (venue.cells / match.name).exists()]
+    left = [match for match in chosen if not _played(match, venue)]
     say(f"{len(chosen)} matches, {len(chosen) - len(left)} of them played before")
     if left:
         files = _opened({match.arena for match in left}, venue, say)
         (_on_ray if venue.ray else _in_processes)(left, files, venue, say)
     return [path for match in chosen if (path := venue.cells / match.name).exists()]
+
+
+def _played(match: Match, venue: Venue) -> bool:
+    """Whether a match is in the folder; SettingError where it was played by another plan."""
+    file = venue.cells / match.name / "record.json"
+    if not file.exists():
+        return False
+    unlike = match.plan.differences(Plan.of(json.loads(file.read_text(encoding="utf-8"))["plan"]))
+    if unlike:
+        raise SettingError(
+            f"{venue.out} holds matches of another plan ({unlike}). Name another folder with "
+            "--out, or ask for the plan that was played there."
+        )
+    return True
 
 
 def _opened(names: Iterable[str], venue: Venue, say: Say) -> dict[str, Path]:

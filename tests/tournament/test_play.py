@@ -1,13 +1,18 @@
 """A match: what is tried, what is recorded, and that it is what the library trains."""
 
 import json
+from dataclasses import asdict, replace
 from pathlib import Path
 
+import pytest
+from pytest import approx
+
 from fedwatt.data import Fleet
+from fedwatt.errors import SettingError
 from fedwatt.federation import Federation
 from fedwatt.personal import personalise
 from tests.tournament.conftest import TINY
-from tournament.costs import Multiples, matched_rounds, multiples
+from tournament.costs import MEASURED, Multiples, costed_today, matched_rounds, multiples
 from tournament.entries import ALONE, ENTRIES
 from tournament.fleets import ARENAS, read_windows, write_windows
 from tournament.plan import Plan
@@ -27,6 +32,23 @@ def test_the_defaults_are_tried_first_and_every_part_of_a_range_once() -> None:
 def test_equal_costs_end_at_different_rounds() -> None:
     plan = Plan(rounds=60, every=5)
     assert matched_rounds(Multiples(1.5, 2.4), plan) == {"rounds": 60, "bytes": 40, "compute": 25}
+    # 25 rounds of 2.55 are 63.75 of FedAvg's: beyond its 60 and the 5 % to which times repeat.
+    assert matched_rounds(Multiples(1.05, 2.55), plan) == {"rounds": 60, "bytes": 60, "compute": 20}
+    assert matched_rounds(Multiples(1.06, 50.0), plan) == {"rounds": 60, "bytes": 55, "compute": 5}
+
+
+def test_old_records_are_charged_for_the_probes_that_they_made() -> None:
+    plan = Plan()
+    old = {"arena": "ved hills", "entry": "ri-fedavg", "plan": asdict(plan)}
+    old |= {"costs": {"bytes": 1.0, "compute": 2.0}, "matched": {"compute": 30}}
+    measured = json.loads(MEASURED.read_text())
+    # 5 directions of 21 points, not 10 of 101, once in 0.3 · 9 + 1 participations of 20 steps.
+    probes = measured["probe_in_steps"] * (5 * 21) / (10 * 101) / 3.7 / 20
+    found = costed_today(old)
+    assert found["costs"]["compute"] == approx(measured["times_fedavg"]["ri-fedavg"] + probes)
+    assert found["costs"]["bytes"] == 1.0
+    assert found["matched"] == matched_rounds(Multiples(**found["costs"]), plan)
+    assert costed_today({"arena": "ved hills"}) == {"arena": "ved hills"}  # all trials diverged
 
 
 def test_costs_of_scaffold_and_of_vehicles_alone(few_cars: Fleet) -> None:
@@ -40,7 +62,7 @@ def test_a_match_records_what_the_library_trains(few_cars: Fleet, tmp_path: Path
     record = json.loads((tmp_path / "record.json").read_text())
     scores = [trial["score"] for trial in record["trials"]]
     assert record["settings"] == record["trials"][scores.index(min(scores))]["settings"]
-    assert record["matched"] == {"rounds": 2, "bytes": 1, "compute": 2}
+    assert record["matched"] == {"rounds": 2, "bytes": 1, "compute": 1}  # 1.1 times FedAvg's
     training = TINY.training(record["settings"]["rate"], 0.3, trial=False)
     federation = Federation(few_cars, training=training, seeds=(1, 2), device="cpu")
     trained = federation.train("scaffold")
@@ -67,6 +89,15 @@ def test_what_was_played_is_not_played_again(few_cars: Fleet, tmp_path: Path) ->
     after = (tmp_path / "cells" / chosen[0].name / "record.json").stat().st_mtime_ns
     assert after == before
     assert "2 matches, 1 of them played before" in said
+
+
+def test_a_folder_of_another_plan_is_refused(few_cars: Fleet, tmp_path: Path) -> None:
+    venue = Venue(tmp_path, {}, "cpu")
+    write_windows(tmp_path / "fleets" / "embedded-level.npz", few_cars)
+    hold(matches(TINY, ["embedded level fedavg"]), venue, lambda text: None)
+    longer = matches(replace(TINY, rounds=3), ["embedded level fedavg"])
+    with pytest.raises(SettingError, match=r"another plan \(rounds is 2, not 3\). .* --out"):
+        hold(longer, venue, lambda text: None)
 
 
 def test_a_match_that_fails_is_told_and_stops_nobody(tmp_path: Path) -> None:
