@@ -30,6 +30,12 @@ def tournament(
     out: Annotated[Path, typer.Option(help="Folder for windows and finished matches.")] = Path(
         "runs/tournament"
     ),
+    unrecorded: Annotated[
+        bool,
+        typer.Option(
+            "--unrecorded", help="Only what results/tournament.jsonl lacks, or has not tuned out."
+        ),
+    ] = False,
     ray: Ray = None,
     page: Annotated[
         bool,
@@ -47,7 +53,8 @@ def tournament(
     What was played is kept in --out: the same command goes on where it was stopped.
     """
     from tournament.plan import Plan
-    from tournament.season import Venue, hold, matches
+    from tournament.records import RECORDS, read_records
+    from tournament.season import Venue, hold, matches, missing
 
     if list_:
         _show_list()
@@ -57,8 +64,10 @@ def tournament(
         return
     plan = Plan(trials=trials, rounds=rounds, seeds=tuple(range(1, seeds + 1)))
     venue = Venue(out, _stored(data or []), device, processes, ray, minutes)
+    chosen = matches(plan, only or ())
+    chosen = missing(chosen, read_records(RECORDS)) if unrecorded else chosen
     try:
-        hold(matches(plan, only or ()), venue, lambda text: console.print(text, highlight=False))
+        hold(chosen, venue, lambda text: console.print(text, highlight=False))
     except KeyboardInterrupt:
         errors.print("Stopped. Finished matches are kept: the same command continues.")
         raise typer.Exit(130) from None

@@ -18,6 +18,8 @@ class Plan:
 
     trials: int = 20
     """Settings tried of every entry, its defaults among them."""
+    further: int = 5
+    """Rates tried beyond the range, as far apart as those in it, where the best one is its last."""
     rounds: int = 60
     """T, of trials and results alike."""
     steps: int = 20
@@ -33,6 +35,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         check(self, "trials", self.trials >= 1, "at least 1, the defaults")
+        check(self, "further", self.further >= 0, "at least 0 rates")
         check(self, "rounds", self.rounds >= 1, "at least 1")
         check(self, "steps", self.steps >= 1, "at least 1")
         check(self, "every", self.every >= 1, "at least 1 round")

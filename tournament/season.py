@@ -25,6 +25,8 @@ from tournament.entries import ENTRIES
 from tournament.fleets import ARENAS, read_windows, windows_file
 from tournament.plan import Plan
 from tournament.play import Match, play
+from tournament.records import Record
+from tournament.search import further
 
 Say = Callable[[str], None]
 LOOK_EVERY_S = 2.0
@@ -65,6 +67,20 @@ def matches(plan: Plan, only: Iterable[str] = ()) -> list[Match]:
         if not arena.impossible
         and (not wanted or any(words <= {*arena.name.split(), entry} for words in wanted))
     ]
+
+
+def missing(chosen: Sequence[Match], records: Mapping[tuple[str, str], Record]) -> list[Match]:
+    """Matches without a record, and those whose tuning has yet to go beyond the range of rates."""
+    left = []
+    for match in chosen:
+        record = records.get((match.arena, match.entry))
+        if record is None:
+            left.append(match)
+            continue
+        tried, within = record.content["trials"], match.plan.trials
+        if len(tried) == within and further(tried, match.plan.further):
+            left.append(replace(match, before=record.content))
+    return left
 
 
 def hold(chosen: Sequence[Match], venue: Venue, say: Say) -> list[Path]:
@@ -135,12 +151,16 @@ def _in_processes(left: Sequence[Match], files: Mapping[str, Path], venue: Venue
 
 
 def _groups(left: Sequence[Match]) -> Iterator[list[Match]]:
-    """Matches of one entry and kind of arena, hills and then the most vehicles first."""
+    """Matches of one entry and kind of arena, the largest groups and the most vehicles first."""
+
+    def size(match: Match) -> int:
+        return ARENAS[match.arena].newcomers  # which are a fixed share of the vehicles
+
     found: dict[tuple[bool, str], list[Match]] = {}
     for match in left:
         found.setdefault((ARENAS[match.arena].hills, match.entry), []).append(match)
-    for key in sorted(found, key=lambda key: not key[0]):
-        yield sorted(found[key], key=lambda match: -ARENAS[match.arena].newcomers)
+    for group in sorted(found.values(), key=lambda group: -sum(map(size, group))):
+        yield sorted(group, key=lambda match: -size(match))
 
 
 def _play_group(

@@ -141,10 +141,22 @@ def test_over_several_fleets_relative_differences_are_averaged_seed_by_seed() ->
     assert pooled([Column("ved level", "global")], FOUND) == {}
 
 
-def test_rates_at_the_end_of_their_range_are_counted() -> None:
-    top = {"settings": {"rate": 0.01}}  # of two trials the second is the only one of the range
-    found = rates(records(a_record("ved hills", "fedavg", [1.0], **top)))
-    assert "| `fedavg` | 0.01 to 0.01 | 0 of 1 |" in found
+def test_rates_beyond_their_range_are_counted() -> None:
+    def tried(*rates: float) -> list[dict[str, Any]]:
+        return [{"settings": {"rate": rate}, "score": 1.0} for rate in rates]
+
+    # Two trials are within the range. One match stays inside, one goes beyond, one to the last.
+    inside = a_record("ved hills", "fedavg", [1.0], trials=tried(0.05, 0.06))
+    beyond = {"trials": tried(0.05, 0.06, 0.07, 0.08), "settings": {"rate": 0.07}}
+    last = {"trials": tried(0.05, 0.06, 0.07), "settings": {"rate": 0.07}}
+    found = rates(
+        records(
+            inside,
+            a_record("ved level", "fedavg", [1.0], **beyond),
+            a_record("severe level", "fedavg", [1.0], **last),
+        )
+    )
+    assert "| `fedavg` | 0.05 to 0.07 | 2 | 1 of 3 |" in found
     assert "| `scaffold` |" not in found
 
 

@@ -17,8 +17,9 @@ from tournament.entries import ALONE, ENTRIES
 from tournament.fleets import ARENAS, read_windows, write_windows
 from tournament.plan import Plan
 from tournament.play import Match, play
+from tournament.records import Record
 from tournament.search import trials
-from tournament.season import Venue, hold, matches
+from tournament.season import Venue, hold, matches, missing
 
 
 def test_the_defaults_are_tried_first_and_every_part_of_a_range_once() -> None:
@@ -72,6 +73,44 @@ def test_a_match_records_what_the_library_trains(few_cars: Fleet, tmp_path: Path
     rows = federation.prediction_rows(tuned.test)
     away = [r["rmse"] for r in rows if r["held_out"] and r["stratum"] == "all" and r["seed"] == 1]
     assert record["tuned"]["2"]["newcomers"]["1"] == float(f"{away[0]:.5g}")
+
+
+def test_where_the_best_rate_is_the_last_one_higher_ones_are_tried(
+    few_cars: Fleet, tmp_path: Path
+) -> None:
+    plan = replace(TINY, trials=3, further=2)
+    play(Match("embedded level", "fedavg", plan, "cpu"), few_cars, tmp_path)
+    found = json.loads((tmp_path / "record.json").read_text())
+    # Two rounds of two steps are too few for any rate: the highest is best, which is the default's
+    # 0.05 after 0.0032 and 0.0316.
+    rates = [trial["settings"]["rate"] for trial in found["trials"]]
+    assert rates == [0.05, 0.003162, 0.03162, 0.07906, 0.125]
+    assert found["settings"] == {"rate": 0.125}
+    # A record without the last two is tuned out, one with them is done.
+    short = found | {"trials": found["trials"][:3], "settings": {"rate": 0.05}}
+    chosen = [Match("embedded level", "fedavg", plan, "cpu")]
+    (left,) = missing(chosen, {("embedded level", "fedavg"): Record("", "", short)})
+    assert missing(chosen, {("embedded level", "fedavg"): Record("", "", found)}) == []
+    assert missing(chosen, {}) == chosen
+    play(left, few_cars, tmp_path)
+    again = json.loads((tmp_path / "record.json").read_text())
+    assert {n: v for n, v in again.items() if n != "seconds"} == {
+        n: v for n, v in found.items() if n != "seconds"
+    }
+
+
+def test_a_result_is_taken_over_where_higher_rates_are_no_better(
+    few_cars: Fleet, tmp_path: Path
+) -> None:
+    before = {
+        "trials": [{"settings": {"rate": r}, "score": s} for r, s in ((0.01, 9), (0.02, 0.1))]
+    }
+    before |= {"settings": {"rate": 0.02}, "curves": "as they were", "seconds": 100.0}
+    plan = replace(TINY, further=5)
+    play(Match("embedded level", "fedavg", plan, "cpu", before), few_cars, tmp_path)
+    found = json.loads((tmp_path / "record.json").read_text())
+    assert (found["curves"], found["settings"]) == ("as they were", {"rate": 0.02})
+    assert len(found["trials"]) == 2 + 5 and found["seconds"] > 100
 
 
 def test_windows_are_read_back_as_they_were(few_cars: Fleet, tmp_path: Path) -> None:
