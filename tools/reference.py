@@ -24,8 +24,8 @@ PYTHON = {
     "Train": (
         "A fleet, a model and the terms of training make a federation; training gives an object "
         "that predicts, reports, exports and can be saved.",
-        "fedwatt.Federation:train,check fedwatt.Training fedwatt.Availability fedwatt.Trained:* fedwatt.load "
-        "fedwatt.write_report",
+        "fedwatt.Federation:train,check fedwatt.Training fedwatt.Availability fedwatt.Trained:* "
+        "fedwatt.load fedwatt.write_report",
     ),
     "Fleets": (
         "Where vehicles come from, and how windows are made of their trips.",
@@ -54,8 +54,8 @@ W windows. Everything raises `fedwatt.errors.FedwattError` for what the caller c
 """
 COMMANDS_HEAD = """# Commands
 
-Every command with its arguments and options; `--help` behind any of them shows the same. What `--set` \
-takes is in [Configuration](configuration.md).
+Every command with its arguments and options; `--help` behind any of them shows the same. What \
+`--set` takes is in [Configuration](configuration.md).
 """
 _ARRAYS = {"float64": "Float", "floating": "Float", "int64": "Int", "bool": "Bool"}
 _ROW = re.compile(r"^(\S(?:.*?\S)?)\s{2,}(\S.*)$")
@@ -106,10 +106,9 @@ def signature(name: str, thing: Any) -> str:
     for number, parameter in enumerate(found.parameters.values()):
         if parameter.name == "self":
             continue
-        named = parameter.kind is parameter.KEYWORD_ONLY
-        if named and parameter.KEYWORD_ONLY not in kinds[:number]:
-            if parameter.VAR_POSITIONAL not in kinds[:number]:
-                parts.append("*")
+        barred = {parameter.KEYWORD_ONLY, parameter.VAR_POSITIONAL}.intersection(kinds[:number])
+        if parameter.kind is parameter.KEYWORD_ONLY and not barred:
+            parts.append("*")
         parts.append(_short(str(parameter)))
     # An annotation in quotes is one that is not imported when the module is.
     back = found.return_annotation
