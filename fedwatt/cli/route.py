@@ -43,11 +43,7 @@ def route(
         float | None, typer.Option(help="For a run folder: mass of a vehicle without trips, kg.")
     ] = None,
     consumption: Annotated[
-        float | None,
-        typer.Option(
-            help="For a run folder: mean consumption of a vehicle without trips, as its display "
-            "shows it, Wh/km; halves the gap to a vehicle that the fleet knows."
-        ),
+        float | None, typer.Option(help="And its mean consumption, if its display shows it, Wh/km.")
     ] = None,
     kind: Annotated[
         str, typer.Option(help="Class of a vehicle without trips: passenger, truck or bus.")
