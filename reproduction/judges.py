@@ -20,7 +20,8 @@ from reproduction.conditions import SIZES, size_grid
 from reproduction.controls import control_cells_of, stress_cells_of
 from reproduction.convergence import against, convergence, finals
 from reproduction.data import PRINTED_AS
-from reproduction.main_results import SHARES, plain, tuned
+from reproduction.drift import SHARES
+from reproduction.main_results import plain, tuned
 from reproduction.mechanism import carrier, coupling_values
 from reproduction.overhead import contender_name, engine_name, load_note
 from reproduction.paired import Paired, detectable, holm, paired
