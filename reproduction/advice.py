@@ -9,15 +9,13 @@ from fedwatt.report.style import name_of
 from fedwatt.report.table import shown
 from reproduction.contests import (
     BASE,
-    MATCHED,
     OWN,
     PAPER,
-    Contest,
     dataset_contests,
     stride_contests,
 )
 from reproduction.controls import control_cells_of
-from reproduction.convergence import against
+from reproduction.convergence import against, finals
 from reproduction.judges import divergence, higher_ones, level, lower_ones
 from reproduction.main_results import plain, tuned
 from reproduction.paired import LEVEL, Paired
@@ -27,55 +25,79 @@ from reproduction.study import View
 
 ENOUGH = 4
 """Methods that must have run on a dataset for a word on which to use."""
+FAR = 1.25
+"""A seed that ends this many times above FedAvg's mean is named."""
 ROADS = {"ved-enriched": "ved"}
 """Dataset whose features know the road → the same cars without."""
+TUNE, BETTER, NEITHER = (
+    "Tune the rate before you choose a method: it alone brings what FO-RI-FedAvg does",
+    "FO-RI-FedAvg brings more than a tuned rate",
+    "Neither a tuned rate nor FO-RI-FedAvg moves the error beyond noise",
+)
 
 
 def advice(view: View) -> list[str]:
     """Sentences, each a line of a list."""
     lines = [_on(view, dataset) for dataset in (*view.setting.ved, *view.setting.eved)]
-    contests = (*dataset_contests(view.setting), *stride_contests(view.setting))
-    lines += [_rate(view, one) for one in contests]
+    lines += _rates(view)
     lines += [_road(view, rich, bare) for rich, bare in ROADS.items()]
     return [line for line in lines if line]
 
 
-def compared(view: View, dataset: str) -> tuple[str, dict[str, Record]]:
-    """Methods tuned, with FedAvg among them; where too few are, all at the paper's settings."""
-    scale, methods = view.setting.scale, view.setting.methods
-    for how, cells in (
-        ("each method tuned", {m: tuned(scale, dataset, m) for m in methods}),
-        ("at the paper's settings", {m: plain(dataset, m) for m in methods}),
-    ):
-        got = {m: r for m, cell in cells.items() if (r := view.get(cell)) is not None}
-        if "fedavg" in got and len(got) >= ENOUGH:
-            some = f" ({len(got)} of {len(cells)} methods)" if len(got) < len(cells) else ""
-            return how + some, got
-    return "", {}
+def candidates(view: View, dataset: str) -> dict[str, Record]:
+    """Name → record of every method, tuned and at the paper's settings; FedAvg at its best first.
+
+    Empty where fewer than `ENOUGH` methods have run.
+    """
+    scale, found = view.setting.scale, dict[str, Record]()
+    for method in view.setting.methods:
+        for cell in (tuned(scale, dataset, method), plain(dataset, method)):
+            record = view.get(cell)
+            if record is not None:
+                found[f"{name_of(method)}, {_settings(record)}"] = record
+    methods = {record.cell.method for record in found.values()}
+    return found if "fedavg" in methods and len(methods) >= ENOUGH else {}
 
 
 def _on(view: View, dataset: str) -> str:
-    """Which method on a dataset, at which rate, and what is gained over FedAvg."""
-    how, records = compared(view, dataset)
-    if not records or records["fedavg"].diverged:
+    """Which method on a dataset, at which settings, and what is gained over FedAvg at its best."""
+    records = candidates(view, dataset)
+    first = next(iter(records), "")
+    if not records or records[first].diverged:
         return ""
-    tests = {m: against(records[m], records["fedavg"]) for m in records if m != "fedavg"}
-    better = [m for m, holds in lower_ones(tests).items() if holds and not records[m].diverged]
-    worse = [m for m, holds in higher_ones(tests).items() if holds]
-    base = level(records["fedavg"])
-    reference = f"FedAvg at rate {_rate_of(records['fedavg'])}, which ends at {shown(base, 2)} Wh"
+    base = level(records[first])
+    tests = {name: against(r, records[first]) for name, r in records.items() if name != first}
+    better = [n for n, holds in lower_ones(tests).items() if holds and not records[n].diverged]
+    worse = [n for n, holds in higher_ones(tests).items() if holds]
+    reference = f"{first} ({shown(base, 2)} Wh)"
     if better:
-        ranked = sorted(better, key=lambda m: level(records[m]))
-        listed = "; ".join(f"{name_of(m)} {_gain(records[m], tests[m], base)}" for m in ranked)
-        text = f"On `{dataset}`, {how}, use {name_of(ranked[0])}. Lower than {reference}: {listed}."
+        ranked = sorted(better, key=lambda n: level(records[n]))
+        listed = "; ".join(f"{n}: {_gain(tests[n], base)}" for n in ranked)
+        text = f"On `{dataset}`, use {ranked[0]}. Lower than {reference}: {listed}."
     else:
-        text = f"On `{dataset}`, {how}, use {reference}: no other method ends lower."
-    if "fo-ri-fedavg" in tests and "fo-ri-fedavg" not in better:
-        text += f" FO-RI-FedAvg minus FedAvg: {_interval(tests['fo-ri-fedavg'])}."
+        text = f"On `{dataset}`, use {reference}: none of {len(tests)} others ends surely lower."
+        sound = {n: level(records[n]) for n in tests if not records[n].diverged}
+        low = min(sound, key=lambda n: sound[n], default=first)
+        if sound.get(low, base) < base:
+            text += f" The lowest mean has {low}: {_gain(tests[low], base)}."
+    mine = [n for n in tests if records[n].cell.method == "fo-ri-fedavg" and n not in better]
+    text += "".join(f" {name}: {_interval(tests[name])}." for name in mine)
     if worse:
-        text += f" Higher: {', '.join(map(name_of, worse))}."
-    text += "".join(f" {divergence(name_of(m), r)}." for m, r in records.items() if r.diverged)
-    return text + _references(view, dataset)
+        text += f" Higher: {'; '.join(worse)}."
+    return text + _lost(records, base) + _references(view, dataset)
+
+
+def _lost(records: Mapping[str, Record], base: float) -> str:
+    """Trainings with seeds that diverged, or ended far above the rest."""
+    text = ""
+    for name, record in records.items():
+        if record.diverged:
+            text += f" {divergence(name, record)}."
+        far = {s: e for s, e in finals(record).items() if e > FAR * base}
+        if far:
+            seeds = ", ".join(f"seed {s} at {shown(e, 2)} Wh" for s, e in far.items())
+            text += f" {name} is unsteady: {seeds}."
+    return text
 
 
 def _references(view: View, dataset: str) -> str:
@@ -91,57 +113,58 @@ def _references(view: View, dataset: str) -> str:
     return text
 
 
-def _rate(view: View, one: Contest) -> str:
+def _rates(view: View) -> list[str]:
     """What the rate does to FedAvg, beside what the paper's method does at equal effort."""
-    names = (PAPER[1], BASE, MATCHED, PAPER[0], OWN)
-    records = {n: view.get(one.cells[n]) for n in names if n in one.cells}
-    sound = {n: r for n, r in records.items() if r is not None and not r.diverged}
-    if not {PAPER[1], BASE, OWN} <= sound.keys():
-        return ""
-    moved = against(sound[BASE], sound[PAPER[1]])
-    gained = against(sound[OWN], sound[BASE])
-    significant = {n: t.p < LEVEL for n, t in (("rate", moved), ("method", gained))}
-    if significant["rate"] and moved.difference.mean < 0 and not significant["method"]:
-        verdict = "Tune the rate before you choose a method: it alone brings what FO-RI does"
-    elif significant["method"] and gained.difference.mean < 0:
-        verdict = "FO-RI brings more than a tuned rate does"
-    else:
-        verdict = "Neither a tuned rate nor FO-RI moves the error beyond noise"
-    listed = "; ".join(f"{name} {shown(level(r), 2)} Wh" for name, r in sound.items())
-    return (
-        f"{verdict} ({one.title}). FedAvg tuned minus FedAvg at rate {RATE:g}: {_interval(moved)}; "
-        f"FO-RI minus FedAvg, both tuned: {_interval(gained)}. Levels: {listed}."
-    )
+    told: dict[str, list[str]] = {TUNE: [], BETTER: [], NEITHER: []}
+    for one in (*dataset_contests(view.setting), *stride_contests(view.setting)):
+        records = [
+            view.get(one.cells[n]) if n in one.cells else None for n in (PAPER[1], BASE, OWN)
+        ]
+        sound = [r for r in records if r is not None and not r.diverged]
+        if len(sound) < len(records):
+            continue
+        moved, gained = against(sound[1], sound[0]), against(sound[2], sound[1])
+        if gained.below(gained.p, LEVEL):
+            verdict = BETTER
+        else:
+            verdict = TUNE if moved.below(moved.p, LEVEL) else NEITHER
+        told[verdict].append(
+            f"{one.title}: the rate {_interval(moved)}, then FO-RI-FedAvg {_interval(gained)}"
+        )
+    note = f"the rate: FedAvg at its best one minus FedAvg at {RATE:g}; then: both at their best"
+    return [f"{verdict}. {'; '.join(own)} ({note})." for verdict, own in told.items() if own]
 
 
 def _road(view: View, rich: str, bare: str) -> str:
     """What features of the road do, beside what the best method does."""
-    found: dict[str, Mapping[str, Record]] = {d: compared(view, d)[1] for d in (rich, bare)}
-    if not all(found.values()) or any(own["fedavg"].diverged for own in found.values()):
+    found = [candidates(view, dataset) for dataset in (rich, bare)]
+    if not all(found):
         return ""
-    before, after = (level(found[d]["fedavg"]) for d in (bare, rich))
-    best = min(level(r) for r in found[bare].values() if not r.diverged)
-    if after >= before:
+    after, before = (level(next(iter(own.values()))) for own in found)
+    best = min(level(r) for r in found[1].values() if not r.diverged)
+    if not after < best:
         return ""
     return (
-        f"Climb and descent as features take FedAvg from {shown(before, 2)} Wh on `{bare}` to "
-        f"{shown(after, 2)} Wh on `{rich}` (its trips that the terrain model covers); the best "
-        f"method without them reaches {shown(best, 2)} Wh."
+        f"Know the road: climb and descent as features take FedAvg from {shown(before, 2)} Wh on "
+        f"`{bare}` to {shown(after, 2)} Wh on `{rich}` (its trips that the terrain model covers); "
+        f"the best method without them reaches {shown(best, 2)} Wh."
     )
 
 
-def _gain(record: Record, test: Paired, base: float) -> str:
-    settings = ", ".join(f"{n} {v:.3g}" for n, v in record.cell.settings) or f"rate {RATE:g}"
-    share = 100 * test.difference.mean / base
-    return f"{shown(level(record), 2)} Wh, {_interval(test)}, {shown(share, 1)} % ({settings})"
+def _settings(record: Record) -> str:
+    """Settings that are not the paper's, and always the rate."""
+    changed = {"rate": RATE, **dict(record.cell.settings)}
+    return ", ".join(f"{name} {value:.3g}" for name, value in changed.items())
+
+
+def _gain(test: Paired, base: float) -> str:
+    return f"{_interval(test)}, {shown(100 * test.difference.mean / base, 1)} %"
 
 
 def _interval(test: Paired) -> str:
     one = test.difference
+    if test.decided:
+        return test.losses("it", "FedAvg")
     if one.seeds < 2:
         return f"{shown(one.mean, 2)} Wh"
     return f"{shown(one.mean, 2)} [{shown(one.low, 2)}, {shown(one.high, 2)}] Wh"
-
-
-def _rate_of(record: Record) -> str:
-    return f"{dict(record.cell.settings).get('rate', RATE):.3g}"
