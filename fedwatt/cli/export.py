@@ -41,6 +41,9 @@ def export(
     routes: Annotated[
         bool, typer.Option("--routes", help="Also predict trips from their routes alone.")
     ] = False,
+    licence: Annotated[
+        str, typer.Option(help="Licence of the model, for its card, such as CC-BY-4.0.")
+    ] = "",
 ) -> None:
     """Write an ONNX model with all a vehicle has to know about it."""
     from fedwatt.edge.export_run import export_run
@@ -48,12 +51,20 @@ def export(
     folders = {"vehicle": vehicle, "terrain": terrain, "state": state}
     with console.status("Exporting ..."):
         trained, card = export_run(
-            run, out, method=method, seed=seed, model=model, form=form, routes=routes, **folders
+            run,
+            out,
+            method=method,
+            seed=seed,
+            model=model,
+            form=form,
+            routes=routes,
+            licence=licence,
+            **folders,
         )
     size = out.stat().st_size / 1000
     console.print(
         f"{out}: {card.backbone.upper()} trained by {card.method} (seed {trained.seed}, {model}), "
-        f"{card.form}, {size:.0f} kB.",
+        f"{card.form}, {size:.0f} kB. 'fedwatt card {out}' says what it was trained on.",
         highlight=False,
     )
     if card.vehicle:

@@ -52,7 +52,6 @@ def route(
     With a charge it is a range as well: how far it reaches along each route.
     """
     from fedwatt.edge.route_forecast import Plan, plan_routes, usable
-    from fedwatt.edge.route_page import render_routes
     from fedwatt.files import write_text
 
     plan = Plan(
@@ -68,6 +67,8 @@ def route(
         found = plan_routes(model, routes, plan)
     _show(found)
     if html is not None:
+        from fedwatt.edge.route_page import render_routes
+
         write_text(html, render_routes(found))
         console.print(f"Page: {html}")
 
