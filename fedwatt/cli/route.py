@@ -42,6 +42,9 @@ def route(
     mass: Annotated[
         float | None, typer.Option(help="For a run folder: mass of a vehicle without trips, kg.")
     ] = None,
+    consumption: Annotated[
+        float | None, typer.Option(help="And its mean consumption, if its display shows it, Wh/km.")
+    ] = None,
     kind: Annotated[
         str, typer.Option(help="Class of a vehicle without trips: passenger, truck or bus.")
     ] = "passenger",
@@ -60,6 +63,7 @@ def route(
         charge=None if charge is None else parse_charge(charge),
         capacity_wh=usable(capacity),
         mass_kg=mass,
+        consumption=consumption,
         kind=kind,
         vehicle=vehicle,
     )

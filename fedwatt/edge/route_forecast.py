@@ -28,6 +28,7 @@ class Plan:
     temperature_c  outside; None: as recorded, where the route is a recorded trip's
     charge         0 to 1 at the start, and the usable capacity; None: not said
     mass_kg        of a vehicle with no trips, for a run folder
+    consumption    what that vehicle takes in the mean, Wh/km; None: nobody knows
     """
 
     depart: datetime | None = None
@@ -35,12 +36,18 @@ class Plan:
     charge: float | None = None
     capacity_wh: float | None = None
     mass_kg: float | None = None
+    consumption: float | None = None
     kind: str = "passenger"
     vehicle: Path | None = None
 
     def __post_init__(self) -> None:
         if self.charge is not None:
             refuse_impossible_charge(self.charge)
+        if self.consumption is not None and not 50 <= self.consumption <= 5000:
+            raise SettingError(
+                f"A consumption of {self.consumption:g} Wh/km is no vehicle's. Give --consumption "
+                "in Wh/km: 15.2 kWh/100 km is 152."
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,8 +211,10 @@ def _planned(
 def opened_routes(path: Path, plan: Plan) -> RouteModel:
     """The model of routes of a model file or a run folder."""
     if not path.is_dir():
-        if plan.vehicle is not None or plan.mass_kg is not None:
-            raise SettingError("A model file is one vehicle's: leave --vehicle and --mass out.")
+        if (plan.vehicle, plan.mass_kg, plan.consumption) != (None, None, None):
+            raise SettingError(
+                "A model file is one vehicle's: leave --vehicle, --mass and --consumption out."
+            )
         model = EnergyModel(path)
         routes = model.routes()
         if routes is None:
@@ -226,7 +235,11 @@ def opened_routes(path: Path, plan: Plan) -> RouteModel:
         mass = USUAL_MASS_KG[plan.kind] if plan.mass_kg is None else plan.mass_kg
         if not 100 <= mass <= 60_000:
             raise SettingError(f"A vehicle of {mass:g} kg is none of the road: give --mass in kg.")
-        return run_routes(path, config).newcomer(mass)
+        return run_routes(path, config).newcomer(mass, plan.consumption)
+    if plan.consumption is not None:
+        raise SettingError(
+            "--consumption is for a vehicle without trips: --vehicle learns it from its own."
+        )
     return vehicle_routes(path, config, read_vehicle(plan.vehicle))
 
 

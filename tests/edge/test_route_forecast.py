@@ -76,7 +76,11 @@ def test_the_command_prints_a_table(file, ways):
     ("plan", "said"),
     [
         ({}, "Give the outside temperature"),
-        ({"temperature_c": 20.0, "mass_kg": 1600.0}, "leave --vehicle and --mass out"),
+        ({"temperature_c": 20.0, "consumption": 150.0}, "leave --vehicle, --mass and --consum"),
+        (
+            {"temperature_c": 20.0, "mass_kg": 1600.0},
+            "leave --vehicle, --mass and --consum",
+        ),
         ({"temperature_c": 300.0}, "300 °C cannot be"),
     ],
 )
