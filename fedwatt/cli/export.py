@@ -1,7 +1,7 @@
 """`fedwatt export`: a run's model as a file for the vehicle."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -48,19 +48,10 @@ def export(
     """Write an ONNX model with all a vehicle has to know about it."""
     from fedwatt.edge.export_run import export_run
 
-    folders = {"vehicle": vehicle, "terrain": terrain, "state": state}
+    folders: dict[str, Any] = {"vehicle": vehicle, "terrain": terrain, "state": state}
     with console.status("Exporting ..."):
-        trained, card = export_run(
-            run,
-            out,
-            method=method,
-            seed=seed,
-            model=model,
-            form=form,
-            routes=routes,
-            licence=licence,
-            **folders,
-        )
+        options: dict[str, Any] = {"method": method, "seed": seed, "model": model, "form": form}
+        trained, card = export_run(run, out, routes=routes, licence=licence, **options, **folders)
     size = out.stat().st_size / 1000
     console.print(
         f"{out}: {card.backbone.upper()} trained by {card.method} (seed {trained.seed}, {model}), "
@@ -69,7 +60,12 @@ def export(
     )
     if card.vehicle:
         _show_vehicle(card)
-        return
+    else:
+        _show_for_any(card)
+
+
+def _show_for_any(card: "ModelCard") -> None:
+    """What to know about a file of scaled features."""
     console.print("It takes scaled features. With --vehicle FOLDER it takes telemetry.")
     if card.level:
         console.print(
