@@ -1,66 +1,108 @@
-"""What a reader should do: which method, which rate, when. Every number comes from the records."""
+"""What a reader should do: which method, which rate, when. Every sentence comes from the records.
+
+A sentence is written where the records bear it out, and another one, or none, where they do not.
+"""
+
+from collections.abc import Mapping
 
 from fedwatt.report.style import name_of
 from fedwatt.report.table import shown
 from reproduction.contests import (
     BASE,
-    MATCHED,
     OWN,
     PAPER,
     dataset_contests,
     stride_contests,
 )
 from reproduction.controls import control_cells_of
-from reproduction.convergence import against
+from reproduction.convergence import against, finals
 from reproduction.judges import divergence, higher_ones, level, lower_ones
 from reproduction.main_results import plain, tuned
+from reproduction.paired import LEVEL, Paired
 from reproduction.record import Record
 from reproduction.settle import RATE
 from reproduction.study import View
+
+ENOUGH = 4
+"""Methods that must have run on a dataset for a word on which to use."""
+FAR = 1.25
+"""A seed that ends this many times above FedAvg's mean is named."""
+ROADS = {"ved-enriched": "ved"}
+"""Dataset whose features know the road → the same cars without."""
+TUNE, BETTER, NEITHER = (
+    "Tune the rate before you choose a method: it alone brings what FO-RI-FedAvg does",
+    "FO-RI-FedAvg brings more than a tuned rate",
+    "Neither a tuned rate nor FO-RI-FedAvg moves the error beyond noise",
+)
 
 
 def advice(view: View) -> list[str]:
     """Sentences, each a line of a list."""
     lines = [_on(view, dataset) for dataset in (*view.setting.ved, *view.setting.eved)]
-    return [line for line in (*lines, _rate(view), *GENERAL) if line]
+    lines += _rates(view)
+    lines += [_road(view, rich, bare) for rich, bare in ROADS.items()]
+    return [line for line in lines if line]
 
 
-ENOUGH = 4
-"""Methods that must have run on a dataset for a word on which to use."""
-GENERAL = (
-    "Tune the rate of whatever you use before you choose among methods (`fedwatt tune`): compare "
-    "at each method's own best rate, never at one rate for all.",
-    "Look beyond the optimiser: label scaling in each vehicle, features of the road and a model "
-    "that each vehicle makes its own move errors further than any method here does.",
-)
+def candidates(view: View, dataset: str) -> dict[str, Record]:
+    """Name → record of every method, tuned and at the paper's settings; FedAvg at its best first.
+
+    Empty where fewer than `ENOUGH` methods have run.
+    """
+    scale, found = view.setting.scale, dict[str, Record]()
+    for method in view.setting.methods:
+        for cell in (tuned(scale, dataset, method), plain(dataset, method)):
+            record = view.get(cell)
+            if record is not None:
+                found[f"{name_of(method)}, {_settings(record)}"] = record
+    methods = {record.cell.method for record in found.values()}
+    return found if "fedavg" in methods and len(methods) >= ENOUGH else {}
 
 
 def _on(view: View, dataset: str) -> str:
-    """Which method on a dataset, at which rate, and what is gained over FedAvg."""
-    how, records = compared(view, dataset)
-    finals = {m: level(r) for m, r in records.items() if not r.diverged}
-    if "fedavg" not in finals or len(finals) < ENOUGH:
+    """Which method on a dataset, at which settings, and what is gained over FedAvg at its best."""
+    records = candidates(view, dataset)
+    first = next(iter(records), "")
+    if not records or records[first].diverged:
         return ""
-    tests = {m: against(records[m], records["fedavg"]) for m in records if m != "fedavg"}
-    better = [m for m, holds in lower_ones(tests).items() if holds]
-    worse = [m for m, holds in higher_ones(tests).items() if holds]
-    base = finals["fedavg"]
-    parts = [
-        f"On `{dataset}`, {how}: FedAvg ends at {shown(base, 2)} Wh (rate {_rate_of(records)})"
-    ]
+    base = level(records[first])
+    tests = {name: against(r, records[first]) for name, r in records.items() if name != first}
+    better = [n for n, holds in lower_ones(tests).items() if holds and not records[n].diverged]
+    worse = [n for n, holds in higher_ones(tests).items() if holds]
+    reference = f"{first} ({shown(base, 2)} Wh)"
     if better:
-        ranked = sorted((m for m in better if m in finals), key=lambda m: finals[m])
-        listed = ", ".join(
-            f"{name_of(m)} {shown(finals[m], 2)} Wh (−{100 * (1 - finals[m] / base):.1f} %)"
-            for m in ranked
-        )
-        parts.append(f"significantly lower: {listed}")
+        ranked = sorted(better, key=lambda n: level(records[n]))
+        listed = "; ".join(f"{n}: {_gain(tests[n], base)}" for n in ranked)
+        text = f"On `{dataset}`, use {ranked[0]}. Lower than {reference}: {listed}."
     else:
-        parts.append("no method is significantly lower")
+        text = f"On `{dataset}`, use {reference}: none of {len(tests)} others ends surely lower."
+        sound = {n: level(records[n]) for n in tests if not records[n].diverged}
+        low = min(sound, key=lambda n: sound[n], default=first)
+        if sound.get(low, base) < base:
+            text += f" The lowest mean has {low}: {_gain(tests[low], base)}."
+    mine = [n for n in tests if records[n].cell.method == "fo-ri-fedavg" and n not in better]
+    text += "".join(f" {name}: {_interval(tests[name])}." for name in mine)
     if worse:
-        parts.append(f"significantly higher: {', '.join(map(name_of, worse))}")
-    text = "; ".join(parts) + "."
-    text += "".join(f" {divergence(name_of(m), r)}." for m, r in records.items() if r.diverged)
+        text += f" Higher: {'; '.join(worse)}."
+    return text + _lost(records, base) + _references(view, dataset)
+
+
+def _lost(records: Mapping[str, Record], base: float) -> str:
+    """Trainings with seeds that diverged, or ended far above the rest."""
+    text = ""
+    for name, record in records.items():
+        if record.diverged:
+            text += f" {divergence(name, record)}."
+        far = {s: e for s, e in finals(record).items() if e > FAR * base}
+        if far:
+            seeds = ", ".join(f"seed {s} at {shown(e, 2)} Wh" for s, e in far.items())
+            text += f" {name} is unsteady: {seeds}."
+    return text
+
+
+def _references(view: View, dataset: str) -> str:
+    """What training every vehicle alone, and all data in one place, end at."""
+    text = ""
     for name, word in (
         ("every vehicle alone", "Training every vehicle alone"),
         ("all data in one place", "Training all data in one place"),
@@ -71,36 +113,58 @@ def _on(view: View, dataset: str) -> str:
     return text
 
 
-def _rate_of(records: dict[str, Record]) -> str:
-    return f"{dict(records['fedavg'].cell.settings).get('rate', RATE):.3g}"
+def _rates(view: View) -> list[str]:
+    """What the rate does to FedAvg, beside what the paper's method does at equal effort."""
+    told: dict[str, list[str]] = {TUNE: [], BETTER: [], NEITHER: []}
+    for one in (*dataset_contests(view.setting), *stride_contests(view.setting)):
+        records = [
+            view.get(one.cells[n]) if n in one.cells else None for n in (PAPER[1], BASE, OWN)
+        ]
+        sound = [r for r in records if r is not None and not r.diverged]
+        if len(sound) < len(records):
+            continue
+        moved, gained = against(sound[1], sound[0]), against(sound[2], sound[1])
+        if gained.below(gained.p, LEVEL):
+            verdict = BETTER
+        else:
+            verdict = TUNE if moved.below(moved.p, LEVEL) else NEITHER
+        told[verdict].append(
+            f"{one.title}: the rate {_interval(moved)}, then FO-RI-FedAvg {_interval(gained)}"
+        )
+    note = f"the rate: FedAvg at its best one minus FedAvg at {RATE:g}; then: both at their best"
+    return [f"{verdict}. {'; '.join(own)} ({note})." for verdict, own in told.items() if own]
 
 
-def _rate(view: View) -> str:
-    """What the rate does: FedAvg at the paper's, at its own and at FO's mean step."""
-    parts = []
-    for one in (dataset_contests(view.setting)[0], *stride_contests(view.setting)):
-        names = (*PAPER[1:], BASE, MATCHED, "FO-FedAvg, rate 0.05", *PAPER[:1], OWN)
-        records = {n: view.get(one.cells[n]) for n in names if n in one.cells}
-        sound = {n: r for n, r in records.items() if r is not None and not r.diverged}
-        if {PAPER[1], BASE} <= sound.keys():
-            listed = "; ".join(f"{name} {shown(level(r), 2)} Wh" for name, r in sound.items())
-            parts.append(f"{one.title}: {listed}.")
-    said = "Among FedAvg and the paper's methods the rate decides."
-    return " ".join([said, *parts]) if parts else ""
+def _road(view: View, rich: str, bare: str) -> str:
+    """What features of the road do, beside what the best method does."""
+    found = [candidates(view, dataset) for dataset in (rich, bare)]
+    if not all(found):
+        return ""
+    after, before = (level(next(iter(own.values()))) for own in found)
+    best = min(level(r) for r in found[1].values() if not r.diverged)
+    if not after < best:
+        return ""
+    return (
+        f"Know the road: climb and descent as features take FedAvg from {shown(before, 2)} Wh on "
+        f"`{bare}` to {shown(after, 2)} Wh on `{rich}` (its trips that the terrain model covers); "
+        f"the best method without them reaches {shown(best, 2)} Wh."
+    )
 
 
-def compared(view: View, dataset: str) -> tuple[str, dict[str, Record]]:
-    """All methods tuned, or else all at the paper's settings, and which of the two in words.
+def _settings(record: Record) -> str:
+    """Settings that are not the paper's, and always the rate."""
+    changed = {"rate": RATE, **dict(record.cell.settings)}
+    return ", ".join(f"{name} {value:.3g}" for name, value in changed.items())
 
-    Where neither is complete: that of which more has run.
-    """
-    found = []
-    scale = view.setting.scale
-    for how, cells in (
-        ("tuned with equal budgets", {m: tuned(scale, dataset, m) for m in view.setting.methods}),
-        ("at the paper's settings", {m: plain(dataset, m) for m in view.setting.methods}),
-    ):
-        got = {m: r for m, cell in cells.items() if (r := view.get(cell)) is not None}
-        some = f", {len(got)} of {len(cells)} methods"
-        found.append((how + (some if len(got) < len(cells) else ""), got))
-    return max(found, key=lambda one: len(one[1]))
+
+def _gain(test: Paired, base: float) -> str:
+    return f"{_interval(test)}, {shown(100 * test.difference.mean / base, 1)} %"
+
+
+def _interval(test: Paired) -> str:
+    one = test.difference
+    if test.decided:
+        return test.losses("it", "FedAvg")
+    if one.seeds < 2:
+        return f"{shown(one.mean, 2)} Wh"
+    return f"{shown(one.mean, 2)} [{shown(one.low, 2)}, {shown(one.high, 2)}] Wh"

@@ -16,19 +16,21 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import accumulate
+from math import ceil
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Final
 
 from fedwatt.data import DataSettings, Fleet
+from fedwatt.federation.participation import participant_count
 from fedwatt.files import write_text
-from reproduction.cell import Cell, key_of
+from reproduction.cell import Cell, key_of, run_config
 from reproduction.data import Wanted, find_sources
 from reproduction.lab import Lab
 from reproduction.order import TOGETHER, all_cells, kind_of
 from reproduction.record import cell_from, read_record
-from reproduction.scale import MANY, scale_of
+from reproduction.scale import Scale, scale_of
 from reproduction.tasks import train_group
 
 FORK: Final = multiprocessing.get_context("fork")  # children share the fleets that are open
@@ -37,7 +39,11 @@ BUILDERS: Final = 5
 WINDOW: Final = 150
 """So many of the most important cells are looked at for the largest stack."""
 GRACE_S: Final = 60
-"""Nothing is begun so shortly before time is up."""
+"""No stack is begun so shortly before time is up."""
+STEP_S: Final = 1.3e-4
+"""What a local step of the MLP takes one core, data and evaluation included (AMD EPYC)."""
+LONGEST_S: Final = 300
+"""What would take one core longer is left to the GPU, where there is one."""
 
 
 Named = tuple[Wanted, DataSettings]
@@ -112,14 +118,15 @@ class Batch:
                 outbox.close()
                 self.builders[name] = process, inbox
 
-    def begin(self, ready: list[Cell]) -> None:
+    def begin(self, ready: list[Cell], left_s: float) -> None:
         """Give whoever is idle something to do, which leaves `ready`.
 
         A stack takes about as long with one training as with a hundred, so the GPU takes the kind
-        of which most can begin; cores take single cells, the important ones first.
+        of which most can begin; cores take single cells, the important ones first, of those that
+        they can finish in the `left_s` seconds that are left.
         """
         scale = self.lab.scale
-        while sum(task.core is None for task in self.tasks) < self.stacks:
+        while left_s > GRACE_S and sum(task.core is None for task in self.tasks) < self.stacks:
             stackable = [c for c in ready if c.work == "federated" and self.lab.is_open(c)]
             kinds: dict[object, list[Cell]] = {kind_of(c, scale): [] for c in stackable[:WINDOW]}
             for cell in stackable:
@@ -137,9 +144,18 @@ class Batch:
             for cell in group:
                 ready.remove(cell)
         idle = [c for c in self.cores if all(task.core != c for task in self.tasks)]
-        for cell in [c for c in ready if _is_small(c) and self.lab.is_open(c)][: len(idle)]:
-            self._start([cell], idle.pop())
-            ready.remove(cell)
+        limit_s = min(left_s, LONGEST_S) if self.stacks else left_s
+        for cell in list(ready):
+            if idle and self._fits_a_core(cell, limit_s):
+                self._start([cell], idle.pop())
+                ready.remove(cell)
+
+    def _fits_a_core(self, cell: Cell, limit_s: float) -> bool:
+        """Whether one core trains it within a limit, and that would not break a large stack up."""
+        single = cell.purpose == "result" or len(cell.seeds) == 1
+        if not (single and cell.model == "mlp" and self.lab.is_open(cell)):
+            return False
+        return core_seconds(cell, self.lab.scale, self.lab.fleet(cell)) <= limit_s
 
     def _start(self, cells: list[Cell], core: int | None) -> None:
         device = "cuda" if core is None else "cpu"
@@ -184,8 +200,7 @@ def run(batch: Batch, seconds: float) -> None:
     ready = batch.ready()
     while (ready or batch.tasks) and time.monotonic() < end:
         batch.open_fleets(ready)
-        if time.monotonic() < end - GRACE_S:
-            batch.begin(ready)
+        batch.begin(ready, end - time.monotonic())
         time.sleep(0.2)
         if batch.collect():
             ready = batch.ready()
@@ -208,10 +223,14 @@ def _train(
     train_group(cells, shared, folder)  # type: ignore[arg-type]
 
 
-def _is_small(cell: Cell) -> bool:
-    """Whether one core trains it in a minute or two, and would not break a large stack up."""
-    usual = cell.model == "mlp" and not cell.stride and cell.vehicles <= MANY
-    return usual and (cell.purpose == "result" or len(cell.seeds) == 1)
+def core_seconds(cell: Cell, scale: Scale, fleet: Fleet) -> float:
+    """About how long one core takes to train a cell of the MLP: its local steps."""
+    config, vehicles = run_config(cell, scale), len(fleet.clients)
+    training = config.training
+    windows = sum(len(client.ends["train"]) for client in fleet.clients) / vehicles
+    asked = participant_count(vehicles, training.participation)
+    a_round = asked * training.epochs * ceil(windows / training.batch)
+    return STEP_S * len(config.seeds) * training.rounds * a_round
 
 
 def write_plan(path: Path, cells: Sequence[Cell]) -> None:

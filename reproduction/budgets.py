@@ -1,13 +1,10 @@
 """Equal in what? Errors after equal rounds, equal bytes and equal client compute.
 
-SCAFFOLD sends its control variates along, twice the bytes of the others; what a round costs a
-vehicle was measured with the methods in turns (`results/method_costs.json`). With half the rounds
-for the same bytes, a method is judged by its error at that round.
+What a round of a method costs stands in `reproduction.round_cost`. With half the rounds for the
+same bytes, a method is judged by its error at that round.
 """
 
-import json
-from functools import cache
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from fedwatt.report.style import name_of
@@ -16,33 +13,31 @@ from fedwatt.report.table import Column, Table
 from reproduction.main_results import main_cells, plain, tuned
 from reproduction.paired import Paired, detectable, holm, paired
 from reproduction.record import Record
-from reproduction.show import DETECTABLE, facts_line, p_text, value
+from reproduction.round_cost import round_cost
+from reproduction.show import DETECTABLE, MISSING, facts_line, p_text, value
 from reproduction.study import Block, Findings, Study, View
 
-COSTS: Final = Path(__file__).resolve().parents[1] / "results" / "method_costs.json"
-BYTES: Final = {"scaffold": 2.0}
-"""Times FedAvg's bytes a round, up and down; 1 for the others."""
 BUDGETS: Final = ("rounds", "bytes", "client compute")
 
 
-@cache
-def _times_fedavg() -> dict[str, float]:
-    seconds = json.loads(COSTS.read_text(encoding="utf-8"))["seconds_a_round"]
-    return {method: own / seconds["fedavg"] for method, own in seconds.items()}
+def rounds_within(record: Record, budget: str, view: View) -> int:
+    """The evaluated round nearest to where a training has spent what FedAvg spends in all."""
+    scale = view.setting.scale
+    cost = round_cost(record, scale)
+    paid = {"rounds": 1.0, "bytes": cost.bytes, "client compute": cost.compute}[budget]
+    return max(1, round(scale.rounds / paid / scale.evaluate_every)) * scale.evaluate_every
 
 
-def rounds_within(method: str, budget: str, rounds: int) -> int:
-    """Rounds that a method has for what FedAvg spends in `rounds`.
+def budgets_of(record: Record, view: View) -> dict[str, int]:
+    """Budget → rounds; budgets that leave the same rounds are one, named after all of them.
 
-    >>> rounds_within("scaffold", "bytes", 300), rounds_within("fo-fedavg", "bytes", 300)
-    (150, 300)
+    A comparison that is made once must not count twice when p-values are corrected.
     """
-    ratio = {
-        "rounds": 1.0,
-        "bytes": BYTES.get(method, 1.0),
-        "client compute": max(1.0, _times_fedavg().get(method, 1.0)),
-    }[budget]
-    return int(rounds / ratio)
+    rounds = {budget: rounds_within(record, budget, view) for budget in BUDGETS}
+    return {
+        " and ".join(b for b in BUDGETS if rounds[b] == count): count
+        for count in dict.fromkeys(rounds.values())
+    }
 
 
 def record_of(view: View, dataset: str, method: str) -> Record | None:
@@ -51,26 +46,30 @@ def record_of(view: View, dataset: str, method: str) -> Record | None:
     return found or view.get(plain(dataset, method))
 
 
-def spent(view: View, record: Record | None, method: str, budget: str) -> dict[int, float]:
-    """Test RMSE of each finite seed of a record when the method's budget is spent."""
-    if record is None:
-        return {}
-    return record.at("test_rmse", rounds_within(method, budget, view.setting.scale.rounds))
-
-
-def within(view: View, dataset: str, method: str, budget: str) -> dict[int, float]:
-    """The same of the record that the table shows."""
-    return spent(view, record_of(view, dataset, method), method, budget)
-
-
-def against_fedavg(view: View, dataset: str, method: str, budget: str) -> Paired:
-    """A method minus FedAvg at an equal budget: both tuned, or both at the paper's settings."""
+def pair_of(view: View, dataset: str, method: str) -> tuple[Record, Record] | None:
+    """A method and FedAvg: both tuned, or else both at the paper's settings."""
     both = (method, "fedavg")
-    records = [view.get(tuned(view.setting.scale, dataset, m)) for m in both]
-    if None in records:
-        records = [view.get(plain(dataset, m)) for m in both]
-    errors = (spent(view, r, m, budget) for r, m in zip(records, both, strict=True))
-    return paired(*errors, *(r.diverged if r else {} for r in records))
+    for cells in (
+        [tuned(view.setting.scale, dataset, m) for m in both],
+        [plain(dataset, m) for m in both],
+    ):
+        own, base = (view.get(cell) for cell in cells)
+        if own is not None and base is not None:
+            return own, base
+    return None
+
+
+def against_fedavg(view: View, dataset: str, method: str) -> dict[str, Paired]:
+    """A method minus FedAvg at each budget that differs; empty where they have not run."""
+    pair = pair_of(view, dataset, method)
+    if pair is None:
+        return {}
+    own, base = pair
+    everything = base.final("test_rmse")
+    return {
+        name: paired(own.at("test_rmse", count), everything, own.diverged, base.diverged)
+        for name, count in budgets_of(own, view).items()
+    }
 
 
 def show_budgets(view: View) -> Findings:
@@ -78,44 +77,67 @@ def show_budgets(view: View) -> Findings:
     blocks = []
     for _, dataset in view.setting.places:
         others = [m for m in view.setting.methods if m != "fedavg"]
-        tests = {(m, b): against_fedavg(view, dataset, m, b) for m in others for b in BUDGETS}
+        tests = {
+            (m, name): test
+            for m in others
+            for name, test in against_fedavg(view, dataset, m).items()
+        }
         ps = dict(zip(tests, holm([test.p for test in tests.values()]), strict=True))
-        rows: list[tuple[Entry, ...]] = []
-        columns = [Column("Method")]
-        for budget in BUDGETS:
-            columns += [
-                Column(f"Equal {budget}", "Wh", 2),
-                Column("rounds", "", 0),
-                Column("minus FedAvg", "Wh", 2),
-                Column("p, Holm"),
-                Column("Detectable", "Wh", 2),
-            ]
-        for method in view.setting.methods:
-            record = record_of(view, dataset, method)
-            row: list[Entry] = [name_of(method)]
-            for budget in BUDGETS:
-                count = rounds_within(method, budget, view.setting.scale.rounds)
-                row += [value(record, within(view, dataset, method, budget)), str(count)]
-                if method == "fedavg":
-                    row += ["reference", "–", "–"]
-                elif tests[method, budget].decided:
-                    row += [tests[method, budget].losses(name_of(method), "FedAvg"), "–", "–"]
-                else:
-                    own = tests[method, budget].difference
-                    row += [own, p_text(ps[method, budget]), detectable(own)]
-            rows.append(tuple(row))
+        rows = [
+            row
+            for method in view.setting.methods
+            for row in _rows(view, dataset, method, tests, ps)
+        ]
         table = Table(
             f"budgets-{dataset}",
             f"Methods at equal rounds, bytes and client compute on {dataset}",
-            tuple(columns),
+            (
+                Column("Method"),
+                Column("equal"),
+                Column("rounds", "", 0),
+                Column("RMSE", "Wh", 2),
+                Column("minus FedAvg", "Wh", 2),
+                Column("p, Holm"),
+                Column("Detectable", "Wh", 2),
+            ),
             tuple(rows),
             "Tuned, or at rate 0.05 where that has not run; a difference is of two tuned or of two "
-            "at rate 0.05. Bytes: SCAFFOLD sends twice as many. Compute: seconds of a vehicle's "
-            "round on one core, methods in turns, without probes, which C3 has. " + DETECTABLE,
+            "at rate 0.05. Bytes: the numbers that a method declares to send and receive. Compute: "
+            "seconds of a vehicle's steps on one core, methods in turns, and of the probes that "
+            "its rounds have. A row for each budget that leaves other rounds. " + DETECTABLE,
         )
         records = [record_of(view, dataset, m) for m in view.setting.methods]
         blocks.append(Block(table, facts_line(records)))
     return Findings(tuple(blocks))
+
+
+def _rows(
+    view: View,
+    dataset: str,
+    method: str,
+    tests: Mapping[tuple[str, str], Paired],
+    ps: Mapping[tuple[str, str], float],
+) -> Sequence[tuple[Entry, ...]]:
+    """A row for each budget of a method; a single one where it has not run, and of FedAvg."""
+    record, rows = record_of(view, dataset, method), []
+    if record is None:
+        return [(name_of(method), *[MISSING] * 6)]
+    if method == "fedavg":
+        everything = value(record, record.final("test_rmse"))
+        first = (name_of(method), "–", str(view.setting.scale.rounds))
+        return [(*first, everything, "reference", "–", "–")]
+    for name, count in budgets_of(record, view).items():
+        row: list[Entry] = [name_of(method), name, str(count)]
+        row.append(value(record, record.at("test_rmse", count)))
+        test = tests.get((method, name))
+        if test is None:
+            row += ["–", "–", "–"]
+        elif test.decided:
+            row += [test.losses(name_of(method), "FedAvg"), "–", "–"]
+        else:
+            row += [test.difference, p_text(ps[method, name]), detectable(test.difference)]
+        rows.append(tuple(row))
+    return rows
 
 
 BUDGET = Study(

@@ -7,10 +7,12 @@ from fedwatt.errors import SettingError, unknown
 from reproduction import (
     ablations,
     budgets,
+    by_round,
     churn,
     conditions,
     contests,
     controls,
+    drift,
     engagement,
     latency_results,
     main_results,
@@ -27,7 +29,9 @@ STUDIES: Final[dict[str, Study]] = {
     for study in (
         main_results.MAIN,
         search_results.SEARCH,
-        *main_results.VIEWS,
+        *by_round.BY_ROUND,
+        drift.DRIFT,
+        drift.DRIFT_SHARES,
         ablations.KEY,
         ablations.ALPHA,
         ablations.LAMBDA,

@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from reproduction.cell import Cell
 from reproduction.draw import sweep
-from reproduction.main_results import SHARES, plain, tuned
+from reproduction.drift import SHARES
+from reproduction.main_results import plain, tuned
 from reproduction.record import REACH, Record
 from reproduction.show import against, facts_line, matrix
 from reproduction.study import Block, Findings, Picture, Setting, Study, View

@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from reproduction.main_results import rounds_to
+from reproduction.by_round import rounds_to
 from reproduction.paired import Paired, paired
 from reproduction.record import Record
 

@@ -3,16 +3,16 @@
 Everything runs at the rate that is best for FedAvg under the same conditions.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from fedwatt.report.statistics import Estimate
 from fedwatt.report.style import name_of
 from fedwatt.report.table import Cell as Entry
 from fedwatt.report.table import Column, Table
 from reproduction.cell import Cell
+from reproduction.convergence import against
 from reproduction.main_results import how_tuned
-from reproduction.paired import detectable, holm, paired
+from reproduction.paired import LEVEL, Paired, detectable, holm
 from reproduction.show import facts_line, p_text
 from reproduction.study import Block, Findings, Setting, Study, View
 
@@ -67,12 +67,30 @@ def engagement_cells(setting: Setting) -> list[Cell]:
     ]
 
 
-Found = tuple[str, str, str, Estimate, float, float]
-"""Regime, method, what is changed; its error minus FedAvg's, detectable effect, p (Holm)."""
+@dataclass(frozen=True)
+class Point:
+    """A point of the map against FedAvg at its best rate."""
+
+    regime: str
+    method: str
+    change: str
+    test: Paired
+    p: float
+    """Corrected over the whole map; NaN where a diverged seed decides."""
+
+    @property
+    def lower(self) -> bool:
+        """Whether it ends significantly lower, or FedAvg alone diverged."""
+        return self.test.below(self.p, LEVEL)
+
+    @property
+    def higher(self) -> bool:
+        """Whether it ends significantly higher, or diverged alone."""
+        return self.test.above(self.p, LEVEL)
 
 
-def differences(view: View) -> list[Found]:
-    """All points of the map that ran, p corrected over the whole map."""
+def differences(view: View) -> list[Point]:
+    """All points of the map that ran."""
     tests = []
     for regime in REGIMES:
         base = view.get(reference(view.setting, regime))
@@ -81,14 +99,9 @@ def differences(view: View) -> list[Found]:
         for (method, change), cell in map_cells(view.setting, regime).items():
             record = view.get(cell)
             if record is not None:
-                finals = record.final("test_rmse"), base.final("test_rmse")
-                test = paired(*finals, record.diverged, base.diverged)
-                tests.append((regime, method, change, test))
+                tests.append((regime, method, change, against(record, base)))
     corrected = holm([test.p for *_, test in tests])
-    return [
-        (regime, method, change, test.difference, detectable(test.difference), p)
-        for (regime, method, change, test), p in zip(tests, corrected, strict=True)
-    ]
+    return [Point(*own, p) for own, p in zip(tests, corrected, strict=True)]
 
 
 def show_engagement(view: View) -> Findings:
@@ -96,11 +109,7 @@ def show_engagement(view: View) -> Findings:
     found = differences(view)
     blocks = []
     for regime in REGIMES:
-        rows: list[tuple[Entry, ...]] = [
-            (name_of(method), change, difference, effect, p_text(p))
-            for own, method, change, difference, effect, p in found
-            if own == regime
-        ]
+        rows = [_row(point) for point in found if point.regime == regime]
         records = [view.get(cell) for cell in map_cells(view.setting, regime).values()]
         blocks.append(
             Block(
@@ -122,6 +131,14 @@ def show_engagement(view: View) -> Findings:
             )
         )
     return Findings(tuple(blocks))
+
+
+def _row(point: Point) -> tuple[Entry, ...]:
+    named = (name_of(point.method), point.change)
+    if point.test.decided:
+        return (*named, point.test.losses("it", "FedAvg"), "–", "–")
+    difference = point.test.difference
+    return (*named, difference, detectable(difference), p_text(point.p))
 
 
 ENGAGEMENT = Study(

@@ -20,10 +20,11 @@ from reproduction.conditions import SIZES, size_grid
 from reproduction.controls import control_cells_of, stress_cells_of
 from reproduction.convergence import against, convergence, finals
 from reproduction.data import PRINTED_AS
-from reproduction.main_results import SHARES, plain, tuned
+from reproduction.drift import SHARES
+from reproduction.main_results import plain, tuned
 from reproduction.mechanism import carrier, coupling_values
 from reproduction.overhead import contender_name, engine_name, load_note
-from reproduction.paired import Paired, detectable, holm, paired
+from reproduction.paired import LEVEL, Paired, detectable, holm, paired
 from reproduction.paper import Entry as PrintedEntry
 from reproduction.record import FLAT, REACH, Record
 from reproduction.settle import mean_pull, step_length
@@ -34,7 +35,6 @@ from reproduction.turns import CONTENDERS, overhead, turns_cell
 SUPPORTED: Final = "supported"
 NOT_SUPPORTED: Final = "not supported"
 NOT_TESTABLE: Final = "not testable here"
-LEVEL: Final = 0.05
 LOW_OVERHEAD: Final = 0.10
 """What counts as low: the paper's own table says 4 to 5 %."""
 GRACEFUL: Final = 0.25

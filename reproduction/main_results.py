@@ -1,19 +1,14 @@
-"""Main results, and what is read off the same cells: convergence, thresholds, drift, seeds."""
+"""Main results: errors of every method, at the paper's settings and tuned, and seed by seed."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from math import inf
+from collections.abc import Mapping
 
-import numpy as np
-
-from fedwatt.metrics import rounds_to_threshold
 from fedwatt.report.style import name_of
 from fedwatt.report.table import Cell as Entry
 from fedwatt.report.table import Column, Table
 from reproduction.cell import Cell
-from reproduction.draw import curves, sweep
+from reproduction.draw import sweep
 from reproduction.paper import printed
-from reproduction.record import REACH, Record
+from reproduction.record import Record
 from reproduction.scale import Scale
 from reproduction.show import (
     Line,
@@ -31,8 +26,6 @@ from reproduction.study import (
     Study,
     View,
 )
-
-THRESHOLDS = {"VED": ("55", "45"), "eVED": ("45", "38")}
 
 
 def plain(dataset: str, method: str) -> Cell:
@@ -142,149 +135,16 @@ def _chosen(view: View) -> list[str]:
     return found
 
 
-def _by_method(view: View, dataset: str) -> dict[str, Record | None]:
+def by_method(view: View, dataset: str) -> dict[str, Record | None]:
+    """Every method's record at the paper's settings."""
     return {method: view.get(plain(dataset, method)) for method in view.setting.methods}
-
-
-def _curve_study(column: str, title: str, caption: str) -> Callable[[View], Findings]:
-    def show(view: View) -> Findings:
-        pictures = []
-        for _, dataset in view.setting.places:
-            records = _by_method(view, dataset)
-            pictures.append(
-                Picture(
-                    f"{column.replace('_', '-')}-{dataset}",
-                    f"{title}, {dataset}",
-                    curves(records, column, f"{title}, {dataset}"),
-                    caption,
-                    facts_line(list(records.values())),
-                )
-            )
-        return Findings(pictures=tuple(pictures))
-
-    return show
-
-
-def show_thresholds(view: View) -> Findings:
-    """First round at or below the paper's thresholds, and below ours."""
-    blocks = []
-    for place, dataset in view.setting.places:
-        records = _by_method(view, dataset)
-        finals = [
-            np.mean(list(r.final("test_rmse").values()))
-            for r in records.values()
-            if r and not r.diverged
-        ]
-        finite = [f for f in finals if np.isfinite(f)]
-        own = [float(above * min(finite)) for above in (1.10, 1.02)] if finite else []
-        targets = [(float(t), f"{place} {t}") for t in THRESHOLDS.get(place, ())]
-        columns = [Column("Method")]
-        for target, _ in targets:
-            columns += [Column(f"θ = {target:g}", "rounds", 0), Column("printed", "rounds")]
-            columns.append(Column("difference", "rounds", 0))
-        columns += [
-            Column(f"θ = {t:.1f} ({w})", "rounds", 0) for t, w in zip(own, OWN, strict=False)
-        ]
-        rows: list[tuple[Entry, ...]] = []
-        for method, record in records.items():
-            row: list[Entry] = [name_of(method)]
-            for target, printed_column in targets:
-                theirs = printed("thresholds").entry(method, printed_column)
-                ours = _reached(record, target)
-                known = isinstance(ours, float) and theirs is not None and theirs.mean < inf
-                row += [ours, printed_text(theirs)]
-                row.append(ours - theirs.mean if known else "–")  # type: ignore[operator, union-attr]
-            row += [_reached(record, target) for target in own]
-            rows.append(tuple(row))
-        blocks.append(
-            Block(
-                Table(
-                    f"thresholds-{dataset}",
-                    f"Rounds to a test RMSE of θ on {dataset}",
-                    tuple(columns),
-                    tuple(rows),
-                    "Median over seeds; NR: not reached by half of them. The paper's thresholds "
-                    "are absolute and its labels are not ours: the last columns ask the same of "
-                    "targets 10 and 2 % above the lowest final error here of a method without "
-                    "diverged seeds.",
-                ),
-                facts_line(list(records.values())),
-            )
-        )
-    return Findings(tuple(blocks))
-
-
-OWN = ("best + 10 %", "best + 2 %")
-
-
-def rounds_to(record: Record, target: float) -> dict[int, float]:
-    """First recorded round of each seed with a test RMSE of at most `target`; infinite if none."""
-    found = {}
-    for seed in record.seeds:
-        rounds, values = record.curve("test_rmse", seed)
-        lost = seed in record.diverged
-        reached = rounds_to_threshold(rounds.tolist(), values.tolist(), target)
-        found[seed] = inf if lost else float(reached)
-    return found
-
-
-def _reached(record: Record | None, target: float) -> Entry:
-    if record is None:
-        return "not run"
-    found = list(rounds_to(record, target).values())
-    middle = float(np.median(found)) if found else inf
-    return "NR" if not np.isfinite(middle) else float(middle)
-
-
-def show_drift(view: View) -> Findings:
-    """Drift and its dispersion, by round and at t = 200."""
-    pictures, blocks = [], []
-    for _, dataset in view.setting.places:
-        records = _by_method(view, dataset)
-        facts = facts_line(list(records.values()))
-        for column, title in (
-            ("drift_mean", "Mean drift ‖Δ‖₂"),
-            ("drift_cv", "Dispersion of drift D_cv"),
-        ):
-            pictures.append(
-                Picture(
-                    f"{column.replace('_', '-')}-{dataset}",
-                    f"{title}, {dataset}",
-                    curves(records, column, f"{title}, {dataset}"),
-                    "Mean over seeds, band from the lowest to the highest. Smaller drift alone is "
-                    "no merit: a smaller rate does the same.",
-                    facts,
-                )
-            )
-        at = view.setting.scale.at(200)
-        lines = [Line(name_of(m), m, r) for m, r in records.items()]
-        for column, title, digits in (
-            ("drift_mean", "D_mean", 3),
-            ("drift_cv", "D_cv", 3),
-        ):
-            values = [r.around(column, at, REACH) if r else {} for r in records.values()]
-            blocks.append(
-                comparison(
-                    f"{column.replace('_', '-')}-{dataset}",
-                    f"{title}(200) on {dataset}",
-                    lines,
-                    column,
-                    heading=title,
-                    unit="",
-                    digits=digits,
-                    values=values,
-                    note="Mean over the twenty rounds around t = 200: with ten vehicles a round "
-                    "has three participants. The paper prints no table of these.",
-                )
-            )
-    return Findings(tuple(blocks), tuple(pictures))
 
 
 def show_seeds(view: View) -> Findings:
     """Final RMSE of each seed."""
     blocks, pictures = [], []
     for _, dataset in view.setting.places:
-        records = _by_method(view, dataset)
+        records = by_method(view, dataset)
         pair = {m: records[m] for m in ("fedavg", "fo-ri-fedavg") if m in records}
         seeds = list(view.setting.scale.seeds)
         finals: Mapping[str, dict[int, float]] = {
@@ -318,8 +178,6 @@ def show_seeds(view: View) -> Findings:
     return Findings(tuple(blocks), tuple(pictures))
 
 
-CONVERGENCE = "Mean over seeds, band from the lowest to the highest seed. Lower is better."
-
 MAIN = Study(
     "main",
     "Main results on BEV energy modelling",
@@ -327,91 +185,6 @@ MAIN = Study(
     show_main,
     printed=("main",),
     claims=("C2", "C6"),
-)
-SHARES = (0.1, 0.2, 0.3, 0.5)
-DRIFTING = ("fedavg", "ri-fedavg", "fo-ri-fedavg")
-
-
-def share_cells(setting: Setting) -> list[Cell]:
-    """What C1 compares, at the paper's settings and every C."""
-    return [
-        replace(plain(d, m), participation=c)
-        for _, d in setting.places
-        for c in SHARES
-        for m in setting.among(DRIFTING)
-    ]
-
-
-def show_shares(view: View) -> Findings:
-    """D_mean(200) and D_cv(200) by C."""
-    at, blocks = view.setting.scale.at(200), []
-    names = [f"C = {c:g}" for c in SHARES]
-    for _, dataset in view.setting.places:
-        records = {
-            m: [view.get(replace(plain(dataset, m), participation=c)) for c in SHARES]
-            for m in view.setting.among(DRIFTING)
-        }
-        for column, title in (("drift_mean", "D_mean"), ("drift_cv", "D_cv")):
-            values = {
-                m: [r.around(column, at, REACH) if r else {} for r in own]
-                for m, own in records.items()
-            }
-            blocks.append(
-                matrix(
-                    f"drift-shares-{title.lower().replace('_', '-')}-{dataset}",
-                    f"{title}(200) by participation on {dataset}",
-                    names,
-                    records,
-                    values,
-                    unit="",
-                    digits=4,
-                    note="The paper's settings; mean over the twenty rounds around t = 200.",
-                )
-            )
-    return Findings(tuple(blocks))
-
-
-VIEWS = (
-    Study(
-        "convergence",
-        "Convergence: test RMSE by round",
-        plain_cells,
-        _curve_study("test_rmse", "Test RMSE, Wh per window", CONVERGENCE),
-        claims=("C2",),
-    ),
-    Study(
-        "thresholds",
-        "Rounds to threshold",
-        plain_cells,
-        show_thresholds,
-        printed=("thresholds",),
-        claims=("C2",),
-    ),
-    Study(
-        "best-so-far",
-        "Anytime performance: best-so-far RMSE",
-        plain_cells,
-        _curve_study(
-            "best_test_rmse",
-            "Best-so-far test RMSE, Wh per window",
-            "Test error of the model with the lowest validation error up to each round.",
-        ),
-        claims=("C2",),
-    ),
-    Study(
-        "drift",
-        "Client drift: magnitude and dispersion",
-        plain_cells,
-        show_drift,
-        claims=("C1",),
-    ),
-    Study(
-        "drift-shares",
-        "Client drift at every participation C",
-        share_cells,
-        show_shares,
-        claims=("C1",),
-    ),
 )
 SEEDS = Study(
     "seeds",

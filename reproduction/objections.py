@@ -7,10 +7,11 @@ smallest effect that would have been found stands beside each comparison.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import isfinite, nan
 
 from fedwatt.report.style import name_of
 from fedwatt.report.table import shown
-from reproduction.budgets import BUDGETS, against_fedavg
+from reproduction.budgets import against_fedavg
 from reproduction.claims import Verdict
 from reproduction.conditions import SIZES, size_grid
 from reproduction.contests import (
@@ -22,22 +23,35 @@ from reproduction.contests import (
     causal_contests,
     dataset_contests,
     skew_contests,
+    split_contests,
     stride_contests,
     work_contests,
 )
 from reproduction.convergence import against
 from reproduction.engagement import differences, map_cells
-from reproduction.judges import LEVEL, drift_tests, higher_ones, lower_ones
+from reproduction.judges import drift_tests, higher_ones, lower_ones
 from reproduction.main_results import tuned
 from reproduction.paired import Paired, detectable
+from reproduction.record import Record
 from reproduction.search_results import best_so_far, searched
+from reproduction.settle import reduced_to
 from reproduction.splits import over_splits
 from reproduction.study import View
 
 UPHELD = "**upheld**"
 NOT_UPHELD = "not upheld"
 NOT_RUN = "not run"
-Tests = Mapping[str, Paired]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """FO-RI-FedAvg minus another training, and what is to be known of it."""
+
+    test: Paired
+    note: str = ""
+
+
+Comparisons = Mapping[str, Compared]
 
 
 @dataclass(frozen=True)
@@ -57,14 +71,21 @@ def objections(view: View, verdicts: Sequence[Verdict]) -> list[Objection]:
     return rows
 
 
-def _row(objection: str, experiment: str, tests: Tests, *more: str, unit: str = "Wh") -> Objection:
+def _row(
+    objection: str, experiment: str, comparisons: Comparisons, *more: str, unit: str = "Wh"
+) -> Objection:
     """A row whose verdict its comparisons decide; those that have not run are left out."""
     # A single value has no interval, so it decides nothing.
-    ran = {name: t for name, t in tests.items() if t.difference.seeds > 1 or t.decided}
+    ran = {
+        name: own
+        for name, own in comparisons.items()
+        if own.test.difference.seeds > 1 or own.test.decided
+    }
     if not ran:
         return Objection(objection, experiment, "–", NOT_RUN)
-    lower, higher = lower_ones(ran), higher_ones(ran)
-    parts = [f"{name}: {_told(test, unit)}" for name, test in ran.items()]
+    tests = {name: own.test for name, own in ran.items()}
+    lower, higher = lower_ones(tests), higher_ones(tests)
+    parts = [f"{name}: {_told(own, unit)}" for name, own in ran.items()]
     won = [name for name, holds in lower.items() if holds]
     lost = [name for name, holds in higher.items() if holds]
     verdict = f"{UPHELD}: lower in {'; '.join(won)}" if won else NOT_UPHELD
@@ -72,36 +93,55 @@ def _row(objection: str, experiment: str, tests: Tests, *more: str, unit: str = 
     return Objection(objection, experiment, ". ".join([*parts, *more]) + ".", verdict)
 
 
-def _told(test: Paired, unit: str) -> str:
+def _told(compared: Compared, unit: str = "Wh") -> str:
+    test, note = compared.test, f" ({compared.note})" if compared.note else ""
     if test.decided:
-        return test.losses("the one", "the other")
+        return test.losses("the one", "the other") + note
     one, digits = test.difference, 2 if unit == "Wh" else 4
     if one.mean == one.std == 0:
-        return "none, since tuning switched both mechanisms off"
+        return "the same in every seed" + note
     told = shown(one.mean, digits)
     if one.seeds > 1:
         told += f" [{shown(one.low, digits)}, {shown(one.high, digits)}]"
         told += f" {unit}".rstrip() + f" (detectable {shown(detectable(one), digits)})"
-    return told
+    return told + note
 
 
-def _pairs(view: View, contests: Sequence[Contest], own: str, other: str, label: str) -> Tests:
+def _between(own: Record, other: Record) -> Compared:
+    """Final errors of a training minus another's; what tuning left of its method, if not all."""
+    return Compared(against(own, other), _left(own))
+
+
+def _left(record: Record) -> str:
+    """What tuning left of a record's method; empty if all of it."""
+    left = reduced_to(record.cell)
+    return "" if left == record.cell.method else f"tuning made it {name_of(left)}"
+
+
+def _pairs(
+    view: View, contests: Sequence[Contest], own: str, other: str, label: str
+) -> dict[str, Compared]:
     """One training minus another in each contest in which both ran."""
-    found: dict[str, Paired] = {}
+    found = {}
     for one in contests:
         records = [view.get(one.cells[n]) if n in one.cells else None for n in (own, other)]
         if records[0] is not None and records[1] is not None:
             name = f"{label}, {one.short}" if len(contests) > 1 else label
-            found[name] = against(records[0], records[1])
+            found[name] = _between(records[0], records[1])
     return found
+
+
+def _for_comparison(compared: Comparisons) -> list[str]:
+    """Comparisons that are told and decide nothing."""
+    return [f"For comparison, {name}: {_told(own)}" for name, own in compared.items()]
 
 
 def _tuning(view: View) -> Objection:
     scale, (dataset, *_) = view.setting.scale, searched(view.setting) or view.setting.ved
     records = [view.get(tuned(scale, dataset, m)) for m in ("fo-ri-fedavg", "fedavg")]
-    tests: dict[str, Paired] = {}
+    tests: dict[str, Compared] = {}
     if records[0] is not None and records[1] is not None:
-        tests["FO-RI minus FedAvg, both tuned"] = against(records[0], records[1])
+        tests["FO-RI minus FedAvg, both tuned"] = _between(records[0], records[1])
     more = []
     for method in view.setting.among(("fedavg", "fo-ri-fedavg")):
         found = best_so_far(view, dataset, method)
@@ -135,7 +175,7 @@ def _stride(view: View) -> Objection:
         "Windows a second apart; E of 1, 2 and 5, C of 0.1, 0.3 and 0.5; each method at 0.05 and "
         "at its best rate.",
         tests,
-        *(f"For comparison, {name}: {_told(test, 'Wh')}" for name, test in shown_too.items()),
+        *_for_comparison(shown_too),
     )
 
 
@@ -146,10 +186,7 @@ def _skew(view: View) -> Objection:
         "Trips dealt to ten clients: mild, moderate and severe regime skew and Dirichlet 0.3; each "
         "method at its best rate under each.",
         _pairs(view, contests, OWN, BASE, "both tuned"),
-        *(
-            f"For comparison, {name}: {_told(test, 'Wh')}"
-            for name, test in _pairs(view, contests, *PAPER, "at rate 0.05").items()
-        ),
+        *_for_comparison(_pairs(view, contests, *PAPER, "at rate 0.05")),
     )
 
 
@@ -172,20 +209,22 @@ def _engagement(view: View) -> Objection:
     found = differences(view)
     if not found:
         return Objection(ENGAGES, MAP, "–", NOT_RUN)
-    sure = [own for own in found if own[5] < LEVEL]
-    better = [own for own in sure if own[3].mean < 0]
-    worse = [own for own in sure if own[3].mean > 0]
-    median = sorted(own[4] for own in found)[len(found) // 2]
+    better, worse = [p for p in found if p.lower], [p for p in found if p.higher]
+    lost = [p for p in found if p.test.own_lost]
+    effects = sorted(effect for p in found if isfinite(effect := detectable(p.test.difference)))
+    median = effects[len(effects) // 2] if effects else nan
     parts = [
         f"Of {len(found)} points {len(better)} are significantly lower than FedAvg at its best "
-        f"rate, {len(worse)} higher, the others within noise (median detectable effect "
-        f"{shown(median, 2)} Wh)"
+        f"rate, {len(worse)} higher, of these {len(lost)} by diverging, the others within noise "
+        f"(median detectable effect {shown(median, 2)} Wh)"
     ]
     for word, own in (("lowest", better), ("highest", worse)):
-        if own:
-            one = (min if word == "lowest" else max)(own, key=lambda point: point[3].mean)
+        finite = [p for p in own if not p.test.decided]
+        if finite:
+            one = (min if word == "lowest" else max)(finite, key=lambda p: p.test.difference.mean)
             parts.append(
-                f"The {word}: {name_of(one[1])}, {one[2]}, {one[0]}, {shown(one[3].mean, 2)} Wh"
+                f"The {word}: {name_of(one.method)}, {one.change}, {one.regime}, "
+                f"{shown(one.test.difference.mean, 2)} Wh"
             )
     flat = _flat(view)
     if flat is not None:
@@ -220,24 +259,27 @@ def _overhead(verdicts: Sequence[Verdict]) -> Objection:
 
 
 def _splits(view: View) -> Objection:
-    tests = {"FO-RI minus FedAvg, both tuned, over splits": over_splits(view, OWN, BASE)}
+    name = "FO-RI minus FedAvg, both tuned on the first split, over splits"
     others = [c for c in dataset_contests(view.setting) if _dataset(c) in view.setting.ved[1:]]
+    at_paper = Compared(over_splits(view, *PAPER))
+    first = view.get(split_contests(view.setting)[0].cells[OWN])
     return _row(
         "One fleet and one split of its trips.",
         f"{len(view.setting.scale.splits)} splits of {view.setting.ved[0]}, paired by split; and "
         "another fleet.",
-        {**tests, **_pairs(view, others, OWN, BASE, "both tuned on another fleet")},
-        *(
-            f"For comparison, at rate 0.05 over splits: {_told(test, 'Wh')}"
-            for test in (over_splits(view, *PAPER),)
-            if test.difference.seeds
+        {
+            name: Compared(over_splits(view, OWN, BASE), _left(first) if first else ""),
+            **_pairs(view, others, OWN, BASE, "both tuned on another fleet"),
+        },
+        *_for_comparison(
+            {"at rate 0.05 over splits": at_paper} if at_paper.test.difference.seeds else {}
         ),
     )
 
 
 def _shares(view: View) -> Objection:
     found = {
-        f"{dataset}, {name}": test
+        f"{dataset}, {name}": Compared(test)
         for dataset in (*view.setting.ved, *view.setting.eved)
         for name, test in drift_tests(view, dataset).items()
     }
@@ -254,35 +296,29 @@ def _shares(view: View) -> Objection:
 def _bytes(view: View) -> Objection:
     own, scaffold = (
         {
-            f"{name_of(method)}, equal {budget}": against_fedavg(
-                view, view.setting.ved[0], method, budget
-            )
-            for budget in BUDGETS
+            f"{name_of(method)}, equal {budget}": Compared(test)
+            for budget, test in against_fedavg(view, view.setting.ved[0], method).items()
         }
         for method in ("fo-ri-fedavg", "scaffold")
     )
     return _row(
         "Rounds are not bytes, and not a vehicle's time.",
-        "Methods minus FedAvg, tuned where that ran, at equal rounds, equal bytes (SCAFFOLD sends "
-        "twice as many) and equal client compute, probes left out.",
+        "Methods minus FedAvg, tuned where that ran, at equal rounds, equal bytes (as the methods "
+        "declare them) and equal client compute, probes included.",
         own,
-        *(
-            f"For comparison, {name}: {_told(test, 'Wh')}"
-            for name, test in scaffold.items()
-            if test.difference.seeds
-        ),
+        *_for_comparison(scaffold),
     )
 
 
 def _sizes(view: View) -> Objection:
     grid = size_grid(view.setting, view.setting.fleet)
-    tests: dict[str, Paired] = {}
+    tests: dict[str, Compared] = {}
     for place, size in enumerate(SIZES):
-        pair = [view.get(grid[m][place]) for m in view.setting.among(("fo-ri-fedavg", "fedavg"))]
-        if len(pair) == 2 and pair[0] is not None and pair[1] is not None:
-            own, base = (pair[0], pair[1]) if pair[0].cell.method != "fedavg" else pair[::-1]
-            assert own is not None and base is not None
-            tests[f"K = {size}"] = against(own, base)
+        own, base = (
+            view.get(grid[m][place]) if m in grid else None for m in ("fo-ri-fedavg", "fedavg")
+        )
+        if own is not None and base is not None:
+            tests[f"K = {size}"] = _between(own, base)
     return _row(
         "C7 rests on synthetic cars.",
         f"FO-RI minus FedAvg, tuned, on {view.setting.fleet}: real driving of up to 175 cars, "

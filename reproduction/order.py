@@ -8,8 +8,8 @@ from reproduction.cell import Cell, key_of
 from reproduction.scale import MANY, Scale
 from reproduction.settle import prerequisites
 
-TOGETHER: Final = 200
-"""Trainings (cells times seeds) in one stack at most: with four participants, 800 models."""
+TOGETHER: Final = 300
+"""Trainings (cells times seeds) in one stack at most: with four participants, 1,200 models."""
 
 
 def all_cells(cells: Iterable[Cell], scale: Scale) -> list[Cell]:

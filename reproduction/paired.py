@@ -8,11 +8,15 @@ both sides nobody has won.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan, nan, sqrt
+from typing import Final
 
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
 from fedwatt.report.statistics import Estimate, estimate
+
+LEVEL: Final = 0.05
+"""A difference counts if its p, corrected, is below this."""
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,21 @@ CONTAINS: Mapping[str, Mapping[str, Mapping[str, float]]] = {
 its incumbent is at least as good as theirs on validation, whatever was drawn for itself."""
 
 
+def reduced_to(cell: Cell) -> str:
+    """The method that a cell's settings leave: its own, or one that it contains.
+
+    >>> reduced_to(Cell(dataset="ved", method="fo-ri-fedavg", settings=(("lam", 0.0),)))
+    'fo-fedavg'
+    """
+    settings = dict(cell.settings)
+    left = {
+        other: len(off)
+        for other, off in CONTAINS.get(cell.method, {}).items()
+        if all(settings.get(name) == value for name, value in off.items())
+    }
+    return max(left, key=lambda other: left[other], default=cell.method)
+
+
 def prerequisites(cell: Cell, scale: Scale) -> tuple[Cell, ...]:
     """The cells that must have run before this one's settings are known."""
     how, _, other = cell.follow.partition(":")

@@ -30,12 +30,13 @@ def made(cell: Cell, level: float = 50.0, diverged: dict[int, int] | None = None
             error = level * factor * (1 + (seed - 1) / 500)
             lost = bool(diverged) and seed in diverged and at >= diverged[seed]
             row = {"seed": seed, "round": at, "participants": 3, "diverged": lost}
-            row |= {"steps": 1, "best_round": at}
+            row |= {"steps": 60, "best_round": at}
             scores = ("test_rmse", "test_mae", "validation_rmse", "drift_mean", "drift_cv")
             rows.append(row | {name: np.nan if lost else error for name in scores})
     fleet = {
         "source": "made up",
         "vehicles": cell.vehicles or 10,
+        "features": ["speed"] * 8,
         "windows": {"train": 1000, "test": 100},
         "labels": {"measured": cell.vehicles or 10, "simulated": 0},
         "hash": "0",

@@ -4,8 +4,11 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
-from reproduction.batch import write_plan
+import pytest
+
+from reproduction.batch import STEP_S, core_seconds, write_plan
 from reproduction.cell import Cell, key_of
 from reproduction.record import read_records
 from reproduction.scale import SCALES
@@ -25,3 +28,19 @@ def test_a_plan_is_carried_out_with_what_it_follows(tmp_path) -> None:
     (rate,) = (dict(r.cell.settings)["rate"] for r in found.values() if r.cell.settings)
     assert 0.005 < rate < 0.05
     assert json.loads((tmp_path / "plan.json").read_text())[0]["follow"] == "matched rate"
+
+
+@pytest.mark.parametrize(
+    ("changed", "steps"),
+    [
+        # Ten vehicles with 100 windows are two batches each; 3 take part, 5 seeds, 300 rounds.
+        ({}, 9_000),
+        ({"epochs": 5, "seeds": (1,), "rounds": 20}, 600),
+        ({"participation": 1.0, "seeds": (1, 2)}, 12_000),
+    ],
+)
+def test_a_core_is_asked_for_what_it_can_finish(changed, steps) -> None:
+    client = SimpleNamespace(ends={"train": range(100)})
+    fleet = SimpleNamespace(clients=[client] * 10)
+    cell = Cell(dataset="ved", method="fedavg", **changed)
+    assert core_seconds(cell, SCALES["paper"], fleet) == pytest.approx(STEP_S * steps)

@@ -37,11 +37,9 @@ def test_a_method_that_diverged_is_not_the_best_and_loses(tmp_path) -> None:
     assert "lower error than 10 of 10" in text
     assert "SCAFFOLD diverged (seed 2 at round 200)" in text
     page = write_markdown(lab, tmp_path / "page.md").read_text(encoding="utf-8")
-    assert "tuned with equal budgets: FedAvg ends at 50.10 Wh (rate 0.0" in page
-    assert (
-        "significantly lower: FO-RI-FedAvg 45.09 Wh (−10.0 %); significantly higher: SCAFFOLD"
-        in page
-    )
+    assert "use FO-RI-FedAvg, rate " in page and ". Lower than FedAvg, rate 0.0" in page
+    assert ": −5.01 [−5.03, −4.99] Wh, −10.0 %" in page
+    assert "Higher: SCAFFOLD, rate" in page and "diverged (seed 2 at round 200)." in page
     own = lab_of(tmp_path / "own", main_cells(VED), levels, {"fo-ri-fedavg": {1: 300}})
     lost = verdict(own, "C6")
     assert lost.outcome == NOT_SUPPORTED and "higher than 10" in " ".join(lost.sentences)
@@ -51,8 +49,8 @@ def test_nothing_is_called_tuned_that_was_not(tmp_path) -> None:
     cells = [plain("ved", m) for m in METHODS] + [tuned(SCALE, "ved", "fedavg")]
     text = write_markdown(lab_of(tmp_path, cells), tmp_path / "page.md").read_text(encoding="utf-8")
     practice = text.partition("## What to use")[2]
-    assert "at the paper's settings: FedAvg ends" in practice
-    assert "equal budgets" not in practice.partition("## ")[0]
+    assert "use FedAvg, rate 0.0" in practice
+    assert "FO-RI-FedAvg, rate 0.05" in practice.partition("## ")[0]
 
 
 def test_accuracy_is_judged_without_fedavg(tmp_path) -> None:

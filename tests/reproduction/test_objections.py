@@ -8,7 +8,7 @@ from fedwatt.report.statistics import estimate
 from reproduction.contests import BASE, OWN, contest, skew_contests, stride_contests
 from reproduction.judges import NOT_TESTABLE, all_must_hold
 from reproduction.main_results import plain
-from reproduction.objections import NOT_RUN, NOT_UPHELD, UPHELD, objections
+from reproduction.objections import NOT_RUN, NOT_UPHELD, UPHELD, _left, objections
 from reproduction.page import LabView
 from reproduction.paired import detectable
 from reproduction.splits import over_splits
@@ -34,7 +34,24 @@ def test_an_objection_is_upheld_where_the_papers_method_is_lower(tmp_path, level
     if level == 45.0:  # sd 0.01 of three: (4.303 + 1.061) · 0.01 / √3
         assert "both tuned, moderate: −5.01 [−5.03, −4.99] Wh (detectable 0.03)" in result
     else:
-        assert "none, since tuning switched both mechanisms off" in result
+        assert "both tuned, moderate: the same in every seed" in result
+
+
+def test_what_tuning_left_of_a_method_is_read_off_its_settings(tmp_path) -> None:
+    (moderate,) = skew_contests(VED, ("moderate",))
+    lab = lab_of(tmp_path, list(moderate.cells.values()))
+    before = lab.get(moderate.cells[OWN])
+    for other, off in (
+        ("FO-FedAvg", {"lam": 0.0}),
+        ("RI-FedAvg", {"alpha": 1.0}),
+        ("FedAvg", {"alpha": 1.0, "lam": 0.0}),
+    ):
+        own = replace(before, cell=before.cell.with_settings(off))
+        assert _left(own) == f"tuning made it {other}"
+    assert _left(replace(before, cell=plain("ved", "fo-ri-fedavg"))) == ""
+    # Of trials as good as each other the first counts, and it is one of FO-RI's own.
+    result, _ = rows(lab)["The paper's heterogeneity was left out."]
+    assert "tuning made it" not in result
 
 
 def test_one_comparison_that_fails_is_enough() -> None:

@@ -1,0 +1,69 @@
+"""Advice: from records alone, tuned FedAvg the reference."""
+
+from reproduction.advice import BETTER, NEITHER, advice, candidates
+from reproduction.contests import dataset_contests
+from reproduction.main_results import plain, tuned
+from reproduction.page import LabView
+from reproduction.study import Setting
+from tests.reproduction.records import SCALE, VED, lab_of
+
+FEW = ("fedavg", "scaffold", "fo-fedavg", "fo-ri-fedavg")
+
+
+def test_everything_is_held_against_tuned_fedavg(tmp_path) -> None:
+    cells = [plain("ved", m) for m in VED.methods] + [tuned(SCALE, "ved", m) for m in FEW]
+    lab = lab_of(tmp_path, cells, {"scaffold": 45.0})
+    names = list(candidates(LabView(VED, lab), "ved"))
+    assert names[0].startswith("FedAvg, rate 0.0") and names[0] != "FedAvg, rate 0.05"
+    assert "MOON, rate 0.05" in names and "SCAFFOLD, rate 0.05" in names
+    line = next(iter(advice(LabView(VED, lab))))
+    assert line.startswith("On `ved`, use SCAFFOLD, rate ")
+    assert f"Lower than {names[0]} (50.10 Wh): SCAFFOLD, rate " in line
+    assert "−5.01 [−5.03, −4.99] Wh, −10.0 %" in line
+    assert "FO-RI-FedAvg, rate 0.05: 0.00 [0.00, 0.00] Wh." in line
+
+
+def test_without_a_better_method_it_is_fedavg(tmp_path) -> None:
+    lab = lab_of(tmp_path, [plain("ved", m) for m in FEW], {"fo-ri-fedavg": 52.0})
+    (line,) = advice(LabView(VED, lab))
+    assert line == (
+        "On `ved`, use FedAvg, rate 0.05 (50.10 Wh): none of 3 others ends surely lower. "
+        "FO-RI-FedAvg, rate 0.05: 2.00 [1.99, 2.01] Wh. Higher: FO-RI-FedAvg, rate 0.05."
+    )
+    assert advice(LabView(VED, lab_of(tmp_path, [plain("ved", "fedavg")]))) == []
+
+
+def test_what_diverged_is_never_the_lowest(tmp_path) -> None:
+    lab = lab_of(tmp_path, [plain("ved", m) for m in FEW])
+    lost = {"fo-fedavg": {1: 100, 2: 100}}
+    lab._known |= lab_of(tmp_path, [plain("ved", "fo-fedavg")], {"fo-fedavg": 49.0}, lost)._known
+    (line,) = advice(LabView(VED, lab))
+    assert "The lowest mean" not in line  # it diverged
+    assert "FO-FedAvg, rate 0.05 diverged (seed 1 at round 100, seed 2 at round 100)." in line
+
+
+def test_seeds_far_above_the_rest_are_named(tmp_path) -> None:
+    lab = lab_of(tmp_path, [plain("ved", m) for m in FEW], {"scaffold": 90.0})
+    (line,) = advice(LabView(VED, lab))
+    assert "SCAFFOLD, rate 0.05 is unsteady: seed 1 at 90.00 Wh, seed 2 at 90.18 Wh" in line
+
+
+def test_what_the_rate_does_is_judged_and_not_typed(tmp_path) -> None:
+    cells = list(dataset_contests(VED)[0].cells.values())
+    for levels, verdict in (({}, NEITHER), ({"fo-ri-fedavg": 45.0}, BETTER)):
+        found = advice(LabView(VED, lab_of(tmp_path, cells, levels)))
+        (line,) = (text for text in found if "the rate: FedAvg at its best" in text)
+        assert line.startswith(f"{verdict}. ved as it is: the rate 0.00 [0.00, 0.00] Wh, then")
+
+
+def test_a_road_that_is_known_is_told_with_its_numbers(tmp_path) -> None:
+    setting = Setting(SCALE, ("ved",), ("ved-enriched",), "ved-electrified")
+    lab = lab_of(tmp_path, [plain("ved", m) for m in FEW])
+    known = [plain("ved-enriched", m) for m in FEW]
+    lab._known |= lab_of(tmp_path, known, dict.fromkeys(FEW, 25.0))._known
+    told = [text for text in advice(LabView(setting, lab)) if text.startswith("Know the road")]
+    assert told == [
+        "Know the road: climb and descent as features take FedAvg from 50.10 Wh on `ved` to 25.05 "
+        "Wh on `ved-enriched` (its trips that the terrain model covers); the best method without "
+        "them reaches 50.10 Wh."
+    ]

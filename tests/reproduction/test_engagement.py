@@ -1,0 +1,36 @@
+"""The map of engagement: diverged points are shown as such, and lose."""
+
+from dataclasses import replace
+
+from reproduction.engagement import differences, map_cells, reference, show_engagement
+from reproduction.objections import objections
+from reproduction.page import LabView
+from tests.reproduction.records import VED, lab_of
+
+REGIME = "severe skew"
+
+
+def view_of(tmp_path, **more) -> LabView:
+    cells = map_cells(VED, REGIME)
+    wanted = [reference(VED, REGIME), *(cells[k] for k in cells if k[0] == "fo-fedavg")]
+    return LabView(VED, lab_of(tmp_path, [replace(c) for c in wanted], **more))
+
+
+def test_a_point_that_diverged_has_lost_and_is_shown_so(tmp_path) -> None:
+    view = view_of(tmp_path, diverged={"fo-fedavg": {2: 200}})
+    points = differences(view)
+    assert len(points) == 2
+    assert all(point.higher and not point.lower for point in points)
+    blocks = {block.table.name: block.table for block in show_engagement(view).blocks}
+    assert {row[2] for row in blocks["engagement-severe-skew"].rows} == {"it diverged in seed 2"}
+    (row,) = (o for o in objections(view, []) if o.objection.startswith("The probe never"))
+    assert "2 higher, of these 2 by diverging" in row.result
+    assert row.verdict == "not upheld"
+
+
+def test_a_point_below_fedavg_upholds_the_objection(tmp_path) -> None:
+    view = view_of(tmp_path, levels={"fo-fedavg": 45.0})
+    assert [point.lower for point in differences(view)] == [True, True]
+    (row,) = (o for o in objections(view, []) if o.objection.startswith("The probe never"))
+    assert "The lowest: FO-FedAvg, α = 0.8, severe skew, −5.01 Wh" in row.result
+    assert row.verdict == "**upheld** at 2 points"
