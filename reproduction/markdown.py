@@ -37,8 +37,14 @@ from reproduction.settle import RATE
 from reproduction.study import NOTHING, Block, View
 from reproduction.why import why
 
-FIGURES: Final = {"search": "search", "convergence": "test-rmse", "drift": "drift-mean"}
-"""Study → beginning of the name of the figure that the page shows; the report has all of them."""
+FIGURES: Final = {
+    "search": ("search",),
+    "convergence": ("test-rmse",),
+    "drift": ("drift-mean",),
+    "rates": ("rates-stride", "rates-skew-moderate", "rates-fair"),
+    "scaling": ("scaling-rmse",),
+}
+"""Study → beginnings of the names of figures that the page shows; the report has all of them."""
 ROOT: Final = Path(__file__).resolve().parents[1]
 BEGIN, END = "<!-- what to use: begin -->", "<!-- what to use: end -->"
 """Around the summary in README.md."""
@@ -142,8 +148,9 @@ def _reductions(view: View) -> str:
         )
         + ".",
         "On other datasets, under skew, with noisy clients and with windows a second apart, "
-        f"*tuned* means that the rate is the best of {_listed((*scale.rates, RATE))} by validation "
-        f"error after {scale.rate_rounds} rounds (or all, where there are fewer), with the seed "
+        f"*tuned* means that the rate is the best of {_listed(sorted((*scale.rates, RATE)))} (and "
+        f"{_listed(scale.dense_rates)} with windows a second apart) by validation error after "
+        f"{scale.rate_rounds} rounds (or all, where there are fewer), with the seed "
         f"{_listed(scale.rate_seeds)}; the other hyperparameters are the defaults.",
         "The paper's windows start every second, so that two neighbours share 59 of their 60 "
         "seconds. Here they start as far apart as told above, except in the studies `stride` "
@@ -261,7 +268,7 @@ def _studies(view: View, folder: Path) -> list[str]:
                 "",
             ]
         for picture in made.pictures:
-            wanted = name in FIGURES and picture.name.startswith(FIGURES[name])
+            wanted = picture.name.startswith(FIGURES.get(name, ()))
             if wanted and picture.facts != NOTHING:
                 file = f"figures/reproduction_{picture.name}.svg"
                 write_text(folder / file, saved(picture.figure).decode())

@@ -45,6 +45,8 @@ class Scale:
     """Others than the ones reported, and used for nothing else."""
     rates: tuple[float, ...]
     """η₀ tried where only the rate is chosen, besides the paper's 0.05."""
+    dense_rates: tuple[float, ...]
+    """Further ones with windows a second apart, whose rounds have five times the steps."""
     rate_seeds: tuple[int, ...]
     """Others than the ones reported."""
     rate_rounds: int
@@ -106,6 +108,7 @@ SCALES: Final[dict[str, Scale]] = {
             tuning_rounds=3,
             tuning_seeds=(11,),
             rates=(0.01,),
+            dense_rates=(),
             rate_seeds=(21,),
             rate_rounds=2,
             few_seeds=(1, 2),
@@ -140,6 +143,7 @@ SCALES: Final[dict[str, Scale]] = {
             tuning_rounds=30,
             tuning_seeds=(11, 12),
             rates=(0.005, 0.015),
+            dense_rates=(),
             rate_seeds=(21,),
             rate_rounds=30,
             few_seeds=(1, 2, 3),
@@ -165,11 +169,12 @@ SCALES: Final[dict[str, Scale]] = {
             synthetic_evaluation_stride=10,
             trials=30,
             searched=("ved",),
-            unsearched=("moon", "feddyn", "fedel"),
-            contained_only=("ri-fedavg", "fo-ri-fedavg"),
+            unsearched=("moon", "fedel"),
+            contained_only=(),
             tuning_rounds=300,
             tuning_seeds=(11, 12, 13, 14, 15),
-            rates=(0.0015, 0.005, 0.015),
+            rates=(0.0015, 0.005, 0.015, 0.15),
+            dense_rates=(0.0005,),
             rate_seeds=(21,),
             rate_rounds=150,
             few_seeds=(1, 2, 3),

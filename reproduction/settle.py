@@ -137,7 +137,8 @@ def rate_grid(cell: Cell, scale: Scale) -> tuple[Cell, ...]:
         rounds=cell.rounds or scale.rate_rounds,
         **{name: getattr(cell, name) for name in kept},
     )
-    return (base, *(base.with_settings({"rate": rate}) for rate in scale.rates))
+    rates = (*scale.rates, *(scale.dense_rates if cell.stride == 1 else ()))
+    return (base, *(base.with_settings({"rate": rate}) for rate in rates))
 
 
 def latin(ranges: Mapping[str, Range], count: int) -> list[dict[str, float]]:
