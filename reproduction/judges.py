@@ -21,7 +21,7 @@ from reproduction.controls import control_cells_of, stress_cells_of
 from reproduction.convergence import against, convergence, finals
 from reproduction.data import PRINTED_AS
 from reproduction.drift import SHARES
-from reproduction.main_results import plain, tuned
+from reproduction.main_results import how_tuned, plain, tuned
 from reproduction.mechanism import carrier, coupling_values
 from reproduction.overhead import contender_name, engine_name, load_note
 from reproduction.paired import LEVEL, Paired, detectable, holm, paired
@@ -253,7 +253,7 @@ def _accuracy(view: View, dataset: str, get: Get) -> Judged:
     else:
         parts.append("no method stayed finite in all seeds")
     sentences = [
-        f"Tuned with equal budgets, {'; '.join(parts)}.",
+        f"{_how_tuned(view, dataset)}, {'; '.join(parts)}.",
         f"Significantly lower error than {len(better)} of {len(there)} methods"
         + (f" ({', '.join(better)})" if better else "")
         + f", significantly higher than {len(worse)}"
@@ -277,6 +277,11 @@ def _accuracy(view: View, dataset: str, get: Get) -> Judged:
         return NOT_TESTABLE, (f"Not run: {lack}.", *sentences)
     # One method that is not beaten is enough for the claim not to hold.
     return _verdict(len(better) == len(others)), tuple(sentences)
+
+
+def _how_tuned(view: View, dataset: str) -> str:
+    full = how_tuned(view.setting.scale, dataset) == "tuned"
+    return "Tuned with equal budgets" if full else "Each at its own best rate"
 
 
 def _printed(dataset: str, method: str) -> PrintedEntry | None:

@@ -131,6 +131,16 @@ def _pairs(
     return found
 
 
+def _lacking(view: View, contests: Sequence[Contest]) -> list[str]:
+    """Contests of which the tuned pair has not run, in a sentence; none if all have."""
+    names = [
+        one.short
+        for one in contests
+        if any(n not in one.cells or view.get(one.cells[n]) is None for n in (OWN, BASE))
+    ]
+    return [f"Not run: {'; '.join(names)}"] if names else []
+
+
 def _for_comparison(compared: Comparisons) -> list[str]:
     """Comparisons that are told and decide nothing."""
     return [f"For comparison, {name}: {_told(own)}" for name, own in compared.items()]
@@ -176,6 +186,7 @@ def _stride(view: View) -> Objection:
         "at its best rate.",
         tests,
         *_for_comparison(shown_too),
+        *_lacking(view, (*one, *more)),
     )
 
 
@@ -187,6 +198,7 @@ def _skew(view: View) -> Objection:
         "method at its best rate under each.",
         _pairs(view, contests, OWN, BASE, "both tuned"),
         *_for_comparison(_pairs(view, contests, *PAPER, "at rate 0.05")),
+        *_lacking(view, contests),
     )
 
 
@@ -198,6 +210,7 @@ def _enriched(view: View) -> Objection:
         "terrain model, as eVED does, but no speed limits; `synthetic-enriched` has these, "
         "simulated.",
         _pairs(view, contests, OWN, BASE, "FO-RI minus FedAvg, both tuned"),
+        *_lacking(view, contests),
     )
 
 
@@ -274,6 +287,7 @@ def _splits(view: View) -> Objection:
         *_for_comparison(
             {"at rate 0.05 over splits": at_paper} if at_paper.test.difference.seeds else {}
         ),
+        *_lacking(view, others),
     )
 
 
