@@ -5,8 +5,10 @@ ones, so that its best rate is higher; what it gains is what the best of its rat
 of FedAvg's.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from fedwatt.report.style import name_of
 from reproduction.cell import OURS, Cell
 from reproduction.contests import (
     BASE,
@@ -61,8 +63,8 @@ def rate_cells(setting: Setting) -> list[Cell]:
 
 
 def show_rates(view: View) -> Findings:
-    """A table and a figure for each condition that was tried."""
-    blocks, pictures = [], []
+    """A table and a figure for each condition that was tried, and whose best rate is an end."""
+    blocks, pictures, ends = [], [], list[str]()
     for name, (title, base) in conditions(view.setting).items():
         cells = tried(view.setting, base)
         records: dict[str, list[Record | None]] = {
@@ -74,6 +76,9 @@ def show_rates(view: View) -> Findings:
             method: [r.final("validation_rmse") if r else {} for r in own]
             for method, own in records.items()
         }
+        ends += [
+            f"{name_of(m)}, {title}: {end}" for m, own in values.items() if (end := at_end(own))
+        ]
         rates = [f"{rate_of(cell):g}" for cell in next(iter(cells.values()))]
         facts = facts_line([record for own in records.values() for record in own])
         blocks.append(
@@ -97,7 +102,21 @@ def show_rates(view: View) -> Findings:
                 facts,
             )
         )
-    return Findings(tuple(blocks), tuple(pictures))
+    note = "The best rate is an end of those tried, so that a better one may lie beyond. "
+    return Findings(tuple(blocks), tuple(pictures), (note + "; ".join(ends) + ".",) if ends else ())
+
+
+def at_end(values: Sequence[Mapping[int, float]]) -> str:
+    """Which end of the rates has the lowest error, if one has; empty also where one has not run.
+
+    >>> at_end([{1: 3.0}, {1: 2.0}, {1: 2.5}]), at_end([{1: 3.0}, {1: 2.0}, {1: 1.5}])
+    ('', 'the highest')
+    """
+    if not all(values):
+        return ""
+    means = [sum(own.values()) / len(own) for own in values]
+    place = means.index(min(means))
+    return {0: "the lowest", len(means) - 1: "the highest"}.get(place, "")
 
 
 RATES = Study(
