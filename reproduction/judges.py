@@ -14,6 +14,7 @@ import numpy as np
 from fedwatt.report.statistics import estimate
 from fedwatt.report.style import name_of
 from fedwatt.report.table import shown
+from fedwatt.runs.provenance import same_kind
 from reproduction.ablations import variant
 from reproduction.cell import Cell
 from reproduction.conditions import SIZES, size_grid
@@ -195,17 +196,25 @@ def _reductions(view: View, dataset: str, get: Get) -> Judged:
         f"{_told(test, 'FO-RI-FedAvg', name, ' Wh')}."
         for name, test in ordering.items()
     ]
-    if any(r.facts["device"] != "cpu" for pair in reduced.values() for r in pair):
+    if not all(_on_one_cpu(a, b) for a, b in reduced.values()):
         sentences.append(
-            f"On a GPU the same means ending within {100 * SAME:.0f} % of the error; on a CPU, "
-            "where tests hold them to it, the reductions are equal bit for bit."
+            f"On a GPU, and between machines of two kinds, the same means ending within "
+            f"{100 * SAME:.0f} % of the error; on one kind of CPU, where tests hold them to it, "
+            "the reductions are equal bit for bit."
         )
     return _verdict(all(_same(a, b) for a, b in reduced.values())), tuple(sentences)
 
 
+def _on_one_cpu(a: Record, b: Record) -> bool:
+    """Whether two records were made on one kind of processor, as far as they tell."""
+    told = a.made_with and b.made_with
+    alike = not (told and same_kind(a.made_with, b.made_with))
+    return a.facts["device"] == b.facts["device"] == "cpu" and alike
+
+
 def _same(a: Record, b: Record) -> bool:
     """Whether two records are one training, up to rounding."""
-    if a.facts["device"] == b.facts["device"] == "cpu":
+    if _on_one_cpu(a, b):
         return _largest_gap(a, b) < LAST_DIGITS_WH
     test = against(a, b)
     reach = SAME * level(b)

@@ -134,23 +134,25 @@ def _reductions(view: View) -> str:
     scale = view.setting.scale
     full = [d for _, d in view.setting.places if d in scale.searched]
     spared = [name_of(m) for m in view.setting.among(scale.unsearched)]
-    contained = [name_of(m) for m in view.setting.among(scale.contained_only)]
+    contained = [
+        f"{name_of(method)} has {_own_trials(places)} beside those of what it contains"
+        for method, places in scale.contained_only
+        if method in view.setting.methods
+    ]
     lines = [
         f"On {', '.join(full)}, *tuned* means {scale.trials} trials a method, over all its "
         f"hyperparameters, by validation error, over {scale.tuning_rounds} rounds and the seeds "
         f"{_listed(scale.tuning_seeds)}, which are used for nothing else"
         + (f"; of {', '.join(spared)} only the rate is tuned" if spared else "")
         + (
-            f"; {' and '.join(contained)} have the trials of the methods that they contain, and "
-            "none of their own"
+            f"; {' and '.join(contained)}: the time on the GPU ended before the others of its own"
             if contained
             else ""
         )
         + ".",
         "On other datasets, under skew, with noisy clients and with windows a second apart, "
-        f"*tuned* means that the rate is the best of {_listed(sorted((*scale.rates, RATE)))} (and "
-        f"{_listed(scale.dense_rates)} with windows a second apart) by validation error after "
-        f"{scale.rate_rounds} rounds (or all, where there are fewer), with the seed "
+        f"*tuned* means that the rate is the best of {_listed((*scale.rates, RATE))} by validation "
+        f"error after {scale.rate_rounds} rounds (or all, where there are fewer), with the seed "
         f"{_listed(scale.rate_seeds)}; the other hyperparameters are the defaults.",
         "The paper's windows start every second, so that two neighbours share 59 of their 60 "
         "seconds. Here they start as far apart as told above, except in the studies `stride` "
@@ -171,6 +173,13 @@ def _reductions(view: View) -> str:
         "printed one.",
     ]
     return "".join(f"- {line}\n" for line in lines)
+
+
+def _own_trials(places: Sequence[int]) -> str:
+    """The trials of its own of a method that contains others."""
+    if len(places) < 2:
+        return "its default" if places else "no trial of its own"
+    return f"its default and {len(places) - 1} trials where what it contains has its lowest errors"
 
 
 def _devices(view: View, dataset: str) -> str:

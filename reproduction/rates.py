@@ -1,14 +1,15 @@
 """What the rate does: validation error of FedAvg and the paper's methods at every rate tried.
 
-These are the trials from which each method's own rate is chosen. FO's steps are shorter than plain
-ones, so that its best rate is higher; what it gains is what the best of its rates has over the best
-of FedAvg's.
+These are the trials from which each method's own rate is chosen, and some at rates beyond them,
+which show whether the range ends too early. FO's steps are shorter than plain ones, so that its
+best rate is higher; what it gains is what the best of its rates has over the best of FedAvg's.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from fedwatt.report.style import name_of
+from fedwatt.report.table import shown
 from reproduction.cell import OURS, Cell
 from reproduction.contests import (
     BASE,
@@ -22,6 +23,9 @@ from reproduction.record import Record
 from reproduction.settle import RATE, rate_grid
 from reproduction.show import facts_line, matrix
 from reproduction.study import Findings, Picture, Setting, Study, View
+
+Errors = Mapping[float, Mapping[int, float]]
+"""Rate → validation RMSE of each seed; empty where it has not run, or diverged."""
 
 
 def conditions(setting: Setting) -> dict[str, tuple[str, Cell]]:
@@ -39,26 +43,26 @@ def conditions(setting: Setting) -> dict[str, tuple[str, Cell]]:
     }
 
 
-def tried(setting: Setting, base: Cell) -> dict[str, list[Cell]]:
-    """Method → its trials under a condition, from the lowest rate to the highest."""
-    return {
-        method: sorted(rate_grid(replace(base, method=method), setting.scale), key=rate_of)
-        for method in setting.among(OURS)
-    }
+def chosen_from(setting: Setting, base: Cell, method: str) -> Sequence[Cell]:
+    """The trials under a condition from which a method's rate is chosen."""
+    return rate_grid(replace(base, method=method), setting.scale)
 
 
-def rate_of(cell: Cell) -> float:
-    """η₀ of a cell."""
-    return float(dict(cell.settings).get("rate", RATE))
+def tried(setting: Setting, base: Cell, method: str) -> dict[float, Cell]:
+    """Rate → trial, from the lowest rate to the highest, those beyond the range included."""
+    grid = chosen_from(setting, base, method)
+    beyond = [grid[0].with_settings({"rate": rate}) for rate in setting.scale.beyond]
+    found = {float(dict(c.settings).get("rate", RATE)): c for c in (*grid, *beyond)}
+    return dict(sorted(found.items()))
 
 
 def rate_cells(setting: Setting) -> list[Cell]:
-    """All trials."""
+    """All trials that rates are chosen from."""
     return [
         cell
         for _, base in conditions(setting).values()
-        for cells in tried(setting, base).values()
-        for cell in cells
+        for method in setting.among(OURS)
+        for cell in chosen_from(setting, base, method)
     ]
 
 
@@ -66,57 +70,70 @@ def show_rates(view: View) -> Findings:
     """A table and a figure for each condition that was tried, and whose best rate is an end."""
     blocks, pictures, ends = [], [], list[str]()
     for name, (title, base) in conditions(view.setting).items():
-        cells = tried(view.setting, base)
-        records: dict[str, list[Record | None]] = {
-            method: [view.get(cell) for cell in own] for method, own in cells.items()
+        records: dict[str, dict[float, Record | None]] = {
+            method: {rate: view.get(c) for rate, c in tried(view.setting, base, method).items()}
+            for method in view.setting.among(OURS)
         }
-        if not any(record for own in records.values() for record in own):
+        rates = [r for r in next(iter(records.values())) if any(o[r] for o in records.values())]
+        if not rates:
             continue
+        shown_records = {m: [own[rate] for rate in rates] for m, own in records.items()}
         values = {
-            method: [r.final("validation_rmse") if r else {} for r in own]
-            for method, own in records.items()
+            m: [r.final("validation_rmse") if r else {} for r in own]
+            for m, own in shown_records.items()
         }
-        ends += [
-            f"{name_of(m)}, {title}: {end}" for m, own in values.items() if (end := at_end(own))
-        ]
-        rates = [f"{rate_of(cell):g}" for cell in next(iter(cells.values()))]
-        facts = facts_line([record for own in records.values() for record in own])
+        for method, own in values.items():
+            told = at_end(dict(zip(rates, own, strict=True)), view.setting.scale.beyond)
+            ends += [f"{name_of(method)}, {title}: {told}"] if told else []
+        headline = f"Validation RMSE by rate. {title}"
+        note = "Trips and seeds of tuning, which no other table has."
+        columns = [f"η₀ = {rate:g}" for rate in rates]
         blocks.append(
-            matrix(
-                f"rates-{name}",
-                f"Validation RMSE by rate. {title}",
-                [f"η₀ = {rate}" for rate in rates],
-                records,
-                values,
-                unit="Wh",
-                note="Trips and seeds of tuning, which no other table has.",
-            )
+            matrix(f"rates-{name}", headline, columns, shown_records, values, unit="Wh", note=note)
         )
+        ticks = [f"{rate:g}" for rate in rates]
         pictures.append(
             Picture(
                 f"rates-{name}",
-                f"Validation RMSE by rate. {title}",
-                sweep(rates, values, "Validation RMSE, Wh per window", "rate η₀"),
+                headline,
+                sweep(ticks, values, "Validation RMSE, Wh per window", "rate η₀"),
                 "Trips and seeds of tuning. Each method is compared at the lowest point of its "
-                "own line.",
-                facts,
+                "own line, rates beyond the range left out.",
+                facts_line([record for own in shown_records.values() for record in own]),
             )
         )
-    note = "The best rate is an end of those tried, so that a better one may lie beyond. "
-    return Findings(tuple(blocks), tuple(pictures), (note + "; ".join(ends) + ".",) if ends else ())
+    return Findings(tuple(blocks), tuple(pictures), _remarks(ends))
 
 
-def at_end(values: Sequence[Mapping[int, float]]) -> str:
-    """Which end of the rates has the lowest error, if one has; empty also where one has not run.
+def at_end(errors: Errors, beyond: Sequence[float]) -> str:
+    """Which end of the range has the lowest error, if one has, and what lies beyond it.
 
-    >>> at_end([{1: 3.0}, {1: 2.0}, {1: 2.5}]), at_end([{1: 3.0}, {1: 2.0}, {1: 1.5}])
-    ('', 'the highest')
+    >>> at_end({0.01: {1: 3.0}, 0.03: {1: 2.0}, 0.1: {1: 2.5}}, [])
+    ''
+    >>> at_end({0.01: {1: 3.0}, 0.03: {1: 2.0}, 0.1: {1: 2.5}}, [0.1])
+    'the highest (0.1: 0.50 Wh more)'
     """
-    if not all(values):
+    means = {rate: sum(own.values()) / len(own) for rate, own in errors.items() if own}
+    inside = [rate for rate in means if rate not in beyond]
+    best = min(inside, key=lambda rate: means[rate], default=None)
+    if best is None or best not in (inside[0], inside[-1]):
         return ""
-    means = [sum(own.values()) / len(own) for own in values]
-    place = means.index(min(means))
-    return {0: "the lowest", len(means) - 1: "the highest"}.get(place, "")
+    if best == inside[0]:
+        return "the lowest"
+    past = [
+        f"{rate:g}: {shown(abs(means[rate] - means[best]), 2)} Wh "
+        + ("more" if means[rate] > means[best] else "less")
+        for rate in means
+        if rate in beyond and rate > best
+    ]
+    return "the highest" + (f" ({', '.join(past)})" if past else "")
+
+
+def _remarks(ends: Sequence[str]) -> tuple[str, ...]:
+    if not ends:
+        return ()
+    note = "Where the best rate is an end of those chosen from, a better one may lie beyond: "
+    return (note + "; ".join(ends) + ".",)
 
 
 RATES = Study(
