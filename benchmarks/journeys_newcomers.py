@@ -1,7 +1,10 @@
 """Newcomers of the benchmark of routes: each vehicle in a fleet that has never seen it.
 
-Before any trip it has the others' hills, driving field and coefficients, and its mass; after 20
-trips it has learned its own part from these, hills included. `journeys_routes.py` calls it.
+Before any trip it has the others' hills, driving field and coefficients, and its mass, and perhaps
+the mean consumption that its display shows (here that of its training and validation trips). After
+20 trips it has learned its own part from these, hills included. What it would have before any trip
+if one number were known, by which the others' forecasts are off for it in the median, says how much
+of its error is the level of the car and how much is all the rest. `journeys_routes.py` calls it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,11 +20,15 @@ from fedwatt.errors import DataError
 from fedwatt.journeys.route_bars import interval
 from fedwatt.journeys.route_board import Pass
 from fedwatt.journeys.route_exchange import learn_routes
+from fedwatt.journeys.route_model import RouteModel
 from fedwatt.terrain.field import Field
 from fedwatt.terrain.learn import learn, own_fields, survey_fleet
+from fedwatt.terrain.survey import mass_kg
 
 FLEET = "fleet's Wh/km"
 BEFORE, AFTER, INSIDER = "before any trip", "after 20 trips", "as an insider"
+DISPLAY = "before any trip, its mean consumption known"
+LEVEL = "before any trip, its level known"
 FIRST_TRIPS = 20
 FIRST_SPLIT = (0.8, 0.15, 0.05)
 """Of a newcomer's first trips most teach its hills and some choose; a split needs one for tests."""
@@ -38,9 +45,12 @@ def newcomer_rows(
     boards = {v.name: board(v, taught[v.name], learned.own[v.name]) for v in others}
     fleet = learn_routes(boards, SETTINGS, hills=learned.shared)
     per_km = wh_per_km([one for vehicle in others for one in taught[vehicle.name]])
-    first, later = (), taught[me][:FIRST_TRIPS]
+    later = taught[me][:FIRST_TRIPS]
+    new = fleet.newcomer(mass_kg(mine))
     models = {
-        BEFORE: fleet.personal(board(mine, first, learned.shared), me, contributed=False),
+        BEFORE: new,
+        DISPLAY: fleet.newcomer(mass_kg(mine), wh_per_km(taught[me])),
+        LEVEL: at_level(new, taught[me]),
         AFTER: fleet.personal(
             board(mine, later, hills_of(mine, later, learned.shared, seed)),
             me,
@@ -67,6 +77,19 @@ def newcomer_rows(
     return rows
 
 
+def at_level(model: RouteModel, passes: Sequence[Pass]) -> RouteModel:
+    """A model whose energy is right in the median of a car's own passes."""
+    ratios = []
+    for one in passes:
+        try:
+            found = model.forecast(one.route, one.temperature_c)
+        except DataError:
+            continue
+        ratios.append(one.measured("energy") / found.total_wh)
+    energy = model.coefficients["energy"].times(float(np.median(ratios)))
+    return replace(model, coefficients={**model.coefficients, "energy": energy})
+
+
 def hills_of(vehicle: Vehicle, first: Sequence[Pass], shared: Field, seed: int) -> Field:
     """The others' hills and, on top, what a newcomer learns on board from its first trips."""
     few = replace(vehicle, trips=tuple(one.trip for one in first))
@@ -84,9 +107,15 @@ def about_newcomers(
     def of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         known = forecast_only(rows)
         inside = [as_insider[row["seed"], row["vehicle"], row["trip"]] for row in known]
-        errors = {name: three([row[name] for row in known]) for name in (FLEET, BEFORE, AFTER)}
+        errors = {
+            name: three([row[name] for row in known])
+            for name in (FLEET, BEFORE, DISPLAY, LEVEL, AFTER)
+        }
         errors[INSIDER] = three([row["error"] for row in inside])
-        covered = {name: [row[f"covered {name}"] for row in known] for name in (BEFORE, AFTER)}
+        covered = {
+            name: [row[f"covered {name}"] for row in known]
+            for name in (BEFORE, DISPLAY, LEVEL, AFTER)
+        }
         covered[INSIDER] = [row["covered_90"] for row in inside]
         return {
             **errors,
@@ -95,6 +124,8 @@ def about_newcomers(
             "refused": round(100 * (1 - len(known) / len(rows)), 1),
             "wider": round(float(np.mean([row["wider"] for row in known])), 2),
             "of_fleet": round(errors[BEFORE][0] / errors[FLEET][0], 3),
+            "display_of_fleet": round(errors[DISPLAY][0] / errors[FLEET][0], 3),
+            "level_of_fleet": round(errors[LEVEL][0] / errors[FLEET][0], 3),
             "of_insider": round(errors[AFTER][0] / errors[INSIDER][0], 3),
         }
 
@@ -113,7 +144,7 @@ def newcomers_table(new: Mapping[str, Any]) -> str:
         "| covered by 90 % bars, % |",
         "|---|---|---|---|---|",
     ]
-    for name in (FLEET, BEFORE, AFTER, INSIDER):
+    for name in (FLEET, BEFORE, DISPLAY, LEVEL, AFTER, INSIDER):
         cells = [f"{value:.1f}" for value in new[name]]
         covered = new["covered"].get(name)
         cells.append("–" if covered is None else f"{covered:.1f}")
@@ -121,7 +152,11 @@ def newcomers_table(new: Mapping[str, Any]) -> str:
     lines += [
         "",
         f"Before any trip a newcomer's median error is {100 * new['of_fleet']:.0f} % of that of "
-        f"the fleet's mean Wh/km; after 20 trips it is {new['of_insider']:.2f} times what the same "
+        f"the fleet's mean Wh/km, and {100 * new['display_of_fleet']:.0f} % if it is told the mean "
+        "consumption that its display shows. What is missing is mostly one number, how much more "
+        "or less than the others the car takes everywhere: were that known, from trips that it has "
+        f"yet to drive, it would be {100 * new['level_of_fleet']:.0f} %. After 20 trips the error "
+        f"is {new['of_insider']:.2f} times what the same "
         f"trips have if it is in the fleet. Its first bars are {new['wider']:.1f} times as wide as "
         f"an insider's. {new['refused']:.1f} % of the trips are refused, because the others know "
         "less than a fifth of the way.",

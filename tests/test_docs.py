@@ -1,6 +1,7 @@
 """What the README and the documentation show is what happens."""
 
 import re
+import runpy
 import tomllib
 from dataclasses import fields
 from pathlib import Path
@@ -13,14 +14,16 @@ from fedwatt.runs.config import SECTIONS, RunConfig, from_tables
 from fedwatt.tables import markdown
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def blocks(page: Path, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
 
 
-PYTHON = [(page.name, text) for page in PAGES for text in blocks(page, "python")]
+# Blocks of tutorials build on each other: tests/test_tutorials.py runs them.
+ALONE = [page for page in PAGES if page.parent.name != "tutorials"]
+PYTHON = [(page.name, text) for page in ALONE for text in blocks(page, "python")]
 TOML = [(page.name, text) for page in PAGES for text in blocks(page, "toml")]
 
 
@@ -100,6 +103,22 @@ def trouble_with(line: str) -> str:
 def test_commands_and_their_options_exist(page: Path) -> None:
     for line in commands(page.read_text(encoding="utf-8")):
         assert not trouble_with(line), page.name
+
+
+@pytest.mark.parametrize("name", ["python.md", "commands.md"])
+def test_references_are_what_the_code_says(name: str) -> None:
+    made = runpy.run_path(str(ROOT / "tools" / "reference.py"))["PAGES"][name]()
+    shown = (ROOT / "docs" / name).read_text(encoding="utf-8")
+    assert shown == made, "write it again: python tools/reference.py"
+
+
+def test_every_page_is_on_the_site() -> None:
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    listed = re.findall(r"([\w/-]+\.md)$", text, re.MULTILINE)
+    there = [path.relative_to(ROOT / "docs").as_posix() for path in PAGES[1:]]
+    assert sorted(listed) == sorted(there)
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    assert not [name for name in there if name != "index.md" and f"]({name})" not in index]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

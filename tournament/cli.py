@@ -30,6 +30,12 @@ def tournament(
     out: Annotated[Path, typer.Option(help="Folder for windows and finished matches.")] = Path(
         "runs/tournament"
     ),
+    unrecorded: Annotated[
+        bool,
+        typer.Option(
+            "--unrecorded", help="Only what results/tournament.jsonl lacks, or has not tuned out."
+        ),
+    ] = False,
     ray: Ray = None,
     page: Annotated[
         bool,
@@ -47,7 +53,8 @@ def tournament(
     What was played is kept in --out: the same command goes on where it was stopped.
     """
     from tournament.plan import Plan
-    from tournament.season import Venue, hold, matches
+    from tournament.records import RECORDS, read_records
+    from tournament.season import Venue, hold, matches, missing
 
     if list_:
         _show_list()
@@ -57,8 +64,10 @@ def tournament(
         return
     plan = Plan(trials=trials, rounds=rounds, seeds=tuple(range(1, seeds + 1)))
     venue = Venue(out, _stored(data or []), device, processes, ray, minutes)
+    chosen = matches(plan, only or ())
+    chosen = missing(chosen, read_records(RECORDS)) if unrecorded else chosen
     try:
-        hold(matches(plan, only or ()), venue, lambda text: console.print(text, highlight=False))
+        hold(chosen, venue, lambda text: console.print(text, highlight=False))
     except KeyboardInterrupt:
         errors.print("Stopped. Finished matches are kept: the same command continues.")
         raise typer.Exit(130) from None
@@ -67,12 +76,13 @@ def tournament(
 def _judge(out: Path, *, write: bool) -> None:
     """Write the page from the records, or see that it is what they give."""
     from fedwatt.files import write_text
+    from tournament.costs import costed_today
     from tournament.page import PAGE, write_page
     from tournament.records import RECORDS, gathered, read_records, write_records
 
     if write:
         before = [own.content for own in read_records(RECORDS).values()]
-        write_records(RECORDS, [*before, *gathered(out / "cells")])
+        write_records(RECORDS, map(costed_today, [*before, *gathered(out / "cells")]))
     text = write_page(read_records(RECORDS))
     if write:
         write_text(PAGE, text)

@@ -7,7 +7,7 @@ the age rule makes them.
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +17,7 @@ from fedwatt.methods.costs import costs
 from fedwatt.methods.roughness import RoughnessProximal
 from fedwatt.models import Model
 from tournament.entries import ALONE, ENTRIES, Entry
+from tournament.fleets import ARENAS
 from tournament.plan import Plan
 
 MEASURED: Final = Path(__file__).resolve().parents[1] / "results" / "method_costs.json"
@@ -32,6 +33,9 @@ PARTS: Final = {
 """Local rules, each with the method that has it alone."""
 BASES: Final = ("rounds", "bytes", "compute")
 """What is held equal in a comparison."""
+SLACK: Final = 1.05
+"""An entry may cost so many times FedAvg's total and still count as equal: measured times repeat to
+about 5 %, as those of FedNova show, which does FedAvg's work."""
 
 
 @dataclass(frozen=True)
@@ -48,21 +52,45 @@ def multiples(entry: Entry, model: Model, plan: Plan, participation: float) -> M
         return Multiples(1.0, 1.0)
     own, plain = costs(entry.made(), model), costs(ENTRIES["fedavg"].made(), model)
     sent = (own.up + own.down) / (plain.up + plain.down)
-    return Multiples(sent, _time(entry) + _probes(entry, plan, participation))
+    return Multiples(sent, compute(entry, plan, participation))
+
+
+def compute(entry: Entry, plan: Plan, participation: float) -> float:
+    """Time of a participant's round in multiples of FedAvg's, by what was measured last."""
+    if entry.name == ALONE:
+        return 1.0
+    return _time(entry) + _probes(entry, plan, participation)
 
 
 def matched_rounds(found: Multiples, plan: Plan) -> dict[str, int]:
-    """The evaluated round at which an entry has cost what FedAvg costs in all rounds.
+    """The last evaluated round by which an entry has cost at most what FedAvg costs in all rounds.
 
-    >>> matched_rounds(Multiples(2.0, 1.04), Plan(rounds=60, every=5))
-    {'rounds': 60, 'bytes': 30, 'compute': 60}
+    An entry so dear that it cannot pay for the first evaluated round is judged there.
+
+    >>> matched_rounds(Multiples(2.0, 1.14), Plan(rounds=60, every=5))
+    {'rounds': 60, 'bytes': 30, 'compute': 55}
     """
     paid = {"rounds": 1.0, "bytes": found.bytes, "compute": found.compute}
 
-    def nearest(times: float) -> int:
-        return min(plan.evaluated, key=lambda at: abs(at - plan.rounds / times))
+    def last(times: float) -> int:
+        paid_for = [at for at in plan.evaluated if at * times <= SLACK * plan.rounds]
+        return max(paid_for, default=plan.evaluated[0])
 
-    return {basis: nearest(times) for basis, times in paid.items()}
+    return {basis: last(times) for basis, times in paid.items()}
+
+
+def costed_today(record: dict[str, Any]) -> dict[str, Any]:
+    """A match's record with its compute, and the rounds that it pays for, by today's measurements.
+
+    So records that were played at different times are charged alike.
+    """
+    if "costs" not in record:
+        return record
+    entry, plan = ENTRIES[record["entry"]], Plan.of(record["plan"])
+    found = Multiples(
+        record["costs"]["bytes"], compute(entry, plan, ARENAS[record["arena"]].participation)
+    )
+    return record | {"costs": asdict(found), "matched": matched_rounds(found, plan)}
 
 
 def _time(entry: Entry) -> float:

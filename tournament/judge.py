@@ -128,19 +128,27 @@ class Advice:
     baseline: int
     """The same of FedAvg."""
     arenas: int
+    incomplete: tuple[str, ...]
+    """Entries that are left out because they have no result on some of these arenas."""
 
 
 def advice(columns: Sequence[Column], records: Records) -> Advice | None:
-    """What to use where all `columns` matter; None where nothing was played."""
+    """What to use where all `columns` matter; None where nothing was played.
+
+    Chosen among the entries with a result in every column: whoever was not played on an arena has
+    neither won nor lost there.
+    """
     played = [column for column in columns if column.standings(records)]
     if not played:
         return None
-    times = {entry: 0 for entry in ENTRIES}
-    for column in played:
-        for entry in column.tied(records):
-            times[entry] += 1
+    found = [column.errors(records) for column in played]
+    judged = [entry for entry in ENTRIES if all(entry in own for own in found)]
+    tied = [column.tied(records) for column in played]
+    times = {entry: sum(entry in own for own in tied) for entry in judged}
     chosen = min(times, key=lambda entry: (-times[entry], *_cost(entry, records)))
-    return Advice(chosen, times[chosen], times[BASELINE], len(played))
+    some = {entry for own in found for entry in own if entry not in times}
+    left_out = tuple(entry for entry in ENTRIES if entry in some)
+    return Advice(chosen, times[chosen], times[BASELINE], len(played), left_out)
 
 
 def _cost(entry: str, records: Records) -> tuple[float, int]:
@@ -162,6 +170,16 @@ def beats_all_published(entry: str, columns: Sequence[Column], records: Records)
     return won
 
 
+def _not_begun(arena: str, records: Records) -> str:
+    """That nobody has played a match, and how long the others on its arena took."""
+    took = [own.content["seconds"] / 60 for (name, _), own in records.items() if name == arena]
+    if not took:
+        return "not begun; no match of this arena has been played"
+    return (
+        f"not begun; the {len(took)} others there took {fmean(took):.1f} minutes of a process each"
+    )
+
+
 def unplayed(records: Records) -> dict[str, str]:
     """What has no result → why."""
     reasons = {arena.name: arena.impossible for arena in ARENAS.values() if arena.impossible}
@@ -169,7 +187,7 @@ def unplayed(records: Records) -> dict[str, str]:
         for entry in ENTRIES:
             record = records.get((arena.name, entry))
             if record is None:
-                reasons[f"{arena.name}: {entry}"] = "no time was left on the GPU"
+                reasons[f"{arena.name}: {entry}"] = _not_begun(arena.name, records)
             elif "matched" not in record.content:
                 reasons[f"{arena.name}: {entry}"] = "all of its trials diverged"
             elif record.content["diverged"]:

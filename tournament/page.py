@@ -20,7 +20,6 @@ from tournament.judge import (
     unplayed,
 )
 from tournament.judge import LEVEL as SIGNIFICANT
-from tournament.search import trials
 
 PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "which-method.md"
 PLAYED: Final = [arena.name for arena in ARENAS.values() if not arena.impossible]
@@ -195,29 +194,28 @@ def default(records: Records) -> str:
 
 
 def rates(records: Records) -> str:
-    """Rates that tuning chose, and how often at an end of their range."""
-    lines = ["| entry | rate, lowest to highest over arenas | at the upper end |", "|---|---|---|"]
+    """Rates that tuning chose, and how often the highest that was tried."""
+    lines = [
+        "| entry | rate, lowest to highest over arenas | beyond the range | highest tried |",
+        "|---|---|---|---|",
+    ]
     for entry in ENTRIES:
-        chosen = [
-            own.content["settings"]["rate"]
-            for (_, name), own in records.items()
-            if name == entry and "settings" in own.content
-        ]
+        own = [r.content for (_, name), r in records.items() if name == entry]
+        own = [content for content in own if "settings" in content]
+        chosen = [content["settings"]["rate"] for content in own]
         if chosen:
-            top = max(t["rate"] for t in trials(ENTRIES[entry], _trials(records)))
-            ends = sum(rate >= top for rate in chosen)
+            tried = [[trial["settings"]["rate"] for trial in c["trials"]] for c in own]
+            ends = sum(r >= max(all_) for r, all_ in zip(chosen, tried, strict=True))
+            range_ = [max(all_[: c["plan"]["trials"]]) for c, all_ in zip(own, tried, strict=True)]
+            beyond = sum(r > top for r, top in zip(chosen, range_, strict=True))
             span = f"{min(chosen):.3g} to {max(chosen):.3g}"
-            lines.append(f"| `{entry}` | {span} | {ends} of {len(chosen)} |")
+            lines.append(f"| `{entry}` | {span} | {beyond} | {ends} of {len(chosen)} |")
     return "\n".join(lines)
-
-
-def _trials(records: Records) -> int:
-    return max(int(own.content["plan"]["trials"]) for own in records.values())
 
 
 def guide(records: Records) -> str:
     """If your vehicles ..., use ..."""
-    lines = ["| if your vehicles … | use | how sure |", "|---|---|---|"]
+    lines, left_out = ["| if your vehicles … | use | how sure |", "|---|---|---|"], set[str]()
     for situation, arenas, view, basis in SITUATIONS:
         found = advice([Column(name, view, basis) for name in arenas], records)
         if found is None:
@@ -227,6 +225,10 @@ def guide(records: Records) -> str:
         if found.entry != BASELINE:
             sure += f"; FedAvg on {found.baseline}"
         lines.append(f"| {situation} | `{found.entry}` | {sure} |")
+        left_out.update(found.incomplete)
+    if left_out:
+        names = _listed([f"`{entry}`" for entry in ENTRIES if entry in left_out])
+        lines += ["", f"Not judged where they have no result on some of the arenas: {names}."]
     return "\n".join(lines)
 
 

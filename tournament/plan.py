@@ -1,6 +1,8 @@
 """How long, how often and with how many trials; one value that every match is played by."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
 
 from fedwatt.errors import check
 from fedwatt.federation import Availability, Training
@@ -16,6 +18,8 @@ class Plan:
 
     trials: int = 20
     """Settings tried of every entry, its defaults among them."""
+    further: int = 5
+    """Rates tried beyond the range, as far apart as those in it, where the best one is its last."""
     rounds: int = 60
     """T, of trials and results alike."""
     steps: int = 20
@@ -31,11 +35,30 @@ class Plan:
 
     def __post_init__(self) -> None:
         check(self, "trials", self.trials >= 1, "at least 1, the defaults")
+        check(self, "further", self.further >= 0, "at least 0 rates")
         check(self, "rounds", self.rounds >= 1, "at least 1")
         check(self, "steps", self.steps >= 1, "at least 1")
         check(self, "every", self.every >= 1, "at least 1 round")
         apart = bool(self.seeds) and not set(self.seeds) & set(self.tuning_seeds)
         check(self, "tuning_seeds", apart, "other seeds than those of results")
+
+    @classmethod
+    def of(cls, recorded: Mapping[str, Any]) -> "Plan":
+        """The plan that a record names."""
+        known = {field.name for field in fields(cls)}
+        values: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in recorded.items()
+            if name in known
+        }
+        return cls(**values)
+
+    def differences(self, other: "Plan") -> str:
+        """What differs, as in "trials is 20, not 5"; empty where nothing does."""
+        pairs = ((f.name, getattr(other, f.name), getattr(self, f.name)) for f in fields(self))
+        return ", ".join(
+            f"{name} is {there}, not {here}" for name, there, here in pairs if there != here
+        )
 
     def training(self, rate: float, participation: float, *, trial: bool) -> Training:
         """The rounds of one training."""

@@ -7,9 +7,9 @@ at before the settings are chosen.
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from math import inf, isfinite
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from tournament.costs import matched_rounds, multiples
 from tournament.entries import ENTRIES, Entry
 from tournament.fleets import ARENAS, Arena
 from tournament.plan import Plan
-from tournament.search import trials
+from tournament.search import best_of, further, trials
 
 Settings = dict[str, Any]
 CURVES = {
@@ -50,6 +50,8 @@ class Match:
     entry: str
     plan: Plan
     device: str = "auto"
+    before: dict[str, Any] | None = None
+    """An earlier record, whose trials are taken over, and whose result if its settings stay."""
 
     @property
     def name(self) -> str:
@@ -61,7 +63,9 @@ def play(match: Match, fleet: Fleet, folder: Path) -> None:
     """Write the record of a match to `folder`."""
     began, arena, entry = time.monotonic(), ARENAS[match.arena], ENTRIES[match.entry]
     table = _Table(arena, entry, match.plan, fleet, match.device)
-    tried = table.tuned()
+    before = match.before or {}
+    tried = before.get("trials") or table.tried(trials(entry, match.plan.trials))
+    tried = [*tried, *table.tried(further(tried, match.plan.further))]
     record: dict[str, Any] = {
         "arena": match.arena,
         "entry": match.entry,
@@ -70,12 +74,14 @@ def play(match: Match, fleet: Fleet, folder: Path) -> None:
         "data": fleet.data_hash(),
         "vehicles": sum(not client.held_out for client in fleet.clients),
     }
-    best = min(tried, key=lambda trial: trial["score"] if trial["score"] is not None else inf)
-    if best["score"] is not None:
+    best = best_of(tried)
+    if before.get("settings") == best["settings"]:
+        record = before | record
+    elif best["score"] is not None:
         record |= {"settings": best["settings"], **table.result(best["settings"])}
     on_gpu = torch.cuda.is_available() and match.device != "cpu"
     record["device"] = torch.cuda.get_device_name() if on_gpu else "cpu"
-    record["seconds"] = round(time.monotonic() - began, 1)
+    record["seconds"] = round(before.get("seconds", 0.0) + time.monotonic() - began, 1)
     write_text(folder / "record.json", json.dumps(record) + "\n")
 
 
@@ -89,9 +95,9 @@ class _Table:
     fleet: Fleet
     device: str
 
-    def tuned(self) -> list[dict[str, Any]]:
+    def tried(self, wanted: Sequence[Settings]) -> list[dict[str, Any]]:
         """Every trial with its score, Wh; None where it diverged or its settings were refused."""
-        wanted, found = trials(self.entry, self.plan.trials), []
+        found = []
         methods: dict[int, Method] = {}
         for place, settings in enumerate(wanted):
             try:
@@ -99,7 +105,8 @@ class _Table:
             except SettingError:  # a composition may refuse what each of its rules allows
                 continue
         pairs = [(self._federation(wanted[p], trial=True), own) for p, own in methods.items()]
-        scores = dict(zip(methods, map(_score, train_side_by_side(pairs)), strict=True))
+        trained = train_side_by_side(pairs) if pairs else []
+        scores = dict(zip(methods, map(_score, trained), strict=True))
         for place, settings in enumerate(wanted):
             found.append({"settings": settings, "score": scores.get(place)})
         return found

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from fedwatt.errors import SettingError
 from fedwatt.files import write_text
+from tournament.plan import Plan
 
 RECORDS: Final = Path(__file__).resolve().parents[1] / "results" / "tournament.jsonl"
 VIEWS: Final = ("global", "personal", "newcomers", "newcomers personal", "stragglers")
@@ -35,8 +37,10 @@ class Record:
             return {} if slow["diverged"] else _by_seed(slow["global"][-1])
         at = own["matched"][basis]
         if "personal" in view:
+            # Which rounds were fine-tuned was decided by the costs known when it was played.
+            tuned = max((int(done) for done in own["tuned"] if int(done) <= at), default=0)
             part = "newcomers" if "newcomers" in view else "test"
-            return _by_seed(own["tuned"][str(at)][part])
+            return _by_seed(own["tuned"][str(tuned)][part]) if tuned else {}
         return _by_seed(own["curves"][view][self._place(at)])
 
     def driven(self, *, stragglers: bool) -> dict[int, float]:
@@ -62,7 +66,18 @@ def gathered(cells: Path) -> list[dict[str, Any]]:
 
 
 def write_records(file: Path, records: Iterable[dict[str, Any]]) -> None:
-    """One line a match, in the order of their names; later ones take the place of earlier ones."""
+    """One line a match, in the order of their names; later ones take the place of earlier ones.
+
+    All must have been played by one plan, or entries would be compared that were not tuned alike.
+    """
+    records = list(records)
+    for one in records:
+        unlike = Plan.of(records[0]["plan"]).differences(Plan.of(one["plan"]))
+        if unlike:
+            raise SettingError(
+                f"'{one['arena']} {one['entry']}' was played by another plan than the others "
+                f"({unlike}). Keep matches of another plan out of {file.name}."
+            )
     by_name = {(one["arena"], one["entry"]): one for one in records}
     lines = [json.dumps(by_name[name], separators=(",", ":")) + "\n" for name in sorted(by_name)]
     write_text(file, "".join(lines))

@@ -1,5 +1,10 @@
-"""The trials of an entry: its defaults, then a Latin hypercube of the ranges its rules declare."""
+"""The trials of an entry: its defaults, then a Latin hypercube of the ranges its rules declare.
 
+Where the best of them has the highest rate, higher ones are tried: a range must not decide.
+"""
+
+from collections.abc import Sequence
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -28,3 +33,27 @@ def trials(entry: Entry, count: int) -> list[dict[str, Any]]:
         columns[name] = [float(f"{v:.4g}") for v in (np.exp(values) if own.log else values)]
     default = {"rate": Training().rate}
     return [default, *({name: own[i] for name, own in columns.items()} for i in range(others))]
+
+
+def best_of(tried: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The trial with the lowest score; the first one where all diverged."""
+    return min(tried, key=lambda trial: trial["score"] if trial["score"] is not None else inf)
+
+
+def further(tried: Sequence[dict[str, Any]], count: int) -> list[dict[str, Any]]:
+    """Settings of the best trial at `count` higher rates, if it has the highest; else none.
+
+    >>> rates = [{"settings": {"rate": r}, "score": s} for r, s in ((0.01, 3.0), (0.02, 2.0))]
+    >>> [trial["rate"] for trial in further(rates, 2)]
+    [0.04, 0.08]
+    >>> further([*rates, {"settings": {"rate": 0.04}, "score": 2.5}], 2)
+    []
+    """
+    best, rates = best_of(tried), sorted({trial["settings"]["rate"] for trial in tried})
+    rate = best["settings"]["rate"]
+    if best["score"] is None or len(rates) < 2 or rate < rates[-1]:
+        return []
+    apart = rates[-1] / rates[-2]
+    return [
+        best["settings"] | {"rate": float(f"{rate * apart**n:.4g}")} for n in range(1, count + 1)
+    ]

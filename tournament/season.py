@@ -4,6 +4,7 @@ Matches of one entry on arenas of one kind are one piece of work, so that what i
 rules is compiled once. A match that fails is left out with its reason; all others go on.
 """
 
+import json
 import multiprocessing
 import os
 import time
@@ -24,6 +25,8 @@ from tournament.entries import ENTRIES
 from tournament.fleets import ARENAS, read_windows, windows_file
 from tournament.plan import Plan
 from tournament.play import Match, play
+from tournament.records import Record
+from tournament.search import further
 
 Say = Callable[[str], None]
 LOOK_EVERY_S = 2.0
@@ -66,15 +69,46 @@ def matches(plan: Plan, only: Iterable[str] = ()) -> list[Match]:
     ]
 
 
+def missing(chosen: Sequence[Match], records: Mapping[tuple[str, str], Record]) -> list[Match]:
+    """Matches without a record, and those whose tuning has yet to go beyond the range of rates."""
+    left = []
+    for match in chosen:
+        record = records.get((match.arena, match.entry))
+        if record is None:
+            left.append(match)
+            continue
+        tried, within = record.content["trials"], match.plan.trials
+        if len(tried) == within and further(tried, match.plan.further):
+            left.append(replace(match, before=record.content))
+    return left
+
+
 def hold(chosen: Sequence[Match], venue: Venue, say: Say) -> list[Path]:
-    """Play what has not been played yet; the folders of all matches that are finished."""
+    """Play what has not been played yet; the folders of all matches that are finished.
+
+    A folder with matches of another plan is refused: they would count as played.
+    """
     chosen = [replace(match, device=venue.device) for match in chosen]
-    left = [match for match in chosen if not (venue.cells / match.name).exists()]
+    left = [match for match in chosen if not _played(match, venue)]
     say(f"{len(chosen)} matches, {len(chosen) - len(left)} of them played before")
     if left:
         files = _opened({match.arena for match in left}, venue, say)
         (_on_ray if venue.ray else _in_processes)(left, files, venue, say)
     return [path for match in chosen if (path := venue.cells / match.name).exists()]
+
+
+def _played(match: Match, venue: Venue) -> bool:
+    """Whether a match is in the folder; SettingError where it was played by another plan."""
+    file = venue.cells / match.name / "record.json"
+    if not file.exists():
+        return False
+    unlike = match.plan.differences(Plan.of(json.loads(file.read_text(encoding="utf-8"))["plan"]))
+    if unlike:
+        raise SettingError(
+            f"{venue.out} holds matches of another plan ({unlike}). Name another folder with "
+            "--out, or ask for the plan that was played there."
+        )
+    return True
 
 
 def _opened(names: Iterable[str], venue: Venue, say: Say) -> dict[str, Path]:
@@ -117,12 +151,16 @@ def _in_processes(left: Sequence[Match], files: Mapping[str, Path], venue: Venue
 
 
 def _groups(left: Sequence[Match]) -> Iterator[list[Match]]:
-    """Matches of one entry and kind of arena, hills and then the most vehicles first."""
+    """Matches of one entry and kind of arena, the largest groups and the most vehicles first."""
+
+    def size(match: Match) -> int:
+        return ARENAS[match.arena].newcomers  # which are a fixed share of the vehicles
+
     found: dict[tuple[bool, str], list[Match]] = {}
     for match in left:
         found.setdefault((ARENAS[match.arena].hills, match.entry), []).append(match)
-    for key in sorted(found, key=lambda key: not key[0]):
-        yield sorted(found[key], key=lambda match: -ARENAS[match.arena].newcomers)
+    for group in sorted(found.values(), key=lambda group: -sum(map(size, group))):
+        yield sorted(group, key=lambda match: -size(match))
 
 
 def _play_group(

@@ -1,6 +1,9 @@
 """The configuration that comes with a server's question, as a vehicle reads it."""
 
+import json
+import tomllib
 from functools import lru_cache
+from hashlib import sha256
 
 from fedwatt.deploy.messages import Content
 from fedwatt.errors import DataError, SettingError
@@ -28,3 +31,15 @@ def read_configuration(text: str) -> RunConfig:
             f"The vehicle's '{different[0]}' is not the server's: install the same version on both."
         )
     return config
+
+
+@lru_cache(maxsize=4)
+def settings_digest(text: str) -> str:
+    """A digest of the settings in `text` that say how a run's models come about.
+
+    These are all but deadlines and trackers, which may change when a run goes on.
+    """
+    table = tomllib.loads(text)
+    table.pop("deploy", None)
+    table.pop("track", None)
+    return sha256(json.dumps(table, sort_keys=True, default=str).encode()).hexdigest()

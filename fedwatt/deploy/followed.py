@@ -1,14 +1,16 @@
 """Whether a vehicle knows how a model came about, from the seed or from a sum that it was in.
 
-    STATE/followed/EXCHANGE.safetensors     the model that a sum began with, of the last few sums
+    STATE/followed/EXCHANGE-SETTINGS.safetensors     the model that a sum began with, of the latest
 
 A server that may send any model has one made whose sums are about single windows. So a vehicle
 trains only models that honest rounds make: w_0 is the seed's, which it draws itself, and w_{t+1} is
 w_t and the mean of a sum. Whoever was in that sum checks it (`privacy.check_words`), and the others
-of a sum take the word of those who did, which they sign (`policy.followed`).
+of a sum take the word of those who did, which they sign (`policy.followed`). A sum is known by the
+settings that it was asked for with: by others the same words would pass for another model's.
 """
 
 import logging
+from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +18,9 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
+from fedwatt.deploy.configuration import settings_digest
 from fedwatt.deploy.made import read_made
+from fedwatt.deploy.messages import MOST_SUM
 from fedwatt.deploy.task import Task
 from fedwatt.privacy.check_words import CheckKey
 from fedwatt.privacy.secure.compose import reply_layout
@@ -48,7 +52,7 @@ class Followed:
         if self.fleet_key is None or not task.method.server.adds_the_mean:
             return
         model = {"weights": task.weights()[0], "called": torch.tensor(terms.called)}
-        write_tensors(self._file(terms.digest), model)
+        write_tensors(self._file(terms.digest, task), model)
         files = sorted(self.folder.glob("*.safetensors"), key=lambda own: own.stat().st_mtime)
         for old in files[:-KEPT]:
             old.unlink(missing_ok=True)
@@ -60,12 +64,14 @@ class Followed:
         """
         made = read_made(task.question.values)
         if made is None:
-            return torch.equal(task.weights(), _initial(task)) or None
+            # By their bytes, or -0 would be another name for the same model.
+            same = task.weights().numpy().tobytes() == _initial(task).numpy().tobytes()
+            return same or None
         key = self.check_key(made.exchange)
         if key is None:
             return None
         try:
-            before = load_file(self._file(made.exchange))
+            before = load_file(self._file(made.exchange, task))
         except (OSError, SafetensorError):
             return None
         method, model = task.method, task.method.adapted(task.local.model)
@@ -73,14 +79,17 @@ class Followed:
         layout = reply_layout(method, model, task.config.secure, vehicles=called)
         after, first = task.weights()[0].numpy(), before["weights"].numpy()
         # What a private method divides by is the server's to say; more than q·R shortens the step.
-        least = method.server.divisor(made.weight, task.local.training.participation * made.weight)
-        private = method.server.private
-        divided = made.divisor >= least if private else made.divisor == least
-        same = first.shape == after.shape and divided
+        # Beyond any fleet, its rounding would have room for the whole sum.
+        share = task.local.training.participation
+        least = method.server.divisor(made.weight, share * made.weight)
+        most = share * MOST_SUM if method.server.private else least
+        same = first.shape == after.shape and least <= made.divisor <= most
         return same and key.follows(layout, first, after, made)
 
-    def _file(self, exchange: bytes) -> Path:
-        return self.folder / f"{exchange.hex()[:64]}.safetensors"
+    def _file(self, exchange: bytes, task: Task) -> Path:
+        about = f"{settings_digest(str(task.question.values['config']))} {task.choice.label}"
+        settings = sha256(about.encode()).hexdigest()[:32]
+        return self.folder / f"{exchange.hex()[:64]}-{settings}.safetensors"
 
 
 def _initial(task: Task) -> torch.Tensor:

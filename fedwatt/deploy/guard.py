@@ -29,6 +29,8 @@ GROUPS: Final = {
 }
 """Sums of one group ask for much the same numbers, so the difference of two is about those vehicles
 that are in only one of them: by group it is counted how often the vehicles change."""
+PLACES: Final = ("secure-terrain", "terrain-field", "secure-routes", "driving-field")
+"""Questions about where vehicles drive, whatever the configuration says that the run learns."""
 ROUTES: Final = ("secure-routes", "driving-field")
 """Questions by which a fleet learns how it drives."""
 
@@ -36,6 +38,12 @@ FOLLOWED: Final = "followed"
 """What the ledger files the models under that a vehicle knows the origin of."""
 NOISED: Final = "noised"
 """And those that a private round trains."""
+UNFOLLOWED: Final = "unfollowed"
+"""What it notes under for a day what it judged without knowing that."""
+CALLED: Final = "called"
+"""And the changes of the vehicles that were called to a sum with it."""
+CELL: Final = "cell"
+"""And the grid that places are counted on."""
 ENOUGH_NOISE: Final = 1.0
 """z from which noise alone stops the attacks of docs/privacy.md for a day of questions."""
 
@@ -47,8 +55,8 @@ class Guard:
     policy: Policy
     ledger: Ledger
 
-    def configuration(self, config: RunConfig) -> None:
-        """Refuse a run on other terms than the policy's."""
+    def configuration(self, config: RunConfig, kind: str = "") -> None:
+        """Refuse a run on other terms than the policy's, asked about by a question of this kind."""
         policy, data, training = self.policy, config.data, config.training
         _allow("masks", config.secure.enabled or not policy.masks)
         fixed = {name: getattr(policy, name) for name in ("window", "stride", "evaluation_stride")}
@@ -57,9 +65,10 @@ class Guard:
         _allow("data", same and (not policy.targets or data.target in policy.targets))
         few = 0 < training.steps * training.batch < policy.fewest_trained  # 0: whole epochs
         _allow("few_trained", not few)
-        if shares_hills(config):
+        if shares_hills(config) or kind in PLACES:
             enough = config.terrain.minimum_vehicles >= policy.hills_vehicles
             _allow("hills", policy.hills and enough)
+            _allow("smallest_cell", config.terrain.cell_m >= policy.smallest_cell)
         usual, own = SecureSettings(), config.secure
         fine = own.bits >= usual.bits and own.delta_limit <= usual.delta_limit
         fine &= own.windows_limit <= usual.windows_limit
@@ -160,37 +169,50 @@ class Guard:
         """
         if not self.policy.followed:
             return False
-        if self.ledger.model(FOLLOWED, purpose.model):
+        if self.ledger.model(*_known(purpose)):
             return True
         if protects(method) and purpose.kind.endswith("train"):
-            self.ledger.announce(purpose.model, (NOISED, purpose.run, purpose.label, purpose.round))
+            self.ledger.announce(purpose.model, (NOISED, purpose.question))
         told = tell()
         _allow("followed", told is not False or not purpose.kind.endswith("train"))
         if told:
-            self.ledger.announce(purpose.model, (FOLLOWED, purpose.model))
+            self.ledger.announce(purpose.model, _known(purpose))
         return bool(told)
+
+    def unfollowed(self, purpose: Purpose, *, follows: bool) -> None:
+        """Count a model that this vehicle judges and does not follow, before its errors leave it.
+
+        Later would be too late: a sum can be unmasked without this vehicle. Of a level model beside
+        another one nobody knows more than its errors say. Each such model is judged once by every
+        kind of question, beside or without another, whatever its method is called.
+        """
+        if not self.policy.followed or not purpose.model or purpose.kind.endswith("train"):
+            return
+        uses = [] if follows else [f"{purpose.model} {purpose.kind} {bool(purpose.level)}"]
+        uses += [f"{purpose.level} {purpose.kind} beside"] if purpose.level else []
+        noted = self.ledger.noted_today(UNFOLLOWED)
+        _allow("answered", self.policy.answers > 1 or not set(uses) & set(noted))
+        models = {use.split()[0] for use in (*noted, *uses)}
+        _allow("followed", not uses or len(models) <= self.policy.unfollowed_a_day)
+        if uses:
+            self.ledger.note(UNFOLLOWED, (*noted, *uses))
 
     def revealing(self, purpose: Purpose, followers: int) -> None:
         """Refuse to unmask a sum about a model of which few of its vehicles know the origin.
 
-        Where enough of them do, this vehicle knows it from now on, too. Any other is trained only
-        where noise `protects` it, and judged a few times a day: the mean of two models, or one of a
-        private method after a round without a sum.
+        Where enough of them do, this vehicle knows it from now on, too, and it does not count as
+        `unfollowed`. Any other is trained only where noise `protects` it, and judged a few times a
+        day: the mean of two models, or one of a private method after a round without a sum.
         """
         wanted, ledger = self.policy.followed, self.ledger
-        if not wanted or not purpose.model or ledger.model(FOLLOWED, purpose.model):
+        if not wanted or not purpose.model or ledger.model(*_known(purpose)):
             return
         if followers >= wanted:
-            ledger.announce(purpose.model, (FOLLOWED, purpose.model))
-            return
-        if purpose.kind.endswith("train"):
-            noised = ledger.model(NOISED, purpose.run, purpose.label, purpose.round)
-            _allow("followed", noised == purpose.model)
-            return
-        model, today = ("unfollowed", purpose.model), ("unfollowed", ledger.day())
-        if not ledger.given(*model):
-            _allow("followed", ledger.given(*today) < self.policy.unfollowed_a_day)
-            ledger.give(model, today)
+            ledger.announce(purpose.model, _known(purpose))
+            noted = ledger.noted_today(UNFOLLOWED)
+            ledger.note(UNFOLLOWED, (use for use in noted if use.split()[0] != purpose.model))
+        elif purpose.kind.endswith("train"):
+            _allow("followed", ledger.model(NOISED, purpose.question) == purpose.model)
 
     def unanswered(self, purpose: Purpose) -> None:
         """Refuse what was answered as often as the policy allows, and too many answers a day."""
@@ -211,6 +233,27 @@ class Guard:
             today = self.ledger.answers_today()
             _allow("answers_a_day", today < self.policy.answers_a_day)
         self.ledger.give(*_counted(purpose))
+
+    def joins(self, kind: str, called: tuple[str, ...]) -> None:
+        """Refuse to add to a sum over others than before too often, before anything is added.
+
+        Whoever is then in it can be told apart without a word more from this vehicle: the others
+        can unmask it, and `agreed` asks nobody who is not asked.
+        """
+        group = GROUPS.get(kind)
+        if group is None:
+            return
+        sets, changes = f"{CALLED} {group}", self.ledger.noted_today(CALLED)
+        if self.ledger.is_change(sets, called):
+            _allow("set_changes_a_day", len(changes) < self.policy.set_changes_a_day)
+            self.ledger.note(CALLED, (*changes, group))
+        self.ledger.summed(sets, called, counts=False)
+
+    def grid(self, cell_m: float) -> None:
+        """Refuse a second grid on one day: the cells of several together are smaller than each."""
+        cell, today = repr(cell_m), self.ledger.noted_today(CELL)
+        _allow("smallest_cell", not self.policy.smallest_cell or set(today) <= {cell})
+        self.ledger.note(CELL, [cell])
 
     def agreed(self, terms: Terms, survivors: tuple[str, ...]) -> None:
         """Refuse to unmask a sum of too few vehicles, or of others than before too often.
@@ -242,9 +285,11 @@ class Guard:
 def _counted(purpose: Purpose) -> list[tuple[object, ...]]:
     """The purposes that an answer uses up: its round in its run, and its question in any run.
 
-    A method's label is part of both, or the second method of a run would get no answers. Run, label
-    and model are the server's to choose, so this stops a repetition and not a lie: the difference
-    of two sums that were asked for under two names is bounded by noise alone (docs/privacy.md).
+    A method's label is part of both, or the second method of a run would get no answers about the
+    seed's model, which all methods begin with. Run and label are the server's to choose, so this
+    stops a repetition and not a lie. Two sums about a model that rounds made, asked for under two
+    names, differ by what `hiding` leaves (docs/privacy.md); any other is not judged under a second
+    name (`unfollowed`).
     """
     kind, label = purpose.kind, purpose.label
     if purpose.kind.endswith("train"):
@@ -255,6 +300,11 @@ def _counted(purpose: Purpose) -> list[tuple[object, ...]]:
     if purpose.model:
         return [(kind, label, purpose.model, purpose.level)]
     return [(kind, purpose.question)]
+
+
+def _known(purpose: Purpose) -> tuple[str, ...]:
+    """Where the ledger has a model whose origin is known; by other settings it is another one."""
+    return FOLLOWED, purpose.settings, purpose.label, purpose.model
 
 
 def protects(method: Method) -> bool:

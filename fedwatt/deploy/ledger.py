@@ -31,11 +31,12 @@ class Ledger:
     def __init__(self, folder: Path, day: Callable[[], str] = today) -> None:
         self.path, self.day = folder / "answers.json", day
         self._table: dict[str, Any] = {"day": "", "answers": 0, "changes": 0}
-        self._table |= {"given": {}, "models": {}, "sets": {}}
+        self._table |= {"given": {}, "models": {}, "sets": {}, "noted": {}}
         if not self.path.exists():
             return
         try:
-            found = json.loads(self.path.read_text(encoding="utf-8"))
+            # Ledgers of earlier versions have nothing noted.
+            found = {"noted": {}} | json.loads(self.path.read_text(encoding="utf-8"))
             self._table |= {name: type(value)(found[name]) for name, value in self._table.items()}
         except (OSError, ValueError, TypeError, KeyError) as error:
             # Not the vehicle's end, and no way to win a new day: what was counted is unknown.
@@ -58,6 +59,16 @@ class Ledger:
         """How often the vehicles in sums of one group were others than before."""
         return int(self._table["changes"]) if self._table["day"] == self.day() else 0
 
+    def noted_today(self, name: str) -> tuple[str, ...]:
+        """What was noted under a name since midnight UTC, in order."""
+        return tuple(self._table["noted"].get(name, ())) if self._table["day"] == self.day() else ()
+
+    def note(self, name: str, items: Iterable[str]) -> None:
+        """Note `items` under a name until midnight UTC, in place of what is there."""
+        self._roll()
+        self._table["noted"][name] = list(items)
+        self._save()
+
     def is_change(self, group: str, vehicles: Iterable[str]) -> bool:
         """Whether the last sum of this group was of other vehicles."""
         return self._table["sets"].get(group, "") not in ("", _key(sorted(vehicles)))
@@ -74,12 +85,12 @@ class Ledger:
             self._keep("given", _key(what), self.given(*what) + 1)
         self._save(answers=1)
 
-    def summed(self, group: str, vehicles: Iterable[str]) -> None:
-        """Remember which vehicles a sum was of."""
+    def summed(self, group: str, vehicles: Iterable[str], *, counts: bool = True) -> None:
+        """Remember which vehicles a sum was of; where others were before, that `counts`."""
         names = sorted(vehicles)
         changed = self.is_change(group, names)
         self._table["sets"][group] = _key(names)
-        self._save(changes=int(changed))
+        self._save(changes=int(changed and counts))
 
     def _keep(self, table: str, key: str, value: object) -> None:
         entries = self._table[table]
@@ -88,10 +99,15 @@ class Ledger:
         for old in list(entries)[: max(0, len(entries) - KEPT)]:
             del entries[old]
 
+    def _roll(self) -> None:
+        """Begin a day with nothing counted."""
+        if self._table["day"] != self.day():
+            self._table |= {"day": self.day(), "answers": 0, "changes": 0, "noted": {}}
+
     def _save(self, *, answers: int = 0, changes: int = 0) -> None:
-        counts = {"answers": self.answers_today() + answers}
-        counts["changes"] = self.changes_today() + changes
-        self._table |= {"day": self.day(), **counts}
+        self._roll()
+        self._table["answers"] += answers
+        self._table["changes"] += changes
         write_text(self.path, json.dumps(self._table) + "\n")
 
 

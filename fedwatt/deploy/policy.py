@@ -48,6 +48,8 @@ RULES: Final = {
     "data": "its policy fixes window, strides, split and target otherwise",
     "hills": "its policy allows no hills, or wants more vehicles at a place: raise "
     "terrain.minimum_vehicles",
+    "smallest_cell": "its policy wants places counted on a coarser grid, and on one a day: raise "
+    "terrain.cell_m, or leave it as it was today",
     "routes": "its policy does not let it share how it drives, for routes: deploy.routes = false",
     "noise": "its policy wants more noise for privacy: a private method with a larger "
     "noise_multiplier",
@@ -114,6 +116,11 @@ class Policy:
     )
     hills: bool = _setting(True, "whether it helps to learn hills")
     hills_vehicles: int = _setting(3, "fewest vehicles that must drive a place to publish it")
+    smallest_cell: float = _setting(
+        80.0,
+        "fewest metres between the nodes that hills and driving are counted at, on one such grid a "
+        "day; 0 leaves it to the server",
+    )
     routes: bool = _setting(True, "whether it helps to learn how the fleet drives, for routes")
     noise: float = _setting(0.0, "least noise multiplier of a private method; 0: none needed")
     lifetime_epsilon: float = _setting(
@@ -140,7 +147,7 @@ class Policy:
                      "fewest_trained"):  # fmt: skip
             check(self, name, getattr(self, name) >= 1, "at least 1")
         for name in ("window", "stride", "evaluation_stride", "set_changes_a_day", "noise",
-                     "hiding", "followed", "unfollowed_a_day"):  # fmt: skip
+                     "hiding", "followed", "unfollowed_a_day", "smallest_cell"):  # fmt: skip
             check(self, name, 0 <= getattr(self, name) < inf, "at least 0")
         for name in ("smallest_sum", "hills_vehicles"):
             check(self, name, getattr(self, name) >= 2, "at least 2: a sum of one hides nothing")
@@ -154,7 +161,7 @@ class Policy:
 OPEN: Final = Policy(
     masks=False, smallest_sum=2, signed_sums=False, followed=0, window=0, stride=0,
     evaluation_stride=0, split=(), split_seed=-1, targets=(), fewest_windows=1, fewest_trained=1,
-    hiding=0.0, hills_vehicles=2,
+    hiding=0.0, hills_vehicles=2, smallest_cell=0.0,
     answers=1_000_000, answers_a_day=1_000_000, set_changes_a_day=1_000_000, largest_step=1e9,
 )  # fmt: skip
 """For trials on data that is nobody's: whatever a server asks for in earnest."""

@@ -11,6 +11,7 @@ from dataclasses import astuple, dataclass
 from hashlib import sha256
 from typing import Final
 
+from fedwatt.deploy.configuration import settings_digest
 from fedwatt.deploy.messages import SECURE, Content
 from fedwatt.errors import DataError
 from fedwatt.runs.level import LEVEL
@@ -37,12 +38,15 @@ class Purpose:
     """The same of the level model beside it."""
     question: str
     """Digest of all that was asked."""
+    settings: str = ""
+    """The same of the settings of its run."""
 
     @classmethod
     def of(cls, kind: str, question: Content) -> "Purpose":
         """The purpose of a question."""
         values = question.values
         round_, run, label = values.get("round"), values.get("run"), values.get("label")
+        config = values.get("config")
         return cls(
             kind,
             run if isinstance(run, str) else "",
@@ -51,6 +55,7 @@ class Purpose:
             _weights(question, "weights"),
             _weights(question, LEVEL),
             question_digest(question),
+            settings_digest(config) if isinstance(config, str) else "",
         )
 
     @property

@@ -47,7 +47,7 @@ class RoundQuestion:
         return Content(values, {"weights": self.weights, **sent})
 
     @classmethod
-    def read(cls, question: Content, size: int) -> "RoundQuestion":
+    def read(cls, question: Content, size: int, precision: str) -> "RoundQuestion":
         """The question on a model of `size` weights that a message holds; DataError if none."""
         read = cls(
             value(question, "round", int),
@@ -55,7 +55,7 @@ class RoundQuestion:
             value(question, "population", int),
             value(question, "population_windows", float),
             question.values.get("diagnostics") is True,
-            weights(question, "weights", "model", size),
+            weights(question, "weights", "model", size, precision),
             {
                 name.removeprefix(SENT): array
                 for name, array in question.arrays.items()
@@ -75,11 +75,16 @@ def value(question: Content, name: str, kind: type) -> Any:
     return found
 
 
-def weights(question: Content, name: str, what: str, size: int) -> NDArray[Any]:
-    """The weights [size] of a model that comes with a question; DataError if there are none."""
+def weights(question: Content, name: str, what: str, size: int, precision: str) -> NDArray[Any]:
+    """The weights [size] of a model that comes with a question; DataError if there are none.
+
+    They are of the run's `precision`: what is rounded to it on board would be one model under as
+    many digests as there are numbers that round to the same.
+    """
     found = question.arrays.get(name)
-    if found is None or found.shape != (size,) or not np.isfinite(found).all():
-        raise DataError(f"the question holds no {what} of {size} finite weights")
+    fits = found is not None and found.shape == (size,) and found.dtype == precision
+    if found is None or not fits or not np.isfinite(found).all():
+        raise DataError(f"the question holds no {what} of {size} finite {precision} weights")
     return found
 
 

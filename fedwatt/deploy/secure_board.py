@@ -125,6 +125,7 @@ class Secrets:
         terms, purpose = self.terms, Purpose.of(kind, question)
         if purpose.text != terms.purpose:
             raise Refusal("question")
+        self.guard.joins(kind, self._now(protocol.Shared).roster.vehicles)
         self.guard.answer(purpose, masked=True)
         return terms
 

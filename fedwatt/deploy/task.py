@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fedwatt.deploy.messages import Content, ReplyField
-from fedwatt.deploy.questions import asked_of, value, weights
+from fedwatt.deploy.questions import RoundQuestion, asked_of, value, weights
 from fedwatt.federation import LocalFleet
 from fedwatt.methods import Method
 from fedwatt.runs.config import MethodChoice, RunConfig
@@ -45,5 +45,10 @@ class Task:
 
     def weights(self) -> Tensor:
         """The model that the question is about, [1, D]."""
-        found = weights(self.question, "weights", "model", self.size)
-        return torch.from_numpy(found).to(self.local.dtype)[None]
+        precision = self.local.training.precision
+        found = weights(self.question, "weights", "model", self.size, precision)
+        return torch.from_numpy(found)[None]
+
+    def round_question(self) -> RoundQuestion:
+        """The question as one to train; DataError if it is none."""
+        return RoundQuestion.read(self.question, self.size, self.local.training.precision)

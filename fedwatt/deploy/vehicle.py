@@ -53,7 +53,7 @@ from fedwatt.deploy.one_vehicle import (
 )
 from fedwatt.deploy.privacy_ledger import LIFETIME_DELTA, PrivacyLedger, epsilon_of
 from fedwatt.deploy.purpose import Purpose
-from fedwatt.deploy.questions import AFTER, RoundQuestion, sizes_of, value, weights
+from fedwatt.deploy.questions import AFTER, sizes_of, value, weights
 from fedwatt.deploy.round_summand import round_summand
 from fedwatt.deploy.routes_on_board import RoutesOnBoard
 from fedwatt.deploy.secure_board import Secrets
@@ -158,7 +158,7 @@ class Vehicle:
         if kind in within:
             return sealed(kind, within[kind](question), NO_MODEL)
         config = configuration_of(question)
-        self.guard.configuration(config)
+        self.guard.configuration(config, kind)
         if kind == "enrol":
             asked = NOTHING if config.secure.enabled else IN_THE_CLEAR
             return sealed(kind, self._enrol(config), NO_MODEL, asked)
@@ -194,12 +194,14 @@ class Vehicle:
     def _masked(self, kind: str, question: Content, config: RunConfig, called: int) -> Content:
         """The vector of a sum over `called` vehicles."""
         if kind in ("secure-terrain", "secure-routes"):
+            self.guard.grid(config.terrain.cell_m)
             asked = self.hills if kind == "secure-terrain" else self.routes
             return asked.masked(question, config, self.secrets)
         task = self._task(question)
         self._refuse_work(kind, task)
         purpose = Purpose.of(kind, question)
         follows = self.guard.follows(purpose, task.method, lambda: self.followed.follows(task))
+        self.guard.unfollowed(purpose, follows=follows)
         masked = partial(self.secrets.masked, question, follows=follows)
         if kind == "secure-train":
             return masked(*self._reply(task, follows=follows))
@@ -269,7 +271,7 @@ class Vehicle:
 
     def _train(self, task: Task, seed: int | None = None) -> Content:
         local, method = task.local, task.method
-        question, run = RoundQuestion.read(task.question, task.size), task.run
+        question, run = task.round_question(), task.run
         self.spent.spend(*self._spending(task))
         folder = memory.memory_folder(self.state, run, task.choice.label)
         initial = local_round.initial_memory(method, method.adapted(local.model), task.weights()[0])
@@ -292,7 +294,7 @@ class Vehicle:
 
         Only methods that hand up nothing but Δ_k are private. What the vehicle remembers stays.
         """
-        question, label = RoundQuestion.read(task.question, task.size), task.choice.label
+        question, label = task.round_question(), task.choice.label
         method, folder = task.method, memory.memory_folder(self.state, task.run, label)
         self.spent.spend(*self._spending(task))
         model = method.adapted(task.local.model)
@@ -351,8 +353,9 @@ class Vehicle:
         if config is None:
             raise DataError("the question holds a level model, and its run has none")
         local, _ = self._method(to_toml(config), task.choice.label, None)
-        found = weights(task.question, LEVEL, "level model", local.model.layout.size)
-        return local, torch.from_numpy(found).to(local.dtype)[None]
+        size, precision = local.model.layout.size, local.training.precision
+        found = weights(task.question, LEVEL, "level model", size, precision)
+        return local, torch.from_numpy(found)[None]
 
     def _own(self, task: Task, folder: Path, local: LocalFleet, model: Tensor) -> Predictions:
         """Predictions of what the vehicle makes of a model [1, D] for itself, and keeps."""

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 
-from fedwatt.data.store import read_vehicle
 from fedwatt.data.trip import FloatArray
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.route_reading import read_route
@@ -16,8 +15,6 @@ from fedwatt.journeys.charge import Arrival, arrival, refuse_impossible_charge, 
 from fedwatt.journeys.route import Route
 from fedwatt.journeys.route_bars import interval
 from fedwatt.journeys.route_model import RouteForecast, RouteModel
-from fedwatt.runs.model_file import read_model_config
-from fedwatt.runs.routes import run_routes, vehicle_routes
 from fedwatt.terrain.survey import USUAL_MASS_KG
 
 BARS = (0.5, 0.9)
@@ -31,6 +28,7 @@ class Plan:
     temperature_c  outside; None: as recorded, where the route is a recorded trip's
     charge         0 to 1 at the start, and the usable capacity; None: not said
     mass_kg        of a vehicle with no trips, for a run folder
+    consumption    what that vehicle takes in the mean, Wh/km; None: nobody knows
     """
 
     depart: datetime | None = None
@@ -38,12 +36,18 @@ class Plan:
     charge: float | None = None
     capacity_wh: float | None = None
     mass_kg: float | None = None
+    consumption: float | None = None
     kind: str = "passenger"
     vehicle: Path | None = None
 
     def __post_init__(self) -> None:
         if self.charge is not None:
             refuse_impossible_charge(self.charge)
+        if self.consumption is not None and not 50 <= self.consumption <= 5000:
+            raise SettingError(
+                f"A consumption of {self.consumption:g} Wh/km is no vehicle's. Give --consumption "
+                "in Wh/km: 15.2 kWh/100 km is 152."
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,11 +147,13 @@ class RoutePlan:
         """What a reader of the numbers has to know besides, a sentence each."""
         model, made = self.model, []
         if not model.trips:
+            scale = model.coefficients["energy"].scale
+            known = "" if scale == 1 else f", times {scale:.2f} for the consumption that was given"
             made.append(
                 f"A newcomer: no trips of its own taught this. It has the coefficients of "
                 f"{counted(model.fleet_vehicles, 'vehicle')} and a mass of {model.mass_kg:,.0f} "
-                f"kg, and its 90 % bars are {model.bars['energy'].wider:.1f} times as wide as "
-                "theirs."
+                f"kg{known}, and its 90 % bars are {model.bars['energy'].wider:.1f} times as wide "
+                "as theirs."
             )
         for one in self.routes:
             if one.forecast.known < 0.9:
@@ -207,8 +213,10 @@ def _planned(
 def opened_routes(path: Path, plan: Plan) -> RouteModel:
     """The model of routes of a model file or a run folder."""
     if not path.is_dir():
-        if plan.vehicle is not None or plan.mass_kg is not None:
-            raise SettingError("A model file is one vehicle's: leave --vehicle and --mass out.")
+        if (plan.vehicle, plan.mass_kg, plan.consumption) != (None, None, None):
+            raise SettingError(
+                "A model file is one vehicle's: leave --vehicle, --mass and --consumption out."
+            )
         model = EnergyModel(path)
         routes = model.routes()
         if routes is None:
@@ -217,6 +225,11 @@ def opened_routes(path: Path, plan: Plan) -> RouteModel:
                 "folder."
             )
         return routes
+    # A computer that only predicts has model files, and none of what run folders need.
+    from fedwatt.data.store import read_vehicle
+    from fedwatt.runs.model_file import read_model_config
+    from fedwatt.runs.routes import run_routes, vehicle_routes
+
     config = read_model_config(path)
     if plan.vehicle is None:
         if plan.kind not in USUAL_MASS_KG:
@@ -224,7 +237,11 @@ def opened_routes(path: Path, plan: Plan) -> RouteModel:
         mass = USUAL_MASS_KG[plan.kind] if plan.mass_kg is None else plan.mass_kg
         if not 100 <= mass <= 60_000:
             raise SettingError(f"A vehicle of {mass:g} kg is none of the road: give --mass in kg.")
-        return run_routes(path, config).newcomer(mass)
+        return run_routes(path, config).newcomer(mass, plan.consumption)
+    if plan.consumption is not None:
+        raise SettingError(
+            "--consumption is for a vehicle without trips: --vehicle learns it from its own."
+        )
     return vehicle_routes(path, config, read_vehicle(plan.vehicle))
 
 

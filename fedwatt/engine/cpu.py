@@ -7,7 +7,6 @@ rules and loss allow it, a vehicle's whole round is one call of C (`kernels.whol
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from itertools import pairwise
 from math import ceil
 from time import perf_counter
@@ -19,9 +18,8 @@ from torch import Tensor
 from fedwatt.cores import spread
 from fedwatt.engine.job import Job
 from fedwatt.engine.kernels.fused_step import FusedStep, fused_step, step_timed_as
-from fedwatt.engine.kernels.whole_round import CGradient, c_gradient, whole_round
+from fedwatt.engine.kernels.whole_round import whole_round
 from fedwatt.engine.step import (
-    explored,
     explored_gradient,
     final,
     move,
@@ -47,9 +45,6 @@ def train(job: Job, watch: Stopwatch) -> Tensor:
         with watch.divided() as spent:
             spent += spread(one, range(len(job.steps)))
         return compiled.deltas
-    gradients = c_gradient(job)
-    if gradients is not None:
-        return _explore(job, gradients, watch)
     deltas = torch.empty_like(job.anchor)
     numbers = job.model.step_numbers(job.batches.size)
     limit = CACHE_BYTES // (numbers * job.anchor.element_size())
@@ -66,31 +61,6 @@ def train(job: Job, watch: Stopwatch) -> Tensor:
 
     with watch.divided() as spent:
         spent += spread(work, list(cut(len(job.steps), max(1, limit))), large=limit == 0)
-    return deltas
-
-
-def _explore(job: Job, gradients: CGradient, watch: Stopwatch) -> Tensor:
-    """Δ_k [P, D] by rules that explore, one vehicle at a time, with gradients in C."""
-    deltas = torch.empty_like(job.anchor)
-    in_c = fused_step(job)
-
-    def one(row: int) -> dict[str, float]:
-        rows = slice(row, row + 1)
-        own, watch = job.part(rows), Stopwatch()
-        weights = own.anchor.clone()
-        previous = weights.clone() if own.looks_back else None
-        advance = _mover(own, None if in_c is None else in_c.part(rows), watch)
-        with watch.section("training"):
-            for step, gradient in enumerate(gradients.of_steps(row)):
-                here, before = present_and_previous(weights, previous, step)
-                batch = partial(own.batches.at, step, 1)
-                found = explored(own, here, gradient, batch)
-                advance(found, here, before, first=step == 0)
-            deltas[row] = (final(weights, previous, own.steps) - own.anchor)[0]
-        return watch.seconds
-
-    with watch.divided() as spent:
-        spent += spread(one, range(len(job.steps)))
     return deltas
 
 

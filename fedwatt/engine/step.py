@@ -117,24 +117,22 @@ def explored_gradient(job: Job, weights: Tensor, batch: Batch, *, shaped: bool =
             return shaped_gradient(job, point, batch)
         return job.model.gradient(point, *batch, job.loss)
 
-    return explored(job, weights, gradient, lambda: batch)
-
-
-def explored(job: Job, weights: Tensor, gradient: Gradient, batch: Callable[[], Batch]) -> Tensor:
-    """The same, given a way to take gradients.
-
-    `batch` puts the step's batch together; only a rule that asks for the loss itself needs it.
-    """
-
     def value(point: Tensor) -> Tensor:
         with torch.no_grad():
-            return shaped_losses(job, job.model.layout.split(point), batch())
+            return shaped_losses(job, job.model.layout.split(point), batch)
 
     loss = StepLoss(gradient, value, job.rate)
-    for rule, plan in zip(job.rules, job.plans, strict=True):
+    return through_rules(job.rules, job.plans, job.anchor, loss).gradient(weights)
+
+
+def through_rules(
+    rules: Sequence[LocalRule], plans: Sequence[Rows], anchor: Tensor, loss: StepLoss
+) -> StepLoss:
+    """The loss with the gradient that rules make of it, each of what those before it have made."""
+    for rule, plan in zip(rules, plans, strict=True):
         if explores(rule):
-            loss = replace(loss, gradient=_through(rule, loss, job.anchor, plan))
-    return loss.gradient(weights)
+            loss = replace(loss, gradient=_through(rule, loss, anchor, plan))
+    return loss
 
 
 def _through(rule: LocalRule, loss: StepLoss, anchor: Tensor, plan: Rows) -> Gradient:

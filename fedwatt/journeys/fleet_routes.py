@@ -4,7 +4,7 @@ How the fleet learns it is in `route_exchange`.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -31,6 +31,7 @@ class FleetRoutes:
     narrower    what is left of the width of error bars at shares of the way (`under_way`), [4]
     vehicles    how many taught the coefficients
     insiders    names of those whose passes are in `driving`
+    wh_per_km   what their trips took in the mean, per km and in proportion to the reference mass
     hills       the elevations that the fleet publishes, for newcomers; None: it has none
     """
 
@@ -42,6 +43,7 @@ class FleetRoutes:
     narrower: FloatArray
     vehicles: int
     insiders: frozenset[str]
+    wh_per_km: float
     hills: Field | None = None
 
     @property
@@ -49,10 +51,19 @@ class FleetRoutes:
         """The grid of its cells."""
         return Grid(cell_m=self.cell_m)
 
-    def newcomer(self, mass_kg: float, name: str = "", capacity_wh: float = 0.0) -> RouteModel:
-        """The model of a vehicle with no trips of its own: the fleet's coefficients, its mass."""
+    def newcomer(self, mass_kg: float, consumption: float | None = None) -> RouteModel:
+        """The model of a vehicle with no trips of its own: the fleet's coefficients, its mass.
+
+        `consumption` is what it is known to take in the mean, Wh/km, as its display shows it: its
+        coefficients of energy are then the fleet's times consumption / (the fleet's at its mass).
+        """
         nothing = RouteBoard((), self.hills, mass_kg, self.grid)
-        return self.personal(nothing, name, contributed=False, capacity_wh=capacity_wh)
+        model = self.personal(nothing, "", contributed=False)
+        if consumption is None:
+            return model
+        usual = self.wh_per_km * mass_factor("energy", mass_kg)
+        energy = model.coefficients["energy"].times(consumption / usual)
+        return replace(model, coefficients={**model.coefficients, "energy": energy})
 
     def personal(
         self,

@@ -86,10 +86,16 @@ def predict(fleet: FleetEffects, own: OwnEffects | None, x: FloatArray) -> Float
 
 
 def unit_sums(trips: Observations) -> dict[str, FloatArray]:
-    """Σ (x / σ)² of each column, the number of trips, and whether there are any."""
+    """Σ (x / σ)² and Σ x of each column, Σ y, the number of trips, and whether there are any."""
     squares = ((trips.x / trips.sigma[:, None]) ** 2).sum(axis=0)
     count = np.array([float(len(trips.y))])
-    return {"squares": squares, "trips": count, "vehicles": np.minimum(count, 1.0)}
+    return {
+        "squares": squares,
+        "columns": trips.x.sum(axis=0),
+        "total": np.array([trips.y.sum()]),
+        "trips": count,
+        "vehicles": np.minimum(count, 1.0),
+    }
 
 
 def own_effects(fleet: FleetEffects, trips: Observations) -> OwnEffects:
@@ -153,7 +159,8 @@ def sum_fields(columns: int) -> Fields:
 
 def unit_fields(columns: int) -> Fields:
     """What `unit_sums` adds."""
-    return {"squares": (columns, LARGEST), "trips": (1, LARGEST), "vehicles": (1, 1.0)}
+    sizes = {"squares": columns, "columns": columns, "total": 1, "trips": 1}
+    return {name: (size, LARGEST) for name, size in sizes.items()} | {"vehicles": (1, 1.0)}
 
 
 Total = Callable[[Mapping[str, FleetEffects]], Mapping[str, Mapping[str, FloatArray]]]

@@ -22,6 +22,7 @@ from fedwatt.journeys.driving_field import DrivingSums, add, published
 from fedwatt.journeys.fleet_routes import FleetRoutes
 from fedwatt.journeys.mixed_effects import FleetEffects, fit
 from fedwatt.journeys.route_board import RouteBoard
+from fedwatt.journeys.route_features import NAMES
 from fedwatt.journeys.route_questions import COLUMNS, Pupil, RouteQuestion, SharedDriving
 from fedwatt.journeys.under_way import REWEIGHTINGS, USUAL, corrected, narrower_bars
 from fedwatt.terrain.field import Field
@@ -29,6 +30,8 @@ from fedwatt.terrain.settings import TerrainSettings
 
 SPREADS = {"energy": 5.0, "duration": 2.0}
 """τ to begin with, in Wh or seconds a km of σ, for columns of size 1."""
+
+DISTANCE = NAMES.index("distance")
 
 
 class TooFewTeach(DataError):
@@ -91,18 +94,20 @@ def learn_from_pupils(
         narrower_bars(asking.total(last)),
         asking.teachers,
         insiders,
+        asking.wh_per_km,
         hills,
     )
 
 
 @dataclass
 class _Asking:
-    """Who is still there, and how many of them teach."""
+    """Who is still there, how many of them teach, and what their trips took."""
 
     pupils: Pupils
     present: frozenset[str]
     least: int
     teachers: int = 0
+    wh_per_km: float = 0.0
 
     def total(self, question: RouteQuestion) -> Mapping[str, FloatArray]:
         """Over those that are there; from now on only those in it are."""
@@ -123,6 +128,10 @@ class _Asking:
         self.teachers = max(self.teachers, taught)
         if taught < self.least:
             raise TooFewTeach(taught, self.least)
+        if not effects:
+            # Features of energy are in proportion to mass, so this is that of the reference mass.
+            energy = found["energy"]
+            self.wh_per_km = float(energy["total"][0] / energy["columns"][DISTANCE])
         return found
 
 

@@ -27,7 +27,12 @@ def fleet_to_bytes(fleet: FleetRoutes) -> bytes:
         arrays |= {f"{target}.{name}": getattr(own, name) for name in ("unit", "mean", "spread")}
         arrays[f"{target}.noise"] = np.array([own.noise])
         arrays |= {f"{target}.{name}": fleet.counts[target][name] for name in JUDGED}
-    about = {"cell_m": fleet.cell_m, "vehicles": fleet.vehicles, "insiders": sorted(fleet.insiders)}
+    about = {
+        "cell_m": fleet.cell_m,
+        "vehicles": fleet.vehicles,
+        "insiders": sorted(fleet.insiders),
+        "wh_per_km": fleet.wh_per_km,
+    }
     return save_arrays(arrays, about)
 
 
@@ -51,9 +56,10 @@ def fleet_from_bytes(content: bytes, where: str) -> FleetRoutes:
         correction, narrower = arrays["correction"], arrays["narrower"]
         cell_m, vehicles = float(about["cell_m"]), int(about["vehicles"])
         insiders = frozenset(str(name) for name in about["insiders"])
+        wh_per_km = float(about["wh_per_km"])
         hills = hills_from_arrays(arrays, Grid(cell_m=cell_m))
     except (KeyError, TypeError, ValueError, AttributeError) as problem:
         raise damaged(where, problem) from problem
     return FleetRoutes(
-        cell_m, driving, effects, counts, correction, narrower, vehicles, insiders, hills
+        cell_m, driving, effects, counts, correction, narrower, vehicles, insiders, wh_per_km, hills
     )

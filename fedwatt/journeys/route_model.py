@@ -37,6 +37,10 @@ class Coefficients:
     beta: FloatArray
     scale: float
 
+    def times(self, factor: float) -> "Coefficients":
+        """Those of a vehicle that takes `factor` times as much everywhere."""
+        return Coefficients(self.beta * factor, self.scale * factor)
+
 
 def seconds_along(x: FloatArray, beta: FloatArray) -> FloatArray:
     """Time up to the end of each step, [steps], from features [steps, 17].

@@ -8,7 +8,8 @@ import pytest
 pytest.importorskip("flwr")
 
 from fedwatt.deploy.conduct import Conduct
-from fedwatt.deploy.guard import FOLLOWED
+from fedwatt.deploy.guard import FOLLOWED, Guard
+from fedwatt.deploy.ledger import Ledger
 from fedwatt.deploy.purpose import Purpose
 from fedwatt.deploy.vehicle import Vehicle
 from fedwatt.methods import get
@@ -57,23 +58,78 @@ def test_a_vehicle_without_the_fleets_key_leaves_training_to_the_others(
     assert Conduct.read(run / "conduct.json").refusals == {old.name: {FOLLOWED: 2}}
 
 
-def purpose(kind: str, model: str = "m") -> Purpose:
-    return Purpose(kind, "run", "fedavg", 1, model, "", "")
+def purpose(kind: str, model: str = "m", level: str = "", **more: str) -> Purpose:
+    return replace(Purpose(kind, "run", "fedavg", 1, model, level, ""), **more)
+
+
+def judged(own: Guard, about: Purpose, *, follows: bool = False) -> str:
+    """The rule that a vehicle breaks by judging a model which it does not follow itself."""
+    return rule_of(lambda: own.unfollowed(about, follows=follows))
 
 
 def test_few_models_a_day_are_judged_that_nobody_knows(tmp_path: Path) -> None:
     own = guard(tmp_path, unfollowed_a_day=2)
-    for model in ("a", "b", "a"):  # one model counts once
-        assert rule_of(lambda m=model: own.revealing(purpose("secure-strata", m), 1)) == ""
-    assert rule_of(lambda: own.revealing(purpose("secure-evaluate", "c"), 1)) == FOLLOWED
-    assert rule_of(lambda: own.revealing(purpose("secure-evaluate", "c"), 2)) == ""
+    for kind in ("secure-evaluate", "secure-strata"):  # one model counts once
+        for model in ("a", "b"):
+            assert judged(own, purpose(kind, model)) == ""
+    third = purpose("secure-evaluate", "c")
+    assert judged(own, third) == FOLLOWED
+    assert judged(own, third, follows=True) == ""
+    # They are counted beside the answers, of which each is one already.
+    assert own.ledger.answers_today() == 0
+    # A word of others comes too late for a third, but gives back what the first took.
+    assert rule_of(lambda: own.revealing(purpose("secure-evaluate", "a"), 2)) == ""
+    assert judged(own, third) == ""
+    assert judged(own, purpose("secure-evaluate", "d")) == FOLLOWED
+    tomorrow = Guard(own.policy, Ledger(tmp_path, lambda: "2026-01-02"))
+    assert judged(tomorrow, purpose("secure-evaluate", "d")) == ""
+
+
+def test_an_unfollowed_model_is_not_judged_again_under_another_name(tmp_path: Path) -> None:
+    own = guard(tmp_path)
+    assert judged(own, purpose("secure-evaluate")) == ""
+    assert judged(own, purpose("secure-evaluate", label="other", run="other")) == "answered"
+    free = guard(tmp_path, answers=2)
+    assert judged(free, purpose("secure-evaluate", label="third")) == ""
+
+
+def test_level_models_count_as_unfollowed_also_beside_followed_ones(tmp_path: Path) -> None:
+    own = guard(tmp_path, unfollowed_a_day=2)
+    assert judged(own, purpose("secure-strata", "a", "l"), follows=True) == ""
+    assert judged(own, purpose("secure-personalise", "a", "l"), follows=True) == ""
+    # The same beside another model is a second reading of it.
+    assert judged(own, purpose("secure-strata", "b", "l"), follows=True) == "answered"
+    assert judged(own, purpose("secure-strata", "b", "m"), follows=True) == ""
+    assert judged(own, purpose("secure-strata", "b", "n"), follows=True) == FOLLOWED
+    # What was judged as a model of its own counts no more as a level model.
+    assert judged(own, purpose("secure-evaluate", "l")) == ""
+
+
+def test_what_is_known_of_a_model_is_known_by_its_settings(tmp_path: Path) -> None:
+    # The same weights in a model of other features would be one that no round made.
+    own, method = guard(tmp_path), get("fedavg")
+    first = purpose("secure-train", settings="one")
+    assert own.follows(first, method, lambda: True)
+    assert own.follows(first, method, lambda: None)
+    for other in (replace(first, settings="two"), replace(first, label="other")):
+        assert not own.follows(other, method, lambda: None)
+        assert rule_of(lambda o=other: own.revealing(o, 1)) == FOLLOWED
+
+
+def test_noise_protects_the_question_that_it_was_asked_for_by(tmp_path: Path) -> None:
+    own, private = guard(tmp_path), get("fedavg@private")
+    noisy = purpose("secure-train", question="with noise")
+    assert not own.follows(noisy, private, lambda: None)
+    assert rule_of(lambda: own.revealing(noisy, 0)) == ""
+    # The same run, method, round and model without noise.
+    assert rule_of(lambda: own.revealing(replace(noisy, question="without"), 0)) == FOLLOWED
 
 
 def test_two_must_know_a_model_that_is_trained_and_then_all_do(tmp_path: Path) -> None:
     own, method = guard(tmp_path), get("fedavg")
     training, judging = purpose("secure-train"), purpose("secure-evaluate")
     assert rule_of(lambda: own.revealing(training, 1)) == FOLLOWED
-    assert rule_of(lambda: own.revealing(judging, 1)) == ""  # of a few such models a day
+    assert rule_of(lambda: own.revealing(judging, 1)) == ""  # it was counted before
     assert not own.follows(training, method, lambda: None)
     # The mean of two models is judged, though it is not the last sum's, and not trained.
     assert not own.follows(judging, method, lambda: False)
@@ -82,12 +138,12 @@ def test_two_must_know_a_model_that_is_trained_and_then_all_do(tmp_path: Path) -
     assert own.follows(training, method, lambda: None)  # it took their word
     assert own.follows(purpose("secure-train", "other"), method, lambda: True)
     # Noise protects whatever it is added to, but makes no model known.
-    third, private = purpose("secure-train", "third"), get("fedavg@private")
+    third, private = purpose("secure-train", "third", question="3"), get("fedavg@private")
     assert not own.follows(third, private, lambda: None)
     assert rule_of(lambda: own.revealing(third, 0)) == ""
     assert not own.follows(third, method, lambda: None)
     little = get("fedavg@private", noise_multiplier=0.9)
-    fourth = purpose("secure-train", "fourth")
+    fourth = purpose("secure-train", "fourth", question="4")
     assert not own.follows(fourth, little, lambda: None)
     assert rule_of(lambda: own.revealing(fourth, 0)) == FOLLOWED
     # Who leaves models to the server vouches for none, and unmasks all.

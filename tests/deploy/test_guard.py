@@ -40,6 +40,11 @@ HILLY = {
     "terrain": {"source": "learn", "minimum_vehicles": 3, "area": [42.2, 42.3, -83.8, -83.7]},
 }
 
+
+def _cells(cell_m: float) -> dict[str, object]:
+    return HILLY | {"terrain": HILLY["terrain"] | {"cell_m": cell_m}}
+
+
 ROUTED = {"terrain": HILLY["terrain"], "deploy": {"routes": True}}
 
 
@@ -59,6 +64,10 @@ ROUTED = {"terrain": HILLY["terrain"], "deploy": {"routes": True}}
         (HILLY, {}, ""),
         (HILLY, {"hills": False}, "hills"),
         (HILLY, {"hills_vehicles": 4}, "hills"),
+        (_cells(79.0), {}, "smallest_cell"),
+        (_cells(160.0), {}, ""),
+        (_cells(20.0), {"smallest_cell": 20.0}, ""),
+        (_cells(20.0), {"smallest_cell": 0.0}, ""),
         # Routes are asked about in sums of their own, which a vehicle may stay out of.
         (ROUTED, {}, ""),
         (ROUTED, {"routes": False}, ""),
@@ -86,6 +95,27 @@ def test_a_run_is_on_the_policys_terms_or_refused(
 ) -> None:
     config = from_tables({"secure": {"enabled": True}} | asked_for)
     assert rule_of(lambda: guard(tmp_path, **rules).configuration(config)) == rule
+
+
+@pytest.mark.parametrize("kind", ["secure-terrain", "terrain-field", "secure-routes"])
+def test_places_are_not_told_in_a_run_that_says_it_learns_none(kind: str, tmp_path: Path) -> None:
+    # Without features of climb and without routes nothing in the settings asks for hills.
+    level = from_tables({"secure": {"enabled": True}, "terrain": HILLY["terrain"]})
+    for rules in ({"hills": False}, {"hills_vehicles": 4}):
+        own = guard(tmp_path, **rules)
+        assert rule_of(lambda g=own: g.configuration(level, kind)) == "hills"
+        assert rule_of(lambda g=own: g.configuration(level, "secure-train")) == ""
+    assert rule_of(lambda: guard(tmp_path).configuration(level, kind)) == ""
+
+
+def test_places_are_counted_on_one_grid_a_day(tmp_path: Path) -> None:
+    # Nodes 80 m and 81 m apart cut the ground into pieces that are smaller than either.
+    own = guard(tmp_path)
+    assert rule_of(lambda: own.grid(80.0)) == rule_of(lambda: own.grid(80.0)) == ""
+    assert rule_of(lambda: own.grid(81.0)) == "smallest_cell"
+    tomorrow = Guard(own.policy, Ledger(tmp_path, lambda: "2026-01-02"))
+    assert rule_of(lambda: tomorrow.grid(81.0)) == ""
+    assert rule_of(lambda: guard(tmp_path, smallest_cell=0.0).grid(20.0)) == ""
 
 
 @pytest.mark.parametrize("kind", ["secure-routes", "driving-field"])
@@ -149,6 +179,17 @@ def test_all_that_judges_a_model_is_one_group(tmp_path: Path) -> None:
     assert summed(own, "evaluate", "abcd") == "set_changes_a_day"
     assert summed(own, "personalise", "abcd") == "set_changes_a_day"
     assert summed(own, "evaluate", "abc") == ""
+
+
+def test_changes_are_counted_before_anything_is_added(tmp_path: Path) -> None:
+    # The server need not ask this vehicle to agree: the others unmask the sum without it.
+    own = guard(tmp_path, set_changes_a_day=2)
+    sums = ("abcd", "abc", "abce", "abce", "abcd")
+    rules = [rule_of(lambda s=s: own.joins("secure-strata", tuple(s))) for s in sums]
+    assert rules == ["", "", "", "", "set_changes_a_day"]
+    assert rule_of(lambda: own.joins("secure-train", tuple("abcd"))) == ""
+    # Who drops out later is counted apart: in quiet fleets it is the same change.
+    assert [summed(own, "strata", s) for s in ("abcd", "abc", "abce")] == ["", "", ""]
 
 
 def test_counts_of_hills_are_a_group_of_their_own(tmp_path: Path) -> None:

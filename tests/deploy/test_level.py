@@ -214,7 +214,7 @@ def test_a_level_model_that_does_not_fit_is_refused(
     reply = node.answer(vehicle, asked)
     assert reply.has_error() and reply.error.reason == node.NO_ANSWER
     size = len(question.arrays[LEVEL])
-    said = f"question '{kind}': the question holds no level model of {size} finite weights"
+    said = f"question '{kind}': the question holds no level model of {size} finite float32 weights"
     assert said in caplog.text
 
 

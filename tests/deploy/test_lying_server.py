@@ -26,6 +26,7 @@ from fedwatt.deploy.secure_exchange import NoSum, SecretSum, SecureExchange
 from fedwatt.privacy.fixed_point import Layout
 from fedwatt.privacy.secure.compose import reply_layout
 from fedwatt.runs import from_toml
+from fedwatt.runs.level import LEVEL
 from tests.deploy.boards import guarded
 from tests.deploy.fleets import deployed, make_fleet
 from tests.deploy.loopback import Loopback
@@ -40,15 +41,17 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Asked:
     """A finished run of a guarded fleet, and the questions that its vehicles were asked."""
 
-    def __init__(self, fleet: Path, folder: Path) -> None:
-        self.text = secured(fleet, rounds=1)
+    def __init__(self, fleet: Path, folder: Path, text: str = "") -> None:
+        self.text = text or secured(fleet, rounds=1)
         self.grid = guarded(fleet, folder / "state")
         self.questions: dict[str, Content] = {}
         vehicle = self.grid.vehicles[1]
         answer = vehicle.answer
 
         def kept(kind, records):
-            self.questions[kind] = from_records(records)
+            question = from_records(records)
+            if question.values.get("round", 0) <= 1:  # later, the mean of models is judged
+                self.questions[kind] = question
             return answer(kind, records)
 
         vehicle.answer = kept  # type: ignore[method-assign]
@@ -161,14 +164,23 @@ def lying_server(
     return exchange.total("lie", names, layout(len(names)), kind, told, 1.0)
 
 
-def renamed(question: Content, run: str, label: str, shift: float = 0.0) -> Content:
+def renamed(
+    question: Content, run: str, label: str = "fedavg", shift: float = 0.0, round: int = 0
+) -> Content:
     """The question as of another run and method, its model changed by `shift`."""
     values = {n: v for n, v in question.values.items() if not n.startswith("secure.")}
     config = str(values["config"]).replace('label = "fedavg"', f'label = "{label}"')
     assert label in config
     weights = question.arrays["weights"] + np.float32(shift)
-    own = {"run": run, "label": label, "config": config}
+    own = {"run": run, "label": label, "config": config, "round": round}
     return Content(values | own, {**question.arrays, "weights": weights})
+
+
+def lies_about(asked: Asked, made: dict[str, object]) -> Content:
+    """The first round's question, with what is said of how the model after it was made."""
+    judged = asked.questions["secure-evaluate"]
+    told = {n: v for n, v in judged.values.items() if n.startswith("made.")}
+    return Content(asked.questions["secure-train"].values | told | made, judged.arrays)
 
 
 def round_layout(asked: Asked) -> Callable[[int], Layout]:
@@ -200,7 +212,7 @@ def test_the_same_round_under_another_name_does_not_give_one_vehicle_away(
     windows = task.local.members.windows(0)
     weight = sums[0]["weight"][0] - sums[1]["weight"][0]
     assert weight != windows
-    asked_for = RoundQuestion.read(question, task.size)
+    asked_for = RoundQuestion.read(question, task.size, "float32")
     true = local_work(task.local, task.method, asked_for, {}).deltas[0].double().numpy()
     # What a server that knows of the noise would do: the fleet's mean, and what differs from it.
     mean = sums[0]["delta"] / sums[0]["weight"][0]
@@ -219,40 +231,115 @@ def test_a_model_that_no_round_made_is_not_trained(
 ) -> None:
     """Imprinted units need models of the server's own making; vehicles know that these are none."""
     names = sorted(v.name for v in asked.grid.vehicles.values())
-    first, judged = asked.questions["secure-train"], asked.questions["secure-evaluate"]
-    made = {n: v for n, v in judged.values.items() if n.startswith("made.")}
-    later = Content(first.values | made, judged.arrays)
-    for about, question in (("seed", first), ("sum", later), ("nothing", judged)):
-        values = first.values | (made if about == "sum" else {})
-        crafted = renamed(
-            Content(values, question.arrays), f"{about} {shift}", f"{about} {shift}", shift
-        )
+    first, later = asked.questions["secure-train"], lies_about(asked, {})
+    nothing, number = replace(first, arrays=later.arrays), 10 if shift < 1 else 20
+    for about, question in {"seed": first, "sum": later, "nothing": nothing}.items():
+        number += 1
+        crafted = renamed(question, f"{about} {shift}", shift=shift, round=number)
         with pytest.raises(NoSum):
             train(asked, crafted, tmp_path / about, names)
         refused = refusals_in(tmp_path / about)
         assert refused == {name: {"followed": 1} for name in names}
     # What the round did make is trained: the lie was in the model and nowhere else.
-    honest = renamed(later, f"honest {shift}", f"honest {shift}")
+    honest = renamed(later, f"honest {shift}", round=number)
     assert train(asked, honest, tmp_path / "honest", names).survivors == tuple(names)
 
 
 def test_words_that_belong_to_another_step_are_found_out(asked: Asked, tmp_path: Path) -> None:
     # Twice the step, with twice the words and the same weight: the pads in them give it away.
     names = sorted(v.name for v in asked.grid.vehicles.values())
-    first, judged = asked.questions["secure-train"], asked.questions["secure-evaluate"]
-    made = {n: v for n, v in judged.values.items() if n.startswith("made.")}
-    step = judged.arrays["weights"] - first.arrays["weights"]
+    first, later = asked.questions["secure-train"], lies_about(asked, {})
+    step = later.arrays["weights"] - first.arrays["weights"]
     longer = {"weights": first.arrays["weights"] + 2 * step}
-    doubled = {"made.words": [2 * word for word in made["made.words"]]}
-    half = made["made.weight"] / 2
+    doubled = {"made.words": [2 * word for word in later.values["made.words"]]}
+    half = later.values["made.weight"] / 2
     lighter, divided = {"made.weight": half, "made.divisor": half}, {"made.divisor": half}
     for number, lie in enumerate((doubled, lighter, divided)):
-        question = renamed(
-            Content(first.values | made | lie, longer), f"run {number}", f"own {number}"
-        )
+        lied = replace(lies_about(asked, lie), arrays=longer)
+        question = renamed(lied, f"longer {number}", round=30 + number)
         with pytest.raises(NoSum):
             train(asked, question, tmp_path / str(number), names)
         assert refusals_in(tmp_path / str(number)) == {name: {"followed": 1} for name in names}
+        assert knows(asked, question) is False  # and not merely unable to tell
+
+
+def knows(asked: Asked, question: Content) -> bool | None:
+    """Whether a vehicle follows the model of a question."""
+    vehicle = asked.grid.vehicles[1]
+    return vehicle.followed.follows(vehicle._task(question))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("bits = 48", "bits = 64"),
+        ("delta_limit = 16.0", "delta_limit = 8.0"),
+        ("windows_limit = 200000", "windows_limit = 100000"),
+        ("participation = 1.0", "participation = 0.5"),
+        ("rate = ", "rate = 1"),
+    ],
+)
+def test_a_sum_is_checked_by_the_settings_it_was_asked_for_with(
+    asked: Asked, tmp_path: Path, old: str, new: str
+) -> None:
+    # By other settings the pads in the same words are of another size, so another step would fit.
+    question, names = lies_about(asked, {}), sorted(v.name for v in asked.grid.vehicles.values())
+    assert knows(asked, question) is True
+    changed = renamed(with_config(question, old, new), f"with {new}", round=5)
+    assert knows(asked, changed) is None
+    if old == "delta_limit = 16.0":
+        with pytest.raises(NoSum):
+            train(asked, changed, tmp_path / "changed", names)
+        assert refusals_in(tmp_path / "changed") == {name: {"followed": 1} for name in names}
+    # Deadlines may change when a run goes on, and say nothing of its models.
+    assert knows(asked, with_config(question, "round_seconds = 5", "round_seconds = 6")) is True
+
+
+@pytest.mark.parametrize(("divisor", "follows"), [(4.0, True), (1e12, False), (np.inf, False)])
+def test_a_divisor_beyond_any_fleet_is_found_out(
+    fleet: Path, tmp_path: Path, divisor: float, follows: bool
+) -> None:
+    """Rounding of a model times 10^12 has room for any sum, so any words would do."""
+    private = Asked(fleet, tmp_path, secured(fleet, rounds=1, method="fedavg@private"))
+    question = lies_about(private, {"made.divisor": divisor})
+    if not follows:
+        question = replace(question, arrays=private.questions["secure-train"].arrays)
+    assert knows(private, question) is follows
+
+
+@pytest.mark.parametrize("kind", ["secure-evaluate", "secure-strata", "secure-train"])
+def test_a_model_of_another_precision_is_not_answered(
+    asked: Asked, tmp_path: Path, kind: str
+) -> None:
+    # Rounded on board, all of these would be the one model that was answered about already.
+    config, names = from_toml(asked.text), sorted(v.name for v in asked.grid.vehicles.values())
+    question = renamed(asked.questions[kind], f"precise {kind}", round=6)
+    wide = {"weights": question.arrays["weights"].astype(np.float64)}
+    layout = round_layout(asked) if kind == "secure-train" else judging_layout
+    with pytest.raises(NoSum) as ended:
+        lying_server(
+            asked.grid, asked.run, config, replace(question, arrays=wide),
+            tmp_path / kind, names, kind, layout,
+        )  # fmt: skip
+    assert "0 vehicles sent their vectors" in str(ended.value)
+
+
+def test_level_models_of_the_servers_own_are_counted(fleet: Path, tmp_path: Path) -> None:
+    """A crafted level model beside an honest one reads a window as any other crafted model does."""
+    own = Asked(fleet, tmp_path / "level", secured(fleet, rounds=1))
+    config, names = from_toml(own.text), sorted(v.name for v in own.grid.vehicles.values())
+    question = own.questions["secure-strata"]
+    rules = []
+    for number in range(10):
+        crafted = np.full(3, number, dtype=np.float32)
+        arrays = {**question.arrays, LEVEL: crafted}
+        again = replace(renamed(question, "level"), arrays=arrays)
+        with pytest.raises(NoSum):
+            lying_server(
+                own.grid, own.run, config, again, tmp_path / str(number), names, "secure-strata"
+            )
+        rules.append(refusals_in(tmp_path / str(number)).get(names[0], {}))
+    assert [list(refused) for refused in rules] == [[]] * 8 + [["followed"]] * 2
 
 
 def test_words_of_another_size_than_the_answers_are_refused(asked: Asked, tmp_path: Path) -> None:
@@ -279,7 +366,7 @@ def test_a_vehicle_asked_another_question_than_the_others_says_nothing(
     # Crafted weights for one, known ones for the rest: the purpose in the keys gives it away.
     config, question = from_toml(asked.text), asked.questions["secure-evaluate"]
     names = sorted(v.name for v in asked.grid.vehicles.values())
-    known, crafted = (renamed(question, "two stories", "two", shift) for shift in (0.0, 1.0))
+    known, crafted = (renamed(question, "two stories", "two", shift) for shift in (0.5, 1.0))
 
     def told(name: str) -> Content:
         return crafted if name == names[-1] else known

@@ -19,7 +19,7 @@ ASKED = RoundQuestion(
 def test_a_vehicle_reads_what_the_server_asks() -> None:
     message = ASKED.content({"run": "one"})
     assert message.values["run"] == "one"
-    read = RoundQuestion.read(message, 2)
+    read = RoundQuestion.read(message, 2, "float64")
     for name in ("round", "counted", "population", "population_windows", "diagnostics"):
         assert getattr(read, name) == getattr(ASKED, name)
     assert read.weights.tolist() == [1.0, -2.0]
@@ -29,8 +29,11 @@ def test_a_vehicle_reads_what_the_server_asks() -> None:
 @pytest.mark.parametrize(
     ("question", "reason"),
     [
-        (replace(ASKED, weights=np.zeros(3)), "no model of 2 finite weights"),
-        (replace(ASKED, weights=np.array([np.nan, 0.0])), "no model of 2 finite weights"),
+        (replace(ASKED, weights=np.zeros(3)), "no model of 2 finite float64 weights"),
+        (replace(ASKED, weights=np.array([np.nan, 0.0])), "no model of 2 finite float64 weights"),
+        # One model must have one digest, and all of these would be rounded to the same on board.
+        (replace(ASKED, weights=np.zeros(2, np.float32)), "no model of 2 finite float64 weights"),
+        (replace(ASKED, weights=np.zeros(2, np.int64)), "no model of 2 finite float64 weights"),
         (replace(ASKED, population=0), "knows no fleet"),
         (replace(ASKED, population_windows=np.nan), "knows no fleet"),
         (replace(ASKED, population_windows=0.0), "knows no fleet"),
@@ -39,11 +42,11 @@ def test_a_vehicle_reads_what_the_server_asks() -> None:
 )
 def test_what_cannot_be_a_question_is_refused(question: RoundQuestion, reason: str) -> None:
     with pytest.raises(DataError, match=reason):
-        RoundQuestion.read(question.content({}), 2)
+        RoundQuestion.read(question.content({}), 2, "float64")
 
 
 def test_a_question_without_a_round_is_refused() -> None:
     message = ASKED.content({})
     values = {name: value for name, value in message.values.items() if name != "round"}
     with pytest.raises(DataError, match="lacks 'round'"):
-        RoundQuestion.read(Content(values, message.arrays), 2)
+        RoundQuestion.read(Content(values, message.arrays), 2, "float64")

@@ -11,7 +11,7 @@ from fedwatt.journeys.charge import arrival, usable_wh
 from fedwatt.journeys.driving_field import published
 from fedwatt.journeys.route import Route, recorded_route, route_of
 from fedwatt.journeys.route_bars import interval
-from fedwatt.journeys.route_board import passes
+from fedwatt.journeys.route_board import REFERENCE_MASS_KG, passes
 from fedwatt.journeys.route_exchange import learn_routes
 from fedwatt.journeys.route_features import NAMES
 from fedwatt.journeys.route_file import fleet_from_bytes, fleet_to_bytes
@@ -198,6 +198,21 @@ def test_a_newcomer_twice_as_heavy_takes_twice_the_energy_and_the_same_time(flee
     assert heavy.seconds == pytest.approx(light.seconds)
     # As heavy as the fleet's vehicles, it takes what they do.
     assert light.total_wh == pytest.approx(600 + 500 * 310 / 3600, rel=0.05)
+
+
+def test_a_newcomer_that_knows_its_consumption_takes_the_fleets_times_their_ratio(fleet):
+    usual = fleet.wh_per_km * 1600 / REFERENCE_MASS_KG
+    # 150 Wh/km and 500 W over 310 s in 4 km.
+    assert usual == pytest.approx((600 + 500 * 310 / 3600) / 4, rel=0.05)
+    plain = fleet.newcomer(1600.0).forecast(along(0, 4000), 20.0)
+    same, more = (fleet.newcomer(1600.0, wh).forecast(along(0, 4000), 20.0)
+                  for wh in (usual, 1.25 * usual))  # fmt: skip
+    assert same.energy_wh == pytest.approx(plain.energy_wh)
+    assert more.energy_wh == pytest.approx(1.25 * plain.energy_wh)
+    assert more.seconds == pytest.approx(plain.seconds)
+    # Its mass then says nothing more.
+    light = fleet.newcomer(800.0, usual).forecast(along(0, 4000), 20.0)
+    assert light.energy_wh == pytest.approx(plain.energy_wh)
 
 
 def climbing(own, vehicles):

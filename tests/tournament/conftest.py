@@ -9,7 +9,7 @@ from fedwatt.data.synthetic import synthetic_fleet
 from tournament.fleets import ARENAS
 from tournament.plan import Plan
 
-TINY = Plan(trials=2, rounds=2, steps=2, every=1, fine_tuning=(2,), seeds=(1, 2))
+TINY = Plan(trials=2, further=0, rounds=2, steps=2, every=1, fine_tuning=(2,), seeds=(1, 2))
 
 
 @pytest.fixture(scope="session")

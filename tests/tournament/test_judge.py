@@ -2,8 +2,10 @@
 
 from typing import Any
 
+import pytest
 from pytest import approx
 
+from fedwatt.errors import SettingError
 from tournament.entries import ENTRIES
 from tournament.judge import Column, Records, advice, beats_all_published, pooled, unplayed
 from tournament.page import PAGE, answer, guide, matrix, rates, stragglers, write_page
@@ -82,6 +84,26 @@ def test_the_cheapest_of_those_that_tie_is_advised() -> None:
     assert advice([Column("ved level", "global")], FOUND) is None
 
 
+def test_an_entry_that_was_not_played_everywhere_is_not_advised() -> None:
+    # On "ved hills" scaffold+sharpness is best; on "severe hills" it was not played, and fedprox,
+    # which was, is no worse than FedAvg there.
+    severe = [a_record("severe hills", name, [10.0, 10.1, 9.9]) for name in ("fedavg", "fedprox")]
+    columns = [Column("ved hills", "global"), Column("severe hills", "global")]
+    found = advice(columns, {**FOUND, **records(*severe)})
+    assert found is not None
+    assert (found.entry, found.tied, found.arenas) == ("fedavg", 1, 2)
+    assert found.incomplete == ("scaffold", "scaffold+sharpness")
+    said = guide({**FOUND, **records(*severe)})
+    assert "no result on some of the arenas: `scaffold` and `scaffold+sharpness`." in said
+
+
+def test_fine_tuned_errors_are_of_the_last_round_that_was_both_tuned_and_paid_for() -> None:
+    matched = {"rounds": 4, "bytes": 3, "compute": 1}
+    own = a_record("ved hills", "scaffold", [18.0, 20.0, 19.0], matched=matched)
+    assert own.errors("personal", "bytes") == {1: 23.0, 2: 25.0, 3: 24.0}  # of round 2
+    assert own.errors("personal", "compute") == {}  # the first tuned one is dearer
+
+
 def test_a_new_method_must_beat_the_best_published_one() -> None:
     columns = [Column("ved hills", "global"), Column("severe hills", "global")]
     assert beats_all_published("scaffold+sharpness", columns, FOUND) == ["ved hills"]
@@ -119,20 +141,40 @@ def test_over_several_fleets_relative_differences_are_averaged_seed_by_seed() ->
     assert pooled([Column("ved level", "global")], FOUND) == {}
 
 
-def test_rates_at_the_end_of_their_range_are_counted() -> None:
-    top = {"settings": {"rate": 0.01}}  # of two trials the second is the only one of the range
-    found = rates(records(a_record("ved hills", "fedavg", [1.0], **top)))
-    assert "| `fedavg` | 0.01 to 0.01 | 0 of 1 |" in found
+def test_rates_beyond_their_range_are_counted() -> None:
+    def tried(*rates: float) -> list[dict[str, Any]]:
+        return [{"settings": {"rate": rate}, "score": 1.0} for rate in rates]
+
+    # Two trials are within the range. One match stays inside, one goes beyond, one to the last.
+    inside = a_record("ved hills", "fedavg", [1.0], trials=tried(0.05, 0.06))
+    beyond = {"trials": tried(0.05, 0.06, 0.07, 0.08), "settings": {"rate": 0.07}}
+    last = {"trials": tried(0.05, 0.06, 0.07), "settings": {"rate": 0.07}}
+    found = rates(
+        records(
+            inside,
+            a_record("ved level", "fedavg", [1.0], **beyond),
+            a_record("severe level", "fedavg", [1.0], **last),
+        )
+    )
+    assert "| `fedavg` | 0.05 to 0.07 | 2 | 1 of 3 |" in found
     assert "| `scaffold` |" not in found
 
 
 def test_every_match_without_a_result_has_a_reason() -> None:
     lost = a_record("ved hills", "moon", [1.0], diverged=[1])
-    gone = Record("ved hills", "fedel", {"arena": "ved hills", "entry": "fedel", "plan": PLAN})
+    gone = Record(
+        "ved hills",
+        "fedel",
+        {"arena": "ved hills", "entry": "fedel", "plan": PLAN, "seconds": 1.0},
+    )
     reasons = unplayed({**FOUND, ("ved hills", "moon"): lost, ("ved hills", "fedel"): gone})
     assert reasons["ved hills: moon"] == "diverged with seeds 1"
     assert reasons["ved hills: fedel"] == "all of its trials diverged"
-    assert reasons["ved level: fedavg"] == "no time was left on the GPU"
+    assert reasons["ved level: fedavg"] == "not begun; no match of this arena has been played"
+    # Four matches of one second each, moon's of one more.
+    slow = a_record("ved hills", "moon", [1.0], seconds=896.0)
+    others = unplayed({**FOUND, ("ved hills", "moon"): slow})["ved hills: ditto"]
+    assert others == "not begun; the 5 others there took 3.0 minutes of a process each"
     assert reasons["electrified-50 hills"].startswith("the traces have no positions")
     assert len(reasons) == 2 + 10 * len(ENTRIES) - 4
 
@@ -143,6 +185,12 @@ def test_records_survive_their_file(tmp_path) -> None:
     assert {name: own.content for name, own in back.items()} == {
         name: own.content for name, own in FOUND.items()
     }
+
+
+def test_records_of_two_plans_are_not_put_together(tmp_path) -> None:
+    other = a_record("ved hills", "moon", [1.0], plan=PLAN | {"trials": 5})
+    with pytest.raises(SettingError, match=r"'ved hills moon' .* \(trials is 5, not 2\)"):
+        write_records(tmp_path / "all.jsonl", [FOUND["ved hills", "fedavg"].content, other.content])
 
 
 def test_the_page_is_what_the_records_give() -> None:

@@ -1,19 +1,25 @@
 """A match: what is tried, what is recorded, and that it is what the library trains."""
 
 import json
+from dataclasses import asdict, replace
 from pathlib import Path
 
+import pytest
+from pytest import approx
+
 from fedwatt.data import Fleet
+from fedwatt.errors import SettingError
 from fedwatt.federation import Federation
 from fedwatt.personal import personalise
 from tests.tournament.conftest import TINY
-from tournament.costs import Multiples, matched_rounds, multiples
+from tournament.costs import MEASURED, Multiples, costed_today, matched_rounds, multiples
 from tournament.entries import ALONE, ENTRIES
 from tournament.fleets import ARENAS, read_windows, write_windows
 from tournament.plan import Plan
 from tournament.play import Match, play
+from tournament.records import Record
 from tournament.search import trials
-from tournament.season import Venue, hold, matches
+from tournament.season import Venue, hold, matches, missing
 
 
 def test_the_defaults_are_tried_first_and_every_part_of_a_range_once() -> None:
@@ -27,6 +33,23 @@ def test_the_defaults_are_tried_first_and_every_part_of_a_range_once() -> None:
 def test_equal_costs_end_at_different_rounds() -> None:
     plan = Plan(rounds=60, every=5)
     assert matched_rounds(Multiples(1.5, 2.4), plan) == {"rounds": 60, "bytes": 40, "compute": 25}
+    # 25 rounds of 2.55 are 63.75 of FedAvg's: beyond its 60 and the 5 % to which times repeat.
+    assert matched_rounds(Multiples(1.05, 2.55), plan) == {"rounds": 60, "bytes": 60, "compute": 20}
+    assert matched_rounds(Multiples(1.06, 50.0), plan) == {"rounds": 60, "bytes": 55, "compute": 5}
+
+
+def test_old_records_are_charged_for_the_probes_that_they_made() -> None:
+    plan = Plan()
+    old = {"arena": "ved hills", "entry": "ri-fedavg", "plan": asdict(plan)}
+    old |= {"costs": {"bytes": 1.0, "compute": 2.0}, "matched": {"compute": 30}}
+    measured = json.loads(MEASURED.read_text())
+    # 5 directions of 21 points, not 10 of 101, once in 0.3 · 9 + 1 participations of 20 steps.
+    probes = measured["probe_in_steps"] * (5 * 21) / (10 * 101) / 3.7 / 20
+    found = costed_today(old)
+    assert found["costs"]["compute"] == approx(measured["times_fedavg"]["ri-fedavg"] + probes)
+    assert found["costs"]["bytes"] == 1.0
+    assert found["matched"] == matched_rounds(Multiples(**found["costs"]), plan)
+    assert costed_today({"arena": "ved hills"}) == {"arena": "ved hills"}  # all trials diverged
 
 
 def test_costs_of_scaffold_and_of_vehicles_alone(few_cars: Fleet) -> None:
@@ -40,7 +63,7 @@ def test_a_match_records_what_the_library_trains(few_cars: Fleet, tmp_path: Path
     record = json.loads((tmp_path / "record.json").read_text())
     scores = [trial["score"] for trial in record["trials"]]
     assert record["settings"] == record["trials"][scores.index(min(scores))]["settings"]
-    assert record["matched"] == {"rounds": 2, "bytes": 1, "compute": 2}
+    assert record["matched"] == {"rounds": 2, "bytes": 1, "compute": 1}  # 1.1 times FedAvg's
     training = TINY.training(record["settings"]["rate"], 0.3, trial=False)
     federation = Federation(few_cars, training=training, seeds=(1, 2), device="cpu")
     trained = federation.train("scaffold")
@@ -50,6 +73,44 @@ def test_a_match_records_what_the_library_trains(few_cars: Fleet, tmp_path: Path
     rows = federation.prediction_rows(tuned.test)
     away = [r["rmse"] for r in rows if r["held_out"] and r["stratum"] == "all" and r["seed"] == 1]
     assert record["tuned"]["2"]["newcomers"]["1"] == float(f"{away[0]:.5g}")
+
+
+def test_where_the_best_rate_is_the_last_one_higher_ones_are_tried(
+    few_cars: Fleet, tmp_path: Path
+) -> None:
+    plan = replace(TINY, trials=3, further=2)
+    play(Match("embedded level", "fedavg", plan, "cpu"), few_cars, tmp_path)
+    found = json.loads((tmp_path / "record.json").read_text())
+    # Two rounds of two steps are too few for any rate: the highest is best, which is the default's
+    # 0.05 after 0.0032 and 0.0316.
+    rates = [trial["settings"]["rate"] for trial in found["trials"]]
+    assert rates == [0.05, 0.003162, 0.03162, 0.07906, 0.125]
+    assert found["settings"] == {"rate": 0.125}
+    # A record without the last two is tuned out, one with them is done.
+    short = found | {"trials": found["trials"][:3], "settings": {"rate": 0.05}}
+    chosen = [Match("embedded level", "fedavg", plan, "cpu")]
+    (left,) = missing(chosen, {("embedded level", "fedavg"): Record("", "", short)})
+    assert missing(chosen, {("embedded level", "fedavg"): Record("", "", found)}) == []
+    assert missing(chosen, {}) == chosen
+    play(left, few_cars, tmp_path)
+    again = json.loads((tmp_path / "record.json").read_text())
+    assert {n: v for n, v in again.items() if n != "seconds"} == {
+        n: v for n, v in found.items() if n != "seconds"
+    }
+
+
+def test_a_result_is_taken_over_where_higher_rates_are_no_better(
+    few_cars: Fleet, tmp_path: Path
+) -> None:
+    before = {
+        "trials": [{"settings": {"rate": r}, "score": s} for r, s in ((0.01, 9), (0.02, 0.1))]
+    }
+    before |= {"settings": {"rate": 0.02}, "curves": "as they were", "seconds": 100.0}
+    plan = replace(TINY, further=5)
+    play(Match("embedded level", "fedavg", plan, "cpu", before), few_cars, tmp_path)
+    found = json.loads((tmp_path / "record.json").read_text())
+    assert (found["curves"], found["settings"]) == ("as they were", {"rate": 0.02})
+    assert len(found["trials"]) == 2 + 5 and found["seconds"] > 100
 
 
 def test_windows_are_read_back_as_they_were(few_cars: Fleet, tmp_path: Path) -> None:
@@ -67,6 +128,15 @@ def test_what_was_played_is_not_played_again(few_cars: Fleet, tmp_path: Path) ->
     after = (tmp_path / "cells" / chosen[0].name / "record.json").stat().st_mtime_ns
     assert after == before
     assert "2 matches, 1 of them played before" in said
+
+
+def test_a_folder_of_another_plan_is_refused(few_cars: Fleet, tmp_path: Path) -> None:
+    venue = Venue(tmp_path, {}, "cpu")
+    write_windows(tmp_path / "fleets" / "embedded-level.npz", few_cars)
+    hold(matches(TINY, ["embedded level fedavg"]), venue, lambda text: None)
+    longer = matches(replace(TINY, rounds=3), ["embedded level fedavg"])
+    with pytest.raises(SettingError, match=r"another plan \(rounds is 2, not 3\). .* --out"):
+        hold(longer, venue, lambda text: None)
 
 
 def test_a_match_that_fails_is_told_and_stops_nobody(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ or where a rule cannot be traced, torch does the work; a rule that cannot be tra
 import ctypes
 import re
 import warnings
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
@@ -21,6 +21,7 @@ from torch import Tensor
 
 from fedwatt.engine.job import Job
 from fedwatt.engine.kernels.c_compiler import SlowerInTorch, compiled
+from fedwatt.engine.kernels.exploring import FOUND, points_in_c, traced_points, vectors
 from fedwatt.engine.kernels.trace import COLUMNS, ROWS, Statements, Untraceable, statements
 from fedwatt.engine.step import direction
 from fedwatt.methods.rule import LocalRule, Rows, composition, lifted, numbers
@@ -44,6 +45,9 @@ class CStep:
     source: str
     numbers: tuple[Source, ...]  # behind the rate, in this order; one a row
     tensors: tuple[Source, ...]  # in this order; one entry for each weight
+    vectors: int | None = 0
+    """Memory for points and gradients of rules that explore, in multiples of the weights; None
+    where they do so in a way that has no C."""
 
     def columns(self, job: Job) -> Tensor:
         """The rate and all numbers, [P, count], float64."""
@@ -102,9 +106,8 @@ def _generated(rules: Sequence[LocalRule], plans: Sequence[Rows]) -> CStep:
 
     The `plans` are samples of what the rules are given, for ROWS models of COLUMNS weights.
     """
-    inputs: dict[str, Tensor] = {
-        name: torch.rand(ROWS, COLUMNS) for name in ("gradient", "weight", "previous", "anchor")
-    }
+    names = ("gradient", "weight", "previous", "anchor", *FOUND)
+    inputs: dict[str, Tensor] = {name: torch.rand(ROWS, COLUMNS) for name in names}
     inputs["rate"] = torch.rand(ROWS, 1)
     sources: dict[str, Source] = {}
     own_rules, own_plans = [], []
@@ -127,15 +130,14 @@ def _generated(rules: Sequence[LocalRule], plans: Sequence[Rows]) -> CStep:
         return statements(function, inputs)
 
     found = {"first": step(True), "later": step(False)}
-    text = " ".join(line for own in found.values() for line in (*own.numbers, *own.weights))
+    points = _points(own_rules, own_plans, inputs)
+    traced = (*found.values(), *(points or ()))
+    text = " ".join(line for own in traced for line in (*own.numbers, *own.weights))
     used = {name: source for name, source in sources.items() if re.search(rf"\b{name}\b", text)}
     by_row = [name for name in used if inputs[name].shape[1:] != (COLUMNS,)]
     by_weight = [name for name in used if name not in by_row]
     looks_back = any(rule.looks_back for rule in rules)
-    facts = (
-        f"enum {{ NUMBERS = {1 + len(by_row)}, TENSORS = {len(by_weight)}, "
-        f"LOOKS_BACK = {int(looks_back)} }};\n"
-    )
+    constants = _constants(1 + len(by_row), len(by_weight), looks_back, points or ())
     given = ["const double rate = number[0];"]
     given += [f"const double {name} = number[{i}];" for i, name in enumerate(by_row, start=1)]
     entry_lines = [f"const float {name} = tensors[{i}][i];" for i, name in enumerate(by_weight)]
@@ -149,11 +151,31 @@ def _generated(rules: Sequence[LocalRule], plans: Sequence[Rows]) -> CStep:
         )
         for name, own in found.items()
     ]
+    parts.append(points_in_c(points or (), given, entry_lines))
     return CStep(
-        "".join((PRELUDE.read_text("utf-8"), facts, *parts)),
+        "".join((PRELUDE.read_text("utf-8"), constants, *parts)),
         tuple(used[name] for name in by_row),
         tuple(used[name] for name in by_weight),
+        None if points is None else vectors(points),
     )
+
+
+def _constants(numbers: int, tensors: int, back: bool, points: Sequence[Statements]) -> str:
+    """What C knows when it is compiled."""
+    return (
+        f"enum {{ NUMBERS = {numbers}, TENSORS = {tensors}, LOOKS_BACK = {int(back)}, "
+        f"GRADIENTS = {len(points)}, VECTORS = {vectors(points)} }};\n"
+    )
+
+
+def _points(
+    rules: Sequence[LocalRule], plans: Sequence[Rows], inputs: Mapping[str, Tensor]
+) -> tuple[Statements, ...] | None:
+    """Where a step takes its gradients; None where C cannot tell."""
+    try:
+        return traced_points(rules, plans, inputs)
+    except Untraceable:
+        return None
 
 
 def _loops(own: Statements, entries: Sequence[str], read: str) -> str:

@@ -6,7 +6,8 @@ row (computed once a row, in double) and a *weight* where it has one entry for e
 in the loop over weights, in float). So whatever torch computes, C computes: there is no second copy
 of a formula that could fall behind.
 
-What cannot be told of one weight at a time (a norm, a decision by a value) raises `Untraceable`.
+Where asked for, a sum over the weights (a norm) is a number, too, computed by a loop of its own.
+What cannot be told in this way (a decision by a value) raises `Untraceable`.
 """
 
 import re
@@ -59,11 +60,28 @@ SAME: Final = frozenset(
 )
 """Operations that leave every value as it is."""
 
+TOTALS: Final = ("sum", "linalg_vector_norm")
+"""Operations that make one number a row of one for each weight."""
+
 OPERATIONS: Final[dict[str, str]] = tomllib.loads(
     Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
 )
 """Torch operation → C with a place for each argument."""
 
+
+TOTAL: Final = """double {name} = 0.0, {name}_lanes[256] = {{0.0}};
+    for (int64_t begin = 0; begin < columns; begin += 256) {{
+        const int64_t end = begin + 256 < columns ? begin + 256 : columns;
+#pragma omp simd
+        for (int64_t i = begin; i < end; i++) {{
+            $loads
+            {weights}
+            {name}_lanes[i - begin] += {term};
+        }}
+    }}
+    for (int lane = 0; lane < 256; lane++) {name} += {name}_lanes[lane];"""
+"""A sum over the weights; whoever puts the C together fills in how inputs are read. In one chain
+every addition would wait for the one before it, hence the lanes."""
 
 Term = Callable[[Any], str]
 
@@ -105,9 +123,12 @@ OTHERS: Final[dict[str, Callable[[Term, Sequence[Any], Mapping[str, Any]], str]]
 
 
 def statements(
-    function: Callable[..., Tensor], inputs: Mapping[str, Tensor], *, prefix: str = "t"
+    function: Callable[..., Tensor], inputs: Mapping[str, Tensor], *, sums: bool = False
 ) -> Statements:
     """C for `function(inputs)`; inputs are named in C as in `inputs`, of two rows each.
+
+    With `sums`, those over all weights become numbers, by loops in which "$loads" stands for the
+    reading of inputs.
 
     >>> weights = {"w": torch.zeros(ROWS, COLUMNS), "rate": torch.zeros(ROWS, 1)}
     >>> found = statements(lambda of: of["w"] - (1 - of["rate"]) * of["w"], weights)
@@ -115,7 +136,7 @@ def statements(
     (('const double t0 = 1.0 - rate;',),
      ('const float t1 = (float)t0 * w;', 'const float t2 = w - t1;'))
     """
-    recorder = _Recorder(inputs, prefix)
+    recorder = _Recorder(inputs, sums)
     try:
         with recorder:
             result = function(inputs)
@@ -132,9 +153,9 @@ def statements(
 
 
 class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    def __init__(self, inputs: Mapping[str, Tensor], prefix: str) -> None:
+    def __init__(self, inputs: Mapping[str, Tensor], sums: bool) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.prefix, self.count = prefix, 0
+        self.sums, self.count = sums, 0
         self.numbers: list[str] = []
         self.weights: list[str] = []
         self.known: dict[tuple[Any, ...], Value] = {}
@@ -180,6 +201,10 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._learn(out, source)
             return out
         weight = _is_weight(out)
+        summed = before.get(_key(args[0])) if self.sums and bare in TOTALS else None
+        if summed is not None and summed.is_weight and out.shape[:1] == (ROWS,) and not weight:
+            self._learn(out, self._total(bare, args, summed))
+            return out
         if weight and out.dtype == torch.float64:
             raise Untraceable(f"torch's '{bare}' is in float64")
         expression = self._expression(bare, args, kwargs or {}, before, weight)
@@ -255,11 +280,26 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                     self.scaled[value.name] = (self.logarithms[a.name], b.name)
 
     def _declare(self, expression: str, weight: bool, is_bool: bool = False) -> Value:
-        name = f"{self.prefix}{self.count}"
-        self.count += 1
+        name = self._name()
         kind = "int" if is_bool else "float" if weight else "double"
         (self.weights if weight else self.numbers).append(f"const {kind} {name} = {expression};")
         return Value(name, weight)
+
+    def _total(self, name: str, args: Sequence[Any], value: Value) -> Value:
+        """A sum of a weight over all weights, or its length."""
+        total, term = self._name(), f"(double){value}"
+        squared = name == "linalg_vector_norm"
+        if squared and args[1:2] not in ([], (), (2,), [2]):
+            raise Untraceable(f"torch's '{name}' is known of order 2 alone")
+        each = f"{term} * {term}" if squared else term
+        weights = "\n        ".join(self.weights)
+        self.numbers.append(TOTAL.format(name=total, weights=weights, term=each))
+        found = Value(total, False)
+        return self._declare(f"square_root({found})", False) if squared else found
+
+    def _name(self) -> str:
+        self.count += 1
+        return f"t{self.count - 1}"
 
     def _learn(self, tensor: Tensor, value: Value) -> None:
         self.alive.append(tensor)

@@ -1,7 +1,8 @@
 /* A vehicle's whole round.
 
-   whole_round.py puts the source together: trace.c, the rules' steps `first_part` and `later_part`,
-   the slope of the loss, this file, and the model's own C, which defines `model_step`. */
+   whole_round.py puts the source together: trace.c, the rules' steps `first_part` and `later_part`
+   and the `points` where they take gradients, the slope of the loss, this file, and the model's own
+   C, which defines `model_step`. */
 #include <time.h>
 
 typedef void sgemm_t(const char *, const char *, const int64_t *, const int64_t *, const int64_t *,
@@ -27,6 +28,7 @@ typedef struct {
     const float *weights, *anchor, **tensors;
     const double *numbers;
     float *result;
+    float *kept; /* where a gradient goes that is not the step's last one; else NULL */
     int is_first;
     double seconds; /* spent so far */
 } step_t;
@@ -49,6 +51,10 @@ static inline double seconds_now(void) {
 }
 
 static void take_step(step_t *step, int64_t begin, int64_t count, const float *gradient) {
+    if (step->kept) {
+        memcpy(step->kept + begin, gradient, count * sizeof(float));
+        return;
+    }
     const double before = seconds_now();
     (step->is_first ? first_part : later_part)(gradient, step->weights, step->result, step->anchor,
                                                step->numbers, step->tensors, begin, begin + count);
@@ -76,7 +82,7 @@ static int64_t find_batch(const round_t *round, const int32_t *order, int64_t ba
 
 /* All steps of the vehicle in `row`, whose windows are numbered from `base` on. `order` [steps, B]
    says which of them make a batch, -1 at the end of a short one. Writes how far the weights have
-   moved to `moved` [D] and returns the seconds of all that is not the gradient. */
+   moved to `moved` [D] and returns the seconds of all that is not a gradient. */
 double train(const round_t *round, int64_t row, int64_t steps, const int32_t *order, int64_t base,
              float *memory, float *moved) {
     const int64_t batch = round->batch, columns = round->columns;
@@ -85,6 +91,8 @@ double train(const round_t *round, int64_t row, int64_t steps, const int32_t *or
         tensors[place] = round->tensors[place] + row * columns;
     float *weights = taken(&memory, columns), *gradient = taken(&memory, columns);
     float *previous = LOOKS_BACK ? taken(&memory, columns) : weights;
+    float *found[GRADIENTS];
+    for (int place = 0; place < VECTORS; place++) found[place] = taken(&memory, columns);
     float *labels = taken(&memory, batch);
     const float **windows = (const float **)taken(&memory, 2 * batch);
     memcpy(weights, anchor, columns * sizeof(float));
@@ -96,30 +104,30 @@ double train(const round_t *round, int64_t row, int64_t steps, const int32_t *or
         step.weights = weights;
         step.result = previous;
         step.is_first = number == 0;
-        const int64_t done =
-            model_step(round, weights, windows, labels, count, gradient, memory, &step);
-        /* Weights that the model's own loss does not reach, such as exits of FedEL's. */
-        if (done < columns) take_step(&step, done, columns - done, gradient + done);
+        int64_t done = 0;
+        /* All gradients of a step but the last are kept; that one moves the weights, and is taken at
+           a point that may lie where the one before it was: the less memory, the more is cached. */
+        for (int place = 0; place < GRADIENTS; place++) {
+            const float *here = weights;
+            if (points[place]) {
+                const double before = seconds_now();
+                float *point = found[place < VECTORS ? place : VECTORS - 1];
+                points[place](weights, anchor, (const float *const *)found, step.numbers, tensors,
+                              point, columns);
+                step.seconds += seconds_now() - before;
+                here = point;
+            }
+            step.kept = place < GRADIENTS - 1 ? found[place] : NULL;
+            done = model_step(round, here, windows, labels, count, gradient, memory, &step);
+            /* Weights that the model's own loss does not reach, such as exits of FedEL's. */
+            if (done < columns) take_step(&step, done, columns - done, gradient + done);
+        }
         /* The newer weights are where the older ones were. */
         previous = weights;
         weights = step.result;
     }
     for (int64_t i = 0; i < columns; i++) moved[i] = weights[i] - anchor[i];
     return step.seconds;
-}
-
-/* The gradient [D] of the mean loss of one batch at `weights` [D]. To be compiled with a step that
-   copies what it is given. */
-void gradient(const round_t *round, const float *weights, const int32_t *order, int64_t base,
-              float *memory, float *result) {
-    const int64_t columns = round->columns;
-    float *pieces = taken(&memory, columns), *labels = taken(&memory, round->batch);
-    const float **windows = (const float **)taken(&memory, 2 * round->batch);
-    const int64_t count = find_batch(round, order, base, windows, labels);
-    step_t step = {.weights = weights, .result = result};
-    const int64_t done =
-        model_step(round, weights, windows, labels, count, pieces, memory, &step);
-    memset(result + done, 0, (columns - done) * sizeof(float));
 }
 
 /* C = op(A) op(B) + beta C in rows; op is 'N' or 'T', and the number after a matrix is the length

@@ -108,6 +108,18 @@ def test_what_is_not_told_of_single_weights_is_refused(function, why: str) -> No
         statements(function, inputs)
 
 
+def test_sums_over_weights_are_numbers_where_they_are_asked_for() -> None:
+    inputs = {"x": torch.ones(ROWS, COLUMNS), "n": torch.ones(ROWS, 1)}
+    found = statements(lambda of: of["x"] / of["x"].norm(dim=-1, keepdim=True), inputs, sums=True)
+    assert "t0_lanes[i - begin] += (double)x * (double)x;" in found.numbers[0]
+    assert found.numbers[1:] == ("const double t1 = square_root(t0);",)
+    assert found.weights == ("const float t2 = x * (float)(1 / t1);",)
+    with pytest.raises(Untraceable, match="order 2 alone"):
+        statements(lambda of: of["x"] / of["x"].norm(p=1, dim=-1, keepdim=True), inputs, sums=True)
+    with pytest.raises(Untraceable, match="sum"):  # over all vehicles
+        statements(lambda of: of["x"] / of["x"].sum(), inputs, sums=True)
+
+
 def test_a_view_of_what_was_changed_in_place_holds_what_the_memory_holds() -> None:
     def function(of: dict[str, Tensor]) -> Tensor:
         copy = of["x"].clone()

@@ -1,0 +1,116 @@
+"""Where rules that explore take a step's gradients, as C traced from their `explore`.
+
+A rule that explores asks for gradients at points of its own: SAM's second one is uphill of the
+first. What it does between two gradients is element-wise but for sums over the weights (a norm), so
+it is traced like a step (`trace`), one function of C for each point. The last gradient has to be
+what the rule returns: it moves the weights piece by piece while they are in the cache
+(`whole_round.c`). A rule that does anything else (asks for the loss itself, mixes gradients,
+decides by a value) runs in torch.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from string import Template
+from typing import Final
+
+from torch import Tensor
+
+from fedwatt.engine.kernels.trace import Statements, Untraceable, statements
+from fedwatt.engine.step import through_rules
+from fedwatt.methods.rule import LocalRule, Rows, StepLoss
+
+MOST: Final = 4
+"""Gradients that a step may take."""
+FOUND: Final = tuple(f"found{place}" for place in range(MOST))
+"""Gradients of a step, in the order in which they are asked for: inputs of the points."""
+POINT: Final = Template(Path(__file__).with_suffix(".c").read_text("utf-8"))
+TYPE: Final = """
+typedef void point_t(const float *, const float *, const float *const *, const double *,
+                     const float *const *, float *, int64_t);
+"""
+
+
+class _Reached(Exception):
+    """Carries the point at which a gradient is asked for."""
+
+    def __init__(self, point: Tensor) -> None:
+        super().__init__()
+        self.point = point
+
+
+def traced_points(
+    rules: Sequence[LocalRule], plans: Sequence[Rows], inputs: Mapping[str, Tensor]
+) -> tuple[Statements, ...]:
+    """The points of a step's gradients, of `inputs` that include all of FOUND.
+
+    Untraceable where the step cannot be told as points alone.
+    """
+    asked = 0
+
+    def explore(of: Mapping[str, Tensor], stop: int) -> Tensor:
+        """What the rules return, or the point of their gradient number `stop`."""
+        nonlocal asked
+        asked = 0
+
+        def gradient(point: Tensor) -> Tensor:
+            nonlocal asked
+            if asked == stop:
+                raise _Reached(point)
+            if asked == MOST:
+                raise Untraceable(f"it takes more than {MOST} gradients a step")
+            asked += 1
+            return of[FOUND[asked - 1]]
+
+        def value(point: Tensor) -> Tensor:
+            raise Untraceable("it asks for the loss itself")
+
+        loss = StepLoss(gradient, value, of["rate"])
+        try:
+            return through_rules(rules, plans, of["anchor"], loss).gradient(of["weight"])
+        except _Reached as here:
+            return here.point
+
+    whole = statements(lambda of: explore(of, MOST + 1), inputs, sums=True)
+    count = asked
+    if count == 0 or whole.result != FOUND[count - 1]:
+        raise Untraceable("it does not return the last gradient that it asked for")
+    return tuple(
+        statements(lambda of, stop=stop: explore(of, stop), inputs, sums=True)
+        for stop in range(count)
+    )
+
+
+def vectors(points: Sequence[Statements]) -> int:
+    """How many vectors of weights a step keeps points and gradients in.
+
+    All gradients but the last are kept, and a point lies where its own gradient goes, or the one
+    before it.
+    """
+    return max(len(points) - 1, int(any(own.result != "weight" for own in points)))
+
+
+def points_in_c(points: Sequence[Statements], given: Sequence[str], entries: Sequence[str]) -> str:
+    """`points`, a table of functions, NULL where a gradient is taken at the weights themselves.
+
+    `given` are the statements of a row's numbers, `entries` those of tensors with an entry for each
+    weight.
+    """
+    functions, names = [], []
+    for place, own in enumerate(points):
+        if own.result == "weight":
+            names.append("NULL")
+            continue
+        found = (f"const float {name} = found[{n}][i];" for n, name in enumerate(FOUND[:place]))
+        read = ("const float weight = weights[i], anchor = anchors[i];", *found, *entries)
+        loads = "\n        ".join(read)
+        text = POINT.substitute(
+            place=place,
+            numbers="\n    ".join((*given, *own.numbers)),
+            loads=loads,
+            weights="\n        ".join(own.weights),
+            result=own.result,
+        )
+        functions.append(Template(text).substitute(loads=loads))
+        names.append(f"point_{place}")
+    table = f"static point_t *const points[] = {{{', '.join(names)}}};\n"
+    return "\n".join((TYPE, *functions, table))

@@ -1,0 +1,56 @@
+"""The tutorials run, print what they show, and are the notebooks."""
+
+import importlib.util
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+_spec = importlib.util.spec_from_file_location("tutorials", ROOT / "tools" / "tutorials.py")
+tutorials = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(tutorials)
+
+PAGES = tutorials.PAGES
+page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+
+
+def shape(text: str) -> list[str]:
+    """Words without numbers, which depend on the machine, and without the frames of tables."""
+    text = re.sub(r"[-−+]?\d[\d.,:T-]*", "#", text)
+    return re.sub(r"[─-╿\s]+", " ", text).split()
+
+
+def test_shapes_differ_in_words_only() -> None:
+    assert shape("┃ 4.5 Wh ┃\n-12 %") == shape("│ 14.25 Wh │ 3 %") != shape("4.5 km 3 %")
+
+
+@page
+def test_it_prints_what_it_shows(page: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    shown = tutorials.cells(page.read_text(encoding="utf-8"))
+    for before, after in zip(shown, tutorials.executed(shown), strict=True):
+        assert shape(before.output) == shape(after.output), after.text
+
+
+@page
+def test_the_notebook_has_the_same_cells(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    found = tutorials.cells(text)
+    assert tutorials.written(found) == text
+    kept = (ROOT / "notebooks" / f"{page.stem}.ipynb").read_text(encoding="utf-8")
+    assert kept == tutorials.notebook(found), "write it again: python tools/tutorials.py"
+    code = [cell for cell in json.loads(kept)["cells"] if cell["cell_type"] == "code"]
+    assert len(code) == sum(cell.kind != "markdown" for cell in found) >= 4
+    for cell in json.loads(kept)["cells"]:
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)", "".join(cell["source"])):
+            assert (ROOT / "notebooks" / target).exists(), target
+
+
+def test_the_fleet_over_the_network_is_the_guide_s() -> None:
+    # tests/deploy/test_flower.py runs the guide's commands with real processes.
+    guide = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
+    own = (ROOT / "docs" / "tutorials" / "your-fleet.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```console\n(.*?)```", own, re.DOTALL)
+    assert block.replace("fleets/own/", "fleet/").replace("van-", "car-00") in guide

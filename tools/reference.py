@@ -1,0 +1,194 @@
+"""Write docs/python.md and docs/commands.md from docstrings and help texts.
+
+python tools/reference.py
+
+A paragraph of a docstring whose lines are "name   meaning" becomes a table.
+"""
+
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any
+
+from typer.main import get_command
+
+from fedwatt.cli import app
+
+DOCS = Path(__file__).parents[1] / "docs"
+# Section → what it is for, and its names. "Class:*" stands for its public methods as well, and
+# "Class:one,other" for these.
+PYTHON = {
+    "Train": (
+        "A fleet, a model and the terms of training make a federation; training gives an object "
+        "that predicts, reports, exports and can be saved.",
+        "fedwatt.Federation:train,check fedwatt.Training fedwatt.Availability fedwatt.Trained:* "
+        "fedwatt.load fedwatt.write_report",
+    ),
+    "Fleets": (
+        "Where vehicles come from, and how windows are made of their trips.",
+        "fedwatt.synthetic_fleet fedwatt.load_fleet fedwatt.fleet_from_frame fedwatt.DataSettings "
+        "fedwatt.Fleet fedwatt.data.Vehicle fedwatt.data.Trip fedwatt.data.targets.Target",
+    ),
+    "Methods": (
+        "A method is a list of local rules and a server rule. [Extending](extending.md) shows how "
+        "to write one; the hooks are these.",
+        "fedwatt.methods.get fedwatt.Method fedwatt.methods.LocalRule:* fedwatt.methods.Start "
+        "fedwatt.methods.StepLoss fedwatt.methods.ServerRule:* fedwatt.methods.Replies "
+        "fedwatt.methods.mean_delta fedwatt.methods.moved fedwatt.methods.Range",
+    ),
+    "Models": ("What is trained.", "fedwatt.Model fedwatt.models.get_model"),
+    "Observers": ("[Following a run](watching.md) from your own code.", "fedwatt.Observer:*"),
+    "In the vehicle": (
+        "[On board](edge.md); these need numpy and onnxruntime only.",
+        "fedwatt.edge.energy_model.EnergyModel:* fedwatt.edge.predictor.EnergyPredictor:* "
+        "fedwatt.edge.predictor.Prediction fedwatt.edge.card.ModelCard",
+    ),
+}
+PYTHON_HEAD = """# Python
+
+The public names of fedwatt, from their docstrings. Shapes are in brackets: P vehicles, D weights, \
+W windows. Everything raises `fedwatt.errors.FedwattError` for what the caller can put right.
+"""
+COMMANDS_HEAD = """# Commands
+
+Every command with its arguments and options; `--help` behind any of them shows the same. What \
+`--set` takes is in [Configuration](configuration.md).
+"""
+_ARRAYS = {"float64": "Float", "floating": "Float", "int64": "Int", "bool": "Bool"}
+_ROW = re.compile(r"^(\S(?:.*?\S)?)\s{2,}(\S.*)$")
+
+
+def from_docstring(text: str) -> str:
+    """A docstring as Markdown."""
+    return "\n\n".join(map(_paragraph, re.split(r"\n\s*\n", inspect.cleandoc(text))))
+
+
+def _paragraph(text: str) -> str:
+    lines = text.splitlines()
+    if lines[0].startswith(">>>"):
+        return "```pycon\n" + text + "\n```"
+    if lines[0].startswith("    ") or not _ROW.match(lines[0]):
+        return text
+    rows: list[tuple[str, str]] = []
+    for line in lines:
+        if (found := _ROW.match(line)) and not line.startswith(" "):
+            rows.append((found[1], found[2]))
+        elif line.startswith(" "):
+            rows[-1] = rows[-1][0], f"{rows[-1][1]} {line.strip()}"
+        else:
+            return text
+    return table(("", ""), [(f"`{name}`", meaning) for name, meaning in rows])
+
+
+def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    """Rows as a Markdown table."""
+    lines = [head, ("---",) * len(head), *rows]
+    return "\n".join(f"| {' | '.join(_cell(cell) for cell in line)} |" for line in lines)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def signature(name: str, thing: Any) -> str:
+    """How it is called, one parameter a line where they do not fit into one."""
+    try:
+        found = inspect.signature(thing)
+    except (TypeError, ValueError):
+        return name
+    if inspect.isclass(thing):
+        found = found.replace(return_annotation=inspect.Signature.empty)
+    parts = []
+    kinds = [parameter.kind for parameter in found.parameters.values()]
+    for number, parameter in enumerate(found.parameters.values()):
+        if parameter.name == "self":
+            continue
+        barred = {parameter.KEYWORD_ONLY, parameter.VAR_POSITIONAL}.intersection(kinds[:number])
+        if parameter.kind is parameter.KEYWORD_ONLY and not barred:
+            parts.append("*")
+        parts.append(_short(str(parameter)))
+    # An annotation in quotes is one that is not imported when the module is.
+    back = found.return_annotation
+    arrow = "" if back is found.empty else f" -> {_short(inspect.formatannotation(back))}"
+    line = f"{name}({', '.join(parts)}){arrow}"
+    if len(line) <= 96:
+        return line
+    return f"{name}(\n" + "".join(f"    {part},\n" for part in parts) + f"){arrow}"
+
+
+def _short(text: str) -> str:
+    """Types without their modules and quotes, objects without their addresses."""
+    text = re.sub(r"<factory>|<function [^>]*>|<[\w.]+ object at [^>]*>", "...", text)
+    text = re.sub(r"\b[a-z_]\w*(?:\.[a-z_]\w*)*\.(?=[A-Z])", "", text)
+    array = r"(?:numpy\.)?ndarray\[tuple\[.*?\], (?:numpy\.)?dtype\[(?:numpy\.)?(\w+)\]\]"
+    text = re.sub(array, lambda found: f"{_ARRAYS[found[1]]}Array", text)
+    return re.sub(r"'([A-Z][\w\[\], |.]*)'", r"\1", text)
+
+
+def python_page() -> str:
+    """The page of the Python names."""
+    parts = [PYTHON_HEAD]
+    for section, (purpose, names) in PYTHON.items():
+        parts.append(f"## {section}\n\n{purpose}\n")
+        for name in names.split():
+            parts.extend(_entry(*name.partition(":")[::2]))
+    return "\n".join(parts)
+
+
+def _entry(path: str, members: str) -> Iterator[str]:
+    thing = resolve_name(path)
+    yield f"### {path}\n"
+    yield f"```py\n{signature(path.rpartition('.')[2], thing)}\n```\n"
+    yield from_docstring(thing.__doc__ or "") + "\n"
+    for name, member in inspect.getmembers(thing, inspect.isfunction):
+        shown = not name.startswith("_") and bool(member.__doc__)
+        if name in members.split(",") or (members == "*" and shown):
+            yield f"**`{path.rpartition('.')[2]}.{name}`**\n"
+            yield f"```py\n{signature(name, member)}\n```\n"
+            yield from_docstring(member.__doc__) + "\n"
+
+
+def commands_page() -> str:
+    """The page of the commands."""
+    return "\n".join([COMMANDS_HEAD, *_command(get_command(app), "fedwatt")])
+
+
+def _command(command: Any, path: str) -> Iterator[str]:
+    inner = getattr(command, "commands", {})
+    if path != "fedwatt":
+        yield f"{'##' if path.count(' ') == 1 else '###'} {path}\n"
+        yield " ".join((command.help or "").split()) + "\n"
+        takes = [p for p in command.params if p.name != "help" and not getattr(p, "hidden", False)]
+        if takes:
+            yield table(("", "", "default"), [_taken(one) for one in takes]) + "\n"
+    for name, one in inner.items():
+        yield from _command(one, f"{path} {name}")
+
+
+def _taken(one: Any) -> tuple[str, str, str]:
+    """An argument or an option: what to type, what it means, what holds without it."""
+    if one.param_type_name == "argument":
+        return f"`{one.metavar or one.name.upper()}`", one.help or "", ""
+    typed = ", ".join(f"`{option}`" for option in [*one.opts, *one.secondary_opts])
+    if not one.is_flag:
+        kind = one.metavar or one.type.name.upper().removesuffix(" RANGE")
+        typed = re.sub(r"`$", f" {kind}`", typed)
+    empty = one.default in (None, "", (), []) or callable(one.default) or one.is_flag
+    return typed, one.help or "", "" if empty else f"`{one.default}`"
+
+
+PAGES = {"python.md": python_page, "commands.md": commands_page}
+
+
+def main() -> int:
+    """Write the pages."""
+    for name, page in PAGES.items():
+        (DOCS / name).write_text(page(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
