@@ -196,8 +196,8 @@ def default(records: Records) -> str:
 def rates(records: Records) -> str:
     """Rates that tuning chose, and how often the highest that was tried."""
     lines = [
-        "| entry | rate, lowest to highest over arenas | beyond the range | highest tried |",
-        "|---|---|---|---|",
+        "| entry | rates, lowest to highest | beyond the range | given up | highest tried |",
+        "|---|---|---|---|---|",
     ]
     for entry in ENTRIES:
         own = [r.content for (_, name), r in records.items() if name == entry]
@@ -208,8 +208,9 @@ def rates(records: Records) -> str:
             ends = sum(r >= max(all_) for r, all_ in zip(chosen, tried, strict=True))
             range_ = [max(all_[: c["plan"]["trials"]]) for c, all_ in zip(own, tried, strict=True)]
             beyond = sum(r > top for r, top in zip(chosen, range_, strict=True))
+            lost = sum("given_up" in content for content in own)
             span = f"{min(chosen):.3g} to {max(chosen):.3g}"
-            lines.append(f"| `{entry}` | {span} | {beyond} | {ends} of {len(chosen)} |")
+            lines.append(f"| `{entry}` | {span} | {beyond} | {lost} | {ends} of {len(chosen)} |")
     return "\n".join(lines)
 
 

@@ -148,6 +148,7 @@ def test_rates_beyond_their_range_are_counted() -> None:
     # Two trials are within the range. One match stays inside, one goes beyond, one to the last.
     inside = a_record("ved hills", "fedavg", [1.0], trials=tried(0.05, 0.06))
     beyond = {"trials": tried(0.05, 0.06, 0.07, 0.08), "settings": {"rate": 0.07}}
+    beyond |= {"given_up": {"settings": {"rate": 0.08}, "diverged": [1]}}
     last = {"trials": tried(0.05, 0.06, 0.07), "settings": {"rate": 0.07}}
     found = rates(
         records(
@@ -156,7 +157,7 @@ def test_rates_beyond_their_range_are_counted() -> None:
             a_record("severe level", "fedavg", [1.0], **last),
         )
     )
-    assert "| `fedavg` | 0.05 to 0.07 | 2 | 1 of 3 |" in found
+    assert "| `fedavg` | 0.05 to 0.07 | 2 | 1 | 1 of 3 |" in found
     assert "| `scaffold` |" not in found
 
 
