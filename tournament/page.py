@@ -16,8 +16,10 @@ from tournament.judge import (
     Records,
     advice,
     beats_all_published,
+    deserve_to_be_default,
     pooled,
     unplayed,
+    winners,
 )
 from tournament.judge import LEVEL as SIGNIFICANT
 
@@ -185,10 +187,27 @@ def default(records: Records) -> str:
     if not hills:
         return "`fedwatt run` without a configuration compares FedAvg with FO-RI-FedAvg."
     best = f"{gain:.1f} % (`{entry}`: {name})" if gain > 0 else "nothing"
+    deserving = deserve_to_be_default(COLUMNS, records)
+    most = max(
+        (
+            (count, -place, one, len(columns), words)
+            for words, columns in COLUMNS.items()
+            for place, (one, count) in enumerate(winners(columns, records).items())
+        ),
+        default=(0, 0, "nobody", 0, ""),
+    )
+    verdict = (
+        f"That is the case for {_listed([f'`{one}`' for one in deserving])}, which it trains, too."
+        if deserving
+        else f"Nobody is; the most is {most[0]} of {most[3]} (`{most[2]}`: {most[4]})."
+        if most[0]
+        else "Nobody is, on any."
+    )
     return (
         "`fedwatt run` without a configuration compares FedAvg with FO-RI-FedAvg, the paper's "
-        "method. FedAvg stays what others are measured by: the most that any entry gains on it "
-        f"over all fleets of a column, by more than the noise, is {best}, while hills take "
+        "method. A further method belongs there if it is better than FedAvg by more than the "
+        f"noise on at least half of the fleets of a column. {verdict} Over all fleets of a column "
+        f"the most that any entry gains by more than the noise is {best}, while hills take "
         f"{min(hills):.0f} to {max(hills):.0f} % off FedAvg's own error."
     )
 
