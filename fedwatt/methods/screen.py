@@ -7,8 +7,10 @@ vehicle has worked against the fleet in `screen_turns` turns running, where vehi
 it: a lie just below the threshold passes. Use it where vehicles are honest and sensors are not.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
+from typing import ClassVar
 
 import torch
 
@@ -26,6 +28,8 @@ class Screen(Defence):
     """Robust standard deviations above the median at which a reply is too long."""
     screen_turns: int = TURNS
     """Turns running against the fleet after which a vehicle's reply is left out."""
+
+    fixed: ClassVar[Mapping[str, str]] = {"screen_z": "what counts as out of line"}
 
     def __post_init__(self) -> None:
         check(self, "screen_z", 0 < self.screen_z < inf, "above 0 and finite")
