@@ -174,9 +174,14 @@ def length_columns(clients: Sequence[Row]) -> list[Row]:
         for row, far in zip(clients, z, strict=True)
     ]
     return [
-        {"length_ratio": float(ratio), "length_z": float(far), "flagged": flag}
+        {"length_ratio": _known(ratio), "length_z": _known(far), "flagged": flag}
         for ratio, far, flag in zip(ratios, z, flags, strict=True)
     ]
+
+
+def _known(value: float) -> float:
+    """The number, or the one NaN that stands for an unknown one, so that rows can be compared."""
+    return float(value) if value == value else nan
 
 
 def training_columns(
