@@ -68,7 +68,14 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'fedwatt' has no attribute '{name}'")
-    home = import_module(_HOMES[name])
+    try:
+        home = import_module(_HOMES[name])
+    except ModuleNotFoundError as error:
+        from fedwatt.errors import needs_extra
+
+        if sentence := needs_extra(error):
+            raise ModuleNotFoundError(sentence, name=error.name) from error
+        raise
     return home if name == "methods" else getattr(home, name)
 
 

@@ -61,6 +61,27 @@ def optional(module: str, otherwise: str, kind: type[FedwattError] = DataError) 
         raise kind(otherwise) from error
 
 
+_EXTRAS = {"flwr": "deploy", "cryptography": "deploy"} | dict.fromkeys(
+    ("torch", "scipy", "polars", "pyarrow", "safetensors", "tomli_w", "matplotlib", "jinja2"),
+    "train",
+)
+
+
+def needs_extra(error: ModuleNotFoundError) -> str:
+    """Sentence for a package that an extra installs; "" for any other.
+
+    >>> needs_extra(ModuleNotFoundError("No module named 'torch'", name="torch"))
+    "This needs torch, which is not installed: pip install 'fedwatt[train]'."
+    """
+    package = (error.name or "").partition(".")[0]
+    extra = _EXTRAS.get(package)
+    return (
+        f"This needs {package}, which is not installed: pip install 'fedwatt[{extra}]'."
+        if extra
+        else ""
+    )
+
+
 def counted(count: int, noun: str) -> str:
     """A number and what it counts.
 

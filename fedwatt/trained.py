@@ -245,8 +245,7 @@ class Trained(Outcome):
     ) -> Path:
         """Write the report, alone or compared with `others`, and return the path of its page.
 
-        It goes into the run folder, or into the folder `out`. What is not in a run folder yet gets
-        its `references` worked out.
+        It goes into the run folder or `out`. What is in no run folder gets `references` worked out.
         """
         from fedwatt.report import write_report
 
@@ -298,6 +297,7 @@ class Trained(Outcome):
             form=form,
             run=self.folder,
             fleet_ridge=self._fleet_ridge,
+            fleet=self.fleet,
         )
 
     def weights(self, *, seed: int | None = None, model: str = "", vehicle: str = "") -> Tensor:

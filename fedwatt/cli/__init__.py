@@ -10,6 +10,7 @@ from rich.text import Text
 from fedwatt import __version__
 from fedwatt.cli import (
     audit,
+    card,
     data,
     deploy,
     export,
@@ -26,7 +27,7 @@ from fedwatt.cli import (
 )
 from fedwatt.cli.console import console, errors
 from fedwatt.cli.repository import PACKAGES, mount
-from fedwatt.errors import FedwattError
+from fedwatt.errors import FedwattError, needs_extra
 
 app = typer.Typer(
     name="fedwatt",
@@ -46,6 +47,7 @@ app.command("audit")(audit.audit)
 app.command("export")(export.export)
 app.command("predict")(predict.predict)
 app.command("route")(route.route)
+app.command("card")(card.card)
 app.add_typer(data.app, name="data")
 app.add_typer(terrain.app, name="terrain")
 app.add_typer(deploy.app, name="deploy")
@@ -76,6 +78,9 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         app()
-    except FedwattError as error:
-        errors.print(Text.assemble(("Error: ", "bold red"), str(error)), soft_wrap=True)
+    except (FedwattError, ModuleNotFoundError) as error:
+        sentence = needs_extra(error) if isinstance(error, ModuleNotFoundError) else str(error)
+        if not sentence:
+            raise
+        errors.print(Text.assemble(("Error: ", "bold red"), sentence), soft_wrap=True)
         sys.exit(2)

@@ -1,7 +1,7 @@
 """`fedwatt export`: a run's model as a file for the vehicle."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -41,24 +41,31 @@ def export(
     routes: Annotated[
         bool, typer.Option("--routes", help="Also predict trips from their routes alone.")
     ] = False,
+    licence: Annotated[
+        str, typer.Option(help="Licence of the model, for its card, such as CC-BY-4.0.")
+    ] = "",
 ) -> None:
     """Write an ONNX model with all a vehicle has to know about it."""
     from fedwatt.edge.export_run import export_run
 
-    folders = {"vehicle": vehicle, "terrain": terrain, "state": state}
+    folders: dict[str, Any] = {"vehicle": vehicle, "terrain": terrain, "state": state}
     with console.status("Exporting ..."):
-        trained, card = export_run(
-            run, out, method=method, seed=seed, model=model, form=form, routes=routes, **folders
-        )
+        options: dict[str, Any] = {"method": method, "seed": seed, "model": model, "form": form}
+        trained, card = export_run(run, out, routes=routes, licence=licence, **options, **folders)
     size = out.stat().st_size / 1000
     console.print(
         f"{out}: {card.backbone.upper()} trained by {card.method} (seed {trained.seed}, {model}), "
-        f"{card.form}, {size:.0f} kB.",
+        f"{card.form}, {size:.0f} kB. 'fedwatt card {out}' says what it was trained on.",
         highlight=False,
     )
     if card.vehicle:
         _show_vehicle(card)
-        return
+    else:
+        _show_for_any(card)
+
+
+def _show_for_any(card: "ModelCard") -> None:
+    """What to know about a file of scaled features."""
     console.print("It takes scaled features. With --vehicle FOLDER it takes telemetry.")
     if card.level:
         console.print(

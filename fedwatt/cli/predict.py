@@ -21,11 +21,8 @@ def predict(
     html: Annotated[Path | None, typer.Option(help="Write a page of the trip.")] = None,
 ) -> None:
     """Energy of a trip with its error bars, and with a charge what is left on arrival."""
-    from fedwatt.edge.figures import energy_figure
     from fedwatt.edge.forecast import forecast
-    from fedwatt.edge.page import render
     from fedwatt.files import write_text
-    from fedwatt.report.svg import saved
 
     made = forecast(model, trip, route=route, charge_percent=charge, capacity_kwh=capacity)
     table = Table(title=made.title, show_header=False)
@@ -37,8 +34,13 @@ def predict(
     for sentence in made.remarks():
         console.print(sentence)
     if plot is not None:
+        from fedwatt.edge.figures import energy_figure
+        from fedwatt.report.svg import saved
+
         write_text(plot, saved(energy_figure(made.prediction)).decode())
         console.print(f"Figure: {plot}")
     if html is not None:
+        from fedwatt.edge.page import render
+
         write_text(html, render(made))
         console.print(f"Page: {html}")

@@ -55,8 +55,6 @@ def route(
     With a charge it is a range as well: how far it reaches along each route.
     """
     from fedwatt.edge.route_forecast import Plan, plan_routes, usable
-    from fedwatt.edge.route_page import render_routes
-    from fedwatt.files import write_text
 
     plan = Plan(
         depart=None if depart is None else _time(depart),
@@ -72,8 +70,15 @@ def route(
         found = plan_routes(model, routes, plan)
     _show(found)
     if html is not None:
-        write_text(html, render_routes(found))
-        console.print(f"Page: {html}")
+        _write_page(found, html)
+
+
+def _write_page(found: "RoutePlan", html: Path) -> None:
+    from fedwatt.edge.route_page import render_routes
+    from fedwatt.files import write_text
+
+    write_text(html, render_routes(found))
+    console.print(f"Page: {html}")
 
 
 def _show(found: "RoutePlan") -> None:

@@ -43,6 +43,8 @@ class ModelCard:
                        all the hilly network's. Empty where there is one network
     lag_s              seconds by which the vehicle's motion is delayed before features are made
     network_weight     what the network counts in a mixture with ridges; 1 where there is none
+    about              what people should know of it, coarsely (`fedwatt.edge.about`): "trained_on",
+                       "errors", "privacy", "licence"; empty in files of earlier versions
     trip_prior         how a trip's residuals usually hang together, in Wh, for predictions that
                        learn from the trip under way (`journeys.filter.TripPrior`); or empty
     """
@@ -68,6 +70,7 @@ class ModelCard:
     network_weight: float = 1.0
     trip_prior: dict[str, float] = field(default_factory=dict)
     target: str = "energy"
+    about: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """The card as text."""

@@ -6,7 +6,7 @@ A run with hills has a level model in RUN/level; a vehicle's file then holds bot
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +76,8 @@ class TrainedModel:
     trip_prior: TripPrior = USUAL
     own: Model | None = None
     """The network, where it is none of fedwatt's."""
+    about: Mapping[str, Any] = field(default_factory=dict)
+    """What its card says for people (`fedwatt.edge.about`)."""
 
     def __post_init__(self) -> None:
         if self.own is not None:
@@ -350,6 +352,7 @@ def _card(trained: TrainedModel, form: str, vehicle: Vehicle | None = None) -> M
         target=data.predicts.name if not data.horizon else f"{data.predicts.name} ahead",
         form=form,
         personal=trained.personal,
+        about=dict(trained.about),
     )
 
 

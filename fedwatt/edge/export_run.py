@@ -1,16 +1,21 @@
 """The model file of a run folder, as `fedwatt export` asks for it."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedwatt.data import Vehicle
 from fedwatt.data.store import read_vehicle
-from fedwatt.deploy.state_folder import StateFolder
+from fedwatt.edge.about import about_run
 from fedwatt.edge.card import ModelCard
 from fedwatt.edge.export import TrainedModel, export, personal, read_trained
 from fedwatt.errors import DataError, SettingError
 from fedwatt.runs.hills import learns_hills, vehicle_field
 from fedwatt.runs.level import LEVEL
 from fedwatt.runs.routes import vehicle_routes
+
+if TYPE_CHECKING:
+    from fedwatt.deploy.state_folder import StateFolder
 
 
 def export_run(
@@ -25,6 +30,7 @@ def export_run(
     terrain: Path | None = None,
     state: Path | None = None,
     routes: bool = False,
+    licence: str = "",
 ) -> tuple[TrainedModel, ModelCard]:
     """Write the model file `out`; the model that is in it, and its card.
 
@@ -35,11 +41,13 @@ def export_run(
     terrain       file of an elevation field; None: that of the run
     state         the vehicle's state folder, for a run of a real fleet; None otherwise
     routes        whether the file also predicts trips from their routes alone
+    licence       of the model, for its card
     """
     which = "kept" if model == "personal" else model
     trained = read_trained(run, method=method, seed=seed, which=which)
+    trained = replace(trained, about=about_run(run, trained.method, model, licence))
     own = None if vehicle is None else _vehicle(vehicle)
-    kept = None if state is None else StateFolder.of(state, run)
+    kept = None if state is None else _state_folder(state, run)
     if model == "personal":
         trained = _personal(trained, run, own, kept)
     if kept is not None and terrain is None and learns_hills(trained.config):
@@ -53,6 +61,12 @@ def export_run(
     return trained, export(trained, out, vehicle=own, form=form, field=field, routes=planned)
 
 
+def _state_folder(state: Path, run: Path) -> "StateFolder":
+    from fedwatt.deploy.state_folder import StateFolder  # needs Flower, as only real fleets do
+
+    return StateFolder.of(state, run)
+
+
 def _vehicle(folder: Path) -> Vehicle:
     if not (folder / "vehicle.json").is_file():
         raise DataError(
@@ -63,12 +77,12 @@ def _vehicle(folder: Path) -> Vehicle:
 
 
 def _personal(
-    trained: TrainedModel, run: Path, vehicle: Vehicle | None, kept: StateFolder | None
+    trained: TrainedModel, run: Path, vehicle: Vehicle | None, kept: "StateFolder | None"
 ) -> TrainedModel:
     """The vehicle's own model and level model: from its state folder, or else from the run."""
     if kept is None:
         return personal(trained, run, vehicle)
     level = None
     if trained.level is not None:
-        level = StateFolder.of(kept.state, run / LEVEL).personal(trained.method)
+        level = _state_folder(kept.state, run / LEVEL).personal(trained.method)
     return personal(trained, run, vehicle, kept.personal(trained.method), level)

@@ -36,7 +36,7 @@ try:
     import onnx
     from onnx import TensorProto, helper, numpy_helper
 except ImportError as problem:  # pragma: no cover
-    raise RunError("Export needs onnx: pip install 'fedwatt[edge]'.") from problem
+    raise RunError("Export needs onnx: pip install 'fedwatt[train]'.") from problem
 
 Array = NDArray[Any]
 OPSET = 17

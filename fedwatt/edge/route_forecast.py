@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 
-from fedwatt.data.store import read_vehicle
 from fedwatt.data.trip import FloatArray
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.route_reading import read_route
@@ -16,8 +15,6 @@ from fedwatt.journeys.charge import Arrival, arrival, refuse_impossible_charge, 
 from fedwatt.journeys.route import Route
 from fedwatt.journeys.route_bars import interval
 from fedwatt.journeys.route_model import RouteForecast, RouteModel
-from fedwatt.runs.model_file import read_model_config
-from fedwatt.runs.routes import run_routes, vehicle_routes
 from fedwatt.terrain.survey import USUAL_MASS_KG
 
 BARS = (0.5, 0.9)
@@ -150,11 +147,13 @@ class RoutePlan:
         """What a reader of the numbers has to know besides, a sentence each."""
         model, made = self.model, []
         if not model.trips:
+            scale = model.coefficients["energy"].scale
+            known = "" if scale == 1 else f", times {scale:.2f} for the consumption that was given"
             made.append(
                 f"A newcomer: no trips of its own taught this. It has the coefficients of "
                 f"{counted(model.fleet_vehicles, 'vehicle')} and a mass of {model.mass_kg:,.0f} "
-                f"kg, and its 90 % bars are {model.bars['energy'].wider:.1f} times as wide as "
-                "theirs."
+                f"kg{known}, and its 90 % bars are {model.bars['energy'].wider:.1f} times as wide "
+                "as theirs."
             )
         for one in self.routes:
             if one.forecast.known < 0.9:
@@ -226,6 +225,11 @@ def opened_routes(path: Path, plan: Plan) -> RouteModel:
                 "folder."
             )
         return routes
+    # A computer that only predicts has model files, and none of what run folders need.
+    from fedwatt.data.store import read_vehicle
+    from fedwatt.runs.model_file import read_model_config
+    from fedwatt.runs.routes import run_routes, vehicle_routes
+
     config = read_model_config(path)
     if plan.vehicle is None:
         if plan.kind not in USUAL_MASS_KG:

@@ -2,8 +2,11 @@
 
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
+from math import ceil, floor
 from statistics import median
 from typing import Any
+
+import numpy as np
 
 from fedwatt.data import Fleet
 
@@ -21,7 +24,38 @@ def describe_fleet(fleet: Fleet) -> dict[str, Any]:
             "measured": sum(not client.simulated for client in fleet.clients),
             "simulated": sum(client.simulated for client in fleet.clients),
         },
+        "kinds": sorted({client.kind for client in fleet.clients}),
+        "coverage": coverage(fleet),
     }
+
+
+def coverage(fleet: Fleet) -> dict[str, Any]:
+    """How much driving there is, too coarsely to tell whose or where; empty where it is not known.
+
+    hours, kilometres  of all trips, to two digits
+    ambient_c          outside temperature in nine of ten hours, outward to 5 °C
+    """
+    samples = []
+    for client in fleet.clients:
+        scaler = client.scaler
+        if scaler is None or scaler.mix is not None:
+            return {}
+        # A second a minute is enough for numbers of two digits.
+        samples.append(client.series[::60].astype(np.float64) * scaler.scale + scaler.center)
+    if not sum(map(len, samples)):
+        return {}
+    rows, names = np.concatenate(samples), list(fleet.features)
+    found: dict[str, Any] = {"hours": _two_digits(len(rows) / 60)}
+    if "speed" in names:
+        found["kilometres"] = _two_digits(rows[:, names.index("speed")].sum() * 60 / 1000)
+    if "ambient" in names:
+        low, high = np.quantile(rows[:, names.index("ambient")], (0.05, 0.95))
+        found["ambient_c"] = [5 * floor(low / 5), 5 * ceil(high / 5)]
+    return found
+
+
+def _two_digits(value: float) -> float:
+    return float(f"{value:.2g}")
 
 
 def describe_target(fleet: Fleet) -> dict[str, Any]:

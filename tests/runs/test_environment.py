@@ -1,7 +1,12 @@
 """What the run folder says about the fleet."""
 
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
 from fedwatt.data import DataSettings, build_fleet
-from fedwatt.runs.environment import describe_fleet
+from fedwatt.runs.environment import coverage, describe_fleet
 from tests.data.toys import make_vehicle
 
 
@@ -16,3 +21,16 @@ def test_held_out_vehicles_have_no_part_in_the_training_windows():
     # It is judged like the others.
     for split in ("validation", "test"):
         assert described["windows"][split] == sum(len(c.ends[split]) for c in fleet.clients)
+
+
+def test_driving_is_counted_coarsely():
+    vehicles = [make_vehicle(name, (600, 600, 600, 600, 600)) for name in ("car-1", "car-2")]
+    fleet = build_fleet(vehicles, DataSettings(window=5), "toys")
+    found = coverage(fleet)
+    # Two vehicles, five trips of ten minutes each: 100 minutes.
+    assert found["hours"] == 1.7
+    speeds = np.concatenate([t.channels["speed_mps"][::60] for v in vehicles for t in v.trips])
+    assert found["kilometres"] == pytest.approx(float(f"{speeds.sum() * 60 / 1000:.2g}"), rel=0.05)
+    low, high = found["ambient_c"]
+    assert low % 5 == high % 5 == 0 and low < high
+    assert coverage(replace(fleet, clients=())) == {}

@@ -1,0 +1,39 @@
+"""`fedwatt card`: what a model file says about itself."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.padding import Padding
+from rich.table import Table
+
+from fedwatt.cli.console import console
+
+
+def card(
+    model: Annotated[Path, typer.Argument(help="Model file of 'fedwatt export'.")],
+    html: Annotated[Path | None, typer.Option(help="Write the card as a page.")] = None,
+) -> None:
+    """What a model was trained on, how far it errs, its limits, privacy and licence.
+
+    All of it is coarse: no vehicle and no place is named.
+    """
+    from fedwatt.edge.card_page import render, sections
+    from fedwatt.edge.energy_model import EnergyModel
+    from fedwatt.files import write_text
+
+    own = EnergyModel(model).card
+    for title, rows in sections(own):
+        console.print(title, style="bold")
+        table = Table.grid(padding=(0, 2))
+        table.add_column(style="dim", min_width=22)
+        table.add_column()
+        for name, value in rows:
+            if name:
+                table.add_row(f"  {name}", value)
+            else:
+                console.print(Padding(value, (0, 0, 0, 2)), highlight=False)
+        console.print(table, highlight=False)
+    if html is not None:
+        write_text(html, render(own))
+        console.print(f"Page: {html}")

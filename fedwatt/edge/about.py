@@ -1,0 +1,75 @@
+"""What a model's card says for people: its training data in coarse numbers, errors, privacy.
+
+Nothing in it names a vehicle, a file or a place: counts, sums of two digits, shares of windows and
+errors over the fleet. What the run folder does not hold (a real fleet keeps most of it on board) is
+left out, and the card says that it is not known.
+"""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fedwatt.errors import RunError
+from fedwatt.report.load import Run, load_run, where
+from fedwatt.report.statistics import estimate, kept_model, vehicle_rmse
+
+FLEET = ("vehicles", "windows", "labels", "kinds", "coverage")
+"""Of what environment.json says of a fleet, that which names nobody."""
+
+
+def about_run(run: Path, method: str, model: str, licence: str) -> dict[str, Any]:
+    """The part of a card that a run folder knows; `model` as in `fedwatt export`."""
+    try:
+        loaded = load_run(run)
+    except RunError:  # on board, where only the model was copied
+        return {"licence": licence}
+    environment = loaded.origins[0].environment
+    name = kept_model(loaded, method) if model == "kept" else model
+    spent = environment.get("privacy", {}).get(method, {})
+    return {
+        "trained_on": about_fleet(environment.get("fleet", {})),
+        "errors": _errors(loaded, method, name),
+        "privacy": {
+            "epsilon": _largest(where(loaded.rounds, method=method).get("epsilon")),
+            "delta": spent.get("delta"),
+            "epsilon_server": spent.get("epsilon_server"),
+        },
+        "licence": licence,
+    }
+
+
+def about_fleet(described: Mapping[str, Any]) -> dict[str, Any]:
+    """What `fedwatt.runs.environment.describe_fleet` says, without names and sources."""
+    held_out = {"held_out": len(described.get("held_out", ()))}
+    return {name: described[name] for name in FLEET if name in described} | held_out
+
+
+def _errors(run: Run, method: str, model: str) -> dict[str, Any]:
+    """RMSE of windows: mean over vehicles with its 95 % interval, and by driving regime."""
+    found = estimate(list(vehicle_rmse(run, method, model=model).values()))
+    if not found.seeds:
+        return {}
+    rows = where(run.vehicles, method=method, model=model, held_out=False)
+    regimes = {}
+    for stratum in dict.fromkeys(rows["stratum"]):
+        own = where(rows, stratum=stratum)
+        windows = own["windows"].astype(float)
+        if stratum != "all" and windows.sum():
+            squared = sum(n * e**2 for n, e in zip(windows, own["rmse"], strict=True) if n)
+            shown = round(math.sqrt(squared / windows.sum()), 1)
+            regimes[str(stratum)] = {"windows": int(windows.sum()), "rmse": shown}
+    interval = [round(max(found.low, 0.0), 2), round(found.high, 2)] if found.seeds > 2 else None
+    return {
+        "unit": run.unit,
+        "rmse": round(found.mean, 2),
+        "interval": interval,
+        "vehicles": found.seeds,
+        "regimes": regimes,
+    }
+
+
+def _largest(values: Any) -> float | None:
+    """The largest number; None without any, and for a budget without an end."""
+    known = [float(v) for v in ([] if values is None else values) if math.isfinite(v)]
+    return max(known) if known else None

@@ -1,0 +1,123 @@
+"""A model's card as people read it: sections of names and values, and a page of them."""
+
+from typing import Any
+
+from fedwatt.edge.card import ModelCard
+
+Section = tuple[str, list[tuple[str, str]]]
+UNKNOWN = "not known: the folder that it was exported from does not say"
+
+
+def sections(card: ModelCard) -> list[Section]:
+    """Everything that the card says, without the name of the vehicle and of its trips."""
+    return [
+        ("The model", _model(card)),
+        ("Trained on", _trained_on(card.about.get("trained_on", {}))),
+        ("Errors on trips that training did not see", _errors(card)),
+        ("Limits", [("", sentence) for sentence in limits(card)]),
+        ("Privacy", _privacy(card)),
+        ("Licence", [("", card.about.get("licence") or "none stated")]),
+    ]
+
+
+def _model(card: ModelCard) -> list[tuple[str, str]]:
+    whose = "the telemetry of one vehicle" if card.vehicle else "scaled features of any vehicle"
+    own = ", which made the model its own" if card.personal else ""
+    return [
+        ("network", f"{card.backbone.upper()}, {card.form}"),
+        ("method", card.method),
+        ("takes", whose + own),
+        ("predicts", f"{card.target}, in {card.output}, of the last {_window(card)}"),
+        ("features", ", ".join(card.features)),
+        ("made by", f"fedwatt {card.library}, run {card.run_hash[:12]}"),
+    ]
+
+
+def _window(card: ModelCard) -> str:
+    return f"{card.window * card.interval_s:g} s"
+
+
+def _trained_on(fleet: dict[str, Any]) -> list[tuple[str, str]]:
+    if not fleet:
+        return [("", UNKNOWN)]
+    held = f", and {fleet['held_out']} that only judged" if fleet.get("held_out") else ""
+    trained = fleet.get("vehicles", 0) - fleet.get("held_out", 0)
+    rows = [("vehicles", f"{trained}{held} ({', '.join(fleet.get('kinds', ())) or 'of any kind'})")]
+    driven = fleet.get("coverage", {})
+    if "kilometres" in driven:
+        driving = f"{driven['kilometres']:,.0f} km in {driven['hours']:,g} h"
+        rows.append(("driven", f"{driving}, the trips for validation and test included"))
+    if "ambient_c" in driven:
+        low, high = driven["ambient_c"]
+        rows.append(("outside temperature", f"{low} to {high} °C in nine of ten hours"))
+    if not driven:
+        rows.append(("driven", "not known: vehicles kept it to themselves"))
+    labels = {kind: count for kind, count in fleet.get("labels", {}).items() if count}
+    rows.append(("energy", ", ".join(f"{kind} in {n}" for kind, n in labels.items()) or UNKNOWN))
+    return rows
+
+
+def _errors(card: ModelCard) -> list[tuple[str, str]]:
+    found = card.about.get("errors", {})
+    if not found:
+        rows = [("", UNKNOWN)]
+    else:
+        unit, interval = found["unit"], found["interval"]
+        bars = f" (95 % interval {interval[0]:.1f} to {interval[1]:.1f})" if interval else ""
+        whole = f"{found['rmse']:.1f} {unit}{bars}, mean of {found['vehicles']} vehicles"
+        rows = [("RMSE of a window", whole)]
+        for name, one in found["regimes"].items():
+            rows.append((name, f"{one['rmse']:.1f} {unit} in {one['windows']:,} windows"))
+    if card.calibration:
+        bars = f"{card.calibration['level']:.0%}, from {card.calibration['trips']} trips"
+        rows.append(("error bars", f"{bars} of this vehicle"))
+    return rows
+
+
+def limits(card: ModelCard) -> list[str]:
+    """What the model should not be asked, as far as its card can tell."""
+    fleet = card.about.get("trained_on", {})
+    found = []
+    if fleet.get("labels", {}).get("simulated"):
+        found.append("Its labels are simulated: on real vehicles it has not been tested.")
+    if "ambient_c" in fleet.get("coverage", {}):
+        low, high = fleet["coverage"]["ambient_c"]
+        found.append(f"Below {low} °C and above {high} °C it extrapolates.")
+    seen = card.about.get("errors", {}).get("regimes", {})
+    found += [f"It was judged on few windows {name.partition(': ')[2]}, {one['windows']} of them."
+              for name, one in seen.items() if one["windows"] < 100]  # fmt: skip
+    if card.vehicle:
+        found.append("It is for the vehicle that it was exported for, and for no other.")
+    if not card.calibration:
+        found.append("It has no error bars.")
+    if card.level and not card.level.get("borne_out"):
+        found.append("Hills are not borne out on this vehicle: all roads are taken as level.")
+    elif card.terrain:
+        found.append("It knows climb only where its field, or the vehicle, does.")
+    return found
+
+
+def _privacy(card: ModelCard) -> list[tuple[str, str]]:
+    spent = card.about.get("privacy")
+    if spent is None:
+        rows = [("", UNKNOWN)]
+    elif spent["epsilon"] is None:
+        rows = [("", "no noise was added: there is no ε that bounds what the model tells")]
+    else:
+        delta = f", δ = {spent['delta']:.2g}" if spent["delta"] else ""
+        rows = [("spent by training", f"ε = {spent['epsilon']:.3g}{delta} for each vehicle")]
+        server = spent["epsilon_server"]
+        against = f"ε = {server:.3g}" if server is not None else "no bound"
+        rows.append(("against the server", against))
+    if "nodes" in card.terrain:
+        rows.append(("hills", "the file tells where its vehicle drives: it belongs in the vehicle"))
+    if card.vehicle:
+        rows.append(("names", "the file holds the names of its vehicle and of its training trips"))
+    return rows
+
+
+def render(card: ModelCard) -> str:
+    """The card as a page that needs nothing else."""
+    from fedwatt.report.page import fill
+
+    return fill("fedwatt.edge", "card.html.jinja", sections=sections(card))
