@@ -39,6 +39,7 @@ LATER = (
     "lesam",
     "fedprox-adaptive",
     "si-fedavg",
+    "si-fedavg-server",
     "ti-fedavg",
     "ti-fedavg-server",
 )

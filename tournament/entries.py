@@ -13,6 +13,7 @@ from fedwatt.studies.ranges import ranges_of
 
 OURS: Final = (
     "si-fedavg",
+    "si-fedavg-server",
     "ti-fedavg",
     "ti-fedavg-server",
     "fo-fedavg",

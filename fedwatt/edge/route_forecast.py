@@ -147,11 +147,13 @@ class RoutePlan:
         """What a reader of the numbers has to know besides, a sentence each."""
         model, made = self.model, []
         if not model.trips:
+            scale = model.coefficients["energy"].scale
+            known = "" if scale == 1 else f", times {scale:.2f} for the consumption that was given"
             made.append(
                 f"A newcomer: no trips of its own taught this. It has the coefficients of "
                 f"{counted(model.fleet_vehicles, 'vehicle')} and a mass of {model.mass_kg:,.0f} "
-                f"kg, and its 90 % bars are {model.bars['energy'].wider:.1f} times as wide as "
-                "theirs."
+                f"kg{known}, and its 90 % bars are {model.bars['energy'].wider:.1f} times as wide "
+                "as theirs."
             )
         for one in self.routes:
             if one.forecast.known < 0.9:

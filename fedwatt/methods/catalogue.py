@@ -35,6 +35,7 @@ from fedwatt.methods.scaffold import ControlVariates, Scaffold
 from fedwatt.methods.server import Average, ServerRule
 from fedwatt.methods.sharpness import SharpnessProximal
 from fedwatt.methods.sharpness_aware import SharpnessAware
+from fedwatt.methods.sharpness_loop import SharpnessReport
 from fedwatt.methods.signals import Signals
 from fedwatt.methods.transfer import TransferProximal, TransferReport, TransferServer
 from fedwatt.methods.trigger import PathAverage
@@ -119,6 +120,11 @@ METHODS: Final[dict[str, Recipe]] = {
     "si-fedavg": Recipe(
         "FedProx whose pull follows the relative sharpness of each vehicle's loss.",
         (SharpnessProximal(),),
+    ),
+    "si-fedavg-server": Recipe(
+        "The same, with a strength that the server controls by what vehicles get back.",
+        (SharpnessReport(),),
+        TransferServer(),
     ),
     "ti-fedavg": Recipe(
         "FedProx whose pull each vehicle controls by what it gets back from the fleet.",

@@ -121,11 +121,9 @@ def landscape(slices: Tensor, precision: torch.dtype = torch.float64) -> Landsca
 
 
 @dataclass(frozen=True, kw_only=True)
-class SharpnessProximal(Probing):
-    """Pull of strength λ r(Ĵ_k): as the paper's rule, with an index that repeats."""
+class SharpnessIndex(Probing):
+    """Ĵ_k of every vehicle, and a pull λ r(Ĵ_k), wherever λ comes from."""
 
-    lam: float = 0.1
-    """λ, the strength where the response is 1."""
     tau_j: float = 0.03
     """τ, the sharpness at which the response is ½; fixed, so that no index leaves its vehicle."""
     directions: int = 16
@@ -139,7 +137,7 @@ class SharpnessProximal(Probing):
 
     begin_timed_as: ClassVar[str] = "probe"
     last_probe: ClassVar[str] = "sharpness_in"
-    ranges: ClassVar[Mapping[str, Range]] = {"lam": Range(1e-4, 1.0), "tau_j": Range(0.003, 0.3)}
+    ranges: ClassVar[Mapping[str, Range]] = {"tau_j": Range(0.003, 0.3)}
     fixed: ClassVar[Mapping[str, str]] = {
         "radius": "what sharpness is measured at",
         "keep": "a safeguard against noise",
@@ -147,7 +145,6 @@ class SharpnessProximal(Probing):
     records: ClassVar[tuple[Column, ...]] = (SHARPNESS, PROBE_LOSS, PULL, PROBED, PROBE_REASON)
 
     def __post_init__(self) -> None:
-        check(self, "lam", 0 <= self.lam < inf, "at least 0 and finite (0 switches the pull off)")
         for name in ("tau_j", "radius"):
             check(self, name, 0 < getattr(self, name) < inf, "above 0 and finite")
         for name in ("directions", "probe_batch"):
@@ -161,8 +158,12 @@ class SharpnessProximal(Probing):
         own = {"sharpness_sum": none, "sharpness_weight": none, "probe_loss": none}
         return {**own, "sharpness_in": torch.tensor(-1), **super().memory(model)}
 
-    def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
-        """Probe the vehicles that are due and set this round's strengths μ_k [P]."""
+    def strength(self, lam: float | Tensor, index: Tensor) -> Tensor:
+        """λ r(Ĵ_k) [P], with r = Ĵ/(Ĵ + τ)."""
+        return lam * index / (index + self.tau_j)
+
+    def probed(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
+        """Probe the vehicles that are due: (memory afterwards, Ĵ_k and what else is recorded)."""
         last = memory["sharpness_in"]
         signs, reason = self.due(memory, start)
         due = reason > 0
@@ -180,11 +181,9 @@ class SharpnessProximal(Probing):
             kept["sharpness_in"][row] = start.round
         weight = kept["sharpness_weight"]
         index = torch.where(weight > 0, kept["sharpness_sum"] / weight, 0.0)
-        strength = self.lam * index / (index + self.tau_j)
         return kept, {
             "sharpness": index,
             "probe_loss": kept["probe_loss"],
-            "pull": strength,
             "probed": due,
             "probe_reason": reason.double(),
         }
@@ -208,3 +207,22 @@ class SharpnessProximal(Probing):
     def accumulation(self, start: Start, plan: Rows) -> Tensor:
         """As FedProx's, with each vehicle's own pull."""
         return pull_accumulation(start.steps, start.rate, plan["pull"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharpnessProximal(SharpnessIndex):
+    """Pull of strength λ r(Ĵ_k): as the paper's rule, with an index that repeats."""
+
+    lam: float = 0.1
+    """λ, the strength where the response is 1."""
+
+    ranges: ClassVar[Mapping[str, Range]] = {"lam": Range(1e-4, 1.0), **SharpnessIndex.ranges}
+
+    def __post_init__(self) -> None:
+        check(self, "lam", 0 <= self.lam < inf, "at least 0 and finite (0 switches the pull off)")
+        super().__post_init__()
+
+    def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
+        """Probe the vehicles that are due and set this round's strengths μ_k [P]."""
+        kept, plan = self.probed(memory, start)
+        return kept, plan | {"pull": self.strength(self.lam, plan["sharpness"])}

@@ -77,10 +77,7 @@ def test_the_command_prints_a_table(file, ways):
     [
         ({}, "Give the outside temperature"),
         ({"temperature_c": 20.0, "consumption": 150.0}, "leave --vehicle, --mass and --consum"),
-        (
-            {"temperature_c": 20.0, "mass_kg": 1600.0},
-            "leave --vehicle, --mass and --consum",
-        ),
+        ({"temperature_c": 20.0, "mass_kg": 1600.0}, "leave --vehicle, --mass and --consum"),
         ({"temperature_c": 300.0}, "300 °C cannot be"),
     ],
 )
@@ -92,6 +89,13 @@ def test_what_is_missing_or_cannot_be_is_one_sentence(file, ways, plan, said):
 def test_a_charge_over_100_percent_is_refused_at_once():
     with pytest.raises(SettingError, match="state of charge of 120% does not exist"):
         Plan(charge=1.2)
+
+
+def test_a_consumption_in_kilowatt_hours_per_100_km_is_refused_at_once():
+    with pytest.raises(
+        SettingError, match=r"15.2 Wh/km is no vehicle's. .* 15.2 kWh/100 km is 152"
+    ):
+        Plan(consumption=15.2)
 
 
 def test_a_file_without_routes_says_how_to_get_them(model, ways):

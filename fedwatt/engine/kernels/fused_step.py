@@ -106,10 +106,8 @@ def _generated(rules: Sequence[LocalRule], plans: Sequence[Rows]) -> CStep:
 
     The `plans` are samples of what the rules are given, for ROWS models of COLUMNS weights.
     """
-    inputs: dict[str, Tensor] = {
-        name: torch.rand(ROWS, COLUMNS) for name in ("gradient", "weight", "previous", "anchor")
-    }
-    inputs |= {name: torch.rand(ROWS, COLUMNS) for name in FOUND}
+    names = ("gradient", "weight", "previous", "anchor", *FOUND)
+    inputs: dict[str, Tensor] = {name: torch.rand(ROWS, COLUMNS) for name in names}
     inputs["rate"] = torch.rand(ROWS, 1)
     sources: dict[str, Source] = {}
     own_rules, own_plans = [], []
@@ -139,11 +137,7 @@ def _generated(rules: Sequence[LocalRule], plans: Sequence[Rows]) -> CStep:
     by_row = [name for name in used if inputs[name].shape[1:] != (COLUMNS,)]
     by_weight = [name for name in used if name not in by_row]
     looks_back = any(rule.looks_back for rule in rules)
-    facts = (
-        f"enum {{ NUMBERS = {1 + len(by_row)}, TENSORS = {len(by_weight)}, "
-        f"LOOKS_BACK = {int(looks_back)}, GRADIENTS = {len(points or ())}, "
-        f"VECTORS = {vectors(points or ())} }};\n"
-    )
+    constants = _constants(1 + len(by_row), len(by_weight), looks_back, points or ())
     given = ["const double rate = number[0];"]
     given += [f"const double {name} = number[{i}];" for i, name in enumerate(by_row, start=1)]
     entry_lines = [f"const float {name} = tensors[{i}][i];" for i, name in enumerate(by_weight)]
@@ -159,10 +153,18 @@ def _generated(rules: Sequence[LocalRule], plans: Sequence[Rows]) -> CStep:
     ]
     parts.append(points_in_c(points or (), given, entry_lines))
     return CStep(
-        "".join((PRELUDE.read_text("utf-8"), facts, *parts)),
+        "".join((PRELUDE.read_text("utf-8"), constants, *parts)),
         tuple(used[name] for name in by_row),
         tuple(used[name] for name in by_weight),
         None if points is None else vectors(points),
+    )
+
+
+def _constants(numbers: int, tensors: int, back: bool, points: Sequence[Statements]) -> str:
+    """What C knows when it is compiled."""
+    return (
+        f"enum {{ NUMBERS = {numbers}, TENSORS = {tensors}, LOOKS_BACK = {int(back)}, "
+        f"GRADIENTS = {len(points)}, VECTORS = {vectors(points)} }};\n"
     )
 
 

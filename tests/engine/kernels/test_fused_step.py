@@ -24,7 +24,8 @@ from fedwatt.methods.momentum import Momentum
 from fedwatt.methods.personal_head import PersonalHead
 from fedwatt.methods.rule import LocalRule, lifted
 from fedwatt.methods.scaffold import ControlVariates
-from fedwatt.methods.sharpness import SharpnessProximal
+from fedwatt.methods.sharpness import SharpnessIndex, SharpnessProximal
+from fedwatt.methods.sharpness_loop import SharpnessReport
 from fedwatt.methods.transfer import TransferProximal, TransferPull, TransferReport
 from fedwatt.models import MLP
 from fedwatt.models.loss import squared
@@ -212,7 +213,9 @@ def changed(kind: type[LocalRule], hook: str) -> type[LocalRule]:
 FORMULAS = [
     (Proximal, "gradient"),
     (RoughnessProximal, "gradient"),
+    (SharpnessIndex, "gradient"),
     (SharpnessProximal, "gradient"),
+    (SharpnessReport, "gradient"),
     (Fractional, "scale"),
     (Fractional, "direction"),
     (Momentum, "direction"),

@@ -1,0 +1,60 @@
+"""A pull by sharpness in closed loop: where a vehicle's loss is sharp, and how hard all are pulled.
+
+    μ_k = λ_t r(Ĵ_k),      r = Ĵ/(Ĵ + τ)
+
+Ĵ_k is each vehicle's own index (`methods/sharpness.py`) and stays in it. λ_t is the server's, which
+controls it by the vehicles' transfer ratios with all safeguards of `methods/control.py`: the index
+says who is pulled, the loop how much that is worth. With κ = 0 it is `si-fedavg` at λ_0; with τ → 0
+it is `ti-fedavg-server`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from fedwatt.errors import check
+from fedwatt.methods.ranges import Range
+from fedwatt.methods.rule import Rows, Start
+from fedwatt.methods.sharpness import SharpnessIndex
+from fedwatt.methods.transfer import TRANSFER, TransferReport
+from fedwatt.models import Model
+from fedwatt.tables import Column
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharpnessReport(SharpnessIndex, TransferReport):
+    """The vehicle's part: it is pulled by λ_t r(Ĵ_k), and tells q_k."""
+
+    ranges: ClassVar[Mapping[str, Range]] = SharpnessIndex.ranges
+    records: ClassVar[tuple[Column, ...]] = (*SharpnessIndex.records, TRANSFER)
+
+    def __post_init__(self) -> None:
+        SharpnessIndex.__post_init__(self)
+        TransferReport.__post_init__(self)
+        own = "'age' or 'global': the server of the trigger is not that of the loop"
+        check(self, "probe_schedule", not self.triggered, own)
+
+    def memory(self, model: Model) -> Rows:
+        """That of the index, and the last turn's losses."""
+        return SharpnessIndex.memory(self, model) | TransferReport.memory(self, model)
+
+    def uploads(self, model: Model) -> Rows:
+        """What the loop needs; no index."""
+        return TransferReport.uploads(self, model)
+
+    def server_half(self) -> type[object]:
+        """The server that sets λ_t."""
+        return TransferReport.server_half(self)
+
+    def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
+        """λ_t r(Ĵ_k) [P], and q_k."""
+        kept, index = self.probed(memory, start)
+        _, told = TransferReport.begin(self, memory, start)
+        pull = self.strength(told["pull"], index["sharpness"])
+        return kept, index | told | {"pull": pull}
+
+    def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
+        """Remember what this turn gained, and tell what the last one left."""
+        return TransferReport.finish(self, memory, plan, start, deltas)
