@@ -96,10 +96,15 @@ def run(
         except KeyboardInterrupt:
             errors.print(configure.how_to_go_on(out, "Completed rounds", "fedwatt run --resume"))
             raise typer.Exit(130) from None
-        console.print(results_table(out))
-        if chosen.references.enabled:
-            console.print(references_table(out))
-        console.print(f"Report: {out / 'report.html'}")
+        _show(out, references=chosen.references.enabled)
+
+
+def _show(out: "Path", *, references: bool) -> None:
+    """The results of a finished run."""
+    console.print(results_table(out))
+    if references:
+        console.print(references_table(out))
+    console.print(f"Report: {out / 'report.html'}")
 
 
 def _followed(view: "Observer", chosen: "RunConfig", out: "Path") -> "Observer":
