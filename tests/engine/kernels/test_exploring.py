@@ -68,6 +68,28 @@ def decides(loss: StepLoss, weights: Tensor) -> Tensor:
     return gradient if gradient[0, 0] > 0 else loss.gradient(weights * 2)
 
 
+def by_width(loss: StepLoss, weights: Tensor) -> Tensor:
+    return loss.gradient(weights + loss.gradient(weights) / weights.shape[-1] ** 0.5)
+
+
+def by_count(loss: StepLoss, weights: Tensor) -> Tensor:
+    return loss.gradient(weights + loss.gradient(weights) / weights.numel())
+
+
+def by_list(loss: StepLoss, weights: Tensor) -> Tensor:
+    large = loss.gradient(weights).norm(dim=-1).tolist()[0] > 1
+    return loss.gradient(weights * (2 if large else 1))
+
+
+def by_array(loss: StepLoss, weights: Tensor) -> Tensor:
+    large = loss.gradient(weights).norm(dim=-1).numpy()[0] > 1
+    return loss.gradient(weights * (2 if large else 1))
+
+
+def in_whole_numbers(loss: StepLoss, weights: Tensor) -> Tensor:
+    return loss.gradient(weights + (100 * loss.gradient(weights)).int().float())
+
+
 def five(loss: StepLoss, weights: Tensor) -> Tensor:
     for _ in range(5):
         gradient = loss.gradient(weights)
@@ -89,6 +111,11 @@ def test_a_point_is_told_for_every_gradient() -> None:
         (by_value, "asks for the loss itself"),
         (decides, "part of a tensor"),
         (five, "more than 4 gradients"),
+        (by_width, "reads how many weights or vehicles"),
+        (by_count, "reads how many weights or vehicles"),
+        (by_list, "reads values out of a tensor"),
+        (by_array, "reads values out of a tensor"),
+        (in_whole_numbers, "makes torch.int32 of torch.float32"),
     ],
 )
 def test_what_is_more_than_points_is_refused(function: Explore, why: str) -> None:
