@@ -40,9 +40,9 @@ RISE: Final = 1.1
 REST, ENOUGH = 2, 12
 """Blocks of the reference after a bad one; arm blocks after which exploration ends."""
 REFERENCE: Final = -1
-TOLD: Final = ("order", "exponent", "normaliser")
+TOLD: Final = ("alpha", "exponent", "normaliser")
 """What vehicles are told of the order: α, 1-α and Γ(2-α)."""
-ORDER: Final = Column("order", float, "α, the order of the vehicle's fractional steps")
+ORDER: Final = Column("alpha", float, "α, the order of the vehicle's fractional steps")
 ZERO: Final = torch.tensor(0.0).double()
 
 
@@ -122,20 +122,26 @@ class OrderBandit(Average):
         return "losses of different models would be compared as if they were of one"
 
     def state(self, model: Model) -> Rows:
-        """What is known of each arm [A], of this block and of the one before it, each [1]."""
+        """What is known of each arm [A], of this block and of the one before it, each [1].
+
+        A `loss` below 0 is none yet.
+        """
         by_arm = dict.fromkeys(("weights", "sums", "counts", "totals", "squares"))
         none = {name: torch.zeros(len(self.arms)).double() for name in by_arm}
         first = REFERENCE if self.reference else 0
-        one = {"round": 0, "place": first, "loss": torch.nan, "first": torch.nan, "rest": 0}
-        one |= {"before": torch.nan, "gain": torch.nan, "tried": REFERENCE, "done": 0}
+        one = {"round": 0, "place": first, "loss": -1, "first": 0, "rest": 0}
+        one |= {"before": 0, "gain": 0, "tried": REFERENCE, "done": 0}
         return none | {name: torch.tensor([float(v)]).double() for name, v in one.items()}
 
     def broadcast(self, state: Rows) -> Rows:
-        """α, 1-α and Γ(2-α), [1] each."""
-        place = int(state["place"].item())
-        order = 1.0 if place == REFERENCE else self.arms[place]
-        values = (order, 1 - order, gamma(2 - order))
-        return {n: torch.full_like(state["place"], v) for n, v in zip(TOLD, values, strict=True)}
+        """α, 1-α and Γ(2-α), each as `place` is."""
+        place = state["place"].long()
+        orders = (*self.arms, 1.0)  # the reference is place -1
+        tables = (orders, [1 - order for order in orders], [gamma(2 - order) for order in orders])
+        return {
+            name: torch.tensor(table, dtype=torch.float64, device=place.device)[place]
+            for name, table in zip(TOLD, tables, strict=True)
+        }
 
     def chosen(self, state: Rows) -> int:
         """The arm of the next arm block."""
@@ -177,7 +183,7 @@ class OrderBandit(Average):
         """The mean displacement, and the order of the next round."""
         shares = replies.windows / replies.windows.sum()
         loss = (shares * replies.uploads["loss_before"].double()).sum().reshape(1)
-        mean = torch.where(state["loss"].isnan(), loss, 0.5 * state["loss"] + 0.5 * loss)
+        mean = torch.where(state["loss"] < 0, loss, 0.5 * state["loss"] + 0.5 * loss)
         place = int(state["round"].item()) % self.block
         state = state | {"loss": mean, "round": state["round"] + 1}
         if place == 0:

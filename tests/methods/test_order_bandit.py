@@ -31,7 +31,7 @@ def told(rule: OrderBandit, state: Rows, *losses: float) -> Rows:
 
 
 def order(rule: OrderBandit, state: Rows) -> float:
-    return rule.broadcast(state)["order"].item()
+    return rule.broadcast(state)["alpha"].item()
 
 
 def test_the_golden_sequence_of_arms() -> None:
@@ -99,7 +99,7 @@ def test_orders_are_recorded_and_the_reference_comes_first() -> None:
     training = Training(rounds=8, participation=1.0, batch=16)
     federation = Federation(random_fleet(), MODEL, training=training, device="cpu")
     rows = federation.train(get("chosen-order@bandit", block=2)).history.clients
-    by_round = {row["round"]: row["order"] for row in rows}
+    by_round = {row["round"]: row["alpha"] for row in rows}
     # Told in the precision of training.
     assert [by_round[at] for at in range(1, 7)] == approx([1.0, 1.0, 0.9, 0.9, 1.0, 1.0])
 
