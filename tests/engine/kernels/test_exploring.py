@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedwatt.engine.kernels.exploring import FOUND, traced_points, vectors
 from fedwatt.engine.kernels.trace import COLUMNS, ROWS, Untraceable
 from fedwatt.federation import Federation, Training
 from fedwatt.methods import LocalRule, Method, Rows, StepLoss, get
-from fedwatt.models import GRU, MLP
+from fedwatt.models import GRU, MLP, Model, ModuleModel
 from tests.engine.test_cpu import calls_of_whole_rounds, compiler_needed
 from tests.federation.toys import random_fleet
 
@@ -137,7 +137,7 @@ def test_memory_is_for_what_has_to_be_kept() -> None:
     assert needed(ahead, uphill) == 3
 
 
-def trained(method: Method | str, model: MLP | GRU, precision: str = "float32") -> Tensor:
+def trained(method: Method | str, model: Model, precision: str = "float32") -> Tensor:
     federation = Federation(
         random_fleet([40, 9, 33, 70]),
         model,
@@ -168,6 +168,18 @@ def test_a_round_in_c_is_what_torch_makes_in_float64(
     assert called
     # Two rounds of up to nine steps in float32; float64 has no C.
     torch.testing.assert_close(found, trained(METHODS[name], model, "float64"), rtol=0, atol=5e-5)
+
+
+@compiler_needed
+def test_a_module_of_ones_own_explores_as_the_mlp_that_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    called = calls_of_whole_rounds(monkeypatch)
+    layers = (nn.Flatten(), nn.Linear(32, 6), nn.ReLU(), nn.Linear(6, 1))
+    model = ModuleModel(nn.Sequential(*layers, nn.Flatten(0)))
+    fast, exact = (trained("sam", model, kind) for kind in ("float32", "float64"))
+    assert called
+    torch.testing.assert_close(fast, exact, rtol=0, atol=5e-5)
 
 
 @compiler_needed
