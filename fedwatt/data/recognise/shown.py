@@ -84,10 +84,11 @@ def sentences(found: Understanding) -> list[str]:
     )
     counted_energy = {"energy_step_wh", "energy_total_wh"} & set(found.tables["channels"])
     if found.spacing.interval_s > ROUGH_S and not counted_energy:
+        apart = f"{found.spacing.interval_s:.3g} s"
         told.append(
-            f"Labels: with a reading of the pack only every {found.spacing.interval_s:.3g} s, "
-            "energy is a sum of samples that misses what happens in between. Expect large errors on short "
-            "trips; a logger that counts energy itself would not have them."
+            f"Labels: with a reading of the pack only every {apart}, energy is a sum of samples "
+            "that misses what happens in between. Expect large errors on short trips; a logger "
+            "that counts energy itself would not have them."
         )
     return [*told, *found.remarks, *found.questions]
 
