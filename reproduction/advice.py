@@ -70,8 +70,8 @@ def _on(view: View, dataset: str) -> str:
     better = [n for n, holds in lower_ones(tests).items() if holds and not records[n].diverged]
     worse = [n for n, holds in higher_ones(tests).items() if holds]
     reference = f"{first} ({shown(base, 2)} Wh)"
+    ranked = sorted(better, key=lambda n: level(records[n]))
     if better:
-        ranked = sorted(better, key=lambda n: level(records[n]))
         listed = "; ".join(f"{n}: {_gain(tests[n], base)}" for n in ranked)
         text = f"On `{dataset}`, use {ranked[0]}. Lower than {reference}: {listed}."
     else:
@@ -84,7 +84,8 @@ def _on(view: View, dataset: str) -> str:
     text += "".join(f" {name}: {_interval(tests[name])}." for name in mine)
     if worse:
         text += f" Higher: {'; '.join(worse)}."
-    return text + _lost(records, base) + _references(view, dataset)
+    chosen = records[ranked[0] if better else first]
+    return text + _lost(records, base) + _references(view, dataset, chosen)
 
 
 def _lost(records: Mapping[str, Record], base: float) -> str:
@@ -100,16 +101,18 @@ def _lost(records: Mapping[str, Record], base: float) -> str:
     return text
 
 
-def _references(view: View, dataset: str) -> str:
+def _references(view: View, dataset: str, best: Record) -> str:
     """What training every vehicle alone, and all data in one place, end at."""
-    text = ""
-    for name, word in (
-        ("every vehicle alone", "Training every vehicle alone"),
-        ("all data in one place", "Training all data in one place"),
-    ):
-        record = view.get(control_cells_of(dataset)[name])
-        if record is not None and not record.diverged:
-            text += f" {word} ends at {shown(level(record), 2)} Wh."
+    cells, text = control_cells_of(dataset), ""
+    alone, pooled = (view.get(cells[n]) for n in ("every vehicle alone", "all data in one place"))
+    if alone is not None and not alone.diverged:
+        test = against(alone, best)
+        text += f" Every vehicle alone ends at {shown(level(alone), 2)} Wh"
+        if test.below(test.p, LEVEL):
+            text += f" ({_interval(test)} against that): give vehicles models of their own"
+        text += "."
+    if pooled is not None and not pooled.diverged:
+        text += f" All data in one place ends at {shown(level(pooled), 2)} Wh."
     return text
 
 
@@ -129,10 +132,10 @@ def _rates(view: View) -> list[str]:
         else:
             verdict = TUNE if moved.below(moved.p, LEVEL) else NEITHER
         told[verdict].append(
-            f"{one.title}: the rate {_interval(moved)}, then FO-RI-FedAvg {_interval(gained)}"
+            f"{one.title}: {_interval(moved)} by the rate, {_interval(gained)} by FO-RI-FedAvg"
         )
-    note = f"the rate: FedAvg at its best one minus FedAvg at {RATE:g}; then: both at their best"
-    return [f"{verdict}. {'; '.join(own)} ({note})." for verdict, own in told.items() if own]
+    note = f"FedAvg at its best rate minus FedAvg at {RATE:g}, then FO-RI minus FedAvg at the best"
+    return [f"{verdict} ({note}). {'; '.join(own)}." for verdict, own in told.items() if own]
 
 
 def _road(view: View, rich: str, bare: str) -> str:

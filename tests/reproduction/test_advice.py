@@ -52,8 +52,9 @@ def test_what_the_rate_does_is_judged_and_not_typed(tmp_path) -> None:
     cells = list(dataset_contests(VED)[0].cells.values())
     for levels, verdict in (({}, NEITHER), ({"fo-ri-fedavg": 45.0}, BETTER)):
         found = advice(LabView(VED, lab_of(tmp_path, cells, levels)))
-        (line,) = (text for text in found if "the rate: FedAvg at its best" in text)
-        assert line.startswith(f"{verdict}. ved as it is: the rate 0.00 [0.00, 0.00] Wh, then")
+        (line,) = (text for text in found if "FedAvg at its best rate minus" in text)
+        assert line.startswith(f"{verdict} (FedAvg at its best rate minus FedAvg at 0.05")
+        assert "ved as it is: 0.00 [0.00, 0.00] Wh by the rate, " in line
 
 
 def test_a_road_that_is_known_is_told_with_its_numbers(tmp_path) -> None:
