@@ -29,7 +29,9 @@ Participation = Annotated[
 ]
 References = Annotated[
     bool,
-    typer.Option(help="Also what each vehicle would have alone, and one network on pooled data."),
+    typer.Option(
+        help="Also train what each vehicle could have alone, and one network on pooled data."
+    ),
 ]
 Watch = Annotated[
     bool, typer.Option("--watch", help="Serve a page that shows the run; it stays until Ctrl-C.")
