@@ -18,7 +18,7 @@ def methods(
         str | None,
         typer.Argument(
             help="Only this one, or a composition such as 'fractional+scaffold' or 'fedavg@krum', "
-            "or one's own such as './sam.py:sam'.",
+            "or one of your own such as './sam.py:sam'.",
             metavar="[NAME]",
         ),
     ] = None,

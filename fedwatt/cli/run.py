@@ -29,7 +29,9 @@ Participation = Annotated[
 ]
 References = Annotated[
     bool,
-    typer.Option(help="Also what each vehicle would have alone, and one network on pooled data."),
+    typer.Option(
+        help="Also train what each vehicle could have alone, and one network on pooled data."
+    ),
 ]
 Watch = Annotated[
     bool, typer.Option("--watch", help="Serve a page that shows the run; it stays until Ctrl-C.")
@@ -86,7 +88,7 @@ def run(
                 execute(
                     chosen,
                     out,
-                    _followed(observer, chosen, out),
+                    _followed(observer, chosen, out, elsewhere=ray is not None),
                     resume=resume,
                     on_vehicle=observer.vehicle_built,
                     on_hills=lambda learned: observer.say(describe_hills(learned, chosen.terrain)),
@@ -107,13 +109,15 @@ def _show(out: "Path", *, references: bool) -> None:
     console.print(f"Report: {out / 'report.html'}")
 
 
-def _followed(view: "Observer", chosen: "RunConfig", out: "Path") -> "Observer":
+def _followed(view: "Observer", chosen: "RunConfig", out: "Path", *, elsewhere: bool) -> "Observer":
     """All that follow a run: the terminal, then its report, then trackers, which may want it."""
     from fedwatt.observers import Observers
     from fedwatt.report import Reporter
     from fedwatt.track import trackers
+    from fedwatt.track.replayed import Replayed
 
-    return Observers((view, Reporter(), *trackers(chosen, out)))
+    found = trackers(chosen, out)
+    return Observers((view, Reporter(), *(map(Replayed, found) if elsewhere else found)))
 
 
 @contextmanager

@@ -32,6 +32,7 @@ def test_a_dry_run_shows_everything_and_writes_nothing(type_in, german, tmp_path
     for words in ("Kennzeichen", "speed_mps", "current_a", "M-AB 100", "by column 'Kennzeichen'"):
         assert words in printed
     assert "rows are usually 15 s apart. Gaps up to 38 s are bridged" in printed
+    assert "a reading of the pack only every 15 s" in printed
     assert [path.name for path in tmp_path.iterdir()] == [german.name]
 
 

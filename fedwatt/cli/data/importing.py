@@ -93,7 +93,7 @@ def import_(
         str,
         typer.Argument(
             help="What the files are: auto looks at them and decides; ved, eved, csv (with --map), "
-            "sumo; or a reader of one's own such as ./reader.py:read. 'fedwatt plugins' lists all.",
+            "sumo; or a reader of your own such as ./reader.py:read. 'fedwatt plugins' lists all.",
             metavar="KIND",
         ),
     ],
