@@ -2,7 +2,7 @@
 
 import fcntl
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -58,6 +58,43 @@ def write_secret(path: Path, content: bytes) -> None:
             opened.write(content)
 
     write_atomically(path, write)
+
+
+def append_lines(path: Path, lines: Iterable[str]) -> None:
+    """Add lines to a file; they are on the disk when this returns.
+
+    What is there is not written again. A line that a loss of power cut short is taken away first.
+    """
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new = not path.exists()
+        with path.open("ab") as file:
+            file.truncate(_whole(path))
+            file.write("".join(f"{line}\n" for line in lines).encode())
+            file.flush()
+            os.fsync(file.fileno())
+        if new:
+            flush(path.parent)
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a file that were written to their end; none where there is no file."""
+    if not path.exists():
+        return []
+    return path.read_bytes()[: _whole(path)].decode().splitlines()
+
+
+def _whole(path: Path) -> int:
+    """Bytes up to the end of the last whole line."""
+    with path.open("rb") as file:
+        at = file.seek(0, os.SEEK_END)
+        while at > 0:
+            begin = max(0, at - 4096)
+            file.seek(begin)
+            if (end := file.read(at - begin).rfind(b"\n")) >= 0:
+                return begin + end + 1
+            at = begin
+    return 0
 
 
 @contextmanager

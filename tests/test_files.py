@@ -5,7 +5,7 @@ from threading import Event, Thread
 import pytest
 
 from fedwatt.errors import RunError
-from fedwatt.files import exclusively, write_atomically, write_text
+from fedwatt.files import append_lines, exclusively, read_lines, write_atomically, write_text
 
 
 def test_a_write_that_fails_leaves_the_old_file(tmp_path) -> None:
@@ -39,6 +39,21 @@ def test_one_at_a_time_is_inside_a_folder(tmp_path) -> None:
             pass
     assert inside.wait(10)
     thread.join()
+
+
+def test_lines_are_added_after_the_last_whole_one(tmp_path) -> None:
+    path = tmp_path / "below" / "lines"
+    assert read_lines(path) == []
+    append_lines(path, ["one", "zwölf"])
+    append_lines(path, [])
+    with path.open("ab") as file:  # the power goes out while a long line is being written
+        file.write(b"x" * 10_000)
+    assert read_lines(path) == ["one", "zwölf"]
+    append_lines(path, ["three"])
+    assert path.read_text() == "one\nzwölf\nthree\n"
+    path.write_bytes(b"never a whole line")
+    append_lines(path, ["first"])
+    assert read_lines(path) == ["first"]
 
 
 def test_an_error_inside_lets_the_next_one_in(tmp_path) -> None:

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from benchmarks.cli import speed
 from benchmarks.cli.progress import progress_bar
-from benchmarks.cli.scale import scale, traffic
+from benchmarks.cli.scale import fleet, scale, traffic
 from fedwatt.cli.console import console
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ app.command()(speed.reference)
 app.command("import")(speed.importing)
 app.command()(scale)
 app.command()(traffic)
+app.command()(fleet)
 
 
 def add_to(fedwatt: typer.Typer) -> None:

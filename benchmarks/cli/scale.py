@@ -1,4 +1,4 @@
-"""`fedwatt bench scale` and `fedwatt bench traffic`: large fleets, trained and on paper."""
+"""`fedwatt bench scale`, `traffic` and `fleet`: large fleets, trained, on paper, on a server."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
@@ -136,3 +136,32 @@ def traffic_table(found: "Mapping[str, Traffic]", vehicles: int, rounds: int) ->
             f"{figures['megabytes_per_vehicle']:.2f}",
         )
     return table
+
+
+def fleet(
+    vehicles: Annotated[int, typer.Option(help="Vehicles that are connected.", min=2)] = 100,
+    asked: Annotated[int, typer.Option(help="Of them, asked in a round.", min=1)] = 100,
+    rounds: Annotated[int, typer.Option(help="Rounds; the first is not counted.", min=2)] = 5,
+    poll: Annotated[float, typer.Option(help="Longest pause between two looks, s.")] = 5.0,
+    faulty: Annotated[
+        int, typer.Option(help="Of a hundred vehicles, how many misbehave.", min=0, max=100)
+    ] = 0,
+    without: Annotated[
+        str, typer.Option(help="Parts to switch off: shortcut, index, connections.")
+    ] = "",
+) -> None:
+    """What a fleet costs one server: vehicles that do not train, over real TLS and keys.
+
+    Server, run and vehicles are processes on this machine, which share its cores.
+    """
+    from benchmarks.many_vehicles import Load, measured
+
+    if asked > vehicles:
+        raise typer.BadParameter(f"{asked} of {vehicles} vehicles cannot be asked.")
+    seconds = 10.0 if faulty else 600.0
+    load = Load(vehicles, asked, rounds, poll, faulty, without, seconds)
+    cost = measured(load, lambda text: console.print(text, highlight=False))
+    table = Table("", "", title=f"{vehicles:,} vehicles, {asked:,} asked a round")
+    for meaning, value in cost.rows():
+        table.add_row(meaning, value)
+    console.print(table)

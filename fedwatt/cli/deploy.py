@@ -44,7 +44,9 @@ WORDS = {"registered": "not seen yet", "unregistered": "refused"}
 """For Flower's words, where they say little."""
 PATIENCE = 60.0
 """Seconds in which a server that has just been started is to answer."""
-BEFORE = ("app", "deployment.json", "roster.json", ".run.lock", ".submit.lock")
+BEFORE = (
+    "app", "deployment.json", "roster.json", "roster.jsonl", ".run.lock", ".submit.lock",
+)  # fmt: skip
 """What is in a run folder before enough vehicles have enrolled for the run to begin."""
 
 Server = Annotated[str, typer.Option("--server", help="host:port of the server.")]

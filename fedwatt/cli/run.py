@@ -1,6 +1,7 @@
 """`fedwatt run`: train methods on a fleet and write a run folder with its report."""
 
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
+from threading import Event
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -31,7 +32,7 @@ References = Annotated[
     typer.Option(help="Also what each vehicle would have alone, and one network on pooled data."),
 ]
 Watch = Annotated[
-    bool, typer.Option("--watch", help="Serve a page that shows the run while it goes on.")
+    bool, typer.Option("--watch", help="Serve a page that shows the run; it stays until Ctrl-C.")
 ]
 SeedsPerTask = Annotated[
     int, typer.Option(help="With --ray, seeds trained in one task; 0: all of a method.", min=0)
@@ -79,23 +80,29 @@ def run(
     )
     observer = (LiveView if console.is_terminal else PlainLines)(console)
     elsewhere = None if ray is None else _on_cluster(chosen, ray, seeds_per_task, out, observer.say)
-    try:
-        with observer, _watched(out) if watch else nullcontext():
-            execute(
-                chosen,
-                out,
-                _followed(observer, chosen, out),
-                resume=resume,
-                on_vehicle=observer.vehicle_built,
-                on_hills=lambda learned: observer.say(describe_hills(learned, chosen.terrain)),
-                on_reference=observer.reference_done,
-                elsewhere=elsewhere,
-            )
-    except KeyboardInterrupt:
-        errors.print(configure.how_to_go_on(out, "Completed rounds", "fedwatt run --resume"))
-        raise typer.Exit(130) from None
+    with _watched(out) if watch else nullcontext():
+        try:
+            with observer:
+                execute(
+                    chosen,
+                    out,
+                    _followed(observer, chosen, out),
+                    resume=resume,
+                    on_vehicle=observer.vehicle_built,
+                    on_hills=lambda learned: observer.say(describe_hills(learned, chosen.terrain)),
+                    on_reference=observer.reference_done,
+                    elsewhere=elsewhere,
+                )
+        except KeyboardInterrupt:
+            errors.print(configure.how_to_go_on(out, "Completed rounds", "fedwatt run --resume"))
+            raise typer.Exit(130) from None
+        _show(out, references=chosen.references.enabled)
+
+
+def _show(out: "Path", *, references: bool) -> None:
+    """The results of a finished run."""
     console.print(results_table(out))
-    if chosen.references.enabled:
+    if references:
         console.print(references_table(out))
     console.print(f"Report: {out / 'report.html'}")
 
@@ -111,12 +118,18 @@ def _followed(view: "Observer", chosen: "RunConfig", out: "Path") -> "Observer":
 
 @contextmanager
 def _watched(out: "Path") -> "Iterator[None]":
-    """Serve the live page of a run for as long as it takes."""
+    """Serve the live page of a run; on a terminal it stays afterwards, until Ctrl-C."""
     from fedwatt.watch import serving
 
     with serving(out, port=0) as address:
         console.print(f"Watch it at {address}")
         yield
+        if console.is_terminal:
+            console.print(f"The page stays at {address} until you press Ctrl-C.")
+            with suppress(KeyboardInterrupt):
+                Event().wait()
+        else:
+            console.print(f"The page has ended with the run; 'fedwatt watch {out}' shows it again.")
 
 
 def _on_cluster(

@@ -21,8 +21,8 @@ from fedwatt.deploy.messages import (
     Content,
     ReplyField,
     Sizes,
+    all_records,
     opened,
-    to_records,
 )
 from fedwatt.deploy.policy import RULES
 from fedwatt.deploy.prompt_grid import UNREADABLE, PromptGrid
@@ -103,10 +103,10 @@ class Exchange:
         """Put questions on their way: node of each message that was accepted, by its number."""
         if isinstance(self.grid, PromptGrid):
             self.grid.expect(reply_bounds(kind, sizes, asked))
-        nodes = list(questions)
+        nodes, records = list(questions), all_records(list(questions.values()))
         messages = [
-            Message(to_records(questions[node]), node, MESSAGE_TYPES[kind], ttl=max(seconds, 1.0))
-            for node in nodes
+            Message(one, node, MESSAGE_TYPES[kind], ttl=max(seconds, 1.0))
+            for node, one in zip(nodes, records, strict=True)
         ]
         numbers = list(self.grid.push_messages(messages)) if messages else []
         return {number: node for number, node in zip(numbers, nodes, strict=False) if number}

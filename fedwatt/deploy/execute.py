@@ -118,7 +118,7 @@ def execute(
     """
     refuse_undeployable(config)
     exchange = Exchange(grid, config.deploy.poll_seconds)
-    roster = Roster(exchange, config, out / "roster.json")
+    roster = Roster(exchange, config, out / "roster.jsonl")
     followed = Observers((observer, ProgressLog(out)))
     run = Run(config, out, followed, resume, checkpoint_seconds=0.0)
     with holding(out, RUN_LOCK, going_on(out)):
@@ -159,6 +159,8 @@ class RealFleet:
         if not self.number:
             if self.run.resume:
                 self.roster.load()
+            else:  # what a run left that never began
+                self.roster.path.unlink(missing_ok=True)
             self.roster.wait()
         return self.fleet()
 

@@ -1,19 +1,21 @@
 """All that fedwatt uses of Flower beyond its public interface, for Flower 1.41.
 
 Modules of Flower other than flwr.app, flwr.serverapp and flwr.clientapp may change with any
-release; whoever moves to a new one has this file to go through. Modules of the SuperLink are
-loaded where they are used: they would cost a vehicle 30 MB. What is patched, and why:
+release; whoever moves to a new one has this file to go through, and `flower_server`, which is about
+the SuperLink's own process: its modules would cost a vehicle 30 MB. What is patched, and why:
 
-`flwr.superlink.extensions.get_middleware`
-    The SuperLink serves vehicles and operators on one port and asks operators for no password, and
-    reads bodies of any length. A middleware put in front of all others looks at who comes from
-    where with how many bytes (`door`).
 `flwr.supernode.fleet_http_connection.flwr_exit`
     Flower ends the process when a server refuses a key. A vehicle raises `NotConnectedError`
     instead and tries again (`node`).
 `os` in `fleet_http_connection` and `http_retry`, and `http_retry.FORCE_EXIT_TIMEOUT_SECONDS`
     Flower kills its own process when a server has forgotten the vehicle, after a second of sleep.
     Here it does neither.
+`http_grid.make_push_object_fn_protobuf`
+    A part of a question that the server no longer wants, because a vehicle says that it has the
+    whole of it, ends the run. Here it is that vehicle's loss (`forgive_lost_parts`).
+`fleet_http_connection.FleetHttpClient`
+    A vehicle gives up its connection after five idle seconds, and a new one costs ten times a
+    request. Here it is kept for a minute.
 `http_retry.MAX_RETRY_DELAY`
     Flower waits up to 20 s between attempts to reach a server that does not answer; here up to 5 s.
 
@@ -48,9 +50,13 @@ from flwr.supercore.inflatable.inflatable_object import (
     iterate_object_tree,
     no_object_id_recompute,
 )
-from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object_fn_protobuf
+from flwr.supercore.inflatable.inflatable_protobuf_utils import (
+    make_pull_object_fn_protobuf,
+    make_push_object_fn_protobuf,
+)
 from flwr.supercore.inflatable.inflatable_utils import (
     ObjectPullError,
+    ObjectPushError,
     ObjectUnavailableError,
     inflate_object_from_contents,
     pull_objects,
@@ -61,6 +67,7 @@ from flwr.supercore.retry import http_retry
 from flwr.supercore.run import RunNotRunningException
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.supernode import fleet_http_connection
+from flwr.supernode.fleet_http_client import FleetHttpClient
 
 from fedwatt.deploy.bounds import QUESTION, refuse_oversized
 from fedwatt.errors import DataError
@@ -87,21 +94,10 @@ UNREGISTERED: Final = "unregistered"
 """Flower's word for a key that it accepts no longer."""
 LONGEST_RETRY_SECONDS: Final = 5.0
 """Between attempts to reach a server that does not answer."""
+VEHICLE_KEEPS_SECONDS: Final = 60.0
+"""How long a vehicle keeps an idle connection; the server keeps it for longer."""
 SOON: Final = 0.05
 """Seconds to wait for the parts of a message that was announced and is still on its way."""
-
-
-# ------------------------------------------------------------------------- the server's process
-
-
-def start_superlink(middleware: Any) -> None:
-    """Run Flower's SuperLink, with `middleware` before all that it has itself."""
-    from flwr.superlink import extensions
-    from flwr.superlink.cli.flower_superlink import flower_superlink
-
-    others = extensions.get_middleware
-    extensions.get_middleware = lambda: (middleware, *others())
-    flower_superlink()
 
 
 # ------------------------------------------------------------------------ replies on the server
@@ -112,6 +108,24 @@ def is_http_grid(grid: object) -> bool:
     from flwr.superlink.grid.http_grid import HttpGrid
 
     return isinstance(grid, HttpGrid)
+
+
+def forgive_lost_parts() -> None:
+    """Let questions be sent to the end, whatever single vehicles made the server forget of them."""
+    from flwr.superlink.grid import http_grid
+
+    def forgiving(*args: Any, **about: Any) -> Callable[[str, bytes], None]:
+        push = make_push_object_fn_protobuf(*args, **about)
+
+        def one(number: str, content: bytes) -> None:
+            try:
+                push(number, content)
+            except ObjectPushError as error:
+                log.warning("a part of a question is no longer wanted: %s", error)
+
+        return one
+
+    vars(http_grid)["make_push_object_fn_protobuf"] = forgiving
 
 
 def announced_replies(grid: "HttpGrid", questions: Sequence[str]) -> Iterator[tuple[Any, Any]]:
@@ -193,6 +207,23 @@ def stay_alive() -> None:
     # It sleeps for a second more than this, to be ended meanwhile.
     vars(http_retry)["FORCE_EXIT_TIMEOUT_SECONDS"] = -1
     vars(http_retry)["MAX_RETRY_DELAY"] = LONGEST_RETRY_SECONDS
+    vars(fleet_http_connection)["FleetHttpClient"] = LastingClient
+
+
+class LastingClient(FleetHttpClient):
+    """Flower's client of a vehicle, which keeps its connection between two looks for questions."""
+
+    def __init__(
+        self, base_url: str, *, verify: Any = True, timeout: float = 30.0, **more: Any
+    ) -> None:
+        super().__init__(base_url, verify=verify, timeout=timeout, **more)
+        self._client.close()
+        self._client = httpx.Client(
+            verify=verify,
+            timeout=timeout,
+            follow_redirects=True,
+            limits=httpx.Limits(keepalive_expiry=VEHICLE_KEEPS_SECONDS),
+        )
 
 
 def open_session(

@@ -27,9 +27,9 @@ from cryptography.x509.oid import NameOID
 
 from fedwatt.errors import RunError
 from fedwatt.files import write_bytes, write_secret, write_text
+from fedwatt.privacy.secure.identity import CURVE, CURVES
 
 REQUEST: Final = "request.pem"
-CURVE: Final = ec.SECP384R1()
 
 
 def fingerprint(key: ec.EllipticCurvePublicKey) -> str:
@@ -97,7 +97,8 @@ class KeyRequest:
             key, signed = found.public_key(), found.is_signature_valid
         except (OSError, ValueError) as error:
             raise RunError(f"{path} is no request of a vehicle: {error}.") from error
-        if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name != CURVE.name:
+        known = [curve.name for curve in CURVES.values()]
+        if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name not in known:
             raise RunError(f"{path} has no key that 'fedwatt deploy keys request' makes.")
         if not signed or len(names) != 1 or not str(names[0].value):
             raise RunError(f"{path} is not signed with its own key, or names no vehicle.")

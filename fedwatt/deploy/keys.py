@@ -9,11 +9,12 @@
     DEPOT/vehicles/NAME/policy.toml      what it answers, signed with owner.key
     DEPOT/vehicles/NAME/key              its private key, only where the depot made it, for a trial
     DEPOT/owner.key, owner.pub           what policies are signed with; keep it where the owner is
-    DEPOT/registry.json                  fingerprints of the keys to accept, and of revoked ones
+    DEPOT/registry.jsonl                 keys that were accepted and revoked, a line each, in order
+    DEPOT/registry.json                  the same before these, in a depot of an earlier version
 
-Vehicles have elliptic-curve keys (NIST P-384) in OpenSSH's format, as Flower's node authentication
-wants them, made on board (`key_request`). A revoked or replaced key is refused from the moment the
-server is told.
+Vehicles have elliptic-curve keys in OpenSSH's format, as Flower's node authentication wants them,
+made on board (`key_request`). A revoked or replaced key is refused from the moment the server is
+told.
 """
 
 import json
@@ -48,7 +49,14 @@ from fedwatt.deploy.key_request import (
 )
 from fedwatt.deploy.policy import POLICY, Policy, create_owner, install
 from fedwatt.errors import RunError
-from fedwatt.files import exclusively, write_bytes, write_secret, write_text
+from fedwatt.files import (
+    append_lines,
+    exclusively,
+    read_lines,
+    write_bytes,
+    write_secret,
+    write_text,
+)
 from fedwatt.privacy.secure.identity import public_bytes, vouch
 
 CA_DAYS: Final = 3650
@@ -201,18 +209,30 @@ class Depot:
 
     def registry(self) -> "Registry":
         """Which vehicles there are, as last saved."""
-        path = self.folder / "registry.json"
-        if not path.exists():
-            return Registry()
+        registry, (old, path) = Registry(), self.registries
         try:
-            table = json.loads(path.read_text(encoding="utf-8"))
-            keys = {str(name): str(key) for name, key in table["keys"].items()}
-            return Registry(keys, [str(key) for key in table["revoked"]])
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            if old.exists():
+                table = json.loads(old.read_text(encoding="utf-8"))
+                registry.keys = {str(name): str(key) for name, key in table["keys"].items()}
+                registry.revoked = [str(key) for key in table["revoked"]]
+            for line in read_lines(path):
+                registry.replay(**json.loads(line))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RunError) as error:
+            damaged = path if path.exists() else old
             raise RunError(
-                f"{path} is damaged, or of another version of fedwatt: {error!r}. Delete it and "
+                f"{damaged} is damaged, or of another version of fedwatt: {error!r}. Delete it and "
                 "sign the vehicles' requests again."
             ) from error
+        return registry
+
+    @property
+    def registries(self) -> tuple[Path, Path]:
+        """The files that the registry is in: an earlier version's, and what came after it."""
+        return self.folder / "registry.json", self.folder / "registry.jsonl"
+
+    def changed(self) -> float:
+        """When the registry was last changed; 0: never."""
+        return max((p.stat().st_mtime for p in self.registries if p.exists()), default=0.0)
 
     @contextmanager
     def changing(self) -> Iterator["Registry"]:
@@ -225,9 +245,11 @@ class Depot:
             self.save(registry)
 
     def save(self, registry: "Registry") -> None:
-        """Write the registry."""
-        text = json.dumps(vars(registry), indent=2, ensure_ascii=False)
-        write_text(self.folder / "registry.json", text + "\n")
+        """Write down what was accepted and revoked since it was read, or saved."""
+        if registry.news:
+            lines = (json.dumps(line, ensure_ascii=False) for line in registry.news)
+            append_lines(self.registries[1], lines)
+            registry.news.clear()
 
     def _write_pair(self, name: str) -> ec.EllipticCurvePublicKey:
         public = write_pair(self.vehicle(name)).public_key()
@@ -275,6 +297,16 @@ class Registry:
     """Fingerprint of each vehicle's key."""
     revoked: list[str] = field(default_factory=list)
     """Fingerprints that are never accepted again."""
+    news: list[dict[str, str]] = field(default_factory=list)
+    """What is not on the disk yet."""
+
+    def replay(self, *, key: str, vehicle: str = "") -> None:
+        """Do again what a line says: accept the key of a vehicle, or revoke a key."""
+        if vehicle:
+            self.keys[vehicle] = key
+        else:
+            self.revoke(key)
+        self.news.clear()
 
     def refuse_known(self, name: str) -> None:
         """RunError if a vehicle has a key already."""
@@ -291,6 +323,7 @@ class Registry:
         if key in self.keys.values():
             raise RunError(f"The key {key} is another vehicle's. {name} must make its own.")
         self.keys[name] = key
+        self.news.append({"vehicle": name, "key": key})
 
     def revoke(self, key: str) -> str:
         """Refuse the key of a vehicle, or one by its fingerprint; whose it was, if anybody's."""
@@ -300,6 +333,7 @@ class Registry:
         found = self.keys.pop(owners[0]) if owners else key
         if found not in self.revoked:
             self.revoked.append(found)
+            self.news.append({"key": found})
         return owners[0] if owners else ""
 
 

@@ -8,7 +8,7 @@ type or shape, or was not asked for; `opened` is the server's way in and checks 
 reads or writes a pickle.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
 from math import prod
@@ -223,8 +223,31 @@ def opened(
 
 def to_records(content: Content) -> RecordDict:
     """A message as Flower carries it."""
-    arrays = {name: Array(np.asarray(v, order="C")) for name, v in content.arrays.items()}
-    return RecordDict({"arrays": ArrayRecord(arrays), "values": ConfigRecord(dict(content.values))})
+    return all_records([content])[0]
+
+
+def all_records(contents: Sequence[Content]) -> list[RecordDict]:
+    """Messages as Flower carries them; what is the same in several of them is made once.
+
+    A round's questions to a thousand vehicles hold one model, and differ in a number or two.
+    """
+    same: dict[tuple[Any, ...], ArrayRecord] = {}
+    records: dict[int, RecordDict] = {}
+    for content in contents:
+        if id(content) in records:
+            continue
+        key = tuple((name, *_memory(array)) for name, array in content.arrays.items())
+        if key not in same:
+            arrays = {name: Array(np.asarray(v, order="C")) for name, v in content.arrays.items()}
+            same[key] = ArrayRecord(arrays)
+        values = ConfigRecord(dict(content.values))
+        records[id(content)] = RecordDict({"arrays": same[key], "values": values})
+    return [records[id(content)] for content in contents]
+
+
+def _memory(array: NDArray[Any]) -> tuple[Any, ...]:
+    """Where an array lies and how it is read: the same for two that must be equal."""
+    return array.__array_interface__["data"][0], array.shape, array.dtype.str, array.strides
 
 
 def from_records(records: RecordDict) -> Content:

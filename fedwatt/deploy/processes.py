@@ -26,6 +26,7 @@ from fedwatt.runs.config import RunConfig, to_toml
 
 if TYPE_CHECKING:
     from fedwatt.deploy.control import Control
+    from fedwatt.deploy.keys import Depot
 
 
 log = logging.getLogger("fedwatt.deploy")
@@ -71,27 +72,26 @@ def serve(
 
     with Control(flower) as control:
         if wait_until_up(control, lambda: process.poll() is None):
-            applied = _keep_applied(flower.depot.folder, partial(on_change, control), -1.0)
+            applied = _keep_applied(flower.depot, partial(on_change, control), -1.0)
             on_up(control)
             while process.poll() is None:
                 try:
                     process.wait(LOOK_SECONDS)
                 except subprocess.TimeoutExpired:
                     changed = partial(on_change, control)
-                    applied = _keep_applied(flower.depot.folder, changed, applied)
+                    applied = _keep_applied(flower.depot, changed, applied)
         elif process.poll() is None:
             process.terminate()
             raise RunError(f"The server does not answer at {flower.address}; its log is above.")
     return process.wait()
 
 
-def _keep_applied(depot: Path, on_change: Callable[[], None], applied: float) -> float:
+def _keep_applied(depot: "Depot", on_change: Callable[[], None], applied: float) -> float:
     """Apply the depot's keys if they changed after `applied`; when those that hold now were made.
 
     What fails is said and tried again.
     """
-    registry = depot / "registry.json"
-    changed = registry.stat().st_mtime if registry.exists() else 0.0
+    changed = depot.changed()
     if changed != applied:
         try:
             on_change()

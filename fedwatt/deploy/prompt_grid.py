@@ -48,6 +48,7 @@ class PromptGrid:
     """What an `Exchange` needs of a Grid; takes at once the replies that are complete."""
 
     def __init__(self, grid: "flower.HttpGrid") -> None:
+        flower.forgive_lost_parts()
         self.grid = grid
         self.announced: dict[str, Announced] = {}
         """Replies on their way, keyed by the number of the message that each answers."""

@@ -25,7 +25,7 @@ from fedwatt.deploy.exchange import Answer, Exchange
 from fedwatt.deploy.messages import IN_THE_CLEAR, NO_MODEL, NOTHING, Content, ReplyField, Sizes
 from fedwatt.errors import RunError
 from fedwatt.federation.participation import BoolArray
-from fedwatt.files import write_text
+from fedwatt.files import append_lines, read_lines
 from fedwatt.runs.config import RunConfig, to_toml
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Roster:
     exchange: Exchange
     config: RunConfig
     path: Path
-    """Where the members are kept."""
+    """Where the members are kept, a line each; of two with one name, the latter."""
     members: dict[str, Member] = field(default_factory=dict)
     online: dict[int, str] = field(default_factory=dict)
     """Nodes that are there now, with the name their key is registered under ("" for none)."""
@@ -86,16 +86,19 @@ class Roster:
 
     def load(self) -> None:
         """Continue with the vehicles of an interrupted run."""
-        if self.path.exists():
-            try:
-                rows = json.loads(self.path.read_text(encoding="utf-8"))
-                found = [Member(**row | {"windows": tuple(row["windows"])}) for row in rows]
-                sizes = (count for m in found for count in m.windows)
-                if not (self.hidden or all(self.possible(count) for count in sizes)):
-                    raise ValueError("a vehicle has an impossible number of windows")
-            except (OSError, ValueError, TypeError, KeyError) as error:
-                raise RunError(f"{self.path} is damaged: {error}. Delete it.") from error
-            self.members = {member.name: member for member in found}
+        old = self.path.with_suffix(".json")  # one table, as earlier versions wrote it
+        path = self.path if self.path.exists() or not old.exists() else old
+        try:
+            rows = json.loads(old.read_text()) if path == old else map(json.loads, read_lines(path))
+            found = [Member(**row | {"windows": tuple(row["windows"])}) for row in rows]
+            sizes = (count for m in found for count in m.windows)
+            if not (self.hidden or all(self.possible(count) for count in sizes)):
+                raise ValueError("a vehicle has an impossible number of windows")
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise RunError(f"{path} is damaged: {error}. Delete it.") from error
+        self.members = {member.name: member for member in found}
+        if path == old:
+            self._keep(found)
 
     def wait(self) -> None:
         """Let vehicles enrol: until as many are there as configured, or time is up.
@@ -125,8 +128,8 @@ class Roster:
         if self.asked:
             before = set(self.asked.values())
             answers = exchange.receive("enrol", self.asked, sizes=NO_MODEL, asked=self.enrolment)
-            for node, answer in answers.items():
-                self._admit(node, answer)
+            admitted = (self._admit(node, answer) for node, answer in answers.items())
+            self._keep([member for member in admitted if member is not None])
             for node in before - set(self.asked.values()) - answers.keys():
                 self._turn_away(node, "it could not answer; its own log says why")
         known = {member.node for member in self.members.values()} | set(self.asked.values())
@@ -141,23 +144,25 @@ class Roster:
         if self.provision is not None:
             self.provision.offer(self)
 
-    def _admit(self, node: int, answer: Answer) -> None:
+    def _keep(self, members: list[Member]) -> None:
+        """Write down who has enrolled."""
+        if members:
+            append_lines(self.path, (json.dumps(asdict(m), ensure_ascii=False) for m in members))
+
+    def _admit(self, node: int, answer: Answer) -> Member | None:
         """Enter a vehicle, or turn it away and say why."""
         reason = answer.trouble if answer.content is None else self._fault(node, answer.content)
         if reason or answer.content is None:
             if answer.refused:
                 self.conduct.refused(self.online.get(node) or f"node {node}", answer.refused)
             self._turn_away(node, reason)
-            return
+            return None
         values = answer.content.values
         windows = answer.content.arrays.get("windows", np.zeros(3))
         train, validation, test = (int(count) for count in windows)
         name = str(values["vehicle"])
-        self.members[name] = Member(
-            name, node, (train, validation, test), bool(values["simulated"])
-        )
-        rows = [asdict(member) for member in self.ordered()]
-        write_text(self.path, json.dumps(rows, indent=2, ensure_ascii=False) + "\n")
+        member = Member(name, node, (train, validation, test), bool(values["simulated"]))
+        self.members[name] = member
         self.refusals.pop(node, None)
         log.info("vehicle %s enrolled", name)
         if values["version"] != fedwatt.__version__:
@@ -168,6 +173,7 @@ class Roster:
                 values["version"],
                 fedwatt.__version__,
             )
+        return member
 
     def _turn_away(self, node: int, reason: str) -> None:
         """Ask a node again later, and ever later: it may be put right, and is not to be nagged."""

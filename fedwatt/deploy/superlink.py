@@ -1,4 +1,4 @@
-"""Flower's SuperLink behind our own door (`door`).
+"""Flower's SuperLink behind our own door (`door`), with a short way to its answers (`shortcut`).
 
     python -m fedwatt.deploy.superlink ...     takes all options of flower-superlink
 
@@ -6,12 +6,34 @@ Flower 1.41 serves vehicles (/v1/fleet), operators (/v1/control) and its own pro
 on one port and asks operators for no password, so whoever reaches the port could start a run, that
 is, execute code on the server. Here only vehicles may come from elsewhere, and not with more bytes
 than they were asked for.
+
+What makes it quick can be switched off, one by one, by naming it in FEDWATT_WITHOUT:
+
+    shortcut       Flower's own layers answer every request
+    index          a look for questions goes through those of all vehicles
+    connections    idle connections end after five seconds
 """
+
+import os
 
 from starlette.middleware import Middleware
 
+from fedwatt.deploy import flower_server
 from fedwatt.deploy.door import Door
-from fedwatt.deploy.flower import start_superlink
+from fedwatt.deploy.shortcut import Shortcut
+
+WITHOUT = "FEDWATT_WITHOUT"
+
+
+def start(without: frozenset[str]) -> None:
+    """Run the SuperLink without these parts."""
+    if "index" not in without:
+        flower_server.questions_by_node()
+    if "connections" not in without:
+        flower_server.keep_connections()
+    short = () if "shortcut" in without else (Middleware(Shortcut),)
+    flower_server.start_superlink(Middleware(Door), *short)
+
 
 if __name__ == "__main__":
-    start_superlink(Middleware(Door))
+    start(frozenset(os.environ.get(WITHOUT, "").replace(",", " ").split()))

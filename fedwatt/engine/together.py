@@ -61,9 +61,14 @@ def train_together(jobs: Sequence[Job], watch: Stopwatch) -> list[Tensor]:
     steps = [count for job in jobs for count in job.steps]
     order = sorted(range(len(steps)), key=lambda row: -steps[row])
     index = torch.tensor(order, device=jobs[0].anchor.device)
-    deltas = train(_joined(jobs, order, index), watch)
+    stack = _joined(jobs, order, index)
+    deltas = train(stack, watch)
     back = torch.empty_like(index)
     back[index] = torch.arange(len(order), device=index.device)
+    if stack.path is not None:
+        for job, found in zip(jobs, torch.split(stack.path[back], lengths), strict=True):
+            assert job.path is not None  # all are of one kind
+            job.path.copy_(found)
     return list(torch.split(deltas.index_select(0, back), lengths))
 
 
@@ -96,6 +101,7 @@ def _joined(jobs: Sequence[Job], order: Sequence[int], index: Tensor) -> Job:
             for same in zip(*(job.plans for job in jobs), strict=True)
         ),
         anchor=rows([job.anchor for job in jobs]),
+        path=None if first.path is None else rows([j.path for j in jobs if j.path is not None]),
         rate=column([job.rate for job in jobs]),
         batches=Batches(
             first.batches.pool,

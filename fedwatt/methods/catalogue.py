@@ -32,6 +32,7 @@ from fedwatt.methods.proximal import Proximal
 from fedwatt.methods.roughness import RoughnessProximal
 from fedwatt.methods.rule import LocalRule
 from fedwatt.methods.scaffold import ControlVariates, Scaffold
+from fedwatt.methods.screen import Screen
 from fedwatt.methods.server import Average, ServerRule
 from fedwatt.methods.sharpness import SharpnessProximal
 from fedwatt.methods.sharpness_aware import SharpnessAware
@@ -184,6 +185,7 @@ DEFENCES: Final[dict[str, Defence]] = {
     "trimmed": TrimmedMean(),
     "geometric": GeometricMedian(),
     "bounded": NormBound(),
+    "screened": Screen(),
 }
 """What may screen the replies before an averaging server, as in "fedavg@krum" or
 "fedprox@median+adam"."""

@@ -1,5 +1,6 @@
 """Certificates, keys, commands, and the vehicle's limits."""
 
+import json
 import os
 import subprocess
 import sys
@@ -59,7 +60,7 @@ def test_a_vehicle_has_a_pair_that_flower_takes(depot: Depot) -> None:
     folder = depot.add_vehicle("bus 1/a")
     private, public = key_pair(folder / "key")
     read = load_ssh_public_key((folder / "key.pub").read_bytes())
-    assert isinstance(private.curve, ec.SECP384R1)
+    assert isinstance(private.curve, ec.SECP256R1)
     assert read == public
     assert (folder / "ca.pem").read_bytes() == depot.ca.read_bytes()
     with pytest.raises(RunError, match="already has the key"):
@@ -233,6 +234,26 @@ def test_vehicles_added_at_the_same_time_are_all_in_the_registry(depot: Depot) -
     for thread in adding:
         thread.join()
     assert sorted(depot.registry().keys) == names
+
+
+def test_a_depot_of_an_earlier_version_goes_on(depot: Depot) -> None:
+    before = {"keys": {"car-001": "SHA256:one", "car-002": "SHA256:two"}, "revoked": ["SHA256:0"]}
+    (depot.folder / "registry.json").write_text(json.dumps(before))
+    first = depot.changed()
+    depot.revoke_vehicle("car-001")
+    depot.add_vehicle("car-003")
+    registry = depot.registry()
+    assert registry.keys == {"car-002": "SHA256:two", "car-003": own_key(depot, "car-003")}
+    assert registry.revoked == ["SHA256:0", "SHA256:one"] and registry.news == []
+    assert depot.changed() > first
+    # What is there is never written again, and a line that was cut short does not count.
+    lines = (depot.folder / "registry.jsonl").read_text().splitlines(keepends=True)
+    assert len(lines) == 2
+    (depot.folder / "registry.jsonl").write_text(lines[0] + lines[1][:20])
+    assert list(depot.registry().keys) == ["car-002"]
+    (depot.folder / "registry.jsonl").write_text("nonsense\n")
+    with pytest.raises(RunError, match=r"registry.jsonl is damaged"):
+        depot.registry()
 
 
 def test_an_old_key_is_to_be_refused_even_if_there_is_no_new_one(

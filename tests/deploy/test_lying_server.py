@@ -154,8 +154,8 @@ def lying_server(
 
     out.mkdir()
     shutil.copy(run / "deployment.json", out)
-    shutil.copy(run / "roster.json", out)
-    roster = Roster(Exchange(grid, 0.001), config, out / "roster.json")
+    shutil.copy(run / "roster.jsonl", out)
+    roster = Roster(Exchange(grid, 0.001), config, out / "roster.jsonl")
     roster.load()
     roster.refresh()
     state = RunState.begin(out, resume=True)

@@ -23,6 +23,7 @@ from fedwatt.deploy.messages import (
     REPLIES,
     Content,
     Sizes,
+    all_records,
     diagnostic_fields,
     from_records,
     opened,
@@ -315,3 +316,19 @@ def test_flowers_own_node_gets_the_same_answer(fleet: Path, tmp_path: Path) -> N
     theirs = app(message=asked, context=context)
     assert from_records(theirs.content).values == from_records(ours.content).values
     assert from_records(theirs.content).values["vehicle"] == "car-001"
+
+
+def test_what_questions_have_in_common_is_made_once() -> None:
+    model, other = np.arange(6.0), np.arange(6.0)
+    first = Content({"counted": 1}, {"weights": model})
+    second = Content({"counted": 2}, {"weights": model[:]})  # another view of the same memory
+    third = Content({"counted": 1}, {"weights": other})
+    turned = Content({}, {"weights": model[::-1]})
+    found = all_records([first, first, second, third, turned])
+    assert found[0] is found[1]
+    models = [records["arrays"]["weights"] for records in found]
+    assert models[0] is models[2] and models[0] is not models[3]
+    for records, content in zip(found, (first, first, second, third, turned), strict=True):
+        read = from_records(records)
+        assert dict(read.values) == dict(content.values)
+        assert read.arrays["weights"].tolist() == content.arrays["weights"].tolist()

@@ -48,7 +48,7 @@ def remote(
     """A server that has just started, with a known secret or one of its own."""
     config = from_toml(text)
     run = RunState.begin(out, resume=True)
-    roster = Roster(Exchange(grid, 0.001), config, out / "roster.json")
+    roster = Roster(Exchange(grid, 0.001), config, out / "roster.jsonl")
     roster.wait()
     kind = SecureFleet if config.secure.enabled else RemoteFleet
     own = kind.of(roster, config, config.methods[0], run)

@@ -15,7 +15,7 @@ from flwr.app import RecordDict
 from fedwatt.deploy.exchange import Exchange
 from fedwatt.deploy.execute import refuse_undeployable
 from fedwatt.deploy.messages import Content, from_records, to_records
-from fedwatt.deploy.roster import Roster
+from fedwatt.deploy.roster import Member, Roster
 from fedwatt.errors import DataError, RunError, SettingError
 from fedwatt.runs import execute, from_toml
 from fedwatt.runs.config import RunConfig
@@ -62,7 +62,7 @@ def test_a_vehicle_may_come_back_as_another_node(fleet: Path, tmp_path: Path) ->
     text = config_text(fleet, rounds=4).replace("0.7", "1.0")
     rows = read_table(deployed(text, grid, tmp_path / "run"), "rounds").to_pylist()
     assert [row["replies"] for row in rows[1:]][-1] == 4
-    assert "44" in (tmp_path / "run" / "roster.json").read_text()
+    assert "44" in (tmp_path / "run" / "roster.jsonl").read_text()
 
 
 def test_other_features_are_turned_away(fleet: Path, tmp_path: Path) -> None:
@@ -104,16 +104,41 @@ def test_more_windows_than_there_can_be_are_turned_away(
     grid.tamper = enrolling(windows=windows)
     run = deployed(config_text(fleet, rounds=1).replace(*FEWER), grid, tmp_path / "run")
     assert grid.vehicles[1].name not in asked(run)
-    assert str(count) not in (run / "roster.json").read_text()
+    assert str(count) not in (run / "roster.jsonl").read_text()
 
 
 def test_a_roster_with_impossible_windows_is_said_to_be_damaged(tmp_path: Path) -> None:
-    path = tmp_path / "roster.json"
+    path = tmp_path / "roster.jsonl"
     row = {"name": "car-001", "node": 1, "windows": [2**62, 5, 5], "simulated": True}
-    path.write_text(json.dumps([row]))
+    path.write_text(json.dumps(row) + "\n")
     roster = Roster(None, RunConfig(), path)
     with pytest.raises(RunError, match="impossible number of windows"):
         roster.load()
+
+
+def roster_with(path: Path, *lines: str) -> dict[str, Member]:
+    path.write_text("".join(lines))
+    roster = Roster(None, RunConfig(), path.with_suffix(".jsonl"))
+    roster.load()
+    return roster.members
+
+
+def test_a_roster_is_read_up_to_its_last_whole_line_and_as_it_was_written_before(
+    tmp_path: Path,
+) -> None:
+    rows = [
+        {"name": name, "node": node, "windows": [7, 8, 9], "simulated": True}
+        for name, node in (("car-001", 1), ("car-002", 2), ("car-001", 3))
+    ]
+    one, two, again = (json.dumps(row) + "\n" for row in rows)
+    path = tmp_path / "roster.jsonl"
+    found = roster_with(path, one, two, again)
+    assert {name: member.node for name, member in found.items()} == {"car-001": 3, "car-002": 2}
+    assert list(roster_with(path, one, two[:-5])) == ["car-001"]  # the power went out
+    path.unlink()
+    old = tmp_path / "roster.json"
+    assert list(roster_with(old, json.dumps(rows[:2], indent=2))) == ["car-001", "car-002"]
+    assert path.read_text().splitlines() == [one.strip(), two.strip()]
 
 
 def test_another_version_on_board_is_said_aloud(
@@ -152,7 +177,7 @@ def test_a_vehicle_that_was_repaired_is_let_in_and_not_nagged_before(
     answer = vehicle.answer
     vehicle.answer = lambda kind, records: tamper(kind, 1, answer(kind, records))
     exchange, config = Exchange(grid, clock=clock), from_toml(config_text(fleet))
-    roster = Roster(exchange, config, tmp_path / "roster.json")
+    roster = Roster(exchange, config, tmp_path / "roster.jsonl")
     for clock.now in np.arange(0.0, 65.0, 1.0):
         roster.refresh()
     # Asked at 0 and answered at 1: again after 10 s, and 20 s after that answer, and 40 s later.

@@ -263,7 +263,7 @@ def server(grid: Loopback, learned: Learned, text: str, out: Path) -> RoadPupils
     """Another server of the same run, which remembers no sum; its vehicles answer again."""
     number = RunState.read(learned.run / "deployment.json").run
     config, state = from_toml(text), RunState.begin(out, resume=False, number=number)
-    roster = Roster(Exchange(grid, config.deploy.poll_seconds), config, out / "roster.json")
+    roster = Roster(Exchange(grid, config.deploy.poll_seconds), config, out / "roster.jsonl")
     roster.wait()
     field = read_field(learned.run / "field.parquet")
     common = {"run": number, "config": to_toml(config)}

@@ -192,7 +192,7 @@ def vehicles(fleet: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[int,
 def learned_by(grid: Loopback, text: str, out: Path) -> SharedField:
     """The hills of a run that does nothing else."""
     config, run = from_toml(text), RunState.begin(out, resume=False)
-    roster = Roster(Exchange(grid, config.deploy.poll_seconds), config, out / "roster.json")
+    roster = Roster(Exchange(grid, config.deploy.poll_seconds), config, out / "roster.jsonl")
     roster.wait()
     return learn_hills(roster, run)
 

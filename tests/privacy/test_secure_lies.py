@@ -50,6 +50,17 @@ def test_signed_vehicles_make_the_same_sum() -> None:
     assert (total == sum(words.values())).all()
 
 
+def test_keys_on_both_curves_make_one_sum() -> None:
+    words, who = random_words(4, 3), identities(4)
+    old, name = ec.derive_private_key(9, ec.SECP384R1()), names_of(1)[0]
+    who[name] = Identity(old, vouch(AUTHORITY, name, public_bytes(old.public_key())))
+    assert sorted(len(own.public) for own in who.values()) == [33, 33, 33, 49]
+    total, _ = rehearse(terms_of(4, 3), words, identities=who, trust=TRUST)
+    assert (total == sum(words.values())).all()
+    with pytest.raises(DataError, match="not vouched for"):
+        TRUST.check_voucher(name, who[name].public[:-1], who[name].voucher)
+
+
 def test_a_server_that_puts_its_own_keys_into_a_roster_is_found_out(signed: Signed) -> None:
     me, other = names_of(2)
     roster = signed.keyed.roster(me)

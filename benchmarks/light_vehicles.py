@@ -1,0 +1,269 @@
+"""Many vehicles in one process that answer and do not train, for loads on a real server.
+
+    python -m benchmarks.light_vehicles DEPOT HOST:PORT FIRST LAST POLL FAULTY OUT
+
+Each has its own key, TLS connection, heartbeat and looks for questions, and sends the requests that
+a real vehicle sends, one for each part of a message, through Flower's messages. What it says is
+made up: it has 100 windows, its Δ is 0, and its errors are those of nobody. Of `FAULTY` in a
+hundred, by turns, one never answers a question to train, one sends a Δ of another size, and one
+takes a minute. OUT gets a line for each question: the vehicle, its kind, and the seconds from its
+making until it was noticed.
+"""
+
+import asyncio
+import json
+import ssl
+import sys
+import time
+from base64 import b64encode
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+from flwr.app import Message, RecordDict
+from flwr.app.message import remove_content_from_message
+from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL, TIMESTAMP_HEADER
+from flwr.common.serde import message_to_proto
+from flwr.proto import fleet_pb2, heartbeat_pb2, message_pb2
+from flwr.proto.node_pb2 import Node
+from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
+from flwr.supercore.date import now
+from flwr.supercore.inflatable.inflatable_object import (
+    get_all_nested_objects,
+    get_object_tree,
+    no_object_id_recompute,
+)
+from flwr.supercore.primitives.asymmetric import public_key_to_bytes, sign_message
+from flwr.supercore.protobuf.constants import PROTOBUF_MEDIA_TYPE
+from flwr.supercore.task_identity import TaskIdentity
+
+import fedwatt
+from fedwatt.deploy import flower
+from fedwatt.deploy.configuration import configuration_of
+from fedwatt.deploy.messages import MESSAGE_TYPES, Content, Value, all_records, from_records
+from fedwatt.metrics import ErrorSums
+
+KINDS: Final = {message_type: kind for kind, message_type in MESSAGE_TYPES.items()}
+FAULTS: Final = ("silent", "garbage", "slow")
+SLOW_SECONDS: Final = 60.0
+SIGNED_SECONDS: Final = 5.0
+"""For which a signature is used again: Flower takes it for minutes, and this process is not what is
+measured."""
+FIRST_PAUSE: Final = 0.05
+"""After a question; then ever longer, as `deploy.node` does."""
+
+
+class Link:
+    """A vehicle's connection: requests of HTTP/1.1, one after the other."""
+
+    def __init__(self, address: str, tls: ssl.SSLContext, key: ec.EllipticCurvePrivateKey) -> None:
+        host, _, port = address.rpartition(":")
+        self.host, self.port, self.tls, self.key = host, int(port), tls, key
+        self.public = public_key_to_bytes(key.public_key())
+        self.streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self.signed, self.signature = 0.0, b""
+
+    async def ask(self, name: str, request: Any, answer: Any) -> Any:
+        """Flower's answer to a request; ConnectionError if there is none."""
+        body = request.SerializeToString()
+        head = (
+            f"POST /v1/fleet/{name} HTTP/1.1\r\nhost: {self.host}\r\n"
+            f"content-type: {PROTOBUF_MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\n"
+        )
+        if self.streams is None:
+            self.streams = await asyncio.open_connection(self.host, self.port, ssl=self.tls)
+        reader, writer = self.streams
+        try:
+            writer.write(head.encode() + self._signature() + b"\r\n" + body)
+            lines = (await reader.readuntil(b"\r\n\r\n")).lower().split(b"\r\n")
+            length = next(line for line in lines if line.startswith(b"content-length"))
+            content = await reader.readexactly(int(length.partition(b":")[2]))
+        except (OSError, asyncio.IncompleteReadError) as error:
+            writer.close()
+            self.streams = None
+            raise ConnectionError(str(error)) from error
+        if b" 200 " not in lines[0] + b" ":
+            raise ConnectionError(f"{lines[0].decode()}: {content[:200]!r}")
+        answer.ParseFromString(content)
+        return answer
+
+    def _signature(self) -> bytes:
+        if time.monotonic() - self.signed > SIGNED_SECONDS:
+            self.signed, stamp = time.monotonic(), now().isoformat()
+            signature = b64encode(sign_message(self.key, stamp.encode())).decode()
+            self.signature = (
+                f"{FLEET_HTTP_PUBLIC_KEY_HEADER}: {b64encode(self.public).decode()}\r\n"
+                f"{TIMESTAMP_HEADER}: {stamp}\r\n{FLEET_HTTP_SIGNATURE_HEADER}: {signature}\r\n"
+            ).encode()
+        return self.signature
+
+
+class LightVehicle:
+    """A vehicle that answers and does not train."""
+
+    def __init__(self, name: str, link: Link, poll: float, fault: str) -> None:
+        self.name, self.link, self.poll, self.fault = name, link, poll, fault
+        self.node, self.beaten = Node(), 0.0
+        self.noticed: list[tuple[str, float]] = []
+
+    async def live(self, begin: float) -> None:
+        """Connect after `begin` seconds, then answer until cancelled."""
+        await asyncio.sleep(begin)
+        while True:
+            try:
+                await self._connect()
+                await self._serve()
+            except ConnectionError:
+                await asyncio.sleep(1.0 + Random(self.name).random())
+
+    async def _connect(self) -> None:
+        request = fleet_pb2.ActivateNodeRequest(
+            public_key=self.link.public, heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL
+        )
+        found = await self.link.ask("activate-node", request, fleet_pb2.ActivateNodeResponse())
+        self.node, self.beaten = Node(node_id=found.node_id), time.monotonic()
+
+    async def _serve(self) -> None:
+        pause = min(FIRST_PAUSE, self.poll)
+        while True:
+            if time.monotonic() - self.beaten > 0.8 * HEARTBEAT_DEFAULT_INTERVAL:
+                beat = heartbeat_pb2.SendNodeHeartbeatRequest(
+                    node=self.node, heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL
+                )
+                answer = heartbeat_pb2.SendNodeHeartbeatResponse()
+                await self.link.ask("send-node-heartbeat", beat, answer)
+                self.beaten = time.monotonic()
+            request = fleet_pb2.PullMessagesRequest(node=self.node)
+            found = await self.link.ask("pull-messages", request, fleet_pb2.PullMessagesResponse())
+            if found.messages_list:
+                await self._answer(found.messages_list[0].metadata, found.message_object_trees[0])
+                pause = min(FIRST_PAUSE, self.poll)
+            else:
+                await asyncio.sleep(pause)
+                pause = min(1.3 * pause, self.poll)
+
+    async def _answer(self, about: Any, tree: Any) -> None:
+        kind = KINDS[about.message_type]
+        self.noticed.append((kind, time.time() - about.created_at))
+        run, node, parts = about.run_id, self.node, {}
+        for part in flower.part_numbers(tree):
+            parts[part] = await self._part(run, part)
+        received = message_pb2.ConfirmMessageReceivedRequest(
+            node=node, run_id=run, message_object_id=tree.object_id
+        )
+        done = message_pb2.ConfirmMessageReceivedResponse()
+        await self.link.ask("confirm-message-received", received, done)
+        training = kind == "train"
+        if training and self.fault == "silent":
+            return
+        if training and self.fault == "slow":
+            await asyncio.sleep(SLOW_SECONDS)
+        question = flower.inflated(tree.object_id, parts)
+        TaskIdentity.node_id = node.node_id  # until the next await
+        reply = Message(self._records(kind, from_records(question.content)), reply_to=question)
+        reply.metadata.__dict__["_message_id"] = reply.object_id
+        with no_object_id_recompute():
+            objects, outline = get_all_nested_objects(reply), get_object_tree(reply)
+            header = message_to_proto(remove_content_from_message(reply))
+        request = fleet_pb2.PushMessagesRequest(
+            node=node, messages_list=[header], message_object_trees=[outline]
+        )
+        wanted = await self.link.ask("push-messages", request, fleet_pb2.PushMessagesResponse())
+        for part in wanted.objects_to_push:
+            pushed = message_pb2.PushObjectRequest(
+                node=node,
+                run_id=run,
+                object_id=part,
+                object_content=objects[part].deflate(),
+                session_id=wanted.session_id,
+            )
+            await self.link.ask("push-object", pushed, message_pb2.PushObjectResponse())
+
+    async def _part(self, run: int, part: str) -> bytes:
+        """A part of a question, as soon as the server has it."""
+        request = message_pb2.PullObjectRequest(node=self.node, run_id=run, object_id=part)
+        while True:
+            found = await self.link.ask("pull-object", request, message_pb2.PullObjectResponse())
+            if not found.object_found:
+                raise ConnectionError("the question is gone")
+            if found.object_available:
+                return bytes(found.object_content)
+            await asyncio.sleep(flower.SOON)
+
+    def _records(self, kind: str, question: Content) -> RecordDict:
+        values: dict[str, Value]
+        if kind == "enrol":
+            values = {
+                "vehicle": self.name,
+                "enough": True,
+                "features": list(configuration_of(question).data.columns),
+                "simulated": True,
+                "version": fedwatt.__version__,
+            }
+            content = Content(values, {"windows": np.array([100, 20, 20])})
+        elif kind == "train":
+            size = len(question.arrays["weights"]) + (self.fault == "garbage")
+            values = {"round": question.values["round"], "windows": 100}
+            content = Content(values, {"delta": np.zeros(size, dtype=np.float32)})
+        elif kind == "evaluate":
+            content = Content({}, {"validation": ERRORS, "test": ERRORS})
+        else:
+            content = Content({"strata": ["all"]}, {"sums": ERRORS[None]})
+        return all_records([content])[0]
+
+
+ERRORS: Final = ErrorSums(20, 20_000.0, 400.0, 5.0, 2_000.0, 0).as_array()
+"""Of 20 windows, RMSE 31.6 Wh."""
+
+
+def fault_of(number: int, per_cent: int) -> str:
+    """What is wrong with the vehicle of this number, where `per_cent` of all are at fault.
+
+    >>> [fault_of(number, 20) for number in range(6)]
+    ['silent', '', '', '', '', 'garbage']
+    """
+    place = number * per_cent // 100
+    faulty = place != (number - 1) * per_cent // 100
+    return FAULTS[place % len(FAULTS)] if faulty else ""
+
+
+def vehicles(depot: Path, address: str, numbers: range, poll: float, faulty: int) -> Iterator[Any]:
+    """The vehicles of these numbers."""
+    tls = ssl.create_default_context(cafile=str(depot / "ca.pem"))
+    for number in numbers:
+        name = f"car-{number:05d}"
+        key = load_ssh_private_key((depot / "vehicles" / name / "key").read_bytes(), None)
+        assert isinstance(key, ec.EllipticCurvePrivateKey)
+        yield LightVehicle(name, Link(address, tls, key), poll, fault_of(number, faulty))
+
+
+async def main(words: list[str]) -> None:
+    """Let the vehicles live until this process is ended."""
+    depot, address, first, last, poll, faulty, out = words
+    fleet = list(
+        vehicles(Path(depot), address, range(int(first), int(last)), float(poll), int(faulty))
+    )
+    # Not all at once: a fleet does not start its engines in one second.
+    lives = [asyncio.create_task(one.live(number / 100)) for number, one in enumerate(fleet)]
+    with Path(out).open("a") as file:
+        while not any(life.done() for life in lives):
+            await asyncio.sleep(0.5)
+            for one in fleet:
+                for kind, seconds in one.noticed:
+                    file.write(json.dumps([one.name, kind, seconds]) + "\n")
+                one.noticed.clear()
+            file.flush()
+    await asyncio.gather(*lives)
+
+
+if __name__ == "__main__":
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(main(sys.argv[1:]))
+    else:
+        uvloop.run(main(sys.argv[1:]))

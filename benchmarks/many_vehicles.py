@@ -1,0 +1,358 @@
+"""What a fleet of many costs one server: light vehicles over real TLS and keys, a real run.
+
+    fedwatt bench fleet --vehicles 1000 --asked 100
+    python benchmarks/many_vehicles.py [--record]     the rows of docs/scale.md, half an hour
+
+Server, run and vehicles (`light_vehicles`) are processes of their own on this machine, so seconds
+are those of cores that all of them share. CPU-seconds are the server's (Flower's SuperLink) and the
+run's (its ServerApp) alone, by /proc.
+"""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+import numpy as np
+
+from benchmarks.machine import machine
+from benchmarks.marked import write_blocks
+from fedwatt.deploy.commands import Flower
+from fedwatt.deploy.control import Control
+from fedwatt.deploy.key_request import fingerprint, write_pair
+from fedwatt.deploy.keys import Depot
+from fedwatt.deploy.superlink import WITHOUT
+from fedwatt.errors import RunError
+from fedwatt.files import read_lines, write_text
+from fedwatt.observers.progress_log import FILE
+
+ROOT: Final = Path(__file__).parents[1]
+RESULT: Final = ROOT / "results" / "many_vehicles.json"
+PAGE: Final = ROOT / "docs" / "scale.md"
+TICKS: Final = os.sysconf("SC_CLK_TCK")
+IDLE_SECONDS: Final = 20.0
+PER_PROCESS: Final = 2_500
+"""Light vehicles in one process."""
+CONFIG: Final = """
+seeds = [1]
+device = "cpu"
+[training]
+rounds = {rounds}
+participation = {share}
+evaluate_vehicles = {asked}
+[personal]
+enabled = false
+[deploy]
+vehicles = {vehicles}
+enrolment_seconds = 1800
+round_seconds = {round_seconds}
+[[method]]
+name = "fedavg"
+"""
+
+
+@dataclass(frozen=True)
+class Load:
+    """What is asked of a server."""
+
+    vehicles: int
+    asked: int
+    rounds: int = 5
+    poll: float = 5.0
+    """Longest pause between two looks of a vehicle for questions, s."""
+    faulty: int = 0
+    """Vehicles of a hundred that misbehave."""
+    without: str = ""
+    """Parts of the server that are switched off (`deploy.superlink`)."""
+    round_seconds: float = 600.0
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What it cost."""
+
+    connected_s: float
+    """Until all vehicles were connected, from the first one's start."""
+    idle_cores: float
+    """Of the server, while all vehicles only look for questions."""
+    enrolled_s: float
+    """Until all were enrolled, from the run's submission."""
+    round_s: float
+    """Median of the rounds after the first, judging included."""
+    server_cpu_s: float
+    """Of the server in such a round, in the mean."""
+    run_cpu_s: float
+    noticed_p95_s: float
+    """From the making of a question to train until a vehicle noticed it."""
+    server_mb: float
+    """Largest memory of the server."""
+    replies: list[int] = field(default_factory=list)
+    """That counted in each round."""
+
+    def rows(self) -> list[tuple[str, str]]:
+        """For people."""
+        return [
+            ("until all were connected", f"{self.connected_s:.1f} s"),
+            ("server while all are idle", f"{100 * self.idle_cores:.0f} % of a core"),
+            ("until all were enrolled", f"{self.enrolled_s:.1f} s"),
+            ("a round, judging included", f"{self.round_s:.1f} s"),
+            ("server in a round", f"{self.server_cpu_s:.2f} CPU-s"),
+            ("run in a round", f"{self.run_cpu_s:.2f} CPU-s"),
+            ("a question is noticed, p95", f"{self.noticed_p95_s:.2f} s"),
+            ("memory of the server", f"{self.server_mb:.0f} MB"),
+            ("replies that counted", ", ".join(map(str, self.replies))),
+        ]
+
+
+def measured(load: Load, say: Callable[[str], None] = print) -> Cost:
+    """Start a server, its vehicles and a run, and measure."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        say(f"Making {load.vehicles:,} keys ...")
+        flower = Flower(make_depot(folder / "depot", load.vehicles), f"127.0.0.1:{free_port()}")
+        write_text(folder / "fleet.toml", configuration(load))
+        with processes(folder, load) as start:
+            server = start("server", "deploy", "server", "--address", flower.address)
+            with Control(flower) as control:
+                say("Starting the server, and telling it the keys ...")
+                until(lambda: len(nodes(control)) >= load.vehicles, server)
+                return _measured(folder, load, flower, control, start, say)
+
+
+def _measured(
+    folder: Path,
+    load: Load,
+    flower: Flower,
+    control: Control,
+    start: Callable[..., "subprocess.Popen[bytes]"],
+    say: Callable[[str], None],
+) -> Cost:
+    say("Starting the vehicles ...")
+    began = time.monotonic()
+    for first in range(0, load.vehicles, PER_PROCESS):
+        last = min(first + PER_PROCESS, load.vehicles)
+        words = [flower.address, first, last, load.poll, load.faulty, f"noticed-{first}.txt"]
+        start(f"vehicles-{first}", *map(str, words))
+    until(lambda: nodes(control).count("online") >= load.vehicles)
+    connected = time.monotonic() - began
+    link = pid_of("fedwatt.deploy.superlink", flower.address.rpartition(":")[2])
+    time.sleep(min(2 * load.poll, IDLE_SECONDS))
+    before = cpu_seconds(link)
+    time.sleep(IDLE_SECONDS)
+    idle = (cpu_seconds(link) - before) / IDLE_SECONDS
+    say("Submitting the run ...")
+    submitted = time.monotonic()
+    run = start("submit", "deploy", "submit", "fleet.toml", "--out", "run", "--address",
+                flower.address)  # fmt: skip
+    watched = Watched(folder / "run" / FILE)
+    until(lambda: watched.rounds() >= 1, run)
+    both = link, pid_of("flwr-serverapp", str(folder))
+    after_first = [cpu_seconds(pid) for pid in both]
+    until(lambda: watched.rounds() >= load.rounds, run)
+    spent = [cpu_seconds(pid) - before for pid, before in zip(both, after_first, strict=True)]
+    of_server, of_run = (seconds / (load.rounds - 1) for seconds in spent)
+    say(f"{load.rounds} rounds are done.")
+    return Cost(
+        connected,
+        idle,
+        watched.began - submitted,
+        float(median(np.diff(watched.times))),
+        of_server,
+        of_run,
+        noticed_p95(folder),
+        peak_mb(link),
+        watched.replies,
+    )
+
+
+class Watched:
+    """The rounds of a run, and when this process saw them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.began = path, 0.0
+        self.times: list[float] = []
+        self.replies: list[int] = []
+
+    def rounds(self) -> int:
+        """How many are done."""
+        events = [json.loads(line) for line in read_lines(self.path)]
+        if events and not self.began:
+            self.began = time.monotonic()
+        rounds = [event for event in events if event["event"] == "round"]
+        for event in rounds[len(self.times) :]:
+            self.times.append(time.monotonic())
+            self.replies.append(int(event["rows"][0]["replies"]))
+        return len(rounds)
+
+
+def make_depot(folder: Path, vehicles: int) -> Depot:
+    """A depot whose vehicles have keys and nothing else."""
+    depot = Depot(folder)
+    depot.create(["127.0.0.1"])
+    with depot.changing() as registry:
+        for number in range(vehicles):
+            name = f"car-{number:05d}"
+            registry.accept(name, fingerprint(write_pair(depot.vehicle(name)).public_key()))
+    return depot
+
+
+def configuration(load: Load) -> str:
+    """Of the run."""
+    return CONFIG.format(share=load.asked / load.vehicles, **asdict(load))
+
+
+@contextmanager
+def processes(folder: Path, load: Load) -> Iterator[Callable[..., "subprocess.Popen[bytes]"]]:
+    """Start processes that end with the block, in the reverse order."""
+    started: list[subprocess.Popen[bytes]] = []
+    environment = os.environ | {"OMP_NUM_THREADS": "1", WITHOUT: load.without}
+
+    def start(name: str, *words: str) -> "subprocess.Popen[bytes]":
+        what = ["-m", "fedwatt", *words]
+        if name.startswith("vehicles"):
+            what = ["-m", "benchmarks.light_vehicles", str(folder / "depot"), *words]
+        with (folder / f"{name}.log").open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, *what], cwd=folder, env=environment, stdout=log, stderr=log
+            )
+        started.append(process)
+        return process
+
+    try:
+        yield start
+    except RunError as error:
+        logs = {p.name: p.read_text(errors="replace")[-1500:] for p in folder.glob("*.log")}
+        raise RunError(f"{error}\n{json.dumps(logs, indent=1)}") from error
+    finally:
+        for process in reversed(started):
+            process.terminate()
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def until(
+    holds: Callable[[], bool],
+    process: "subprocess.Popen[bytes] | None" = None,
+    seconds: float = 1800.0,
+) -> None:
+    """Wait until something holds; RunError if `process` ends before, or it takes too long."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > deadline or (process is not None and process.poll() is not None):
+            raise RunError("What is measured has ended, or does not go on.")
+        time.sleep(0.05)
+
+
+def nodes(control: Control) -> list[str]:
+    """States of the vehicles that the server knows; none while it is not up."""
+    try:
+        found = [node.status for node in control.nodes()]
+    except RunError:
+        found = []
+    time.sleep(1.0)  # each look costs the server
+    return found
+
+
+def pid_of(*parts: str) -> int:
+    """The process whose command has all of `parts` in it; 0 if there is none."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            except OSError:
+                continue
+            if all(part in command for part in parts):
+                return int(entry.name)
+    return 0
+
+
+def cpu_seconds(pid: int) -> float:
+    """Of a process and all its threads."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def peak_mb(pid: int) -> float:
+    """The most memory that a process has had."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
+
+
+def noticed_p95(folder: Path) -> float:
+    """Of all questions to train."""
+    lines = [line for file in folder.glob("noticed-*.txt") for line in file.read_text().split("\n")]
+    found = [json.loads(line) for line in lines if line]
+    seconds = [row[2] for row in found if row[1] == "train"]
+    return float(np.percentile(seconds, 95)) if seconds else 0.0
+
+
+def free_port() -> int:
+    """A port that nobody listens at."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+ROWS: Final = (
+    Load(100, 100, rounds=3, without="shortcut index connections"),
+    Load(100, 100),
+    Load(1000, 100),
+    Load(1000, 1000, rounds=3),
+    Load(1000, 100, faulty=20, round_seconds=10),
+)
+"""What docs/scale.md shows."""
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Markdown."""
+    head = (
+        "| vehicles | asked | server | a round | server CPU a round | run CPU | noticed, p95 | "
+        "idle | memory | enrolled in |\n|--:|--:|---|--:|--:|--:|--:|--:|--:|--:|\n"
+    )
+    lines = []
+    for row in rows:
+        load, cost = row["load"], row["cost"]
+        server = f"without {load['without'].replace(' ', ', ')}" if load["without"] else "as it is"
+        if load["faulty"]:
+            server += f", {load['faulty']} % of vehicles at fault"
+        lines.append(
+            f"| {load['vehicles']:,} | {load['asked']:,} | {server} | {cost['round_s']:.1f} s | "
+            f"{cost['server_cpu_s']:.2f} s | {cost['run_cpu_s']:.2f} s | "
+            f"{cost['noticed_p95_s']:.1f} s | {100 * cost['idle_cores']:.0f} % of a core | "
+            f"{cost['server_mb']:.0f} MB | {cost['enrolled_s']:.0f} s |"
+        )
+    return head + "\n".join(lines)
+
+
+def main() -> None:
+    """Measure all rows, or put the record on its page."""
+    if "--record" in sys.argv:
+        found = json.loads(RESULT.read_text(encoding="utf-8"))
+        write_blocks(PAGE, {"many vehicles": table(found["rows"])})
+        return
+    rows = []
+    for load in ROWS:
+        rows.append({"load": asdict(load), "cost": asdict(measured(load))})
+        print(table(rows[-1:]))
+        about = {"machine": machine(), "flower": version("flwr"), "rows": rows}
+        write_text(RESULT, json.dumps(about, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

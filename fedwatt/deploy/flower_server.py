@@ -1,0 +1,196 @@
+"""All that fedwatt uses of Flower's SuperLink beyond its public interface, for Flower 1.41.
+
+What is patched in the server's own process, and why (`flower` has the rest):
+
+`flwr.superlink.extensions.get_middleware`
+    The SuperLink serves vehicles and operators on one port and asks operators for no password, and
+    reads bodies of any length. A middleware put in front of all others looks at who comes from
+    where with how many bytes (`door`); a second one answers what is asked often (`shortcut`).
+`linkstate_factory.InMemoryLinkState`
+    A vehicle's look for questions goes through all that are on their way to anybody. Here it goes
+    through its own (`questions_by_node`).
+`flower_superlink.uvicorn`
+    The server gives up a connection after five idle seconds, and a new one costs ten times a
+    request. Here it keeps it for longer than vehicles do.
+`node_auth.bytes_to_public_key`
+    Reads a vehicle's key anew with every request; here once.
+
+tests/deploy/test_flower_server.py has digests of what is replaced, and says what has changed when
+Flower has.
+"""
+
+import time
+from collections.abc import Callable
+from functools import lru_cache, partial
+from importlib import import_module
+from inspect import signature
+from types import SimpleNamespace
+from typing import Any, Final
+
+from flwr.app import Message
+from flwr.server.superlink.linkstate import in_memory_linkstate, linkstate_factory
+from flwr.supercore.constant import TASK_TOKEN_HEADER
+from flwr.supercore.date import now
+from flwr.supercore.dependencies.task import authenticate_task
+from flwr.supercore.dependencies.version import VersionDependency
+from flwr.supercore.primitives.asymmetric import bytes_to_public_key
+from flwr.supercore.protobuf.constants import PROTOBUF_MEDIA_TYPE
+from flwr.supercore.protobuf.translation import (
+    PROTOBUF_REQUEST_TYPES,
+    ProtobufTranslationMiddleware,
+)
+from flwr.superlink import extensions
+from flwr.superlink.routers.fleet import node_auth
+from flwr.superlink.servicer.fleet import fleet_handlers
+from flwr.superlink.servicer.runtime import runtime_handlers
+
+from fedwatt.deploy.door import FOR_VEHICLES
+
+SERVER_KEEPS_SECONDS: Final = 75
+"""How long the server keeps an idle connection; vehicles give it up before that."""
+SWEEP_SECONDS: Final = 5.0
+"""Between two looks through all questions for those that are too old."""
+MOST_KEYS: Final = 20_000
+"""Vehicles' keys that are kept ready to check signatures with."""
+PROTOBUF: Final = PROTOBUF_MEDIA_TYPE.encode()
+OFTEN: Final = tuple(
+    f"/v1/runtime/{name}"
+    for name in ("pull-object", "push-object", "pull-messages", "push-messages",
+                 "confirm-message-received", "get-nodes")
+)  # fmt: skip
+"""What a run asks its server for in every round."""
+
+
+def start_superlink(*middleware: Any) -> None:
+    """Run Flower's SuperLink, with `middleware` before all that it has itself."""
+    from flwr.superlink.cli.flower_superlink import flower_superlink
+
+    others = extensions.get_middleware
+    extensions.get_middleware = lambda: (*middleware, *others())
+    flower_superlink()
+
+
+def keep_connections() -> None:
+    """Let the SuperLink of this process keep idle connections for longer than vehicles do."""
+    import uvicorn
+
+    module = import_module("flwr.superlink.cli.flower_superlink")  # a function has the same name
+    run = partial(uvicorn.run, timeout_keep_alive=SERVER_KEEPS_SECONDS)
+    vars(module)["uvicorn"] = SimpleNamespace(run=run)
+
+
+class Questions(dict[str, Message]):
+    """Questions by their numbers, as Flower keeps them; and their numbers by node."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.to_node: dict[int, dict[str, None]] = {}
+
+    def __setitem__(self, number: str, message: Message) -> None:
+        super().__setitem__(number, message)
+        self.to_node.setdefault(message.metadata.dst_node_id, {})[number] = None
+
+    def __delitem__(self, number: str) -> None:
+        node = self[number].metadata.dst_node_id
+        super().__delitem__(number)
+        del self.to_node[node][number]
+        if not self.to_node[node]:
+            del self.to_node[node]
+
+
+class QuickState(in_memory_linkstate.InMemoryLinkState):
+    """Flower's state of a server, which finds the questions to a vehicle without a search."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.message_ins_store = self.questions = Questions()
+        self.swept = time.monotonic()
+
+    def get_message_ins(
+        self, node_id: int, limit: int | None, *, run_id: int | None = None
+    ) -> list[Message]:
+        """As Flower's own, but for the questions that it looks through."""
+        if limit is not None and limit < 1:
+            raise AssertionError("`limit` must be >= 1")
+        found: list[Message] = []
+        with self.lock:
+            self._sweep()
+            for number in list(self.questions.to_node.get(node_id, ())):
+                self._check_stored_messages({number})
+                message = self.questions.get(number)
+                if message is None or message.metadata.delivered_at:
+                    continue
+                if run_id in (None, message.metadata.run_id):
+                    message.metadata.delivered_at = now().isoformat()
+                    found.append(message)
+                if len(found) == limit:
+                    break
+        return found
+
+    def _sweep(self) -> None:
+        """Drop what is too old, as Flower does with every look."""
+        if time.monotonic() - self.swept > SWEEP_SECONDS:
+            self.swept = time.monotonic()
+            self._check_stored_messages(set(self.questions))
+
+
+def questions_by_node() -> None:
+    """Let the SuperLink of this process keep its state in a `QuickState`."""
+    vars(linkstate_factory)["InMemoryLinkState"] = QuickState
+
+
+ShortAnswer = Callable[[Any, bytes], bytes]
+"""From Starlette's request and its body, the body of a response; raises where there is none."""
+
+
+def short_answers() -> dict[str, ShortAnswer]:
+    """How requests that are sent often are answered, by their paths."""
+    vars(node_auth)["bytes_to_public_key"] = lru_cache(MOST_KEYS)(bytes_to_public_key)
+    version = VersionDependency(component_name="SuperLink", connection_name="Runtime API")
+
+    def read(request: Any, body: bytes, path: str) -> Any:
+        ProtobufTranslationMiddleware._check_request_media_type(request)
+        kind = PROTOBUF_REQUEST_TYPES["POST", path]
+        return ProtobufTranslationMiddleware._parse_request(body, kind)
+
+    def of_vehicle(path: str) -> ShortAnswer:
+        handler = getattr(fleet_handlers, _name(path))
+        wanted = signature(handler).parameters
+
+        def answer(request: Any, body: bytes) -> bytes:
+            message = request.state.protobuf_request = read(request, body, path)
+            node_auth.authenticate_node(request)
+            app = request.app.state
+            if app.fleet_event_log_plugin is not None:
+                raise NotImplementedError("Flower is to log this")
+            state = app.linkstate_factory.state()
+            known = {
+                "request": message,
+                "state": state,
+                "store": state.object_store,
+                "enable_supernode_auth": bool(app.enable_supernode_auth),
+            }
+            found = handler(**{name: known[name] for name in wanted})
+            return bytes(found.SerializeToString())
+
+        return answer
+
+    def of_run(path: str) -> ShortAnswer:
+        handler = getattr(runtime_handlers, _name(path))
+
+        def answer(request: Any, body: bytes) -> bytes:
+            message = read(request, body, path)
+            version(request)
+            state = request.app.state.runtime_state_factory.state()
+            task = authenticate_task(request, request.headers.get(TASK_TOKEN_HEADER), state)
+            return bytes(handler(message, state, task).SerializeToString())
+
+        return answer
+
+    vehicles = [path for _, path in PROTOBUF_REQUEST_TYPES if path.startswith(FOR_VEHICLES)]
+    short = {path: of_vehicle(path) for path in vehicles}
+    return short | {path: of_run(path) for path in OFTEN}
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2].replace("-", "_")

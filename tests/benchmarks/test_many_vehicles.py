@@ -1,0 +1,59 @@
+"""The load generator without its processes: what it asks for and how it counts."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flwr")
+
+from benchmarks.light_vehicles import ERRORS, fault_of, vehicles
+from benchmarks.many_vehicles import Cost, Load, Watched, configuration, make_depot, noticed_p95
+from benchmarks.many_vehicles import table as shown
+from fedwatt.metrics import ErrorSums
+from fedwatt.runs.config import from_toml
+
+
+def test_the_run_asks_as_many_as_it_should() -> None:
+    config = from_toml(configuration(Load(1000, 100, rounds=3)))
+    assert (config.deploy.vehicles, config.training.rounds) == (1000, 3)
+    assert config.training.participation * config.deploy.vehicles == 100
+    assert config.training.evaluate_vehicles == 100
+
+
+def test_a_fifth_misbehave_in_all_ways() -> None:
+    faults = Counter(fault_of(number, 20) for number in range(300))
+    assert faults == {"": 240, "silent": 20, "garbage": 20, "slow": 20}
+    assert not any(fault_of(number, 0) for number in range(300))
+    assert all(fault_of(number, 100) for number in range(300))
+
+
+def test_vehicles_have_the_depots_keys(tmp_path: Path) -> None:
+    depot = make_depot(tmp_path / "depot", 3)
+    fleet = list(vehicles(depot.folder, "127.0.0.1:9", range(3), 1.0, 0))
+    assert [one.name for one in fleet] == sorted(depot.registry().keys)
+    assert len({one.link.public for one in fleet}) == 3
+    assert ErrorSums.from_array(ERRORS).rmse == pytest.approx(31.6, abs=0.03)
+
+
+def test_rounds_and_waits_are_counted(tmp_path: Path) -> None:
+    log = tmp_path / "progress.jsonl"
+    watched = Watched(log)
+    assert watched.rounds() == 0 and not watched.began
+    events = [{"event": "start"}, {"event": "round", "rows": [{"replies": 7}]}]
+    log.write_text("".join(json.dumps(event) + "\n" for event in events) + '{"event": "ro')
+    assert watched.rounds() == 1 and watched.began and watched.replies == [7]
+    lines = [["car", "train", number / 100] for number in range(101)] + [["car", "enrol", 99.0]]
+    (tmp_path / "noticed-0.txt").write_text("\n".join(map(json.dumps, lines)) + "\n")
+    assert noticed_p95(tmp_path) == pytest.approx(0.95)
+
+
+def test_a_row_says_what_was_switched_off() -> None:
+    cost = Cost(1.0, 0.05, 30.0, 2.5, 0.5, 0.25, 1.25, 150.0, [10])
+    load = vars(Load(20, 10, faulty=20, without="shortcut index"))
+    row = shown([{"load": load, "cost": vars(cost)}]).splitlines()[-1]
+    assert row == (
+        "| 20 | 10 | without shortcut, index, 20 % of vehicles at fault | 2.5 s | 0.50 s | "
+        "0.25 s | 1.2 s | 5 % of a core | 150 MB | 30 s |"
+    )

@@ -1,0 +1,210 @@
+"""A server that answers in short what Flower answers at length, and what it relies on in Flower."""
+
+import asyncio
+import inspect
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("flwr")
+
+import httpx
+from cryptography.hazmat.primitives.asymmetric import ec
+from flwr.proto import fleet_pb2, heartbeat_pb2, message_pb2, run_pb2
+from flwr.proto.node_pb2 import Node
+from flwr.server.superlink.linkstate import in_memory_linkstate
+from flwr.supercore.date import now
+from flwr.supercore.dependencies import task
+from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
+from flwr.supercore.object_store import in_memory_object_store
+from flwr.supercore.primitives.asymmetric import public_key_to_bytes, sign_message
+from flwr.supercore.protobuf import translation
+from flwr.superlink import extensions, main
+from flwr.superlink.federation import noop_federation_manager
+from flwr.superlink.grid import http_grid
+from flwr.superlink.routers.fleet import node_auth, router
+from starlette.middleware import Middleware
+
+from fedwatt.deploy import flower
+from fedwatt.deploy.flower_server import QuickState
+from fedwatt.deploy.shortcut import Shortcut
+
+KEY = ec.derive_private_key(5, ec.SECP256R1())
+PUBLIC = public_key_to_bytes(KEY.public_key())
+TYPE = "application/protobuf"
+
+
+@pytest.mark.parametrize(
+    ("replaced", "digest"),
+    [
+        (in_memory_linkstate.InMemoryLinkState.get_message_ins, "6547c8dcbc62e12f"),
+        (in_memory_linkstate.InMemoryLinkState.delete_messages, "5cfa8be0fba08ae1"),
+        (main._get_middleware, "acdbc2dce1520f8f"),
+        (node_auth, "8646e6bfd8e5b47d"),
+        (router, "98ce9e07f1cb4814"),
+        (translation.ProtobufTranslationMiddleware, "5ff23a6fdd06d0f9"),
+        (task.authenticate_task, "7b4c0c58ea91353a"),
+        (http_grid.HttpGrid._try_push_messages, "6e420bc3237c65bb"),
+    ],
+)
+def test_what_is_replaced_is_what_it_was(replaced: object, digest: str) -> None:
+    """Flower 1.41's. Where this fails, compare the new source with `deploy.flower_server`."""
+    assert sha256(inspect.getsource(replaced).encode()).hexdigest()[:16] == digest
+
+
+class Passed:
+    """Counts what goes on to Flower's own layers."""
+
+    count = 0
+
+    def __init__(self, app: Any) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        Passed.count += scope["type"] == "http"
+        await self.app(scope, receive, send)
+
+
+class Client:
+    """Asks a server in this process."""
+
+    def __init__(self, app: Any) -> None:
+        self.transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+
+    def ask(self, method: str, path: str, **more: Any) -> httpx.Response:
+        async def ask() -> httpx.Response:
+            base = "https://server"
+            async with httpx.AsyncClient(transport=self.transport, base_url=base) as client:
+                return await client.request(method, path, **more)
+
+        return asyncio.run(ask())
+
+
+def server(monkeypatch: pytest.MonkeyPatch, *layers: Any) -> Client:
+    own = [Middleware(layer) for layer in (*layers, Passed)]
+    monkeypatch.setattr(extensions, "get_middleware", lambda: own)
+    monkeypatch.setenv("FLWR_DATABASE", ":flwr-in-memory:")
+    return Client(main.create_app())
+
+
+def signed(key: ec.EllipticCurvePrivateKey = KEY) -> dict[str, str]:
+    stamp = now().isoformat()
+    return {
+        "content-type": TYPE,
+        "flwr-public-key": b64encode(PUBLIC).decode(),
+        "flwr-timestamp": stamp,
+        "flwr-signature": b64encode(sign_message(key, stamp.encode())).decode(),
+    }
+
+
+def conversation(client: Client) -> Iterator[tuple[int, str, bytes]]:
+    """A vehicle's requests, good and bad: status, type and content of each response."""
+
+    def ask(name: str, request: Any, **headers: str) -> Any:
+        body = request if isinstance(request, bytes) else request.SerializeToString()
+        return client.ask("POST", f"/v1/fleet/{name}", content=body, headers=signed() | headers)
+
+    found = ask("register-node", fleet_pb2.RegisterNodeFleetRequest(public_key=PUBLIC))
+    number = fleet_pb2.RegisterNodeFleetResponse.FromString(found.content).node_id
+    node = Node(node_id=number)
+    activate = fleet_pb2.ActivateNodeRequest(public_key=PUBLIC, heartbeat_interval=30)
+    look = fleet_pb2.PullMessagesRequest(node=node)
+    beat = heartbeat_pb2.SendNodeHeartbeatRequest(node=node, heartbeat_interval=30)
+    responses = [
+        ask("activate-node", activate),
+        ask("pull-messages", look),
+        ask("send-node-heartbeat", beat),
+        # A vehicle that says it is another, one that signs with another key, and one that signs
+        # nothing; nonsense; another type; a run that there is none of.
+        ask("pull-messages", fleet_pb2.PullMessagesRequest(node=Node(node_id=number + 1))),
+        ask("pull-messages", look, **signed(ec.derive_private_key(6, ec.SECP256R1()))),
+        client.ask("POST", "/v1/fleet/pull-messages", content=look.SerializeToString()),
+        ask("pull-messages", b"\xff\xff nonsense"),
+        ask("pull-messages", look, **{"content-type": "text/plain"}),
+        ask("get-run", run_pb2.GetRunRequest(node=node, run_id=7)),
+        ask("pull-object", message_pb2.PullObjectRequest(node=node, run_id=7, object_id="a")),
+        ask("register-node", fleet_pb2.RegisterNodeFleetRequest(public_key=PUBLIC)),
+        client.ask("POST", "/v1/runtime/get-nodes", headers={"content-type": TYPE}),
+        client.ask("GET", "/v1/fleet/pull-messages"),
+    ]
+    for one in responses:
+        said = b"" if one is responses[0] else one.content  # the number of the node, by chance
+        yield one.status_code, one.headers.get("content-type", ""), said
+
+
+def test_the_short_way_and_the_long_way_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    Passed.count = 0
+    long = list(conversation(server(monkeypatch)))
+    assert Passed.count == 14
+    Passed.count = 0
+    short = list(conversation(server(monkeypatch, Shortcut)))
+    assert short == long
+    assert [status for status, _, _ in short][:3] == [200, 200, 200]
+    assert all(status >= 400 for status, _, _ in short[3:])
+    assert Passed.count == 10  # all that did not end well
+
+
+def question(node: int, run: int, delivered: str = "") -> Any:
+    about = SimpleNamespace(dst_node_id=node, run_id=run, delivered_at=delivered)
+    return SimpleNamespace(metadata=about)
+
+
+@pytest.mark.parametrize("limit", [1, 2, None])
+@pytest.mark.parametrize("run", [None, 1, 2])
+@pytest.mark.parametrize("node", [1, 2, 3])
+def test_questions_are_found_as_flower_finds_them(node: int, run: int | None, limit: int) -> None:
+    found = []
+    for kind in (in_memory_linkstate.InMemoryLinkState, QuickState):
+        manager = noop_federation_manager.NoOpFederationManager()
+        state = kind(manager, in_memory_object_store.InMemoryObjectStore())
+
+        def check(numbers: set[str], own: Any = state) -> None:
+            own.delete_messages(numbers & {"expired"})
+
+        state._check_stored_messages = check  # type: ignore[method-assign, assignment]
+        store = state.message_ins_store
+        for number, (to, of) in enumerate(((1, 1), (2, 1), (1, 2), (1, 1), (2, 2))):
+            store[f"m{number}"] = question(to, of)
+        store["old"], store["expired"] = question(1, 1, "yesterday"), question(1, 1)
+        looks = [state.get_message_ins(node, limit, run_id=run) for _ in range(3)]
+        names = {id(message): name for name, message in store.items()}
+        found.append([[names[id(message)] for message in look] for look in looks])
+        assert all(message.metadata.delivered_at for look in looks for message in look)
+        if isinstance(state, QuickState) and (node, limit) == (1, None):
+            assert "expired" not in store and "expired" not in store.to_node[1]
+    assert found[0] == found[1]
+
+
+def test_a_vehicle_that_says_too_soon_that_it_has_a_question_does_not_end_the_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pushed = []
+
+    def make(**about: object) -> Callable[[str, bytes], None]:
+        def push(number: str, content: bytes) -> None:
+            if number == "forgotten":
+                raise ObjectPushError(number, 1, "session")
+            pushed.append(number)
+
+        return push
+
+    monkeypatch.setattr(flower, "make_push_object_fn_protobuf", make)
+    before = http_grid.make_push_object_fn_protobuf
+    try:
+        flower.forgive_lost_parts()
+        push = http_grid.make_push_object_fn_protobuf(run_id=1)
+    finally:
+        http_grid.make_push_object_fn_protobuf = before
+    for number in ("one", "forgotten", "two"):
+        push(number, b"")
+    assert pushed == ["one", "two"]
+
+
+def test_a_vehicle_keeps_its_connection_longer_than_it_pauses() -> None:
+    with flower.LastingClient("https://127.0.0.1:1", interceptors=[]) as client:
+        pool = client._client._transport._pool
+        assert pool._keepalive_expiry == flower.VEHICLE_KEEPS_SECONDS
