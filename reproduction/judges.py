@@ -358,7 +358,7 @@ def level(record: Record) -> float:
 
 def divergence(name: str, record: Record) -> str:
     """Which seeds diverged, and when."""
-    cases = ", ".join(f"seed {seed} at round {at}" for seed, at in record.diverged.items())
+    cases = ", ".join(f"seed {seed} by round {at}" for seed, at in record.diverged.items())
     return f"{name} diverged ({cases})"
 
 

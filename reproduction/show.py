@@ -65,7 +65,7 @@ def value(record: Record | None, values: Mapping[int, float]) -> Entry:
     found = estimate(list(values.values()))
     if not lost:
         return found
-    cases = ", ".join(f"seed {seed} diverged at round {at}" for seed, at in lost.items())
+    cases = ", ".join(f"seed {seed} diverged by round {at}" for seed, at in lost.items())
     return f"{shown(found)}; {cases}"
 
 

@@ -41,7 +41,7 @@ def test_what_diverged_is_never_the_lowest(tmp_path) -> None:
     lab._known |= lab_of(tmp_path, [plain("ved", "fo-fedavg")], {"fo-fedavg": 49.0}, lost)._known
     (line,) = advice(LabView(VED, lab))
     assert "The lowest mean" not in line  # it diverged
-    assert "FO-FedAvg, rate 0.05 diverged (seed 1 at round 100, seed 2 at round 100)." in line
+    assert "FO-FedAvg, rate 0.05 diverged (seed 1 by round 100, seed 2 by round 100)." in line
 
 
 def test_seeds_far_above_the_rest_are_named(tmp_path) -> None:

@@ -36,11 +36,11 @@ def test_a_method_that_diverged_is_not_the_best_and_loses(tmp_path) -> None:
     text = " ".join(found.sentences)
     assert found.outcome == SUPPORTED and "the lowest is FO-RI-FedAvg with 45.09 Wh" in text
     assert "lower error than 10 of 10" in text
-    assert "SCAFFOLD diverged (seed 2 at round 200)" in text
+    assert "SCAFFOLD diverged (seed 2 by round 200)" in text
     page = write_markdown(lab, tmp_path / "page.md").read_text(encoding="utf-8")
     assert "use FO-RI-FedAvg, rate " in page and ". Lower than FedAvg, rate 0.0" in page
     assert ": −5.01 [−5.03, −4.99] Wh, −10.0 %" in page
-    assert "Higher: SCAFFOLD, rate" in page and "diverged (seed 2 at round 200)." in page
+    assert "Higher: SCAFFOLD, rate" in page and "diverged (seed 2 by round 200)." in page
     own = lab_of(tmp_path / "own", main_cells(VED), levels, {"fo-ri-fedavg": {1: 300}})
     lost = verdict(own, "C6")
     assert lost.outcome == NOT_SUPPORTED and "higher than 10" in " ".join(lost.sentences)

@@ -113,7 +113,7 @@ def test_diverged_seeds_are_named_in_tables() -> None:
     cell = plain("ved", "fedavg")
     lines = [Line("A", "", made(cell)), Line("B", "", made(cell, 40.0, {2: 200}))]
     row = comparison("t", "T", lines, "test_rmse").table.rows[1]
-    assert "seed 2 diverged at round 200" in str(row[1])
+    assert "seed 2 diverged by round 200" in str(row[1])
     assert row[2:4] == ("B diverged in seed 2", "–")
 
 
