@@ -17,11 +17,11 @@ from reproduction.contests import (
 )
 from reproduction.controls import control_cells_of
 from reproduction.convergence import against, finals
-from reproduction.judges import divergence, higher_ones, level, lower_ones
 from reproduction.main_results import plain, tuned
+from reproduction.outcomes import divergence, higher_ones, level, lower_ones
 from reproduction.paired import LEVEL, Paired
 from reproduction.record import Record
-from reproduction.settle import RATE
+from reproduction.settle import RATE, reduced_to
 from reproduction.study import View
 
 ENOUGH = 4
@@ -54,7 +54,7 @@ def candidates(view: View, dataset: str) -> dict[str, Record]:
     for method in view.setting.methods:
         for cell in (tuned(scale, dataset, method), plain(dataset, method)):
             record = view.get(cell)
-            if record is not None:
+            if record is not None and reduced_to(record.cell) == method:
                 found[f"{name_of(method)}, {_settings(record)}"] = record
     methods = {record.cell.method for record in found.values()}
     return found if "fedavg" in methods and len(methods) >= ENOUGH else {}
@@ -70,7 +70,7 @@ class Choice:
     tests: Mapping[str, Paired]
     """The others minus it."""
     better: Sequence[str]
-    """Those that end surely lower, the lowest first."""
+    """Those that end significantly lower, the lowest first."""
 
     @property
     def use(self) -> str:
@@ -105,18 +105,34 @@ def _on(view: View, dataset: str) -> str:
         listed = "; ".join(f"{n}: {_gain(tests[n], base)}" for n in found.better)
         text = f"On `{dataset}`, use {found.use}. Lower than {reference}: {listed}."
     else:
-        text = f"On `{dataset}`, use {reference}: none of {len(tests)} others ends surely lower."
+        text = (
+            f"On `{dataset}`, use {reference}: none of {len(tests)} others is significantly lower."
+        )
         sound = {n: level(records[n]) for n in tests if not records[n].diverged}
         low = min(sound, key=lambda n: sound[n], default=found.first)
         if sound.get(low, base) < base:
-            text += f" The lowest mean has {low}: {_gain(tests[low], base)}."
+            text += f" {low} has the lowest mean: {_gain(tests[low], base)}."
     for name, test in tests.items():
         if records[name].cell.method == "fo-ri-fedavg" and name not in found.better:
             text += f" {name}: {interval(test)}."
     worse = [n for n, holds in higher_ones(tests).items() if holds]
     if worse:
         text += f" Higher: {'; '.join(worse)}."
-    return text + _lost(records, base) + _references(view, dataset, records[found.use])
+    text += _lost(records, base) + _again(view, dataset)
+    return text + _references(view, dataset, found.use, records[found.use])
+
+
+def _again(view: View, dataset: str) -> str:
+    """Methods that tuning made another one, which were not compared once more."""
+    made: dict[str, list[str]] = {}
+    for method in view.setting.methods:
+        record = view.get(tuned(view.setting.scale, dataset, method))
+        if record is not None and (left := reduced_to(record.cell)) != method:
+            made.setdefault(name_of(left), []).append(name_of(method))
+    return "".join(
+        f" Tuning turned {' and '.join(own)} into {left}, which is counted once."
+        for left, own in made.items()
+    )
 
 
 def _lost(records: Mapping[str, Record], base: float) -> str:
@@ -132,18 +148,18 @@ def _lost(records: Mapping[str, Record], base: float) -> str:
     return text
 
 
-def _references(view: View, dataset: str, best: Record) -> str:
+def _references(view: View, dataset: str, name: str, best: Record) -> str:
     """What training every vehicle alone, and all data in one place, end at."""
     cells, text = control_cells_of(dataset), ""
     alone, pooled = (view.get(cells[n]) for n in ("every vehicle alone", "all data in one place"))
     if alone is not None and not alone.diverged:
         test = against(alone, best)
-        text += f" Every vehicle alone ends at {shown(level(alone), 2)} Wh"
+        text += f" Training each vehicle alone gives {shown(level(alone), 2)} Wh"
         if test.below(test.p, LEVEL):
-            text += f" ({interval(test)} against that): give vehicles models of their own"
+            text += f" ({interval(test)} against {name}): give vehicles models of their own"
         text += "."
     if pooled is not None and not pooled.diverged:
-        text += f" All data in one place ends at {shown(level(pooled), 2)} Wh."
+        text += f" Training on all data in one place gives {shown(level(pooled), 2)} Wh."
     return text
 
 
@@ -197,13 +213,15 @@ def road(view: View, rich: str, bare: str) -> str:
     if not all(found):
         return ""
     after, before = (level(next(iter(own.values()))) for own in found)
+    windows = [next(iter(own.values())).facts["fleet"]["windows"]["test"] for own in found]
     best = min(level(r) for r in found[1].values() if not r.diverged)
     if not after < best:
         return ""
     return (
         f"Know the road: climb and descent as features take FedAvg from {shown(before, 2)} Wh on "
-        f"`{bare}` to {shown(after, 2)} Wh on `{rich}` (its trips that the terrain model covers); "
-        f"the best method without them reaches {shown(best, 2)} Wh."
+        f"`{bare}` to {shown(after, 2)} Wh on `{rich}`; the best method without them reaches "
+        f"{shown(best, 2)} Wh. The test windows are not all the same: `{bare}` has "
+        f"{windows[1]:,}, `{rich}` the {windows[0]:,} of trips that the terrain model covers."
     )
 
 

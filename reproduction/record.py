@@ -125,8 +125,8 @@ class Record:
         """
         return self.at(column, None)
 
-    def at(self, column: str, upto: int | None) -> dict[int, float]:
-        """Last value recorded up to a round, for every seed that did not diverge."""
+    def at(self, column: str, upto: int | None, last: int = 1) -> dict[int, float]:
+        """Mean of the last values recorded up to a round, for every seed that did not diverge."""
         found, lost = {}, self.diverged
         for seed in self.seeds:
             if seed in lost:
@@ -134,11 +134,11 @@ class Record:
             rounds, values = self.curve(column, seed)
             early = values if upto is None else values[rounds <= upto]
             if early.size:
-                found[seed] = float(early[-1])
+                found[seed] = float(early[-last:].mean())
         return found
 
     def around(self, column: str, round: int, reach: int) -> dict[int, float]:
-        """Mean of a column over the rounds within `reach` of one, for every seed that did not diverge."""
+        """Mean of a column over the rounds within `reach` of one, of seeds that did not diverge."""
         found, lost = {}, self.diverged
         for seed in self.seeds:
             rounds, values = self.curve(column, seed)

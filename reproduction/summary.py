@@ -5,7 +5,7 @@ from reproduction.advice import ROADS, Choice, choice, interval, rates, road
 from reproduction.contests import BASE, OWN, dataset_contests
 from reproduction.controls import control_cells_of
 from reproduction.convergence import against
-from reproduction.judges import level
+from reproduction.outcomes import level
 from reproduction.study import View
 
 HEAD = (
