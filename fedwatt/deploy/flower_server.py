@@ -25,9 +25,10 @@ from functools import lru_cache, partial
 from importlib import import_module
 from inspect import signature
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from flwr.app import Message
+from flwr.proto.fleet_pb2 import PullMessagesRequest
 from flwr.server.superlink.linkstate import in_memory_linkstate, linkstate_factory
 from flwr.supercore.constant import TASK_TOKEN_HEADER
 from flwr.supercore.date import now
@@ -48,6 +49,9 @@ from fedwatt.deploy.door import FOR_VEHICLES
 
 SERVER_KEEPS_SECONDS: Final = 75
 """How long the server keeps an idle connection; vehicles give it up before that."""
+SHUTDOWN_SECONDS: Final = 2
+"""For which a server that is stopped waits for what it is at: looks that it holds would take it
+longer."""
 SWEEP_SECONDS: Final = 5.0
 """Between two looks through all questions for those that are too old."""
 MOST_KEYS: Final = 20_000
@@ -75,12 +79,19 @@ def keep_connections() -> None:
     import uvicorn
 
     module = import_module("flwr.superlink.cli.flower_superlink")  # a function has the same name
-    run = partial(uvicorn.run, timeout_keep_alive=SERVER_KEEPS_SECONDS)
+    run = partial(
+        uvicorn.run,
+        timeout_keep_alive=SERVER_KEEPS_SECONDS,
+        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+    )
     vars(module)["uvicorn"] = SimpleNamespace(run=run)
 
 
 class Questions(dict[str, Message]):
     """Questions by their numbers, as Flower keeps them; and their numbers by node."""
+
+    listeners: ClassVar[list[Callable[[int], None]]] = []
+    """Are told the node of every new question, in whatever thread that is made."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -88,7 +99,10 @@ class Questions(dict[str, Message]):
 
     def __setitem__(self, number: str, message: Message) -> None:
         super().__setitem__(number, message)
-        self.to_node.setdefault(message.metadata.dst_node_id, {})[number] = None
+        node = message.metadata.dst_node_id
+        self.to_node.setdefault(node, {})[number] = None
+        for tell in self.listeners:
+            tell(node)
 
     def __delitem__(self, number: str) -> None:
         node = self[number].metadata.dst_node_id
@@ -190,6 +204,14 @@ def short_answers() -> dict[str, ShortAnswer]:
     vehicles = [path for _, path in PROTOBUF_REQUEST_TYPES if path.startswith(FOR_VEHICLES)]
     short = {path: of_vehicle(path) for path in vehicles}
     return short | {path: of_run(path) for path in OFTEN}
+
+
+LOOK: Final = "/v1/fleet/pull-messages"
+
+
+def looking_node(body: bytes) -> int:
+    """The node that looks for questions."""
+    return int(PullMessagesRequest.FromString(body).node.node_id)
 
 
 def _name(path: str) -> str:
