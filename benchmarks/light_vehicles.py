@@ -188,13 +188,15 @@ class LightVehicle:
     async def _part(self, run: int, part: str) -> bytes:
         """A part of a question, as soon as the server has it."""
         request = message_pb2.PullObjectRequest(node=self.node, run_id=run, object_id=part)
+        pause = flower.SOON
         while True:
             found = await self.link.ask("pull-object", request, message_pb2.PullObjectResponse())
             if not found.object_found:
                 raise ConnectionError("the question is gone")
             if found.object_available:
                 return bytes(found.object_content)
-            await asyncio.sleep(flower.SOON)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, 1.0)
 
     def _records(self, kind: str, question: Content) -> RecordDict:
         values: dict[str, Value]

@@ -91,7 +91,7 @@ class Questions(dict[str, Message]):
     """Questions by their numbers, as Flower keeps them; and their numbers by node."""
 
     listeners: ClassVar[list[Callable[[int], None]]] = []
-    """Are told the node of every new question, in whatever thread that is made."""
+    """Are told the node of every question that is complete, in whatever thread that is seen."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -99,10 +99,7 @@ class Questions(dict[str, Message]):
 
     def __setitem__(self, number: str, message: Message) -> None:
         super().__setitem__(number, message)
-        node = message.metadata.dst_node_id
-        self.to_node.setdefault(node, {})[number] = None
-        for tell in self.listeners:
-            tell(node)
+        self.to_node.setdefault(message.metadata.dst_node_id, {})[number] = None
 
     def __delitem__(self, number: str) -> None:
         node = self[number].metadata.dst_node_id
@@ -123,7 +120,11 @@ class QuickState(in_memory_linkstate.InMemoryLinkState):
     def get_message_ins(
         self, node_id: int, limit: int | None, *, run_id: int | None = None
     ) -> list[Message]:
-        """As Flower's own, but for the questions that it looks through."""
+        """As Flower's own, but for the questions that it looks through.
+
+        One whose head is still on its way is not given away yet: a vehicle would ask for it again
+        and again, and a thousand of them would keep the run from sending the rest.
+        """
         if limit is not None and limit < 1:
             raise AssertionError("`limit` must be >= 1")
         found: list[Message] = []
@@ -134,12 +135,25 @@ class QuickState(in_memory_linkstate.InMemoryLinkState):
                 message = self.questions.get(number)
                 if message is None or message.metadata.delivered_at:
                     continue
+                if self.object_store.get(number) == b"":
+                    continue
                 if run_id in (None, message.metadata.run_id):
                     message.metadata.delivered_at = now().isoformat()
                     found.append(message)
                 if len(found) == limit:
                     break
         return found
+
+    def store_object(
+        self, run_id: int, session_id: str, object_id: str, object_content: bytes
+    ) -> bool:
+        """As Flower's own; the head of a question comes after its parts, and is told of."""
+        stored = super().store_object(run_id, session_id, object_id, object_content)
+        question = self.questions.get(object_id) if stored else None
+        if question is not None:
+            for tell in Questions.listeners:
+                tell(question.metadata.dst_node_id)
+        return stored
 
     def _sweep(self) -> None:
         """Drop what is too old, as Flower does with every look."""

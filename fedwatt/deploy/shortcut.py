@@ -16,7 +16,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fedwatt.deploy.flower import SOON, WAIT_HEADER, WAIT_SECONDS
+from fedwatt.deploy.flower import WAIT_HEADER, WAIT_SECONDS
 from fedwatt.deploy.flower_server import (
     LOOK,
     PROTOBUF,
@@ -94,11 +94,10 @@ class Held:
         return come
 
     def tell(self, node: int) -> None:
-        """Let the node know, a moment later: the parts of its question are still on their way."""
+        """Let the node know."""
         come = self.waiting.get(node)
         if come is not None:
-            loop = come.get_loop()
-            loop.call_soon_threadsafe(loop.call_later, SOON, _done, come)
+            come.get_loop().call_soon_threadsafe(_done, come)
 
     def _forget(self, node: int, come: "asyncio.Future[None]") -> None:
         if self.waiting.get(node) is come:
