@@ -12,6 +12,8 @@ RUN ?= runs/first
 READY := .venv/.ready
 READY_DOCS := .venv/.ready-docs
 READY_BENCH := .venv/.ready-bench
+READY_RELEASE := .venv/.ready-release
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -26,7 +28,11 @@ $(READY_BENCH): $(READY)
 	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt -e ".[dev,bench]"
 	touch $@
 
-.PHONY: help setup run test lint types reproduce bench docs clean
+$(READY_RELEASE): $(READY)
+	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt -e ".[dev,release]"
+	touch $@
+
+.PHONY: help setup run test lint types reproduce bench docs dist clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -61,8 +67,12 @@ bench: $(READY_BENCH) ## Measure speed here and write the tables of docs/perform
 	$(BIN)/fedwatt bench latency
 	$(BIN)/fedwatt bench scale --vehicles 100 --vehicles 1000
 
-docs: $(READY_DOCS) ## Build the documentation into build/site.
-	$(BIN)/mkdocs build --strict --site-dir build/site
+docs: $(READY_DOCS) ## Build the documentation of this version into build/site/VERSION.
+	$(BIN)/mkdocs build --strict --site-dir build/site/$(VERSION)
+
+dist: $(READY_RELEASE) ## Build the wheel and the source archive into dist/, and check them.
+	$(BIN)/python -m build
+	$(BIN)/twine check --strict dist/*
 
 clean: ## Remove .venv, caches and build output; runs and fleets stay.
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist

@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 import tempfile
@@ -47,6 +48,12 @@ def run(*command: str | Path, cwd: Path) -> str:
     return done.stdout
 
 
+def first_command() -> list[str]:
+    """The words after `fedwatt` of the first command that README shows for an installed package."""
+    (line,) = re.findall(r"^\$ fedwatt (run [^#\n]+)#", README.read_text(encoding="utf-8"), re.M)
+    return str(line).split()
+
+
 def installed(wheel: Path, extra: str, folder: Path) -> dict[str, Any]:
     """A clean environment with the wheel and one extra, and what it takes."""
     venv.create(folder, with_pip=True)
@@ -69,21 +76,10 @@ def measured() -> dict[str, Any]:
         found = {extra: installed(wheel, extra, work / f"env-{extra}") for extra in PURPOSE}
         tool = {extra: work / f"env-{extra}" / "bin" / "fedwatt" for extra in PURPOSE}
         run(tool[""], "--version", cwd=work)
-        run(
-            tool["train"],
-            "data",
-            "synth",
-            "--vehicles",
-            "3",
-            "--trips",
-            "12",
-            "--out",
-            "f",
-            cwd=work,
-        )
-        first = ["run", "--data", "f", "--rounds", "2", "--seeds", "1", "--out", "runs/first"]
-        run(tool["train"], *first, cwd=work)
-        out = ["--vehicle", "f/car-001", "--out", "car.onnx"]
+        run(tool["train"], *first_command(), cwd=work)
+        made = ["data", "synth", "--vehicles", "1", "--out", "fleet"]
+        run(tool["train"], *made, cwd=work)
+        out = ["--vehicle", "fleet/car-001", "--out", "car.onnx"]
         run(tool["train"], "export", "runs/first", *out, cwd=work)
         (work / "plan.csv").write_text(PLAN)
         said = run(tool["edge"], "predict", "car.onnx", "plan.csv", cwd=work)

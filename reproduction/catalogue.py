@@ -19,6 +19,7 @@ from reproduction import (
     mechanism,
     overhead,
     probe_cost,
+    rates,
     search_results,
     splits,
 )
@@ -59,6 +60,7 @@ STUDIES: Final[dict[str, Study]] = {
         controls.STRESS,
         controls.CONTROLS,
         contests.FAIR,
+        rates.RATES,
         contests.STRIDE,
         contests.WORKLOAD,
         contests.CAUSAL,

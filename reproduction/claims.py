@@ -45,8 +45,8 @@ RULES: Final = {
     "mean step.",
     "C3": f"FO-RI-FedAvg's client-side time is at most {100 * LOW_OVERHEAD:.0f} % above FedAvg's.",
     "C4": "FO-RI-FedAvg with α = 1, with λ = 0 and with both is RI-FedAvg, FO-FedAvg and FedAvg: "
-    f"on a CPU to {LAST_DIGITS_WH:g} Wh in every round, on a GPU, where sums of other widths round "
-    f"otherwise, to {100 * SAME:.0f} % of the final error.",
+    f"on one kind of CPU to {LAST_DIGITS_WH:g} Wh in every round, on a GPU and between kinds of "
+    f"machines, where sums round otherwise, to {100 * SAME:.0f} % of the final error.",
     "C5": "With the spectral gate the final error is lower at C = 0.1, with noisy clients, and "
     "with both.",
     "C6": "Tuned FO-RI-FedAvg ends lower than every other method, each tuned.",

@@ -159,9 +159,11 @@ def _listed() -> Table:
     from reproduction.paper import printed
 
     table = Table(title="Studies, in the order of the paper")
-    for name in ("Study", "What it shows", "Beside", "Claims"):
+    for name in ("Study", "What it shows", "Beside the paper's", "Claims"):
         table.add_column(name, overflow="fold")
     for name, study in STUDIES.items():
-        beside = ", ".join(printed(table).label for table in study.printed)
+        # The paper's labels say what a table is about: "tab:bev_main_results".
+        labels = (printed(table).label.removeprefix("tab:") for table in study.printed)
+        beside = ", ".join(label.replace("_", " ") for label in labels)
         table.add_row(name, study.title, beside or "–", ", ".join(study.claims))
     return table

@@ -126,11 +126,11 @@ def _chosen(view: View) -> list[str]:
                 listed = ", ".join(f"{name} {number:.3g}" for name, number in settings.items())
                 parts.append(f"{name_of(method)}: {listed}")
         if parts:
-            trials = view.setting.scale.trials
+            scale = view.setting.scale
+            full = how_tuned(scale, dataset) == "tuned"
+            how = f"{scale.trials} trials" if full else f"{1 + len(scale.rates)} rates"
             found.append(
-                f"Tuning on {dataset}, {trials} trials a method, by validation RMSE: "
-                + "; ".join(parts)
-                + "."
+                f"Tuning on {dataset}, {how} a method, by validation RMSE: {'; '.join(parts)}."
             )
     return found
 

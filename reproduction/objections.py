@@ -6,7 +6,7 @@ smallest effect that would have been found stands beside each comparison.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import isfinite, nan
 
 from fedwatt.report.style import name_of
@@ -31,12 +31,14 @@ from reproduction.convergence import against
 from reproduction.engagement import differences, map_cells
 from reproduction.judges import drift_tests, higher_ones, lower_ones
 from reproduction.main_results import tuned
+from reproduction.overhead import engine_name
 from reproduction.paired import Paired, detectable
 from reproduction.record import Record
 from reproduction.search_results import best_so_far, searched
 from reproduction.settle import reduced_to
 from reproduction.splits import over_splits
 from reproduction.study import View
+from reproduction.turns import overhead, turns_cell
 
 UPHELD = "**upheld**"
 NOT_UPHELD = "not upheld"
@@ -67,7 +69,7 @@ class Objection:
 def objections(view: View, verdicts: Sequence[Verdict]) -> list[Objection]:
     """All of them, in the order of the page."""
     rows = [row(view) for row in ROWS]
-    rows.insert(5, _overhead(verdicts))
+    rows.insert(5, _overhead(view, verdicts))
     return rows
 
 
@@ -131,6 +133,16 @@ def _pairs(
     return found
 
 
+def _lacking(view: View, contests: Sequence[Contest]) -> list[str]:
+    """Contests of which the tuned pair has not run, in a sentence; none if all have."""
+    names = [
+        one.short
+        for one in contests
+        if any(n not in one.cells or view.get(one.cells[n]) is None for n in (OWN, BASE))
+    ]
+    return [f"Not run: {'; '.join(names)}"] if names else []
+
+
 def _for_comparison(compared: Comparisons) -> list[str]:
     """Comparisons that are told and decide nothing."""
     return [f"For comparison, {name}: {_told(own)}" for name, own in compared.items()]
@@ -143,20 +155,26 @@ def _tuning(view: View) -> Objection:
     if records[0] is not None and records[1] is not None:
         tests["FO-RI minus FedAvg, both tuned"] = _between(records[0], records[1])
     more = []
-    for method in view.setting.among(("fedavg", "fo-ri-fedavg")):
+    for method in view.setting.among(("fedavg", "fo-fedavg", "fo-ri-fedavg")):
         found = best_so_far(view, dataset, method)
         if len(found) == scale.trials:
             late = found[len(found) // 2 - 1] - found[-1]
             more.append(
                 f"The second half of {name_of(method)}'s trials lowered its validation error by "
-                f"{shown(late, 2)} Wh"
+                f"{shown(late, 2)} Wh, to {shown(found[-1], 2)} Wh"
             )
+        elif found:
+            more.append(
+                f"{name_of(method)}'s best of {len(found)} trials of its own has "
+                f"{shown(found[-1], 2)} Wh"
+            )
+    few = dict(scale.contained_only).get("fo-ri-fedavg")
     return _row(
         "FO-RI-FedAvg was mistuned.",
         f"{scale.trials} trials a method on {dataset} over {scale.tuning_rounds} rounds and "
-        f"{len(scale.tuning_seeds)} seeds of their own, rates 0.0001 to 0.3, the default among "
-        "them; FO-RI has the trials of the methods that it contains"
-        + (", and for want of compute no others." if scale.contained_only else " as well."),
+        f"{len(scale.tuning_seeds)} seeds of their own, rates 0.0001 to 0.3; FO-RI has the trials "
+        "of the methods that it contains"
+        + (" as well." if few is None else f" and, for want of compute, {len(few)} of its own."),
         tests,
         *more,
     )
@@ -176,6 +194,7 @@ def _stride(view: View) -> Objection:
         "at its best rate.",
         tests,
         *_for_comparison(shown_too),
+        *_lacking(view, (*one, *more)),
     )
 
 
@@ -187,6 +206,7 @@ def _skew(view: View) -> Objection:
         "method at its best rate under each.",
         _pairs(view, contests, OWN, BASE, "both tuned"),
         *_for_comparison(_pairs(view, contests, *PAPER, "at rate 0.05")),
+        *_lacking(view, contests),
     )
 
 
@@ -198,6 +218,7 @@ def _enriched(view: View) -> Objection:
         "terrain model, as eVED does, but no speed limits; `synthetic-enriched` has these, "
         "simulated.",
         _pairs(view, contests, OWN, BASE, "FO-RI minus FedAvg, both tuned"),
+        *_lacking(view, contests),
     )
 
 
@@ -246,14 +267,25 @@ def _flat(view: View) -> float | None:
     return None if record is None else float(record.facts["flat"])
 
 
-def _overhead(verdicts: Sequence[Verdict]) -> Objection:
+def _overhead(view: View, verdicts: Sequence[Verdict]) -> Objection:
     own = [v for v in verdicts if v.claim == "C3" and v.outcome != "not testable here"]
-    result = " ".join(f"{v.dataset}: {v.sentences[0]}" for v in own)
+    parts = []
+    for verdict in own:
+        record = view.get(turns_cell(verdict.dataset))
+        assert record is not None  # C3 was judged by it
+        turns = record.facts["turns"]
+        for engine in turns["engines"]:
+            middle, low, high = (100 * x for x in overhead(turns, engine, "fo-ri-fedavg"))
+            parts.append(
+                f"{verdict.dataset}, {engine_name(record, engine)}: {middle:+.1f} % "
+                f"[{low:+.1f}, {high:+.1f}]"
+            )
     words = sorted({v.outcome for v in own})
     return Objection(
         "The overhead was measured unfairly.",
-        "Methods in turns, medians, global probe rounds, on the plain loop and on our engine.",
-        result or "–",
+        "Methods in turns, medians, global probe rounds, on the plain loop and on our engine; "
+        "FO-RI's client-side time over FedAvg's.",
+        ". ".join(parts) + "." if parts else "–",
         f"C3 is {' and '.join(words)}" if own else NOT_RUN,
     )
 
@@ -274,23 +306,33 @@ def _splits(view: View) -> Objection:
         *_for_comparison(
             {"at rate 0.05 over splits": at_paper} if at_paper.test.difference.seeds else {}
         ),
+        *_lacking(view, others),
     )
 
 
 def _shares(view: View) -> Objection:
     found = {
-        f"{dataset}, {name}": Compared(test)
+        f"{dataset}, {name}": test
         for dataset in (*view.setting.ved, *view.setting.eved)
         for name, test in drift_tests(view, dataset).items()
     }
-    row = _row(
-        "C1 was tested at C = 0.3 only.",
-        "RI-FedAvg's drift and its dispersion minus FedAvg's at C of 0.1, 0.2, 0.3 and 0.5.",
-        found,
-        unit="",
+    objection = "C1 was tested at C = 0.3 only."
+    experiment = (
+        "RI-FedAvg's drift and its dispersion minus FedAvg's at C of 0.1, 0.2, 0.3 and 0.5; the "
+        "study `drift-shares` has them all."
     )
-    others = any(not name.endswith("C = 0.3") for name in found)
-    return row if others else replace(row, verdict=f"{NOT_RUN} at any other C")
+    if not any(not name.endswith("C = 0.3") for name in found):
+        return Objection(objection, experiment, "–", f"{NOT_RUN} at any other C")
+    won = [name for name, holds in lower_ones(found).items() if holds]
+    lost = [name for name, holds in higher_ones(found).items() if holds]
+    parts = [f"Of {len(found)} comparisons {len(won)} are lower and {len(lost)} higher"]
+    for word in ("D_mean", "D_cv"):
+        own = {n: t for n, t in found.items() if word in n and not t.decided}
+        low = min(own, key=lambda name: own[name].difference.mean, default="")
+        if low:
+            parts.append(f"The lowest of {word}: {low}, {_told(Compared(own[low]), '')}")
+    verdict = f"{UPHELD}: lower in {'; '.join(won)}" if won else NOT_UPHELD
+    return Objection(objection, experiment, ". ".join(parts) + ".", verdict)
 
 
 def _bytes(view: View) -> Objection:

@@ -112,7 +112,8 @@ def engine_name(record: Record, engine: str) -> str:
     processor = f"{made.get('processor', 'a processor')}"
     if engine == "plain":
         return f"plain loop, one core of {processor}"
-    return f"this simulator, {made.get('threads', '?')} threads of {processor}"
+    threads = made.get("threads", "?")
+    return f"this simulator, {threads} {'thread' if threads == 1 else 'threads'} of {processor}"
 
 
 def load_note(record: Record) -> str:

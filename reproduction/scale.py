@@ -38,13 +38,16 @@ class Scale:
     """Datasets on which they are; on the others each method's rate is."""
     unsearched: tuple[str, ...]
     """Methods of which only the rate is tuned there as well."""
-    contained_only: tuple[str, ...]
-    """Methods that have the trials of those they contain, and none of their own."""
+    contained_only: tuple[tuple[str, tuple[int, ...]], ...]
+    """Methods that have the trials of those they contain, and of their own only those at some
+    places of the search: the default, 0, and where what they contain has its lowest errors."""
     tuning_rounds: int
     tuning_seeds: tuple[int, ...]
     """Others than the ones reported, and used for nothing else."""
     rates: tuple[float, ...]
     """η₀ tried where only the rate is chosen, besides the paper's 0.05."""
+    beyond: tuple[float, ...]
+    """η₀ that are tried and not chosen from, to see whether the others end too early."""
     rate_seeds: tuple[int, ...]
     """Others than the ones reported."""
     rate_rounds: int
@@ -106,6 +109,7 @@ SCALES: Final[dict[str, Scale]] = {
             tuning_rounds=3,
             tuning_seeds=(11,),
             rates=(0.01,),
+            beyond=(),
             rate_seeds=(21,),
             rate_rounds=2,
             few_seeds=(1, 2),
@@ -140,6 +144,7 @@ SCALES: Final[dict[str, Scale]] = {
             tuning_rounds=30,
             tuning_seeds=(11, 12),
             rates=(0.005, 0.015),
+            beyond=(),
             rate_seeds=(21,),
             rate_rounds=30,
             few_seeds=(1, 2, 3),
@@ -165,11 +170,12 @@ SCALES: Final[dict[str, Scale]] = {
             synthetic_evaluation_stride=10,
             trials=30,
             searched=("ved",),
-            unsearched=("moon", "feddyn", "fedel"),
-            contained_only=("ri-fedavg", "fo-ri-fedavg"),
+            unsearched=("moon", "fedel"),
+            contained_only=(("ri-fedavg", ()), ("fo-ri-fedavg", (0,))),
             tuning_rounds=300,
             tuning_seeds=(11, 12, 13, 14, 15),
             rates=(0.0015, 0.005, 0.015),
+            beyond=(0.15,),
             rate_seeds=(21,),
             rate_rounds=150,
             few_seeds=(1, 2, 3),

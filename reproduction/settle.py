@@ -58,8 +58,7 @@ def prerequisites(cell: Cell, scale: Scale) -> tuple[Cell, ...]:
     if how in ("tuned", "own rate"):
         make = search if how == "tuned" else rate_grid
         methods = (other,) if other else (cell.method, *CONTAINS.get(cell.method, ()))
-        ran = [m for m in methods if how != "tuned" or m not in scale.contained_only]
-        return tuple(trial for m in ran for trial in make(replace(cell, method=m), scale))
+        return tuple(trial for m in methods for trial in make(replace(cell, method=m), scale))
     plain = replace(cell, follow="", settings=())
     if how == "matched rate":
         return (replace(plain, method="fo-fedavg"),)
@@ -110,7 +109,8 @@ def mean_pull(record: Record) -> float:
 def search(cell: Cell, scale: Scale) -> tuple[Cell, ...]:
     """As many trials for every method: the paper's settings, then a Latin square of its ranges.
 
-    A method is tuned once for each dataset, on its vehicles as they are at C = 0.3.
+    A method is tuned once for each dataset, on its vehicles as they are at C = 0.3. Of some methods
+    only trials at some places are run (`Scale.contained_only`).
     """
     base = Cell(
         dataset=cell.dataset,
@@ -120,7 +120,9 @@ def search(cell: Cell, scale: Scale) -> tuple[Cell, ...]:
         seeds=scale.tuning_seeds,
     )
     ranges = ranges_of(get(cell.method)) | {"rate": RATES}
-    return (base, *(base.with_settings(v) for v in latin(ranges, scale.trials - 1)))
+    trials = (base, *(base.with_settings(v) for v in latin(ranges, scale.trials - 1)))
+    places = dict(scale.contained_only).get(cell.method, range(scale.trials))
+    return tuple(trials[place] for place in places)
 
 
 def rate_grid(cell: Cell, scale: Scale) -> tuple[Cell, ...]:

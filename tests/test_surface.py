@@ -1,7 +1,9 @@
 """The public names of the package, and how little it takes to import it."""
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +14,16 @@ def test_every_public_name_is_there() -> None:
     for name in fedwatt.__all__:
         assert getattr(fedwatt, name) is not None
     assert set(fedwatt.__all__) <= set(dir(fedwatt))
+
+
+def test_the_version_is_the_same_wherever_it_stands() -> None:
+    root = Path(__file__).parents[1]
+    for file, pattern in (
+        ("pyproject.toml", r'^version = "(.*)"'),
+        ("CITATION.cff", r"^version: (.*)"),
+    ):
+        found = re.findall(pattern, (root / file).read_text(encoding="utf-8"), re.MULTILINE)
+        assert found == [fedwatt.__version__], file
 
 
 def test_an_unknown_name_is_refused() -> None:

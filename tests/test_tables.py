@@ -32,8 +32,9 @@ FILES = {
     "rounds": {
         str: "method",
         int: "seed round available participants replies lost rejected steps best_round",
-        float: "rate drift_mean drift_cv roughness_mean pearson spearman validation_rmse test_rmse "
-        "test_mae test_mape test_wmape test_near_zero test_rmse_macro test_rmse_weighted "
+        float: "rate drift_mean drift_cv agreement roughness_mean pearson spearman "
+        "validation_rmse test_rmse test_mae test_mape test_wmape test_near_zero test_rmse_macro "
+        "test_rmse_weighted "
         "held_out_rmse personal_validation_rmse personal_rmse personal_rmse_macro "
         "personal_held_out_rmse best_validation_rmse best_test_rmse "
         "kept_validation_rmse kept_test_rmse epsilon clock staleness_mean",
@@ -42,8 +43,8 @@ FILES = {
     "clients": {
         str: "method vehicle",
         int: "seed round windows steps",
-        float: "drift roughness pull kappa runtime staleness",
-        bool: "replied rejected probed",
+        float: "drift length_ratio length_z roughness pull kappa runtime staleness",
+        bool: "replied rejected flagged probed",
     },
     "vehicles": {
         str: "method model vehicle stratum",
@@ -75,7 +76,7 @@ def test_functions_fill_what_they_are_declared_to() -> None:
     sums = ErrorSums.of([13.0], [10.0])
     model = Evaluation([sums], [sums])
     errors = evaluation_columns(model, model, [5], [False])
-    training = training_columns([], available=3, rate=0.1, clock=nan)
+    training = training_columns([], available=3, rate=0.1, clock=nan, agreement=nan)
     for found, columns in (
         (errors, rounds().filled_by(EVALUATION)),
         (UNEVALUATED, rounds().filled_by(EVALUATION)),

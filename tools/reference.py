@@ -163,21 +163,21 @@ def _command(command: Any, path: str) -> Iterator[str]:
         yield " ".join((command.help or "").split()) + "\n"
         takes = [p for p in command.params if p.name != "help" and not getattr(p, "hidden", False)]
         if takes:
-            yield table(("", "", "default"), [_taken(one) for one in takes]) + "\n"
+            yield table(("", ""), [_taken(one) for one in takes]) + "\n"
     for name, one in inner.items():
         yield from _command(one, f"{path} {name}")
 
 
-def _taken(one: Any) -> tuple[str, str, str]:
-    """An argument or an option: what to type, what it means, what holds without it."""
+def _taken(one: Any) -> tuple[str, str]:
+    """An argument or an option: what to type, and what it means."""
     if one.param_type_name == "argument":
-        return f"`{one.metavar or one.name.upper()}`", one.help or "", ""
+        return f"`{one.metavar or one.name.upper()}`", one.help or ""
     typed = ", ".join(f"`{option}`" for option in [*one.opts, *one.secondary_opts])
     if not one.is_flag:
         kind = one.metavar or one.type.name.upper().removesuffix(" RANGE")
         typed = re.sub(r"`$", f" {kind}`", typed)
     empty = one.default in (None, "", (), []) or callable(one.default) or one.is_flag
-    return typed, one.help or "", "" if empty else f"`{one.default}`"
+    return typed, (one.help or "") + ("" if empty else f" Default: `{one.default}`.")
 
 
 PAGES = {"python.md": python_page, "commands.md": commands_page}

@@ -94,7 +94,7 @@ def printed(cell: Cell, names: dict[str, object]) -> str:
         return out.getvalue()
     text = ""
     for words in commands(cell):
-        done = CliRunner().invoke(app, words, env={"COLUMNS": "96"})
+        done = CliRunner().invoke(app, words, env={"COLUMNS": "80"})
         if done.exit_code:
             raise RuntimeError(f"fedwatt {shlex.join(words)}\n{done.output}") from done.exception
         text += done.stdout

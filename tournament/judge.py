@@ -151,6 +151,27 @@ def advice(columns: Sequence[Column], records: Records) -> Advice | None:
     return Advice(chosen, times[chosen], times[BASELINE], len(played), left_out)
 
 
+def winners(columns: Sequence[Column], records: Records) -> dict[str, int]:
+    """Entries that are better than FedAvg by more than the noise → on how many of the arenas."""
+    found = [column.standings(records) for column in columns]
+    times = {entry: sum(entry in own and own[entry].better for own in found) for entry in ENTRIES}
+    return {entry: count for entry, count in times.items() if count}
+
+
+def deserve_to_be_default(
+    situations: Mapping[str, Sequence[Column]], records: Records
+) -> tuple[str, ...]:
+    """Entries better than FedAvg, by more than the noise, on at least half of a row's arenas."""
+    return tuple(
+        dict.fromkeys(
+            entry
+            for columns in situations.values()
+            for entry, count in winners(columns, records).items()
+            if 2 * count >= len(columns)
+        )
+    )
+
+
 def _cost(entry: str, records: Records) -> tuple[float, int]:
     """Bytes and compute together, then the place among the entries."""
     played = [own.content for (_, name), own in records.items() if name == entry]

@@ -16,8 +16,10 @@ from tournament.judge import (
     Records,
     advice,
     beats_all_published,
+    deserve_to_be_default,
     pooled,
     unplayed,
+    winners,
 )
 from tournament.judge import LEVEL as SIGNIFICANT
 
@@ -185,10 +187,27 @@ def default(records: Records) -> str:
     if not hills:
         return "`fedwatt run` without a configuration compares FedAvg with FO-RI-FedAvg."
     best = f"{gain:.1f} % (`{entry}`: {name})" if gain > 0 else "nothing"
+    deserving = deserve_to_be_default(COLUMNS, records)
+    most = max(
+        (
+            (count, -place, one, len(columns), words)
+            for words, columns in COLUMNS.items()
+            for place, (one, count) in enumerate(winners(columns, records).items())
+        ),
+        default=(0, 0, "nobody", 0, ""),
+    )
+    verdict = (
+        f"That is the case for {_listed([f'`{one}`' for one in deserving])}, which it trains, too."
+        if deserving
+        else f"Nobody is; the most is {most[0]} of {most[3]} (`{most[2]}`: {most[4]})."
+        if most[0]
+        else "Nobody is, on any."
+    )
     return (
         "`fedwatt run` without a configuration compares FedAvg with FO-RI-FedAvg, the paper's "
-        "method. FedAvg stays what others are measured by: the most that any entry gains on it "
-        f"over all fleets of a column, by more than the noise, is {best}, while hills take "
+        "method. A further method belongs there if it is better than FedAvg by more than the "
+        f"noise on at least half of the fleets of a column. {verdict} Over all fleets of a column "
+        f"the most that any entry gains by more than the noise is {best}, while hills take "
         f"{min(hills):.0f} to {max(hills):.0f} % off FedAvg's own error."
     )
 
@@ -196,8 +215,8 @@ def default(records: Records) -> str:
 def rates(records: Records) -> str:
     """Rates that tuning chose, and how often the highest that was tried."""
     lines = [
-        "| entry | rate, lowest to highest over arenas | beyond the range | highest tried |",
-        "|---|---|---|---|",
+        "| entry | rates, lowest to highest | beyond the range | given up | highest tried |",
+        "|---|---|---|---|---|",
     ]
     for entry in ENTRIES:
         own = [r.content for (_, name), r in records.items() if name == entry]
@@ -208,8 +227,9 @@ def rates(records: Records) -> str:
             ends = sum(r >= max(all_) for r, all_ in zip(chosen, tried, strict=True))
             range_ = [max(all_[: c["plan"]["trials"]]) for c, all_ in zip(own, tried, strict=True)]
             beyond = sum(r > top for r, top in zip(chosen, range_, strict=True))
+            lost = sum("given_up" in content for content in own)
             span = f"{min(chosen):.3g} to {max(chosen):.3g}"
-            lines.append(f"| `{entry}` | {span} | {beyond} | {ends} of {len(chosen)} |")
+            lines.append(f"| `{entry}` | {span} | {beyond} | {lost} | {ends} of {len(chosen)} |")
     return "\n".join(lines)
 
 

@@ -19,7 +19,8 @@ class Plan:
     trials: int = 20
     """Settings tried of every entry, its defaults among them."""
     further: int = 5
-    """Rates tried beyond the range, as far apart as those in it, where the best one is its last."""
+    """Rates tried beyond the range, as far apart as those in it, where the best one is its last;
+    and as many again where it is the last of these."""
     rounds: int = 60
     """T, of trials and results alike."""
     steps: int = 20

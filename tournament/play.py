@@ -65,7 +65,8 @@ def play(match: Match, fleet: Fleet, folder: Path) -> None:
     table = _Table(arena, entry, match.plan, fleet, match.device)
     before = match.before or {}
     tried = before.get("trials") or table.tried(trials(entry, match.plan.trials))
-    tried = [*tried, *table.tried(further(tried, match.plan.further))]
+    while more := further(tried, match.plan):
+        tried = [*tried, *table.tried(more)]
     record: dict[str, Any] = {
         "arena": match.arena,
         "entry": match.entry,
@@ -75,10 +76,8 @@ def play(match: Match, fleet: Fleet, folder: Path) -> None:
         "vehicles": sum(not client.held_out for client in fleet.clients),
     }
     best = best_of(tried)
-    if before.get("settings") == best["settings"]:
-        record = before | record
-    elif best["score"] is not None:
-        record |= {"settings": best["settings"], **table.result(best["settings"])}
+    if best["score"] is not None:
+        record = table.decided(before, record, best["settings"])
     on_gpu = torch.cuda.is_available() and match.device != "cpu"
     record["device"] = torch.cuda.get_device_name() if on_gpu else "cpu"
     record["seconds"] = round(before.get("seconds", 0.0) + time.monotonic() - began, 1)
@@ -110,6 +109,21 @@ class _Table:
         for place, settings in enumerate(wanted):
             found.append({"settings": settings, "score": scores.get(place)})
         return found
+
+    def decided(self, before: Settings, record: Settings, chosen: Settings) -> dict[str, Any]:
+        """The record with the result of the chosen settings, taken over where it is known.
+
+        Whoever chose a rate beyond the range and diverged there, with any of the seeds that count,
+        goes back to the best trial within the range.
+        """
+        if before.get("settings") == chosen:
+            return before | record
+        result = self.result(chosen)
+        inside = best_of(record["trials"][: self.plan.trials])["settings"]
+        if result["diverged"] and chosen != inside:
+            given_up = {"given_up": {"settings": chosen, "diverged": result["diverged"]}}
+            return self.decided(before, record | given_up, inside)
+        return record | {"settings": chosen, **result}
 
     def result(self, settings: Settings) -> dict[str, Any]:
         """Errors with the seeds that count: by round, fine-tuned, and with stragglers."""

@@ -12,6 +12,7 @@ import numpy as np
 from fedwatt.federation import Training
 from fedwatt.randomness import generator
 from tournament.entries import Entry
+from tournament.plan import Plan
 
 
 def trials(entry: Entry, count: int) -> list[dict[str, Any]]:
@@ -40,20 +41,24 @@ def best_of(tried: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return min(tried, key=lambda trial: trial["score"] if trial["score"] is not None else inf)
 
 
-def further(tried: Sequence[dict[str, Any]], count: int) -> list[dict[str, Any]]:
-    """Settings of the best trial at `count` higher rates, if it has the highest; else none.
+def further(tried: Sequence[dict[str, Any]], plan: Plan) -> list[dict[str, Any]]:
+    """Settings of the best trial at higher rates, if it has the highest and they are not used up.
 
+    >>> plan = Plan(trials=2, further=2)
     >>> rates = [{"settings": {"rate": r}, "score": s} for r, s in ((0.01, 3.0), (0.02, 2.0))]
-    >>> [trial["rate"] for trial in further(rates, 2)]
+    >>> [trial["rate"] for trial in further(rates, plan)]
     [0.04, 0.08]
-    >>> further([*rates, {"settings": {"rate": 0.04}, "score": 2.5}], 2)
+    >>> further([*rates, {"settings": {"rate": 0.04}, "score": 2.5}], plan)
     []
     """
+    if len(tried) >= plan.trials + 2 * plan.further:
+        return []
     best, rates = best_of(tried), sorted({trial["settings"]["rate"] for trial in tried})
     rate = best["settings"]["rate"]
     if best["score"] is None or len(rates) < 2 or rate < rates[-1]:
         return []
     apart = rates[-1] / rates[-2]
     return [
-        best["settings"] | {"rate": float(f"{rate * apart**n:.4g}")} for n in range(1, count + 1)
+        best["settings"] | {"rate": float(f"{rate * apart**n:.4g}")}
+        for n in range(1, plan.further + 1)
     ]

@@ -77,8 +77,7 @@ def missing(chosen: Sequence[Match], records: Mapping[tuple[str, str], Record]) 
         if record is None:
             left.append(match)
             continue
-        tried, within = record.content["trials"], match.plan.trials
-        if len(tried) == within and further(tried, match.plan.further):
+        if further(record.content["trials"], match.plan):
             left.append(replace(match, before=record.content))
     return left
 
@@ -134,6 +133,8 @@ def _in_processes(left: Sequence[Match], files: Mapping[str, Path], venue: Venue
     until = time.time() + 60 * venue.minutes
     watch = _Watch(left, venue, say)
     groups = list(_groups(left))
+    if len(groups) < venue.processes:  # better to compile twice than to wait
+        groups = [[match] for match in left]
     if venue.processes == 1:
         for group in groups:
             _play_group(group, files, venue.out, until, watch.look)

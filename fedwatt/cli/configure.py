@@ -22,11 +22,12 @@ Methods = Annotated[
     list[str] | None,
     typer.Option(
         "--method",
-        help="Repeat for several. 'fedwatt methods' lists all; ./sam.py:sam is one's own.",
+        help="Method to train; repeat for several. 'fedwatt methods' lists them; ./sam.py:sam is "
+        "one of your own.",
     ),
 ]
 Data = Annotated[str | None, typer.Option(help="'synthetic', or the folder of a fleet.")]
-Rounds = Annotated[int | None, typer.Option(help="Rounds, T.")]
+Rounds = Annotated[int | None, typer.Option(help="Number of rounds, T.")]
 Vehicles = Annotated[
     int | None, typer.Option(help="Vehicles; 0: 20 synthetic ones, or all of a fleet.")
 ]
@@ -44,7 +45,9 @@ Assignments = Annotated[
 ]
 Personalise = Annotated[
     bool,
-    typer.Option("--personalise", help="In the end, each vehicle fine-tunes the model for itself."),
+    typer.Option(
+        "--personalise", help="Let each vehicle fine-tune its own copy of the trained model."
+    ),
 ]
 Resume = Annotated[
     bool, typer.Option("--resume", help="Continue what was interrupted in the folder --out.")

@@ -45,7 +45,7 @@ def export(
         str, typer.Option(help="Licence of the model, for its card, such as CC-BY-4.0.")
     ] = "",
 ) -> None:
-    """Write an ONNX model with all a vehicle has to know about it."""
+    """Write a model file (ONNX) with everything that a vehicle needs to use it."""
     from fedwatt.edge.export_run import export_run
 
     folders: dict[str, Any] = {"vehicle": vehicle, "terrain": terrain, "state": state}

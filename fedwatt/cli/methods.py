@@ -1,5 +1,8 @@
 """`fedwatt methods`: every method, its composition, cost, hyperparameters and their ranges."""
 
+import tomllib
+from functools import cache
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,7 +18,7 @@ def methods(
         str | None,
         typer.Argument(
             help="Only this one, or a composition such as 'fractional+scaffold' or 'fedavg@krum', "
-            "or one's own such as './sam.py:sam'.",
+            "or one of your own such as './sam.py:sam'.",
             metavar="[NAME]",
         ),
     ] = None,
@@ -61,7 +64,7 @@ def _table(name: str) -> Table:
     from fedwatt.plugins import origin_of, parts, refers
     from fedwatt.studies.ranges import RATE
 
-    method = get(name)
+    method, meanings = get(name), _meanings()
     cost = costs(method, get_model("mlp", window=60, features=8))
 
     def models(numbers: int) -> str:
@@ -78,8 +81,18 @@ def _table(name: str) -> Table:
     table.add_row("rate", f"training.rate; tuned from {RATE}")
     for setting, default in method.settings.items():
         tuned = f"; tuned from {ranges[setting]}" if setting in ranges else ""
-        table.add_row(setting, f"{default!r}{tuned}")
+        meaning = f". {meanings[setting]}" if setting in meanings else ""
+        table.add_row(setting, f"{default!r}{tuned}{meaning}")
     return table
+
+
+@cache
+def _meanings() -> dict[str, str]:
+    """Hyperparameter → what it means, for those of fedwatt."""
+    import fedwatt.methods
+
+    file = Path(fedwatt.methods.__file__).with_name("hyperparameters.toml")
+    return tomllib.loads(file.read_text(encoding="utf-8"))
 
 
 def _title(name: str, about: str) -> Text:

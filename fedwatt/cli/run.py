@@ -1,6 +1,7 @@
 """`fedwatt run`: train methods on a fleet and write a run folder with its report."""
 
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
+from threading import Event
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -28,10 +29,12 @@ Participation = Annotated[
 ]
 References = Annotated[
     bool,
-    typer.Option(help="Also what each vehicle would have alone, and one network on pooled data."),
+    typer.Option(
+        help="Also train what each vehicle could have alone, and one network on pooled data."
+    ),
 ]
 Watch = Annotated[
-    bool, typer.Option("--watch", help="Serve a page that shows the run while it goes on.")
+    bool, typer.Option("--watch", help="Serve a page that shows the run; it stays until Ctrl-C.")
 ]
 SeedsPerTask = Annotated[
     int, typer.Option(help="With --ray, seeds trained in one task; 0: all of a method.", min=0)
@@ -79,44 +82,58 @@ def run(
     )
     observer = (LiveView if console.is_terminal else PlainLines)(console)
     elsewhere = None if ray is None else _on_cluster(chosen, ray, seeds_per_task, out, observer.say)
-    try:
-        with observer, _watched(out) if watch else nullcontext():
-            execute(
-                chosen,
-                out,
-                _followed(observer, chosen, out),
-                resume=resume,
-                on_vehicle=observer.vehicle_built,
-                on_hills=lambda learned: observer.say(describe_hills(learned, chosen.terrain)),
-                on_reference=observer.reference_done,
-                elsewhere=elsewhere,
-            )
-    except KeyboardInterrupt:
-        errors.print(configure.how_to_go_on(out, "Completed rounds", "fedwatt run --resume"))
-        raise typer.Exit(130) from None
+    with _watched(out) if watch else nullcontext():
+        try:
+            with observer:
+                execute(
+                    chosen,
+                    out,
+                    _followed(observer, chosen, out, elsewhere=ray is not None),
+                    resume=resume,
+                    on_vehicle=observer.vehicle_built,
+                    on_hills=lambda learned: observer.say(describe_hills(learned, chosen.terrain)),
+                    on_reference=observer.reference_done,
+                    elsewhere=elsewhere,
+                )
+        except KeyboardInterrupt:
+            errors.print(configure.how_to_go_on(out, "Completed rounds", "fedwatt run --resume"))
+            raise typer.Exit(130) from None
+        _show(out, references=chosen.references.enabled)
+
+
+def _show(out: "Path", *, references: bool) -> None:
+    """The results of a finished run."""
     console.print(results_table(out))
-    if chosen.references.enabled:
+    if references:
         console.print(references_table(out))
     console.print(f"Report: {out / 'report.html'}")
 
 
-def _followed(view: "Observer", chosen: "RunConfig", out: "Path") -> "Observer":
+def _followed(view: "Observer", chosen: "RunConfig", out: "Path", *, elsewhere: bool) -> "Observer":
     """All that follow a run: the terminal, then its report, then trackers, which may want it."""
     from fedwatt.observers import Observers
     from fedwatt.report import Reporter
     from fedwatt.track import trackers
+    from fedwatt.track.replayed import Replayed
 
-    return Observers((view, Reporter(), *trackers(chosen, out)))
+    found = trackers(chosen, out)
+    return Observers((view, Reporter(), *(map(Replayed, found) if elsewhere else found)))
 
 
 @contextmanager
 def _watched(out: "Path") -> "Iterator[None]":
-    """Serve the live page of a run for as long as it takes."""
+    """Serve the live page of a run; on a terminal it stays afterwards, until Ctrl-C."""
     from fedwatt.watch import serving
 
     with serving(out, port=0) as address:
         console.print(f"Watch it at {address}")
         yield
+        if console.is_terminal:
+            console.print(f"The page stays at {address} until you press Ctrl-C.")
+            with suppress(KeyboardInterrupt):
+                Event().wait()
+        else:
+            console.print(f"The page has ended with the run; 'fedwatt watch {out}' shows it again.")
 
 
 def _on_cluster(

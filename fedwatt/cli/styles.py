@@ -22,7 +22,7 @@ def styles(
     """Look for driving styles among a run's vehicles; writes RUN/styles.json.
 
     Vehicles are compared by what the trained models make of their driving, from sums over vehicles
-    alone, and what is found is held against chance and between seeds.
+    alone, and whatever is found is tested against chance and across seeds.
     """
     from fedwatt.report.styles import styles_table
     from fedwatt.runs.styles import write_styles

@@ -1,7 +1,7 @@
 """From recordings to a stored fleet: read, clean, enrich from maps, write."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import isfunction
 from pathlib import Path
 
@@ -9,6 +9,7 @@ from fedwatt import plugins
 from fedwatt.data import readers
 from fedwatt.data.cleaning.cleaning import PLAIN_CLEANING, VED_CLEANING, Cleaning
 from fedwatt.data.maps import EnrichedVehicles, Extract, read_terrain
+from fedwatt.data.readers.mapping import load_mapping
 from fedwatt.data.readers.stream import Progress, silent
 from fedwatt.data.readers.sumo_output import geographic
 from fedwatt.data.store import write_fleet
@@ -55,6 +56,7 @@ class Recordings:
     powertrain     VED and eVED: which vehicles (`readers.POWERTRAINS`)
     mapping        csv: a TOML file or the name of a shipped mapping
     geo            sumo: positions are longitudes and latitudes
+    own_gap        csv: the cleaning's longest gap counts, whatever the mapping has
     """
 
     kind: str
@@ -63,6 +65,7 @@ class Recordings:
     powertrain: tuple[str, ...] = ("ev",)
     mapping: str | None = None
     geo: bool = False
+    own_gap: bool = False
 
     def vehicles(self, progress: Progress = silent) -> Iterator[Vehicle]:
         """The cleaned vehicles, one at a time."""
@@ -81,8 +84,11 @@ class Recordings:
                     f"'fedwatt data map {self.paths[0]}' proposes one, and 'fedwatt data import "
                     "auto' does without."
                 )
+            mapping = load_mapping(self.mapping)
+            if self.own_gap:
+                mapping = replace(mapping, maximum_gap_s=None)
             return readers.import_csv(
-                self.paths, self.mapping, cleaning=self.cleaning, progress=progress
+                self.paths, mapping, cleaning=self.cleaning, progress=progress
             )
         read = readers.import_ved if self.kind == "ved" else readers.import_eved
         return read(

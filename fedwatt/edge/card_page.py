@@ -3,6 +3,7 @@
 from typing import Any
 
 from fedwatt.edge.card import ModelCard
+from fedwatt.errors import counted
 
 Section = tuple[str, list[tuple[str, str]]]
 UNKNOWN = "not known: the folder that it was exported from does not say"
@@ -50,11 +51,17 @@ def _trained_on(fleet: dict[str, Any]) -> list[tuple[str, str]]:
     if "ambient_c" in driven:
         low, high = driven["ambient_c"]
         rows.append(("outside temperature", f"{low} to {high} °C in nine of ten hours"))
+    if "climb_m_per_km" in driven:
+        rows.append(("hills", f"about {driven['climb_m_per_km']:g} m of climb a kilometre"))
     if not driven:
         rows.append(("driven", "not known: vehicles kept it to themselves"))
     labels = {kind: count for kind, count in fleet.get("labels", {}).items() if count}
-    rows.append(("energy", ", ".join(f"{kind} in {n}" for kind, n in labels.items()) or UNKNOWN))
+    rows.append(("energy", _labels(labels) or UNKNOWN))
     return rows
+
+
+def _labels(present: dict[str, int]) -> str:
+    return ", ".join(f"{kind} in {counted(n, 'vehicle')}" for kind, n in present.items())
 
 
 def _errors(card: ModelCard) -> list[tuple[str, str]]:

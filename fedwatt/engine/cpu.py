@@ -22,6 +22,7 @@ from fedwatt.engine.kernels.whole_round import whole_round
 from fedwatt.engine.step import (
     explored_gradient,
     final,
+    measured,
     move,
     present_and_previous,
     shaped_gradient,
@@ -69,7 +70,7 @@ def _mover(job: Job, in_c: FusedStep | None, watch: Stopwatch) -> Callable[..., 
     cost = step_timed_as(job.rules)
 
     def advance(gradient: Tensor, here: Tensor, before: Tensor | None, *, first: bool) -> None:
-        with watch.section(cost):
+        with watch.section(cost), measured(job.path, here, before):
             if in_c is not None:
                 in_c(gradient, here, before, first=first)
             else:

@@ -35,6 +35,7 @@ from fedwatt.engine.step import (
     explored_gradient,
     final,
     first_rows,
+    measured,
     move,
     present_and_previous,
     shaped_gradient,
@@ -84,6 +85,7 @@ def recording_key(job: Job) -> Hashable:
         job.batches.size,
         torch.get_float32_matmul_precision(),
         job.deterministic,
+        job.path is None,
     )
 
 
@@ -119,6 +121,7 @@ class Recording:
         self.waits = False
         """Whether a rule reads numbers off the GPU, so that its steps cannot be recorded."""
         self.memory = torch.cuda.graph_pool_handle()
+        self.path = None if job.path is None else buffer(job.path)
         self.move = _compiled() if can_compile() and _has_work(job.rules) else move
 
     def holds(self, job: Job) -> bool:
@@ -162,11 +165,15 @@ class Recording:
         """Δ_k [P, D] after the last step."""
         rows = len(job.steps)
         previous = self.previous[:rows] if self.previous is not None else None
+        if job.path is not None and self.path is not None:
+            job.path.add_(self.path[:rows])
         return final(self.weights[:rows], previous, job.steps) - self.anchor[:rows]
 
     def _fill(self, job: Job) -> None:
         rows, steps = len(job.steps), job.steps[0]
         self.step.zero_()
+        if self.path is not None:
+            self.path.zero_()
         self.anchor[:rows] = job.anchor
         self.weights[:rows] = job.anchor
         self.rate[:rows] = job.rate
@@ -220,7 +227,8 @@ class Recording:
         else:
             gradient = job.model.gradient(here, windows, labels, share, job.loss)
         terms = (job.rules, job.plans, gradient, here, before, job.anchor, job.rate)
-        self.move(*terms, first=step == 0)
+        with measured(None if self.path is None else self.path[:active], here, before):
+            self.move(*terms, first=step == 0)
         self.step.add_(1)
 
     def _explored(self, job: Job, here: Tensor, batch: Batch, shaped: bool) -> Tensor:

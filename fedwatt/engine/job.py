@@ -25,6 +25,7 @@ class Job:
     batches: Batches
     tf32: bool = False  # whether float32 products may use TF32 on a GPU that has it
     deterministic: bool = False  # whether a row's bits may not depend on the other rows
+    path: Tensor | None = None  # [P], float64: every step adds its length, where it is given
 
     @cached_property
     def steps(self) -> tuple[int, ...]:
@@ -50,7 +51,7 @@ class Job:
     def kind(self) -> tuple[Hashable, ...]:
         """What jobs that can train as one stack have in common: all but rows and numbers."""
         names = tuple(tuple(plan) for plan in self.plans)
-        task = (self.model, self.loss, self.tf32, self.deterministic)
+        task = (self.model, self.loss, self.tf32, self.deterministic, self.path is None)
         return composition(self.rules), task, self.batches.size, self.batches.pool, names
 
     def part(self, rows: slice) -> "Job":
@@ -62,6 +63,7 @@ class Job:
             anchor=self.anchor[rows],
             rate=self.rate[rows] if isinstance(self.rate, Tensor) else self.rate,
             batches=self.batches.part(rows),
+            path=None if self.path is None else self.path[rows],
         )
 
 

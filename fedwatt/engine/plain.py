@@ -32,4 +32,6 @@ def _train_one(job: Job) -> Tensor:
         for rule, plan in zip(job.rules, job.plans, strict=True):
             direction = rule.direction(direction, weights, previous, plan)
         weights, previous = weights - job.rate * direction, weights
+        if job.path is not None:
+            job.path.add_(torch.linalg.vector_norm(weights - previous, dtype=torch.float64))
     return weights - job.anchor

@@ -4,7 +4,8 @@ Vehicles are sorted by their number of steps, so those still at work are always 
 the stack: a finished vehicle drops out, and nobody does work that is not its own.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
@@ -85,6 +86,19 @@ def move(
         weights.addcmul_(step, rate, value=-1)
     else:
         previous.copy_(torch.addcmul(weights, step, rate, value=-1))
+
+
+@contextmanager
+def measured(path: Tensor | None, here: Tensor, before: Tensor | None) -> Iterator[None]:
+    """Add the length of the step that is taken meanwhile to `path` [A], if there is one.
+
+    `here` and `before` are what `move` is given, and so where its result goes.
+    """
+    old = None if path is None else here.clone()
+    yield
+    if path is not None and old is not None:
+        after = here if before is None else before
+        path += torch.linalg.vector_norm(after - old, dim=-1, dtype=torch.float64)
 
 
 def shaped_losses(job: Job, parts: Parts, batch: Batch) -> Tensor:

@@ -45,9 +45,10 @@ def _mlp_behind(job: Job) -> ReluStack | None:
 
     Its weights are in another order, so no rule may go by the place of a weight.
     """
-    if not isinstance(job.model, ModuleModel) or job.shapes_loss or job.explores:
+    if not isinstance(job.model, ModuleModel) or job.shapes_loss:
         return None
-    if job.rules and traced_step(job) is None:
+    step = traced_step(job) if job.rules else None
+    if job.rules and (step is None or step.vectors is None):
         return None
     return job.model.relu_stack(job.batches.pool.window, job.batches.pool.series.shape[1])
 
@@ -61,9 +62,14 @@ def train_together(jobs: Sequence[Job], watch: Stopwatch) -> list[Tensor]:
     steps = [count for job in jobs for count in job.steps]
     order = sorted(range(len(steps)), key=lambda row: -steps[row])
     index = torch.tensor(order, device=jobs[0].anchor.device)
-    deltas = train(_joined(jobs, order, index), watch)
+    stack = _joined(jobs, order, index)
+    deltas = train(stack, watch)
     back = torch.empty_like(index)
     back[index] = torch.arange(len(order), device=index.device)
+    if stack.path is not None:
+        for job, found in zip(jobs, torch.split(stack.path[back], lengths), strict=True):
+            assert job.path is not None  # all are of one kind
+            job.path.copy_(found)
     return list(torch.split(deltas.index_select(0, back), lengths))
 
 
@@ -96,6 +102,7 @@ def _joined(jobs: Sequence[Job], order: Sequence[int], index: Tensor) -> Job:
             for same in zip(*(job.plans for job in jobs), strict=True)
         ),
         anchor=rows([job.anchor for job in jobs]),
+        path=None if first.path is None else rows([j.path for j in jobs if j.path is not None]),
         rate=column([job.rate for job in jobs]),
         batches=Batches(
             first.batches.pool,

@@ -47,6 +47,7 @@ def aggregated(
                 participation,
                 work.filled(len(counted)),
                 work.noised,
+                torch.tensor([work.calls[i].steps for i in counted]),
             )
             own = {name: table[run] for name, table in server.items()}
             own, weights[run] = method.update(own, weights[run], replies)

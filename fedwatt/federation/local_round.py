@@ -96,8 +96,15 @@ def begin_round(
         _batches(fleet, broadcast, calls, steps),
         fleet.terms.training.tf32,
         fleet.terms.training.deterministic,
+        _path(method.local, calls, fleet.device),
     )
     return LocalRound(tuple(calls), start, memory, job)
+
+
+def _path(rules: Sequence[LocalRule], calls: Sequence[Call], device: torch.device) -> Tensor | None:
+    """Room for the lengths of the vehicles' paths, where a rule measures them."""
+    measured = any(rule.measures_path for rule in rules)
+    return torch.zeros(len(calls), dtype=torch.float64, device=device) if measured else None
 
 
 def _batches(
@@ -122,7 +129,7 @@ def _batches(
 
 def finish_round(fleet: LocalFleet, method: Method, begun: LocalRound, deltas: Tensor) -> Work:
     """What the vehicles hand in after their last step, with Δ_k [P, D]."""
-    start, plans = begun.start, begun.job.plans
+    start, plans = replace(begun.start, path=begun.job.path), begun.job.plans
     memory, uploads = finish_rules(method.local, begun.memory, plans, start, deltas)
     fleet.pool.release()
     for rule, plan in zip(method.local, plans, strict=True):

@@ -28,12 +28,13 @@ from fedwatt.federation.records import (
     Row,
     errors_by_vehicle,
     evaluation_columns,
+    length_columns,
     training_columns,
 )
 from fedwatt.federation.settings import Training
 from fedwatt.federation.state import State
 from fedwatt.federation.terms import Terms
-from fedwatt.federation.work import Work, enough, outcome_columns
+from fedwatt.federation.work import Work, agreements, enough, outcome_columns
 from fedwatt.methods import Method, get
 from fedwatt.metrics import PARTS, Stopwatch
 from fedwatt.models import Model
@@ -171,12 +172,14 @@ class Loop:
                 unknown = torch.full_like(after.best_validation, torch.inf)
                 after = replace(after, best_validation=unknown)
         clients = self._client_rows(method, after.round, present.members, work)
+        agreement = agreements(work)
         columns = [
             training_columns(
                 [row for row in clients if row["seed"] == seed],
                 available=int(present.available[run].sum()),
                 rate=self.terms.rate(state.round),
                 clock=work.clock.get(run, nan),
+                agreement=agreement.get(run, nan),
             )
             for run, seed in enumerate(self.seeds)
         ]
@@ -241,6 +244,10 @@ class Loop:
     def _client_rows(self, method: Method, round: int, members: Members, work: Work) -> list[Row]:
         """A row for each vehicle that was called."""
         outcomes = outcome_columns(work.asked, work, method.records)
+        for run in {call.run for call in work.asked}:
+            own = [out for call, out in zip(work.asked, outcomes, strict=True) if call.run == run]
+            for outcome, lengths in zip(own, length_columns(own), strict=True):
+                outcome |= lengths
         return [
             {
                 "seed": self.seeds[call.run],

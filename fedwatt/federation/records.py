@@ -18,6 +18,7 @@ from fedwatt.metrics import (
     spearman,
     weighted_mean,
 )
+from fedwatt.metrics.agreement import TOO_LONG, TURNS, out_of_line
 from fedwatt.tables import EVALUATION, TRAINING, blank, rounds
 
 Row = dict[str, Any]
@@ -161,7 +162,31 @@ class History:
         return {row["seed"]: row[column] for row in self.rounds}
 
 
-def training_columns(clients: Sequence[Row], *, available: int, rate: float, clock: float) -> Row:
+def length_columns(clients: Sequence[Row]) -> list[Row]:
+    """How each participant's length a step compares with the others', and whether it is flagged."""
+
+    def length(row: Row) -> float:
+        return row["drift"] / row["steps"] if row["replied"] and row["steps"] else nan
+
+    ratios, z = out_of_line([length(row) for row in clients])
+    flags = [
+        bool(far > TOO_LONG) or row.get("turns_against", 0.0) >= TURNS
+        for row, far in zip(clients, z, strict=True)
+    ]
+    return [
+        {"length_ratio": _known(ratio), "length_z": _known(far), "flagged": flag}
+        for ratio, far, flag in zip(ratios, z, flags, strict=True)
+    ]
+
+
+def _known(value: float) -> float:
+    """The number, or the one NaN that stands for an unknown one, so that rows can be compared."""
+    return float(value) if value == value else nan
+
+
+def training_columns(
+    clients: Sequence[Row], *, available: int, rate: float, clock: float, agreement: float
+) -> Row:
     """A round's columns about participation, drift and roughness, from its participants' rows."""
     counted = [row for row in clients if row["replied"]]
     drifts = [row["drift"] for row in counted]
@@ -177,6 +202,7 @@ def training_columns(clients: Sequence[Row], *, available: int, rate: float, clo
         "rate": rate,
         "drift_mean": mean_drift(drifts),
         "drift_cv": drift_dispersion(drifts),
+        "agreement": agreement,
         "roughness_mean": _known_mean(roughness),
         "pearson": pearson(roughness, drifts),
         "spearman": spearman(roughness, drifts),

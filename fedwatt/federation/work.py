@@ -13,6 +13,7 @@ from fedwatt.errors import SettingError
 from fedwatt.federation.participation import BoolArray
 from fedwatt.federation.records import Row
 from fedwatt.methods.rule import LocalRule, Rows
+from fedwatt.metrics.agreement import agreement
 from fedwatt.tables import RECORDED, Column, blank, recorded
 
 
@@ -73,6 +74,27 @@ def joined(parts: Sequence[Work]) -> Work:
         {name: torch.cat([part.uploads[name] for part in parts]) for name in first.uploads},
         {name: [value for part in parts for value in part.columns[name]] for name in first.columns},
     )
+
+
+def agreements(work: Work) -> dict[int, float]:
+    """A_t of each run's replies that count; none where lengths are not known, as under masks."""
+    counted = np.flatnonzero(work.counted).tolist()
+    if not counted or "drift" not in work.columns:
+        return {}
+    deltas = work.deltas
+    if len(counted) < len(deltas):
+        deltas = deltas[torch.tensor(counted, device=deltas.device)]
+    runs = np.array([work.calls[row].run for row in counted])
+    known = np.unique(runs)
+    shares = np.where(runs == known[:, None], work.weights[counted], 0.0)
+    shares /= np.maximum(shares.sum(axis=1, keepdims=True), 1e-300)
+    means = torch.from_numpy(shares).to(deltas) @ deltas
+    lengths = np.array(work.columns["drift"])[counted]
+    together = torch.linalg.vector_norm(means, dim=-1, dtype=torch.float64).tolist()
+    return {
+        int(run): agreement(own, lengths, mean)
+        for run, own, mean in zip(known, shares, together, strict=True)
+    }
 
 
 def enough(work: Work, needed: int) -> Work:

@@ -26,12 +26,14 @@ from fedwatt.methods.method import Method
 from fedwatt.methods.mime import FrozenMomentum, MimeServer
 from fedwatt.methods.momentum import Momentum
 from fedwatt.methods.nova import Nova
+from fedwatt.methods.order_bandit import ChosenOrder, OrderBandit
 from fedwatt.methods.personal_head import PersonalHead
 from fedwatt.methods.private import OUTSIDE, PrivateAverage
 from fedwatt.methods.proximal import Proximal
 from fedwatt.methods.roughness import RoughnessProximal
 from fedwatt.methods.rule import LocalRule
 from fedwatt.methods.scaffold import ControlVariates, Scaffold
+from fedwatt.methods.screen import Screen
 from fedwatt.methods.server import Average, ServerRule
 from fedwatt.methods.sharpness import SharpnessProximal
 from fedwatt.methods.sharpness_aware import SharpnessAware
@@ -151,6 +153,7 @@ LOCAL_RULES: Final[dict[str, LocalRule]] = {
     "sharpness": SharpnessProximal(),
     "transfer": TransferProximal(),
     "fractional": Fractional(),
+    "chosen-order": ChosenOrder(),
     "signals": Signals(),
     "momentum": Momentum(),
     "contrastive": Contrastive(),
@@ -174,6 +177,7 @@ SERVERS: Final[dict[str, ServerRule]] = {
     "yogi": Yogi(),
     "private": PrivateAverage(),
     "path": PathAverage(),
+    "bandit": OrderBandit(),
 }
 """Servers that may take the place of averaging, as in "fo-ri-fedavg@adam"."""
 
@@ -184,6 +188,7 @@ DEFENCES: Final[dict[str, Defence]] = {
     "trimmed": TrimmedMean(),
     "geometric": GeometricMedian(),
     "bounded": NormBound(),
+    "screened": Screen(),
 }
 """What may screen the replies before an averaging server, as in "fedavg@krum" or
 "fedprox@median+adam"."""

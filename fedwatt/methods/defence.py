@@ -49,12 +49,15 @@ def kept(replies: Replies, rows: Tensor) -> Replies:
         deltas=replies.deltas[rows],
         windows=replies.windows[rows],
         uploads={name: values[rows] for name, values in replies.uploads.items()},
+        steps=None if replies.steps is None else replies.steps[rows],
     )
 
 
 def in_their_place(replies: Replies, delta: Tensor) -> Replies:
     """One reply with the displacement `delta` [D] and the windows of all."""
-    return replace(replies, deltas=delta[None], windows=replies.windows.sum()[None], uploads={})
+    return replace(
+        replies, deltas=delta[None], windows=replies.windows.sum()[None], uploads={}, steps=None
+    )
 
 
 def squared_distances(vectors: Tensor) -> Tensor:

@@ -105,6 +105,9 @@ class Start:
     """Speed of the fastest class of computers in the fleet."""
     accumulation: Tensor | None = None
     """‖a_k‖₁ [P], float64: how much gradient the steps added up to; known when they are done."""
+    path: Tensor | None = None
+    """How long the steps were together, Σ_h η ‖u_h‖ [P], float64, for rules that measure it; known
+    when they are done."""
     begins_at: Tensor | None = None
     """What a rule's `origin` has put in place of w_t, [P, D]; None: nothing."""
 
@@ -134,6 +137,8 @@ class LocalRule(Tunable):
     """What the time of `begin` is booked under."""
     step_timed_as: ClassVar[str] = "training"
     """What the time of `direction` is booked under."""
+    measures_path: ClassVar[bool] = False
+    """Whether `finish` needs the length of the path, `Start.path`; that costs a norm a step."""
     looks_back: ClassVar[bool] = False
     """Whether `direction` needs the weights before the last step."""
     shapes_loss: ClassVar[bool] = False

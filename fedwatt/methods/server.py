@@ -43,6 +43,8 @@ class Replies:
     has no places to leave empty."""
     noised: bool = False
     """Whether vehicles have added the round's noise themselves, to a sum that these stand for."""
+    steps: Tensor | None = None
+    """H_k, [R], where it is known."""
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,9 @@
 transfer      q_k, the share of its last gain that it got back from the fleet (`transfer.py`)
 alignment     cos(Δ_k, w_t - w_s): whether the fleet went where the vehicle went in its last turn s;
               below 0 the vehicle works against the fleet: other roads, wrong labels, a flipped sign
+turns_against how many turns running alignment has been below -0.3
+efficiency    ‖Δ_k‖/Σ_h η ‖u_h‖ of its last turn: near 1 its steps drifted straight ahead, near
+              1/√H they wandered
 noise_scale   B_noise = S/G², the batch at which a gradient is as much signal as noise (McCandlish
               et al., 2018). Of n windows in parts of b, with g_n the mean of the parts' g_b,
 
@@ -13,7 +16,9 @@ noise_scale   B_noise = S/G², the batch at which a gradient is as much signal a
 
 All are of training windows, the same ones in every round, and stay out of training: weights are
 those of the method without them, bit for bit. They cost two losses and one gradient of
-`signal_batch` windows a turn, and two models of memory in the vehicle.
+`signal_batch` windows a turn, a norm a step, and two models of memory in the vehicle. What the
+server sees by itself of a round (agreement, lengths) is recorded of every method
+(`metrics/agreement.py`).
 """
 
 from dataclasses import dataclass
@@ -25,6 +30,7 @@ from torch import Tensor
 from fedwatt.errors import check
 from fedwatt.methods.rule import LocalRule, Rows, Start
 from fedwatt.methods.transfer import TRANSFER, ZERO, Gains, transfer_ratio
+from fedwatt.metrics.agreement import AGAINST
 from fedwatt.models import Model
 from fedwatt.tables import Column
 
@@ -32,6 +38,12 @@ KEEP: Final = 0.8
 """β of the two parts of the noise scale."""
 ALIGNMENT: Final = Column(
     "alignment", float, "cosine of its last Δ_k and the fleet's way since then"
+)
+TURNS_AGAINST: Final = Column(
+    "turns_against", float, f"turns running in which alignment was below {AGAINST:g}"
+)
+EFFICIENCY: Final = Column(
+    "efficiency", float, "‖Δ_k‖ over the length of its path in its last turn: 1 is straight"
 )
 NOISE_SCALE: Final = Column("noise_scale", float, "B_noise, windows at which noise equals signal")
 
@@ -54,8 +66,13 @@ class Signals(Gains):
     signal_batch: int = 128
     """n; a vehicle with fewer windows uses those it has, in equal parts."""
     signal_parts: int = 8
+    tell_turns: bool = False
+    """Whether vehicles tell the server `turns_against`, which "@screened" goes by."""
 
-    records: ClassVar[tuple[Column, ...]] = (TRANSFER, ALIGNMENT, NOISE_SCALE)
+    measures_path: ClassVar[bool] = True
+    records: ClassVar[tuple[Column, ...]] = (
+        *(TRANSFER, ALIGNMENT, TURNS_AGAINST, EFFICIENCY, NOISE_SCALE),
+    )
 
     def __post_init__(self) -> None:
         check(self, "transfer_batch", self.transfer_batch >= 1, "at least 1 window")
@@ -73,20 +90,30 @@ class Signals(Gains):
         """Losses, model and displacement of the last turn, and the means of S and G²."""
         still = torch.zeros(model.layout.size)
         noise = {"noise_variance": ZERO, "noise_square": ZERO, "noise_weight": ZERO}
-        return super().memory(model) | noise | {"last_anchor": still, "last_move": still}
+        turn = {"last_anchor": still, "last_move": still, "last_efficiency": ZERO}
+        return super().memory(model) | noise | turn | {"turns_against": ZERO}
+
+    def uploads(self, model: Model) -> Rows:
+        """How often it has worked against the fleet, if that is to be told."""
+        return {"opposed": ZERO} if self.tell_turns else {}
 
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
         """What the last turn came to, and the noise of this one's gradient."""
         now = self.losses(start.origin, start)
+        alignment = _cosine(memory["last_move"], start.anchor - memory["last_anchor"])
+        straight = memory["last_efficiency"]  # 0: not known yet
+        against = torch.where(alignment < AGAINST, memory["turns_against"] + 1, 0.0)
         plan = {
             "transfer": transfer_ratio(memory["gain_from"], memory["gain_to"], now),
-            "alignment": _cosine(memory["last_move"], start.anchor - memory["last_anchor"]),
+            "alignment": alignment,
+            "turns_against": against,
+            "efficiency": torch.where(straight > 0, straight, torch.nan),
             "gain_from": now,
         }
         parts = [self._noise(start, row) for row in range(len(start.anchor))]
         known = torch.tensor([part is not None for part in parts], device=now.device)
         found = torch.stack([now.new_zeros(2) if part is None else part for part in parts])
-        kept = {}
+        kept = {"turns_against": against}
         for place, name in enumerate(("noise_variance", "noise_square")):
             mean = KEEP * memory[name] + (1 - KEEP) * found[:, place]
             kept[name] = torch.where(known, mean, memory[name])
@@ -115,7 +142,11 @@ class Signals(Gains):
     def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
         """Remember this turn."""
         memory, _ = super().finish(memory, plan, start, deltas)
-        return memory | {"last_anchor": start.anchor, "last_move": deltas}, {}
+        length = torch.linalg.vector_norm(deltas, dim=-1, dtype=torch.float64)
+        assert start.path is not None
+        turn = {"last_anchor": start.anchor, "last_move": deltas}
+        told = {"opposed": plan["turns_against"]} if self.tell_turns else {}
+        return memory | turn | {"last_efficiency": (length / start.path).nan_to_num()}, told
 
 
 def _cosine(a: Tensor, b: Tensor) -> Tensor:

@@ -3,13 +3,12 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from fedwatt.metrics.agreement import AGAINST, TURNS
 from fedwatt.report.load import Run, where
 from fedwatt.report.style import name_of
 from fedwatt.report.table import Cell, Column, Table
 
-SIGNALS = ("transfer", "alignment", "noise_scale")
-AGAINST, TURNS = -0.3, 3
-"""A vehicle works against the fleet if its alignment is below the one in so many turns running."""
+SIGNALS = ("transfer", "alignment", "efficiency", "noise_scale")
 LEFT_OUT = "–"
 
 
@@ -23,12 +22,14 @@ def signals_table(run: Run) -> Table:
             if not any(np.isfinite(values).any() for values in turns.values()):
                 continue
             running = _most_running(run, method, vehicle)
+            flagged = _values(run, method, vehicle, "flagged")
             rows.append(
                 (
                     name_of(method),
                     str(vehicle),
                     *(_middle(turns[name], name) for name in SIGNALS),
                     f"yes, {running} turns running" if running >= TURNS else "no",
+                    f"{np.sum(flagged):.0f} of {flagged.size}" if flagged.size else LEFT_OUT,
                 )
             )
     return Table(
@@ -39,14 +40,35 @@ def signals_table(run: Run) -> Table:
             Column("Vehicle"),
             Column("Transfer ratio", digits=2),
             Column("Alignment", digits=2),
+            Column("Path efficiency", digits=2),
             Column("Noise scale", "windows", digits=0),
             Column("Works against the fleet"),
+            Column("Turns flagged"),
         ),
         tuple(rows),
         "Mean over turns and seeds of the share of its last gain that a vehicle got back (1 all, "
-        "below 0 harm) and of the cosine between its last displacement and the fleet's way since; "
+        "below 0 harm), of the cosine between its last displacement and the fleet's way since, and "
+        "of its displacement over the length of its path (1 straight ahead); "
         "median batch at which a gradient is as much noise as signal. A vehicle works against the "
-        f"fleet if its alignment is below {AGAINST:g} in {TURNS} turns running.",
+        f"fleet if its alignment is below {AGAINST:g} in {TURNS} turns running. A turn is flagged "
+        f"for that, or for a displacement much longer than the others'.{_agreement(run)}",
+    )
+
+
+def _agreement(run: Run) -> str:
+    """A sentence on how far the vehicles' directions agree, by method."""
+    if "agreement" not in run.rounds:
+        return ""
+    means = {
+        name_of(method): np.nanmean(values)
+        for method in run.methods
+        if np.isfinite(values := where(run.rounds, method=method)["agreement"]).any()
+    }
+    said = ", ".join(f"{name} {mean:.2f}" for name, mean in means.items())
+    return (
+        f" Agreement of directions (1 alike, 0 orthogonal), mean over rounds: {said}."
+        if said
+        else ""
     )
 
 

@@ -84,14 +84,21 @@ class Table:
 def shown(cell: Cell, digits: int = 1) -> str:
     """A cell as it is shown to people.
 
+    An interval needs three seeds: from two, Student's t stretches the spread ninefold, below zero
+    for an error that cannot be.
+
     >>> shown(Estimate(52.91, 0.42, 51.87, 53.95, 3))
     '52.9 ± 0.4 [51.9, 54.0]'
+    >>> shown(Estimate(108.8, 18.8, -59.8, 277.4, 2))
+    '108.8 ± 18.8'
     >>> shown(-0.25, 2), shown(float("nan")), shown(float("inf"))
     ('−0.25', '–', 'never')
     """
     if isinstance(cell, Estimate):
         if isnan(cell.std):
             return shown(cell.mean, digits)
+        if cell.seeds < 3:
+            return mean_and_spread(cell, digits)
         interval = f"[{shown(cell.low, digits)}, {shown(cell.high, digits)}]"
         return f"{mean_and_spread(cell, digits)} {interval}"
     if isinstance(cell, float):

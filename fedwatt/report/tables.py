@@ -62,11 +62,11 @@ def results_table(run: Run) -> Table:
         "Final test errors, per window",
         (Column("Method"), Column("Seeds"), *columns.values()),
         tuple(rows),
-        "Mean ± standard deviation over seeds [95 % interval of the mean]. Diverged seeds count in "
-        "no mean. Errors are those of the last round's models, unless a column says best validated "
-        "or kept: the model that vehicles get, as a rule the mean of these two. RMSE, MAE, MAPE "
-        "and wMAPE pool the windows of all vehicles; the vehicle mean counts every vehicle the "
-        "same, the weighted mean by its training windows. MAPE divides by "
+        "Mean ± standard deviation over seeds [95 % interval of the mean, from three seeds on]. "
+        "Diverged seeds count in no mean. Errors are those of the last round's models, unless a "
+        "column says best validated or kept: the model that vehicles get, as a rule the mean of "
+        "these two. RMSE, MAE, MAPE and wMAPE pool the windows of all vehicles; the vehicle mean "
+        "counts every vehicle the same, the weighted mean by its training windows. MAPE divides by "
         f"|Y| + {EPSILON_Y * target.typical:g} {target.unit} and is ruled by windows with |Y| < "
         f"{NEAR_ZERO * target.typical:g} {target.unit}{share}; wMAPE = Σ|e| / Σ|Y| is not."
         + (ON_BOARD_NOTE if ON_BOARD_COLUMN in columns else "")

@@ -33,6 +33,7 @@ def coverage(fleet: Fleet) -> dict[str, Any]:
     """How much driving there is, too coarsely to tell whose or where; empty where it is not known.
 
     hours, kilometres  of all trips, to two digits
+    climb_m_per_km     how hilly roads are, to two digits, where climb is a feature
     ambient_c          outside temperature in nine of ten hours, outward to 5 °C
     """
     samples = []
@@ -47,7 +48,11 @@ def coverage(fleet: Fleet) -> dict[str, Any]:
     rows, names = np.concatenate(samples), list(fleet.features)
     found: dict[str, Any] = {"hours": _two_digits(len(rows) / 60)}
     if "speed" in names:
-        found["kilometres"] = _two_digits(rows[:, names.index("speed")].sum() * 60 / 1000)
+        metres = rows[:, names.index("speed")].sum()  # of the sampled seconds, as is climb
+        found["kilometres"] = _two_digits(metres * 60 / 1000)
+        if "ascent" in names and metres > 0:
+            climb = rows[:, names.index("ascent")].sum()
+            found["climb_m_per_km"] = _two_digits(1000 * climb / metres)
     if "ambient" in names:
         low, high = np.quantile(rows[:, names.index("ambient")], (0.05, 0.95))
         found["ambient_c"] = [5 * floor(low / 5), 5 * ceil(high / 5)]

@@ -160,7 +160,8 @@ def test_methods_are_listed(folder: Path, refused) -> None:
         assert word in done.stdout
     printed = " ".join(done.stdout.split())
     assert "rate training.rate; tuned from 0.001 to 0.1, log" in printed
-    assert "alpha 0.8; tuned from 0.3 to 1" in printed
+    assert "alpha 0.8; tuned from 0.3 to 1. α, fractional order; 1 is plain SGD" in printed
+    assert "p_min 0.2. smallest factor by which a weight's step is scaled" in printed
     for kind, parts in (("rules", LOCAL_RULES), ("defences", DEFENCES), ("servers", SERVERS)):
         assert f"{kind} {', '.join(parts)}" in printed
     assert "Did you mean 'fedprox'?" in refused("methods", "fedporx")

@@ -32,6 +32,7 @@ def test_a_dry_run_shows_everything_and_writes_nothing(type_in, german, tmp_path
     for words in ("Kennzeichen", "speed_mps", "current_a", "M-AB 100", "by column 'Kennzeichen'"):
         assert words in printed
     assert "rows are usually 15 s apart. Gaps up to 38 s are bridged" in printed
+    assert "a reading of the pack only every 15 s" in printed
     assert [path.name for path in tmp_path.iterdir()] == [german.name]
 
 
@@ -67,7 +68,14 @@ def test_the_mapping_beside_the_fleet_repeats_the_import(type_in, german, tmp_pa
     )
     assert status == 2
     assert "20 rows about 15 s apart, over the gap limit of 12 s" in printed
-    assert "set --maximum-gap 38" in printed
+    assert "--maximum-gap 38 bridges them" in printed
+    # The usual limit counts as asked for, too.
+    status, printed = type_in(
+        *("data", "import", "csv", german.name, "--map", kept.name, "--maximum-gap", "10"),
+        *("--out", "usual"),
+    )
+    assert status == 2
+    assert "over the gap limit of 10 s" in printed
 
 
 def test_an_edited_mapping_is_not_lost(type_in, german, tmp_path) -> None:
@@ -81,6 +89,19 @@ def test_a_fleet_has_to_have_a_name(type_in, german) -> None:
     status, printed = type_in("data", "import", "csv", german.name)
     assert status == 2
     assert "--out FLEET" in printed
+    status, printed = type_in("data", "import", "auto", german.name)
+    assert status == 2
+    assert "--out FLEET, or --dry-run to leave it at this" in printed
+
+
+def test_answers_are_for_auto_and_must_be_known(type_in, german) -> None:
+    for given in (("--dry-run",), ("--vehicle", "Kennzeichen"), ("--dates", "day first")):
+        status, printed = type_in("data", "import", "csv", german.name, *given, "--out", "x")
+        assert status == 2
+        assert f"Only 'data import auto' takes {given[0]}" in printed
+    status, printed = type_in("data", "import", "auto", german.name, "--dates", "days first")
+    assert status == 2
+    assert "Did you mean 'day first'?" in printed
 
 
 def test_a_fleet_of_one_warns_at_import_and_in_a_run(type_in, tmp_path, caplog) -> None:

@@ -21,7 +21,12 @@ ABOUT = {
         "vehicles": 12,
         "held_out": 2,
         "kinds": ["passenger"],
-        "coverage": {"hours": 41.0, "kilometres": 1900.0, "ambient_c": [-5, 25]},
+        "coverage": {
+            "hours": 41.0,
+            "kilometres": 1900.0,
+            "climb_m_per_km": 14.0,
+            "ambient_c": [-5, 25],
+        },
         "labels": {"measured": 12, "simulated": 0},
     },
     "errors": {
@@ -54,7 +59,8 @@ def test_the_file_carries_it_and_it_says_everything(file: Path, vehicle) -> None
         "10, and 2 that only judged (passenger)",
         "1,900 km in 41 h",
         "-5 to 25 °C in nine of ten hours",
-        "measured in 12",
+        "measured in 12 vehicles",
+        "about 14 m of climb a kilometre",
         "44.2 Wh (95 % interval 40.0 to 48.4), mean of 10 vehicles",
         "Below -5 °C and above 25 °C it extrapolates.",
         "It was judged on few windows under 5 °C, 40 of them.",

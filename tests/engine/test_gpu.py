@@ -1,5 +1,7 @@
 """The GPU engine does what the CPU engine does; benchmarks/gpu_agreement.py says how closely."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -55,8 +57,11 @@ def test_the_steps_of_a_recording_are_plain_ones(monkeypatch, name: str, determi
     vehicles = federation.simulated
     calls = vehicles.calls(state, vehicles.present(state))
     job = vehicles.begin(method, state, calls, Stopwatch()).job
-    for _ in range(2):  # the second time with the buffers of the first
-        torch.testing.assert_close(gpu.train(job), plain.train(job), rtol=0, atol=1e-12)
+    for measured in (False, False, True, True):  # the second time with the buffers of the first
+        paths = [torch.zeros(len(job.steps)).double() if measured else None for _ in range(2)]
+        found, expected = (replace(job, path=path) for path in paths)
+        torch.testing.assert_close(gpu.train(found), plain.train(expected), rtol=0, atol=1e-12)
+        torch.testing.assert_close(found.path, expected.path, rtol=0, atol=1e-12)
 
 
 @on_a_gpu
@@ -73,7 +78,7 @@ def test_gated_and_plain_steps_side_by_side() -> None:
 
 
 @on_a_gpu
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", [*METHODS, "fo-fedavg+signals"])
 def test_every_method_on_both_devices(name: str) -> None:
     def trained(device: str) -> torch.Tensor:
         federation = Federation(

@@ -57,6 +57,8 @@ def test_drift_and_steps_are_of_the_replies_that_count() -> None:
     assert row["drift_mean"] == approx((0.75 + 3.0) / 2)
     assert row["drift_cv"] == approx((3.0 - 0.75) / 2 / 1.875)
     assert (row["participants"], row["replies"], row["rejected"], row["steps"]) == (3, 2, 1, 2)
+    # E₁ = (0.75² + 3²)/2, E₂ = 1.875²; Σp² = ½.
+    assert row["agreement"] == approx((1.875**2 / 4.78125 - 0.5) / 0.5)
 
 
 @pytest.mark.parametrize("seeds", [(1,), (1, 2)])

@@ -5,6 +5,7 @@ import pytest
 import torch
 from pytest import approx
 
+from fedwatt.engine import plain, together
 from fedwatt.engine.call import Call
 from fedwatt.errors import SettingError
 from fedwatt.federation import Federation, Training
@@ -40,6 +41,47 @@ def test_alignment_and_transfer_on_the_scalar_toy() -> None:
     assert first["transfer"] == -1.0
     # F_2 = (w + 2)² from 0.5: 6.25 → (1.28)² by itself, (1.60875)² with the fleet.
     assert second["transfer"] == approx((6.25 - 1.60875**2) / (6.25 - 1.28**2), abs=1e-12)
+
+
+def test_efficiency_is_the_way_over_the_path() -> None:
+    # (w + 2)² at the rate 0.9: w + 2 is 2.5, -2, 1.6 and -1.28, by steps of 4.5, 3.6 and 2.88.
+    points = [(1.0, -2.0)]
+    car = line_client("car", train=points, validation=points, test=points)
+    fed = line_federation(
+        [car], training={"rounds": 2, "rate": 0.9, "steps": 3, "schedule": "constant"}
+    )
+    first, second = fed.train("fedavg+signals").history.clients
+    assert np.isnan(first["efficiency"])
+    assert second["efficiency"] == approx(3.78 / (4.5 + 3.6 + 2.88), abs=1e-12)
+
+
+def test_turns_against_the_fleet_are_counted_and_told_where_asked() -> None:
+    # The first vehicle of the toy moves to 1 in every round, and the fleet to -2.
+    method = get("fedavg+signals", tell_turns=True)
+    assert method.upload_names == ["opposed"] and not get("fedavg+signals").upload_names
+    counts = []
+    for toy, state in toy_states(method, FULL):
+        calls = [Call(0, 0, 2), Call(0, 1, 3)]
+        work = toy.simulated.trained(method, state, calls, Stopwatch())
+        rows = sorted(range(2), key=lambda row: work.calls[row].vehicle)
+        counts.append([work.columns["turns_against"][row] for row in rows])
+        assert work.uploads["opposed"][rows].tolist() == counts[-1]
+    assert counts == [[1.0, 0.0], [2.0, 0.0], [3.0, 0.0]]
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fo-fedavg", "moon", "sam"])
+def test_paths_are_as_long_on_every_engine(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def found(precision: str) -> list[float]:
+        training = Training(rounds=2, participation=1.0, batch=16, precision=precision)
+        fed = Federation(random_fleet(), MLP(4, 8, (6, 5)), training=training, device="cpu")
+        rows = fed.train(f"{name}+signals").history.clients
+        return [row["efficiency"] for row in rows if row["round"] == 2]
+
+    fast, blocks = found("float32"), found("float64")
+    monkeypatch.setattr(together.cpu, "train", lambda job, watch: plain.train(job))
+    assert blocks == approx(found("float64"), abs=1e-9)
+    assert fast == approx(blocks, abs=1e-4)
+    assert all(0 < value <= 1 + 1e-6 for value in fast) and min(fast) < 0.999
 
 
 def test_the_noise_scale_is_variance_over_squared_mean() -> None:

@@ -29,11 +29,23 @@ def test_who_works_against_the_fleet_is_named(run_folder) -> None:
     run = load_run(run_folder)
     rows = signals_table(with_signals(run, [-0.4, -0.5, -0.9])).rows
     first = next(row for row in rows if row[:2] == ("FedAvg", "car-01"))
-    assert (first[2], first[4], first[5]) == (0.25, "–", "yes, 3 turns running")
+    assert (first[2], first[5], first[6]) == (0.25, "–", "yes, 3 turns running")
     second = next(row for row in rows if row[:2] == ("FedAvg", "car-02"))
-    assert (second[2], second[3], second[5]) == ("–", 0.5, "no")
+    assert (second[2], second[3], second[6]) == ("–", 0.5, "no")
+
+
+def test_flags_efficiency_and_agreement_are_told(run_folder) -> None:
+    run = with_signals(load_run(run_folder), [0.5])
+    own = run.clients["vehicle"] == "car-01"
+    clients = run.clients | {"efficiency": np.where(own, 0.25, np.nan), "flagged": own}
+    rounds = run.rounds | {"agreement": np.where(run.rounds["round"] > 0, 0.5, np.nan)}
+    table = signals_table(replace(run, clients=clients, rounds=rounds))
+    first = next(row for row in table.rows if row[:2] == ("FedAvg", "car-01"))
+    turns = int(np.sum(own & (clients["method"] == "fedavg") & (clients["replied"] != 0)))
+    assert (first[4], first[7]) == (0.25, f"{turns} of {turns}")
+    assert "mean over rounds: FedAvg 0.50" in table.note
 
 
 def test_two_bad_turns_and_a_good_one_between_are_not_enough(run_folder) -> None:
     rows = signals_table(with_signals(load_run(run_folder), [-0.4, -0.5, 0.1, -0.9])).rows
-    assert next(row for row in rows if row[:2] == ("FedAvg", "car-01"))[5] == "no"
+    assert next(row for row in rows if row[:2] == ("FedAvg", "car-01"))[6] == "no"

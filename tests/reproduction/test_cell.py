@@ -52,7 +52,7 @@ def test_a_default_that_is_written_out_is_the_same_cell() -> None:
 
 
 def test_tuning_gives_every_method_as_many_trials_at_the_same_rates() -> None:
-    scale = SCALES["paper"]
+    scale = replace(SCALES["paper"], contained_only=())
     rates = set()
     for method in METHODS:
         found = search(Cell(dataset="ved", method=method), scale)
@@ -67,8 +67,17 @@ def test_tuning_gives_every_method_as_many_trials_at_the_same_rates() -> None:
         assert all(value in ranges[name] for name, value in values.items())
 
 
+def test_of_some_methods_only_trials_at_some_places_are_run() -> None:
+    whole = replace(SCALES["paper"], contained_only=())
+    few = replace(whole, contained_only=(("fo-ri-fedavg", (0, 4)),))
+    cell = Cell(dataset="ved", method="fo-ri-fedavg", follow="tuned")
+    own = search(cell, whole)
+    assert search(cell, few) == (own[0], own[4])
+    assert len(prerequisites(cell, few)) == 2 + 3 * whole.trials
+
+
 def test_a_method_that_contains_others_sees_their_points_and_has_their_trials() -> None:
-    scale = SCALES["paper"]
+    scale = replace(SCALES["paper"], contained_only=())
     ours, fo, ri = (
         [dict(cell.settings) for cell in search(Cell(dataset="ved", method=method), scale)[1:]]
         for method in ("fo-ri-fedavg", "fo-fedavg", "ri-fedavg")
@@ -76,7 +85,7 @@ def test_a_method_that_contains_others_sees_their_points_and_has_their_trials() 
     for own, one, other in zip(ours, fo, ri, strict=True):
         assert own == one | other  # the same rate, α, λ and τ_I
     cell = Cell(dataset="ved", method="fo-ri-fedavg", follow="tuned")
-    trials = prerequisites(cell, replace(scale, contained_only=()))
+    trials = prerequisites(cell, scale)
     assert len(trials) == 4 * scale.trials
     for method, off in (("fo-fedavg", {"lam": 0.0}), ("fedavg", {"lam": 0.0, "alpha": 1.0})):
         records = [made(trial, 40.0 if trial.method == method else 60.0) for trial in trials]

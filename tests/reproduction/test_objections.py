@@ -85,3 +85,10 @@ def test_splits_are_paired_by_split(tmp_path) -> None:
 def test_the_detectable_effect_shrinks_with_more_seeds() -> None:
     few, many = estimate([0.0, 1.0, 2.0]), estimate([0.0, 1.0, 2.0] * 4)
     assert detectable(many) < detectable(few) / 2
+
+
+def test_a_row_names_what_of_it_has_not_run(tmp_path) -> None:
+    mild, moderate, *_ = skew_contests(VED)
+    lab = lab_of(tmp_path, list(moderate.cells.values()), {"fo-ri-fedavg": 52.0})
+    result, _ = rows(lab)["The paper's heterogeneity was left out."]
+    assert mild.short == "mild" and result.endswith("Not run: mild; severe; dirichlet:0.3.")

@@ -6,9 +6,29 @@ import pytest
 from pytest import approx
 
 from fedwatt.errors import SettingError
+from fedwatt.runs.config import DEFAULT_METHODS
 from tournament.entries import ENTRIES
-from tournament.judge import Column, Records, advice, beats_all_published, pooled, unplayed
-from tournament.page import PAGE, answer, guide, matrix, rates, stragglers, write_page
+from tournament.judge import (
+    Column,
+    Records,
+    advice,
+    beats_all_published,
+    deserve_to_be_default,
+    pooled,
+    unplayed,
+    winners,
+)
+from tournament.page import (
+    COLUMNS,
+    PAGE,
+    answer,
+    default,
+    guide,
+    matrix,
+    rates,
+    stragglers,
+    write_page,
+)
 from tournament.records import RECORDS, Record, read_records, write_records
 
 PLAN = {"trials": 2, "rounds": 4, "steps": 1, "every": 2, "seeds": [1, 2, 3], "tuning_seeds": [9]}
@@ -148,6 +168,7 @@ def test_rates_beyond_their_range_are_counted() -> None:
     # Two trials are within the range. One match stays inside, one goes beyond, one to the last.
     inside = a_record("ved hills", "fedavg", [1.0], trials=tried(0.05, 0.06))
     beyond = {"trials": tried(0.05, 0.06, 0.07, 0.08), "settings": {"rate": 0.07}}
+    beyond |= {"given_up": {"settings": {"rate": 0.08}, "diverged": [1]}}
     last = {"trials": tried(0.05, 0.06, 0.07), "settings": {"rate": 0.07}}
     found = rates(
         records(
@@ -156,7 +177,7 @@ def test_rates_beyond_their_range_are_counted() -> None:
             a_record("severe level", "fedavg", [1.0], **last),
         )
     )
-    assert "| `fedavg` | 0.05 to 0.07 | 2 | 1 of 3 |" in found
+    assert "| `fedavg` | 0.05 to 0.07 | 2 | 1 | 1 of 3 |" in found
     assert "| `scaffold` |" not in found
 
 
@@ -191,6 +212,23 @@ def test_records_of_two_plans_are_not_put_together(tmp_path) -> None:
     other = a_record("ved hills", "moon", [1.0], plan=PLAN | {"trials": 5})
     with pytest.raises(SettingError, match=r"'ved hills moon' .* \(trials is 5, not 2\)"):
         write_records(tmp_path / "all.jsonl", [FOUND["ved hills", "fedavg"].content, other.content])
+
+
+def test_the_default_run_has_whoever_the_page_says_belongs_there() -> None:
+    deserving = deserve_to_be_default(COLUMNS, read_records(RECORDS))
+    assert {"fedavg", "fo-ri-fedavg", *deserving} == set(DEFAULT_METHODS)
+
+
+def test_who_wins_on_half_of_the_fleets_deserves_to_be_the_default() -> None:
+    # scaffold and scaffold+sharpness win on one of four fleets with hills, and on one of one.
+    names = ("ved hills", "moderate hills", "severe hills", "embedded hills")
+    four, one = [Column(name, "global") for name in names], [Column("ved hills", "global")]
+    assert winners(four, FOUND) == {"scaffold": 1, "scaffold+sharpness": 1}
+    assert deserve_to_be_default({"hills": four}, FOUND) == ()
+    assert deserve_to_be_default({"one": one}, FOUND) == ("scaffold", "scaffold+sharpness")
+    said = default({**FOUND, **records(a_record("ved level", "fedavg", [40.0, 44.0, 42.0]))})
+    assert "Nobody is; the most is 1 of 4 (`scaffold`: one model, hills)." in said
+    assert "hills take 50 to 50 % off" in said
 
 
 def test_the_page_is_what_the_records_give() -> None:

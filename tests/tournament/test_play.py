@@ -18,7 +18,7 @@ from tournament.fleets import ARENAS, read_windows, write_windows
 from tournament.plan import Plan
 from tournament.play import Match, play
 from tournament.records import Record
-from tournament.search import trials
+from tournament.search import best_of, trials
 from tournament.season import Venue, hold, matches, missing
 
 
@@ -82,11 +82,11 @@ def test_where_the_best_rate_is_the_last_one_higher_ones_are_tried(
     play(Match("embedded level", "fedavg", plan, "cpu"), few_cars, tmp_path)
     found = json.loads((tmp_path / "record.json").read_text())
     # Two rounds of two steps are too few for any rate: the highest is best, which is the default's
-    # 0.05 after 0.0032 and 0.0316.
+    # 0.05 after 0.0032 and 0.0316; then twice two more, each 1.58 times the last.
     rates = [trial["settings"]["rate"] for trial in found["trials"]]
-    assert rates == [0.05, 0.003162, 0.03162, 0.07906, 0.125]
-    assert found["settings"] == {"rate": 0.125}
-    # A record without the last two is tuned out, one with them is done.
+    assert rates == [0.05, 0.003162, 0.03162, 0.07906, 0.125, 0.1976, 0.3125]
+    assert found["settings"] == {"rate": best_of(found["trials"])["settings"]["rate"]}
+    # A record without the last four is tuned out, one with them is done.
     short = found | {"trials": found["trials"][:3], "settings": {"rate": 0.05}}
     chosen = [Match("embedded level", "fedavg", plan, "cpu")]
     (left,) = missing(chosen, {("embedded level", "fedavg"): Record("", "", short)})
@@ -97,6 +97,18 @@ def test_where_the_best_rate_is_the_last_one_higher_ones_are_tried(
     assert {n: v for n, v in again.items() if n != "seconds"} == {
         n: v for n, v in found.items() if n != "seconds"
     }
+
+
+def test_whoever_diverges_beyond_the_range_goes_back_to_it(
+    few_cars: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = replace(TINY, trials=3, further=2)
+    lost = lambda federation, trained: [2] if federation.training.rate > 0.05 else []  # noqa: E731
+    monkeypatch.setattr("tournament.play._lost", lost)
+    play(Match("embedded level", "fedavg", plan, "cpu"), few_cars, tmp_path)
+    found = json.loads((tmp_path / "record.json").read_text())
+    assert found["settings"] == {"rate": 0.05} and found["diverged"] == []
+    assert found["given_up"]["diverged"] == [2] and found["given_up"]["settings"]["rate"] > 0.05
 
 
 def test_a_result_is_taken_over_where_higher_rates_are_no_better(

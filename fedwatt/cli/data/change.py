@@ -62,7 +62,7 @@ def spoil(
     split_seed: Annotated[int, typer.Option(help="data.split_seed of the runs to come.")] = 0,
     window: Annotated[int, typer.Option(help="data.window of the runs to come.", min=1)] = 60,
 ) -> None:
-    """Spoil the training trips of some vehicles, to test how methods bear it.
+    """Spoil the training trips of some vehicles, to test how well methods cope.
 
     Runs on the fleet must split it the same way: same split seed and window, default shares.
     """

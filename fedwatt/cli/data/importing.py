@@ -93,7 +93,7 @@ def import_(
         str,
         typer.Argument(
             help="What the files are: auto looks at them and decides; ved, eved, csv (with --map), "
-            "sumo; or a reader of one's own such as ./reader.py:read. 'fedwatt plugins' lists all.",
+            "sumo; or a reader of your own such as ./reader.py:read. 'fedwatt plugins' lists all.",
             metavar="KIND",
         ),
     ],
@@ -120,15 +120,18 @@ def import_(
 
     if out is not None:
         refuse_filled(out)
-    decided = kind == "auto"
+    decided, answers = kind == "auto", {"vehicle": vehicle, "trip": trip, "dates": dates}
     if decided:
-        answers = {"vehicle": vehicle, "trip": trip, "dates": dates}
         read = _decided(paths, answers, None if dry_run else out)
-        if read is None:
+        if dry_run:
             return
-        kind, paths, mapping = "csv", *read
+        if read is not None:
+            kind, paths, mapping = "csv", *read
+    else:
+        _refuse_answers(kind, answers | {"dry-run": dry_run})
     if out is None:
-        raise SettingError("Name the folder of the new fleet: --out FLEET.")
+        rest = ", or --dry-run to leave it at this" if decided else ""
+        raise SettingError(f"Name the folder of the new fleet: --out FLEET{rest}.")
     recordings = Recordings(
         kind=kind,
         paths=tuple(paths),
@@ -136,10 +139,19 @@ def import_(
         mapping=mapping,
         geo=geo,
         cleaning=_cleaning(kind, minimum_trips, minimum_seconds, minimum_metres, maximum_gap),
+        own_gap=maximum_gap is not None,
     )
     _read(recordings, Maps(dem=dem, osm=osm, only_enriched=only_enriched), out)
     if decided:
         say_next(out)
+
+
+def _refuse_answers(kind: str, answers: dict[str, str | bool]) -> None:
+    """Refuse what only `auto` asks for."""
+    given = [f"--{name}" for name, answer in answers.items() if answer]
+    if given:
+        rest = " In csv the mapping says it." if kind == "csv" else ""
+        raise SettingError(f"Only 'data import auto' takes {' and '.join(given)}.{rest}")
 
 
 def _cleaning(

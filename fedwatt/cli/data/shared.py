@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fedwatt.data.cleaning.account import Account
 
 Out = Annotated[Path, typer.Option(help="Folder of the new fleet.")]
-Seed = Annotated[int, typer.Option(help="Another seed, another draw.")]
+Seed = Annotated[int, typer.Option(help="Seed of all random draws.")]
 Kind = Annotated[str, typer.Option(help="passenger, truck or bus.")]
 
 

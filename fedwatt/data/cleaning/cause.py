@@ -14,7 +14,7 @@ from fedwatt.data.trip import FloatArray, RawTrip
 MANY = 0.2
 """Share of a channel's readings, or of a trip's rows, that is enough to spoil the trip."""
 ROWS_BRIDGED = 2.5
-"""A gap of this many usual intervals is worth bridging."""
+"""A gap up to this many usual intervals was recorded well enough: one or two rows are missing."""
 GAP = "over the gap limit of"
 
 
@@ -52,7 +52,8 @@ def _slow(time_s: FloatArray, what: str, cleaning: Cleaning) -> Iterator[str]:
     steps = np.diff(time_s)
     if len(steps) and float(np.median(steps)) > cleaning.maximum_gap_s:
         usual = float(np.median(steps))
-        yield f"{what} about {usual:.0f} s apart, {GAP} {cleaning.maximum_gap_s:g} s"
+        cure = f"--maximum-gap {ceil(ROWS_BRIDGED * usual)} bridges them"
+        yield f"{what} about {usual:.0f} s apart, {GAP} {cleaning.maximum_gap_s:g} s ({cure})"
 
 
 def _slow_channels(trip: RawTrip, cleaning: Cleaning) -> Iterator[str]:
@@ -66,12 +67,3 @@ def _stuck(trip: RawTrip, account: Account) -> Iterator[str]:
     for reason, rows in account.reasons("dropped", "rows").items():
         if rows > MANY * trip.rows and ("stuck" in reason or "frozen" in reason):
             yield reason
-
-
-def gap_that_would_do(reason: str) -> int:
-    """The gap limit that bridges what a reason of `_slow` tells of.
-
-    >>> gap_that_would_do("rows about 15 s apart, over the gap limit of 10 s")
-    38
-    """
-    return ceil(ROWS_BRIDGED * float(reason.partition(" about ")[2].partition(" s ")[0]))

@@ -17,8 +17,8 @@ from fedwatt.data.cleaning.resample import forward_filled
 from fedwatt.data.trip import BoolArray, RawTrip
 
 STANDING_MPS = 0.1
-# Times above are seconds since 1970, so that a trip can be named by its beginning.
 DATED_S = 1e8
+"""Times above are seconds since 1970, those below since the start of a recording."""
 
 
 def split_at_pauses(

@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection
 
 from fedwatt.data.cleaning.account import Account
-from fedwatt.data.cleaning.cause import GAP, gap_that_would_do
+from fedwatt.data.cleaning.cause import GAP
 
 ADVICE = {
     r"no(?!t)": "Check that the columns of speed and of the pack's signals are right.",
@@ -42,8 +42,8 @@ def _advice(vehicles: Collection[str], trips: Collection[str]) -> list[str]:
     advice += dict.fromkeys(
         text for why in trips for start, text in ADVICE.items() if re.match(start, why)
     )
-    if slow := [gap_that_would_do(why) for why in trips if GAP in why]:
-        advice.append(f"Slow logging is no fault: set --maximum-gap {max(slow)}.")
+    if any(GAP in why for why in trips):
+        advice.append("Slow logging is no fault: import with that gap limit.")
     if limits := _limits(vehicles, trips):
         advice.append(f"Lower {' or '.join(limits)}, or record more.")
     if any("asked for" in why for why in vehicles) or any("engine" in why for why in trips):

@@ -12,7 +12,7 @@ import polars as pl
 from fedwatt.data.channels import CHANNELS
 from fedwatt.data.cleaning.account import Account
 from fedwatt.data.cleaning.cleaning import PLAIN_CLEANING, Cleaning
-from fedwatt.data.cleaning.pauses import split_at_pauses
+from fedwatt.data.cleaning.pauses import DATED_S, split_at_pauses
 from fedwatt.data.readers.dates import joined, seconds
 from fedwatt.data.readers.find_files import FoundTable, find_tables
 from fedwatt.data.readers.mapping import TIME, ChannelMap, CsvMapping, load_mapping
@@ -24,8 +24,6 @@ from fedwatt.data.trip import Vehicle
 from fedwatt.errors import DataError, SettingError
 
 MOSTLY = 0.5
-# Seconds since 1970 and dates are above, seconds since the start of a recording below.
-ABSOLUTE_S = 1e8
 
 
 def import_csv(
@@ -119,7 +117,7 @@ class MappingReader:
         if by_gaps:
             # One line of time for a vehicle, whatever files it lies in; but a clock that starts
             # with each file has one for each.
-            trip = pl.when(time_s > ABSOLUTE_S).then(pl.lit("")).otherwise(pl.lit(path.stem))
+            trip = pl.when(time_s > DATED_S).then(pl.lit("")).otherwise(pl.lit(path.stem))
         else:
             trip = _name(mapping.trip, path)
         return frame.select(

@@ -90,6 +90,9 @@ def _unit(numbers: pl.Series, channel: str, stated: str) -> tuple[str, str]:
             return "kW", f"guessed: none is above {largest:.3g}"
         return "W", f"guessed: they reach {largest:.3g}"
     if _plausible(numbers, channel, usual) >= CLEARLY or channel == "speed_mps":
+        others = [unit for unit in CHANNELS[channel].units if unit != usual]
+        if channel in POSITION and max(_plausible(numbers, channel, o) for o in others) < PLAUSIBLE:
+            return usual, "its readings are possible in no other unit"
         return usual, _assumed(channel)
     shares = {unit: _plausible(numbers, channel, unit) for unit in CHANNELS[channel].units}
     best = max(shares, key=lambda unit: shares[unit])

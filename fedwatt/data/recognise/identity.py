@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from fedwatt.data.cleaning.pauses import DATED_S
 from fedwatt.data.recognise.header_words import names_id
 from fedwatt.data.recognise.spacing import PAUSE_S, Spacing
 from fedwatt.data.recognise.table_sample import TableSample
@@ -27,7 +28,6 @@ CALLED_VEHICLE = re.compile(
 )
 DATE = re.compile(r"(?:19|20)\d\d[-_.]?\d\d[-_.]?\d\d|\d\d[-_.]\d\d[-_.](?:19|20)?\d\d")
 LONG_S = 12 * 3600.0
-ABSOLUTE_S = 1e8
 MANY_REPEATED, FEW_REPEATED = 0.2, 0.02
 MOSTLY_PAUSED = 0.5
 SMOOTHER = 5.0
@@ -72,7 +72,7 @@ def _tells_apart(times: pl.Series, column: pl.Series) -> str:
     A clock that starts anew with each trip says nothing: the values may be its trips.
     """
     first = times.drop_nulls().head(1)
-    if not len(first) or float(first[0]) < ABSOLUTE_S:
+    if not len(first) or float(first[0]) < DATED_S:
         return ""
     groups = [times.filter(column == value) for value in column.unique().drop_nulls()]
     if _repeats(times) > MANY_REPEATED and max(map(_repeats, groups)) < FEW_REPEATED:
@@ -163,16 +163,18 @@ def find_identity(
     apart: Spacing,
     vehicle: str,
     trip: str,
+    files: Sequence[Path],
 ) -> Identity:
     """Where names come from, given the columns that were found for them ("" for none).
 
-    A reason is "" where the column's own stands.
+    `files` are all of them: their names are judged together, whichever were looked into. A reason
+    is "" where the column's own stands.
     """
     one_each = [_one_stretch(time, apart.pause_s) for time in times]
     vehicles, vehicle_why = {"column": vehicle}, ""
     if not vehicle:
-        vehicles, vehicle_why = _by_files([sample.path for sample in samples], times, one_each)
-    by_file = len(samples) > 1 and not vehicle and vehicles.get("from") != "file"
+        vehicles, vehicle_why = _by_files(files, times, one_each)
+    by_file = len(files) > 1 and not vehicle and vehicles.get("from") != "file"
     if trip:
         return Identity(vehicles, {"column": trip}, vehicle_why, "")
     if by_file and all(one_each):
@@ -229,6 +231,6 @@ def _overlap(times: Sequence[pl.Series]) -> bool:
     spans = sorted(
         (float(known[0]), float(known[-1]))
         for time in times
-        if len(known := time.drop_nulls().sort()) and float(known[0]) > ABSOLUTE_S
+        if len(known := time.drop_nulls().sort()) and float(known[0]) > DATED_S
     )
     return any(later[0] < earlier[1] for earlier, later in pairwise(spans))

@@ -1,7 +1,7 @@
 """Files of a program that fedwatt has a mapping for, known by the columns of its `signature`."""
 
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fedwatt.data.readers.mapping import SHIPPED, shipped_mappings
@@ -46,7 +46,18 @@ def tables_of(name: str, columns: Iterable[str]) -> dict[str, Any]:
         if found:
             kept = {k: v for k, v in values.items() if k not in ("aliases", "optional")}
             channels[channel] = {**kept, "column": found[0]}
-    return {**tables, "channels": channels}
+    spelled = {key: _spelled(tables[key], present) for key in ("time", "vehicle", "trip")}
+    return {**tables, **spelled, "channels": channels}
+
+
+def _spelled(origin: dict[str, Any], present: Mapping[str, str]) -> dict[str, Any]:
+    """A table that names a column, or several, as the files spell them."""
+    named = origin.get("column")
+    if named is None:
+        return origin
+    if isinstance(named, str):
+        return {**origin, "column": present.get(tidy(named), named)}
+    return {**origin, "column": [present.get(tidy(one), one) for one in named]}
 
 
 def _tables(name: str) -> dict[str, Any]:

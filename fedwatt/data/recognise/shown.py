@@ -12,6 +12,8 @@ from fedwatt.data.recognise.understand import Understanding
 from fedwatt.errors import DataError, counted
 
 READINGS = 3
+ROUGH_S = 5.0
+"""Readings of the pack that are further apart make rough labels: acceleration takes seconds."""
 NAMES_FROM = {
     "file": "one a file",
     "folder": "one a folder",
@@ -80,6 +82,14 @@ def sentences(found: Understanding) -> list[str]:
         f"Interval: {found.spacing.sentence()}. Gaps up to {gap:g} s are bridged, longer ones cut "
         "a trip; --maximum-gap sets another limit."
     )
+    counted_energy = {"energy_step_wh", "energy_total_wh"} & set(found.tables["channels"])
+    if found.spacing.interval_s > ROUGH_S and not counted_energy:
+        apart = f"{found.spacing.interval_s:.3g} s"
+        told.append(
+            f"Labels: with a reading of the pack only every {apart}, energy is a sum of samples "
+            "that misses what happens in between. Expect large errors on short trips; a logger "
+            "that counts energy itself would not have them."
+        )
     return [*told, *found.remarks, *found.questions]
 
 

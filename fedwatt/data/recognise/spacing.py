@@ -6,11 +6,10 @@ from math import ceil, isnan
 
 import numpy as np
 
+from fedwatt.data.cleaning.cause import ROWS_BRIDGED
 from fedwatt.data.trip import FloatArray
 
 USUAL_GAP_S = 10.0
-ROWS_BRIDGED = 2.5
-"""A gap up to this many usual intervals was recorded well enough: one or two rows are missing."""
 EVENT_SHARE = 0.95
 """Loggers driven by change write at any interval: nearly all of these count as recorded."""
 LONGEST_EVENT_S = 120.0

@@ -73,9 +73,12 @@ def read_sample(path: Path) -> TableSample:
         raise DataError(f"{path.name} is empty (0 bytes). Name a file with rows.")
     if path.suffix.lower() == ".parquet":
         return _parquet(path)
+    size = path.stat().st_size
     with path.open("rb") as file:
-        head = file.read(HEAD_BYTES)
-        pieces = _pieces(file, path.stat().st_size) if len(head) == HEAD_BYTES else []
+        # A file that head and pieces would cover is read as a whole, so that no row counts twice.
+        whole_file = size <= HEAD_BYTES + PIECES * PIECE_BYTES
+        head = file.read(size if whole_file else HEAD_BYTES)
+        pieces = [] if whole_file else _pieces(file, size)
     text, encoding = _decoded(head, path.name)
     whole = text[: text.rfind("\n") + 1] if pieces else text
     layout = text_layout(whole.splitlines(), path.name)

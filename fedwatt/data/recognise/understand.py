@@ -29,11 +29,15 @@ from fedwatt.data.recognise.known_format import better_reader, known_format, tab
 from fedwatt.data.recognise.spacing import Spacing, spacing
 from fedwatt.data.recognise.table_sample import TableSample
 from fedwatt.data.trip import FloatArray
+from fedwatt.errors import SettingError, unknown
 
 TRACKS = ("latitude_deg", "longitude_deg", "soc")
 """Channels that change steadily in a vehicle."""
 Tables = dict[str, Any]
 Reasons = dict[str, str]
+
+
+ORDERS = ("day first", "month first")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +47,10 @@ class Answers:
     vehicle: str = ""
     trip: str = ""
     dates: str = ""
+
+    def __post_init__(self) -> None:
+        if self.dates not in ("", *ORDERS):
+            raise SettingError(unknown("order of dates", self.dates, ORDERS))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +98,7 @@ def understand(
     apart = spacing(_stretches(samples, times, tables["vehicle"].get("column", "")))
     questions: tuple[str, ...] = ()
     if not name:
-        questions = _settle_identity(samples, times, apart, tables, reasons)
+        questions = _settle_identity(samples, times, apart, tables, reasons, files)
     if tables["trip"].get("from") == "gaps":
         tables["trip"]["pause"] = round(apart.pause_s)
     tables["file"] = _file(first)
@@ -182,11 +190,11 @@ def _settle_identity(
     apart: Spacing,
     tables: Tables,
     reasons: Reasons,
+    files: Sequence[Path],
 ) -> tuple[str, ...]:
     """Complete [vehicle] and [trip] from files and pauses; what is left to ask the user."""
-    identity = find_identity(
-        samples, times, apart, tables["vehicle"].get("column", ""), tables["trip"].get("column", "")
-    )
+    vehicle, trip = (tables[name].get("column", "") for name in ("vehicle", "trip"))
+    identity = find_identity(samples, times, apart, vehicle, trip, files)
     tables["vehicle"], tables["trip"] = dict(identity.vehicle), dict(identity.trip)
     reasons["vehicle"] = identity.vehicle_why or reasons["vehicle"]
     reasons["trip"] = identity.trip_why or reasons["trip"]

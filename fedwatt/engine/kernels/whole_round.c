@@ -20,6 +20,7 @@ typedef struct {
     const float *const *tensors; /* TENSORS of them, each [P, D] */
     const int64_t *sizes;        /* the model's own */
     sgemm_t *sgemm;
+    double *path;                /* [P] each step adds its length, unless it is NULL */
     int64_t features, batch, columns; /* columns: D */
 } round_t;
 
@@ -30,6 +31,8 @@ typedef struct {
     float *result;
     float *kept; /* where a gradient goes that is not the step's last one; else NULL */
     int is_first;
+    float *old;     /* room for weights before they are moved, to tell how far; else NULL */
+    double squared; /* length of the step so far, squared */
     double seconds; /* spent so far */
 } step_t;
 
@@ -56,8 +59,13 @@ static void take_step(step_t *step, int64_t begin, int64_t count, const float *g
         return;
     }
     const double before = seconds_now();
+    if (step->old) memcpy(step->old, step->weights + begin, count * sizeof(float));
     (step->is_first ? first_part : later_part)(gradient, step->weights, step->result, step->anchor,
                                                step->numbers, step->tensors, begin, begin + count);
+    for (int64_t i = 0; step->old && i < count; i++) {
+        const double by = step->result[begin + i] - step->old[i];
+        step->squared += by * by;
+    }
     step->seconds += seconds_now() - before;
 }
 
@@ -99,6 +107,7 @@ double train(const round_t *round, int64_t row, int64_t steps, const int32_t *or
     memcpy(previous, anchor, columns * sizeof(float));
     memset(gradient, 0, columns * sizeof(float));
     step_t step = {.anchor = anchor, .numbers = round->numbers + row * NUMBERS, .tensors = tensors};
+    if (round->path) step.old = taken(&memory, columns);
     for (int64_t number = 0; number < steps; number++, order += batch) {
         const int64_t count = find_batch(round, order, base, windows, labels);
         step.weights = weights;
@@ -122,6 +131,8 @@ double train(const round_t *round, int64_t row, int64_t steps, const int32_t *or
             /* Weights that the model's own loss does not reach, such as exits of FedEL's. */
             if (done < columns) take_step(&step, done, columns - done, gradient + done);
         }
+        if (round->path) round->path[row] += square_root(step.squared);
+        step.squared = 0.0;
         /* The newer weights are where the older ones were. */
         previous = weights;
         weights = step.result;

@@ -35,7 +35,8 @@ static inline float loss_slope(float prediction, float label) {{
 }}
 """
 
-POINTERS: Final = ("series", "starts", "labels", "anchors", "numbers", "tensors", "sizes", "sgemm")
+INPUTS: Final = ("series", "starts", "labels", "anchors", "numbers", "tensors", "sizes", "sgemm")
+POINTERS: Final = (*INPUTS, "path")
 NUMBERS: Final = ("features", "batch", "columns")
 
 
@@ -68,14 +69,15 @@ class WholeRound:
             ctypes.addressof(self.tensors),
             self.sizes.data_ptr(),
             _sgemm(),
+            None if job.path is None else job.path.data_ptr(),
             pool.series.shape[1],
             batches.size,
             columns,
         )
-        # Weights, weights a step ago, gradient, what rules that explore keep; labels and lines of a
-        # batch; what the model needs. Each begins where a line of the cache does, 16 numbers apart
-        # at most.
-        vectors = 3 + (step.vectors or 0)
+        # Weights, weights a step ago, gradient, what rules that explore keep, weights before they
+        # are moved where that is measured; labels and lines of a batch; what the model needs. Each
+        # begins where a line of the cache does, 16 numbers apart at most.
+        vectors = 3 + (step.vectors or 0) + (job.path is not None)
         self.floats = vectors * (columns + 16) + 3 * (batches.size + 16) + model.work
         self.own = threading.local()
         self.deltas = torch.empty_like(job.anchor)

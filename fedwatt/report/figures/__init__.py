@@ -10,6 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from matplotlib.figure import Figure
 
 from fedwatt.report.load import Run
@@ -23,12 +24,17 @@ class ReportFigure:
     draw: Callable[[Run], Figure]
     title: str
     caption: str
+    needs: str = ""
+    """Column of the clients' table without whose values there is nothing to draw."""
+
+    def applies(self, run: Run) -> bool:
+        """Whether the run has something to draw."""
+        return not self.needs or bool(np.isfinite(run.clients[self.needs].astype(float)).any())
 
 
-def _listed(name: str, drawn_by: str, title: str, caption: str) -> ReportFigure:
+def _listed(name: str, drawn_by: str, **about: str) -> ReportFigure:
     module, _, function = drawn_by.partition(".")
-    draw = getattr(import_module(f"{__name__}.{module}"), function)
-    return ReportFigure(name, draw, title, caption)
+    return ReportFigure(name, getattr(import_module(f"{__name__}.{module}"), function), **about)
 
 
 _LIST: dict[str, Any] = tomllib.loads(

@@ -61,7 +61,7 @@ def _fit(axes: Axes, shown: dict[str, Curves], floor: float | None) -> None:
         if high > high_later and high_later - low_later < SQUEEZED * (high - low):
             start = max(float(found.mean[0]) for found in shown.values())
             text = axes.annotate(
-                f"↑ starts at {start:.0f}", (1, 1), (-2, -2), "axes fraction", "offset points"
+                f"↑ starts at {start:.3g}", (1, 1), (-2, -2), "axes fraction", "offset points"
             )
             text.set(ha="right", va="top", color=MUTED, fontsize=8.5)
             low, high = low_later, high_later

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from fedwatt.report.load import Run, where
-from fedwatt.report.style import WIDTH_IN, looks, name_of, note, points, styled
+from fedwatt.report.style import WIDTH_IN, looks, name_of, points, styled
 from fedwatt.tables import DRIFT, ROUGHNESS
 
 MOST_POINTS = 1200  # more would make a large file and a blot
@@ -23,9 +23,6 @@ def roughness_figure(run: Run) -> Figure:
     figure = Figure(figsize=(WIDTH_IN, 3.4))
     axes = figure.subplots()
     clouds = {method: cloud for method in run.methods if (cloud := _cloud(run, method))[0].size}
-    if not clouds:
-        note(axes, "No roughness was recorded in these runs.")
-        return figure
     appearance = looks(run.methods)
     facts = []
     for method, (roughness, drift) in clouds.items():

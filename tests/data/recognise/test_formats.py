@@ -208,6 +208,18 @@ def test_a_known_format_is_recognised_and_read(tmp_path, make, vehicles, channel
             _is_right(vehicle, channels)
 
 
+@pytest.mark.parametrize(("make", "vehicles"), [(teslamate, ["1", "2"]), (geotab, ["b1", "b2"])])
+def test_columns_may_be_spelled_otherwise(tmp_path, make, vehicles) -> None:
+    make(tmp_path)
+    for file in tmp_path.rglob("*.csv"):
+        head, _, rows = file.read_text(encoding="utf-8").partition("\n")
+        file.write_text(f"{head.upper()}\n{rows}", encoding="utf-8")
+    found = understand(tmp_path)
+    assert found.format == make.__name__
+    read = list(import_csv(found.paths, parse_mapping(mapping_text(found), "kept.toml")))
+    assert [vehicle.name for vehicle in read] == vehicles
+
+
 def _gap(mapping: CsvMapping, found) -> CsvMapping:
     return replace(mapping, maximum_gap_s=found.spacing.maximum_gap_s)
 

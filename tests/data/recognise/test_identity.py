@@ -96,6 +96,18 @@ def test_names_of_files_tell_trips_from_vehicles(tmp_path, files, vehicles) -> N
     assert imported(tmp_path / "logs") == vehicles
 
 
+def test_names_of_all_files_are_judged_whichever_are_looked_into(tmp_path) -> None:
+    # 60 cars on two days each; of every third file, which is looked into, each has another name.
+    write(tmp_path / "one.csv", drive(300))
+    text = (tmp_path / "one.csv").read_text()
+    (tmp_path / "logs").mkdir()
+    for car in range(60):
+        for day in (1, 2):
+            (tmp_path / "logs" / f"car-{car:02d}_2024-03-0{day}.csv").write_text(text)
+    found = understand(tmp_path / "logs")
+    assert found.reasons["vehicle"] == "60 names before the files' dates"
+
+
 def test_files_that_overlap_in_time_are_of_different_vehicles(tmp_path) -> None:
     for name in ("x", "y"):
         write(tmp_path / f"{name}.csv", drives(2))

@@ -1,0 +1,26 @@
+"""Validation error by rate: every trial in its place."""
+
+from dataclasses import replace
+
+from reproduction.contests import BASE, stride_contests
+from reproduction.page import LabView
+from reproduction.rates import conditions, show_rates, tried
+from tests.reproduction.records import VED, lab_of
+
+
+def test_trials_stand_at_their_rates(tmp_path) -> None:
+    name, (title, base) = next(iter(conditions(VED).items()))
+    assert name == "stride-ved" and base == stride_contests(VED)[0].cells[BASE]
+    cells = tried(VED, base, "fo-fedavg")
+    assert list(cells) == [0.0015, 0.005, 0.015, 0.05, 0.15]
+    assert {(cell.stride, cell.method) for cell in cells.values()} == {(1, "fo-fedavg")}
+    # Of FedAvg's trials the second one, at rate 0.0015, ends at 40 and the others at 60; beyond
+    # the range nothing has run.
+    view = LabView(VED, lab_of(tmp_path, [replace(base, method="fedavg")]))
+    found = show_rates(view)
+    (block,), (picture,), (remark,) = found.blocks, found.pictures, found.remarks
+    assert block.table.title == f"Validation RMSE by rate. {title}"
+    assert [round(entry.mean, 2) for entry in block.table.rows[0][1:]] == [40.08] + [60.12] * 3
+    assert set(block.table.rows[1][1:]) == {"not run"}
+    assert picture.name == "rates-stride-ved"
+    assert remark.endswith(f"a better one may lie beyond: FedAvg, {title}: the lowest.")
