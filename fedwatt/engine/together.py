@@ -45,9 +45,10 @@ def _mlp_behind(job: Job) -> ReluStack | None:
 
     Its weights are in another order, so no rule may go by the place of a weight.
     """
-    if not isinstance(job.model, ModuleModel) or job.shapes_loss or job.explores:
+    if not isinstance(job.model, ModuleModel) or job.shapes_loss:
         return None
-    if job.rules and traced_step(job) is None:
+    step = traced_step(job) if job.rules else None
+    if job.rules and (step is None or step.vectors is None):
         return None
     return job.model.relu_stack(job.batches.pool.window, job.batches.pool.series.shape[1])
 

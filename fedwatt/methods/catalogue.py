@@ -26,6 +26,7 @@ from fedwatt.methods.method import Method
 from fedwatt.methods.mime import FrozenMomentum, MimeServer
 from fedwatt.methods.momentum import Momentum
 from fedwatt.methods.nova import Nova
+from fedwatt.methods.order_bandit import ChosenOrder, OrderBandit
 from fedwatt.methods.personal_head import PersonalHead
 from fedwatt.methods.private import OUTSIDE, PrivateAverage
 from fedwatt.methods.proximal import Proximal
@@ -152,6 +153,7 @@ LOCAL_RULES: Final[dict[str, LocalRule]] = {
     "sharpness": SharpnessProximal(),
     "transfer": TransferProximal(),
     "fractional": Fractional(),
+    "chosen-order": ChosenOrder(),
     "signals": Signals(),
     "momentum": Momentum(),
     "contrastive": Contrastive(),
@@ -175,6 +177,7 @@ SERVERS: Final[dict[str, ServerRule]] = {
     "yogi": Yogi(),
     "private": PrivateAverage(),
     "path": PathAverage(),
+    "bandit": OrderBandit(),
 }
 """Servers that may take the place of averaging, as in "fo-ri-fedavg@adam"."""
 

@@ -97,11 +97,20 @@ class Fractional(LocalRule):
         kappa = spectral_ratio(matrix, iterations=self.power_iterations, epsilon_f=self.epsilon_f)
         return memory, {"kappa": kappa}
 
-    def scale(self, moved: Tensor, kappa: Tensor | float = 0.0) -> Tensor:
-        """p for the displacement w_h - w_{h-1}, both [..., D]; `kappa` is a number or [..., 1]."""
+    def scale(
+        self,
+        moved: Tensor,
+        kappa: Tensor | float = 0.0,
+        order: tuple[Tensor, Tensor] | None = None,
+    ) -> Tensor:
+        """p for the displacement w_h - w_{h-1}, both [..., D]; `kappa` is a number or [..., 1].
+
+        `order` is (1-α, Γ(2-α)), each [..., 1], where they are not the rule's own.
+        """
+        exponent, normaliser = order or (1 - self.alpha, self.normaliser)
         # exp(log) is pow at twice the speed, and exactly 1 at α = 1.
-        power = moved.abs().add_(self.delta).log_().mul_(1 - self.alpha).exp_()
-        p = power.div_(self.normaliser)
+        power = moved.abs().add_(self.delta).log_().mul_(exponent).exp_()
+        p = power.div_(normaliser)
         gate = 1 + self.beta_kappa * kappa
         if self.order == "clip-then-gate":
             p = p.clamp(self.p_min, self.p_max) / gate
@@ -116,4 +125,8 @@ class Fractional(LocalRule):
         if previous is None:
             return gradient
         kappa = plan["kappa"][:, None].to(gradient.dtype) if "kappa" in plan else 0.0
-        return gradient * self.scale(weights - previous, kappa)
+        order = None
+        if "exponent" in plan:
+            exponent, normaliser = (plan[name][:, None] for name in ("exponent", "normaliser"))
+            order = (exponent.to(gradient.dtype), normaliser.to(gradient.dtype))
+        return gradient * self.scale(weights - previous, kappa, order)

@@ -90,7 +90,7 @@ class Signals(Gains):
         """Losses, model and displacement of the last turn, and the means of S and G²."""
         still = torch.zeros(model.layout.size)
         noise = {"noise_variance": ZERO, "noise_square": ZERO, "noise_weight": ZERO}
-        turn = {"last_anchor": still, "last_move": still, "last_efficiency": ZERO + torch.nan}
+        turn = {"last_anchor": still, "last_move": still, "last_efficiency": ZERO}
         return super().memory(model) | noise | turn | {"turns_against": ZERO}
 
     def uploads(self, model: Model) -> Rows:
@@ -101,12 +101,13 @@ class Signals(Gains):
         """What the last turn came to, and the noise of this one's gradient."""
         now = self.losses(start.origin, start)
         alignment = _cosine(memory["last_move"], start.anchor - memory["last_anchor"])
+        straight = memory["last_efficiency"]  # 0: not known yet
         against = torch.where(alignment < AGAINST, memory["turns_against"] + 1, 0.0)
         plan = {
             "transfer": transfer_ratio(memory["gain_from"], memory["gain_to"], now),
             "alignment": alignment,
             "turns_against": against,
-            "efficiency": memory["last_efficiency"],
+            "efficiency": torch.where(straight > 0, straight, torch.nan),
             "gain_from": now,
         }
         parts = [self._noise(start, row) for row in range(len(start.anchor))]
@@ -145,7 +146,7 @@ class Signals(Gains):
         assert start.path is not None
         turn = {"last_anchor": start.anchor, "last_move": deltas}
         told = {"opposed": plan["turns_against"]} if self.tell_turns else {}
-        return memory | turn | {"last_efficiency": length / start.path}, told
+        return memory | turn | {"last_efficiency": (length / start.path).nan_to_num()}, told
 
 
 def _cosine(a: Tensor, b: Tensor) -> Tensor:

@@ -15,7 +15,10 @@ from fedwatt.runs.tables import read_table
 from tests.deploy.fleets import config_text, deployed, loopback, make_fleet, weights
 from tests.runs.test_execute import Silent
 
-COMPOSED = ["fedprox@krum", "fo-ri-fedavg@adam", "scaffold+fractional", "fedavg@private"]
+COMPOSED = [
+    *("fedprox@krum", "fo-ri-fedavg@adam", "scaffold+fractional", "fedavg@private"),
+    *("fedavg+signals@screened", "chosen-order@bandit"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -23,6 +26,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_fleet(tmp_path_factory.mktemp("equivalence") / "fleet")
 
 
+@pytest.mark.filterwarnings("ignore:The steps of ChosenOrder run in torch")
 @pytest.mark.parametrize("method", [*METHODS, *COMPOSED])
 def test_the_fleet_gives_what_the_simulation_gives(
     method: str, fleet: Path, tmp_path: Path
@@ -42,10 +46,11 @@ def test_the_fleet_gives_what_the_simulation_gives(
         for name in wanted:
             # A stack of one rounds otherwise than a stack of four, in the last bits of float32.
             torch.testing.assert_close(got[name], wanted[name], rtol=0, atol=1e-6, msg=name)
-    for column in ("round", "vehicle", "windows", "steps", "replied", "rejected"):
+    for column in ("round", "vehicle", "windows", "steps", "replied", "rejected", "flagged"):
         assert _column(real, "clients", column) == _column(simulated, "clients", column)
     columns = [("rounds", "test_rmse"), ("rounds", "personal_rmse"), ("vehicles", "rmse")]
     columns += [("rounds", "kept_validation_rmse"), ("rounds", "kept_test_rmse")]
+    columns += [("rounds", "agreement"), ("clients", "length_ratio")]
     for table, column in columns:
         assert _column(real, table, column) == pytest.approx(
             _column(simulated, table, column), rel=1e-4, nan_ok=True

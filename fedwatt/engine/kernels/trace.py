@@ -7,7 +7,8 @@ in the loop over weights, in float). So whatever torch computes, C computes: the
 of a formula that could fall behind.
 
 Where asked for, a sum over the weights (a norm) is a number, too, computed by a loop of its own.
-What cannot be told in this way (a decision by a value) raises `Untraceable`.
+What cannot be told in this way (a decision by a value, a number of weights taken from a shape)
+raises `Untraceable`: C would have what the trial stack had.
 """
 
 import re
@@ -20,6 +21,7 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 ROWS, COLUMNS = 2, 211  # unlike any other length, so that a shape tells what a value is
@@ -58,7 +60,18 @@ SAME: Final = frozenset(
         *("select", "slice", "squeeze", "unsqueeze", "view"),
     )
 )
-"""Operations that leave every value as it is."""
+"""Operations that leave every value as it is, in a type that holds it."""
+
+READS: Final[dict[Any, str]] = dict.fromkeys(
+    (Tensor.tolist, Tensor.numpy, Tensor.__array__), "reads values out of a tensor"
+) | dict.fromkeys(
+    (
+        Tensor.shape.__get__,  # type: ignore[attr-defined]
+        *(Tensor.size, Tensor.numel, Tensor.nelement, Tensor.__len__, torch.numel),
+    ),
+    "reads how many weights or vehicles there are",
+)
+"""Functions that give Python numbers without any operation that torch reports, and what they do."""
 
 TOTALS: Final = ("sum", "linalg_vector_norm")
 """Operations that make one number a row of one for each weight."""
@@ -138,7 +151,7 @@ def statements(
     """
     recorder = _Recorder(inputs, sums)
     try:
-        with recorder:
+        with recorder, _Reading():
             result = function(inputs)
     except Untraceable:
         raise
@@ -150,6 +163,15 @@ def statements(
     value = recorder.value(result, weight=True)
     lines = tuple(recorder.numbers), tuple(recorder.weights)
     return Statements(*lines, value, tuple(recorder.quick))
+
+
+class _Reading(TorchFunctionMode):
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if func in READS:
+            raise Untraceable(f"it {READS[func]}")
+        return func(*args, **(kwargs or {}))
 
 
 class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -198,6 +220,9 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 raise Untraceable(f"torch's '{bare}' reads a tensor that no step is given")
             if out.numel() != args[0].numel() and bare != "expand":
                 raise Untraceable(f"torch's '{bare}' takes a part of a tensor")
+            kinds = (args[0].dtype, torch.float32, torch.float64)
+            if out.dtype not in kinds and args[0].dtype != torch.bool:
+                raise Untraceable(f"torch's '{bare}' makes {out.dtype} of {args[0].dtype}")
             self._learn(out, source)
             return out
         weight = _is_weight(out)

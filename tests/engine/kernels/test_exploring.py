@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedwatt.engine.kernels.exploring import FOUND, traced_points, vectors
 from fedwatt.engine.kernels.trace import COLUMNS, ROWS, Untraceable
 from fedwatt.federation import Federation, Training
 from fedwatt.methods import LocalRule, Method, Rows, StepLoss, get
-from fedwatt.models import GRU, MLP
+from fedwatt.models import GRU, MLP, Model, ModuleModel
 from tests.engine.test_cpu import calls_of_whole_rounds, compiler_needed
 from tests.federation.toys import random_fleet
 
@@ -68,6 +68,28 @@ def decides(loss: StepLoss, weights: Tensor) -> Tensor:
     return gradient if gradient[0, 0] > 0 else loss.gradient(weights * 2)
 
 
+def by_width(loss: StepLoss, weights: Tensor) -> Tensor:
+    return loss.gradient(weights + loss.gradient(weights) / weights.shape[-1] ** 0.5)
+
+
+def by_count(loss: StepLoss, weights: Tensor) -> Tensor:
+    return loss.gradient(weights + loss.gradient(weights) / weights.numel())
+
+
+def by_list(loss: StepLoss, weights: Tensor) -> Tensor:
+    large = loss.gradient(weights).norm(dim=-1).tolist()[0] > 1
+    return loss.gradient(weights * (2 if large else 1))
+
+
+def by_array(loss: StepLoss, weights: Tensor) -> Tensor:
+    large = loss.gradient(weights).norm(dim=-1).numpy()[0] > 1
+    return loss.gradient(weights * (2 if large else 1))
+
+
+def in_whole_numbers(loss: StepLoss, weights: Tensor) -> Tensor:
+    return loss.gradient(weights + (100 * loss.gradient(weights)).int().float())
+
+
 def five(loss: StepLoss, weights: Tensor) -> Tensor:
     for _ in range(5):
         gradient = loss.gradient(weights)
@@ -89,6 +111,11 @@ def test_a_point_is_told_for_every_gradient() -> None:
         (by_value, "asks for the loss itself"),
         (decides, "part of a tensor"),
         (five, "more than 4 gradients"),
+        (by_width, "reads how many weights or vehicles"),
+        (by_count, "reads how many weights or vehicles"),
+        (by_list, "reads values out of a tensor"),
+        (by_array, "reads values out of a tensor"),
+        (in_whole_numbers, "makes torch.int32 of torch.float32"),
     ],
 )
 def test_what_is_more_than_points_is_refused(function: Explore, why: str) -> None:
@@ -110,7 +137,7 @@ def test_memory_is_for_what_has_to_be_kept() -> None:
     assert needed(ahead, uphill) == 3
 
 
-def trained(method: Method | str, model: MLP | GRU, precision: str = "float32") -> Tensor:
+def trained(method: Method | str, model: Model, precision: str = "float32") -> Tensor:
     federation = Federation(
         random_fleet([40, 9, 33, 70]),
         model,
@@ -141,6 +168,18 @@ def test_a_round_in_c_is_what_torch_makes_in_float64(
     assert called
     # Two rounds of up to nine steps in float32; float64 has no C.
     torch.testing.assert_close(found, trained(METHODS[name], model, "float64"), rtol=0, atol=5e-5)
+
+
+@compiler_needed
+def test_a_module_of_ones_own_explores_as_the_mlp_that_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    called = calls_of_whole_rounds(monkeypatch)
+    layers = (nn.Flatten(), nn.Linear(32, 6), nn.ReLU(), nn.Linear(6, 1))
+    model = ModuleModel(nn.Sequential(*layers, nn.Flatten(0)))
+    fast, exact = (trained("sam", model, kind) for kind in ("float32", "float64"))
+    assert called
+    torch.testing.assert_close(fast, exact, rtol=0, atol=5e-5)
 
 
 @compiler_needed

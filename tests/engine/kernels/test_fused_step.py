@@ -21,6 +21,7 @@ from fedwatt.methods.dynamic import Dynamic
 from fedwatt.methods.elastic import Elastic
 from fedwatt.methods.mime import FrozenMomentum
 from fedwatt.methods.momentum import Momentum
+from fedwatt.methods.order_bandit import ChosenOrder
 from fedwatt.methods.personal_head import PersonalHead
 from fedwatt.methods.rule import LocalRule, lifted
 from fedwatt.methods.scaffold import ControlVariates
@@ -218,6 +219,7 @@ FORMULAS = [
     (SharpnessReport, "gradient"),
     (Fractional, "scale"),
     (Fractional, "direction"),
+    (ChosenOrder, "direction"),
     (Momentum, "direction"),
     (BroadcastPull, "gradient"),
     (ClientMomentum, "direction"),
@@ -236,7 +238,9 @@ FORMULAS = [
 @needs_compiler
 @pytest.mark.parametrize(("kind", "hook"), FORMULAS, ids=str)
 def test_a_changed_formula_is_changed_in_c(kind: type[LocalRule], hook: str) -> None:
-    settings = {"p_max": inf, "p_min": 1e-6} if kind is Fractional else {}
+    settings = {}
+    if issubclass(kind, Fractional):
+        settings = {"p_max": inf, "p_min": 1e-6, "match_rate": False}
     rules = [changed(kind, hook)(**settings)]
     results = []
     for rule, fast in ((rules[0], True), (rules[0], False), (kind(**settings), True)):

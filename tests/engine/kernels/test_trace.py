@@ -98,8 +98,22 @@ def test_a_constant_that_a_function_makes_is_written_out() -> None:
         (lambda of: of["x"] + torch.arange(COLUMNS), "arange|shape"),
         (lambda of: of["x"].cumsum(-1), "cumsum"),
         (lambda of: of["x"] + of["z"], "z"),
+        (lambda of: of["x"] / of["x"].size(-1), "reads how many weights"),
+        (lambda of: of["x"] * max(of["n"].tolist())[0], "reads values out of a tensor"),
+        (lambda of: of["x"] * (of["y"] > 0).int() + of["x"].bool(), "makes torch.bool of torch.fl"),
     ],
-    ids=["norm", "mean", "decision", "float64", "position", "cumsum", "unknown"],
+    ids=[
+        "norm",
+        "mean",
+        "decision",
+        "float64",
+        "position",
+        "cumsum",
+        "unknown",
+        "size",
+        "list",
+        "bool",
+    ],
 )
 def test_what_is_not_told_of_single_weights_is_refused(function, why: str) -> None:
     inputs = {"x": torch.ones(ROWS, COLUMNS), "y": torch.ones(ROWS, COLUMNS)}
@@ -123,7 +137,7 @@ def test_sums_over_weights_are_numbers_where_they_are_asked_for() -> None:
 def test_a_view_of_what_was_changed_in_place_holds_what_the_memory_holds() -> None:
     def function(of: dict[str, Tensor]) -> Tensor:
         copy = of["x"].clone()
-        view = copy.view(copy.shape)
+        view = copy.view_as(copy)
         copy.mul_(2)
         return view + 1
 
