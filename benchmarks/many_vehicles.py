@@ -346,6 +346,18 @@ def about(found: dict[str, Any]) -> str:
         f"Measured on {found['machine']['cores']} cores ({found['machine']['processor']}), Python "
         f"{found['machine']['python']}, Flower {found['flower']}, vehicles on the same machine; "
         f"{min(busy):.1f} to {max(busy):.1f} other processes were at work when a row was begun."
+        f"{''.join(map(lost, found['rows']))}"
+    )
+
+
+def lost(row: dict[str, Any]) -> str:
+    """A sentence about replies that did not come; empty where all did."""
+    replies, asked = row["cost"]["replies"], row["load"]["asked"]
+    if min(replies) == asked or row["load"]["faulty"]:
+        return ""
+    return (
+        f" In the row of {row['cost']['round_s']:.0f} s a round, "
+        f"{min(replies)} to {max(replies)} of the {asked} asked replied."
     )
 
 
