@@ -19,9 +19,11 @@ from reproduction.controls import control_cells_of
 from reproduction.convergence import against, finals
 from reproduction.main_results import plain, tuned
 from reproduction.outcomes import divergence, higher_ones, level, lower_ones
-from reproduction.paired import LEVEL, Paired
+from reproduction.paired import LEVEL, Paired, holm
 from reproduction.record import Record
 from reproduction.settle import RATE, reduced_to
+from reproduction.show import p_text
+from reproduction.splits import over_splits
 from reproduction.study import View
 
 ENOUGH = 4
@@ -78,6 +80,20 @@ class Choice:
         return self.better[0] if self.better else self.first
 
     @property
+    def lowest(self) -> str:
+        """What has the lowest mean, below FedAvg's at its best; empty if nothing has."""
+        sound = {n: level(self.records[n]) for n in self.tests if not self.records[n].diverged}
+        low = min(sound, key=lambda name: sound[name], default="")
+        return low if low and sound[low] < self.base else ""
+
+    @property
+    def gain(self) -> str:
+        """By how much the lowest one is lower, with its corrected p."""
+        ps = dict(zip(self.tests, holm([t.p for t in self.tests.values()]), strict=True))
+        test = self.tests[self.lowest]
+        return f"{_gain(test, self.base)}, corrected p {p_text(ps[self.lowest])}"
+
+    @property
     def base(self) -> float:
         """Error of FedAvg at its best, Wh."""
         return level(self.records[self.first])
@@ -106,12 +122,12 @@ def _on(view: View, dataset: str) -> str:
         text = f"On `{dataset}`, use {found.use}. Lower than {reference}: {listed}."
     else:
         text = (
-            f"On `{dataset}`, use {reference}: none of {len(tests)} others is significantly lower."
+            f"On `{dataset}`, use {reference}: no other setting is significantly lower "
+            f"({len(tests)} were compared)."
         )
-        sound = {n: level(records[n]) for n in tests if not records[n].diverged}
-        low = min(sound, key=lambda n: sound[n], default=found.first)
-        if sound.get(low, base) < base:
-            text += f" {low} has the lowest mean: {_gain(tests[low], base)}."
+        if low := found.lowest:
+            text += f" {low} has the lowest mean: {found.gain}"
+            text += f"{_over_splits(view, dataset, records[low])}."
     for name, test in tests.items():
         if records[name].cell.method == "fo-ri-fedavg" and name not in found.better:
             text += f" {name}: {interval(test)}."
@@ -122,6 +138,16 @@ def _on(view: View, dataset: str) -> str:
     return text + _references(view, dataset, found.use, records[found.use])
 
 
+def _over_splits(view: View, dataset: str, record: Record) -> str:
+    """A tuned training against tuned FedAvg over several splits of the trips, where these ran."""
+    best = view.get(tuned(view.setting.scale, dataset, record.cell.method))
+    if dataset != view.setting.ved[0] or best is not record:
+        return ""
+    test = over_splits(view, f"{name_of(record.cell.method)}, tuned", BASE)
+    splits = test.difference.seeds
+    return f"; over {splits} splits of the trips {interval(test)}" if splits > 1 else ""
+
+
 def _again(view: View, dataset: str) -> str:
     """Methods that tuning made another one, which were not compared once more."""
     made: dict[str, list[str]] = {}
@@ -130,8 +156,7 @@ def _again(view: View, dataset: str) -> str:
         if record is not None and (left := reduced_to(record.cell)) != method:
             made.setdefault(name_of(left), []).append(name_of(method))
     return "".join(
-        f" Tuning turned {' and '.join(own)} into {left}, which is counted once."
-        for left, own in made.items()
+        f" Tuning turned {', '.join(own)} into {left}, counted once." for left, own in made.items()
     )
 
 

@@ -32,7 +32,7 @@ from reproduction.contests import (
 from reproduction.convergence import against
 from reproduction.engagement import REGIMES, differences, map_cells, reference
 from reproduction.judges import NOT_TESTABLE, drift_tests
-from reproduction.main_results import tuned
+from reproduction.main_results import own_trials, tuned
 from reproduction.outcomes import higher_ones, level, lower_ones
 from reproduction.overhead import engine_name
 from reproduction.paired import Paired, detectable
@@ -162,17 +162,15 @@ def _tuning(view: View) -> Objection:
             )
         elif found:
             more.append(
-                f"{name_of(method)}'s best of {len(found)} trials of its own has "
+                f"{name_of(method)}'s best trial of its own, of {len(found)}, has "
                 f"{shown(found[-1], 2)} Wh"
             )
-    few = dict(scale.contained_only).get("fo-ri-fedavg")
     own = len(search(Cell(dataset=dataset, method="fo-ri-fedavg"), scale))
     row = _row(
         "FO-RI-FedAvg was mistuned.",
-        f"{scale.trials} trials a method on {dataset} over {scale.tuning_rounds} rounds and "
-        f"{len(scale.tuning_seeds)} seeds of their own, rates 0.0001 to 0.3; FO-RI has the trials "
-        "of the methods that it contains"
-        + (" as well." if few is None else f" and, for want of compute, {len(few)} of its own."),
+        f"On {dataset} {own_trials(scale, dataset, view.setting.methods)}, over "
+        f"{scale.tuning_rounds} rounds and {len(scale.tuning_seeds)} seeds of their own, rates "
+        "0.0001 to 0.3; FO-RI has the trials of the methods that it contains as well.",
         tests,
         *more,
     )

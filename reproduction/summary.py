@@ -6,12 +6,13 @@ from reproduction.contests import BASE, OWN, dataset_contests
 from reproduction.controls import control_cells_of
 from reproduction.convergence import against
 from reproduction.outcomes import level
+from reproduction.show import left_of
 from reproduction.study import View
 
 HEAD = (
     "Dataset",
     "FedAvg at its best",
-    "FO-RI-FedAvg minus that, tuned alike",
+    "FO-RI-FedAvg, tuned, minus that",
     "Use",
     "Every vehicle alone",
 )
@@ -36,10 +37,15 @@ def _row(view: View, dataset: str, found: Choice) -> list[str]:
     """The cells of a dataset."""
     (contest,) = (c for c in dataset_contests(view.setting) if c.cells[BASE].dataset == dataset)
     own, base = (view.get(contest.cells[n]) if n in contest.cells else None for n in (OWN, BASE))
-    gained = interval(against(own, base)) if own is not None and base is not None else "not run"
+    gained = "not run"
+    if own is not None and base is not None:
+        left = left_of(own)
+        gained = interval(against(own, base)) + (f" ({left})" if left else "")
     use = found.use
     if found.better:
         use += f": {interval(found.tests[use])}"
+    elif found.lowest:
+        use += f" (lowest mean: {found.lowest}, {found.gain})"
     alone = view.get(control_cells_of(dataset)["every vehicle alone"])
     known = alone is not None and not alone.diverged
     return [
