@@ -61,8 +61,8 @@ WRITTEN: Final = (
     "them: C4's (commit e49fba3), because reductions that are equal bit for bit on one machine are "
     "not on machines of two kinds; and C1's, which asked for a lower dispersion of drift even "
     "where a single vehicle takes part and there is none. C3's is worded as it was applied from "
-    "the start: the limit is for the upper end of the interval. That a seed which ends no better than "
-    "it began has diverged was added after the records, too."
+    "the start: the limit is for the upper end of the interval. That a seed which ends no better "
+    "than it began has diverged was added after the records, too."
 )
 
 
