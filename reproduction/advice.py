@@ -19,7 +19,7 @@ from reproduction.controls import control_cells_of
 from reproduction.convergence import against, finals
 from reproduction.main_results import plain, tuned
 from reproduction.outcomes import divergence, higher_ones, level, lower_ones
-from reproduction.paired import LEVEL, Paired, holm
+from reproduction.paired import LEVEL, Paired, holm, paired
 from reproduction.record import Record
 from reproduction.settle import RATE, reduced_to
 from reproduction.show import p_text
@@ -70,9 +70,11 @@ class Choice:
     first: str
     """FedAvg at its best."""
     tests: Mapping[str, Paired]
-    """The others minus it."""
+    """The others minus it: over splits of the trips where several ran, or over seeds."""
     better: Sequence[str]
     """Those that end significantly lower, the lowest first."""
+    splits: Mapping[str, str]
+    """Of tests over splits: how many, and what the seeds of one say."""
 
     @property
     def use(self) -> str:
@@ -90,8 +92,11 @@ class Choice:
     def gain(self) -> str:
         """By how much the lowest one is lower, with its corrected p."""
         ps = dict(zip(self.tests, holm([t.p for t in self.tests.values()]), strict=True))
-        test = self.tests[self.lowest]
-        return f"{_gain(test, self.base)}, corrected p {p_text(ps[self.lowest])}"
+        return f"{self.told(self.lowest)}, corrected p {p_text(ps[self.lowest])}"
+
+    def told(self, name: str) -> str:
+        """By how much one differs, in Wh and as a share."""
+        return _gain(self.tests[name], self.base) + self.splits.get(name, "")
 
     @property
     def base(self) -> float:
@@ -106,8 +111,25 @@ def choice(view: View, dataset: str) -> Choice | None:
     if not records or records[first].diverged:
         return None
     tests = {name: against(r, records[first]) for name, r in records.items() if name != first}
+    wide = {name: t for name in tests if (t := _wide(view, records[first], records[name])).ran}
+    narrow = dict(zip(tests, holm([test.p for test in tests.values()]), strict=True))
+    splits = {
+        name: f" (over {test.difference.seeds} splits of the trips; over the seeds of one "
+        f"{interval(tests[name])}, corrected p {p_text(narrow[name])})"
+        for name, test in wide.items()
+    }
+    tests |= wide
     better = [n for n, holds in lower_ones(tests).items() if holds and not records[n].diverged]
-    return Choice(records, first, tests, sorted(better, key=lambda n: level(records[n])))
+    return Choice(records, first, tests, sorted(better, key=lambda n: level(records[n])), splits)
+
+
+def _wide(view: View, base: Record, record: Record) -> Paired:
+    """A tuned training minus tuned FedAvg over several splits of the trips, where these ran."""
+    dataset, methods = record.cell.dataset, (record.cell.method, base.cell.method)
+    best = [view.get(tuned(view.setting.scale, dataset, m)) for m in methods]
+    if dataset != view.setting.ved[0] or best[0] is not record or best[1] is not base:
+        return paired({}, {})
+    return over_splits(view, f"{name_of(record.cell.method)}, tuned", BASE)
 
 
 def _on(view: View, dataset: str) -> str:
@@ -118,7 +140,7 @@ def _on(view: View, dataset: str) -> str:
     records, tests, base = found.records, found.tests, found.base
     reference = f"{found.first} ({shown(base, 2)} Wh)"
     if found.better:
-        listed = "; ".join(f"{n}: {_gain(tests[n], base)}" for n in found.better)
+        listed = "; ".join(f"{n}: {found.told(n)}" for n in found.better)
         text = f"On `{dataset}`, use {found.use}. Lower than {reference}: {listed}."
     else:
         text = (
@@ -126,8 +148,7 @@ def _on(view: View, dataset: str) -> str:
             f"({len(tests)} were compared)."
         )
         if low := found.lowest:
-            text += f" {low} has the lowest mean: {found.gain}"
-            text += f"{_over_splits(view, dataset, records[low])}."
+            text += f" {low} has the lowest mean: {found.gain}."
     for name, test in tests.items():
         if records[name].cell.method == "fo-ri-fedavg" and name not in found.better:
             text += f" {name}: {interval(test)}."
@@ -136,16 +157,6 @@ def _on(view: View, dataset: str) -> str:
         text += f" Higher: {'; '.join(worse)}."
     text += _lost(records, base) + _again(view, dataset)
     return text + _references(view, dataset, found.use, records[found.use])
-
-
-def _over_splits(view: View, dataset: str, record: Record) -> str:
-    """A tuned training against tuned FedAvg over several splits of the trips, where these ran."""
-    best = view.get(tuned(view.setting.scale, dataset, record.cell.method))
-    if dataset != view.setting.ved[0] or best is not record:
-        return ""
-    test = over_splits(view, f"{name_of(record.cell.method)}, tuned", BASE)
-    splits = test.difference.seeds
-    return f"; over {splits} splits of the trips {interval(test)}" if splits > 1 else ""
 
 
 def _again(view: View, dataset: str) -> str:

@@ -260,8 +260,8 @@ def _practice(view: View) -> str:
 
 {table}
 
-In full, with every training held against FedAvg at its best rate, Holm-corrected over all of a
-dataset:
+In full, with every training held against FedAvg at its best rate, over splits of the trips where
+several ran and otherwise over seeds, Holm-corrected over all of a dataset:
 
 {lines}
 - [Accuracy](accuracy.md) has the numbers of what lies beyond the optimiser, on splits of its own.

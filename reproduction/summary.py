@@ -16,6 +16,10 @@ HEAD = (
     "Use",
     "Every vehicle alone",
 )
+CAPTION = (
+    "RMSE of a minute's energy; brackets are 95 % intervals over seeds, or over splits of the "
+    "trips for what is used where several ran."
+)
 
 
 def summary_lines(view: View) -> list[str]:
@@ -26,7 +30,7 @@ def summary_lines(view: View) -> list[str]:
         return []
     rows = [_row(view, dataset, best) for dataset, best in found.items()]
     lines = [f"| {' | '.join(cells)} |" for cells in (HEAD, ["---"] * len(HEAD), *rows)]
-    lines += ["", "RMSE of a minute's energy; brackets are 95 % intervals over seeds.", ""]
+    lines += ["", CAPTION, ""]
     for verdict, own in rates(view).items():
         lines.append(f"- {verdict} ({'; '.join(one.title for one in own)}).")
     lines += [f"- {text}" for rich, bare in ROADS.items() if (text := road(view, rich, bare))]

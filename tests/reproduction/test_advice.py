@@ -1,5 +1,7 @@
 """Advice: from records alone, tuned FedAvg the reference."""
 
+from dataclasses import replace
+
 from reproduction.advice import BETTER, NEITHER, advice, candidates
 from reproduction.cell import key_of
 from reproduction.contests import dataset_contests
@@ -104,3 +106,25 @@ def test_a_method_that_tuning_made_another_one_is_not_compared_again(tmp_path) -
     view = LabView(VED, lab)
     assert not any(name.startswith("FedProx") for name in candidates(view, "ved"))
     assert "Tuning turned FedProx into FedAvg, counted once." in advice(view)[0]
+
+
+def test_several_splits_decide_where_they_ran(tmp_path) -> None:
+    base = {m: tuned(SCALE, "ved", m) for m in FEW}
+    splits = {0: 45.0, 1: 45.1, 2: 45.2}
+    cells = {
+        (m, s): replace(cell, split=s, seeds=SCALE.split_seeds if s else ())
+        for m, cell in base.items()
+        for s in splits
+    }
+    lab = lab_of(tmp_path, [*cells.values(), *(plain("ved", m) for m in FEW)])
+    for first, beginning in ((45.0, "use SCAFFOLD, rate"), (51.0, "use FedAvg, rate")):
+        for split, level in (splits | {0: first}).items():
+            own = lab.settled(cells["scaffold", split])
+            lab._known[key_of(own, SCALE)] = made(own, level)
+        line = advice(LabView(VED, lab))[0]
+        assert line.startswith(f"On `ved`, {beginning}")
+        assert "Higher: SCAFFOLD" not in line  # which it is over the seeds of the first split
+        if first == 45.0:
+            # Seeds 1 and 2, 0 and 0.2 % above: (-5 - 4.9 - 4.8) / 3 · 1.001
+            told = "(over 3 splits of the trips; over the seeds of one −5.01 [−5.03, −4.99] Wh"
+            assert f": −4.90 [−5.15, −4.66] Wh, −9.8 % {told}" in line

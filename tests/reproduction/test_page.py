@@ -94,7 +94,7 @@ def test_the_page_shows_what_ran_and_names_what_did_not(tmp_path) -> None:
     assert "Partly run: 17 of 44 cells; `fedwatt reproduce participation` continues it." in text
     part = text.partition("## Sensitivity to participation")[2].partition("\n## ")[0]
     assert "| FedNova |" in part and "| MOON |" not in part
-    assert "Not run but for one regime: FedProx, SCAFFOLD, FedAdam, MOON" in part
+    assert "Only one setting was run for FedProx, SCAFFOLD, FedAdam, MOON" in part
     missing = text.partition("## Not run")[2].partition("\n## ")[0]
     assert "have not run at this scale; see `fedwatt reproduce NAME" in missing
     for name in STUDIES:
