@@ -150,7 +150,7 @@ def rounds_on_flower(folder: Path) -> tuple[float, float]:
 
 def vehicle(name: str, address: str) -> None:
     """As `fedwatt deploy vehicle`; writes down when it notices each question to train."""
-    fetch, answer = vars(flower)["pull_and_inflate_object_from_tree"], node.answer
+    fetch, answer = vars(flower)["pull_objects"], node.answer
     noticed = [0.0]
 
     def fetching(*arguments: Any, **options: Any) -> Any:
@@ -164,7 +164,7 @@ def vehicle(name: str, address: str) -> None:
                 file.write(f"{noticed[0] - message.metadata.created_at}\n")
         return answer(own, message)
 
-    vars(flower).update(pull_and_inflate_object_from_tree=fetching)
+    vars(flower).update(pull_objects=fetching)
     vars(node).update(answer=answering)
     Limits(threads=1, nice=0).apply()
     keys = Path("depot", "vehicles", name)

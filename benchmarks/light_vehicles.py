@@ -74,6 +74,8 @@ class Link:
             f"POST /v1/fleet/{name} HTTP/1.1\r\nhost: {self.host}\r\n"
             f"content-type: {PROTOBUF_MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\n"
         )
+        if name == "pull-messages":
+            head += f"{flower.WAIT_HEADER}: {flower.WAIT_SECONDS:.0f}\r\n"
         if self.streams is None:
             self.streams = await asyncio.open_connection(self.host, self.port, ssl=self.tls)
         reader, writer = self.streams
@@ -137,12 +139,12 @@ class LightVehicle:
                 answer = heartbeat_pb2.SendNodeHeartbeatResponse()
                 await self.link.ask("send-node-heartbeat", beat, answer)
                 self.beaten = time.monotonic()
-            request = fleet_pb2.PullMessagesRequest(node=self.node)
+            request, began = fleet_pb2.PullMessagesRequest(node=self.node), time.monotonic()
             found = await self.link.ask("pull-messages", request, fleet_pb2.PullMessagesResponse())
             if found.messages_list:
                 await self._answer(found.messages_list[0].metadata, found.message_object_trees[0])
                 pause = min(FIRST_PAUSE, self.poll)
-            else:
+            elif time.monotonic() - began < self.poll:
                 await asyncio.sleep(pause)
                 pause = min(1.3 * pause, self.poll)
 
@@ -186,13 +188,15 @@ class LightVehicle:
     async def _part(self, run: int, part: str) -> bytes:
         """A part of a question, as soon as the server has it."""
         request = message_pb2.PullObjectRequest(node=self.node, run_id=run, object_id=part)
+        pause = flower.SOON
         while True:
             found = await self.link.ask("pull-object", request, message_pb2.PullObjectResponse())
             if not found.object_found:
                 raise ConnectionError("the question is gone")
             if found.object_available:
                 return bytes(found.object_content)
-            await asyncio.sleep(flower.SOON)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, 1.0)
 
     def _records(self, kind: str, question: Content) -> RecordDict:
         values: dict[str, Value]

@@ -3,7 +3,8 @@
 A sentence is written where the records bear it out, and another one, or none, where they do not.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from fedwatt.report.style import name_of
 from fedwatt.report.table import shown
@@ -40,7 +41,7 @@ def advice(view: View) -> list[str]:
     """Sentences, each a line of a list."""
     lines = [_on(view, dataset) for dataset in (*view.setting.ved, *view.setting.eved)]
     lines += _rates(view)
-    lines += [_road(view, rich, bare) for rich, bare in ROADS.items()]
+    lines += [road(view, rich, bare) for rich, bare in ROADS.items()]
     return [line for line in lines if line]
 
 
@@ -59,33 +60,63 @@ def candidates(view: View, dataset: str) -> dict[str, Record]:
     return found if "fedavg" in methods and len(methods) >= ENOUGH else {}
 
 
-def _on(view: View, dataset: str) -> str:
-    """Which method on a dataset, at which settings, and what is gained over FedAvg at its best."""
+@dataclass(frozen=True)
+class Choice:
+    """All trainings of a dataset against FedAvg at its best."""
+
+    records: Mapping[str, Record]
+    first: str
+    """FedAvg at its best."""
+    tests: Mapping[str, Paired]
+    """The others minus it."""
+    better: Sequence[str]
+    """Those that end surely lower, the lowest first."""
+
+    @property
+    def use(self) -> str:
+        """What to use."""
+        return self.better[0] if self.better else self.first
+
+    @property
+    def base(self) -> float:
+        """Error of FedAvg at its best, Wh."""
+        return level(self.records[self.first])
+
+
+def choice(view: View, dataset: str) -> Choice | None:
+    """What to use on a dataset; None where too little has run to say."""
     records = candidates(view, dataset)
     first = next(iter(records), "")
     if not records or records[first].diverged:
-        return ""
-    base = level(records[first])
+        return None
     tests = {name: against(r, records[first]) for name, r in records.items() if name != first}
     better = [n for n, holds in lower_ones(tests).items() if holds and not records[n].diverged]
-    worse = [n for n, holds in higher_ones(tests).items() if holds]
-    reference = f"{first} ({shown(base, 2)} Wh)"
-    ranked = sorted(better, key=lambda n: level(records[n]))
-    if better:
-        listed = "; ".join(f"{n}: {_gain(tests[n], base)}" for n in ranked)
-        text = f"On `{dataset}`, use {ranked[0]}. Lower than {reference}: {listed}."
+    return Choice(records, first, tests, sorted(better, key=lambda n: level(records[n])))
+
+
+def _on(view: View, dataset: str) -> str:
+    """Which method on a dataset, at which settings, and what is gained over FedAvg at its best."""
+    found = choice(view, dataset)
+    if found is None:
+        return ""
+    records, tests, base = found.records, found.tests, found.base
+    reference = f"{found.first} ({shown(base, 2)} Wh)"
+    if found.better:
+        listed = "; ".join(f"{n}: {_gain(tests[n], base)}" for n in found.better)
+        text = f"On `{dataset}`, use {found.use}. Lower than {reference}: {listed}."
     else:
         text = f"On `{dataset}`, use {reference}: none of {len(tests)} others ends surely lower."
         sound = {n: level(records[n]) for n in tests if not records[n].diverged}
-        low = min(sound, key=lambda n: sound[n], default=first)
+        low = min(sound, key=lambda n: sound[n], default=found.first)
         if sound.get(low, base) < base:
             text += f" The lowest mean has {low}: {_gain(tests[low], base)}."
-    mine = [n for n in tests if records[n].cell.method == "fo-ri-fedavg" and n not in better]
-    text += "".join(f" {name}: {_interval(tests[name])}." for name in mine)
+    for name, test in tests.items():
+        if records[name].cell.method == "fo-ri-fedavg" and name not in found.better:
+            text += f" {name}: {interval(test)}."
+    worse = [n for n, holds in higher_ones(tests).items() if holds]
     if worse:
         text += f" Higher: {'; '.join(worse)}."
-    chosen = records[ranked[0] if better else first]
-    return text + _lost(records, base) + _references(view, dataset, chosen)
+    return text + _lost(records, base) + _references(view, dataset, records[found.use])
 
 
 def _lost(records: Mapping[str, Record], base: float) -> str:
@@ -109,36 +140,58 @@ def _references(view: View, dataset: str, best: Record) -> str:
         test = against(alone, best)
         text += f" Every vehicle alone ends at {shown(level(alone), 2)} Wh"
         if test.below(test.p, LEVEL):
-            text += f" ({_interval(test)} against that): give vehicles models of their own"
+            text += f" ({interval(test)} against that): give vehicles models of their own"
         text += "."
     if pooled is not None and not pooled.diverged:
         text += f" All data in one place ends at {shown(level(pooled), 2)} Wh."
     return text
 
 
-def _rates(view: View) -> list[str]:
-    """What the rate does to FedAvg, beside what the paper's method does at equal effort."""
-    told: dict[str, list[str]] = {TUNE: [], BETTER: [], NEITHER: []}
+@dataclass(frozen=True)
+class Rate:
+    """What the rate does to FedAvg under a condition, beside what the paper's method does."""
+
+    title: str
+    moved: Paired
+    """FedAvg at its best rate minus FedAvg at the paper's."""
+    gained: Paired
+    """FO-RI-FedAvg at its best minus FedAvg at its best."""
+
+    @property
+    def verdict(self) -> str:
+        """Which of the two matters."""
+        if self.gained.below(self.gained.p, LEVEL):
+            return BETTER
+        return TUNE if self.moved.below(self.moved.p, LEVEL) else NEITHER
+
+
+def rates(view: View) -> dict[str, list[Rate]]:
+    """Verdict → the conditions under which it holds."""
+    told: dict[str, list[Rate]] = {TUNE: [], BETTER: [], NEITHER: []}
     for one in (*dataset_contests(view.setting), *stride_contests(view.setting)):
-        records = [
-            view.get(one.cells[n]) if n in one.cells else None for n in (PAPER[1], BASE, OWN)
-        ]
+        names = (PAPER[1], BASE, OWN)
+        records = [view.get(one.cells[n]) if n in one.cells else None for n in names]
         sound = [r for r in records if r is not None and not r.diverged]
-        if len(sound) < len(records):
-            continue
-        moved, gained = against(sound[1], sound[0]), against(sound[2], sound[1])
-        if gained.below(gained.p, LEVEL):
-            verdict = BETTER
-        else:
-            verdict = TUNE if moved.below(moved.p, LEVEL) else NEITHER
-        told[verdict].append(
-            f"{one.title}: {_interval(moved)} by the rate, {_interval(gained)} by FO-RI-FedAvg"
-        )
+        if len(sound) == len(records):
+            found = Rate(one.title, against(sound[1], sound[0]), against(sound[2], sound[1]))
+            told[found.verdict].append(found)
+    return {verdict: own for verdict, own in told.items() if own}
+
+
+def _rates(view: View) -> list[str]:
     note = f"FedAvg at its best rate minus FedAvg at {RATE:g}, then FO-RI minus FedAvg at the best"
-    return [f"{verdict} ({note}). {'; '.join(own)}." for verdict, own in told.items() if own]
+    lines = []
+    for verdict, own in rates(view).items():
+        listed = (
+            f"{one.title}: {interval(one.moved)} by the rate, {interval(one.gained)} by "
+            "FO-RI-FedAvg"
+            for one in own
+        )
+        lines.append(f"{verdict} ({note}). {'; '.join(listed)}.")
+    return lines
 
 
-def _road(view: View, rich: str, bare: str) -> str:
+def road(view: View, rich: str, bare: str) -> str:
     """What features of the road do, beside what the best method does."""
     found = [candidates(view, dataset) for dataset in (rich, bare)]
     if not all(found):
@@ -161,10 +214,11 @@ def _settings(record: Record) -> str:
 
 
 def _gain(test: Paired, base: float) -> str:
-    return f"{_interval(test)}, {shown(100 * test.difference.mean / base, 1)} %"
+    return f"{interval(test)}, {shown(100 * test.difference.mean / base, 1)} %"
 
 
-def _interval(test: Paired) -> str:
+def interval(test: Paired) -> str:
+    """A difference with its interval, or who diverged."""
     one = test.difference
     if test.decided:
         return test.losses("it", "FedAvg")

@@ -35,6 +35,7 @@ from reproduction.recorded_setting import setting_of
 from reproduction.scale import scale_of
 from reproduction.settle import RATE
 from reproduction.study import NOTHING, Block, View
+from reproduction.summary import summary_lines
 from reproduction.why import why
 
 FIGURES: Final = {
@@ -65,8 +66,7 @@ def write_markdown(lab: Lab, page: Path) -> Path:
 
 def summary(lab: Lab) -> str:
     """The block in README.md, with its marks."""
-    lines = [f"- {line}" for line in advice(LabView(setting_of(lab), lab))]
-    return "\n".join([BEGIN, *lines, END])
+    return "\n".join([BEGIN, *summary_lines(LabView(setting_of(lab), lab)), END])
 
 
 def with_summary(readme: str, lab: Lab) -> str:
@@ -252,8 +252,14 @@ the smallest effect that would have been found in four of five repetitions.
 
 
 def _practice(view: View) -> str:
+    table = "\n".join(summary_lines(view))
     lines = "\n".join(f"- {line}" for line in advice(view))
     return f"""## What to use in practice
+
+{table}
+
+In full, with every training held against FedAvg at its best rate, Holm-corrected over all of a
+dataset:
 
 {lines}
 - [Accuracy](accuracy.md) has the numbers of what lies beyond the optimiser, on splits of its own.

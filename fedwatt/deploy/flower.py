@@ -96,6 +96,9 @@ LONGEST_RETRY_SECONDS: Final = 5.0
 """Between attempts to reach a server that does not answer."""
 VEHICLE_KEEPS_SECONDS: Final = 60.0
 """How long a vehicle keeps an idle connection; the server keeps it for longer."""
+WAIT_HEADER: Final = "fedwatt-wait"
+WAIT_SECONDS: Final = 20.0
+"""How long a look for questions may be held; Flower's client gives up after 30 s."""
 SOON: Final = 0.05
 """Seconds to wait for the parts of a message that was announced and is still on its way."""
 
@@ -223,7 +226,14 @@ class LastingClient(FleetHttpClient):
             timeout=timeout,
             follow_redirects=True,
             limits=httpx.Limits(keepalive_expiry=VEHICLE_KEEPS_SECONDS),
+            event_hooks={"request": [_would_wait]},
         )
+
+
+def _would_wait(request: httpx.Request) -> None:
+    """Tell the server that a look for questions may be held until there is one (`shortcut`)."""
+    if request.url.path.endswith("/pull-messages"):
+        request.headers[WAIT_HEADER] = f"{WAIT_SECONDS:.0f}"
 
 
 def open_session(

@@ -25,9 +25,10 @@ from functools import lru_cache, partial
 from importlib import import_module
 from inspect import signature
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from flwr.app import Message
+from flwr.proto.fleet_pb2 import PullMessagesRequest
 from flwr.server.superlink.linkstate import in_memory_linkstate, linkstate_factory
 from flwr.supercore.constant import TASK_TOKEN_HEADER
 from flwr.supercore.date import now
@@ -48,6 +49,9 @@ from fedwatt.deploy.door import FOR_VEHICLES
 
 SERVER_KEEPS_SECONDS: Final = 75
 """How long the server keeps an idle connection; vehicles give it up before that."""
+SHUTDOWN_SECONDS: Final = 2
+"""For which a server that is stopped waits for what it is at: looks that it holds would take it
+longer."""
 SWEEP_SECONDS: Final = 5.0
 """Between two looks through all questions for those that are too old."""
 MOST_KEYS: Final = 20_000
@@ -75,12 +79,19 @@ def keep_connections() -> None:
     import uvicorn
 
     module = import_module("flwr.superlink.cli.flower_superlink")  # a function has the same name
-    run = partial(uvicorn.run, timeout_keep_alive=SERVER_KEEPS_SECONDS)
+    run = partial(
+        uvicorn.run,
+        timeout_keep_alive=SERVER_KEEPS_SECONDS,
+        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+    )
     vars(module)["uvicorn"] = SimpleNamespace(run=run)
 
 
 class Questions(dict[str, Message]):
     """Questions by their numbers, as Flower keeps them; and their numbers by node."""
+
+    listeners: ClassVar[list[Callable[[int], None]]] = []
+    """Are told the node of every question that is complete, in whatever thread that is seen."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -109,7 +120,11 @@ class QuickState(in_memory_linkstate.InMemoryLinkState):
     def get_message_ins(
         self, node_id: int, limit: int | None, *, run_id: int | None = None
     ) -> list[Message]:
-        """As Flower's own, but for the questions that it looks through."""
+        """As Flower's own, but for the questions that it looks through.
+
+        One whose head is still on its way is not given away yet: a vehicle would ask for it again
+        and again, and a thousand of them would keep the run from sending the rest.
+        """
         if limit is not None and limit < 1:
             raise AssertionError("`limit` must be >= 1")
         found: list[Message] = []
@@ -120,12 +135,25 @@ class QuickState(in_memory_linkstate.InMemoryLinkState):
                 message = self.questions.get(number)
                 if message is None or message.metadata.delivered_at:
                     continue
+                if self.object_store.get(number) == b"":
+                    continue
                 if run_id in (None, message.metadata.run_id):
                     message.metadata.delivered_at = now().isoformat()
                     found.append(message)
                 if len(found) == limit:
                     break
         return found
+
+    def store_object(
+        self, run_id: int, session_id: str, object_id: str, object_content: bytes
+    ) -> bool:
+        """As Flower's own; the head of a question comes after its parts, and is told of."""
+        stored = super().store_object(run_id, session_id, object_id, object_content)
+        question = self.questions.get(object_id) if stored else None
+        if question is not None:
+            for tell in Questions.listeners:
+                tell(question.metadata.dst_node_id)
+        return stored
 
     def _sweep(self) -> None:
         """Drop what is too old, as Flower does with every look."""
@@ -190,6 +218,14 @@ def short_answers() -> dict[str, ShortAnswer]:
     vehicles = [path for _, path in PROTOBUF_REQUEST_TYPES if path.startswith(FOR_VEHICLES)]
     short = {path: of_vehicle(path) for path in vehicles}
     return short | {path: of_run(path) for path in OFTEN}
+
+
+LOOK: Final = "/v1/fleet/pull-messages"
+
+
+def looking_node(body: bytes) -> int:
+    """The node that looks for questions."""
+    return int(PullMessagesRequest.FromString(body).node.node_id)
 
 
 def _name(path: str) -> str:

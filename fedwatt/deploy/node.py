@@ -113,9 +113,10 @@ def _serve(
 ) -> None:
     pause = first = min(FIRST_PAUSE, poll_seconds)
     while goes_on():
+        began = time.perf_counter()
         if flower.answer_next(session, partial(answer, vehicle)):
             pause = first
-        else:
+        elif time.perf_counter() - began < poll_seconds:  # a longer look was held by the server
             time.sleep(pause)
             pause = min(1.3 * pause, poll_seconds)
 

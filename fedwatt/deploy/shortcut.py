@@ -5,19 +5,34 @@ many times as long as what the request is about. Requests that vehicles and a ru
 read, checked and answered here instead, by Flower's own functions (`flower_server`). Whatever does
 not end well on this way, a wrong signature for one, goes the long way from its beginning, so that
 Flower says what is wrong as it always does.
+
+A vehicle's look for questions that finds none is held until there is one, for as long as the
+vehicle is willing to wait: it says so in a header, which Flower's own does not send.
 """
+
+import asyncio
+from typing import Any
 
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fedwatt.deploy.flower_server import PROTOBUF, short_answers
+from fedwatt.deploy.flower import WAIT_HEADER, WAIT_SECONDS
+from fedwatt.deploy.flower_server import (
+    LOOK,
+    PROTOBUF,
+    Questions,
+    ShortAnswer,
+    looking_node,
+    short_answers,
+)
 
 
 class Shortcut:
     """The second thing that a request to the server meets, after the `door`."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, *, holds: bool = True) -> None:
         self.app, self.answers = app, short_answers()
+        self.held = Held() if holds else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or pass it on."""
@@ -31,12 +46,74 @@ class Shortcut:
             return
         try:
             content = answer(Request(scope), body)
+            wait = self.held is not None and not content and scope["path"] == LOOK
+            if wait and (seconds := _patience(scope)):
+                content = await self._waited(answer, scope, body, receive, seconds)
         except Exception:
             await self.app(scope, _again(body, receive), send)
             return
         head = [(b"content-type", PROTOBUF), (b"content-length", b"%d" % len(content))]
         await send({"type": "http.response.start", "status": 200, "headers": head})
         await send({"type": "http.response.body", "body": content})
+
+    async def _waited(
+        self, answer: ShortAnswer, scope: Scope, body: bytes, receive: Receive, seconds: float
+    ) -> bytes:
+        """The answer to a look once there may be a question, or after `seconds`."""
+        assert self.held is not None
+        come = self.held.expect(looking_node(body))
+        gone = asyncio.ensure_future(receive())  # comes to an end when the vehicle hangs up
+        try:
+            # One may have come between the first look and now.
+            content = answer(Request(scope), body)
+            if not content:
+                either: set[asyncio.Future[Any]] = {gone, come}
+                await asyncio.wait(either, timeout=seconds, return_when="FIRST_COMPLETED")
+                content = b"" if gone.done() else answer(Request(scope), body)
+            return content
+        finally:
+            gone.cancel()
+            come.cancel()
+
+
+class Held:
+    """Who waits for questions."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[int, asyncio.Future[None]] = {}
+        Questions.listeners.append(self.tell)
+
+    def expect(self, node: int) -> "asyncio.Future[None]":
+        """Is done when there is a question for a node; who waited for it before is let go."""
+        before = self.waiting.get(node)
+        if before is not None and not before.done():
+            before.set_result(None)
+        come: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.waiting[node] = come
+        come.add_done_callback(lambda done: self._forget(node, done))
+        return come
+
+    def tell(self, node: int) -> None:
+        """Let the node know."""
+        come = self.waiting.get(node)
+        if come is not None:
+            come.get_loop().call_soon_threadsafe(_done, come)
+
+    def _forget(self, node: int, come: "asyncio.Future[None]") -> None:
+        if self.waiting.get(node) is come:
+            del self.waiting[node]
+
+
+def _done(come: "asyncio.Future[None]") -> None:
+    if not come.done():
+        come.set_result(None)
+
+
+def _patience(scope: Scope) -> float:
+    """Seconds that a vehicle would wait for a question; 0: it does not say."""
+    wanted = WAIT_HEADER.encode()
+    text = next((value for name, value in scope["headers"] if name == wanted), b"")
+    return min(float(text), WAIT_SECONDS) if text.isdigit() else 0.0
 
 
 async def _body(receive: Receive) -> bytes | None:

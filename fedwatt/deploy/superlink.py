@@ -12,6 +12,7 @@ What makes it quick can be switched off, one by one, by naming it in FEDWATT_WIT
     shortcut       Flower's own layers answer every request
     index          a look for questions goes through those of all vehicles
     connections    idle connections end after five seconds
+    waiting        a look for questions that finds none is answered at once
 """
 
 import os
@@ -31,7 +32,8 @@ def start(without: frozenset[str]) -> None:
         flower_server.questions_by_node()
     if "connections" not in without:
         flower_server.keep_connections()
-    short = () if "shortcut" in without else (Middleware(Shortcut),)
+    holds = not without & {"waiting", "index"}  # the index tells when there is a question
+    short = () if "shortcut" in without else (Middleware(Shortcut, holds=holds),)
     flower_server.start_superlink(Middleware(Door), *short)
 
 

@@ -2,8 +2,10 @@
 
 import asyncio
 import inspect
+import time
 from base64 import b64encode
 from collections.abc import Callable, Iterator
+from functools import partial
 from hashlib import sha256
 from types import SimpleNamespace
 from typing import Any
@@ -30,7 +32,7 @@ from flwr.superlink.routers.fleet import node_auth, router
 from starlette.middleware import Middleware
 
 from fedwatt.deploy import flower
-from fedwatt.deploy.flower_server import QuickState
+from fedwatt.deploy.flower_server import Questions, QuickState
 from fedwatt.deploy.shortcut import Shortcut
 
 KEY = ec.derive_private_key(5, ec.SECP256R1())
@@ -146,6 +148,48 @@ def test_the_short_way_and_the_long_way_say_the_same(monkeypatch: pytest.MonkeyP
     assert [status for status, _, _ in short][:3] == [200, 200, 200]
     assert all(status >= 400 for status, _, _ in short[3:])
     assert Passed.count == 10  # all that did not end well
+
+
+def activated(client: Client) -> int:
+    """The number of a node that may look for questions."""
+    for name, request in (
+        ("register-node", fleet_pb2.RegisterNodeFleetRequest(public_key=PUBLIC)),
+        (
+            "activate-node",
+            fleet_pb2.ActivateNodeRequest(public_key=PUBLIC, heartbeat_interval=30),
+        ),
+    ):
+        body = request.SerializeToString()
+        found = client.ask("POST", f"/v1/fleet/{name}", content=body, headers=signed())
+    return fleet_pb2.ActivateNodeResponse.FromString(found.content).node_id
+
+
+@pytest.mark.parametrize("asked", [False, True])
+@pytest.mark.parametrize("holds", [False, True])
+def test_a_look_for_questions_is_held_until_there_is_one(
+    asked: bool, holds: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Questions, "listeners", [])
+    client = server(monkeypatch, partial(Shortcut, holds=holds))
+    number = activated(client)
+    body = fleet_pb2.PullMessagesRequest(node=Node(node_id=number)).SerializeToString()
+
+    async def look() -> float:
+        headers = signed() | {flower.WAIT_HEADER: "1"}
+        base, began = "https://server", time.monotonic()
+        async with httpx.AsyncClient(transport=client.transport, base_url=base) as session:
+            looking = session.post("/v1/fleet/pull-messages", content=body, headers=headers)
+            task = asyncio.create_task(looking)
+            await asyncio.sleep(0.05)
+            for tell in Questions.listeners if asked else ():
+                tell(number + 1)  # another's question
+                tell(number)
+            response = await task
+        assert (response.status_code, response.content) == (200, b"")
+        return time.monotonic() - began
+
+    seconds = asyncio.run(look())
+    assert seconds >= 1 if holds and not asked else seconds < 0.9
 
 
 def question(node: int, run: int, delivered: str = "") -> Any:

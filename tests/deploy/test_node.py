@@ -117,3 +117,16 @@ def test_another_server_is_not_tried_twice() -> None:
     with pytest.raises(RunError, match=r"is not to be trusted: .*CERTIFICATE_VERIFY_FAILED"):
         drive(door)
     assert door.answers == [""]
+
+
+def test_after_a_look_that_the_server_held_the_next_comes_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # One look is answered after 10 ms, the next is held for 20 s, and the third answered again.
+    clock, pauses = iter([0.0, 0.01, 1.0, 21.0, 21.0, 21.01]), []
+    monkeypatch.setattr(node.time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(node.time, "sleep", pauses.append)
+    monkeypatch.setattr(node.flower, "answer_next", lambda session, answer: False)
+    goes_on = iter([True, True, True, False])
+    node._serve(None, None, 1.0, lambda: next(goes_on))
+    assert pauses == [node.FIRST_PAUSE, 1.3 * node.FIRST_PAUSE]

@@ -2,9 +2,11 @@
 
 from reproduction.advice import BETTER, NEITHER, advice, candidates
 from reproduction.contests import dataset_contests
+from reproduction.controls import control_cells_of
 from reproduction.main_results import plain, tuned
 from reproduction.page import LabView
 from reproduction.study import Setting
+from reproduction.summary import summary_lines
 from tests.reproduction.records import SCALE, VED, lab_of
 
 FEW = ("fedavg", "scaffold", "fo-fedavg", "fo-ri-fedavg")
@@ -68,3 +70,19 @@ def test_a_road_that_is_known_is_told_with_its_numbers(tmp_path) -> None:
         "Wh on `ved-enriched` (its trips that the terrain model covers); the best method without "
         "them reaches 50.10 Wh."
     ]
+
+
+def test_the_summary_is_a_table_from_the_records(tmp_path) -> None:
+    cells = [
+        *dataset_contests(VED)[0].cells.values(),
+        control_cells_of("ved")["every vehicle alone"],
+    ]
+    lab = lab_of(tmp_path, cells, {"scaffold": 45.0})
+    lines = summary_lines(LabView(VED, lab))
+    assert lines[0].startswith("| Dataset | FedAvg at its best |")
+    dataset, first, gained, use, alone = lines[2].strip("| ").split(" | ")
+    assert (dataset, gained, alone) == ("`ved`", "0.00 [0.00, 0.00] Wh", "50.10 Wh")
+    assert first.startswith("FedAvg, rate 0.0") and first.endswith(": 50.10 Wh")
+    assert use.startswith("SCAFFOLD, rate") and use.endswith(": −5.01 [−5.03, −4.99] Wh")
+    assert f"- {NEITHER} (ved as it is)." in lines
+    assert summary_lines(LabView(VED, lab_of(tmp_path, [plain("ved", "fedavg")]))) == []
