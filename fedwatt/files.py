@@ -81,7 +81,8 @@ def read_lines(path: Path) -> list[str]:
     """The lines of a file that were written to their end; none where there is no file."""
     if not path.exists():
         return []
-    return path.read_bytes()[: _whole(path)].decode().splitlines()
+    # Not splitlines: names of vehicles may hold what it takes for the end of a line, as U+2028.
+    return path.read_bytes()[: _whole(path)].decode().split("\n")[:-1]
 
 
 def _whole(path: Path) -> int:

@@ -51,6 +51,9 @@ def test_lines_are_added_after_the_last_whole_one(tmp_path) -> None:
     assert read_lines(path) == ["one", "zwölf"]
     append_lines(path, ["three"])
     assert path.read_text() == "one\nzwölf\nthree\n"
+    for end in "\u2028\u2029\u0085\r\x0c":  # ends of lines elsewhere; here a name may hold them
+        append_lines(path, [f"a{end}b"])
+        assert read_lines(path)[-1] == f"a{end}b"
     path.write_bytes(b"never a whole line")
     append_lines(path, ["first"])
     assert read_lines(path) == ["first"]

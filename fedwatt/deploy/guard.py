@@ -35,15 +35,15 @@ ROUTES: Final = ("secure-routes", "driving-field")
 """Questions by which a fleet learns how it drives."""
 
 FOLLOWED: Final = "followed"
-"""What the ledger files the models under that a vehicle knows the origin of."""
+"""The ledger's name for models whose origin a vehicle knows."""
 NOISED: Final = "noised"
-"""And those that a private round trains."""
+"""The ledger's name for models that a private round trains."""
 UNFOLLOWED: Final = "unfollowed"
-"""What it notes under for a day what it judged without knowing that."""
+"""The ledger's name for models that a vehicle judged today without knowing their origin."""
 CALLED: Final = "called"
-"""And the changes of the vehicles that were called to a sum with it."""
+"""The ledger's name for today's changes of the vehicles that were called to a sum."""
 CELL: Final = "cell"
-"""And the grid that places are counted on."""
+"""The ledger's name for today's grid, which places are counted on."""
 ENOUGH_NOISE: Final = 1.0
 """z from which noise alone stops the attacks of docs/privacy.md for a day of questions."""
 
@@ -174,7 +174,9 @@ class Guard:
         if protects(method) and purpose.kind.endswith("train"):
             self.ledger.announce(purpose.model, (NOISED, purpose.question))
         told = tell()
-        _allow("followed", told is not False or not purpose.kind.endswith("train"))
+        if told is False and purpose.kind.endswith("train"):
+            self.ledger.give()  # one of the day's answers, or a server could try until one passes
+            raise Refusal("followed")
         if told:
             self.ledger.announce(purpose.model, _known(purpose))
         return bool(told)
@@ -193,7 +195,7 @@ class Guard:
         noted = self.ledger.noted_today(UNFOLLOWED)
         _allow("answered", self.policy.answers > 1 or not set(uses) & set(noted))
         models = {use.split()[0] for use in (*noted, *uses)}
-        _allow("followed", not uses or len(models) <= self.policy.unfollowed_a_day)
+        _allow("unfollowed_a_day", not uses or len(models) <= self.policy.unfollowed_a_day)
         if uses:
             self.ledger.note(UNFOLLOWED, (*noted, *uses))
 
@@ -234,11 +236,33 @@ class Guard:
             _allow("answers_a_day", today < self.policy.answers_a_day)
         self.ledger.give(*_counted(purpose))
 
+    def adds(
+        self,
+        purpose: Purpose,
+        called: tuple[str, ...],
+        *,
+        follows: bool = False,
+        cell_m: float | None = None,
+    ) -> None:
+        """Count an answer to a sum over the vehicles `called`, as the last thing before it is made.
+
+        It is about places on a grid of `cell_m`, or about a model. Where any of it is refused,
+        nothing is used up: the same question may be asked again on another day.
+        """
+        with self.ledger.together():
+            if cell_m is None:
+                self.unfollowed(purpose, follows=follows)
+            else:
+                self.grid(cell_m)
+            self.joins(purpose.kind, called)
+            self.answer(purpose, masked=True)
+
     def joins(self, kind: str, called: tuple[str, ...]) -> None:
         """Refuse to add to a sum over others than before too often, before anything is added.
 
         Whoever is then in it can be told apart without a word more from this vehicle: the others
-        can unmask it, and `agreed` asks nobody who is not asked.
+        can unmask it, and `agreed` is not reached by a vehicle that the server does not ask to
+        agree.
         """
         group = GROUPS.get(kind)
         if group is None:

@@ -6,7 +6,9 @@ its power. It is written before an answer is sent. What it holds are digests and
 
 import json
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from copy import copy
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -30,6 +32,7 @@ class Ledger:
 
     def __init__(self, folder: Path, day: Callable[[], str] = today) -> None:
         self.path, self.day = folder / "answers.json", day
+        self._waits = False
         self._table: dict[str, Any] = {"day": "", "answers": 0, "changes": 0}
         self._table |= {"given": {}, "models": {}, "sets": {}, "noted": {}}
         if not self.path.exists():
@@ -42,6 +45,20 @@ class Ledger:
             # Not the vehicle's end, and no way to win a new day: what was counted is unknown.
             log.error("%s is damaged (%s); no answers before tomorrow", self.path, error)
             self._table |= {"day": day(), "answers": 2**62, "changes": 2**62}
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Keep all that is counted inside, by one write at the end, or nothing after an error."""
+        before = {name: copy(value) for name, value in self._table.items()}
+        self._waits = True
+        try:
+            yield
+        except BaseException:
+            self._table = before
+            raise
+        finally:
+            self._waits = False
+        self._save()
 
     def given(self, *what: object) -> int:
         """How many answers were given for a purpose."""
@@ -87,10 +104,11 @@ class Ledger:
 
     def summed(self, group: str, vehicles: Iterable[str], *, counts: bool = True) -> None:
         """Remember which vehicles a sum was of; where others were before, that `counts`."""
-        names = sorted(vehicles)
-        changed = self.is_change(group, names)
-        self._table["sets"][group] = _key(names)
-        self._save(changes=int(changed and counts))
+        own = _key(sorted(vehicles))
+        before = self._table["sets"].get(group, "")
+        if own != before:
+            self._table["sets"][group] = own
+            self._save(changes=int(counts and before != ""))
 
     def _keep(self, table: str, key: str, value: object) -> None:
         entries = self._table[table]
@@ -108,7 +126,8 @@ class Ledger:
         self._roll()
         self._table["answers"] += answers
         self._table["changes"] += changes
-        write_text(self.path, json.dumps(self._table) + "\n")
+        if not self._waits:
+            write_text(self.path, json.dumps(self._table) + "\n")
 
 
 def _key(what: Iterable[object]) -> str:

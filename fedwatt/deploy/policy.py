@@ -60,6 +60,9 @@ RULES: Final = {
     "followed": "too few vehicles of the sum know how its model came about, or one knows better: "
     "its policy wants the seed's model or what rounds made of it, by a method that adds the mean "
     "or a private one, judged in every round, and fleet.key beside its keys",
+    "unfollowed_a_day": "it has judged as many models today as its policy allows of those that too "
+    "few vehicles know the origin of, such as level models and means of two models: go on "
+    "tomorrow with --resume, or let owners raise unfollowed_a_day",
     "unannounced": "the model is not the one that was announced for this round",
     "question": "vehicles of one sum were asked different questions",
     "answers_a_day": "its policy allows no more answers today",
@@ -127,7 +130,7 @@ class Policy:
         inf, "most that its lifetime ε against the server may be, at δ = 1e-5; inf: no bound"
     )
     unfollowed_a_day: int = _setting(
-        8, "models a day that it judges, though too few vehicles know how they came about"
+        20, "models a day that it judges, though too few vehicles know how they came about"
     )
     answers: int = _setting(1, "answers to the same round, and about the same model")
     answers_a_day: int = _setting(500, "answers made from its data, from midnight to midnight UTC")

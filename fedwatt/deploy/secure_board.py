@@ -116,18 +116,17 @@ class Secrets:
             )
         return terms
 
-    def admit(self, kind: str, question: Content) -> Terms:
-        """The terms of the exchange that waits for this vehicle's vector.
+    @property
+    def vehicles(self) -> tuple[str, ...]:
+        """Who is called to the exchange that waits for this vehicle's vector."""
+        return self._now(protocol.Shared).roster.vehicles
 
-        Refuses another question than the one that its vehicles agreed on, and one too many; from
-        now on it counts as answered.
-        """
-        terms, purpose = self.terms, Purpose.of(kind, question)
-        if purpose.text != terms.purpose:
+    def purpose(self, kind: str, question: Content) -> Purpose:
+        """What a question is for; refuses another one than its vehicles agreed on."""
+        purpose = Purpose.of(kind, question)
+        if purpose.text != self.terms.purpose:
             raise Refusal("question")
-        self.guard.joins(kind, self._now(protocol.Shared).roster.vehicles)
-        self.guard.answer(purpose, masked=True)
-        return terms
+        return purpose
 
     def masked(
         self,

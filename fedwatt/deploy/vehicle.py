@@ -168,8 +168,7 @@ class Vehicle:
             taker = self.hills if kind == "terrain-field" else self.routes
             return sealed(kind, taker.take(question, config), NO_MODEL)
         if kind in MASKED:
-            called = self.secrets.admit(kind, question).called
-            return sealed(kind, self._masked(kind, question, config, called), NO_MODEL)
+            return sealed(kind, self._masked(kind, question, config), NO_MODEL)
         if kind not in CLEAR:
             raise DataError(f"a question '{kind[:40]}' is not known on board")
         return self._in_the_clear(kind, question, config)
@@ -191,18 +190,21 @@ class Vehicle:
         sizes = sizes_of(task.method, task.local.model, task.local.training.precision)
         return sealed(kind, answers[kind](task), sizes, task.asked if kind == "train" else NOTHING)
 
-    def _masked(self, kind: str, question: Content, config: RunConfig, called: int) -> Content:
-        """The vector of a sum over `called` vehicles."""
+    def _masked(self, kind: str, question: Content, config: RunConfig) -> Content:
+        """The vector of a sum; it counts as given once nothing is left that could refuse it."""
+        secrets = self.secrets
+        purpose, called, vehicles = (
+            secrets.purpose(kind, question), secrets.terms.called, secrets.vehicles
+        )  # fmt: skip
         if kind in ("secure-terrain", "secure-routes"):
-            self.guard.grid(config.terrain.cell_m)
+            self.guard.adds(purpose, vehicles, cell_m=config.terrain.cell_m)
             asked = self.hills if kind == "secure-terrain" else self.routes
-            return asked.masked(question, config, self.secrets)
+            return asked.masked(question, config, secrets)
         task = self._task(question)
         self._refuse_work(kind, task)
-        purpose = Purpose.of(kind, question)
         follows = self.guard.follows(purpose, task.method, lambda: self.followed.follows(task))
-        self.guard.unfollowed(purpose, follows=follows)
-        masked = partial(self.secrets.masked, question, follows=follows)
+        self.guard.adds(purpose, vehicles, follows=follows)
+        masked = partial(secrets.masked, question, follows=follows)
         if kind == "secure-train":
             return masked(*self._reply(task, follows=follows))
         hidden = self.guard.policy.hiding > 0

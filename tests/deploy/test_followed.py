@@ -73,14 +73,14 @@ def test_few_models_a_day_are_judged_that_nobody_knows(tmp_path: Path) -> None:
         for model in ("a", "b"):
             assert judged(own, purpose(kind, model)) == ""
     third = purpose("secure-evaluate", "c")
-    assert judged(own, third) == FOLLOWED
+    assert judged(own, third) == "unfollowed_a_day"
     assert judged(own, third, follows=True) == ""
     # They are counted beside the answers, of which each is one already.
     assert own.ledger.answers_today() == 0
     # A word of others comes too late for a third, but gives back what the first took.
     assert rule_of(lambda: own.revealing(purpose("secure-evaluate", "a"), 2)) == ""
     assert judged(own, third) == ""
-    assert judged(own, purpose("secure-evaluate", "d")) == FOLLOWED
+    assert judged(own, purpose("secure-evaluate", "d")) == "unfollowed_a_day"
     tomorrow = Guard(own.policy, Ledger(tmp_path, lambda: "2026-01-02"))
     assert judged(tomorrow, purpose("secure-evaluate", "d")) == ""
 
@@ -100,7 +100,7 @@ def test_level_models_count_as_unfollowed_also_beside_followed_ones(tmp_path: Pa
     # The same beside another model is a second reading of it.
     assert judged(own, purpose("secure-strata", "b", "l"), follows=True) == "answered"
     assert judged(own, purpose("secure-strata", "b", "m"), follows=True) == ""
-    assert judged(own, purpose("secure-strata", "b", "n"), follows=True) == FOLLOWED
+    assert judged(own, purpose("secure-strata", "b", "n"), follows=True) == "unfollowed_a_day"
     # What was judged as a model of its own counts no more as a level model.
     assert judged(own, purpose("secure-evaluate", "l")) == ""
 
@@ -133,7 +133,9 @@ def test_two_must_know_a_model_that_is_trained_and_then_all_do(tmp_path: Path) -
     assert not own.follows(training, method, lambda: None)
     # The mean of two models is judged, though it is not the last sum's, and not trained.
     assert not own.follows(judging, method, lambda: False)
+    assert own.ledger.answers_today() == 0
     assert rule_of(lambda: own.follows(training, method, lambda: False)) == FOLLOWED
+    assert own.ledger.answers_today() == 1  # a server cannot try lies without end
     assert rule_of(lambda: own.revealing(judging, 2)) == ""
     assert own.follows(training, method, lambda: None)  # it took their word
     assert own.follows(purpose("secure-train", "other"), method, lambda: True)

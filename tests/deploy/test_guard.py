@@ -118,6 +118,35 @@ def test_places_are_counted_on_one_grid_a_day(tmp_path: Path) -> None:
     assert rule_of(lambda: guard(tmp_path, smallest_cell=0.0).grid(20.0)) == ""
 
 
+def test_what_is_refused_today_is_not_used_up(tmp_path: Path) -> None:
+    day = ["2026-01-01"]
+    own = Guard(replace(Policy(), set_changes_a_day=0), Ledger(tmp_path, lambda: day[0]))
+    first, second, third = (Purpose("secure-terrain", "run", "", 0, "", "", q) for q in "123")
+
+    def asked(purpose: Purpose, cell_m: float, names: str = "abc") -> str:
+        return rule_of(lambda: own.adds(purpose, tuple(names), cell_m=cell_m))
+
+    assert [asked(first, 100.0), asked(second, 80.0)] == ["", "smallest_cell"]
+    assert own.ledger.answers_today() == 1
+    day[0] = "2026-01-02"
+    # Refused for its vehicles, so the grid is not the day's, either.
+    assert asked(third, 100.0, "abd") == "set_changes_a_day"
+    assert [asked(second, 80.0), asked(second, 80.0)] == ["", "answered"]
+    own = Guard(own.policy, Ledger(tmp_path, lambda: day[0]))  # as it is on the disk
+    assert own.ledger.answers_today() == 1
+    assert asked(third, 81.0) == "smallest_cell"
+
+
+def test_the_same_vehicles_again_are_not_written_down_again(tmp_path: Path) -> None:
+    own = guard(tmp_path)
+    own.joins("secure-strata", tuple("abc"))
+    own.ledger.path.unlink()
+    own.joins("secure-strata", tuple("cba"))
+    assert not own.ledger.path.exists()
+    own.joins("secure-strata", tuple("abd"))
+    assert own.ledger.path.exists()
+
+
 @pytest.mark.parametrize("kind", ["secure-routes", "driving-field"])
 def test_a_vehicle_may_keep_how_it_drives_to_itself(kind: str, tmp_path: Path) -> None:
     shy = guard(tmp_path, routes=False)

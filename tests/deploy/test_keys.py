@@ -256,6 +256,12 @@ def test_a_depot_of_an_earlier_version_goes_on(depot: Depot) -> None:
         depot.registry()
 
 
+def test_a_name_may_hold_what_elsewhere_ends_a_line(depot: Depot) -> None:
+    depot.add_vehicle("car\u2028x")
+    depot.add_vehicle("car\u0085y")
+    assert list(depot.registry().keys) == ["car\u2028x", "car\u0085y"]
+
+
 def test_an_old_key_is_to_be_refused_even_if_there_is_no_new_one(
     depot: Depot, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,7 @@ from flwr.app import Message
 
 from fedwatt.deploy import node
 from fedwatt.deploy.conduct import Conduct
-from fedwatt.deploy.error_vectors import judging_layout
+from fedwatt.deploy.error_vectors import judging_layout, strata_layout
 from fedwatt.deploy.flower import VEHICLE_REFUSED
 from fedwatt.deploy.guard import Guard
 from fedwatt.deploy.messages import Content, from_records, to_records
@@ -41,9 +41,9 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Asked:
     """A finished run of a guarded fleet, and the questions that its vehicles were asked."""
 
-    def __init__(self, fleet: Path, folder: Path, text: str = "") -> None:
+    def __init__(self, fleet: Path, folder: Path, text: str = "", **rules: object) -> None:
         self.text = text or secured(fleet, rounds=1)
-        self.grid = guarded(fleet, folder / "state")
+        self.grid = guarded(fleet, folder / "state", **rules)
         self.questions: dict[str, Content] = {}
         vehicle = self.grid.vehicles[1]
         answer = vehicle.answer
@@ -326,11 +326,11 @@ def test_a_model_of_another_precision_is_not_answered(
 
 def test_level_models_of_the_servers_own_are_counted(fleet: Path, tmp_path: Path) -> None:
     """A crafted level model beside an honest one reads a window as any other crafted model does."""
-    own = Asked(fleet, tmp_path / "level", secured(fleet, rounds=1))
+    own = Asked(fleet, tmp_path / "level", unfollowed_a_day=2)
     config, names = from_toml(own.text), sorted(v.name for v in own.grid.vehicles.values())
     question = own.questions["secure-strata"]
     rules = []
-    for number in range(10):
+    for number in range(4):
         crafted = np.full(3, number, dtype=np.float32)
         arrays = {**question.arrays, LEVEL: crafted}
         again = replace(renamed(question, "level"), arrays=arrays)
@@ -339,7 +339,17 @@ def test_level_models_of_the_servers_own_are_counted(fleet: Path, tmp_path: Path
                 own.grid, own.run, config, again, tmp_path / str(number), names, "secure-strata"
             )
         rules.append(refusals_in(tmp_path / str(number)).get(names[0], {}))
-    assert [list(refused) for refused in rules] == [[]] * 8 + [["followed"]] * 2
+    assert [list(refused) for refused in rules] == [[]] * 2 + [["unfollowed_a_day"]] * 2
+    # What a day refuses is not used up: the same question is answered on the next.
+    mean = renamed(question, "mean", shift=0.5)
+    about = names, "secure-strata", strata_layout
+    with pytest.raises(NoSum):
+        lying_server(own.grid, own.run, config, mean, tmp_path / "today", *about)
+    assert refusals_in(tmp_path / "today") == {name: {"unfollowed_a_day": 1} for name in names}
+    for vehicle in own.grid.vehicles.values():
+        vehicle.guard.ledger.day = lambda: "2100-01-01"
+    found = lying_server(own.grid, own.run, config, mean, tmp_path / "tomorrow", *about)
+    assert found.survivors == tuple(names)
 
 
 def test_words_of_another_size_than_the_answers_are_refused(asked: Asked, tmp_path: Path) -> None:
