@@ -63,6 +63,8 @@ CHEAPER: Final = {"ri-fedavg": PROBE, "fo-ri-fedavg": PROBE}
 """Roughness probes of 105 evaluations, not 1,010: both indices are nearly always 0."""
 ALONE: Final = "alone"
 """Every vehicle trains by itself, in the rounds in which it would have taken part."""
+TWINS: Final = ("fedavg", "fednova", "fedel")
+"""FedAvg, and what is FedAvg where all vehicles take as many steps."""
 
 ENTRIES: Final[dict[str, Entry]] = {
     entry.name: entry

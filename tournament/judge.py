@@ -1,9 +1,8 @@
 """From records to who is better than whom, and by how much: pure functions of the records.
 
 At equal seeds two entries start from the same model, meet the same participants and draw the same
-batches, so they are compared seed by seed. Beside FedAvg, significance is Student's paired t-test
-with Holm's correction over all entries of a column; "not clearly worse than the best" asks that the
-95 % interval of the paired difference reaches zero.
+batches, so they are compared seed by seed. Significance is Student's paired t-test with Holm's
+correction over all entries of a column, or of a row of the guide.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,7 @@ from math import nan
 from statistics import fmean
 
 from reproduction.paired import Paired, holm, paired
-from tournament.entries import ALONE, ENTRIES
+from tournament.entries import ALONE, ENTRIES, TWINS
 from tournament.fleets import ARENAS
 from tournament.records import Record
 
@@ -68,17 +67,19 @@ class Column:
 
     def standings(self, records: Records) -> dict[str, Standing]:
         """Every entry beside FedAvg, which always has all its rounds."""
-        found = self.errors(records)
-        base = found.get(BASELINE)
-        if base is None:
-            return {}
-        beside = {entry: paired(own, base) for entry, own in found.items()}
-        others = [entry for entry in found if entry != BASELINE]
-        corrected = dict(zip(others, holm([beside[e].p for e in others]), strict=True))
-        return {
-            entry: Standing(entry, fmean(own.values()), beside[entry], corrected.get(entry, nan))
-            for entry, own in found.items()
-        }
+        return _standings(self.errors(records))
+
+    def with_rates_given_up(self, records: Records) -> dict[str, Standing]:
+        """Entries as they would stand with the rate that they gave up, each by itself.
+
+        FedAvg has its safer rate all the same.
+        """
+        found, kept = self.errors(records), {}
+        for entry in found:
+            own = records[self.arena, entry].errors_given_up(self.view)
+            if own and entry not in TWINS:
+                kept[entry] = _standings({**found, entry: own})[entry]
+        return kept
 
     def best(self, records: Records, among: Sequence[str] | None = None) -> str:
         """The entry with the lowest mean error; empty where nobody has one."""
@@ -86,14 +87,18 @@ class Column:
         there = [entry for entry in means if among is None or entry in among]
         return min(there, key=lambda entry: means[entry], default="")
 
-    def tied(self, records: Records) -> set[str]:
-        """The best entry, and all that are not clearly worse."""
-        found, best = self.errors(records), self.best(records)
-        return {
-            entry
-            for entry, own in found.items()
-            if entry == best or not paired(own, found[best]).difference.low > 0
-        }
+
+def _standings(found: Mapping[str, Mapping[int, float]]) -> dict[str, Standing]:
+    base = found.get(BASELINE)
+    if base is None:
+        return {}
+    beside = {entry: paired(own, base) for entry, own in found.items()}
+    others = [entry for entry in found if entry != BASELINE]
+    corrected = dict(zip(others, holm([beside[e].p for e in others]), strict=True))
+    return {
+        entry: Standing(entry, fmean(own.values()), beside[entry], corrected.get(entry, nan))
+        for entry, own in found.items()
+    }
 
 
 def pooled(columns: Sequence[Column], records: Records) -> dict[str, tuple[Paired, float]]:
@@ -120,64 +125,74 @@ def pooled(columns: Sequence[Column], records: Records) -> dict[str, tuple[Paire
 
 @dataclass(frozen=True)
 class Advice:
-    """The cheapest entry that is most often not clearly worse than the best."""
+    """The entry with the lowest mean over some arenas, and whether it is better than FedAvg."""
 
-    entry: str
-    tied: int
-    """Arenas on which it is not clearly worse than the best."""
-    baseline: int
-    """The same of FedAvg."""
+    lowest: str
+    """Of those with a result on every arena; FedAvg where nobody else has one."""
+    beside: Paired
+    """Its mean difference from FedAvg, in percent."""
+    p: float
+    """Corrected for all entries."""
+    won: int
+    """Arenas on which it is significantly better than FedAvg by itself."""
     arenas: int
     incomplete: tuple[str, ...]
     """Entries that are left out because they have no result on some of these arenas."""
+
+    @property
+    def entry(self) -> str:
+        """What to use: FedAvg, unless the other one is significantly better."""
+        better = self.p < LEVEL and self.beside.difference.mean < 0
+        return self.lowest if better else BASELINE
 
 
 def advice(columns: Sequence[Column], records: Records) -> Advice | None:
     """What to use where all `columns` matter; None where nothing was played.
 
     Chosen among the entries with a result in every column: whoever was not played on an arena has
-    neither won nor lost there.
+    neither won nor lost there. The lowest of those that are significantly better goes before the
+    lowest of all, which may be only the noisiest.
     """
     played = [column for column in columns if column.standings(records)]
     if not played:
         return None
-    found = [column.errors(records) for column in played]
-    judged = [entry for entry in ENTRIES if all(entry in own for own in found)]
-    tied = [column.tied(records) for column in played]
-    times = {entry: sum(entry in own for own in tied) for entry in judged}
-    chosen = min(times, key=lambda entry: (-times[entry], *_cost(entry, records)))
-    some = {entry for own in found for entry in own if entry not in times}
+    nothing = (paired({1: 0.0}, {1: 0.0}), 1.0)
+    over = {BASELINE: nothing, **pooled(played, records)}
+    better = [e for e, (beside, p) in over.items() if p < LEVEL and beside.difference.mean < 0]
+    lowest = min(better or over, key=lambda entry: over[entry][0].difference.mean)
+    some = {entry for column in played for entry in column.errors(records) if entry not in over}
     left_out = tuple(entry for entry in ENTRIES if entry in some)
-    return Advice(chosen, times[chosen], times[BASELINE], len(played), left_out)
+    won = winners(played, records).get(lowest, 0)
+    return Advice(lowest, *over[lowest], won, len(played), left_out)
 
 
-def winners(columns: Sequence[Column], records: Records) -> dict[str, int]:
-    """Entries that are better than FedAvg by more than the noise → on how many of the arenas."""
-    found = [column.standings(records) for column in columns]
+def winners(
+    columns: Sequence[Column], records: Records, *, given_up: bool = False
+) -> dict[str, int]:
+    """Entries that are better than FedAvg by more than the noise → on how many of the arenas.
+
+    `given_up`: as they would be with the rates that they gave up.
+    """
+    found = [
+        column.standings(records) | (column.with_rates_given_up(records) if given_up else {})
+        for column in columns
+    ]
     times = {entry: sum(entry in own and own[entry].better for own in found) for entry in ENTRIES}
     return {entry: count for entry, count in times.items() if count}
 
 
 def deserve_to_be_default(
-    situations: Mapping[str, Sequence[Column]], records: Records
+    situations: Mapping[str, Sequence[Column]], records: Records, *, given_up: bool = False
 ) -> tuple[str, ...]:
     """Entries better than FedAvg, by more than the noise, on at least half of a row's arenas."""
     return tuple(
         dict.fromkeys(
             entry
             for columns in situations.values()
-            for entry, count in winners(columns, records).items()
+            for entry, count in winners(columns, records, given_up=given_up).items()
             if 2 * count >= len(columns)
         )
     )
-
-
-def _cost(entry: str, records: Records) -> tuple[float, int]:
-    """Bytes and compute together, then the place among the entries."""
-    played = [own.content for (_, name), own in records.items() if name == entry]
-    costs = [content["costs"] for content in played if "costs" in content]
-    mean = fmean(one["bytes"] + one["compute"] for one in costs) if costs else nan
-    return round(mean, 1), list(ENTRIES).index(entry)
 
 
 def beats_all_published(entry: str, columns: Sequence[Column], records: Records) -> list[str]:
@@ -213,5 +228,6 @@ def unplayed(records: Records) -> dict[str, str]:
                 reasons[f"{arena.name}: {entry}"] = "all of its trials diverged"
             elif record.content["diverged"]:
                 seeds = ", ".join(map(str, record.content["diverged"]))
-                reasons[f"{arena.name}: {entry}"] = f"diverged with seeds {seeds}"
+                one = "seed" if len(record.content["diverged"]) == 1 else "seeds"
+                reasons[f"{arena.name}: {entry}"] = f"diverged for {one} {seeds}"
     return reasons

@@ -1,5 +1,6 @@
 """docs/which-method.md from the records: its blocks, and whether they are those on the page."""
 
+from collections import Counter
 from collections.abc import Sequence
 from math import inf, isnan
 from pathlib import Path
@@ -22,6 +23,7 @@ from tournament.judge import (
     winners,
 )
 from tournament.judge import LEVEL as SIGNIFICANT
+from tournament.tuned import listed, rates, untuned
 
 PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "which-method.md"
 PLAYED: Final = [arena.name for arena in ARENAS.values() if not arena.impossible]
@@ -68,6 +70,7 @@ def blocks(records: Records) -> dict[str, str]:
         "tournament summary": summary(records),
         "tournament default": default(records),
         "tournament rates": rates(records),
+        "tournament untuned": untuned(records),
         "tournament ours": ours(records),
         "tournament global": matrix("global", "rounds", records),
         "tournament personal": matrix("personal", "rounds", records),
@@ -87,12 +90,13 @@ def setting(records: Records) -> str:
     if not records:
         return "Nothing has been played yet."
     own = next(iter(records.values())).content
-    plan, devices = own["plan"], sorted({r.content["device"] for r in records.values()})
+    plan, devices = own["plan"], Counter(r.content["device"] for r in records.values())
     hours = sum(r.content["seconds"] for r in records.values()) / 3600
+    where = listed([f"{device} ({count})" for device, count in devices.most_common()])
     lines = [
-        f"{len(records)} matches ({hours:.1f} hours of processes on {', '.join(devices)}): "
+        f"{len(records)} matches ({hours:.1f} hours of processes; results from {where}): "
         f"{plan['trials']} trials of each entry, the defaults among them, with seeds "
-        f"{_listed(plan['tuning_seeds'])}; results with seeds {_listed(plan['seeds'])}. "
+        f"{listed(plan['tuning_seeds'])}; results with seeds {listed(plan['seeds'])}. "
         f"Trials and results have {plan['rounds']} rounds of {plan['steps']} steps at the rate "
         "η₀/√(t+1).",
         "",
@@ -122,20 +126,28 @@ def answer(records: Records) -> str:
         more = f" and {len(better) - 5} more" if len(better) > 5 else ""
         lines.append(
             f"- {ARENAS[arena].fleet}: FedAvg {own[BASELINE].mean:.2f} Wh; "
-            + (f"better: {who}{more}" if better else "nobody is better by more than the noise")
+            + (f"better: {who}{more}" if better else "no method is significantly better")
+            + _given_up(Column(arena, "personal"), records)
         )
     most = max(wins.values())
-    names = _listed([name for name, count in wins.items() if count == most and most])
+    names = listed([name for name, count in wins.items() if count == most and most])
     if not most:
         head = f"**No, on none of the {len(found)} fleets with hills.**"
     elif most == len(found):
         head = f"**Yes: {names}, on all {len(found)} fleets with hills.**"
     else:
         head = (
-            f"**Not everywhere: {names} on {most} of the {len(found)} fleets with hills, nobody on "
-            "more.**"
+            f"**Not everywhere: {names} on {most} of the {len(found)} fleets with hills, no method "
+            "on more.**"
         )
     return "\n".join([head, "", *lines, "", _together(columns, records)])
+
+
+def _given_up(column: Column, records: Records) -> str:
+    """Who would be better than FedAvg with the rate that it had to give up."""
+    better = [one for one in column.with_rates_given_up(records).values() if one.better]
+    who = ", ".join(f"{one.entry} ({_signed(one.beside.difference)})" for one in better)
+    return f"; better with the rate that it gave up (below): {who}" if who else ""
 
 
 def _together(columns: Sequence[Column], records: Records) -> str:
@@ -148,7 +160,10 @@ def _together(columns: Sequence[Column], records: Records) -> str:
     }
     listed = sorted(better, key=lambda entry: better[entry].difference.mean)
     if not listed:
-        return "Over all of them together nobody is better either, by the mean relative difference."
+        return (
+            "Over all of them together, by the mean relative difference, no method is "
+            "significantly better."
+        )
     who = ", ".join(f"`{entry}` ({_signed(better[entry].difference)} %)" for entry in listed)
     return f"Over all of them together, by the mean relative difference, better: {who}."
 
@@ -190,19 +205,22 @@ def default(records: Records) -> str:
     deserving = deserve_to_be_default(COLUMNS, records)
     most = max(
         (
-            (count, -place, one, len(columns), words)
+            (count / len(columns), count, -place, one, len(columns), words)
             for words, columns in COLUMNS.items()
             for place, (one, count) in enumerate(winners(columns, records).items())
         ),
-        default=(0, 0, "nobody", 0, ""),
+        default=(0.0, 0, 0, "nobody", 0, ""),
     )
     verdict = (
-        f"That is the case for {_listed([f'`{one}`' for one in deserving])}, which it trains, too."
+        f"That is the case for {listed([f'`{one}`' for one in deserving])}, which it trains, too."
         if deserving
-        else f"Nobody is; the most is {most[0]} of {most[3]} (`{most[2]}`: {most[4]})."
-        if most[0]
+        else f"Nobody is; the most is {most[1]} of {most[4]} (`{most[3]}`: {most[5]})."
+        if most[1]
         else "Nobody is, on any."
     )
+    also = deserve_to_be_default(COLUMNS, records, given_up=True)
+    if others := [f"`{one}`" for one in also if one not in deserving]:
+        verdict += f" With the rates that were given up (below) {listed(others)} would be."
     return (
         "`fedwatt run` without a configuration compares FedAvg with FO-RI-FedAvg, the paper's "
         "method. A further method belongs there if it is better than FedAvg by more than the "
@@ -210,27 +228,6 @@ def default(records: Records) -> str:
         f"the most that any entry gains by more than the noise is {best}, while hills take "
         f"{min(hills):.0f} to {max(hills):.0f} % off FedAvg's own error."
     )
-
-
-def rates(records: Records) -> str:
-    """Rates that tuning chose, and how often the highest that was tried."""
-    lines = [
-        "| entry | rates, lowest to highest | beyond the range | given up | highest tried |",
-        "|---|---|---|---|---|",
-    ]
-    for entry in ENTRIES:
-        own = [r.content for (_, name), r in records.items() if name == entry]
-        own = [content for content in own if "settings" in content]
-        chosen = [content["settings"]["rate"] for content in own]
-        if chosen:
-            tried = [[trial["settings"]["rate"] for trial in c["trials"]] for c in own]
-            ends = sum(r >= max(all_) for r, all_ in zip(chosen, tried, strict=True))
-            range_ = [max(all_[: c["plan"]["trials"]]) for c, all_ in zip(own, tried, strict=True)]
-            beyond = sum(r > top for r, top in zip(chosen, range_, strict=True))
-            lost = sum("given_up" in content for content in own)
-            span = f"{min(chosen):.3g} to {max(chosen):.3g}"
-            lines.append(f"| `{entry}` | {span} | {beyond} | {lost} | {ends} of {len(chosen)} |")
-    return "\n".join(lines)
 
 
 def guide(records: Records) -> str:
@@ -241,13 +238,16 @@ def guide(records: Records) -> str:
         if found is None:
             lines.append(f"| {situation} | – | not played |")
             continue
-        sure = f"not clearly worse than the best on {found.tied} of {found.arenas} arenas"
+        by = f"{_signed(found.beside.difference)} %, p = {found.p:.2g}"
         if found.entry != BASELINE:
-            sure += f"; FedAvg on {found.baseline}"
+            sure = f"{by} over {found.arenas} arenas; significant by itself on {found.won}"
+        else:
+            sure = f"no method is significantly better over {found.arenas} arenas"
+            sure += f"; lowest: `{found.lowest}` ({by})" if found.lowest != BASELINE else ""
         lines.append(f"| {situation} | `{found.entry}` | {sure} |")
         left_out.update(found.incomplete)
     if left_out:
-        names = _listed([f"`{entry}`" for entry in ENTRIES if entry in left_out])
+        names = listed([f"`{entry}`" for entry in ENTRIES if entry in left_out])
         lines += ["", f"Not judged where they have no result on some of the arenas: {names}."]
     return "\n".join(lines)
 
@@ -281,10 +281,21 @@ def ours(records: Records) -> str:
     for entry in (name for name, own in ENTRIES.items() if own.ours):
         won = [beats_all_published(entry, columns, records) for columns in COLUMNS.values()]
         most = max(most, *map(len, won))
-        cells = " | ".join(", ".join(ARENAS[name].fleet for name in own) or "none" for own in won)
-        lines.append(f"| `{entry}` | {cells} |")
+        cells = [
+            _won(own, sum(entry in column.errors(records) for column in columns), len(columns))
+            for own, columns in zip(won, COLUMNS.values(), strict=True)
+        ]
+        lines.append(f"| `{entry}` | {' | '.join(cells)} |")
     aim = "is met" if most >= 4 else f"is not met: the most is {most}"
     return "\n".join([*lines, "", f"The aim, four of six fleets in one of the columns, {aim}."])
+
+
+def _won(arenas: Sequence[str], played: int, of: int) -> str:
+    """On which fleets, and on how many there is a result where that is not all of them."""
+    if not played:
+        return "not played"
+    names = ", ".join(ARENAS[name].fleet for name in arenas) or "none"
+    return names if played == of else f"{names} ({played} of {of} played)"
 
 
 def matrix(view: str, basis: str, records: Records) -> str:
@@ -362,9 +373,3 @@ def _signed(found: Estimate) -> str:
     sign = MINUS if found.mean < 0 else "+"
     half = "" if isnan(found.low) else f" ± {(found.high - found.low) / 2:.2f}"
     return f"{sign}{abs(found.mean):.2f}{half}"
-
-
-def _listed(things: Sequence[object]) -> str:
-    """As in "1, 2 and 3"."""
-    *most, last = map(str, things) if things else ("nobody",)
-    return f"{', '.join(most)} and {last}" if most else last

@@ -9,7 +9,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from math import isfinite
+from math import inf, isfinite
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from tournament.costs import matched_rounds, multiples
 from tournament.entries import ENTRIES, Entry
 from tournament.fleets import ARENAS, Arena
 from tournament.plan import Plan
+from tournament.records import Record
 from tournament.search import best_of, further, trials
 
 Settings = dict[str, Any]
@@ -52,6 +53,8 @@ class Match:
     device: str = "auto"
     before: dict[str, Any] | None = None
     """An earlier record, whose trials are taken over, and whose result if its settings stay."""
+    edge: float = inf
+    """Rates from this one on are given up."""
 
     @property
     def name(self) -> str:
@@ -62,10 +65,10 @@ class Match:
 def play(match: Match, fleet: Fleet, folder: Path) -> None:
     """Write the record of a match to `folder`."""
     began, arena, entry = time.monotonic(), ARENAS[match.arena], ENTRIES[match.entry]
-    table = _Table(arena, entry, match.plan, fleet, match.device)
+    table = _Table(arena, entry, match.plan, fleet, match.device, match.edge)
     before = match.before or {}
     tried = before.get("trials") or table.tried(trials(entry, match.plan.trials))
-    while more := further(tried, match.plan):
+    while more := [one for one in further(tried, match.plan) if one["rate"] < match.edge]:
         tried = [*tried, *table.tried(more)]
     record: dict[str, Any] = {
         "arena": match.arena,
@@ -93,6 +96,7 @@ class _Table:
     plan: Plan
     fleet: Fleet
     device: str
+    edge: float
 
     def tried(self, wanted: Sequence[Settings]) -> list[dict[str, Any]]:
         """Every trial with its score, Wh; None where it diverged or its settings were refused."""
@@ -114,16 +118,21 @@ class _Table:
         """The record with the result of the chosen settings, taken over where it is known.
 
         Whoever chose a rate beyond the range and diverged there, with any of the seeds that count,
-        goes back to the best trial within the range.
+        goes back to the best trial within the range; and so does whoever is beyond the edge.
         """
-        if before.get("settings") == chosen:
-            return before | record
-        result = self.result(chosen)
         inside = best_of(record["trials"][: self.plan.trials])["settings"]
+        if chosen["rate"] >= self.edge and chosen != inside:
+            given_up = {"settings": chosen, "diverged": [], "edge": self.edge}
+            if before.get("settings") == chosen:
+                old = Record(self.arena.name, self.entry.name, before)
+                given_up["errors"] = {view: old.errors(view) for view in ("global", "personal")}
+            return self.decided(before, record | {"given_up": given_up}, inside)
+        known = before.get("settings") == chosen
+        result = before if known else self.result(chosen)
         if result["diverged"] and chosen != inside:
-            given_up = {"given_up": {"settings": chosen, "diverged": result["diverged"]}}
-            return self.decided(before, record | given_up, inside)
-        return record | {"settings": chosen, **result}
+            given_up = {"settings": chosen, "diverged": result["diverged"]}
+            return self.decided(before, record | {"given_up": given_up}, inside)
+        return before | record if known else record | {"settings": chosen, **result}
 
     def result(self, settings: Settings) -> dict[str, Any]:
         """Errors with the seeds that count: by round, fine-tuned, and with stragglers."""

@@ -1,14 +1,17 @@
 """The records of a tournament: a line of JSON for every match that was played."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any, Final
 
 from fedwatt.errors import SettingError
 from fedwatt.files import write_text
+from tournament.entries import TWINS
 from tournament.plan import Plan
+from tournament.search import further
 
 RECORDS: Final = Path(__file__).resolve().parents[1] / "results" / "tournament.jsonl"
 VIEWS: Final = ("global", "personal", "newcomers", "newcomers personal", "stragglers")
@@ -50,6 +53,35 @@ class Record:
             return {}
         return _by_seed((own["stragglers"] if stragglers else own["curves"])["own"][-1])
 
+    def errors_given_up(self, view: str) -> dict[int, float]:
+        """The same at the rate that the entry had to give up without having diverged there."""
+        return _by_seed(self.content.get("given_up", {}).get("errors", {}).get(view, {}))
+
+    @property
+    def beyond(self) -> bool:
+        """Whether the result has a rate beyond the range."""
+        return "settings" in self.content and self.content["settings"]["rate"] > self._top
+
+    @property
+    def lost_at(self) -> float:
+        """The lowest rate beyond the range at which a seed diverged, with stragglers or without."""
+        own = self.content
+        given_up = own.get("given_up", {})
+        lost = [given_up["settings"]["rate"]] if given_up.get("diverged") else []
+        if self.beyond and (own["diverged"] or own["stragglers"]["diverged"]):
+            lost.append(own["settings"]["rate"])
+        return min(lost, default=inf)
+
+    def unfinished(self, limit: float) -> bool:
+        """Whether rates below `limit` have yet to be tried, since the highest tried is the best."""
+        plan = Plan.of(self.content["plan"])
+        return any(one["rate"] < limit for one in further(self.content["trials"], plan))
+
+    @property
+    def _top(self) -> float:
+        within = self.content["trials"][: self.content["plan"]["trials"]]
+        return float(max(trial["settings"]["rate"] for trial in within))
+
     def _place(self, at: int) -> int:
         plan: dict[str, int] = self.content["plan"]
         return -(-at // min(plan["every"], plan["rounds"])) - 1
@@ -57,6 +89,17 @@ class Record:
 
 def _by_seed(found: dict[str, float | None]) -> dict[int, float]:
     return {int(seed): value for seed, value in found.items() if value is not None}
+
+
+def edge(arena: str, records: Mapping[tuple[str, str], Record]) -> float:
+    """The rate from which on no entry of an arena may be: FedAvg, in whatever words, diverges.
+
+    Whether a seed survives at such a rate is luck, so that entries of which none diverged would be
+    compared with others that had to go back to a safer rate.
+    """
+    here = [own for (name, _), own in records.items() if name == arena]
+    kept = [own.content.get("given_up", {}).get("edge", inf) for own in here]
+    return min([*kept, *(own.lost_at for own in here if own.entry in TWINS)], default=inf)
 
 
 def gathered(cells: Path) -> list[dict[str, Any]]:

@@ -25,8 +25,7 @@ from tournament.entries import ENTRIES
 from tournament.fleets import ARENAS, read_windows, windows_file
 from tournament.plan import Plan
 from tournament.play import Match, play
-from tournament.records import Record
-from tournament.search import further
+from tournament.records import Record, edge
 
 Say = Callable[[str], None]
 LOOK_EVERY_S = 2.0
@@ -70,15 +69,21 @@ def matches(plan: Plan, only: Iterable[str] = ()) -> list[Match]:
 
 
 def missing(chosen: Sequence[Match], records: Mapping[tuple[str, str], Record]) -> list[Match]:
-    """Matches without a record, and those whose tuning has yet to go beyond the range of rates."""
+    """Matches without a record, and those whose tuning has not come to an end.
+
+    It has yet to go beyond the range of rates, or to come back: from where the entry itself
+    diverged, or FedAvg did.
+    """
     left = []
     for match in chosen:
         record = records.get((match.arena, match.entry))
         if record is None:
             left.append(match)
             continue
-        if further(record.content["trials"], match.plan):
-            left.append(replace(match, before=record.content))
+        own, limit = record.content, edge(match.arena, records)
+        again = record.beyond and (own["settings"]["rate"] >= limit or own["diverged"])
+        if again or record.unfinished(limit):
+            left.append(replace(match, before=own, edge=limit))
     return left
 
 

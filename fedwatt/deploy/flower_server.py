@@ -20,7 +20,7 @@ Flower has.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, MutableMapping
 from functools import lru_cache, partial
 from importlib import import_module
 from inspect import signature
@@ -87,26 +87,39 @@ def keep_connections() -> None:
     vars(module)["uvicorn"] = SimpleNamespace(run=run)
 
 
-class Questions(dict[str, Message]):
-    """Questions by their numbers, as Flower keeps them; and their numbers by node."""
+class Questions(MutableMapping[str, Message]):
+    """Questions by their numbers, as Flower keeps them; and their numbers by node.
+
+    All that changes it, `pop`, `clear` and `update` as well, is made of the two that do here.
+    """
 
     listeners: ClassVar[list[Callable[[int], None]]] = []
     """Are told the node of every question that is complete, in whatever thread that is seen."""
 
     def __init__(self) -> None:
-        super().__init__()
+        self.by_number: dict[str, Message] = {}
         self.to_node: dict[int, dict[str, None]] = {}
 
     def __setitem__(self, number: str, message: Message) -> None:
-        super().__setitem__(number, message)
+        if number in self.by_number:
+            del self[number]
+        self.by_number[number] = message
         self.to_node.setdefault(message.metadata.dst_node_id, {})[number] = None
 
     def __delitem__(self, number: str) -> None:
-        node = self[number].metadata.dst_node_id
-        super().__delitem__(number)
+        node = self.by_number.pop(number).metadata.dst_node_id
         del self.to_node[node][number]
         if not self.to_node[node]:
             del self.to_node[node]
+
+    def __getitem__(self, number: str) -> Message:
+        return self.by_number[number]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.by_number)
+
+    def __len__(self) -> int:
+        return len(self.by_number)
 
 
 class QuickState(in_memory_linkstate.InMemoryLinkState):
@@ -114,7 +127,8 @@ class QuickState(in_memory_linkstate.InMemoryLinkState):
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
-        self.message_ins_store = self.questions = Questions()
+        self.questions = Questions()
+        vars(self)["message_ins_store"] = self.questions
         self.swept = time.monotonic()
 
     def get_message_ins(

@@ -1,6 +1,6 @@
 """Whether a vehicle knows how a model came about, from the seed or from a sum that it was in.
 
-    STATE/followed/EXCHANGE-SETTINGS.safetensors     the model that a sum began with, of the latest
+    STATE/followed/EXCHANGE-SETTINGS.safetensors   the model that one of the latest sums began with
 
 A server that may send any model has one made whose sums are about single windows. So a vehicle
 trains only models that honest rounds make: w_0 is the seed's, which it draws itself, and w_{t+1} is
@@ -22,7 +22,10 @@ from fedwatt.deploy.configuration import settings_digest
 from fedwatt.deploy.made import read_made
 from fedwatt.deploy.messages import MOST_SUM
 from fedwatt.deploy.task import Task
+from fedwatt.federation import Training
+from fedwatt.methods import Method
 from fedwatt.privacy.check_words import CheckKey
+from fedwatt.privacy.drawing import draws_on_board
 from fedwatt.privacy.secure.compose import reply_layout
 from fedwatt.privacy.secure_settings import Terms
 from fedwatt.randomness import generator
@@ -79,10 +82,9 @@ class Followed:
         layout = reply_layout(method, model, task.config.secure, vehicles=called)
         after, first = task.weights()[0].numpy(), before["weights"].numpy()
         # What a private method divides by is the server's to say; more than q·R shortens the step.
-        # Beyond any fleet, its rounding would have room for the whole sum.
-        share = task.local.training.participation
-        least = method.server.divisor(made.weight, share * made.weight)
-        most = share * MOST_SUM if method.server.private else least
+        training = task.local.training
+        least = method.server.divisor(made.weight, training.participation * made.weight)
+        most = largest_divisor(method, training) if method.server.private else least
         same = first.shape == after.shape and least <= made.divisor <= most
         return same and key.follows(layout, first, after, made)
 
@@ -90,6 +92,15 @@ class Followed:
         about = f"{settings_digest(str(task.question.values['config']))} {task.choice.label}"
         settings = sha256(about.encode()).hexdigest()[:32]
         return self.folder / f"{exchange.hex()[:64]}-{settings}.safetensors"
+
+
+def largest_divisor(method: Method, training: Training) -> float:
+    """The most that a private method divides a sum by, q·K.
+
+    Beyond any fleet, its rounding would have room for the whole sum. Where vehicles draw for
+    themselves all K are in a sum; elsewhere those q·K are that were called.
+    """
+    return MOST_SUM * (training.participation if draws_on_board(method, training) else 1.0)
 
 
 def _initial(task: Task) -> torch.Tensor:

@@ -210,19 +210,14 @@ class Depot:
     def registry(self) -> "Registry":
         """Which vehicles there are, as last saved."""
         registry, (old, path) = Registry(), self.registries
-        try:
+        with _whole(old):
             if old.exists():
                 table = json.loads(old.read_text(encoding="utf-8"))
                 registry.keys = {str(name): str(key) for name, key in table["keys"].items()}
                 registry.revoked = [str(key) for key in table["revoked"]]
+        with _whole(path):
             for line in read_lines(path):
                 registry.replay(**json.loads(line))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RunError) as error:
-            damaged = path if path.exists() else old
-            raise RunError(
-                f"{damaged} is damaged, or of another version of fedwatt: {error!r}. Delete it and "
-                "sign the vehicles' requests again."
-            ) from error
         return registry
 
     @property
@@ -305,8 +300,9 @@ class Registry:
         if vehicle:
             self.keys[vehicle] = key
         else:
-            self.revoke(key)
-        self.news.clear()
+            # By the key alone: a vehicle may be called as another's key is.
+            self.keys = {name: own for name, own in self.keys.items() if own != key}
+            self.revoked.append(key)
 
     def refuse_known(self, name: str) -> None:
         """RunError if a vehicle has a key already."""
@@ -318,6 +314,8 @@ class Registry:
 
     def accept(self, name: str, key: str) -> None:
         """Accept a key for a vehicle; RunError if it was revoked, or is another's."""
+        if name.startswith("SHA256:"):
+            raise RunError(f"'{name}' would be taken for a key. Choose another name.")
         if key in self.revoked:
             raise RunError(f"The key {key} was revoked. The vehicle must make a new one.")
         if key in self.keys.values():
@@ -335,6 +333,19 @@ class Registry:
             self.revoked.append(found)
             self.news.append({"key": found})
         return owners[0] if owners else ""
+
+
+@contextmanager
+def _whole(path: Path) -> Iterator[None]:
+    """Turn an error while a registry is read into a sentence about its file."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RunError(
+            f"{path} is damaged, or of another version of fedwatt: {error!r}. Put a copy of it "
+            "back. Without one, delete it, sign the vehicles' requests again and revoke once more "
+            "every key that was revoked: the file is all that kept these out."
+        ) from error
 
 
 def _san(host: str) -> x509.GeneralName:

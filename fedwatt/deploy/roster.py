@@ -89,7 +89,11 @@ class Roster:
         old = self.path.with_suffix(".json")  # one table, as earlier versions wrote it
         path = self.path if self.path.exists() or not old.exists() else old
         try:
-            rows = json.loads(old.read_text()) if path == old else map(json.loads, read_lines(path))
+            rows = (
+                json.loads(old.read_text(encoding="utf-8"))
+                if path == old
+                else map(json.loads, read_lines(path))
+            )
             found = [Member(**row | {"windows": tuple(row["windows"])}) for row in rows]
             sizes = (count for m in found for count in m.windows)
             if not (self.hidden or all(self.possible(count) for count in sizes)):

@@ -11,8 +11,11 @@ vehicle is willing to wait: it says so in a header, which Flower's own does not 
 """
 
 import asyncio
-from typing import Any
+import logging
+from typing import Any, Final
 
+from flwr.supercore.error.base import FlowerError
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -26,6 +29,11 @@ from fedwatt.deploy.flower_server import (
     short_answers,
 )
 
+log = logging.getLogger("fedwatt.deploy")
+
+LARGE: Final = 1_000_000
+"""Bytes of a body that is read in another thread: the others' requests are not to wait for it."""
+
 
 class Shortcut:
     """The second thing that a request to the server meets, after the `door`."""
@@ -33,6 +41,8 @@ class Shortcut:
     def __init__(self, app: ASGIApp, *, holds: bool = True) -> None:
         self.app, self.answers = app, short_answers()
         self.held = Held() if holds else None
+        self.failed: set[str] = set()
+        """Paths whose short way has failed by an error that is not Flower's answer."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or pass it on."""
@@ -45,16 +55,26 @@ class Shortcut:
         if body is None:
             return
         try:
-            content = answer(Request(scope), body)
+            large, request = len(body) > LARGE, Request(scope)
+            content = (
+                await asyncio.to_thread(answer, request, body) if large else answer(request, body)
+            )
             wait = self.held is not None and not content and scope["path"] == LOOK
             if wait and (seconds := _patience(scope)):
                 content = await self._waited(answer, scope, body, receive, seconds)
-        except Exception:
+        except Exception as error:
+            self._tell(scope["path"], error)
             await self.app(scope, _again(body, receive), send)
             return
         head = [(b"content-type", PROTOBUF), (b"content-length", b"%d" % len(content))]
         await send({"type": "http.response.start", "status": 200, "headers": head})
         await send({"type": "http.response.body", "body": content})
+
+    def _tell(self, path: str, error: Exception) -> None:
+        """Say once of a path that its short way fails, if that is no answer of Flower's."""
+        if not isinstance(error, FlowerError | HTTPException) and path not in self.failed:
+            self.failed.add(path)
+            log.warning("%s is answered the long way, which is slower: %r", path, error)
 
     async def _waited(
         self, answer: ShortAnswer, scope: Scope, body: bytes, receive: Receive, seconds: float

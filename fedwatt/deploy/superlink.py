@@ -16,18 +16,37 @@ What makes it quick can be switched off, one by one, by naming it in FEDWATT_WIT
 """
 
 import os
+import resource
 
 from starlette.middleware import Middleware
 
 from fedwatt.deploy import flower_server
 from fedwatt.deploy.door import Door
 from fedwatt.deploy.shortcut import Shortcut
+from fedwatt.errors import SettingError, unknown
 
 WITHOUT = "FEDWATT_WITHOUT"
+PARTS = ("shortcut", "index", "connections", "waiting")
+
+
+def parts(words: str) -> frozenset[str]:
+    """The parts that are named, by spaces or commas; SettingError where there is none such."""
+    named = words.replace(",", " ").split()
+    for name in named:
+        if name not in PARTS:
+            raise SettingError(f"{WITHOUT}: {unknown('part', name, PARTS)}")
+    return frozenset(named)
+
+
+def open_files() -> None:
+    """Let this process open as many files as it may: every vehicle's connection is one."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def start(without: frozenset[str]) -> None:
     """Run the SuperLink without these parts."""
+    open_files()
     if "index" not in without:
         flower_server.questions_by_node()
     if "connections" not in without:
@@ -38,4 +57,4 @@ def start(without: frozenset[str]) -> None:
 
 
 if __name__ == "__main__":
-    start(frozenset(os.environ.get(WITHOUT, "").replace(",", " ").split()))
+    start(parts(os.environ.get(WITHOUT, "")))

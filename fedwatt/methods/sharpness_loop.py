@@ -4,8 +4,8 @@
 
 Ĵ_k is each vehicle's own index (`methods/sharpness.py`) and stays in it. λ_t is the server's, which
 controls it by the vehicles' transfer ratios with all safeguards of `methods/control.py`: the index
-says who is pulled, the loop how much that is worth. With κ = 0 it is `si-fedavg` at λ_0; with τ → 0
-it is `ti-fedavg-server`.
+says who is pulled, the loop how much that is worth. With κ = 0 it is `si-fedavg` at λ_0 while that
+is at most ½/η_t; with τ → 0 it is `ti-fedavg-server` where every Ĵ_k is above 0.
 """
 
 from collections.abc import Mapping

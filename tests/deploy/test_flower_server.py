@@ -2,6 +2,8 @@
 
 import asyncio
 import inspect
+import logging
+import threading
 import time
 from base64 import b64encode
 from collections.abc import Callable, Iterator
@@ -29,11 +31,13 @@ from flwr.superlink import extensions, main
 from flwr.superlink.federation import noop_federation_manager
 from flwr.superlink.grid import http_grid
 from flwr.superlink.routers.fleet import node_auth, router
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.responses import PlainTextResponse
 
 from fedwatt.deploy import flower
 from fedwatt.deploy.flower_server import Questions, QuickState
-from fedwatt.deploy.shortcut import Shortcut
+from fedwatt.deploy.shortcut import LARGE, Shortcut
 
 KEY = ec.derive_private_key(5, ec.SECP256R1())
 PUBLIC = public_key_to_bytes(KEY.public_key())
@@ -252,3 +256,53 @@ def test_a_vehicle_keeps_its_connection_longer_than_it_pauses() -> None:
     with flower.LastingClient("https://127.0.0.1:1", interceptors=[]) as client:
         pool = client._client._transport._pool
         assert pool._keepalive_expiry == flower.VEHICLE_KEEPS_SECONDS
+
+
+@pytest.mark.parametrize(("length", "elsewhere"), [(LARGE, False), (LARGE + 1, True)])
+def test_a_large_body_is_read_beside_the_others(
+    length: int, elsewhere: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[int] = []
+
+    def read(request: Any, body: bytes) -> bytes:
+        threads.append(threading.get_ident())
+        return b"%d" % len(body)
+
+    monkeypatch.setattr("fedwatt.deploy.shortcut.short_answers", lambda: {"/large": read})
+    found = Client(Shortcut(Passed, holds=False)).ask("POST", "/large", content=b"x" * length)
+    assert found.content == b"%d" % length
+    assert (threads != [threading.get_ident()]) is elsewhere
+
+
+def test_a_short_way_that_fails_is_told_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    errors = [HTTPException(401), KeyError("renamed by Flower"), KeyError("once more")]
+
+    def fail(request: Any, body: bytes) -> bytes:
+        raise errors.pop(0)
+
+    monkeypatch.setattr("fedwatt.deploy.shortcut.short_answers", lambda: {"/often": fail})
+    client = Client(Shortcut(PlainTextResponse("the long way"), holds=False))
+    with caplog.at_level(logging.WARNING, "fedwatt.deploy"):
+        assert {client.ask("POST", "/often").text for _ in range(3)} == {"the long way"}
+    (told,) = caplog.messages
+    assert "/often" in told and "renamed by Flower" in told
+
+
+def test_the_index_is_kept_however_questions_change() -> None:
+    own = Questions()
+    own.update({"a": question(1, 1), "b": question(1, 1), "c": question(2, 1)})
+    own["b"] = question(2, 1)
+    assert {node: list(numbers) for node, numbers in own.to_node.items()} == {
+        1: ["a"],
+        2: ["c", "b"],
+    }
+    own.pop("a")
+    own.setdefault("d", question(3, 1))
+    assert {node: list(numbers) for node, numbers in own.to_node.items()} == {
+        2: ["c", "b"],
+        3: ["d"],
+    }
+    own.clear()
+    assert not own and not own.to_node

@@ -8,10 +8,13 @@ import pytest
 pytest.importorskip("flwr")
 
 from fedwatt.deploy.conduct import Conduct
+from fedwatt.deploy.followed import largest_divisor
 from fedwatt.deploy.guard import FOLLOWED, Guard
 from fedwatt.deploy.ledger import Ledger
+from fedwatt.deploy.messages import MOST_SUM
 from fedwatt.deploy.purpose import Purpose
 from fedwatt.deploy.vehicle import Vehicle
+from fedwatt.federation import Training
 from fedwatt.methods import get
 from fedwatt.runs.tables import read_table
 from tests.deploy.boards import guarded
@@ -56,6 +59,14 @@ def test_a_vehicle_without_the_fleets_key_leaves_training_to_the_others(
     # Without its words nobody could check the sum, so it stays out; it judges all the same.
     assert replies(run) == [0, 3, 3]
     assert Conduct.read(run / "conduct.json").refusals == {old.name: {FOLLOWED: 2}}
+
+
+def test_a_large_fleet_of_which_few_are_called_is_no_lie() -> None:
+    # 20,000 enrolled, q = 0.01: a sum of 200 vehicles, divided by 200.
+    private, called = get("fedavg@private"), Training(participation=0.01)
+    assert largest_divisor(private, called) == MOST_SUM > 200
+    # Who draws for himself is in every sum, of at most 10,000.
+    assert largest_divisor(private, replace(called, sampling="poisson")) == 0.01 * MOST_SUM
 
 
 def purpose(kind: str, model: str = "m", level: str = "", **more: str) -> Purpose:

@@ -256,6 +256,24 @@ def test_a_depot_of_an_earlier_version_goes_on(depot: Depot) -> None:
         depot.registry()
 
 
+def test_of_two_registries_the_damaged_one_is_named(depot: Depot) -> None:
+    depot.add_vehicle("car-001")
+    (depot.folder / "registry.json").write_text("{")
+    with pytest.raises(RunError, match=r"registry\.json is damaged.*revoke once more"):
+        depot.registry()
+
+
+def test_a_line_revokes_a_key_and_no_vehicle_of_that_name(depot: Depot) -> None:
+    accepted = [{"vehicle": "SHA256:two", "key": "SHA256:one"}]
+    accepted += [{"vehicle": "car-002", "key": "SHA256:two"}, {"key": "SHA256:two"}]
+    lines = "".join(json.dumps(line) + "\n" for line in accepted)
+    (depot.folder / "registry.jsonl").write_text(lines)
+    assert depot.registry().keys == {"SHA256:two": "SHA256:one"}
+    assert depot.registry().revoked == ["SHA256:two"]
+    with pytest.raises(RunError, match="would be taken for a key"):
+        depot.add_vehicle("SHA256:three")
+
+
 def test_a_name_may_hold_what_elsewhere_ends_a_line(depot: Depot) -> None:
     depot.add_vehicle("car\u2028x")
     depot.add_vehicle("car\u0085y")

@@ -32,6 +32,20 @@ def test_where_every_loss_counts_as_sharp_it_is_ti_fedavg_server() -> None:
     )
 
 
+def test_a_pull_above_half_over_the_rate_is_cut_unlike_that_of_si_fedavg() -> None:
+    # At the rate 0.05/√t the limit in round 1 is 10.
+    cut = federation().train(get(NAME, pull_start=30.0, pull_max=30.0, control_gain=0.0))
+    assert not torch.equal(
+        cut.state.weights, federation().train(get("si-fedavg", lam=30.0)).state.weights
+    )
+
+
+def test_a_vehicle_without_sharpness_is_not_pulled_whatever_tau() -> None:
+    rule = get(NAME, tau_j=1e-300).local[0]
+    index = torch.tensor([0.0, 1e-3], dtype=torch.float64)
+    assert rule.strength(2.0, index).tolist() == [0.0, 2.0]
+
+
 def test_pulls_are_what_a_loop_of_plain_numbers_makes_of_the_recorded_ratios() -> None:
     rounds = 12
     rows = federation(rounds=rounds, participation=1.0).train(NAME).history.clients

@@ -2,7 +2,9 @@
 
 import json
 from dataclasses import asdict, replace
+from math import inf
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pytest import approx
@@ -17,7 +19,7 @@ from tournament.entries import ALONE, ENTRIES
 from tournament.fleets import ARENAS, read_windows, write_windows
 from tournament.plan import Plan
 from tournament.play import Match, play
-from tournament.records import Record
+from tournament.records import Record, edge
 from tournament.search import best_of, trials
 from tournament.season import Venue, hold, matches, missing
 
@@ -118,11 +120,69 @@ def test_a_result_is_taken_over_where_higher_rates_are_no_better(
         "trials": [{"settings": {"rate": r}, "score": s} for r, s in ((0.01, 9), (0.02, 0.1))]
     }
     before |= {"settings": {"rate": 0.02}, "curves": "as they were", "seconds": 100.0}
+    before |= {"diverged": []}
     plan = replace(TINY, further=5)
     play(Match("embedded level", "fedavg", plan, "cpu", before), few_cars, tmp_path)
     found = json.loads((tmp_path / "record.json").read_text())
     assert (found["curves"], found["settings"]) == ("as they were", {"rate": 0.02})
     assert len(found["trials"]) == 2 + 5 and found["seconds"] > 100
+
+
+def _tried(*scores: tuple[float, float]) -> list[dict[str, Any]]:
+    return [{"settings": {"rate": rate}, "score": score} for rate, score in scores]
+
+
+def test_a_known_result_that_diverged_beyond_the_range_is_not_taken_over(
+    few_cars: Fleet, tmp_path: Path
+) -> None:
+    # Two trials are within the range; the third is best, and is known to have lost seed 1.
+    before = {"trials": _tried((0.01, 3.0), (0.02, 2.0), (0.04, 1.0), (0.08, 4.0))}
+    before |= {"plan": asdict(TINY), "settings": {"rate": 0.04}, "diverged": [1]}
+    before |= {"stragglers": {"diverged": []}, "curves": "of the lost one"}
+    chosen = [Match("embedded level", "scaffold", TINY, "cpu")]
+    (left,) = missing(chosen, {("embedded level", "scaffold"): Record("", "", before)})
+    play(left, few_cars, tmp_path)
+    found = json.loads((tmp_path / "record.json").read_text())
+    assert found["settings"] == {"rate": 0.02} and found["diverged"] == []
+    assert found["given_up"] == {"settings": {"rate": 0.04}, "diverged": [1]}
+    assert found["curves"] != "of the lost one"
+    assert missing(chosen, {("embedded level", "scaffold"): Record("", "", found)}) == []
+
+
+@pytest.mark.parametrize("slow", [False, True])
+def test_where_fedavg_in_other_words_diverges_everybody_gives_up_the_rate(
+    few_cars: Fleet, tmp_path: Path, slow: bool
+) -> None:
+    def at(entry: str, rate: float, lost: list[int]) -> dict[tuple[str, str], Record]:
+        # All end at the highest of four rates, so that there would be more to try.
+        own = {"trials": _tried((0.01, 4.0), (0.02, 3.0), (0.04, 2.0), (0.08, 1.0))}
+        own |= {"plan": asdict(plan), "settings": {"rate": rate}}
+        own |= {"matched": {"rounds": 2}, "tuned": {"2": {"test": {"1": 6.0}}}}
+        own |= {"curves": {"global": [{"1": 8.0}, {"1": 7.0}]}}
+        own |= {"diverged": [] if slow else lost, "stragglers": {"diverged": lost if slow else []}}
+        return {("embedded level", entry): Record("embedded level", entry, own)}
+
+    plan = replace(TINY, further=2)
+    names = ("fedavg", "fednova", "scaffold", "fedprox")
+    chosen = [Match("embedded level", name, plan, "cpu") for name in names]
+    survived = at("fedavg", 0.08, []) | at("scaffold", 0.04, []) | at("fedprox", 0.02, [])
+    # FedNova is FedAvg here: where it diverges, FedAvg's seeds have survived by luck.
+    records = survived | at("fednova", 0.04, [2])
+    assert edge("embedded level", records) == 0.04 and edge("ved level", records) == inf
+    left = {match.entry: match for match in missing(chosen, records)}
+    assert set(left) == {"fedavg", "fednova", "scaffold"}  # fedprox is below, and may not go on
+    play(left["fedavg"], few_cars, tmp_path)
+    found = json.loads((tmp_path / "record.json").read_text())
+    assert found["settings"] == {"rate": 0.02} and len(found["trials"]) == 4
+    given_up = {"settings": {"rate": 0.08}, "diverged": [], "edge": 0.04}
+    # What it had there is kept.
+    kept = {"global": {"1": 7.0}, "personal": {"1": 6.0}}
+    assert found["given_up"] == given_up | {"errors": kept}
+    # What it was given up for stays known when FedNova has gone back, too.
+    later = survived | {("embedded level", "fedavg"): Record("embedded level", "fedavg", found)}
+    assert edge("embedded level", later) == 0.04
+    # Others than FedAvg answer for themselves alone.
+    assert edge("embedded level", survived | at("moon", 0.04, [2])) == inf
 
 
 def test_windows_are_read_back_as_they_were(few_cars: Fleet, tmp_path: Path) -> None:
