@@ -166,22 +166,30 @@ def advice(columns: Sequence[Column], records: Records) -> Advice | None:
     return Advice(lowest, *over[lowest], won, len(played), left_out)
 
 
-def winners(columns: Sequence[Column], records: Records) -> dict[str, int]:
-    """Entries that are better than FedAvg by more than the noise → on how many of the arenas."""
-    found = [column.standings(records) for column in columns]
+def winners(
+    columns: Sequence[Column], records: Records, *, given_up: bool = False
+) -> dict[str, int]:
+    """Entries that are better than FedAvg by more than the noise → on how many of the arenas.
+
+    `given_up`: as they would be with the rates that they gave up.
+    """
+    found = [
+        column.standings(records) | (column.with_rates_given_up(records) if given_up else {})
+        for column in columns
+    ]
     times = {entry: sum(entry in own and own[entry].better for own in found) for entry in ENTRIES}
     return {entry: count for entry, count in times.items() if count}
 
 
 def deserve_to_be_default(
-    situations: Mapping[str, Sequence[Column]], records: Records
+    situations: Mapping[str, Sequence[Column]], records: Records, *, given_up: bool = False
 ) -> tuple[str, ...]:
     """Entries better than FedAvg, by more than the noise, on at least half of a row's arenas."""
     return tuple(
         dict.fromkeys(
             entry
             for columns in situations.values()
-            for entry, count in winners(columns, records).items()
+            for entry, count in winners(columns, records, given_up=given_up).items()
             if 2 * count >= len(columns)
         )
     )

@@ -218,6 +218,9 @@ def default(records: Records) -> str:
         if most[1]
         else "Nobody is, on any."
     )
+    also = deserve_to_be_default(COLUMNS, records, given_up=True)
+    if others := [f"`{one}`" for one in also if one not in deserving]:
+        verdict += f" With the rates that were given up (below) {listed(others)} would be."
     return (
         "`fedwatt run` without a configuration compares FedAvg with FO-RI-FedAvg, the paper's "
         "method. A further method belongs there if it is better than FedAvg by more than the "

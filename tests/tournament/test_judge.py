@@ -170,6 +170,9 @@ def test_the_answer_tells_who_would_win_with_the_rate_that_it_gave_up() -> None:
     own = records(FOUND["ved hills", "fedavg"], moved, alike)
     said = "no method is significantly better; better with the rate that it gave up (below): fedcm"
     assert f"{said} (\N{MINUS SIGN}2.00 ± 0.25)\n" in answer(own)
+    one = {"one": [Column("ved hills", "personal")]}
+    assert deserve_to_be_default(one, own) == ()
+    assert deserve_to_be_default(one, own, given_up=True) == ("fedcm",)
 
 
 def test_tables_have_a_row_for_whoever_has_a_result() -> None:
