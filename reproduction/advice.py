@@ -17,11 +17,13 @@ from reproduction.contests import (
 )
 from reproduction.controls import control_cells_of
 from reproduction.convergence import against, finals
-from reproduction.judges import divergence, higher_ones, level, lower_ones
 from reproduction.main_results import plain, tuned
-from reproduction.paired import LEVEL, Paired
+from reproduction.outcomes import divergence, higher_ones, level, lower_ones
+from reproduction.paired import LEVEL, Paired, holm, paired
 from reproduction.record import Record
-from reproduction.settle import RATE
+from reproduction.settle import RATE, reduced_to
+from reproduction.show import p_text
+from reproduction.splits import over_splits
 from reproduction.study import View
 
 ENOUGH = 4
@@ -54,7 +56,7 @@ def candidates(view: View, dataset: str) -> dict[str, Record]:
     for method in view.setting.methods:
         for cell in (tuned(scale, dataset, method), plain(dataset, method)):
             record = view.get(cell)
-            if record is not None:
+            if record is not None and reduced_to(record.cell) == method:
                 found[f"{name_of(method)}, {_settings(record)}"] = record
     methods = {record.cell.method for record in found.values()}
     return found if "fedavg" in methods and len(methods) >= ENOUGH else {}
@@ -68,14 +70,33 @@ class Choice:
     first: str
     """FedAvg at its best."""
     tests: Mapping[str, Paired]
-    """The others minus it."""
+    """The others minus it: over splits of the trips where several ran, or over seeds."""
     better: Sequence[str]
-    """Those that end surely lower, the lowest first."""
+    """Those that end significantly lower, the lowest first."""
+    splits: Mapping[str, str]
+    """Of tests over splits: how many, and what the seeds of one say."""
 
     @property
     def use(self) -> str:
         """What to use."""
         return self.better[0] if self.better else self.first
+
+    @property
+    def lowest(self) -> str:
+        """What has the lowest mean, below FedAvg's at its best; empty if nothing has."""
+        sound = {n: level(self.records[n]) for n in self.tests if not self.records[n].diverged}
+        low = min(sound, key=lambda name: sound[name], default="")
+        return low if low and sound[low] < self.base else ""
+
+    @property
+    def gain(self) -> str:
+        """By how much the lowest one is lower, with its corrected p."""
+        ps = dict(zip(self.tests, holm([t.p for t in self.tests.values()]), strict=True))
+        return f"{self.told(self.lowest)}, corrected p {p_text(ps[self.lowest])}"
+
+    def told(self, name: str) -> str:
+        """By how much one differs, in Wh and as a share."""
+        return _gain(self.tests[name], self.base) + self.splits.get(name, "")
 
     @property
     def base(self) -> float:
@@ -90,8 +111,25 @@ def choice(view: View, dataset: str) -> Choice | None:
     if not records or records[first].diverged:
         return None
     tests = {name: against(r, records[first]) for name, r in records.items() if name != first}
+    wide = {name: t for name in tests if (t := _wide(view, records[first], records[name])).ran}
+    narrow = dict(zip(tests, holm([test.p for test in tests.values()]), strict=True))
+    splits = {
+        name: f" (over {test.difference.seeds} splits of the trips; over the seeds of one "
+        f"{interval(tests[name])}, corrected p {p_text(narrow[name])})"
+        for name, test in wide.items()
+    }
+    tests |= wide
     better = [n for n, holds in lower_ones(tests).items() if holds and not records[n].diverged]
-    return Choice(records, first, tests, sorted(better, key=lambda n: level(records[n])))
+    return Choice(records, first, tests, sorted(better, key=lambda n: level(records[n])), splits)
+
+
+def _wide(view: View, base: Record, record: Record) -> Paired:
+    """A tuned training minus tuned FedAvg over several splits of the trips, where these ran."""
+    dataset, methods = record.cell.dataset, (record.cell.method, base.cell.method)
+    best = [view.get(tuned(view.setting.scale, dataset, m)) for m in methods]
+    if dataset != view.setting.ved[0] or best[0] is not record or best[1] is not base:
+        return paired({}, {})
+    return over_splits(view, f"{name_of(record.cell.method)}, tuned", BASE)
 
 
 def _on(view: View, dataset: str) -> str:
@@ -102,21 +140,35 @@ def _on(view: View, dataset: str) -> str:
     records, tests, base = found.records, found.tests, found.base
     reference = f"{found.first} ({shown(base, 2)} Wh)"
     if found.better:
-        listed = "; ".join(f"{n}: {_gain(tests[n], base)}" for n in found.better)
+        listed = "; ".join(f"{n}: {found.told(n)}" for n in found.better)
         text = f"On `{dataset}`, use {found.use}. Lower than {reference}: {listed}."
     else:
-        text = f"On `{dataset}`, use {reference}: none of {len(tests)} others ends surely lower."
-        sound = {n: level(records[n]) for n in tests if not records[n].diverged}
-        low = min(sound, key=lambda n: sound[n], default=found.first)
-        if sound.get(low, base) < base:
-            text += f" The lowest mean has {low}: {_gain(tests[low], base)}."
+        text = (
+            f"On `{dataset}`, use {reference}: no other setting is significantly lower "
+            f"({len(tests)} were compared)."
+        )
+        if low := found.lowest:
+            text += f" {low} has the lowest mean: {found.gain}."
     for name, test in tests.items():
         if records[name].cell.method == "fo-ri-fedavg" and name not in found.better:
             text += f" {name}: {interval(test)}."
     worse = [n for n, holds in higher_ones(tests).items() if holds]
     if worse:
         text += f" Higher: {'; '.join(worse)}."
-    return text + _lost(records, base) + _references(view, dataset, records[found.use])
+    text += _lost(records, base) + _again(view, dataset)
+    return text + _references(view, dataset, found.use, records[found.use])
+
+
+def _again(view: View, dataset: str) -> str:
+    """Methods that tuning made another one, which were not compared once more."""
+    made: dict[str, list[str]] = {}
+    for method in view.setting.methods:
+        record = view.get(tuned(view.setting.scale, dataset, method))
+        if record is not None and (left := reduced_to(record.cell)) != method:
+            made.setdefault(name_of(left), []).append(name_of(method))
+    return "".join(
+        f" Tuning turned {', '.join(own)} into {left}, counted once." for left, own in made.items()
+    )
 
 
 def _lost(records: Mapping[str, Record], base: float) -> str:
@@ -132,18 +184,18 @@ def _lost(records: Mapping[str, Record], base: float) -> str:
     return text
 
 
-def _references(view: View, dataset: str, best: Record) -> str:
+def _references(view: View, dataset: str, name: str, best: Record) -> str:
     """What training every vehicle alone, and all data in one place, end at."""
     cells, text = control_cells_of(dataset), ""
     alone, pooled = (view.get(cells[n]) for n in ("every vehicle alone", "all data in one place"))
     if alone is not None and not alone.diverged:
         test = against(alone, best)
-        text += f" Every vehicle alone ends at {shown(level(alone), 2)} Wh"
+        text += f" Training each vehicle alone gives {shown(level(alone), 2)} Wh"
         if test.below(test.p, LEVEL):
-            text += f" ({interval(test)} against that): give vehicles models of their own"
+            text += f" ({interval(test)} against {name}): give vehicles models of their own"
         text += "."
     if pooled is not None and not pooled.diverged:
-        text += f" All data in one place ends at {shown(level(pooled), 2)} Wh."
+        text += f" Training on all data in one place gives {shown(level(pooled), 2)} Wh."
     return text
 
 
@@ -197,13 +249,15 @@ def road(view: View, rich: str, bare: str) -> str:
     if not all(found):
         return ""
     after, before = (level(next(iter(own.values()))) for own in found)
+    windows = [next(iter(own.values())).facts["fleet"]["windows"]["test"] for own in found]
     best = min(level(r) for r in found[1].values() if not r.diverged)
     if not after < best:
         return ""
     return (
         f"Know the road: climb and descent as features take FedAvg from {shown(before, 2)} Wh on "
-        f"`{bare}` to {shown(after, 2)} Wh on `{rich}` (its trips that the terrain model covers); "
-        f"the best method without them reaches {shown(best, 2)} Wh."
+        f"`{bare}` to {shown(after, 2)} Wh on `{rich}`; the best method without them reaches "
+        f"{shown(best, 2)} Wh. The test windows are not all the same: `{bare}` has "
+        f"{windows[1]:,}, `{rich}` the {windows[0]:,} of trips that the terrain model covers."
     )
 
 

@@ -1,6 +1,6 @@
 """Every method under other conditions: participation, vehicle types, networks, fleet sizes.
 
-Methods run at the settings that equal tuning budgets chose for them on the same kind of data; GRU
+Methods run at the settings that tuning chose for them on the same kind of data; GRU
 and LSTM, for which nothing was tuned, run at the paper's settings.
 """
 

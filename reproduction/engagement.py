@@ -13,7 +13,7 @@ from reproduction.cell import Cell
 from reproduction.convergence import against
 from reproduction.main_results import how_tuned
 from reproduction.paired import LEVEL, Paired, detectable, holm
-from reproduction.show import facts_line, p_text
+from reproduction.show import DETECTABLE, facts_line, p_text
 from reproduction.study import Block, Findings, Setting, Study, View
 
 LAMBDAS = (0.1, 1.0, 10.0)
@@ -109,7 +109,7 @@ def show_engagement(view: View) -> Findings:
     found = differences(view)
     blocks = []
     for regime in REGIMES:
-        rows = [_row(point) for point in found if point.regime == regime]
+        rows = [_row(point, len(found)) for point in found if point.regime == regime]
         records = [view.get(cell) for cell in map_cells(view.setting, regime).values()]
         blocks.append(
             Block(
@@ -125,7 +125,7 @@ def show_engagement(view: View) -> Findings:
                     ),
                     tuple(rows),
                     "Everything at the rate that is best for FedAvg. p is corrected over the whole "
-                    "map; below zero is better.",
+                    f"map; below zero is better. {DETECTABLE}",
                 ),
                 facts_line(records),
             )
@@ -133,12 +133,12 @@ def show_engagement(view: View) -> Findings:
     return Findings(tuple(blocks))
 
 
-def _row(point: Point) -> tuple[Entry, ...]:
+def _row(point: Point, comparisons: int) -> tuple[Entry, ...]:
     named = (name_of(point.method), point.change)
     if point.test.decided:
         return (*named, point.test.losses("it", "FedAvg"), "–", "–")
     difference = point.test.difference
-    return (*named, difference, detectable(difference), p_text(point.p))
+    return (*named, difference, detectable(difference, comparisons), p_text(point.p))
 
 
 ENGAGEMENT = Study(

@@ -19,17 +19,25 @@ from reproduction.ablations import variant
 from reproduction.cell import Cell
 from reproduction.conditions import SIZES, size_grid
 from reproduction.controls import control_cells_of, stress_cells_of
-from reproduction.convergence import against, convergence, finals
+from reproduction.convergence import against, convergence
 from reproduction.data import PRINTED_AS
 from reproduction.drift import SHARES
-from reproduction.main_results import how_tuned, plain, tuned
+from reproduction.main_results import own_trials, plain, tuned
 from reproduction.mechanism import carrier, coupling_values
+from reproduction.outcomes import (
+    divergence,
+    higher_ones,
+    level,
+    level_text,
+    lower_ones,
+    told,
+)
 from reproduction.overhead import contender_name, engine_name, load_note
-from reproduction.paired import LEVEL, Paired, detectable, holm, paired
+from reproduction.paired import Paired, detectable, paired
 from reproduction.paper import Entry as PrintedEntry
 from reproduction.record import FLAT, REACH, Record
 from reproduction.settle import mean_pull, step_length
-from reproduction.show import theirs
+from reproduction.show import left_of, theirs
 from reproduction.study import View
 from reproduction.turns import CONTENDERS, overhead, turns_cell
 
@@ -58,7 +66,10 @@ class MissingCell(Exception):
 
 
 def drift_tests(view: View, dataset: str) -> dict[str, Paired]:
-    """RI-FedAvg's drift and its dispersion minus FedAvg's, at every C that ran."""
+    """RI-FedAvg's drift and its dispersion minus FedAvg's, at every C that ran.
+
+    Among fewer than two participants drift has no dispersion.
+    """
     at, tests = view.setting.scale.at(200), {}
     for share in SHARES:
         own, base = (
@@ -67,7 +78,10 @@ def drift_tests(view: View, dataset: str) -> dict[str, Paired]:
         )
         if own is None or base is None:
             continue
+        alone = max(int(r.rounds["participants"].max(initial=0)) for r in (own, base)) < 2
         for name, column in (("D_mean", "drift_mean"), ("D_cv", "drift_cv")):
+            if alone and name == "D_cv":
+                continue
             drift = [record.around(column, at, REACH) for record in (own, base)]
             test = paired(drift[0], drift[1], own.diverged, base.diverged)
             tests[f"{name}, C = {share:g}"] = test
@@ -85,15 +99,20 @@ def all_must_hold(held: Mapping[str, bool], wanted: int) -> str:
 
 def _drift(view: View, dataset: str, get: Get) -> Judged:
     tests = drift_tests(view, dataset)
-    outcome = all_must_hold(lower_ones(tests), 2 * len(SHARES))
+    left = [f"{c:g}" for c in SHARES if f"D_mean, C = {c:g}" not in tests]
+    alone = [f"{c:g}" for c in SHARES if f"D_cv, C = {c:g}" not in tests and f"{c:g}" not in left]
+    outcome = all_must_hold(lower_ones(tests), len(tests) + 2 * len(left))
     sentences = [
         "RI-FedAvg minus FedAvg at t = 200: "
         + "; ".join(
-            f"{name} {_told(test, 'RI-FedAvg', 'FedAvg', digits=4)}" for name, test in tests.items()
+            f"{name} {told(test, 'RI-FedAvg', 'FedAvg', digits=4)}" for name, test in tests.items()
         )
         + "."
     ]
-    left = [f"{c:g}" for c in SHARES if f"D_cv, C = {c:g}" not in tests]
+    if alone:
+        sentences.append(
+            f"At C = {', '.join(alone)} one vehicle takes part, and D_cv does not exist."
+        )
     sentences += [f"Not run: C = {', '.join(left)}."] if left else []
     own = get(plain(dataset, "ri-fedavg"))
     sentences.append(
@@ -132,12 +151,14 @@ def _fractional(view: View, dataset: str, get: Get) -> Judged:
     sentences = []
     for name, own in found.items():
         lost = own["error"].losses("FO-FedAvg", "FedAvg")
+        left = left_of(controls[name][0])
+        name += f" ({left})" if left else ""
         sentences.append(
             f"FO-FedAvg minus {name}: {lost}."
             if lost
-            else f"FO-FedAvg minus {name}: final error {_told(own['error'])} Wh; rounds to 10 % "
-            f"above the lower of the two {_told(own['rounds'], digits=0)}; jitter between "
-            f"evaluations in the last third of rounds {_told(own['steadiness'])} Wh."
+            else f"FO-FedAvg minus {name}: final error {told(own['error'])} Wh; rounds to 10 % "
+            f"above the lower of the two {told(own['rounds'], digits=0)}; jitter between "
+            f"evaluations in the last third of rounds {told(own['steadiness'])} Wh."
         )
     if fo.facts.get("step_scale"):
         sentences.append(f"Its steps are {step_length(fo):.2f} times as long as plain ones.")
@@ -156,7 +177,7 @@ def _overhead(view: View, dataset: str, get: Get) -> Judged:
     sentences, holds = [], True
     for engine in turns["engines"]:
         found = {name: overhead(turns, engine, name) for name in CONTENDERS if name != "fedavg"}
-        told = ", ".join(
+        listed = ", ".join(
             f"{contender_name(name)} {100 * middle:+.1f} % [{100 * low:+.1f}, {100 * high:+.1f}]"
             for name, (middle, low, high) in found.items()
         )
@@ -164,7 +185,7 @@ def _overhead(view: View, dataset: str, get: Get) -> Judged:
         holds &= low_enough
         sentences.append(
             f"{'Low' if low_enough else 'Not low'} on {engine_name(record, engine)}: client-side "
-            f"time over FedAvg's, {told}."
+            f"time over FedAvg's, {listed}."
         )
     sentences.append(
         f"Printed for FO-RI-FedAvg: +4.24 % and, by another table, +28.8 %. Here with "
@@ -187,13 +208,13 @@ def _reductions(view: View, dataset: str, get: Get) -> Judged:
     ordering = {"RI-FedAvg": against(own, ri), "FO-FedAvg": against(own, fo)}
     sentences = [
         f"{name}: largest difference of test RMSE in any round and seed "
-        f"{_largest_gap(a, b):.2g} Wh, at the end {_told(against(a, b), 'it', 'the other', ' Wh')}"
+        f"{_largest_gap(a, b):.2g} Wh, at the end {told(against(a, b), 'it', 'the other', ' Wh')}"
         f" ({a.facts['device']})."
         for name, (a, b) in reduced.items()
     ]
     sentences += [
         f"What the components bring: FO-RI-FedAvg minus {name}: "
-        f"{_told(test, 'FO-RI-FedAvg', name, ' Wh')}."
+        f"{told(test, 'FO-RI-FedAvg', name, ' Wh')}."
         for name, test in ordering.items()
     ]
     if not all(_on_one_cpu(a, b) for a, b in reduced.values()):
@@ -207,8 +228,8 @@ def _reductions(view: View, dataset: str, get: Get) -> Judged:
 
 def _on_one_cpu(a: Record, b: Record) -> bool:
     """Whether two records were made on one kind of processor, as far as they tell."""
-    told = a.made_with and b.made_with
-    alike = not (told and same_kind(a.made_with, b.made_with))
+    recorded = a.made_with and b.made_with
+    alike = not (recorded and same_kind(a.made_with, b.made_with))
     return a.facts["device"] == b.facts["device"] == "cpu" and alike
 
 
@@ -231,9 +252,11 @@ def _gate(view: View, dataset: str, get: Get) -> Judged:
     if not tests:
         raise MissingCell(first["FO-RI-FedAvg, gate on"])
     sentences = tuple(
-        f"Gate on minus off, {name}: {_told(test, 'gate on', 'gate off', ' Wh')}."
+        f"Gate on minus off, {name}: {told(test, 'gate on', 'gate off', ' Wh')}."
         for name, test in tests.items()
     )
+    lack = "; ".join(name for name in regimes if name not in tests)
+    sentences += (f"Not run: {lack}.",) if lack else ()
     return all_must_hold(lower_ones(tests), len(regimes)), sentences
 
 
@@ -251,7 +274,7 @@ def _accuracy(view: View, dataset: str, get: Get) -> Judged:
     worse = [name for name, holds in higher_ones(tests).items() if holds]
     sound = {name: level(r) for name, r in records.items() if not r.diverged}
     parts = [
-        f"{name} ends at {_level(records[name])}"
+        f"{name} ends at {level_text(records[name])}"
         + (f" (printed {entry.mean:g})" if (entry := _printed(dataset, method)) else "")
         for name, method in (("FO-RI-FedAvg", "fo-ri-fedavg"), ("FedAvg", "fedavg"))
         if name in records
@@ -262,35 +285,30 @@ def _accuracy(view: View, dataset: str, get: Get) -> Judged:
     else:
         parts.append("no method stayed finite in all seeds")
     sentences = [
-        f"{_how_tuned(view, dataset)}, {'; '.join(parts)}.",
+        f"Tuned ({own_trials(scale, dataset, view.setting.methods)}), {'; '.join(parts)}.",
         f"Significantly lower error than {len(better)} of {len(there)} methods"
         + (f" ({', '.join(better)})" if better else "")
         + f", significantly higher than {len(worse)}"
         + (f" ({', '.join(worse)})." if worse else "."),
     ]
     if "fedavg" in there:
-        effect = shown(detectable(tests["FedAvg"].difference), 2)
-        told = _told(tests["FedAvg"], "FO-RI-FedAvg", "FedAvg", " Wh")
-        sentences.append(f"Minus tuned FedAvg: {told}; {effect} Wh would have been detected.")
+        effect = shown(detectable(tests["FedAvg"].difference, len(tests)), 2)
+        minus = told(tests["FedAvg"], "FO-RI-FedAvg", "FedAvg", " Wh")
+        sentences.append(f"Minus tuned FedAvg: {minus}; {effect} Wh would have been detected.")
         pair = [view.get(plain(dataset, m)) for m in ("fo-ri-fedavg", "fedavg")]
         if pair[0] is not None and pair[1] is not None:
             test = against(pair[0], pair[1])
-            told = _told(test, "FO-RI-FedAvg", "FedAvg", " Wh")
+            minus = told(test, "FO-RI-FedAvg", "FedAvg", " Wh")
             sentences.append(
-                f"At the paper's settings, rate 0.05 for both, minus FedAvg: {told}"
+                f"At the paper's settings, rate 0.05 for both, minus FedAvg: {minus}"
                 + (f" (p = {test.p:.3f})." if test.p == test.p else ".")
             )
     sentences += [f"{divergence(name, r)}." for name, r in records.items() if r.diverged]
-    if len(there) < len(others) and len(better) == len(there):
-        lack = ", ".join(name_of(m) for m in others if m not in there)
-        return NOT_TESTABLE, (f"Not run: {lack}.", *sentences)
+    sentences += [f"{name}: {left}." for name, r in records.items() if (left := left_of(r))]
+    lack = [name_of(m) for m in others if m not in there]
+    sentences += [f"Not run: {', '.join(lack)}."] if lack else []
     # One method that is not beaten is enough for the claim not to hold.
-    return _verdict(len(better) == len(others)), tuple(sentences)
-
-
-def _how_tuned(view: View, dataset: str) -> str:
-    full = how_tuned(view.setting.scale, dataset) == "tuned"
-    return "Tuned with equal budgets" if full else "Each at its own best rate"
+    return all_must_hold(lower_ones(tests), len(others)), tuple(sentences)
 
 
 def _printed(dataset: str, method: str) -> PrintedEntry | None:
@@ -306,16 +324,20 @@ def _scaling(view: View, dataset: str, get: Get) -> Judged:
     own = [get(cell) for cell in grid["fo-ri-fedavg"]]
     growth = [level(record) / level(own[0]) - 1 for record in own]
     parts = [
-        f"{_level(record)} at K = {record.facts['fleet']['vehicles']}"
+        f"{level_text(record)} at K = {record.facts['fleet']['vehicles']}"
         + (f" ({100 * more:+.0f} %)" if place and isfinite(more) else "")
         for place, (record, more) in enumerate(zip(own, growth, strict=True))
     ]
-    sentences = [f"FO-RI-FedAvg: {', '.join(parts)}."]
+    left = left_of(own[0])
+    sentences = [
+        f"FO-RI-FedAvg{f' ({left})' if left else ''}: {', '.join(parts)}. Every size has the "
+        f"settings that were tuned at K = {own[0].facts['fleet']['vehicles']}."
+    ]
     if "fedavg" in grid:
         base = [get(cell) for cell in grid["fedavg"]]
         tests = {f"K = {k}": against(a, b) for k, a, b in zip(SIZES, own, base, strict=True)}
         sentences += [
-            f"Minus FedAvg, {name}: {_told(test, 'FO-RI-FedAvg', 'FedAvg', ' Wh')}."
+            f"Minus FedAvg, {name}: {told(test, 'FO-RI-FedAvg', 'FedAvg', ' Wh')}."
             for name, test in tests.items()
         ]
     sentences.append(
@@ -339,51 +361,8 @@ JUDGES: Final[dict[str, Callable[[View, str, Get], Judged]]] = {
 }
 
 
-def lower_ones(tests: Mapping[str, Paired]) -> dict[str, bool]:
-    """Which comparisons the one side wins."""
-    corrected = holm([test.p for test in tests.values()])
-    return {n: t.below(p, LEVEL) for (n, t), p in zip(tests.items(), corrected, strict=True)}
-
-
-def higher_ones(tests: Mapping[str, Paired]) -> dict[str, bool]:
-    """Which comparisons it loses."""
-    corrected = holm([test.p for test in tests.values()])
-    return {n: t.above(p, LEVEL) for (n, t), p in zip(tests.items(), corrected, strict=True)}
-
-
-def level(record: Record) -> float:
-    """Mean final test RMSE of the seeds that did not diverge, Wh; NaN if all did."""
-    return estimate(list(finals(record).values())).mean
-
-
-def divergence(name: str, record: Record) -> str:
-    """Which seeds diverged, and when."""
-    cases = ", ".join(f"seed {seed} at round {at}" for seed, at in record.diverged.items())
-    return f"{name} diverged ({cases})"
-
-
-def _level(record: Record) -> str:
-    lost, left = len(record.diverged), level(record)
-    if not lost:
-        return f"{shown(left, 2)} Wh"
-    if not isfinite(left):
-        return "nothing finite"
-    return f"{shown(left, 2)} Wh in the seeds that did not diverge ({lost} did)"
-
-
 def _verdict(holds: bool) -> str:
     return SUPPORTED if holds else NOT_SUPPORTED
-
-
-def _told(test: Paired, own: str = "", other: str = "", unit: str = "", digits: int = 2) -> str:
-    one = test.difference
-    if test.decided:
-        return test.losses(own, other)
-    if not one.seeds:
-        return "no seed that both finished"
-    if one.seeds < 2:
-        return shown(one.mean, digits) + unit
-    return f"{shown(one.mean, digits)} [{shown(one.low, digits)}, {shown(one.high, digits)}]{unit}"
 
 
 def _largest_gap(a: Record, b: Record) -> float:

@@ -1,6 +1,6 @@
 """Main results: errors of every method, at the paper's settings and tuned, and seed by seed."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from fedwatt.report.style import name_of
 from fedwatt.report.table import Cell as Entry
@@ -10,6 +10,7 @@ from reproduction.draw import sweep
 from reproduction.paper import printed
 from reproduction.record import Record
 from reproduction.scale import Scale
+from reproduction.settle import rate_grid, search
 from reproduction.show import (
     Line,
     comparison,
@@ -40,8 +41,25 @@ def how_tuned(scale: Scale, dataset: str, method: str = "fedavg") -> str:
 
 
 def tuned(scale: Scale, dataset: str, method: str) -> Cell:
-    """A method at the settings that equal tuning budgets chose."""
+    """A method at the settings that its trials, and those of what it contains, chose."""
     return Cell(dataset=dataset, method=method, follow=how_tuned(scale, dataset, method))
+
+
+def own_trials(scale: Scale, dataset: str, methods: Sequence[str]) -> str:
+    """How many trials of its own each method has on a dataset, most of them first, in words."""
+    count: dict[int, list[str]] = {}
+    for method in methods:
+        make = search if how_tuned(scale, dataset, method) == "tuned" else rate_grid
+        own = len(make(Cell(dataset=dataset, method=method), scale))
+        count.setdefault(own, []).append(name_of(method))
+    ordered = sorted(count.items(), reverse=True)
+    (most, first), *rest = ordered
+    if not rest:
+        return f"{most} trials a method"
+    return "; ".join(
+        [f"{most} own trials of {', '.join(first)}"]
+        + [f"{own} of {', '.join(names)}" for own, names in rest]
+    )
 
 
 def main_cells(setting: Setting) -> list[Cell]:
@@ -62,7 +80,7 @@ def show_main(view: View) -> Findings:
     """Errors of all methods, twice: with the paper's settings and tuned."""
     blocks = []
     for place, dataset in view.setting.places:
-        for how, slug in (("the paper's settings", "paper"), ("tuned with equal budgets", "tuned")):
+        for how, slug in (("the paper's settings", "paper"), (_tuned_how(view, dataset), "tuned")):
             lines = [
                 Line(
                     name_of(m),
@@ -89,6 +107,12 @@ def show_main(view: View) -> Findings:
                 )
             blocks.append(_percentages(dataset, place, slug, how, lines))
     return Findings(tuple(blocks), remarks=tuple(_chosen(view)))
+
+
+def _tuned_how(view: View, dataset: str) -> str:
+    """What is tuned on a dataset, as titles have it."""
+    full = how_tuned(view.setting.scale, dataset) == "tuned"
+    return "tuned" if full else "each at its own best rate"
 
 
 def _percentages(dataset: str, place: str, slug: str, how: str, lines: list[Line]) -> Block:
@@ -126,12 +150,8 @@ def _chosen(view: View) -> list[str]:
                 listed = ", ".join(f"{name} {number:.3g}" for name, number in settings.items())
                 parts.append(f"{name_of(method)}: {listed}")
         if parts:
-            scale = view.setting.scale
-            full = how_tuned(scale, dataset) == "tuned"
-            how = f"{scale.trials} trials" if full else f"{1 + len(scale.rates)} rates"
-            found.append(
-                f"Tuning on {dataset}, {how} a method, by validation RMSE: {'; '.join(parts)}."
-            )
+            how = own_trials(view.setting.scale, dataset, view.setting.methods)
+            found.append(f"Tuning on {dataset} ({how}), by validation RMSE: {'; '.join(parts)}.")
     return found
 
 

@@ -21,7 +21,7 @@ from fedwatt.report.svg import saved
 from reproduction.advice import advice
 from reproduction.catalogue import STUDIES
 from reproduction.cell import Cell, data_settings
-from reproduction.claims import ASSERTIONS, RULES, Verdict, verdicts
+from reproduction.claims import ASSERTIONS, RULES, WRITTEN, Verdict, verdicts
 from reproduction.data import PURE_EVS, QUALIFY, RECORDED
 from reproduction.lab import Lab
 from reproduction.made_with import made_with_table
@@ -210,9 +210,10 @@ def _rules() -> str:
     rows = "\n".join(f"| {c} | {ASSERTIONS[c]} | {RULES[c]} |" for c in ASSERTIONS)
     return f"""## The rules
 
-They were written before the records below, and code applies them. *Lower* and *higher* mean: a
+{WRITTEN} Code applies all of them. *Lower* and *higher* mean: a
 paired Student t-test over seeds (over splits where there are several), Holm-corrected over the
-comparisons of the claim, is below 5 %. A side of which a seed diverged has lost.
+comparisons of the claim, is below 5 %. A side of which a seed diverged has lost; a seed diverged if
+it did not stay finite, or ends with no lower error than its untrained network.
 
 | Claim | It says | It is supported if |
 | --- | --- | --- |
@@ -243,7 +244,8 @@ def _objections(view: View, found: Sequence[Verdict]) -> str:
 
 What the paper's authors could object to the verdicts. An objection is *upheld* if FO-RI-FedAvg (for
 C1: RI-FedAvg's drift) is lower in one of its comparisons, Holm-corrected over them; *detectable* is
-the smallest effect that would have been found in four of five repetitions.
+the smallest effect that would have been found in four of five repetitions, at 5 % over their
+number.
 
 | Objection | Experiment | Result | Verdict |
 | --- | --- | --- | --- |
@@ -258,8 +260,8 @@ def _practice(view: View) -> str:
 
 {table}
 
-In full, with every training held against FedAvg at its best rate, Holm-corrected over all of a
-dataset:
+In full, with every training held against FedAvg at its best rate, over splits of the trips where
+several ran and otherwise over seeds, Holm-corrected over all of a dataset:
 
 {lines}
 - [Accuracy](accuracy.md) has the numbers of what lies beyond the optimiser, on splits of its own.
@@ -306,12 +308,12 @@ def _table(block: Block, before: str) -> list[str]:
     """The rows that have run, the names of those that have not, and facts unless told `before`."""
     table, missing, single = only_run(block.table)
     if not table.rows:
-        return [f"**{table.title}**: not run{', but for one regime' if single else ''}.", ""]
+        return [f"**{table.title}**: {'only one setting was run' if single else 'not run'}.", ""]
     lines = [table.markdown()]
     if missing:
         lines += [f"Not run: {', '.join(missing)}.", ""]
     if single:
-        lines += [f"Not run but for one regime: {', '.join(single)}.", ""]
+        lines += [f"Only one setting was run for {', '.join(single)}.", ""]
     return lines if block.facts == before else [*lines, f"*{block.facts}*", ""]
 
 

@@ -2,16 +2,18 @@
 
 An objection is upheld if FO-RI-FedAvg is lower in one of its comparisons: paired tests,
 Holm-corrected over the comparisons of the objection, below 5 %. Otherwise it is not, and the
-smallest effect that would have been found stands beside each comparison.
+smallest effect that would have been found stands beside each comparison; where even a tenth of
+FedAvg's error would not have been found, nothing is judged.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite, nan
 
 from fedwatt.report.style import name_of
 from fedwatt.report.table import shown
 from reproduction.budgets import against_fedavg
+from reproduction.cell import Cell
 from reproduction.claims import Verdict
 from reproduction.conditions import SIZES, size_grid
 from reproduction.contests import (
@@ -28,14 +30,16 @@ from reproduction.contests import (
     work_contests,
 )
 from reproduction.convergence import against
-from reproduction.engagement import differences, map_cells
-from reproduction.judges import drift_tests, higher_ones, lower_ones
-from reproduction.main_results import tuned
+from reproduction.engagement import REGIMES, differences, map_cells, reference
+from reproduction.judges import NOT_TESTABLE, drift_tests
+from reproduction.main_results import own_trials, tuned
+from reproduction.outcomes import higher_ones, level, lower_ones
 from reproduction.overhead import engine_name
 from reproduction.paired import Paired, detectable
 from reproduction.record import Record
 from reproduction.search_results import best_so_far, searched
-from reproduction.settle import reduced_to
+from reproduction.settle import search
+from reproduction.show import left_of
 from reproduction.splits import over_splits
 from reproduction.study import View
 from reproduction.turns import overhead, turns_cell
@@ -43,6 +47,9 @@ from reproduction.turns import overhead, turns_cell
 UPHELD = "**upheld**"
 NOT_UPHELD = "not upheld"
 NOT_RUN = "not run"
+TOO_FEW = "too few seeds to judge"
+COARSE = 0.1
+"""Share of FedAvg's error that an experiment must be able to find to judge anything."""
 
 
 @dataclass(frozen=True)
@@ -78,16 +85,12 @@ def _row(
 ) -> Objection:
     """A row whose verdict its comparisons decide; those that have not run are left out."""
     # A single value has no interval, so it decides nothing.
-    ran = {
-        name: own
-        for name, own in comparisons.items()
-        if own.test.difference.seeds > 1 or own.test.decided
-    }
+    ran = {name: own for name, own in comparisons.items() if own.test.ran}
     if not ran:
         return Objection(objection, experiment, "–", NOT_RUN)
     tests = {name: own.test for name, own in ran.items()}
     lower, higher = lower_ones(tests), higher_ones(tests)
-    parts = [f"{name}: {_told(own, unit)}" for name, own in ran.items()]
+    parts = [f"{name}: {_told(own, unit, len(ran))}" for name, own in ran.items()]
     won = [name for name, holds in lower.items() if holds]
     lost = [name for name, holds in higher.items() if holds]
     verdict = f"{UPHELD}: lower in {'; '.join(won)}" if won else NOT_UPHELD
@@ -95,7 +98,7 @@ def _row(
     return Objection(objection, experiment, ". ".join([*parts, *more]) + ".", verdict)
 
 
-def _told(compared: Compared, unit: str = "Wh") -> str:
+def _told(compared: Compared, unit: str = "Wh", comparisons: int = 1) -> str:
     test, note = compared.test, f" ({compared.note})" if compared.note else ""
     if test.decided:
         return test.losses("the one", "the other") + note
@@ -105,19 +108,13 @@ def _told(compared: Compared, unit: str = "Wh") -> str:
     told = shown(one.mean, digits)
     if one.seeds > 1:
         told += f" [{shown(one.low, digits)}, {shown(one.high, digits)}]"
-        told += f" {unit}".rstrip() + f" (detectable {shown(detectable(one), digits)})"
+        told += f" {unit}".rstrip() + f" (detectable {shown(detectable(one, comparisons), digits)})"
     return told + note
 
 
 def _between(own: Record, other: Record) -> Compared:
     """Final errors of a training minus another's; what tuning left of its method, if not all."""
-    return Compared(against(own, other), _left(own))
-
-
-def _left(record: Record) -> str:
-    """What tuning left of a record's method; empty if all of it."""
-    left = reduced_to(record.cell)
-    return "" if left == record.cell.method else f"tuning made it {name_of(left)}"
+    return Compared(against(own, other), left_of(own))
 
 
 def _pairs(
@@ -165,19 +162,22 @@ def _tuning(view: View) -> Objection:
             )
         elif found:
             more.append(
-                f"{name_of(method)}'s best of {len(found)} trials of its own has "
+                f"{name_of(method)}'s best trial of its own, of {len(found)}, has "
                 f"{shown(found[-1], 2)} Wh"
             )
-    few = dict(scale.contained_only).get("fo-ri-fedavg")
-    return _row(
+    own = len(search(Cell(dataset=dataset, method="fo-ri-fedavg"), scale))
+    row = _row(
         "FO-RI-FedAvg was mistuned.",
-        f"{scale.trials} trials a method on {dataset} over {scale.tuning_rounds} rounds and "
-        f"{len(scale.tuning_seeds)} seeds of their own, rates 0.0001 to 0.3; FO-RI has the trials "
-        "of the methods that it contains"
-        + (" as well." if few is None else f" and, for want of compute, {len(few)} of its own."),
+        f"On {dataset} {own_trials(scale, dataset, view.setting.methods)}, over "
+        f"{scale.tuning_rounds} rounds and {len(scale.tuning_seeds)} seeds of their own, rates "
+        "0.0001 to 0.3; FO-RI has the trials of the methods that it contains as well.",
         tests,
         *more,
     )
+    if row.verdict == NOT_UPHELD and own < scale.trials:
+        word = f"{NOT_TESTABLE}: FO-RI-FedAvg has {own} of {scale.trials} trials of its own"
+        return replace(row, verdict=word)
+    return row
 
 
 def _stride(view: View) -> Objection:
@@ -214,7 +214,7 @@ def _enriched(view: View) -> Objection:
     contests = [c for c in dataset_contests(view.setting) if _dataset(c) in view.setting.eved]
     return _row(
         "eVED is absent.",
-        "eVED's rows are not to be had. `ved-enriched` has VED's own trips with elevation from a "
+        "eVED's data are not available. `ved-enriched` has VED's own trips with elevation from a "
         "terrain model, as eVED does, but no speed limits; `synthetic-enriched` has these, "
         "simulated.",
         _pairs(view, contests, OWN, BASE, "FO-RI minus FedAvg, both tuned"),
@@ -232,12 +232,15 @@ def _engagement(view: View) -> Objection:
         return Objection(ENGAGES, MAP, "–", NOT_RUN)
     better, worse = [p for p in found if p.lower], [p for p in found if p.higher]
     lost = [p for p in found if p.test.own_lost]
-    effects = sorted(effect for p in found if isfinite(effect := detectable(p.test.difference)))
+    effects = [detectable(p.test.difference, len(found)) for p in found]
+    effects = sorted(effect for effect in effects if isfinite(effect))
     median = effects[len(effects) // 2] if effects else nan
+    bases = [r for regime in REGIMES if (r := view.get(reference(view.setting, regime)))]
+    coarse = median > COARSE * min(map(level, bases))
     parts = [
         f"Of {len(found)} points {len(better)} are significantly lower than FedAvg at its best "
-        f"rate, {len(worse)} higher, of these {len(lost)} by diverging, the others within noise "
-        f"(median detectable effect {shown(median, 2)} Wh)"
+        f"rate, {len(worse)} higher{f', {len(lost)} of them by diverging' if lost else ''}; the "
+        f"median detectable effect is {shown(median, 2)} Wh"
     ]
     for word, own in (("lowest", better), ("highest", worse)):
         finite = [p for p in own if not p.test.decided]
@@ -250,7 +253,7 @@ def _engagement(view: View) -> Objection:
     flat = _flat(view)
     if flat is not None:
         parts.append(f"At ℓ = 0.01, {100 * flat:.0f} % of roughness indices are below 0.001")
-    verdict = f"{UPHELD} at {len(better)} points" if better else NOT_UPHELD
+    verdict = f"{UPHELD} at {len(better)} points" if better else TOO_FEW if coarse else NOT_UPHELD
     return Objection(ENGAGES, MAP, ". ".join(parts) + ".", verdict)
 
 
@@ -300,7 +303,7 @@ def _splits(view: View) -> Objection:
         f"{len(view.setting.scale.splits)} splits of {view.setting.ved[0]}, paired by split; and "
         "another fleet.",
         {
-            name: Compared(over_splits(view, OWN, BASE), _left(first) if first else ""),
+            name: Compared(over_splits(view, OWN, BASE), left_of(first) if first else ""),
             **_pairs(view, others, OWN, BASE, "both tuned on another fleet"),
         },
         *_for_comparison(
@@ -330,7 +333,9 @@ def _shares(view: View) -> Objection:
         own = {n: t for n, t in found.items() if word in n and not t.decided}
         low = min(own, key=lambda name: own[name].difference.mean, default="")
         if low:
-            parts.append(f"The lowest of {word}: {low}, {_told(Compared(own[low]), '')}")
+            parts.append(
+                f"The lowest of {word}: {low}, {_told(Compared(own[low]), '', len(found))}"
+            )
     verdict = f"{UPHELD}: lower in {'; '.join(won)}" if won else NOT_UPHELD
     return Objection(objection, experiment, ". ".join(parts) + ".", verdict)
 

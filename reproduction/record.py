@@ -12,6 +12,7 @@ were made (code, libraries, machine) stands once in cells.json, under "made with
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -81,17 +82,34 @@ class Record:
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """All seeds, diverged ones included."""
-        return tuple(dict.fromkeys(self.rounds["seed"].tolist()))
+        """All seeds, diverged ones included: a trial may have no row of these."""
+        return tuple(dict.fromkeys((*self.cell.seeds, *self.rounds["seed"].tolist())))
 
-    @property
+    @cached_property
     def diverged(self) -> dict[int, int]:
-        """Diverged seed → the round in which it did."""
-        bad = np.flatnonzero(self.rounds["diverged"])
-        found: dict[int, int] = {}
-        for row in bad.tolist():
-            found.setdefault(int(self.rounds["seed"][row]), int(self.rounds["round"][row]))
+        """Diverged seed → the round by which it had.
+
+        A seed diverged if it was told so, if it has no row in the last round of its record, or if
+        its test error ends no lower than that of the untrained network in round 0.
+        """
+        rounds, found = self.rounds["round"], {}
+        last = int(rounds.max(initial=0))
+        for seed in self.seeds:
+            own = self.rounds["seed"] == seed
+            told = rounds[own & self.rounds["diverged"].astype(bool)]
+            reached = int(rounds[own].max(initial=0))
+            if told.size:
+                found[seed] = int(told.min())
+            elif not own.any() or reached < last:
+                found[seed] = int(rounds[rounds > reached].min(initial=last))
+            elif self._untrained(seed):
+                found[seed] = last
         return found
+
+    def _untrained(self, seed: int) -> bool:
+        """Whether a seed ends with no lower test error than its untrained network had."""
+        at, errors = self.curve("test_rmse", seed)
+        return bool(errors.size) and at[0] == 0 and not errors[-1] < errors[0]
 
     def curve(self, column: str, seed: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """(rounds, values) of a seed where the column was recorded."""
@@ -101,31 +119,31 @@ class Record:
         return self.rounds["round"][own][known].astype(np.int64), values[known]
 
     def final(self, column: str) -> dict[int, float]:
-        """Last recorded value of a column for every seed that stayed finite.
+        """Last recorded value of a column for every seed that did not diverge.
 
         Diverged seeds are missing: whoever compares must ask for `diverged` as well.
         """
         return self.at(column, None)
 
-    def at(self, column: str, upto: int | None) -> dict[int, float]:
-        """Last value recorded up to a round, for every seed that stayed finite."""
-        found = {}
+    def at(self, column: str, upto: int | None, last: int = 1) -> dict[int, float]:
+        """Mean of the last values recorded up to a round, for every seed that did not diverge."""
+        found, lost = {}, self.diverged
         for seed in self.seeds:
-            if seed in self.diverged:
+            if seed in lost:
                 continue
             rounds, values = self.curve(column, seed)
             early = values if upto is None else values[rounds <= upto]
             if early.size:
-                found[seed] = float(early[-1])
+                found[seed] = float(early[-last:].mean())
         return found
 
     def around(self, column: str, round: int, reach: int) -> dict[int, float]:
-        """Mean of a column over the rounds within `reach` of one, for every finite seed."""
-        found = {}
+        """Mean of a column over the rounds within `reach` of one, of seeds that did not diverge."""
+        found, lost = {}, self.diverged
         for seed in self.seeds:
             rounds, values = self.curve(column, seed)
             near = values[np.abs(rounds - round) <= reach]
-            if near.size and seed not in self.diverged:
+            if near.size and seed not in lost:
                 found[seed] = float(near.mean())
         return found
 

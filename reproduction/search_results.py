@@ -93,7 +93,7 @@ def search_cells(setting: Setting) -> list[Cell]:
 
 SEARCH = Study(
     "search",
-    "Equal tuning budgets: validation error against trials",
+    "Tuning: validation error against trials",
     search_cells,
     show_search,
     claims=("C6",),

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite
+from math import isfinite, nan
 
 from fedwatt.report.facts import labels
 from fedwatt.report.statistics import Estimate, estimate
@@ -15,12 +15,13 @@ from reproduction.paired import Paired, detectable, holm, paired
 from reproduction.paper import Entry as PrintedEntry
 from reproduction.paper import names, printed
 from reproduction.record import Record
+from reproduction.settle import reduced_to
 from reproduction.study import NOTHING, Block
 
 MISSING = "not run"
 DETECTABLE = (
     "Detectable: the smallest difference that the paired test would have found in four of five "
-    "repetitions."
+    "repetitions, at 5 % over the number of comparisons."
 )
 
 
@@ -65,8 +66,14 @@ def value(record: Record | None, values: Mapping[int, float]) -> Entry:
     found = estimate(list(values.values()))
     if not lost:
         return found
-    cases = ", ".join(f"seed {seed} diverged at round {at}" for seed, at in lost.items())
+    cases = ", ".join(f"seed {seed} diverged by round {at}" for seed, at in lost.items())
     return f"{shown(found)}; {cases}"
+
+
+def left_of(record: Record) -> str:
+    """What tuning left of a record's method; empty if all of it."""
+    left = reduced_to(record.cell)
+    return "" if left == record.cell.method else f"tuning made it {name_of(left)}"
 
 
 def gap(ours: Entry, entry: PrintedEntry | None) -> Entry:
@@ -113,7 +120,8 @@ def comparison(
         paired(own, found[reference], lost[i], lost[reference]) if i != reference else None
         for i, own in enumerate(found)
     ]
-    corrected = iter(holm([one.p for one in against if one is not None]))
+    ps = [one.p for one in against if one is not None and one.ran]
+    corrected = iter(holm(ps))
     rows: list[tuple[Entry, ...]] = []
     for line, own, test in zip(lines, found, against, strict=True):
         ours = value(line.record, own)
@@ -124,7 +132,8 @@ def comparison(
         if test is None:
             row += ["reference", "–", "–"]
         else:
-            row += _tested(test, next(corrected), line, lines[reference].name)
+            p = next(corrected) if test.ran else nan
+            row += _tested(test, p, line, lines[reference].name, len(ps))
         rows.append(tuple(row))
     base = lines[reference].name
     columns = [Column(first), Column(heading, unit, digits)]
@@ -200,8 +209,8 @@ def against(
         [paired(values[own][i], values[m][i], lost[own][i], lost[m][i]) for m in others]
         for i in range(len(regimes))
     ]
-    corrected = iter(holm([test.p for row in tests for test in row]))
-    ps = [[next(corrected) for _ in row] for row in tests]
+    corrected = iter(holm([test.p for row in tests for test in row if test.ran]))
+    ps = [[next(corrected) if test.ran else nan for test in row] for row in tests]
     columns = [Column("Against")]
     for regime in regimes:
         columns += [Column(regime, unit, 2), Column("p, Holm")]
@@ -222,10 +231,10 @@ def against(
     return Block(Table(name, title, tuple(columns), tuple(rows), note), facts)
 
 
-def _tested(test: Paired, p: float, line: Line, base: str) -> list[Entry]:
+def _tested(test: Paired, p: float, line: Line, base: str, count: int) -> list[Entry]:
     if line.record is None:
         return ["–", "–", "–"]
-    return [*_outcome(test, p, line.name, base), detectable(test.difference)]
+    return [*_outcome(test, p, line.name, base), detectable(test.difference, count)]
 
 
 def _outcome(test: Paired, p: float, own: str, other: str) -> list[Entry]:

@@ -4,6 +4,7 @@ A method's error on a split is its mean over seeds; methods are compared split b
 """
 
 from collections.abc import Mapping
+from math import nan
 
 from fedwatt.report.table import Cell as Entry
 from fedwatt.report.table import Column, Table
@@ -44,27 +45,31 @@ def show_splits(view: View) -> Findings:
     contests = split_contests(view.setting)
     names = list(contests[0].cells)
     tests: Mapping[str, Paired] = {n: over_splits(view, n, BASE) for n in names if n != BASE}
-    corrected = dict(zip(tests, holm([t.p for t in tests.values()]), strict=True))
+    ran = {name: test.p for name, test in tests.items() if test.ran}
+    corrected = dict(zip(ran, holm(list(ran.values())), strict=True))
     rows: list[tuple[Entry, ...]] = []
     records: list[Record | None] = []
     for name in names:
         own = [view.get(one.cells[name]) for one in contests]
         records += own
         errors, _ = by_split(view, contests, name)
-        row: list[Entry] = [name, value(next((r for r in own if r), None), errors)]
+        done = f"{sum(r is not None for r in own)} of {len(contests)}"
+        row: list[Entry] = [name, done, value(next((r for r in own if r), None), errors)]
         if name == BASE:
             row += ["reference", "–", "–"]
         elif tests[name].decided:
             row += [tests[name].losses(name, BASE), "–", "–"]
         else:
             test = tests[name]
-            row += [test.difference, p_text(corrected[name]), detectable(test.difference)]
+            effect = detectable(test.difference, len(ran))
+            row += [test.difference, p_text(corrected.get(name, nan)), effect]
         rows.append(tuple(row))
     table = Table(
         f"splits-{view.setting.ved[0]}",
-        f"Final RMSE over {len(contests)} splits of the trips of {view.setting.ved[0]}",
+        f"Final RMSE over up to {len(contests)} splits of the trips of {view.setting.ved[0]}",
         (
             Column("Training"),
+            Column("Splits"),
             Column("RMSE", "Wh", 2),
             Column(f"Against {BASE}, same splits", "Wh", 2),
             Column("p, Holm"),

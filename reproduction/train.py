@@ -118,7 +118,10 @@ def _milestones(cell: Cell, method: Method, federation: Federation) -> set[int]:
 def _record(
     cell: Cell, scale: Scale, method: Method, facts: dict[str, Any], history: History
 ) -> Record:
-    """What is kept: of trials the end, of results the evaluated rounds and those around t = 200."""
+    """What is kept: of trials the end, of results the evaluated rounds and those around t = 200.
+
+    The round in which a seed diverged is kept whichever it is, and is the last one of that seed.
+    """
     rounds = {row["round"] for row in history.rounds}
     last, near = max(rounds), scale.at(200)
     every = run_config(cell, scale).training.evaluate_every
@@ -136,10 +139,14 @@ def _record(
     return Record(
         cell,
         facts,
-        columns_of([row for row in history.rounds if row["round"] in kept], ROUNDS),
+        columns_of(_kept(history.rounds, kept), ROUNDS),
         columns_of(replies, VEHICLES),
         columns_of(history.timing[1:], TIMING) if cell.purpose == "time" else {},
     )
+
+
+def _kept(rows: Rows, rounds: set[int]) -> Rows:
+    return [row for row in rows if row["round"] in rounds or row["diverged"]]
 
 
 def _alone(federation: Federation, on_round: OnRound) -> Rows:

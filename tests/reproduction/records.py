@@ -23,12 +23,15 @@ PATH = {100: 2.0, 200: 1.5, 300: 1.0}
 
 
 def made(cell: Cell, level: float = 50.0, diverged: dict[int, int] | None = None, **more) -> Record:
-    """A record whose seeds 1, 2, 3 end 0, 0.2 and 0.4 % above `level`, by way of 2 × and 1.5 ×."""
+    """A record whose seeds end 0, 0.2, 0.4 … % above `level`, by way of 2 × and 1.5 ×.
+
+    The row in which a seed diverged is its last one, as `train` leaves it.
+    """
     rows = []
-    for seed in (1, 2, 3):
-        for at, factor in PATH.items():
-            error = level * factor * (1 + (seed - 1) / 500)
-            lost = bool(diverged) and seed in diverged and at >= diverged[seed]
+    for place, seed in enumerate(cell.seeds or (1, 2, 3)):
+        end = (diverged or {}).get(seed, 0)
+        for at in [at for at in PATH if not end or at < end] + [end] * bool(end):
+            lost, error = at == end, level * PATH.get(at, 1.0) * (1 + place / 500)
             row = {"seed": seed, "round": at, "participants": 3, "diverged": lost}
             row |= {"steps": 60, "best_round": at}
             scores = ("test_rmse", "test_mae", "validation_rmse", "drift_mean", "drift_cv")

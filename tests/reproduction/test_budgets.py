@@ -50,9 +50,10 @@ def test_budgets_of_equal_rounds_are_one_comparison(tmp_path) -> None:
     # A number more than FedAvg's does not cost a round.
     assert "bytes" in next(iter(budgets_of(lab.get(cells[3]), view)))
     found = against_fedavg(view, "ved", "scaffold")
-    assert found["rounds"].difference.mean == pytest.approx(-2.004)
-    # After half the rounds, the last recorded error is that of round 100: twice the final one.
-    assert found["bytes"].difference.mean == pytest.approx(46 * 1.002)
+    # The mean of the evaluations up to round 300, which are 2, 1.5 and 1 times the final error
+    assert found["rounds"].difference.mean == pytest.approx(-2.004 * 1.5)
+    # After half the rounds, the only evaluation is that of round 100: twice the final error.
+    assert found["bytes"].difference.mean == pytest.approx((2 * 48 - 1.5 * 50) * 1.002)
     table = show_budgets(view).blocks[0].table
     assert sum(row[0] == "FO-RI-FedAvg" for row in table.rows) == 2
     (row,) = (o for o in objections(view, []) if o.objection.startswith("Rounds are not bytes"))

@@ -24,7 +24,7 @@ def test_a_point_that_diverged_has_lost_and_is_shown_so(tmp_path) -> None:
     blocks = {block.table.name: block.table for block in show_engagement(view).blocks}
     assert {row[2] for row in blocks["engagement-severe-skew"].rows} == {"it diverged in seed 2"}
     (row,) = (o for o in objections(view, []) if o.objection.startswith("The probe never"))
-    assert "2 higher, of these 2 by diverging" in row.result
+    assert "2 higher, 2 of them by diverging" in row.result
     assert row.verdict == "not upheld"
 
 
@@ -32,5 +32,17 @@ def test_a_point_below_fedavg_upholds_the_objection(tmp_path) -> None:
     view = view_of(tmp_path, levels={"fo-fedavg": 45.0})
     assert [point.lower for point in differences(view)] == [True, True]
     (row,) = (o for o in objections(view, []) if o.objection.startswith("The probe never"))
-    assert "The lowest: FO-FedAvg, α = 0.8, severe skew, −5.01 Wh" in row.result
+    assert "The lowest: FO-FedAvg, α = 0.8, severe skew, −5.00 Wh" in row.result
     assert row.verdict == "**upheld** at 2 points"
+
+
+def test_a_map_that_could_have_found_nothing_judges_nothing(tmp_path) -> None:
+    view = view_of(tmp_path)
+    for key, record in view.lab._known.items():
+        if record.cell.method == "fo-fedavg" and record.cell.purpose == "result":
+            factor = 1 + 0.2 * (record.rounds["seed"] == 2)  # 0 and 10 Wh above FedAvg
+            errors = record.rounds["test_rmse"] * factor
+            view.lab._known[key] = replace(record, rounds={**record.rounds, "test_rmse": errors})
+    (row,) = (o for o in objections(view, []) if o.objection.startswith("The probe never"))
+    assert row.verdict == "too few seeds to judge"
+    assert "by diverging" not in row.result

@@ -10,18 +10,19 @@ from fedwatt.report.statistics import estimate
 from reproduction.ablations import variant
 from reproduction.catalogue import STUDIES
 from reproduction.cell import METHODS, key_of
+from reproduction.claims import WRITTEN
 from reproduction.conditions import size_grid
-from reproduction.controls import control_cells_of, show_controls
+from reproduction.controls import control_cells_of, show_controls, stress_cells_of
 from reproduction.convergence import convergence, jitter, steadiness
+from reproduction.drift import SHARES
 from reproduction.judges import (
     NOT_SUPPORTED,
     NOT_TESTABLE,
     SUPPORTED,
-    higher_ones,
-    lower_ones,
 )
-from reproduction.main_results import main_cells, plain, tuned
+from reproduction.main_results import main_cells, own_trials, plain, tuned
 from reproduction.markdown import write_markdown
+from reproduction.outcomes import higher_ones, lower_ones
 from reproduction.page import LabView
 from reproduction.paired import Paired
 from reproduction.record import MADE_WITH
@@ -36,11 +37,11 @@ def test_a_method_that_diverged_is_not_the_best_and_loses(tmp_path) -> None:
     text = " ".join(found.sentences)
     assert found.outcome == SUPPORTED and "the lowest is FO-RI-FedAvg with 45.09 Wh" in text
     assert "lower error than 10 of 10" in text
-    assert "SCAFFOLD diverged (seed 2 at round 200)" in text
+    assert "SCAFFOLD diverged (seed 2 by round 200)" in text
     page = write_markdown(lab, tmp_path / "page.md").read_text(encoding="utf-8")
     assert "use FO-RI-FedAvg, rate " in page and ". Lower than FedAvg, rate 0.0" in page
     assert ": −5.01 [−5.03, −4.99] Wh, −10.0 %" in page
-    assert "Higher: SCAFFOLD, rate" in page and "diverged (seed 2 at round 200)." in page
+    assert "Higher: SCAFFOLD, rate" in page and "diverged (seed 2 by round 200)." in page
     own = lab_of(tmp_path / "own", main_cells(VED), levels, {"fo-ri-fedavg": {1: 300}})
     lost = verdict(own, "C6")
     assert lost.outcome == NOT_SUPPORTED and "higher than 10" in " ".join(lost.sentences)
@@ -176,3 +177,60 @@ def test_a_comparison_that_divergence_decided_counts_among_the_others() -> None:
         "decided": True,
         "test 0": False,
     }
+
+
+def test_drift_of_a_single_participant_has_no_dispersion_to_lower(tmp_path) -> None:
+    cells = [
+        replace(plain("ved", m), participation=share)
+        for m in ("fedavg", "ri-fedavg")
+        for share in SHARES
+    ]
+    lab = lab_of(tmp_path, cells, {"ri-fedavg": 45.0})
+    for key, record in lab._known.items():
+        if record.cell.participation == 0.1:
+            alone = {"participants": record.rounds["participants"] * 0 + 1}
+            none = {"drift_cv": record.rounds["drift_cv"] * 0}
+            lab._known[key] = replace(record, rounds={**record.rounds, **alone, **none})
+    found = verdict(lab, "C1")
+    text = " ".join(found.sentences)
+    assert found.outcome == SUPPORTED
+    assert "D_cv, C = 0.1" not in text and "D_cv, C = 0.2" in text
+    assert "At C = 0.1 one vehicle takes part, and D_cv does not exist." in text
+
+
+def test_cells_that_a_verdict_lacks_are_named(tmp_path) -> None:
+    regimes = stress_cells_of(VED, "ved")
+    first = next(iter(regimes))
+    gate = verdict(lab_of(tmp_path / "gate", list(regimes[first].values())), "C5")
+    lacking = "; ".join(name for name in regimes if name != first)
+    assert gate.sentences[-1] == f"Not run: {lacking}."
+    few = [tuned(SCALE, "ved", m) for m in METHODS if m not in ("moon", "fedel")]
+    lab = lab_of(tmp_path / "few", few)
+    assert verdict(lab, "C6").sentences[-1] == "Not run: MOON, FedEL."
+
+
+def test_a_method_that_tuning_made_another_one_is_called_that(tmp_path) -> None:
+    cell = tuned(SCALE, "ved", "fo-ri-fedavg")
+    lab = lab_of(tmp_path, [tuned(SCALE, "ved", "fedavg"), cell])
+    for key, record in list(lab._known.items()):
+        if record.cell.method == "fedavg" and record.cell.purpose == "trial":
+            lab._known[key] = made(record.cell, 30.0)
+    lab._settings.clear()
+    concrete = lab.settled(cell)
+    lab._known[key_of(concrete, SCALE)] = made(concrete)
+    base = lab.settled(tuned(SCALE, "ved", "fedavg"))
+    lab._known[key_of(base, SCALE)] = made(base)
+    assert "FO-RI-FedAvg: tuning made it FedAvg." in verdict(lab, "C6").sentences
+
+
+def test_budgets_of_tuning_are_told_as_they_were() -> None:
+    assert own_trials(SCALE, "ved", ("fedavg", "moon", "ri-fedavg", "fo-ri-fedavg")) == (
+        f"{SCALE.trials} own trials of FedAvg; 4 of MOON; 1 of FO-RI-FedAvg; 0 of RI-FedAvg"
+    )
+    assert own_trials(SCALE, "ved-enriched", ("fedavg", "moon")) == "4 trials a method"
+
+
+def test_the_page_says_which_rules_are_younger_than_the_records(tmp_path) -> None:
+    page = write_markdown(lab_of(tmp_path, [plain("ved", "fedavg")]), tmp_path / "page.md")
+    text = page.read_text(encoding="utf-8")
+    assert WRITTEN in text and "Tuned with equal budgets" not in text

@@ -33,6 +33,7 @@ def record(cell: Cell, drift: dict[int, int]) -> Record:
     row = {name: np.ones(rounds.size) for name in ("drift_mean", "drift_cv", "test_rmse")}
     row |= {"seed": np.ones(rounds.size, dtype=int), "round": rounds}
     row |= {"diverged": np.zeros(rounds.size, dtype=bool)}
+    row |= {"participants": np.full(rounds.size, VEHICLES)}
     windows = {"train": 1, "test": 1}
     fleet = {"source": "toy", "vehicles": VEHICLES, "windows": windows}
     fleet |= {"labels": {"measured": 0, "simulated": VEHICLES}}

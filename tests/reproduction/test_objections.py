@@ -7,11 +7,12 @@ import pytest
 from fedwatt.report.statistics import estimate
 from reproduction.contests import BASE, OWN, contest, skew_contests, stride_contests
 from reproduction.judges import NOT_TESTABLE, all_must_hold
-from reproduction.main_results import plain
-from reproduction.objections import NOT_RUN, NOT_UPHELD, UPHELD, _left, objections
+from reproduction.main_results import plain, tuned
+from reproduction.objections import NOT_RUN, NOT_UPHELD, UPHELD, objections
 from reproduction.page import LabView
 from reproduction.paired import detectable
-from reproduction.splits import over_splits
+from reproduction.show import left_of
+from reproduction.splits import over_splits, show_splits
 from tests.reproduction.records import SCALE, VED, lab_of
 
 
@@ -31,7 +32,7 @@ def test_an_objection_is_upheld_where_the_papers_method_is_lower(tmp_path, level
     lab = lab_of(tmp_path, list(moderate.cells.values()), {"fo-ri-fedavg": level})
     result, found = rows(lab)["The paper's heterogeneity was left out."]
     assert found.startswith(verdict)
-    if level == 45.0:  # sd 0.01 of three: (4.303 + 1.061) · 0.01 / √3
+    if level == 45.0:  # sd 0.01 of three: 5.653 · 0.01 / √3
         assert "both tuned, moderate: −5.01 [−5.03, −4.99] Wh (detectable 0.03)" in result
     else:
         assert "both tuned, moderate: the same in every seed" in result
@@ -47,8 +48,8 @@ def test_what_tuning_left_of_a_method_is_read_off_its_settings(tmp_path) -> None
         ("FedAvg", {"alpha": 1.0, "lam": 0.0}),
     ):
         own = replace(before, cell=before.cell.with_settings(off))
-        assert _left(own) == f"tuning made it {other}"
-    assert _left(replace(before, cell=plain("ved", "fo-ri-fedavg"))) == ""
+        assert left_of(own) == f"tuning made it {other}"
+    assert left_of(replace(before, cell=plain("ved", "fo-ri-fedavg"))) == ""
     # Of trials as good as each other the first counts, and it is one of FO-RI's own.
     result, _ = rows(lab)["The paper's heterogeneity was left out."]
     assert "tuning made it" not in result
@@ -77,6 +78,8 @@ def test_splits_are_paired_by_split(tmp_path) -> None:
         for s in SCALE.splits[:3]
     }  # fmt: skip
     lab = lab_of(tmp_path, [c for own in cells.values() for c in own], {"fo-ri-fedavg": 49.0})
+    (row,) = (r for r in show_splits(LabView(VED, lab)).blocks[0].table.rows if r[0] == OWN)
+    assert row[1] == f"3 of {len(SCALE.splits)}"
     found = over_splits(LabView(VED, lab), OWN, BASE)
     assert found.difference.seeds == 3  # splits
     assert found.difference.mean == pytest.approx(-1.001)  # seeds 1 and 2: 0 and 0.2 % above
@@ -92,3 +95,16 @@ def test_a_row_names_what_of_it_has_not_run(tmp_path) -> None:
     lab = lab_of(tmp_path, list(moderate.cells.values()), {"fo-ri-fedavg": 52.0})
     result, _ = rows(lab)["The paper's heterogeneity was left out."]
     assert mild.short == "mild" and result.endswith("Not run: mild; severe; dirichlet:0.3.")
+
+
+def test_mistuning_cannot_be_refuted_without_trials_of_its_own(tmp_path) -> None:
+    lab = lab_of(tmp_path, [tuned(SCALE, "ved", m) for m in ("fedavg", "fo-ri-fedavg")])
+    _, verdict = rows(lab)["FO-RI-FedAvg was mistuned."]
+    few = f"{NOT_TESTABLE}: FO-RI-FedAvg has 1 of {SCALE.trials} trials of its own"
+    assert verdict == few
+
+
+def test_more_comparisons_need_larger_effects() -> None:
+    seeds = estimate([0.0, 1.0, 2.0])
+    # Noncentral t of two degrees of freedom: 5.653 at 5 %, 11.338 at 5 % over 4
+    assert detectable(seeds, 4) / detectable(seeds) == pytest.approx(11.338 / 5.653, rel=1e-3)

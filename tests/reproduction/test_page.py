@@ -94,7 +94,7 @@ def test_the_page_shows_what_ran_and_names_what_did_not(tmp_path) -> None:
     assert "Partly run: 17 of 44 cells; `fedwatt reproduce participation` continues it." in text
     part = text.partition("## Sensitivity to participation")[2].partition("\n## ")[0]
     assert "| FedNova |" in part and "| MOON |" not in part
-    assert "Not run but for one regime: FedProx, SCAFFOLD, FedAdam, MOON" in part
+    assert "Only one setting was run for FedProx, SCAFFOLD, FedAdam, MOON" in part
     missing = text.partition("## Not run")[2].partition("\n## ")[0]
     assert "have not run at this scale; see `fedwatt reproduce NAME" in missing
     for name in STUDIES:
@@ -113,7 +113,7 @@ def test_diverged_seeds_are_named_in_tables() -> None:
     cell = plain("ved", "fedavg")
     lines = [Line("A", "", made(cell)), Line("B", "", made(cell, 40.0, {2: 200}))]
     row = comparison("t", "T", lines, "test_rmse").table.rows[1]
-    assert "seed 2 diverged at round 200" in str(row[1])
+    assert "seed 2 diverged by round 200" in str(row[1])
     assert row[2:4] == ("B diverged in seed 2", "–")
 
 

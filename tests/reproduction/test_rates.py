@@ -20,7 +20,7 @@ def test_trials_stand_at_their_rates(tmp_path) -> None:
     found = show_rates(view)
     (block,), (picture,), (remark,) = found.blocks, found.pictures, found.remarks
     assert block.table.title == f"Validation RMSE by rate. {title}"
-    assert [round(entry.mean, 2) for entry in block.table.rows[0][1:]] == [40.08] + [60.12] * 3
+    assert [round(entry.mean, 2) for entry in block.table.rows[0][1:]] == [40.0] + [60.0] * 3
     assert set(block.table.rows[1][1:]) == {"not run"}
     assert picture.name == "rates-stride-ved"
     assert remark.endswith(f"a better one may lie beyond: FedAvg, {title}: the lowest.")

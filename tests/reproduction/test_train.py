@@ -1,16 +1,20 @@
 """What is trained for a cell: federations, controls, the length of fractional steps."""
 
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 import pytest
 
 from fedwatt.data import DataSettings, synthetic_fleet
 from fedwatt.federation import Federation, Training
+from fedwatt.federation.participation import participants
 from fedwatt.methods import get
 from reproduction.cell import Cell
 from reproduction.lab import Lab
 from reproduction.order import grouped
+from reproduction.record import ROUNDS, VEHICLES, Record, columns_of
+from reproduction.settle import score
 from reproduction.stepscale import step_scale
 from reproduction.train import pooled_client, train_cells
 from tests.reproduction.small import TINY, Counting, cells_of_a_run
@@ -56,6 +60,43 @@ def test_a_control_that_diverges_is_told_as_diverged(tmp_path, work: str) -> Non
     lab.run([wild], Counting())
     assert set(lab.get(wild).diverged) == set(TINY.seeds)
     assert lab.get(wild).final("test_rmse") == {}
+
+
+@pytest.mark.parametrize("purpose", ["trial", "result"])
+def test_a_seed_that_diverges_between_two_evaluations_is_told(small_fleet, purpose: str) -> None:
+    """The last vehicle trains on nothing finite: a seed diverges in the round that draws it."""
+    *sound, last = small_fleet.clients
+    nothing = np.full_like(last.labels["train"], np.nan)
+    wild = replace(last, labels={**last.labels, "train": nothing})
+    everyone, rounds = np.ones(3, dtype=bool), 4
+    drawn = {
+        seed: [t for t in range(rounds) if 2 in participants(seed, t, everyone, 0.3)]
+        for seed in range(60)
+    }
+    well = next(seed for seed, at in drawn.items() if not at)
+    ill = next(seed for seed, at in drawn.items() if at and at[0] in (0, 1))
+    cell = Cell(dataset="synthetic", method="fedavg", vehicles=3, participation=0.3)
+    cell = replace(cell, purpose=purpose, rounds=rounds, seeds=(well, ill))
+    fleet = replace(small_fleet, clients=(*sound, wild))
+    scale = replace(TINY, evaluate_every=rounds)
+    (record,) = train_cells([cell], scale, fleet, "cpu", lambda done, rounds: None)
+    assert record.diverged == {ill: drawn[ill][0] + 1}
+    assert set(record.final("validation_rmse")) == {well}
+    assert score(record) == inf
+
+
+def test_seeds_without_their_last_rows_and_blow_ups_have_diverged() -> None:
+    rows = [
+        {"seed": seed, "round": at, "test_rmse": error, "validation_rmse": error, "diverged": False}
+        for seed, errors in {1: (90.0, 60.0, 50.0), 2: (90.0,), 3: (90.0, 60.0, 91.0)}.items()
+        for at, error in zip((0, 100, 300), errors, strict=False)
+    ]
+    cell = Cell(dataset="ved", method="scaffold", seeds=(1, 2, 3, 4))
+    record = Record(cell, {}, columns_of(rows, ROUNDS), columns_of([], VEHICLES))
+    assert record.diverged == {2: 100, 3: 300, 4: 100}
+    assert record.final("test_rmse") == {1: 50.0}
+    assert record.at("test_rmse", 100) == {1: 60.0}
+    assert score(record) == inf
 
 
 def test_cells_in_one_stack_reach_what_each_reaches_alone(lab) -> None:

@@ -1,0 +1,55 @@
+"""What came out of comparisons: who is lower or higher, at which error, and that in words."""
+
+from collections.abc import Mapping
+from math import isfinite
+
+from fedwatt.report.statistics import estimate
+from fedwatt.report.table import shown
+from reproduction.convergence import finals
+from reproduction.paired import LEVEL, Paired, holm
+from reproduction.record import Record
+
+
+def lower_ones(tests: Mapping[str, Paired]) -> dict[str, bool]:
+    """Which comparisons the one side wins."""
+    corrected = holm([test.p for test in tests.values()])
+    return {n: t.below(p, LEVEL) for (n, t), p in zip(tests.items(), corrected, strict=True)}
+
+
+def higher_ones(tests: Mapping[str, Paired]) -> dict[str, bool]:
+    """Which comparisons it loses."""
+    corrected = holm([test.p for test in tests.values()])
+    return {n: t.above(p, LEVEL) for (n, t), p in zip(tests.items(), corrected, strict=True)}
+
+
+def level(record: Record) -> float:
+    """Mean final test RMSE of the seeds that did not diverge, Wh; NaN if all did."""
+    return estimate(list(finals(record).values())).mean
+
+
+def divergence(name: str, record: Record) -> str:
+    """Which seeds diverged, and when."""
+    cases = ", ".join(f"seed {seed} by round {at}" for seed, at in record.diverged.items())
+    return f"{name} diverged ({cases})"
+
+
+def level_text(record: Record) -> str:
+    """The same in words, with a word on seeds that diverged."""
+    lost, left = len(record.diverged), level(record)
+    if not lost:
+        return f"{shown(left, 2)} Wh"
+    if not isfinite(left):
+        return "nothing finite"
+    return f"{shown(left, 2)} Wh in the seeds that did not diverge ({lost} did)"
+
+
+def told(test: Paired, own: str = "", other: str = "", unit: str = "", digits: int = 2) -> str:
+    """A difference with its interval, or who diverged."""
+    one = test.difference
+    if test.decided:
+        return test.losses(own, other)
+    if not one.seeds:
+        return "no seed that both finished"
+    if one.seeds < 2:
+        return shown(one.mean, digits) + unit
+    return f"{shown(one.mean, digits)} [{shown(one.low, digits)}, {shown(one.high, digits)}]{unit}"
