@@ -9,6 +9,8 @@ from base64 import b64encode
 from collections.abc import Callable, Iterator
 from functools import partial
 from hashlib import sha256
+from importlib import import_module
+from inspect import signature
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,8 +21,11 @@ pytest.importorskip("flwr")
 import httpx
 from cryptography.hazmat.primitives.asymmetric import ec
 from flwr.proto import fleet_pb2, heartbeat_pb2, message_pb2, run_pb2
-from flwr.proto.node_pb2 import Node
-from flwr.server.superlink.linkstate import in_memory_linkstate
+from flwr.proto.node_pb2 import Node, NodeInfo
+from flwr.proto.runtime_pb2 import GetNodesResponse
+from flwr.proto.task_pb2 import Task
+from flwr.server.superlink.linkstate import in_memory_linkstate, linkstate_factory
+from flwr.supercore.constant import TASK_TOKEN_HEADER
 from flwr.supercore.date import now
 from flwr.supercore.dependencies import task
 from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
@@ -36,7 +41,15 @@ from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
 
 from fedwatt.deploy import flower
-from fedwatt.deploy.flower_server import Questions, QuickState
+from fedwatt.deploy.flower_server import (
+    SERVER_KEEPS_SECONDS,
+    SWEEP_SECONDS,
+    Questions,
+    QuickState,
+    keep_connections,
+    questions_by_node,
+)
+from fedwatt.deploy.node import drive
 from fedwatt.deploy.shortcut import LARGE, Shortcut
 
 KEY = ec.derive_private_key(5, ec.SECP256R1())
@@ -49,9 +62,12 @@ TYPE = "application/protobuf"
     [
         (in_memory_linkstate.InMemoryLinkState.get_message_ins, "6547c8dcbc62e12f"),
         (in_memory_linkstate.InMemoryLinkState.delete_messages, "5cfa8be0fba08ae1"),
+        (in_memory_linkstate.InMemoryLinkState.store_message_ins, "a2b78afac51dc4a2"),
+        (in_memory_linkstate.InMemoryLinkState._on_push_session_expired, "9546c972fc7280ff"),
         (main._get_middleware, "acdbc2dce1520f8f"),
         (node_auth, "8646e6bfd8e5b47d"),
         (router, "98ce9e07f1cb4814"),
+        (import_module("flwr.supercore.routers.runtime.router"), "59bd7cd3edcc465c"),
         (translation.ProtobufTranslationMiddleware, "5ff23a6fdd06d0f9"),
         (task.authenticate_task, "7b4c0c58ea91353a"),
         (http_grid.HttpGrid._try_push_messages, "6e420bc3237c65bb"),
@@ -152,6 +168,23 @@ def test_the_short_way_and_the_long_way_say_the_same(monkeypatch: pytest.MonkeyP
     assert [status for status, _, _ in short][:3] == [200, 200, 200]
     assert all(status >= 400 for status, _, _ in short[3:])
     assert Passed.count == 10  # all that did not end well
+
+
+def test_a_run_is_answered_the_short_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind, own = in_memory_linkstate.InMemoryLinkState, {"token": Task(run_id=1, task_id=1)}
+    monkeypatch.setattr(kind, "get_task_by_token", lambda self, token: own.get(token))
+    monkeypatch.setattr(kind, "get_nodes", lambda self, run: {run} & {1})
+    monkeypatch.setattr(
+        kind, "get_node_info", lambda self, node_ids: [NodeInfo(node_id=n) for n in node_ids]
+    )
+    headers = {"content-type": TYPE, TASK_TOKEN_HEADER: "token"}
+    found = []
+    for layers in ((), (Shortcut,)):
+        Passed.count, client = 0, server(monkeypatch, *layers)
+        response = client.ask("POST", "/v1/runtime/get-nodes", headers=headers)
+        found.append((response.status_code, response.content, Passed.count))
+    told = GetNodesResponse(nodes=[NodeInfo(node_id=1)]).SerializeToString()
+    assert found == [(200, told, 1), (200, told, 0)]
 
 
 def activated(client: Client) -> int:
@@ -255,7 +288,43 @@ def test_a_vehicle_that_says_too_soon_that_it_has_a_question_does_not_end_the_ru
 def test_a_vehicle_keeps_its_connection_longer_than_it_pauses() -> None:
     with flower.LastingClient("https://127.0.0.1:1", interceptors=[]) as client:
         pool = client._client._transport._pool
-        assert pool._keepalive_expiry == flower.VEHICLE_KEEPS_SECONDS
+        kept = pool._keepalive_expiry
+    longest = max(flower.WAIT_SECONDS, signature(drive).parameters["poll_seconds"].default)
+    assert longest < kept < SERVER_KEEPS_SECONDS
+
+
+def test_the_server_keeps_connections_and_does_not_wait_for_held_looks_when_it_stops(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module = import_module("flwr.superlink.cli.flower_superlink")
+    monkeypatch.setattr(module, "uvicorn", module.uvicorn)  # put back afterwards
+    told: dict[str, Any] = {}
+    monkeypatch.setattr("uvicorn.run", lambda app, **more: told.update(more))
+    keep_connections()
+    module.uvicorn.run("app", port=1)
+    assert told == {"port": 1, "timeout_keep_alive": 75, "timeout_graceful_shutdown": 2}
+
+
+def test_the_servers_state_is_the_one_with_an_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = linkstate_factory.InMemoryLinkState
+    monkeypatch.setattr(linkstate_factory, "InMemoryLinkState", plain)  # put back afterwards
+    monkeypatch.setenv("FLWR_DATABASE", ":flwr-in-memory:")
+    questions_by_node()
+    assert isinstance(main.create_app().state.linkstate_factory.state(), QuickState)
+
+
+def test_questions_to_vehicles_that_never_look_are_dropped_when_they_are_too_old() -> None:
+    manager = noop_federation_manager.NoOpFederationManager()
+    state = QuickState(manager, in_memory_object_store.InMemoryObjectStore())
+    state.questions["gone"] = question(2, 1)
+    checked: list[set[str]] = []
+    state._check_stored_messages = checked.append  # type: ignore[method-assign, assignment]
+    state.get_message_ins(1, 1)
+    assert checked == []
+    state.swept -= SWEEP_SECONDS
+    state.get_message_ins(1, 1)
+    state.get_message_ins(1, 1)
+    assert checked == [{"gone"}]
 
 
 @pytest.mark.parametrize(("length", "elsewhere"), [(LARGE, False), (LARGE + 1, True)])

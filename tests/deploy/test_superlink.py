@@ -6,6 +6,9 @@ import pytest
 
 pytest.importorskip("flwr")
 
+from fedwatt.deploy import flower_server, superlink
+from fedwatt.deploy.door import Door
+from fedwatt.deploy.shortcut import Shortcut
 from fedwatt.deploy.superlink import open_files, parts
 from fedwatt.errors import SettingError
 
@@ -15,6 +18,29 @@ def test_a_part_that_there_is_none_of_is_refused() -> None:
     assert parts("index, waiting") == {"index", "waiting"}
     with pytest.raises(SettingError, match=r"Unknown part 'indx'. Did you mean 'index'\?"):
         parts("indx")
+
+
+@pytest.mark.parametrize(
+    ("without", "patches", "layers"),
+    [
+        ("", ["index", "connections"], [{}, {"holds": True}]),
+        ("waiting", ["index", "connections"], [{}, {"holds": False}]),
+        ("index", ["connections"], [{}, {"holds": False}]),
+        ("connections shortcut", ["index"], [{}]),
+    ],
+)
+def test_a_server_does_without_the_parts_that_are_named(
+    without: str, patches: list[str], layers: list[dict[str, bool]], monkeypatch
+) -> None:
+    done, started = [], []
+    monkeypatch.setattr(superlink, "open_files", lambda: None)
+    monkeypatch.setattr(flower_server, "questions_by_node", lambda: done.append("index"))
+    monkeypatch.setattr(flower_server, "keep_connections", lambda: done.append("connections"))
+    monkeypatch.setattr(flower_server, "start_superlink", lambda *own: started.extend(own))
+    superlink.start(parts(without))
+    assert done == patches
+    assert [layer.kwargs for layer in started] == layers
+    assert [layer.cls for layer in started] == [Door, Shortcut][: len(layers)]
 
 
 def test_a_server_opens_as_many_files_as_it_may() -> None:
