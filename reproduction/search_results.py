@@ -9,7 +9,7 @@ from fedwatt.report.table import Cell as Entry
 from fedwatt.report.table import Column, Table
 from reproduction.cell import Cell
 from reproduction.draw import sweep
-from reproduction.main_results import tuned
+from reproduction.main_results import how_tuned, own_trials, tuned
 from reproduction.settle import CONTAINS, score, search
 from reproduction.show import MISSING, facts_line
 from reproduction.study import Block, Findings, Picture, Setting, Study, View
@@ -28,6 +28,17 @@ def searched(setting: Setting) -> list[str]:
     return [d for _, d in setting.places if d in setting.scale.searched]
 
 
+def fully_searched(setting: Setting, dataset: str) -> list[str]:
+    """Methods with as many trials of their own as the scale has."""
+    scale = setting.scale
+    return [
+        m
+        for m in setting.methods
+        if how_tuned(scale, dataset, m) == "tuned"
+        and len(search(Cell(dataset=dataset, method=m), scale)) == scale.trials
+    ]
+
+
 def show_search(view: View) -> Findings:
     """The incumbent after each trial, of every method."""
     blocks, pictures = [], []
@@ -36,7 +47,7 @@ def show_search(view: View) -> Findings:
     for dataset in searched(view.setting):
         rows: list[tuple[Entry, ...]] = []
         curves = {}
-        for method in view.setting.methods:
+        for method in fully_searched(view.setting, dataset):
             found = best_so_far(view, dataset, method)
             complete = len(found) == trials
             row: list[Entry] = [name_of(method)]
@@ -64,7 +75,8 @@ def show_search(view: View) -> Findings:
                     tuple(rows),
                     "Mean over the seeds of the search. The first trial is the paper's settings. A "
                     "method that is another one at certain settings has its trials as well: "
-                    f"{contained}.",
+                    f"{contained}. In all: "
+                    f"{own_trials(view.setting.scale, dataset, view.setting.methods)}.",
                 ),
                 facts_line([view.get(Cell(dataset=dataset, method="fedavg"))]),
             )

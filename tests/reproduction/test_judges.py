@@ -26,6 +26,7 @@ from reproduction.outcomes import higher_ones, lower_ones
 from reproduction.page import LabView
 from reproduction.paired import Paired
 from reproduction.record import MADE_WITH
+from reproduction.search_results import fully_searched
 from reproduction.settle import settled
 from tests.reproduction.records import SCALE, VED, lab_of, made, verdict
 
@@ -228,6 +229,12 @@ def test_budgets_of_tuning_are_told_as_they_were() -> None:
         f"{SCALE.trials} own trials of FedAvg; 4 of MOON; 1 of FO-RI-FedAvg; 0 of RI-FedAvg"
     )
     assert own_trials(SCALE, "ved-enriched", ("fedavg", "moon")) == "4 trials a method"
+    assert set(METHODS) - set(fully_searched(VED, "ved")) == {
+        "moon",
+        "fedel",
+        "ri-fedavg",
+        "fo-ri-fedavg",
+    }
 
 
 def test_the_page_says_which_rules_are_younger_than_the_records(tmp_path) -> None:
