@@ -58,11 +58,12 @@ RULES: Final = {
 
 WRITTEN: Final = (
     "The rules of C2, C5, C6 and C7 were written before the records below. Two were changed after "
-    "them: C4's (commit e49fba3), because reductions that are equal bit for bit on one machine are "
+    "them: C4's, because reductions that are equal bit for bit on one machine are "
     "not on machines of two kinds; and C1's, which asked for a lower dispersion of drift even "
     "where a single vehicle takes part and there is none. C3's is worded as it was applied from "
     "the start: the limit is for the upper end of the interval. That a seed which ends no better "
-    "than it began has diverged was added after the records, too."
+    "than it began has diverged, and that splits decide the advice where several ran, as they do "
+    "the claims, was added after the records, too."
 )
 
 
