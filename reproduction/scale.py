@@ -64,6 +64,8 @@ class Scale:
     """Rounds of such cells with other E and C."""
     map_rounds: int
     """Rounds of the map of engagement."""
+    map_seeds: tuple[int, ...]
+    """Its seeds: its points are corrected together, so that two or three could show nothing."""
     strides: tuple[tuple[str, int], ...] = ()
     """Datasets whose training windows lie further apart."""
     timing_rounds: int = 20
@@ -118,6 +120,7 @@ SCALES: Final[dict[str, Scale]] = {
             stride_rounds=2,
             work_rounds=1,
             map_rounds=2,
+            map_seeds=(1,),
             timing_rounds=4,
             latency_windows=640,
             probe=(("directions", 4), ("points", 20), ("probe_batch", 32)),
@@ -153,6 +156,7 @@ SCALES: Final[dict[str, Scale]] = {
             stride_rounds=20,
             work_rounds=10,
             map_rounds=30,
+            map_seeds=(1, 2),
         ),
         Scale(
             name="paper",
@@ -171,7 +175,7 @@ SCALES: Final[dict[str, Scale]] = {
             trials=30,
             searched=("ved",),
             unsearched=("moon", "fedel"),
-            contained_only=(("ri-fedavg", ()), ("fo-ri-fedavg", (0,))),
+            contained_only=(),
             tuning_rounds=300,
             tuning_seeds=(11, 12, 13, 14, 15),
             rates=(0.0015, 0.005, 0.015),
@@ -184,6 +188,7 @@ SCALES: Final[dict[str, Scale]] = {
             stride_rounds=100,
             work_rounds=20,
             map_rounds=150,
+            map_seeds=(1, 2, 3, 4, 5),
             strides=(("ved-electrified", 10),),
         ),
     )
