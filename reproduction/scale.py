@@ -59,7 +59,10 @@ class Scale:
     splits: tuple[int, ...]
     """Seeds of splits; the first is that of all other studies."""
     stride_rounds: int
-    """Rounds of cells with windows a second apart, each of which has five times the steps."""
+    """Rounds of cells with windows a second apart, each of which has five times the steps; and
+    after how many at most their rates are chosen."""
+    printed_rounds: int
+    """Rounds of the two methods that run once more as printed, with all seeds."""
     work_rounds: int
     """Rounds of such cells with other E and C."""
     map_rounds: int
@@ -118,6 +121,7 @@ SCALES: Final[dict[str, Scale]] = {
             split_seeds=(1,),
             splits=(0,),
             stride_rounds=2,
+            printed_rounds=2,
             work_rounds=1,
             map_rounds=2,
             map_seeds=(1,),
@@ -154,6 +158,7 @@ SCALES: Final[dict[str, Scale]] = {
             split_seeds=(1, 2),
             splits=(0, 1),
             stride_rounds=20,
+            printed_rounds=20,
             work_rounds=10,
             map_rounds=30,
             map_seeds=(1, 2),
@@ -186,6 +191,7 @@ SCALES: Final[dict[str, Scale]] = {
             split_seeds=(1, 2),
             splits=(0, 1, 2, 3, 4),
             stride_rounds=100,
+            printed_rounds=300,
             work_rounds=20,
             map_rounds=150,
             map_seeds=(1, 2, 3, 4, 5),

@@ -128,15 +128,17 @@ def search(cell: Cell, scale: Scale) -> tuple[Cell, ...]:
 def rate_grid(cell: Cell, scale: Scale) -> tuple[Cell, ...]:
     """The paper's rate and those of the scale, under the conditions of the cell itself.
 
-    Kinds of vehicles and sizes of fleets share the rates of ten passenger cars.
+    Kinds of vehicles and sizes of fleets share the rates of ten passenger cars; windows a second
+    apart have the rates of their shorter runs.
     """
     kept = ("partition", "noisy", "stride", "epochs", "participation", "causal")
+    rounds = cell.rounds or scale.rate_rounds
     base = Cell(
         dataset=cell.dataset,
         method=cell.method,
         purpose="trial",
         seeds=scale.rate_seeds,
-        rounds=cell.rounds or scale.rate_rounds,
+        rounds=min(rounds, scale.stride_rounds) if cell.stride else rounds,
         **{name: getattr(cell, name) for name in kept},
     )
     return (base, *(base.with_settings({"rate": rate}) for rate in scale.rates))

@@ -8,7 +8,8 @@ from fedwatt.report.statistics import estimate
 from reproduction.contests import BASE, OWN, contest, skew_contests, stride_contests
 from reproduction.judges import NOT_TESTABLE, all_must_hold
 from reproduction.main_results import plain, tuned
-from reproduction.objections import NOT_RUN, NOT_UPHELD, UPHELD, objections
+from reproduction.objection import NOT_RUN, NOT_UPHELD, UPHELD
+from reproduction.objections import objections
 from reproduction.page import LabView
 from reproduction.paired import detectable
 from reproduction.show import left_of
