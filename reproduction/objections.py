@@ -5,13 +5,11 @@ FedAvg's error would not have been found, the map of engagement judges nothing.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from math import isfinite, nan
 
 from fedwatt.report.style import name_of
 from fedwatt.report.table import shown
 from reproduction.budgets import against_fedavg
-from reproduction.cell import Cell
 from reproduction.claims import Verdict
 from reproduction.conditions import SIZES, size_grid
 from reproduction.contests import (
@@ -30,7 +28,7 @@ from reproduction.contests import (
 )
 from reproduction.convergence import against
 from reproduction.engagement import REGIMES, differences, map_cells, reference
-from reproduction.judges import NOT_TESTABLE, drift_tests
+from reproduction.judges import drift_tests
 from reproduction.main_results import own_trials, tuned
 from reproduction.objection import (
     NOT_RUN,
@@ -48,7 +46,6 @@ from reproduction.overhead import engine_name
 from reproduction.paired import detectable
 from reproduction.record import Record
 from reproduction.search_results import best_so_far, searched
-from reproduction.settle import search
 from reproduction.show import left_of
 from reproduction.splits import over_splits
 from reproduction.study import View
@@ -113,13 +110,7 @@ def _tuning(view: View) -> Objection:
                 f"The second half of {name_of(method)}'s trials lowered its validation error by "
                 f"{shown(late, 2)} Wh, to {shown(found[-1], 2)} Wh"
             )
-        elif found:
-            more.append(
-                f"{name_of(method)}'s best trial of its own, of {len(found)}, has "
-                f"{shown(found[-1], 2)} Wh"
-            )
-    own = len(search(Cell(dataset=dataset, method="fo-ri-fedavg"), scale))
-    row = judged(
+    return judged(
         "FO-RI-FedAvg was mistuned.",
         f"On {dataset} {own_trials(scale, dataset, view.setting.methods)}, over "
         f"{scale.tuning_rounds} rounds and {len(scale.tuning_seeds)} seeds of their own, rates "
@@ -127,10 +118,6 @@ def _tuning(view: View) -> Objection:
         tests,
         *more,
     )
-    if row.verdict == NOT_UPHELD and own < scale.trials:
-        word = f"{NOT_TESTABLE}: FO-RI-FedAvg has {own} of {scale.trials} trials of its own"
-        return replace(row, verdict=word)
-    return row
 
 
 def _stride(view: View) -> Objection:

@@ -38,9 +38,6 @@ class Scale:
     """Datasets on which they are; on the others each method's rate is."""
     unsearched: tuple[str, ...]
     """Methods of which only the rate is tuned there as well."""
-    contained_only: tuple[tuple[str, tuple[int, ...]], ...]
-    """Methods that have the trials of those they contain, and of their own only those at some
-    places of the search: the default, 0, and where what they contain has its lowest errors."""
     tuning_rounds: int
     tuning_seeds: tuple[int, ...]
     """Others than the ones reported, and used for nothing else."""
@@ -110,7 +107,6 @@ SCALES: Final[dict[str, Scale]] = {
             trials=2,
             searched=("ved", "synthetic"),
             unsearched=(),
-            contained_only=(),
             tuning_rounds=3,
             tuning_seeds=(11,),
             rates=(0.01,),
@@ -147,7 +143,6 @@ SCALES: Final[dict[str, Scale]] = {
             trials=4,
             searched=("ved", "synthetic"),
             unsearched=(),
-            contained_only=(),
             tuning_rounds=30,
             tuning_seeds=(11, 12),
             rates=(0.005, 0.015),
@@ -180,7 +175,6 @@ SCALES: Final[dict[str, Scale]] = {
             trials=30,
             searched=("ved",),
             unsearched=("moon", "fedel"),
-            contained_only=(),
             tuning_rounds=300,
             tuning_seeds=(11, 12, 13, 14, 15),
             rates=(0.0015, 0.005, 0.015),

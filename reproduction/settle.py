@@ -109,8 +109,7 @@ def mean_pull(record: Record) -> float:
 def search(cell: Cell, scale: Scale) -> tuple[Cell, ...]:
     """As many trials for every method: the paper's settings, then a Latin square of its ranges.
 
-    A method is tuned once for each dataset, on its vehicles as they are at C = 0.3. Of some methods
-    only trials at some places are run (`Scale.contained_only`).
+    A method is tuned once for each dataset, on its vehicles as they are at C = 0.3.
     """
     base = Cell(
         dataset=cell.dataset,
@@ -120,9 +119,7 @@ def search(cell: Cell, scale: Scale) -> tuple[Cell, ...]:
         seeds=scale.tuning_seeds,
     )
     ranges = ranges_of(get(cell.method)) | {"rate": RATES}
-    trials = (base, *(base.with_settings(v) for v in latin(ranges, scale.trials - 1)))
-    places = dict(scale.contained_only).get(cell.method, range(scale.trials))
-    return tuple(trials[place] for place in places)
+    return (base, *(base.with_settings(v) for v in latin(ranges, scale.trials - 1)))
 
 
 def rate_grid(cell: Cell, scale: Scale) -> tuple[Cell, ...]:
