@@ -93,7 +93,8 @@ class SimulatedVehicles:
                 for stack in [calls[first : first + STACK]]
                 for call, weights in zip(stack, self.own_models(method, state, stack), strict=True)
             ]
-            found.append(Evaluation(*zip(*sums, strict=True)))
+            validation, test = zip(*sums, strict=True)
+            found.append(Evaluation(validation, test, len(self.members.population)))
         return found
 
     def server_draws(self, run: int, round: int, work: Work) -> np.random.Generator:

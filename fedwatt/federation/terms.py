@@ -65,18 +65,22 @@ class Terms:
         They are drawn by each run's seed unless a server has a secret one for it. A vehicle whose
         reply will be lost is called with no steps.
         """
-        calls = []
-        for run in live:
-            seed, there = self.seeds[run], available[run].numpy()
-            lost = lost_replies(seed, round, len(there), self.availability)
-            called = participants(
-                seed if calling_seed is None else calling_seed,
+        called = {
+            run: participants(
+                self.seeds[run] if calling_seed is None else calling_seed,
                 round,
-                there,
+                available[run].numpy(),
                 self.training.participation,
                 sampling=self.training.sampling,
             )
-            for place in called:
+            for run in live
+        }
+        members.fleet.let_go()
+        members.fleet.fetch([int(members.population[k]) for own in called.values() for k in own])
+        calls = []
+        for run, places in called.items():
+            lost = lost_replies(self.seeds[run], round, available.shape[1], self.availability)
+            for place in places:
                 vehicle = int(members.population[place])
                 speed = self.speed(run, members.name(vehicle))
                 steps = self.steps(members.windows(vehicle), speed)
