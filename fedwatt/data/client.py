@@ -129,6 +129,13 @@ class Fleet:
     def let_go(self) -> None:
         """Forget the vehicles of the last round; those of a fleet at hand stay."""
 
+    def train_windows(self, place: int) -> int:
+        """n_k of the vehicle at a place."""
+        return len(self.clients[place].ends["train"])
+
+    def told(self, place: int, windows: int) -> None:
+        """Take note of n_k of a vehicle that was made elsewhere; one at hand is known."""
+
     def sample(self, count: int) -> list[int]:
         """Places of the vehicles that models are judged by, ascending; 0: all.
 

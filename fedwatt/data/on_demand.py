@@ -36,6 +36,7 @@ class ClientsOnDemand(Sequence[Client]):
         self.maker, self.settings, self.held_out = maker, settings, held_out
         self.here: dict[int, Client] = {}
         self.stay: dict[int, Client] = {}
+        self.told: dict[int, int] = {}
         self.workers = Workers()
 
     def __len__(self) -> int:
@@ -74,7 +75,7 @@ class ClientsOnDemand(Sequence[Client]):
         return {"maker": self.maker, "settings": self.settings, "held_out": self.held_out}
 
     def __setstate__(self, state: dict[str, object]) -> None:
-        self.__dict__ |= state | {"here": {}, "stay": {}, "workers": Workers()}
+        self.__dict__ |= state | {"here": {}, "stay": {}, "told": {}, "workers": Workers()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,6 +120,16 @@ class FleetOnDemand(Fleet):
     def let_go(self) -> None:
         """Forget the vehicles of the last round."""
         self.clients.here.clear()
+        self.clients.told.clear()
+
+    def train_windows(self, place: int) -> int:
+        """n_k of the vehicle at a place, which need not be made if it was told."""
+        told = self.clients.told.get(place)
+        return super().train_windows(place) if told is None else told
+
+    def told(self, place: int, windows: int) -> None:
+        """Take note of n_k of a vehicle that was made elsewhere, until the next round."""
+        self.clients.told[place] = windows
 
     def sample(self, count: int) -> list[int]:
         """As `Fleet.sample`; 0 stands for `SAMPLE`, since nobody can have all."""

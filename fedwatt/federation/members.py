@@ -46,7 +46,7 @@ class Members:
 
     def windows(self, vehicle: int) -> int:
         """n_k, its training windows."""
-        return len(self.fleet.clients[vehicle].ends["train"])
+        return self.fleet.train_windows(vehicle)
 
     def held_out(self, vehicle: int) -> bool:
         """Whether it is only ever tested."""

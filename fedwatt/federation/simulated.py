@@ -10,7 +10,6 @@ from torch import Tensor
 
 from fedwatt.engine.call import Call
 from fedwatt.engine.together import train
-from fedwatt.federation.aggregate import picked
 from fedwatt.federation.local_fleet import LocalFleet
 from fedwatt.federation.local_round import (
     Broadcast,
@@ -28,7 +27,7 @@ from fedwatt.federation.participation import first_available, next_available
 from fedwatt.federation.port import Judgement, Present
 from fedwatt.federation.records import Evaluation, Row
 from fedwatt.federation.state import State
-from fedwatt.federation.work import Work, no_work
+from fedwatt.federation.work import Work, no_work, picked
 from fedwatt.methods import Method
 from fedwatt.methods.rule import Rows
 from fedwatt.metrics import Stopwatch

@@ -36,6 +36,9 @@ Elsewhere = Callable[[RunConfig, Path, Fleet], None]
 """Trains the methods of a configuration on other machines and leaves their checkpoints in the run
 folder."""
 
+Dealt = Callable[[Federation, MethodChoice], Federation]
+"""Gives a method a federation whose participants train in other processes."""
+
 OnHills = Callable[[Learned], None]
 """Called with the fields that a run begins with, if its vehicles have learned some."""
 
@@ -54,6 +57,7 @@ def execute(
     on_hills: OnHills | None = None,
     on_reference: OnReference = lambda name: None,
     elsewhere: Elsewhere | None = None,
+    dealt: Dealt | None = None,
 ) -> None:
     """Train every method of `config` and fill the run folder `out`.
 
@@ -64,10 +68,11 @@ def execute(
     whenever training stops. `on_vehicle` is called as the vehicles are built, `on_hills` with what
     was learned of the hills, `on_reference` as references are worked out. `elsewhere` may
     train methods on other machines: it leaves their checkpoints, and the run goes on from there.
+    `dealt` lets the participants of every round train in other processes.
     """
     followed = Observers((observer, ProgressLog(out)))
     run = Run(config, out, followed, resume, checkpoint_seconds)
-    carry_out(Simulation(run, on_vehicle, on_hills, on_reference, elsewhere))
+    carry_out(Simulation(run, on_vehicle, on_hills, on_reference, elsewhere, dealt))
     followed.on_finish(out)
 
 
@@ -82,6 +87,7 @@ class Simulation:
     on_hills: OnHills | None = None
     on_reference: OnReference = lambda name: None
     elsewhere: Elsewhere | None = None
+    dealt: Dealt | None = None
     of_level_model: bool = False  # whether the run is that of a level model
     learned: Learned | None = field(default=None, init=False)  # the hills that the run begins with
     opened: Fleet = field(init=False)
@@ -114,7 +120,8 @@ class Simulation:
         level: ModelPredictions | None = None,
     ) -> Federation:
         """The federation in which a method trains."""
-        return federation_for(self.run.config, choice, self.opened, scratch)
+        made = federation_for(self.run.config, choice, self.opened, scratch)
+        return made if self.dealt is None else self.dealt(made, choice)
 
     def refresh(self, choice: MethodChoice) -> Refresh | None:
         """Learns the hills anew every `terrain.refresh_every` rounds."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedwatt.data import DataSettings, synthetic_fleet, synthetic_vehicles
+from fedwatt.data import DataSettings, on_demand, synthetic_fleet, synthetic_vehicles
 from fedwatt.data.client import Client, held_out_vehicles
 from fedwatt.data.makers import SketchedVehicles, StoredVehicles, TownVehicles
 from fedwatt.data.on_demand import fleet_on_demand, sketched_fleet, stored_fleet, town_fleet
@@ -69,11 +69,12 @@ def test_held_out_vehicles_are_those_of_a_fleet_made_ahead():
     assert names == held_out_vehicles(fleet.names, 7, 2)
 
 
-def test_figures_of_the_fleet_are_reckoned_from_the_sample():
+def test_figures_of_the_fleet_are_reckoned_from_the_sample(monkeypatch):
+    monkeypatch.setattr(on_demand, "SAMPLE", 8)
     fleet = sketched_fleet(1000, trips=3)
     windows = [len(client.ends["train"]) for client in fleet.at_hand]
-    assert len(windows) == 200
-    assert fleet.windows("train") == round(1000 * sum(windows) / 200)
+    assert len(windows) == 8
+    assert fleet.windows("train") == round(1000 * sum(windows) / 8)
     assert fleet.data_hash() == sketched_fleet(1000, trips=3).data_hash()
     assert fleet.data_hash() != sketched_fleet(1001, trips=3).data_hash()
     assert fleet.data_hash() != sketched_fleet(1000, 1, trips=3).data_hash()

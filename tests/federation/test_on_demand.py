@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedwatt.data import synthetic_fleet
+from fedwatt.data import on_demand, synthetic_fleet
 from fedwatt.data.on_demand import sketched_fleet, town_fleet
 from fedwatt.federation import Asynchronous, Availability, Federation, Training, memory
 from fedwatt.federation.participation import (
@@ -19,10 +19,10 @@ TRAINING = Training(rounds=2, participation=0.5, steps=3, batch=16)
 LOSSY = Availability(reply_loss=0.3, p_leave=0.2, p_join=0.5, speeds=(1.0, 0.5))
 
 
-@pytest.mark.parametrize("method", ["fo-ri-fedavg", "scaffold", "feddyn", "ditto"])
+@pytest.mark.parametrize("method", ["fo-ri-fedavg", "ditto"])
 def test_a_round_is_that_of_the_same_vehicles_made_ahead(method):
     found = []
-    for fleet in (synthetic_fleet(6, trips=4), town_fleet(6, trips=4)):
+    for fleet in (synthetic_fleet(6, trips=3), town_fleet(6, trips=3)):
         federation = Federation(
             fleet, training=TRAINING, availability=LOSSY, seeds=(1, 2), device="cpu"
         )
@@ -43,11 +43,12 @@ def test_a_buffer_takes_vehicles_on_demand():
 
 def test_only_a_sample_and_the_participants_are_ever_made(monkeypatch):
     monkeypatch.setattr(memory, "DENSE_BYTES", 0)
+    monkeypatch.setattr(on_demand, "SAMPLE", 30)
     fleet = sketched_fleet(100_000, trips=3)
     training = Training(rounds=3, participation=1e-4, steps=1, evaluate_vehicles=20)
     federation = Federation(fleet, training=training, device="cpu")
     trained = federation.train("scaffold")
-    assert len(fleet.clients.stay) == 200 and len(fleet.clients.here) == 10
+    assert len(fleet.clients.stay) == 30 and len(fleet.clients.here) == 10
     rows = trained.history.clients
     assert len(rows) == 30
     (table,) = trained.state.paged
