@@ -145,7 +145,7 @@ def page(rows: Sequence[dict[str, Any]]) -> str:
     return "\n".join(lines) + (
         f"\n\n{VEHICLES:,} vehicles, {PARTICIPANTS:,} a round, FedAvg, one thread a worker; "
         f"medians of {len(rows[0]['rounds']) - 1} rounds or more. Load before a row: "
-        f'{min(loads):.1f} to {max(loads):.1f}. "Same model": to the last bit that of the first row.'
+        f'{min(loads):.1f} to {max(loads):.1f}. "Same model": bit for bit that of the first row.'
     )
 
 

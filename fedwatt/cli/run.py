@@ -1,6 +1,6 @@
 """`fedwatt run`: train methods on a fleet and write a run folder with its report."""
 
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from threading import Event
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -82,13 +82,8 @@ def run(
         assignments=assignments,
     )
     observer = (LiveView if console.is_terminal else PlainLines)(console)
-    with ExitStack() as open_until_done:
-        if watch:
-            open_until_done.enter_context(_watched(out))
-        spread: dict[str, Any] = {}
-        if ray is not None:
-            cluster = _on_cluster(chosen, ray, seeds_per_task, out, observer.say)
-            spread = open_until_done.enter_context(cluster)
+    cluster = _on_cluster(chosen, ray, seeds_per_task, out, observer.say)
+    with _watched(out) if watch else nullcontext(), cluster as spread:
         try:
             with observer:
                 execute(
@@ -144,11 +139,20 @@ def _watched(out: "Path") -> "Iterator[None]":
 
 @contextmanager
 def _on_cluster(
-    chosen: "RunConfig", ray: str, seeds_per_task: int, out: "Path", say: "Callable[[str], None]"
+    chosen: "RunConfig",
+    ray: str | None,
+    seeds_per_task: int,
+    out: "Path",
+    say: "Callable[[str], None]",
 ) -> "Iterator[dict[str, Any]]":
-    """What `execute` needs to train on a Ray cluster: whole methods there, or every round's
-    participants where there are few methods and many participants.
+    """What `execute` needs to train on the Ray cluster at the address `ray`; None: nothing.
+
+    Whole methods train there, or every round's participants do where there are few methods and
+    many participants.
     """
+    if ray is None:
+        yield {}
+        return
     from fedwatt.runs.hills import refuse_refreshes
     from fedwatt.runs.source import vehicle_maker
     from fedwatt.studies.grid import connected
