@@ -91,7 +91,8 @@ def known_settings() -> dict[str, list[str]]:
     """Names of all settings of this version by section, those of methods together."""
     tables = to_tables(from_tables({}))
     known = {name: sorted(own) for name, own in tables.items() if isinstance(own, dict)}
-    rules = (*LOCAL_RULES.values(), *SERVERS.values(), *(get(name) for name in METHODS))
+    rules: list[LocalRule | ServerRule | Method] = [*LOCAL_RULES.values(), *SERVERS.values()]
+    rules += [get(name) for name in METHODS]
     names = {name for rule in rules for name in _hyperparameters(rule)}
     return known | {"method": sorted(names)}
 

@@ -101,7 +101,7 @@ def test_a_damaged_backup_is_refused_and_leaves_no_folder(tmp_path: Path) -> Non
     saved.write_bytes(content.replace(b"{}", b"[]"))
     with pytest.raises(RunError, match=r"'runs/run/deployment\.json' does not match its checksum"):
         restore(saved, tmp_path / "new")
-    assert [path.name for path in tmp_path.iterdir()] == ["run", "backup.tar"]
+    assert {path.name for path in tmp_path.iterdir()} == {"run", "backup.tar"}
     saved.write_bytes(content[:1000])
     with pytest.raises(RunError, match="is not a whole backup"):
         read_contents(saved)
