@@ -8,6 +8,8 @@ a real server the Grid is a `PromptGrid`, whose looks do not wait for what is st
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from math import inf
+from typing import Final
 
 from flwr.app import Message
 from flwr.serverapp import Grid
@@ -27,6 +29,11 @@ from fedwatt.deploy.messages import (
 from fedwatt.deploy.policy import RULES
 from fedwatt.deploy.prompt_grid import UNREADABLE, PromptGrid
 from fedwatt.errors import DataError, FedwattError
+
+LONGER: Final = 1.5
+"""How many times the time that most vehicles took is left for all of them."""
+LEAST_WAIT: Final = 1.0
+"""Seconds that are left for the others in any case."""
 
 
 @dataclass(frozen=True)
@@ -63,32 +70,44 @@ class Exchange:
         sizes: Sizes,
         asked: Mapping[str, ReplyField] = NOTHING,
         enough: int = 0,
+        share: float = 1.0,
     ) -> dict[int, Answer]:
         """Answers by node, of those that came within `seconds`.
 
         A vehicle that could not answer (Flower's error reply) counts as one that did not. With
-        `enough` nobody is waited for any more when so many answers that can be read are there.
+        `enough` nobody is waited for any more when so many answers that can be read are there; when
+        a `share` of the vehicles is done, the others have half as long again.
         """
         waiting = self.send(kind, questions, seconds, sizes=sizes, asked=asked)
         answers: dict[int, Answer] = {}
+        began, sent = self.clock(), len(waiting)
+        closes = inf
 
         def complete() -> bool:
+            nonlocal closes
             if waiting:
                 answers.update(self.receive(kind, waiting, sizes=sizes, asked=asked))
+            took = self.clock() - began
+            if sent - len(waiting) >= share * sent:
+                closes = min(closes, max(LONGER * took, took + LEAST_WAIT))
             readable = sum(answer.content is not None for answer in answers.values())
-            return not waiting or 0 < enough <= readable
+            return not waiting or took >= closes or 0 < enough <= readable
 
         self.wait(complete, seconds)
         return answers
 
     def wait(self, done: Callable[[], bool], seconds: float) -> bool:
-        """Look again and again until it is `done`, `seconds` at most; whether it was."""
-        deadline = self.clock() + seconds
+        """Look again and again until it is `done`, `seconds` at most; whether it was.
+
+        Looks take half of the time at most: one at ten thousand vehicles may be long.
+        """
+        deadline, began = self.clock() + seconds, self.clock()
         while not done():
-            left = deadline - self.clock()
-            if left <= 0:
+            now = self.clock()
+            if now >= deadline:
                 return False
-            self.sleep(min(self.poll_seconds, left))
+            self.sleep(min(max(self.poll_seconds, now - began), deadline - now))
+            began = self.clock()
         return True
 
     def send(
