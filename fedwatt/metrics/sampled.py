@@ -1,8 +1,8 @@
 """How far the error of a sample of vehicles may be from that of the whole fleet.
 
-The mean squared error of a fleet is a ratio of two totals, Σ_k S_k / Σ_k W_k with a vehicle's sum of
-squares S_k and its windows W_k. Estimated from n vehicles of N drawn at random without replacement,
-its variance is, linearised (Cochran, Sampling Techniques, 3rd ed., eq. 6.13),
+The mean squared error of a fleet is a ratio of two totals, Σ_k S_k / Σ_k W_k, with a vehicle's sum
+of squares S_k and its windows W_k. Estimated from n vehicles of N, drawn at random without
+replacement, its variance is, linearised (Cochran, Sampling Techniques, chapter 6),
 
     (1 − n/N) · n/(n − 1) · Σ_k (S_k − mse·W_k)² / (Σ_k W_k)²
 """
