@@ -46,6 +46,7 @@ from fedwatt.models import Model
 from fedwatt.noise import SystemNoise
 from fedwatt.randomness import generator
 from fedwatt.runs.config import MethodChoice, RunConfig, to_toml
+from fedwatt.runs.level import LEVEL, level_label
 
 log = logging.getLogger("fedwatt.deploy")
 
@@ -135,7 +136,14 @@ class RoadFleet(ABC):
 
     def loop(self) -> Loop:
         """The loop over the rounds of these vehicles."""
+        self._begin(0)
         return Loop(self, self.terms, self.model, self.device)
+
+    def _begin(self, round: int) -> None:
+        """Let the events that follow be of this round."""
+        label = str(self.common["label"])
+        level = self.run.path.parent.name == LEVEL
+        self.roster.events.begin(level_label(label) if level else label, round)
 
     @property
     def sizes(self) -> Sizes:
@@ -207,6 +215,7 @@ class RoadFleet(ABC):
 
         None if the round is to be asked again, because too few answered.
         """
+        self._begin(state.round + 1)
         secret = self.secret if self.private else None
         calls = self.calling_terms.calls(
             state.round, present.members, present.available, state.at_work, calling_seed=secret
