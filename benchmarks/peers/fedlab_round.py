@@ -1,9 +1,16 @@
 """The recipe in FedLab: its serial trainer and synchronous server, with a DataLoader a client."""
 
+import sys
 from importlib.metadata import version as installed
 from time import perf_counter
+from unittest.mock import MagicMock
 
 import torch
+
+# FedLab's image datasets, which the recipe has no use for, want a torchvision that must fit torch.
+for name in ("torchvision", "torchvision.transforms"):
+    sys.modules[name] = MagicMock()
+
 from fedlab.contrib.algorithm.basic_client import SGDSerialClientTrainer
 from fedlab.contrib.algorithm.basic_server import SyncServerHandler
 from task import BATCH, PARTICIPANTS, RATE, VEHICLES, rounds_asked, tell, vehicle
@@ -26,6 +33,7 @@ class Fleet:
 rounds = rounds_asked() + 1
 network = Network()
 server = SyncServerHandler(network, rounds, PARTICIPANTS / VEHICLES, cuda=False)
+server.num_clients = VEHICLES
 trainer = SGDSerialClientTrainer(network, VEHICLES, cuda=False)
 trainer.setup_dataset(Fleet())
 trainer.setup_optim(1, BATCH, RATE)
