@@ -11,11 +11,11 @@ import torch
 for name in ("torchvision", "torchvision.transforms"):
     sys.modules[name] = MagicMock()
 
-from fedlab.contrib.algorithm.basic_client import SGDSerialClientTrainer
-from fedlab.contrib.algorithm.basic_server import SyncServerHandler
-from task import BATCH, PARTICIPANTS, RATE, VEHICLES, rounds_asked, tell, vehicle
-from torch.utils.data import DataLoader, TensorDataset
-from torch_network import Network, version
+from fedlab.contrib.algorithm.basic_client import SGDSerialClientTrainer  # noqa: E402
+from fedlab.contrib.algorithm.basic_server import SyncServerHandler  # noqa: E402
+from task import BATCH, PARTICIPANTS, RATE, VEHICLES, rounds_asked, tell, vehicle  # noqa: E402
+from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
+from torch_network import Network, version  # noqa: E402
 
 
 class Fleet:
