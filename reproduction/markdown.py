@@ -120,8 +120,8 @@ def _progress(view: View) -> str:
     return (
         f"- {complete} of {len(state)} studies have run completely. Machine time was spent "
         "before the others had run: rows and claims whose cells are missing are named, never "
-        "filled in. This page at commit 5e4909f of the repository has them under an older protocol (six "
-        "trials of 60 rounds, probes by age, another split of trips).\n"
+        "filled in. This page at commit 5e4909f of the repository has them under an older "
+        "protocol (six trials of 60 rounds, probes by age, another split of trips).\n"
     )
 
 
