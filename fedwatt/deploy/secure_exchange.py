@@ -121,6 +121,7 @@ class SecureExchange:
         finally:
             for name, reason in asking.rejected.items():
                 log.warning("%s: a message of %s rejected: %s", what, name, reason)
+                self.roster.events.uncounted(name, reason)
         sums = layout.decode(total)
         keep_sum(self.run.path.parent, purpose, sums, survivors, terms.digest)
         return SecretSum(sums, survivors, terms.digest, asking.rejected)
