@@ -112,7 +112,8 @@ class RoadFleet(ABC):
     @classmethod
     def vehicles_needed(cls, config: RunConfig, method: Method) -> int:
         """Vehicles that must be there for a round to make a model."""
-        replies = max(cls.fewest, config.deploy.minimum_replies, method.replies_needed)
+        sum_of = config.secure.smallest_sum if config.secure.enabled else 1
+        replies = max(cls.fewest, sum_of, config.deploy.minimum_replies, method.replies_needed)
         training = config.training
         return vehicles_needed(
             config.deploy.quorum, replies, training.participation, training.sampling
