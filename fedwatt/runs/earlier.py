@@ -3,7 +3,7 @@
 A new version brings new settings. Where these have their defaults they are left out of what
 vehicles are told, of a real fleet's config.toml and of the hash that a run is known by: so vehicles
 that are not updated yet understand a question, and a run goes on after an update and after a
-rollback. A setting with another value is kept, and an earlier version says that it does not know it.
+rollback. A setting with another value is kept; an earlier version says that it does not know it.
 
 `settings_before.json` names the settings of the series before. After a release it is written anew:
 
