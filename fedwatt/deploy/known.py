@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
+from fedwatt.deploy.made import part_bytes, part_of
 from fedwatt.errors import RunError
 from fedwatt.methods.rule import Rows
 from fedwatt.metrics import SUMS, ErrorSums
@@ -69,13 +70,16 @@ class Known:
 
 
 def _packed(made: Made | None) -> Rows:
-    """N, d, R and the words of the sum that made a model, [3 + words], and its digest [32]."""
+    """N, d, R and the words of the sum that made a model, [3 + words], its digest and parts."""
     if made is None:
         return {}
     numbers = torch.tensor(
         [made.weight, made.divisor, made.vehicles, *made.words], dtype=torch.float64
     )
-    return {"made": numbers, "exchange": torch.tensor(list(made.exchange), dtype=torch.uint8)}
+    exchange = torch.tensor(list(made.exchange), dtype=torch.uint8)
+    parts = [list(part_bytes(*part)) for part in made.parts]
+    more = {"parts": torch.tensor(parts, dtype=torch.uint8)} if parts else {}
+    return {"made": numbers, "exchange": exchange, **more}
 
 
 def _unpacked(events: Rows) -> Made | None:
@@ -83,4 +87,6 @@ def _unpacked(events: Rows) -> Made | None:
         return None
     weight, divisor, vehicles, *words = events["made"].tolist()
     exchange = bytes(events["exchange"].tolist())
-    return Made(exchange, weight, divisor, int(vehicles), tuple(words))
+    parts = events["parts"].tolist() if "parts" in events else []
+    told = tuple(part_of(bytes(part)) for part in parts)
+    return Made(exchange, weight, divisor, int(vehicles), tuple(words), told)

@@ -8,7 +8,7 @@ vehicle, and nobody else can speak for it.
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -136,7 +136,7 @@ class Roster:
             self._keep([member for member in admitted if member is not None])
             for node in before - set(self.asked.values()) - answers.keys():
                 self._turn_away(node, "it could not answer; its own log says why")
-        known = {member.node for member in self.members.values()} | set(self.asked.values())
+        known = self.known_nodes() | set(self.asked.values())
         now = exchange.clock()
         waiting = {node for node, until in self.turned_away.items() if until > now}
         fresh = [node for node in self.online if node not in known | waiting]
@@ -147,6 +147,14 @@ class Roster:
             self.asked |= exchange.send("enrol", questions, seconds, asked=self.enrolment)
         if self.provision is not None:
             self.provision.offer(self)
+
+    def known_nodes(self) -> set[int]:
+        """Nodes that have enrolled."""
+        return {member.node for member in self.members.values()}
+
+    def branches(self, names: Iterable[str]) -> dict[int, list[str]]:
+        """Those of `names` that a relay answers for, by its node; none here (`relay_roster`)."""
+        return {}
 
     def _keep(self, members: list[Member]) -> None:
         """Write down who has enrolled."""
@@ -219,6 +227,11 @@ class Roster:
         """Members in the order in which draws go through them, held-out ones included."""
         return sorted(self.members.values(), key=lambda member: natural_key(member.name))
 
+    def held_out(self) -> frozenset[str]:
+        """Vehicles that never train."""
+        names, data = [member.name for member in self.ordered()], self.config.data
+        return frozenset(held_out_vehicles(names, data.held_out, data.split_seed))
+
     def there(self, name: str) -> bool:
         """Whether a vehicle is connected, has what it needs to train, and is not set aside."""
         node = self.members[name].node
@@ -243,10 +256,7 @@ class Roster:
         With other `settings` it is that of a run inside the run, with other features of the same
         windows.
         """
-        settings, members = settings or self.config.data, self.ordered()
-        never = held_out_vehicles(
-            [member.name for member in members], settings.held_out, settings.split_seed
-        )
+        settings, members, never = settings or self.config.data, self.ordered(), self.held_out()
         clients = tuple(_hollow(m, settings, m.name in never) for m in members)
         return Fleet(clients, settings, f"{len(members)} vehicles on Flower")
 

@@ -82,13 +82,16 @@ def agreements(work: Work) -> dict[int, float]:
     if not counted or "drift" not in work.columns:
         return {}
     deltas = work.deltas
-    if len(counted) < len(deltas):
+    alike = len(deltas) > 1 and deltas.stride(0) == 0  # all are the mean of a sum
+    if len(counted) < len(deltas) and not alike:
         deltas = deltas[torch.tensor(counted, device=deltas.device)]
     runs = np.array([work.calls[row].run for row in counted])
     known = np.unique(runs)
     shares = np.where(runs == known[:, None], work.weights[counted], 0.0)
     shares /= np.maximum(shares.sum(axis=1, keepdims=True), 1e-300)
-    means = torch.from_numpy(shares).to(deltas) @ deltas
+    means = (
+        deltas[:1].expand(len(known), -1) if alike else torch.from_numpy(shares).to(deltas) @ deltas
+    )
     lengths = np.array(work.columns["drift"])[counted]
     together = torch.linalg.vector_norm(means, dim=-1, dtype=torch.float64).tolist()
     return {
