@@ -65,10 +65,8 @@ class LightRelay(LightVehicle):
 @lru_cache
 def _words(kind: str, fields: tuple[Any, ...], vehicles: int, bits: int) -> Words:
     """What one vehicle adds."""
-    layout, errors = (
-        Layout(dict(fields), vehicles=vehicles, bits=bits),
-        ErrorSums.from_array(ERRORS),
-    )
+    layout = Layout(dict(fields), vehicles=vehicles, bits=bits)
+    errors = ErrorSums.from_array(ERRORS)
     if "train" in kind:
         return layout.encode(
             {n: np.full(size, 100.0 * (n == "weight")) for n, (size, _) in layout.fields.items()}

@@ -132,9 +132,11 @@ def costs(relays: int, behind: int, *, real: bool) -> dict[str, Any]:
 
 def pages(rows: list[dict[str, Any]]) -> dict[str, str]:
     """The tables of docs/relays.md."""
-    lines = ["| relays | vehicles behind each | asked a round | server of the centre, CPU-s a round "
-             "| run of the centre, CPU-s | relay, CPU-ms a vehicle and round | a round |",
-             "|--:|--:|--:|--:|--:|--:|--:|"]  # fmt: skip
+    head = (
+        "relays", "vehicles behind each", "asked a round", "centre's server, CPU-s a round",
+        "centre's run, CPU-s", "relay, CPU-ms a vehicle and round", "a round",
+    )  # fmt: skip
+    lines = [f"| {' | '.join(head)} |", "|" + "--:|" * len(head)]
     for row in rows:
         spent, asked = row["cpu_s"], row["relays"] * row["behind"]
         own = sum(spent.get(n, 0.0) for n in ("relay", "relay_server")) / row["behind"]

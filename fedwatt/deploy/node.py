@@ -72,7 +72,7 @@ def drive(
         try:
             before()
             with connection.open() as session:
-                log.info("vehicle %s is connected to %s", vehicle.name, connection.server)
+                log.info("%s is connected to %s", vehicle.name, connection.server)
                 since = None
                 if serve is None:
                     _serve(vehicle, session, poll_seconds, goes_on)
