@@ -1,6 +1,6 @@
 """The ServerApp of a relay: Flower's Grid on its vehicles' side, a vehicle's session on the other.
 
-A question of the centre is on the relay's disk from when it is received until its answer is sent:
+A question for a sum is on the relay's disk from when it is received until its answer is sent:
 
     RELAY/pending/NUMBER.safetensors
 
@@ -25,6 +25,7 @@ from safetensors.numpy import save_file
 from fedwatt.deploy import flower
 from fedwatt.deploy.connection import Connection
 from fedwatt.deploy.exchange import Exchange
+from fedwatt.deploy.messages import MESSAGE_TYPES
 from fedwatt.deploy.node import answer, drive
 from fedwatt.deploy.progress import show_log
 from fedwatt.deploy.prompt_grid import prompt
@@ -112,7 +113,8 @@ class Centre:
                 time.sleep(PAUSE_SECONDS)
 
     def _answer(self, kept: list[Path], message: Message) -> Message:
-        kept.append(self.pending.keep(message))
+        if message.metadata.message_type == MESSAGE_TYPES["relay-sum"]:  # others are asked again
+            kept.append(self.pending.keep(message))
         return answer(self.relay, message)
 
 
@@ -120,6 +122,8 @@ class Centre:
 def main(grid: Grid, context: Context) -> None:
     """Answer the centre until the relay is stopped."""
     show_log()
+    for handler in logging.getLogger("flwr").handlers:
+        handler.setLevel(logging.CRITICAL)  # what it says of a lost centre is said in a sentence
     settings = {name: str(own) for name, own in context.run_config.items()}
     folder, keys = Path(settings["folder"]), settings["keys"]
     connection = Connection(
@@ -138,5 +142,4 @@ def main(grid: Grid, context: Context) -> None:
         )
     except FedwattError as error:
         log.error("Error: %s", error)
-        logging.getLogger("flwr").setLevel(logging.CRITICAL)
         raise

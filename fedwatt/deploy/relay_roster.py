@@ -10,6 +10,7 @@ the relay's matter, which has a depot of its own.
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import inf
 from typing import Any, Final
 
@@ -72,10 +73,19 @@ class RelayRoster(Roster):
     def addressed(self, question: Content) -> Content:
         """A question to a relay, which says by which configuration its vehicles enrolled."""
         about: dict[str, Value] = {
-            RELAY + "config": to_toml(self.config),
+            RELAY + "config": self.text,
             RELAY + "never": sorted(self.held_out()),
         }
         return Content({**about, **question.values}, question.arrays)
+
+    @cached_property
+    def text(self) -> str:
+        """The configuration by which vehicles enrol."""
+        return to_toml(self.config)
+
+    def for_node(self, node: int, question: Content) -> Content:
+        """A question as a vehicle or a relay is asked it."""
+        return self.addressed(question) if node in self.relays else question
 
     def known_nodes(self) -> set[int]:
         """Nodes that have enrolled, as vehicles or as relays."""
@@ -152,7 +162,8 @@ class RelayRoster(Roster):
             if other is not None and other.node != node and self.there(name):
                 log.warning("relay %s: %s '%s'", self.relays[node].name, TAKEN, name)
                 continue
-            members.append(Member(name, node, tuple(windows), simulated))
+            relay = self.relays[node].name
+            members.append(Member(name, node, tuple(windows), simulated, relay))
             if is_there:
                 there.add(name)
         self.relays[node].levels = int(values["levels"])
@@ -160,8 +171,11 @@ class RelayRoster(Roster):
 
     def there(self, name: str) -> bool:
         """Whether a vehicle can be asked; one behind a relay if the relay says so."""
-        relay = self.relays.get(self.members[name].node)
-        return super().there(name) and (relay is None or name in relay.there)
+        member, here = self.members[name], super().there(name)
+        if not member.relay:
+            return here
+        relay = self.relays.get(member.node)  # None: it has not enrolled since a run was resumed
+        return here and relay is not None and name in relay.there
 
     def branches(self, names: Iterable[str]) -> dict[int, list[str]]:
         """Those of `names` that a relay answers for, by its node."""

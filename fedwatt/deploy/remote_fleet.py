@@ -47,7 +47,8 @@ class RemoteFleet(RoadFleet):
         wanted: int,
     ) -> Work | Unanswered:
         """What comes back from the vehicles called; what cannot be used is not counted."""
-        questions = {name: self.training_question(method, state, present, name) for name in called}
+        question = self.training_questions(method, state, present)
+        questions = {name: question(name) for name in called}
         asked = asked_of(method, self.model, diagnostics=self.config.deploy.diagnostics)
         seconds = self.config.deploy.round_seconds
         answers = self.roster.ask(

@@ -48,6 +48,8 @@ class Member:
     windows: tuple[int, int, int]
     """Training, validation and test windows; 0 where masks hide them."""
     simulated: bool
+    relay: str = ""
+    """The relay that answers for it; empty: it does so itself."""
 
 
 @dataclass
@@ -149,12 +151,16 @@ class Roster:
             self.provision.offer(self)
 
     def known_nodes(self) -> set[int]:
-        """Nodes that have enrolled."""
-        return {member.node for member in self.members.values()}
+        """Nodes of vehicles that have enrolled; a relay enrols itself."""
+        return {member.node for member in self.members.values() if not member.relay}
 
     def branches(self, names: Iterable[str]) -> dict[int, list[str]]:
         """Those of `names` that a relay answers for, by its node; none here (`relay_roster`)."""
         return {}
+
+    def for_node(self, node: int, question: Content) -> Content:
+        """A question as a node is asked it; a relay would have to be told about whom."""
+        return question
 
     def _keep(self, members: list[Member]) -> None:
         """Write down who has enrolled."""
@@ -229,8 +235,8 @@ class Roster:
 
     def held_out(self) -> frozenset[str]:
         """Vehicles that never train."""
-        names, data = [member.name for member in self.ordered()], self.config.data
-        return frozenset(held_out_vehicles(names, data.held_out, data.split_seed))
+        data = self.config.data
+        return held_out_vehicles(self.members, data.held_out, data.split_seed)
 
     def there(self, name: str) -> bool:
         """Whether a vehicle is connected, has what it needs to train, and is not set aside."""

@@ -17,7 +17,7 @@ from fedwatt.deploy.clear_sums import sums_of
 from fedwatt.deploy.known import Known
 from fedwatt.deploy.limits_of_replies import refuse_impossible_weight, refuse_long_mean
 from fedwatt.deploy.masked_errors import MaskedErrors
-from fedwatt.deploy.messages import Content, Sizes, Value
+from fedwatt.deploy.messages import Sizes, Value
 from fedwatt.deploy.parts import NoSum
 from fedwatt.deploy.quorum import Unanswered
 from fedwatt.deploy.road_fleet import RoadFleet
@@ -101,11 +101,9 @@ class SecureFleet(RoadFleet):
         room = self.config.deploy.room(len(names))
         layout = reply_layout(method, model, self.config.secure, vehicles=room)
 
-        def training(name: str) -> Content:
-            return self.training_question(method, state, present, name)
-
         exchange = sums_of(self.roster, self.run, self.config.secure, self.common, enough=wanted)
         seconds = self.config.deploy.round_seconds
+        training = self.training_questions(method, state, present)
         found = exchange.total(what, names, layout, "secure-train", training, seconds)
         refuse_impossible_weight(layout, found.sums, len(found.survivors))
         if found.sums[CLIPPED][0]:
