@@ -2,12 +2,12 @@
 
     python -m benchmarks.light_vehicles DEPOT HOST:PORT FIRST LAST POLL FAULTY OUT
 
-Each has its own key, TLS connection, heartbeat and looks for questions, and sends the requests that
-a real vehicle sends, one for each part of a message, through Flower's messages. What it says is
-made up: it has 100 windows, its Δ is 0, and its errors are those of nobody. Of `FAULTY` in a
-hundred, by turns, one never answers a question to train, one sends a Δ of another size, and one
-takes a minute. OUT gets a line for each question: the vehicle, its kind, and the seconds from its
-making until it was noticed.
+Each has its own key, TLS connection and looks for questions, and sends the requests that a real
+vehicle sends (`deploy.fleet_client`): whole messages, and parts of them where the server knows no
+whole ones; heartbeats where its looks do not count as such. What it says is made up: it has 100
+windows, its Δ is 0, and its errors are those of nobody. Of `FAULTY` in a hundred, by turns, one
+never answers a question to train, one sends a Δ of another size, and one takes a minute. OUT gets a
+line for each question: the vehicle, its kind, and the seconds from its making until it was noticed.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ from flwr.supercore.protobuf.constants import PROTOBUF_MEDIA_TYPE
 from flwr.supercore.task_identity import TaskIdentity
 
 import fedwatt
-from fedwatt.deploy import flower
+from fedwatt.deploy import fleet_client, flower, whole
 from fedwatt.deploy.configuration import configuration_of
 from fedwatt.deploy.messages import MESSAGE_TYPES, Content, Value, all_records, from_records
 from fedwatt.metrics import ErrorSums
@@ -66,6 +66,8 @@ class Link:
         self.public = public_key_to_bytes(key.public_key())
         self.streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self.signed, self.signature = 0.0, b""
+        self.patience = fleet_client.FIRST_WAIT_SECONDS
+        """Seconds for which a look may be held."""
 
     async def ask(self, name: str, request: Any, answer: Any) -> Any:
         """Flower's answer to a request; ConnectionError if there is none."""
@@ -75,7 +77,7 @@ class Link:
             f"content-type: {PROTOBUF_MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\n"
         )
         if name == "pull-messages":
-            head += f"{flower.WAIT_HEADER}: {flower.WAIT_SECONDS:.0f}\r\n"
+            head += f"{fleet_client.WAIT_HEADER}: {self.patience:.0f}\r\n"
         if self.streams is None:
             self.streams = await asyncio.open_connection(self.host, self.port, ssl=self.tls)
         reader, writer = self.streams
@@ -140,50 +142,63 @@ class LightVehicle:
                 await self.link.ask("send-node-heartbeat", beat, answer)
                 self.beaten = time.monotonic()
             request, began = fleet_pb2.PullMessagesRequest(node=self.node), time.monotonic()
+            whole.want(request)
             found = await self.link.ask("pull-messages", request, fleet_pb2.PullMessagesResponse())
+            if found.HasField("reconnect"):
+                self.beaten, self.link.patience = time.monotonic(), fleet_client.WAIT_SECONDS
             if found.messages_list:
-                await self._answer(found.messages_list[0].metadata, found.message_object_trees[0])
+                await self._answer(found)
                 pause = min(FIRST_PAUSE, self.poll)
             elif time.monotonic() - began < self.poll:
                 await asyncio.sleep(pause)
                 pause = min(1.3 * pause, self.poll)
 
-    async def _answer(self, about: Any, tree: Any) -> None:
+    async def _answer(self, found: Any) -> None:
+        about, tree = found.messages_list[0].metadata, found.message_object_trees[0]
         kind = KINDS[about.message_type]
         self.noticed.append((kind, time.time() - about.created_at))
-        run, node, parts = about.run_id, self.node, {}
-        for part in flower.part_numbers(tree):
-            parts[part] = await self._part(run, part)
-        received = message_pb2.ConfirmMessageReceivedRequest(
-            node=node, run_id=run, message_object_id=tree.object_id
-        )
-        done = message_pb2.ConfirmMessageReceivedResponse()
-        await self.link.ask("confirm-message-received", received, done)
+        parts = whole.attached(found)
+        takes_whole = bool(parts)
+        if not takes_whole:
+            parts = await self._pulled(about.run_id, tree)
         training = kind == "train"
         if training and self.fault == "silent":
             return
         if training and self.fault == "slow":
             await asyncio.sleep(SLOW_SECONDS)
         question = flower.inflated(tree.object_id, parts)
-        TaskIdentity.node_id = node.node_id  # until the next await
+        TaskIdentity.node_id = self.node.node_id  # until the next await
         reply = Message(self._records(kind, from_records(question.content)), reply_to=question)
         reply.metadata.__dict__["_message_id"] = reply.object_id
         with no_object_id_recompute():
             objects, outline = get_all_nested_objects(reply), get_object_tree(reply)
             header = message_to_proto(remove_content_from_message(reply))
         request = fleet_pb2.PushMessagesRequest(
-            node=node, messages_list=[header], message_object_trees=[outline]
+            node=self.node, messages_list=[header], message_object_trees=[outline]
         )
+        contents = {number: part.deflate() for number, part in objects.items()}
+        if takes_whole:
+            whole.attach(request, contents)
         wanted = await self.link.ask("push-messages", request, fleet_pb2.PushMessagesResponse())
         for part in wanted.objects_to_push:
             pushed = message_pb2.PushObjectRequest(
-                node=node,
-                run_id=run,
+                node=self.node,
+                run_id=about.run_id,
                 object_id=part,
-                object_content=objects[part].deflate(),
+                object_content=contents[part],
                 session_id=wanted.session_id,
             )
             await self.link.ask("push-object", pushed, message_pb2.PushObjectResponse())
+
+    async def _pulled(self, run: int, tree: Any) -> dict[str, bytes]:
+        """The parts of a question, one by one."""
+        parts = {part: await self._part(run, part) for part in flower.part_numbers(tree)}
+        received = message_pb2.ConfirmMessageReceivedRequest(
+            node=self.node, run_id=run, message_object_id=tree.object_id
+        )
+        done = message_pb2.ConfirmMessageReceivedResponse()
+        await self.link.ask("confirm-message-received", received, done)
+        return parts
 
     async def _part(self, run: int, part: str) -> bytes:
         """A part of a question, as soon as the server has it."""

@@ -258,6 +258,12 @@ def measured(folder: Path, say: Callable[[str], None] = print) -> list[dict[str,
             vehicles(machines, f"depot-{name}", own, tree.ports[name], "state-tree")
         tree.clear(say)
         tree.masked(say)
+    one_server(folder, say)
+    return [compared(folder / f"one-{n}", folder / f"tree-{n}") for n in ("clear", "masks")]
+
+
+def one_server(folder: Path, say: Callable[[str], None]) -> None:
+    """The same runs of one server with the six vehicles."""
     with machines_in(folder) as machines:
         keys(machines, "depot-one", NAMES)
         port = free_port()
@@ -269,7 +275,6 @@ def measured(folder: Path, say: Callable[[str], None] = print) -> list[dict[str,
             finished(machines.start(f"submit-one-{name}", "deploy", "submit", f"{name}.toml",
                                     "--out", f"one-{name}", "--depot", "depot-one",
                                     "--address", address))  # fmt: skip
-    return [compared(folder / f"one-{n}", folder / f"tree-{n}") for n in ("clear", "masks")]
 
 
 def table(rows: list[dict[str, Any]]) -> str:

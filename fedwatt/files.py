@@ -2,11 +2,15 @@
 
 import fcntl
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from fedwatt.errors import RunError
+
+LOOKS = 5
+"""How often a lock is tried before it counts as another process's."""
 
 
 @contextmanager
@@ -124,10 +128,15 @@ def holding(folder: Path, what: str, taken: str) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         file = _lock_file(folder, what).open("a")
     with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise RunError(taken) from error
+        # Whoever looks whether it is held (`is_held`) has it for a moment.
+        for left in reversed(range(LOOKS)):
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if not left:
+                    raise RunError(taken) from error
+                time.sleep(0.02)
         yield
 
 

@@ -147,7 +147,7 @@ def fleet(
         int, typer.Option(help="Of a hundred vehicles, how many misbehave.", min=0, max=100)
     ] = 0,
     without: Annotated[
-        str, typer.Option(help="Parts to switch off: shortcut, index, connections, waiting.")
+        str, typer.Option(help="Parts to switch off: shortcut, index, connections, waiting, whole.")
     ] = "",
 ) -> None:
     """What a fleet costs one server: vehicles that do not train, over real TLS and keys.

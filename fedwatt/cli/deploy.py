@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from fedwatt.cli import deploy_keys, deploy_policy, deploy_relay
+from fedwatt.cli import deploy_keys, deploy_operate, deploy_policy, deploy_relay
 from fedwatt.cli.configure import (
     Assignments,
     Methods,
@@ -40,13 +40,18 @@ app = typer.Typer(help="Train on a real fleet, with Flower.", no_args_is_help=Tr
 app.add_typer(deploy_keys.app, name="keys")
 app.add_typer(deploy_policy.app, name="policy")
 app.command()(deploy_relay.relay)
+app.command()(deploy_operate.dashboard)
+app.command()(deploy_operate.alerts)
+app.command()(deploy_operate.backup)
+app.command()(deploy_operate.restore)
 
 WORDS = {"registered": "not seen yet", "unregistered": "refused"}
 """For Flower's words, where they say little."""
 PATIENCE = 60.0
 """Seconds in which a server that has just been started is to answer."""
 BEFORE = (
-    "app", "deployment.json", "roster.json", "roster.jsonl", ".run.lock", ".submit.lock",
+    "alerts.jsonl", "app", "deployment.json", "events.jsonl", "roster.json", "roster.jsonl",
+    ".lock", ".run.lock", ".submit.lock",
 )  # fmt: skip
 """What is in a run folder before enough vehicles have enrolled for the run to begin."""
 

@@ -7,7 +7,7 @@ no more in this run. Both are in RUN/conduct.json, and `fedwatt deploy status --
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -31,6 +31,8 @@ class Conduct:
     """What was wrong, in the order in which it happened."""
     refusals: dict[str, dict[str, int]] = field(default_factory=dict)
     """How often a vehicle named each rule of its policy."""
+    on_fault: Callable[[str, str], None] = lambda name, what: None
+    """Told of every fault, the one that sets a vehicle aside included."""
 
     @classmethod
     def read(cls, path: Path) -> "Conduct":
@@ -56,6 +58,7 @@ class Conduct:
             return
         own = self.faults.setdefault(name, [])
         own.append(what[:200])
+        self.on_fault(name, what)
         left = MOST_FAULTS - len(own)
         then = f"{left} more and it is set aside" if left else "it is set aside for this run"
         log.warning("fault %d of %s: %s; %s", len(own), name, what, then)

@@ -28,7 +28,7 @@ from fedwatt.files import write_text
 FOR_VEHICLES: Final = "/v1/fleet/"
 KEY_HEADER: Final = b"flwr-public-key"
 SMALL: Final = 65_536
-"""Bytes of a request that is no reply: a look for questions, a heartbeat, an announcement."""
+"""Bytes of a request without a reply: a look for questions, a heartbeat, an announcement."""
 HOUR_SECONDS: Final = 3600.0
 HOURLY_BYTES: Final = 256 * 2**20
 """What a vehicle may send in an hour, or `HOURLY_REPLIES` of the largest replies, if more."""
@@ -98,8 +98,17 @@ class Allowance:
 class Door:
     """The first thing that a request to the server meets."""
 
-    def __init__(self, app: ASGIApp, home: Path | None = None, allowance: Allowance | None = None):
+    def __init__(
+        self,
+        app: ASGIApp,
+        home: Path | None = None,
+        allowance: Allowance | None = None,
+        *,
+        whole: bool = True,
+    ) -> None:
         self.app = app
+        self.whole = whole
+        """Whether replies may come with their announcements (`whole`)."""
         self.home = home or Path(os.environ.get("FLWR_HOME", "."))
         self.allowance = allowance or Allowance()
         self.looked, self.largest = -1.0, 0
@@ -125,14 +134,19 @@ class Door:
         size = _length(scope)
         if size is None:
             return 411, "A request must say how long it is."
-        reply = scope["path"].endswith("/push-object")
         expected = self._expected()
-        if size > (max(SMALL, expected) if reply else SMALL):
+        if size > self._most(scope["path"], expected):
             return 413, "The request is longer than what was asked for."
         hourly = max(HOURLY_BYTES, HOURLY_REPLIES * expected)
         if self.allowance.left(_key(scope), hourly) < size:
             return 429, "This vehicle has sent too much in the last hour."
         return 0, ""
+
+    def _most(self, path: str, expected: int) -> int:
+        """Bytes of a request to this path."""
+        if path.endswith("/push-object"):
+            return max(SMALL, expected)
+        return SMALL + expected if self.whole and path.endswith("/push-messages") else SMALL
 
     def _noting(self, scope: Scope, send: Send) -> Send:
         """Charge the vehicle, unless the server finds that the request is not by its key."""

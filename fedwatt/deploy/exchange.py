@@ -7,13 +7,13 @@ a real server the Grid is a `PromptGrid`, whose looks do not wait for what is st
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from flwr.app import Message
 from flwr.serverapp import Grid
 
 from fedwatt.deploy.bounds import reply_bounds
-from fedwatt.deploy.flower import VEHICLE_REFUSED
+from fedwatt.deploy.flower import REPLY_LOST, VEHICLE_FAILED, VEHICLE_REFUSED
 from fedwatt.deploy.messages import (
     MESSAGE_TYPES,
     NO_MODEL,
@@ -45,6 +45,23 @@ class Answer:
         return self.content
 
 
+FAILURES = {
+    VEHICLE_FAILED: "it could not answer; its own log says why",
+    REPLY_LOST: "its reply was lost on the way",
+}
+"""What an error reply means, by its code; what else it says is not repeated."""
+
+
+@dataclass
+class Heard:
+    """What is heard of questions besides their answers, by node."""
+
+    seconds: dict[int, float] = field(default_factory=dict)
+    """How long an answer took, or the word that there is none."""
+    failed: dict[int, str] = field(default_factory=dict)
+    """Why there is none, where a vehicle said so."""
+
+
 @dataclass(frozen=True)
 class Exchange:
     """A way to ask vehicles by their node numbers."""
@@ -63,18 +80,25 @@ class Exchange:
         sizes: Sizes,
         asked: Mapping[str, ReplyField] = NOTHING,
         enough: int = 0,
+        heard: Heard | None = None,
     ) -> dict[int, Answer]:
         """Answers by node, of those that came within `seconds`.
 
         A vehicle that could not answer (Flower's error reply) counts as one that did not. With
         `enough` nobody is waited for any more when so many answers that can be read are there.
+        What else becomes known of them is added to `heard`.
         """
+        heard, began = heard or Heard(), self.clock()
         waiting = self.send(kind, questions, seconds, sizes=sizes, asked=asked)
         answers: dict[int, Answer] = {}
 
         def complete() -> bool:
             if waiting:
-                answers.update(self.receive(kind, waiting, sizes=sizes, asked=asked))
+                came = self.receive(kind, waiting, sizes=sizes, asked=asked, failed=heard.failed)
+                answers.update(came)
+                took = self.clock() - began
+                for node in (*came, *heard.failed):
+                    heard.seconds.setdefault(node, took)
             readable = sum(answer.content is not None for answer in answers.values())
             return not waiting or 0 < enough <= readable
 
@@ -118,8 +142,12 @@ class Exchange:
         *,
         sizes: Sizes,
         asked: Mapping[str, ReplyField] = NOTHING,
+        failed: dict[int, str] | None = None,
     ) -> dict[int, Answer]:
-        """Answers that have come; their messages are taken out of `waiting`."""
+        """Answers that have come; their messages are taken out of `waiting`.
+
+        Of vehicles that could not answer, `failed` is told why.
+        """
         answers = {}
         for message in self._pulled(list(waiting), kind, sizes, asked):
             node = waiting.pop(message.metadata.reply_to_message_id, None)
@@ -131,6 +159,8 @@ class Exchange:
                     answers[node] = Answer(None, f"it cannot be read: {reason}")
                 elif code == VEHICLE_REFUSED and reason in RULES:
                     answers[node] = Answer(None, f"it refuses: {RULES[reason]}", reason)
+                elif failed is not None:
+                    failed[node] = FAILURES.get(code, f"it could not answer (error {code})")
                 continue
             # Flower fills the sender in from its session; another's name is not believed.
             if message.metadata.src_node_id != node:

@@ -1,8 +1,9 @@
 """All that fedwatt uses of Flower beyond its public interface, for Flower 1.41.
 
 Modules of Flower other than flwr.app, flwr.serverapp and flwr.clientapp may change with any
-release; whoever moves to a new one has this file to go through, and `flower_server`, which is about
-the SuperLink's own process: its modules would cost a vehicle 30 MB. What is patched, and why:
+release; whoever moves to a new one has this file to go through, `fleet_client`, which is about a
+vehicle's requests, and `flower_server` with `whole_answers`, which are about the SuperLink's own
+process: its modules would cost a vehicle 30 MB. What is patched, and why:
 
 `flwr.supernode.fleet_http_connection.flwr_exit`
     Flower ends the process when a server refuses a key. A vehicle raises `NotConnectedError`
@@ -10,24 +11,22 @@ the SuperLink's own process: its modules would cost a vehicle 30 MB. What is pat
 `os` in `fleet_http_connection` and `http_retry`, and `http_retry.FORCE_EXIT_TIMEOUT_SECONDS`
     Flower kills its own process when a server has forgotten the vehicle, after a second of sleep.
     Here it does neither.
-`http_grid.make_push_object_fn_protobuf`
-    A part of a question that the server no longer wants, because a vehicle says that it has the
-    whole of it, ends the run. Here it is that vehicle's loss (`forgive_lost_parts`).
 `fleet_http_connection.FleetHttpClient`
-    A vehicle gives up its connection after five idle seconds, and a new one costs ten times a
-    request. Here it is kept for a minute.
+    A vehicle sends a request for each part of a message and gives up its connection after five idle
+    seconds. Here a message is one request, and the connection is kept (`fleet_client`).
 `http_retry.MAX_RETRY_DELAY`
     Flower waits up to 20 s between attempts to reach a server that does not answer; here up to 5 s.
 
 What is replaced without a patch: `HttpGrid.pull_messages`, which waits for each reply in turn, by
-`prompt_grid`; the SuperNode's loop, which executes code that a server sends, by `answer_next`;
-the commands `flwr supernode` and `flwr list`, which take a second to start, by `ask_control`.
+`prompt_grid`; `HttpGrid.push_messages`, which sends a request for each part, by `push_questions`;
+the SuperNode's loop, which executes code that a server sends, by `answer_next`; the commands `flwr
+supernode` and `flwr list`, which take a second to start, by `ask_control`.
 """
 
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from types import SimpleNamespace
@@ -38,9 +37,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from flwr.app import Error, Message, Metadata
 from flwr.app.message import make_message, remove_content_from_message
 from flwr.common.constant import ErrorCode
+from flwr.common.serde import message_to_proto
 from flwr.proto import control_pb2
 from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest
-from flwr.proto.runtime_pb2 import PullAppMessagesRequest
+from flwr.proto.runtime_pb2 import PullAppMessagesRequest, PushAppMessagesRequest
 from flwr.supercore.constant import SYSTEM_MESSAGE_TYPE
 from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.error import FlowerError
@@ -60,6 +60,7 @@ from flwr.supercore.inflatable.inflatable_utils import (
     ObjectUnavailableError,
     inflate_object_from_contents,
     pull_objects,
+    push_object_contents_from_iterable,
     push_objects,
 )
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
@@ -67,9 +68,10 @@ from flwr.supercore.retry import http_retry
 from flwr.supercore.run import RunNotRunningException
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.supernode import fleet_http_connection
-from flwr.supernode.fleet_http_client import FleetHttpClient
 
+from fedwatt.deploy import whole
 from fedwatt.deploy.bounds import QUESTION, refuse_oversized
+from fedwatt.deploy.fleet_client import FleetClient
 from fedwatt.errors import DataError
 
 if TYPE_CHECKING:
@@ -94,11 +96,6 @@ UNREGISTERED: Final = "unregistered"
 """Flower's word for a key that it accepts no longer."""
 LONGEST_RETRY_SECONDS: Final = 5.0
 """Between attempts to reach a server that does not answer."""
-VEHICLE_KEEPS_SECONDS: Final = 60.0
-"""How long a vehicle keeps an idle connection; the server keeps it for longer."""
-WAIT_HEADER: Final = "fedwatt-wait"
-WAIT_SECONDS: Final = 20.0
-"""How long a look for questions may be held; Flower's client gives up after 30 s."""
 SOON: Final = 0.05
 """Seconds to wait for the parts of a message that was announced and is still on its way."""
 
@@ -113,29 +110,54 @@ def is_http_grid(grid: object) -> bool:
     return isinstance(grid, HttpGrid)
 
 
-def forgive_lost_parts() -> None:
-    """Let questions be sent to the end, whatever single vehicles made the server forget of them."""
-    from flwr.superlink.grid import http_grid
+def push_questions(grid: "HttpGrid", messages: Sequence[Message]) -> list[str]:
+    """Send questions with all their parts in one request: their numbers, empty where refused.
 
-    def forgiving(*args: Any, **about: Any) -> Callable[[str, bytes], None]:
-        push = make_push_object_fn_protobuf(*args, **about)
+    A part that the server no longer wants, because a vehicle says that it has the whole question,
+    is that vehicle's loss; in Flower's own grid it ends the run.
+    """
+    request, objects = PushAppMessagesRequest(), {}
+    with no_object_id_recompute():
+        for message in messages:
+            message.metadata.__dict__["_message_id"] = message.object_id
+            request.messages_list.append(message_to_proto(remove_content_from_message(message)))
+            request.message_object_trees.append(get_object_tree(message))
+            objects.update(get_all_nested_objects(message))
+        parts = {number: part.deflate() for number, part in objects.items()}
+    whole.attach(request, parts)
+    found = grid._runtime_client.PushMessages(request)
+    # A server that knows whole messages has everything by now.
+    wanted = ((number, parts[number]) for number in found.objects_to_push)
+    push_object_contents_from_iterable(wanted, partial(_push_part, grid, found.session_id))
+    return list(found.message_ids)
 
-        def one(number: str, content: bytes) -> None:
-            try:
-                push(number, content)
-            except ObjectPushError as error:
-                log.warning("a part of a question is no longer wanted: %s", error)
 
-        return one
+def _push_part(grid: "HttpGrid", session: str, number: str, content: bytes) -> None:
+    push = make_push_object_fn_protobuf(
+        push_object_protobuf=grid._runtime_client.PushObject,
+        node=grid.node,
+        run_id=grid.run.run_id,
+        session_id=session,
+    )
+    try:
+        push(number, content)
+    except ObjectPushError as error:
+        log.warning("a part of a question is no longer wanted: %s", error)
 
-    vars(http_grid)["make_push_object_fn_protobuf"] = forgiving
 
+def announced_replies(
+    grid: "HttpGrid", questions: Sequence[str]
+) -> tuple[list[tuple[Any, Any]], dict[str, bytes]]:
+    """Replies to these questions that were announced by now, and parts that came with them.
 
-def announced_replies(grid: "HttpGrid", questions: Sequence[str]) -> Iterator[tuple[Any, Any]]:
-    """Metadata and object tree of every reply to these questions that was announced by now."""
-    found = grid._runtime_client.PullMessages(PullAppMessagesRequest(message_ids=list(questions)))
-    for proto, tree in zip(found.messages_list, found.message_object_trees, strict=True):
-        yield proto.metadata, tree
+    Each is its metadata and its object tree; of one whose parts are all there the server keeps
+    none.
+    """
+    request = PullAppMessagesRequest(message_ids=list(questions))
+    whole.want(request)
+    found = grid._runtime_client.PullMessages(request)
+    abouts = [message.metadata for message in found.messages_list]
+    return list(zip(abouts, found.message_object_trees, strict=True)), whole.attached(found)
 
 
 def part_numbers(tree: Any) -> set[str]:
@@ -210,30 +232,7 @@ def stay_alive() -> None:
     # It sleeps for a second more than this, to be ended meanwhile.
     vars(http_retry)["FORCE_EXIT_TIMEOUT_SECONDS"] = -1
     vars(http_retry)["MAX_RETRY_DELAY"] = LONGEST_RETRY_SECONDS
-    vars(fleet_http_connection)["FleetHttpClient"] = LastingClient
-
-
-class LastingClient(FleetHttpClient):
-    """Flower's client of a vehicle, which keeps its connection between two looks for questions."""
-
-    def __init__(
-        self, base_url: str, *, verify: Any = True, timeout: float = 30.0, **more: Any
-    ) -> None:
-        super().__init__(base_url, verify=verify, timeout=timeout, **more)
-        self._client.close()
-        self._client = httpx.Client(
-            verify=verify,
-            timeout=timeout,
-            follow_redirects=True,
-            limits=httpx.Limits(keepalive_expiry=VEHICLE_KEEPS_SECONDS),
-            event_hooks={"request": [_would_wait]},
-        )
-
-
-def _would_wait(request: httpx.Request) -> None:
-    """Tell the server that a look for questions may be held until there is one (`shortcut`)."""
-    if request.url.path.endswith("/pull-messages"):
-        request.headers[WAIT_HEADER] = f"{WAIT_SECONDS:.0f}"
+    vars(fleet_http_connection)["FleetHttpClient"] = FleetClient
 
 
 def open_session(

@@ -12,8 +12,11 @@ What is patched in the server's own process, and why (`flower` has the rest):
 `flower_superlink.uvicorn`
     The server gives up a connection after five idle seconds, and a new one costs ten times a
     request. Here it keeps it for longer than vehicles do.
-`node_auth.bytes_to_public_key`
-    Reads a vehicle's key anew with every request; here once.
+`node_auth.bytes_to_public_key` and `node_auth.verify_signature`
+    Read a vehicle's key, and check its signature of the time, with every request and twice with a
+    look that is held; here a signature that was found right once is not checked again.
+`fleet_handlers.MessageToDict`
+    Spells out every look for a log that nobody keeps.
 
 tests/deploy/test_flower_server.py has digests of what is replaced, and says what has changed when
 Flower has.
@@ -28,13 +31,16 @@ from types import SimpleNamespace
 from typing import Any, ClassVar, Final
 
 from flwr.app import Message
-from flwr.proto.fleet_pb2 import PullMessagesRequest
+from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL
+from flwr.proto.fleet_pb2 import PullMessagesRequest, PullMessagesResponse, Reconnect
 from flwr.server.superlink.linkstate import in_memory_linkstate, linkstate_factory
 from flwr.supercore.constant import TASK_TOKEN_HEADER
 from flwr.supercore.date import now
+from flwr.supercore.dependencies.superexec import authenticate_superexec_request
 from flwr.supercore.dependencies.task import authenticate_task
 from flwr.supercore.dependencies.version import VersionDependency
-from flwr.supercore.primitives.asymmetric import bytes_to_public_key
+from flwr.supercore.logger import FLOWER_LOGGER
+from flwr.supercore.primitives.asymmetric import bytes_to_public_key, verify_signature
 from flwr.supercore.protobuf.constants import PROTOBUF_MEDIA_TYPE
 from flwr.supercore.protobuf.translation import (
     PROTOBUF_REQUEST_TYPES,
@@ -46,6 +52,8 @@ from flwr.superlink.servicer.fleet import fleet_handlers
 from flwr.superlink.servicer.runtime import runtime_handlers
 
 from fedwatt.deploy.door import FOR_VEHICLES
+from fedwatt.deploy.whole import is_wanted
+from fedwatt.deploy.whole_answers import is_small, keep_parts, question_parts, replies_with_parts
 
 SERVER_KEEPS_SECONDS: Final = 75
 """How long the server keeps an idle connection; vehicles give it up before that."""
@@ -54,15 +62,25 @@ SHUTDOWN_SECONDS: Final = 2
 longer."""
 SWEEP_SECONDS: Final = 5.0
 """Between two looks through all questions for those that are too old."""
+COME_BACK_PER_SECOND: Final = 200
+"""Vehicles that a server can let in again after it was gone: each costs a handshake."""
 MOST_KEYS: Final = 20_000
 """Vehicles' keys that are kept ready to check signatures with."""
 PROTOBUF: Final = PROTOBUF_MEDIA_TYPE.encode()
+PULL: Final = "/pull-messages"
+PUSH: Final = "/push-messages"
+LOOK: Final = f"/v1/fleet{PULL}"
 OFTEN: Final = tuple(
     f"/v1/runtime/{name}"
     for name in ("pull-object", "push-object", "pull-messages", "push-messages",
                  "confirm-message-received", "get-nodes")
 )  # fmt: skip
 """What a run asks its server for in every round."""
+
+
+VERSION: Final = VersionDependency(component_name="SuperLink", connection_name="Runtime API")
+ACQUIRE: Final = "/v1/runtime/acquire-task"
+"""Asked several times a second by the process that starts runs."""
 
 
 def start_superlink(*middleware: Any) -> None:
@@ -147,9 +165,7 @@ class QuickState(in_memory_linkstate.InMemoryLinkState):
             for number in list(self.questions.to_node.get(node_id, ())):
                 self._check_stored_messages({number})
                 message = self.questions.get(number)
-                if message is None or message.metadata.delivered_at:
-                    continue
-                if self.object_store.get(number) == b"":
+                if message is None or not self._is_due(number, message):
                     continue
                 if run_id in (None, message.metadata.run_id):
                     message.metadata.delivered_at = now().isoformat()
@@ -157,6 +173,16 @@ class QuickState(in_memory_linkstate.InMemoryLinkState):
                 if len(found) == limit:
                     break
         return found
+
+    def _is_due(self, number: str, message: Message) -> bool:
+        """Whether a question was not given away yet, and is all there."""
+        return not message.metadata.delivered_at and self.object_store.get(number) != b""
+
+    def is_asked(self, node: int) -> bool:
+        """Whether there is a question that `get_message_ins` would find for a node."""
+        with self.lock:
+            own = self.questions.to_node.get(node, ())
+            return any(self._is_due(number, self.questions[number]) for number in own)
 
     def store_object(
         self, run_id: int, session_id: str, object_id: str, object_content: bytes
@@ -181,65 +207,133 @@ def questions_by_node() -> None:
     vars(linkstate_factory)["InMemoryLinkState"] = QuickState
 
 
+def check_once() -> None:
+    """Check each signature once, and make no records of log messages that nobody sees."""
+    key = lru_cache(MOST_KEYS)(bytes_to_public_key)
+
+    @lru_cache(MOST_KEYS)
+    def verified(public: bytes, stamp: bytes, signature: bytes) -> bool:
+        return bool(verify_signature(key(public), stamp, signature))
+
+    vars(node_auth).update(bytes_to_public_key=lambda public: public, verify_signature=verified)
+    vars(fleet_handlers)["MessageToDict"] = lambda message: ""
+    FLOWER_LOGGER.setLevel(min((h.level for h in FLOWER_LOGGER.handlers), default=0))
+
+
 ShortAnswer = Callable[[Any, bytes], bytes]
 """From Starlette's request and its body, the body of a response; raises where there is none."""
 
 
-def short_answers() -> dict[str, ShortAnswer]:
+def short_answers(*, whole: bool = True) -> dict[str, ShortAnswer]:
     """How requests that are sent often are answered, by their paths."""
-    vars(node_auth)["bytes_to_public_key"] = lru_cache(MOST_KEYS)(bytes_to_public_key)
-    version = VersionDependency(component_name="SuperLink", connection_name="Runtime API")
-
-    def read(request: Any, body: bytes, path: str) -> Any:
-        ProtobufTranslationMiddleware._check_request_media_type(request)
-        kind = PROTOBUF_REQUEST_TYPES["POST", path]
-        return ProtobufTranslationMiddleware._parse_request(body, kind)
-
-    def of_vehicle(path: str) -> ShortAnswer:
-        handler = getattr(fleet_handlers, _name(path))
-        wanted = signature(handler).parameters
-
-        def answer(request: Any, body: bytes) -> bytes:
-            message = request.state.protobuf_request = read(request, body, path)
-            node_auth.authenticate_node(request)
-            app = request.app.state
-            if app.fleet_event_log_plugin is not None:
-                raise NotImplementedError("Flower is to log this")
-            state = app.linkstate_factory.state()
-            known = {
-                "request": message,
-                "state": state,
-                "store": state.object_store,
-                "enable_supernode_auth": bool(app.enable_supernode_auth),
-            }
-            found = handler(**{name: known[name] for name in wanted})
-            return bytes(found.SerializeToString())
-
-        return answer
-
-    def of_run(path: str) -> ShortAnswer:
-        handler = getattr(runtime_handlers, _name(path))
-
-        def answer(request: Any, body: bytes) -> bytes:
-            message = read(request, body, path)
-            version(request)
-            state = request.app.state.runtime_state_factory.state()
-            task = authenticate_task(request, request.headers.get(TASK_TOKEN_HEADER), state)
-            return bytes(handler(message, state, task).SerializeToString())
-
-        return answer
-
+    check_once()
     vehicles = [path for _, path in PROTOBUF_REQUEST_TYPES if path.startswith(FOR_VEHICLES)]
-    short = {path: of_vehicle(path) for path in vehicles}
-    return short | {path: of_run(path) for path in OFTEN}
+    return {
+        **{path: _of_vehicle(path, whole) for path in vehicles},
+        **{path: _of_run(path, whole) for path in OFTEN},
+        ACQUIRE: _task,
+    }
 
 
-LOOK: Final = "/v1/fleet/pull-messages"
+def _read(request: Any, body: bytes, path: str) -> Any:
+    """The message in a request, where Flower's functions look for it as well."""
+    ProtobufTranslationMiddleware._check_request_media_type(request)
+    kind = PROTOBUF_REQUEST_TYPES["POST", path]
+    message = ProtobufTranslationMiddleware._parse_request(body, kind)
+    request.state.protobuf_request = message
+    return message
+
+
+def _of_vehicle(path: str, whole: bool) -> ShortAnswer:
+    handler = getattr(fleet_handlers, _name(path))
+    wanted = signature(handler).parameters
+
+    def answer(request: Any, body: bytes) -> bytes:
+        if path.endswith(PUSH) and not is_small(body):
+            raise TooLongError("The announcement is longer than that of any reply.")
+        message = _read(request, body, path)
+        node_auth.authenticate_node(request)
+        app = request.app.state
+        if app.fleet_event_log_plugin is not None:
+            raise NotImplementedError("Flower is to log this")
+        state = app.linkstate_factory.state()
+        known = {
+            "request": message,
+            "state": state,
+            "store": state.object_store,
+            "enable_supernode_auth": bool(app.enable_supernode_auth),
+        }
+        found = handler(**{name: known[name] for name in wanted})
+        return _with_parts_of_vehicle(path, state, message, found, body, whole)
+
+    return answer
+
+
+def _of_run(path: str, whole: bool) -> ShortAnswer:
+    handler = getattr(runtime_handlers, _name(path))
+
+    def answer(request: Any, body: bytes) -> bytes:
+        message = _read(request, body, path)
+        VERSION(request)
+        state = request.app.state.runtime_state_factory.state()
+        task = authenticate_task(request, request.headers.get(TASK_TOKEN_HEADER), state)
+        if whole and path.endswith(PULL) and is_wanted(body):
+            look = partial(handler, state=state, task=task)
+            return replies_with_parts(state, task.run_id, message.message_ids, look)
+        found = handler(message, state, task)
+        if whole and path.endswith(PUSH):
+            keep_parts(state, task.run_id, found, body)
+        return bytes(found.SerializeToString())
+
+    return answer
+
+
+def _task(request: Any, body: bytes) -> bytes:
+    """What there is to do for the process that starts runs."""
+    message = _read(request, body, ACQUIRE)
+    VERSION(request)
+    state = request.app.state.runtime_state_factory.state()
+    authenticate_superexec_request(request, state, "/flwr.proto.Runtime/AcquireTask")
+    return bytes(runtime_handlers.acquire_task(message, state).SerializeToString())
+
+
+def _with_parts_of_vehicle(
+    path: str, state: Any, message: Any, found: Any, body: bytes, whole: bool
+) -> bytes:
+    """Flower's answer to a vehicle, after what is to be done with the parts of messages."""
+    if whole and path.endswith(PUSH):
+        keep_parts(state, message.messages_list[0].metadata.run_id, found, body)
+    parts = b""
+    if whole and path.endswith(PULL) and found.messages_list and is_wanted(body):
+        parts = question_parts(state, found)
+    return bytes(found.SerializeToString()) + parts
+
+
+class TooLongError(Exception):
+    """A request that is not to be read, by Flower neither."""
 
 
 def looking_node(body: bytes) -> int:
     """The node that looks for questions."""
     return int(PullMessagesRequest.FromString(body).node.node_id)
+
+
+def is_asked(request: Any, node: int) -> bool:
+    """Whether there is a question for a node that it was not given yet."""
+    return bool(request.app.state.linkstate_factory.state().is_asked(node))
+
+
+def beat(request: Any, node: int) -> None:
+    """Count a look of a node as a heartbeat."""
+    state = request.app.state.linkstate_factory.state()
+    state.acknowledge_node_heartbeat(node, HEARTBEAT_DEFAULT_INTERVAL)
+
+
+def come_back_over(request: Any) -> bytes:
+    """Of an answer to a look: seconds over which vehicles spread when the server was gone."""
+    nodes = len(request.app.state.linkstate_factory.state().nodes)
+    seconds = Reconnect(reconnect=nodes // COME_BACK_PER_SECOND)
+    return bytes(PullMessagesResponse(reconnect=seconds).SerializeToString())
 
 
 def _name(path: str) -> str:

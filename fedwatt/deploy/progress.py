@@ -1,5 +1,6 @@
 """The log of a run on a real fleet: a line a round, which `fedwatt deploy submit` follows."""
 
+import json
 import logging
 from collections.abc import Iterator
 from math import isnan
@@ -7,8 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedwatt.deploy.conduct import Conduct
+from fedwatt.deploy.event_log import FILE
+from fedwatt.deploy.standing import fleet_lines, standings
 from fedwatt.deploy.state import RunState
 from fedwatt.errors import RunError, counted
+from fedwatt.files import read_lines
 from fedwatt.observers import Observer
 
 if TYPE_CHECKING:
@@ -63,22 +67,29 @@ class LogLines(Observer):
 
 
 def describe_run(out: Path) -> Iterator[str]:
-    """How far the methods of a run are, those of a run inside it first."""
+    """How the vehicles of a run stand and how far its methods are, a level model's run first."""
     from fedwatt.runs.level import LEVEL, level_label
+
+    state = out / "deployment.json"
+    if not state.exists():
+        raise RunError(
+            f"There is no run of a real fleet in {out}. 'fedwatt deploy submit --out {out}' starts "
+            "one."
+        )
 
     folders = [(level_label(folder.name), folder) for folder in _methods(out / LEVEL)]
     folders += [(folder.name, folder) for folder in _methods(out)]
-    yield from Conduct.read(out / "conduct.json").lines()
     if not folders:
-        raise RunError(f"{out} has no completed round yet.")
+        yield "No round is complete yet."
     for name, folder in folders:
         done = max((int(f.name.removeprefix("round-")) for f in folder.glob("round-*")), default=0)
         yield f"{name}: {counted(done, 'round')} done{_epsilon(folder / f'round-{done:06d}')}"
-    state = out / "deployment.json"
-    if state.exists():
-        yield f"The run is {RunState.read(state).doing}"
+    yield f"The run is {RunState.read(state).doing}"
     if (out / "report.html").exists():
         yield f"Report: {out / 'report.html'}"
+    lines = (json.loads(line) for line in read_lines(out / FILE))
+    yield from fleet_lines(standings(lines).values())
+    yield from Conduct.read(out / "conduct.json").lines()
 
 
 def _epsilon(checkpoint: Path) -> str:

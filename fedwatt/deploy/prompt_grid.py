@@ -27,6 +27,8 @@ FORGET_SECONDS: Final = 3600.0
 """After which an announced reply that nobody asks for any more is forgotten."""
 AT_ONCE: Final = 8
 """Parts that are fetched at the same time."""
+AT_ONCE_QUESTIONS: Final = 250
+"""Questions in a request: the first vehicles are at work while the last are asked."""
 
 
 @dataclass
@@ -40,6 +42,8 @@ class Announced:
     missing: list[str]
     since: float
     parts: dict[str, bytes] = field(default_factory=dict)
+    came_whole: bool = False
+    """With its announcement: the server has dropped it already."""
     trouble: str = ""
     code: int = UNREADABLE
 
@@ -48,7 +52,6 @@ class PromptGrid:
     """What an `Exchange` needs of a Grid; takes at once the replies that are complete."""
 
     def __init__(self, grid: "flower.HttpGrid") -> None:
-        flower.forgive_lost_parts()
         self.grid = grid
         self.announced: dict[str, Announced] = {}
         """Replies on their way, keyed by the number of the message that each answers."""
@@ -79,18 +82,21 @@ class PromptGrid:
     def _look_for(self, numbers: list[str]) -> None:
         """Note which replies have been announced."""
         now = time.monotonic()
+        replies, parts = flower.announced_replies(self.grid, numbers)
         old = [n for n, reply in self.announced.items() if now - reply.since > FORGET_SECONDS]
         for number in old:
             del self.announced[number]
-        for about, tree in flower.announced_replies(self.grid, numbers):
+        for about, tree in replies:
             reply_to = about.reply_to_message_id
             reply = Announced(about.message_id, reply_to, about.src_node_id, [], now)
             try:
-                parts = flower.part_numbers(tree)
-                if len(parts) > MOST_PARTS:
-                    reply.trouble = f"it has {len(parts)} parts"
+                own = flower.part_numbers(tree)
+                if len(own) > MOST_PARTS:
+                    reply.trouble = f"it has {len(own)} parts"
+                elif own <= parts.keys():
+                    reply.parts, reply.came_whole = {number: parts[number] for number in own}, True
                 else:
-                    reply.missing = sorted(parts)
+                    reply.missing = sorted(own)
             except RecursionError:
                 reply.trouble = "its parts are nested too deeply"
             self.announced[reply_to] = reply
@@ -109,7 +115,8 @@ class PromptGrid:
     def _read(self, reply: Announced, bounds: Bounds) -> Message:
         """A reply from its parts, or an error in its place."""
         if not reply.trouble:
-            flower.confirm_received(self.grid, reply.number)
+            if not reply.came_whole:
+                flower.confirm_received(self.grid, reply.number)
             # What Flower raises on malformed parts has no end, and one vehicle must not end a run.
             try:
                 refuse_oversized(reply.parts, bounds)
@@ -124,8 +131,12 @@ class PromptGrid:
         return flower.error_reply(self.grid, reply.reply_to, reply.code, reply.trouble)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Send messages through Flower's grid."""
-        return self.grid.push_messages(messages)
+        """Send messages, some hundreds in a request; their numbers."""
+        every = list(messages)
+        batches = (
+            every[n : n + AT_ONCE_QUESTIONS] for n in range(0, len(every), AT_ONCE_QUESTIONS)
+        )
+        return [number for batch in batches for number in flower.push_questions(self.grid, batch)]
 
     def get_nodes(self) -> Iterable[Any]:
         """Nodes that Flower's grid knows, with their names."""

@@ -28,8 +28,8 @@ from fedwatt.deploy.messages import (
 )
 from fedwatt.deploy.parts import RELAY
 from fedwatt.deploy.roster import TAKEN, Member, Roster
+from fedwatt.deploy.versions import told_vehicles, version_fault
 from fedwatt.errors import DataError
-from fedwatt.runs.config import to_toml
 
 log = logging.getLogger("fedwatt.deploy")
 
@@ -81,7 +81,7 @@ class RelayRoster(Roster):
     @cached_property
     def text(self) -> str:
         """The configuration by which vehicles enrol."""
-        return to_toml(self.config)
+        return told_vehicles(self.config)
 
     def for_node(self, node: int, question: Content) -> Content:
         """A question as a vehicle or a relay is asked it."""
@@ -101,6 +101,8 @@ class RelayRoster(Roster):
             reason = f"it calls itself '{name}', and its key is registered for '{registered}'"
         elif any(n in self.online for n in before):
             reason = f"{TAKEN} '{name}'"
+        elif fault := version_fault(str(content.values["version"])):
+            reason = fault
         else:
             for old in before:
                 del self.relays[old]

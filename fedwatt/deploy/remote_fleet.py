@@ -88,6 +88,7 @@ class RemoteFleet(RoadFleet):
         trouble = answer.trouble or self._fault(method, round, name, call, answer)
         if trouble:
             log.warning("round %d: reply of %s rejected: %s", round + 1, name, trouble)
+            self.roster.events.uncounted(name, trouble)
             if not answer.refused and not trouble.startswith(RESIZED):
                 self.roster.conduct.fault(name, trouble)
             return None

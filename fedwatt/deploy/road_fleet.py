@@ -27,6 +27,7 @@ from fedwatt.deploy.quorum import Quorum, Unanswered, vehicles_needed
 from fedwatt.deploy.roster import Roster
 from fedwatt.deploy.state import RunState
 from fedwatt.deploy.vehicle_errors import VehicleErrors, possible_sums
+from fedwatt.deploy.versions import told_vehicles
 from fedwatt.engine.call import Call
 from fedwatt.engine.device import resolve_device
 from fedwatt.errors import DataError
@@ -44,7 +45,8 @@ from fedwatt.metrics import ErrorSums, Stopwatch
 from fedwatt.models import Model
 from fedwatt.noise import SystemNoise
 from fedwatt.randomness import generator
-from fedwatt.runs.config import MethodChoice, RunConfig, to_toml
+from fedwatt.runs.config import MethodChoice, RunConfig
+from fedwatt.runs.level import LEVEL, level_label
 
 log = logging.getLogger("fedwatt.deploy")
 
@@ -89,7 +91,7 @@ class RoadFleet(ABC):
         common: dict[str, Value] = {
             "run": run.run,
             "label": choice.label,
-            "config": to_toml(config),
+            "config": told_vehicles(config),
         }
         if roster.provision is not None:
             common |= roster.provision.question_values
@@ -131,7 +133,14 @@ class RoadFleet(ABC):
 
     def loop(self) -> Loop:
         """The loop over the rounds of these vehicles."""
+        self._begin(0)
         return Loop(self, self.terms, self.model, self.device)
+
+    def _begin(self, round: int) -> None:
+        """Let the events that follow be of this round."""
+        label = str(self.common["label"])
+        level = self.run.path.parent.name == LEVEL
+        self.roster.events.begin(level_label(label) if level else label, round)
 
     @property
     def sizes(self) -> Sizes:
@@ -203,6 +212,7 @@ class RoadFleet(ABC):
 
         None if the round is to be asked again, because too few answered.
         """
+        self._begin(state.round + 1)
         secret = self.secret if self.private else None
         calls = self.calling_terms.calls(
             state.round, present.members, present.available, state.at_work, calling_seed=secret

@@ -21,12 +21,14 @@ from fedwatt.data.client import Client
 from fedwatt.data.split import SPLITS, held_out_vehicles, natural_key
 from fedwatt.deploy.conduct import Conduct
 from fedwatt.deploy.error_vectors import MOST_WINDOWS
-from fedwatt.deploy.exchange import Answer, Exchange
+from fedwatt.deploy.event_log import FILE, EventLog
+from fedwatt.deploy.exchange import Answer, Exchange, Heard
 from fedwatt.deploy.messages import IN_THE_CLEAR, NO_MODEL, NOTHING, Content, ReplyField, Sizes
+from fedwatt.deploy.versions import told_vehicles, version_fault
 from fedwatt.errors import RunError
 from fedwatt.federation.participation import BoolArray
 from fedwatt.files import append_lines, read_lines
-from fedwatt.runs.config import RunConfig, to_toml
+from fedwatt.runs.config import RunConfig
 
 if TYPE_CHECKING:
     from fedwatt.deploy.hills_on_server import PublishedHills
@@ -72,9 +74,12 @@ class Roster:
     provision: "PublishedHills | None" = None
     """What vehicles must have on board before they can train; None: nothing but their data."""
     conduct: Conduct = field(init=False)
+    events: EventLog = field(init=False)
 
     def __post_init__(self) -> None:
+        self.events = EventLog(self.path.with_name(FILE))
         self.conduct = Conduct.read(self.path.with_name("conduct.json"))
+        self.conduct.on_fault = self.events.uncounted
 
     @property
     def hidden(self) -> bool:
@@ -138,12 +143,13 @@ class Roster:
             self._keep([member for member in admitted if member is not None])
             for node in before - set(self.asked.values()) - answers.keys():
                 self._turn_away(node, "it could not answer; its own log says why")
+            self.events.flush()
         known = self.known_nodes() | set(self.asked.values())
         now = exchange.clock()
         waiting = {node for node, until in self.turned_away.items() if until > now}
         fresh = [node for node in self.online if node not in known | waiting]
         if fresh:
-            question = Content({"config": to_toml(self.config)})
+            question = Content({"config": told_vehicles(self.config)})
             seconds = self.config.deploy.enrolment_seconds
             questions = dict.fromkeys(fresh, question)
             self.asked |= exchange.send("enrol", questions, seconds, asked=self.enrolment)
@@ -183,6 +189,7 @@ class Roster:
         self.members[name] = member
         self.refusals.pop(node, None)
         log.info("vehicle %s enrolled", name)
+        self.events.enrolled(name, str(values["version"]))
         if values["version"] != fedwatt.__version__:
             log.warning(
                 "vehicle %s has fedwatt %.40s on board, and the server has %s: its replies may "
@@ -201,6 +208,7 @@ class Roster:
         pause = min(AGAIN_SECONDS * 2**doubled, LONGEST_AGAIN_SECONDS)
         self.turned_away[node] = self.exchange.clock() + pause
         log.warning("node %d was turned away for %g s: %s", node, pause, reason)
+        self.events.turned_away(self.online.get(node) or f"node {node}", reason)
 
     def possible(self, count: int) -> bool:
         """Whether a vehicle can have so many windows."""
@@ -216,6 +224,8 @@ class Roster:
         before = self.members.get(name)
         if before is not None and before.node != node and before.node in self.online:
             return f"{TAKEN} '{name}'"
+        if fault := version_fault(str(content.values["version"])):
+            return fault
         if content.values["features"] != list(self.config.data.columns):
             return "it has other features than the configuration asks for"
         if not content.values["enough"]:
@@ -286,7 +296,12 @@ class Roster:
         """
         nodes = {name: self.members[name].node for name in questions if self.there(name)}
         sent = {node: questions[name] for name, node in nodes.items()}
-        answers = self.exchange.ask(kind, sent, seconds, sizes=sizes, asked=asked, enough=enough)
+        heard = Heard()
+        answers = self.exchange.ask(
+            kind, sent, seconds, sizes=sizes, asked=asked, enough=enough, heard=heard
+        )
+        closed = 0 < enough <= sum(answer.content is not None for answer in answers.values())
+        self.events.asked(kind, nodes, answers, heard, seconds=seconds, closed=closed)
         found = {name: answers[node] for name, node in nodes.items() if node in answers}
         for name, answer in found.items():
             if answer.refused:

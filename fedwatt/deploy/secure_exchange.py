@@ -71,6 +71,7 @@ class SecureExchange(Sums):
         finally:
             for name, reason in asking.rejected.items():
                 log.warning("%s: a message of %s rejected: %s", asked.what, name, reason)
+                self.roster.events.uncounted(name, reason)
         made = ((terms.digest, len(survivors)),)
         return Part(words=total, counted=survivors, exchanges=made, rejected=asking.rejected)
 

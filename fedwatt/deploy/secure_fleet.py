@@ -30,7 +30,7 @@ from fedwatt.federation import State
 from fedwatt.federation.port import Judgement, Present
 from fedwatt.federation.records import Evaluation
 from fedwatt.federation.terms import Terms
-from fedwatt.federation.work import Work, no_work
+from fedwatt.federation.work import Together, Work, no_work
 from fedwatt.methods import Method
 from fedwatt.methods.rule import Rows
 from fedwatt.privacy.check_words import CHECK, Made
@@ -175,20 +175,21 @@ class SecureFleet(RoadFleet):
         calls = [*counted, *others]
         usable = np.arange(len(calls)) < len(counted)
 
-        def rows(mean: Tensor) -> Tensor:
-            return mean.expand(len(calls), *mean.shape).to(self.device)
-
+        delta = delta.to(self.device)
+        uploads = {name: values.to(self.device) for name, values in uploads.items()}
+        length, each = float(delta.double().norm()), weight / len(counted)
         return Work(
             calls,
-            rows(delta),
-            np.full(len(calls), weight / len(counted)),
+            delta.new_zeros((len(calls), 0)),
+            np.full(len(calls), each),
             np.ones(len(calls), dtype=bool),
             usable,
             {},
-            {name: rows(values) for name, values in uploads.items()},
+            {},
             {},
             events=Known(made=_made(found, divisor)).packed(),
             noised=self.private,
+            together={calls[0].run: Together(delta, each, uploads, length)},
         )
 
 

@@ -7,7 +7,9 @@ not end well on this way, a wrong signature for one, goes the long way from its 
 Flower says what is wrong as it always does.
 
 A vehicle's look for questions that finds none is held until there is one, for as long as the
-vehicle is willing to wait: it says so in a header, which Flower's own does not send.
+vehicle is willing to wait: it says so in a header, which Flower's own does not send. Such a look
+counts as a heartbeat. Its answer says so, and over how many seconds the vehicles are to spread when
+they come back to a server that was gone.
 """
 
 import asyncio
@@ -19,12 +21,16 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fedwatt.deploy.flower import WAIT_HEADER, WAIT_SECONDS
+from fedwatt.deploy.fleet_client import WAIT_HEADER, WAIT_SECONDS
 from fedwatt.deploy.flower_server import (
     LOOK,
     PROTOBUF,
     Questions,
     ShortAnswer,
+    TooLongError,
+    beat,
+    come_back_over,
+    is_asked,
     looking_node,
     short_answers,
 )
@@ -38,8 +44,8 @@ LARGE: Final = 1_000_000
 class Shortcut:
     """The second thing that a request to the server meets, after the `door`."""
 
-    def __init__(self, app: ASGIApp, *, holds: bool = True) -> None:
-        self.app, self.answers = app, short_answers()
+    def __init__(self, app: ASGIApp, *, holds: bool = True, whole: bool = True) -> None:
+        self.app, self.answers = app, short_answers(whole=whole)
         self.held = Held() if holds else None
         self.failed: set[str] = set()
         """Paths whose short way has failed by an error that is not Flower's answer."""
@@ -55,20 +61,34 @@ class Shortcut:
         if body is None:
             return
         try:
-            large, request = len(body) > LARGE, Request(scope)
-            content = (
-                await asyncio.to_thread(answer, request, body) if large else answer(request, body)
-            )
-            wait = self.held is not None and not content and scope["path"] == LOOK
-            if wait and (seconds := _patience(scope)):
-                content = await self._waited(answer, scope, body, receive, seconds)
+            status, content = 200, await self._answered(answer, scope, body, receive)
+        except TooLongError as error:
+            status, content = 413, str(error).encode()
         except Exception as error:
             self._tell(scope["path"], error)
             await self.app(scope, _again(body, receive), send)
             return
         head = [(b"content-type", PROTOBUF), (b"content-length", b"%d" % len(content))]
-        await send({"type": "http.response.start", "status": 200, "headers": head})
+        await send({"type": "http.response.start", "status": status, "headers": head})
         await send({"type": "http.response.body", "body": content})
+
+    async def _answered(
+        self, answer: ShortAnswer, scope: Scope, body: bytes, receive: Receive
+    ) -> bytes:
+        """The body of the response; a look for questions may be held."""
+        request = Request(scope)
+        if len(body) > LARGE:
+            return await asyncio.to_thread(answer, request, body)
+        content = answer(request, body)
+        patience = _patience(scope) if scope["path"] == LOOK and self.held is not None else 0.0
+        if not patience:
+            return content
+        node = looking_node(body)
+        beat(request, node)
+        if not content:
+            content = await self._waited(answer, request, body, receive, patience)
+            beat(request, node)
+        return content + come_back_over(request)
 
     def _tell(self, path: str, error: Exception) -> None:
         """Say once of a path that its short way fails, if that is no answer of Flower's."""
@@ -77,20 +97,21 @@ class Shortcut:
             log.warning("%s is answered the long way, which is slower: %r", path, error)
 
     async def _waited(
-        self, answer: ShortAnswer, scope: Scope, body: bytes, receive: Receive, seconds: float
+        self, answer: ShortAnswer, request: Request, body: bytes, receive: Receive, seconds: float
     ) -> bytes:
-        """The answer to a look once there may be a question, or after `seconds`."""
+        """The answer to a look once there is a question, or an empty one after `seconds`."""
         assert self.held is not None
-        come = self.held.expect(looking_node(body))
+        node = looking_node(body)
+        come = self.held.expect(node)
         gone = asyncio.ensure_future(receive())  # comes to an end when the vehicle hangs up
         try:
-            # One may have come between the first look and now.
-            content = answer(Request(scope), body)
-            if not content:
+            # One may have come, by another thread, between the first look and now.
+            if not is_asked(request, node):
                 either: set[asyncio.Future[Any]] = {gone, come}
                 await asyncio.wait(either, timeout=seconds, return_when="FIRST_COMPLETED")
-                content = b"" if gone.done() else answer(Request(scope), body)
-            return content
+            if gone.done() or not is_asked(request, node):
+                return b""
+            return answer(request, body)
         finally:
             gone.cancel()
             come.cancel()

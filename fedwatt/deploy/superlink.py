@@ -13,6 +13,7 @@ What makes it quick can be switched off, one by one, by naming it in FEDWATT_WIT
     index          a look for questions goes through those of all vehicles
     connections    idle connections end after five seconds
     waiting        a look for questions that finds none is answered at once
+    whole          parts of messages are sent one by one
 """
 
 import os
@@ -26,7 +27,7 @@ from fedwatt.deploy.shortcut import Shortcut
 from fedwatt.errors import SettingError, unknown
 
 WITHOUT = "FEDWATT_WITHOUT"
-PARTS = ("shortcut", "index", "connections", "waiting")
+PARTS = ("shortcut", "index", "connections", "waiting", "whole")
 
 
 def parts(words: str) -> frozenset[str]:
@@ -52,8 +53,9 @@ def start(without: frozenset[str]) -> None:
     if "connections" not in without:
         flower_server.keep_connections()
     holds = not without & {"waiting", "index"}  # the index tells when there is a question
-    short = () if "shortcut" in without else (Middleware(Shortcut, holds=holds),)
-    flower_server.start_superlink(Middleware(Door), *short)
+    whole = not without & {"whole", "shortcut"}  # Flower's own layers know nothing of it
+    short = () if "shortcut" in without else (Middleware(Shortcut, holds=holds, whole=whole),)
+    flower_server.start_superlink(Middleware(Door, whole=whole), *short)
 
 
 if __name__ == "__main__":

@@ -93,15 +93,17 @@ def events(log: bytes) -> list[dict[str, Any]]:
     return [json.loads(line) for line in whole.splitlines() if line]
 
 
-def rounds_in(lines: Iterable[dict[str, Any]]) -> dict[str, dict[int, dict[str, Any]]]:
-    """Method → round → the line that counts.
+def rounds_in(
+    lines: Iterable[dict[str, Any]], known: dict[str, dict[int, dict[str, Any]]] | None = None
+) -> dict[str, dict[int, dict[str, Any]]]:
+    """Method → round → the line that counts; `known` is what earlier lines led to.
 
     >>> again = [{"event": "start", "method": "fedavg", "done": 1}]
     >>> two = [{"event": "round", "method": "fedavg", "round": t, "seconds": t} for t in (1, 2)]
     >>> rounds_in([*two, *again])["fedavg"].keys()
     dict_keys([1])
     """
-    found: dict[str, dict[int, dict[str, Any]]] = {}
+    found: dict[str, dict[int, dict[str, Any]]] = {} if known is None else known
     for line in lines:
         own = found.setdefault(line["method"], {}) if "method" in line else {}
         if line["event"] == "start":

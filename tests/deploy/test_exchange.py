@@ -10,10 +10,12 @@ import pytest
 pytest.importorskip("flwr")
 
 from flwr.app import Message
-from flwr.common.serde import message_to_proto
+from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.proto.node_pb2 import Node
+from flwr.proto.runtime_pb2 import PullAppMessagesResponse
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 
+from fedwatt.deploy import whole
 from fedwatt.deploy.exchange import Exchange
 from fedwatt.deploy.messages import Content, Sizes, sealed
 from fedwatt.deploy.prompt_grid import MOST_PARTS, PromptGrid
@@ -31,15 +33,20 @@ class Store:
         self.parts: dict[str, bytes | None] = {}
         """None: announced and not there yet."""
         self.replies: dict[str, tuple[Any, Any]] = {}
+        self.asked: set[str] = set()
         self.confirmed: list[str] = []
+        self.brings_parts = False
+        """Whether replies come with their parts, where those are all there."""
 
-    def push_messages(self, messages: list[Message]) -> list[str]:
+    def PushMessages(self, request: Any) -> Any:
         numbers = []
-        for message in messages:
-            message.metadata.__dict__["_message_id"] = f"question-{message.metadata.dst_node_id}"
-            numbers.append(message.metadata.message_id)
-            self.reply(message)
-        return numbers
+        for proto in request.messages_list:
+            number = proto.metadata.message_id = f"question-{proto.metadata.dst_node_id}"
+            numbers.append(number)
+            if number not in self.asked:
+                self.asked.add(number)
+                self.reply(message_from_proto(proto))
+        return SimpleNamespace(message_ids=numbers, objects_to_push=[], session_id="")
 
     def reply(self, question: Message) -> None:
         node = question.metadata.dst_node_id
@@ -53,10 +60,13 @@ class Store:
 
     def PullMessages(self, request: Any) -> Any:
         found = [self.replies.pop(n) for n in request.message_ids if n in self.replies]
-        return SimpleNamespace(
+        response = PullAppMessagesResponse(
             messages_list=[proto for proto, _ in found],
             message_object_trees=[tree for _, tree in found],
         )
+        if self.brings_parts and whole.is_wanted(request.SerializeToString()):
+            whole.attach(response, {n: part for n, part in self.parts.items() if part is not None})
+        return response
 
     def PullObject(self, request: Any) -> Any:
         content = self.parts.get(request.object_id)
@@ -79,9 +89,8 @@ def ask(store: Store, spoil: Any, seconds: float = 0.2) -> tuple[dict, float]:
     """Ask vehicles 1, 2 and 3, after `spoil` has met their replies."""
     exchange = Exchange(PromptGrid(store), poll_seconds=0.01)
     began = time.monotonic()
-    waiting = exchange.send("train", {node: Content() for node in (1, 2, 3)}, seconds)
+    exchange.send("train", {node: Content() for node in (1, 2, 3)}, seconds)
     spoil(store)
-    store.push_messages = lambda messages: list(waiting)
     answers = exchange.ask("train", {n: Content() for n in (1, 2, 3)}, seconds, sizes=SIZES)
     return answers, time.monotonic() - began
 
@@ -94,6 +103,15 @@ def test_parts_that_never_come_do_not_hold_up_the_others() -> None:
     }
     # Flower alone would have tried 500 times, a second apart. Room for a busy machine.
     assert took < 10
+
+
+def test_replies_that_come_with_their_parts_are_not_asked_for_again() -> None:
+    store = Store()
+    store.brings_parts = True
+    store.PullObject = None  # type: ignore[method-assign, assignment]
+    answers, _ = ask(store, lambda store: None, seconds=10.0)
+    assert all(answer.content is not None for answer in answers.values()) and len(answers) == 3
+    assert store.confirmed == []
 
 
 def test_parts_that_come_late_are_waited_for() -> None:

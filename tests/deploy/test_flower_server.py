@@ -20,14 +20,17 @@ pytest.importorskip("flwr")
 
 import httpx
 from cryptography.hazmat.primitives.asymmetric import ec
+from flwr.app import Message as AppMessage
+from flwr.app import RecordDict
 from flwr.proto import fleet_pb2, heartbeat_pb2, message_pb2, run_pb2
 from flwr.proto.node_pb2 import Node, NodeInfo
 from flwr.proto.runtime_pb2 import GetNodesResponse
 from flwr.proto.task_pb2 import Task
 from flwr.server.superlink.linkstate import in_memory_linkstate, linkstate_factory
 from flwr.supercore.constant import TASK_TOKEN_HEADER
+from flwr.supercore.corestate import in_memory_corestate
 from flwr.supercore.date import now
-from flwr.supercore.dependencies import task
+from flwr.supercore.dependencies import superexec, task
 from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
 from flwr.supercore.object_store import in_memory_object_store
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes, sign_message
@@ -36,11 +39,15 @@ from flwr.superlink import extensions, main
 from flwr.superlink.federation import noop_federation_manager
 from flwr.superlink.grid import http_grid
 from flwr.superlink.routers.fleet import node_auth, router
+from flwr.superlink.servicer.fleet import fleet_handlers
+from flwr.superlink.servicer.runtime import runtime_handlers
+from flwr.supernode import fleet_http_connection
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
 
-from fedwatt.deploy import flower
+from fedwatt.deploy import fleet_client, flower
+from fedwatt.deploy.fleet_client import FleetClient
 from fedwatt.deploy.flower_server import (
     SERVER_KEEPS_SECONDS,
     SWEEP_SECONDS,
@@ -71,6 +78,17 @@ TYPE = "application/protobuf"
         (translation.ProtobufTranslationMiddleware, "5ff23a6fdd06d0f9"),
         (task.authenticate_task, "7b4c0c58ea91353a"),
         (http_grid.HttpGrid._try_push_messages, "6e420bc3237c65bb"),
+        (fleet_handlers.pull_messages, "5f1d8861a9eb1465"),
+        (fleet_handlers.push_messages, "70c2fe927c6693b0"),
+        (fleet_handlers.pull_object, "78f6d45fda46df47"),
+        (fleet_handlers.push_object, "df7e96f1188e0a40"),
+        (fleet_handlers.confirm_message_received, "52bf47754a452d94"),
+        (runtime_handlers.pull_messages, "8c998d6d197c09e4"),
+        (runtime_handlers.push_messages, "03b2ea647465c032"),
+        (runtime_handlers.confirm_message_received, "ff47366421910371"),
+        (in_memory_corestate.InMemoryCoreState.store_object, "2f952e079f4dadd4"),
+        (superexec.authenticate_superexec_request, "25520d5ab7206484"),
+        (fleet_http_connection.http_request_response, "b80ca36779c2657f"),
     ],
 )
 def test_what_is_replaced_is_what_it_was(replaced: object, digest: str) -> None:
@@ -207,12 +225,13 @@ def test_a_look_for_questions_is_held_until_there_is_one(
     asked: bool, holds: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Questions, "listeners", [])
+    monkeypatch.setattr(linkstate_factory, "InMemoryLinkState", QuickState)
     client = server(monkeypatch, partial(Shortcut, holds=holds))
     number = activated(client)
     body = fleet_pb2.PullMessagesRequest(node=Node(node_id=number)).SerializeToString()
 
     async def look() -> float:
-        headers = signed() | {flower.WAIT_HEADER: "1"}
+        headers = signed() | {fleet_client.WAIT_HEADER: "1"}
         base, began = "https://server", time.monotonic()
         async with httpx.AsyncClient(transport=client.transport, base_url=base) as session:
             looking = session.post("/v1/fleet/pull-messages", content=body, headers=headers)
@@ -222,7 +241,9 @@ def test_a_look_for_questions_is_held_until_there_is_one(
                 tell(number + 1)  # another's question
                 tell(number)
             response = await task
-        assert (response.status_code, response.content) == (200, b"")
+        found = fleet_pb2.PullMessagesResponse.FromString(response.content)
+        assert (response.status_code, list(found.messages_list)) == (200, [])
+        assert found.HasField("reconnect") is holds  # such a look counts as a heartbeat
         return time.monotonic() - began
 
     seconds = asyncio.run(look())
@@ -267,29 +288,29 @@ def test_a_vehicle_that_says_too_soon_that_it_has_a_question_does_not_end_the_ru
 
     def make(**about: object) -> Callable[[str, bytes], None]:
         def push(number: str, content: bytes) -> None:
-            if number == "forgotten":
-                raise ObjectPushError(number, 1, "session")
             pushed.append(number)
+            raise ObjectPushError(number, 1, "session")
 
         return push
 
+    def announced(request: Any) -> Any:
+        numbers = [message.metadata.message_id for message in request.messages_list]
+        trees = [tree.object_id for tree in request.message_object_trees]
+        return SimpleNamespace(message_ids=numbers, objects_to_push=trees, session_id="s")
+
     monkeypatch.setattr(flower, "make_push_object_fn_protobuf", make)
-    before = http_grid.make_push_object_fn_protobuf
-    try:
-        flower.forgive_lost_parts()
-        push = http_grid.make_push_object_fn_protobuf(run_id=1)
-    finally:
-        http_grid.make_push_object_fn_protobuf = before
-    for number in ("one", "forgotten", "two"):
-        push(number, b"")
-    assert pushed == ["one", "two"]
+    client = SimpleNamespace(PushMessages=announced, PushObject=None)
+    grid: Any = SimpleNamespace(_runtime_client=client, node=1, run=SimpleNamespace(run_id=1))
+    messages = [AppMessage(RecordDict(), node, "train") for node in (1, 2)]
+    assert len(flower.push_questions(grid, messages)) == 2
+    assert len(pushed) == 2
 
 
 def test_a_vehicle_keeps_its_connection_longer_than_it_pauses() -> None:
-    with flower.LastingClient("https://127.0.0.1:1", interceptors=[]) as client:
+    with FleetClient("https://127.0.0.1:1", interceptors=[]) as client:
         pool = client._client._transport._pool
         kept = pool._keepalive_expiry
-    longest = max(flower.WAIT_SECONDS, signature(drive).parameters["poll_seconds"].default)
+    longest = max(fleet_client.WAIT_SECONDS, signature(drive).parameters["poll_seconds"].default)
     assert longest < kept < SERVER_KEEPS_SECONDS
 
 
@@ -337,7 +358,7 @@ def test_a_large_body_is_read_beside_the_others(
         threads.append(threading.get_ident())
         return b"%d" % len(body)
 
-    monkeypatch.setattr("fedwatt.deploy.shortcut.short_answers", lambda: {"/large": read})
+    monkeypatch.setattr("fedwatt.deploy.shortcut.short_answers", lambda whole: {"/large": read})
     found = Client(Shortcut(Passed, holds=False)).ask("POST", "/large", content=b"x" * length)
     assert found.content == b"%d" % length
     assert (threads != [threading.get_ident()]) is elsewhere
@@ -351,7 +372,7 @@ def test_a_short_way_that_fails_is_told_once(
     def fail(request: Any, body: bytes) -> bytes:
         raise errors.pop(0)
 
-    monkeypatch.setattr("fedwatt.deploy.shortcut.short_answers", lambda: {"/often": fail})
+    monkeypatch.setattr("fedwatt.deploy.shortcut.short_answers", lambda whole: {"/often": fail})
     client = Client(Shortcut(PlainTextResponse("the long way"), holds=False))
     with caplog.at_level(logging.WARNING, "fedwatt.deploy"):
         assert {client.ask("POST", "/often").text for _ in range(3)} == {"the long way"}

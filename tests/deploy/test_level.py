@@ -288,7 +288,7 @@ def test_a_run_cut_off_in_the_level_models_rounds_goes_on(
     run = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
         deployed(whole.text, loopback(fleet, tmp_path / "state"), run, stop=2)
-    first, doing = describe_run(run)
+    first, doing, *_ = describe_run(run)
     assert first == "fedavg, level roads: 2 rounds done"
     assert doing.startswith("The run is interrupted since")
     with pytest.raises(RunError, match="already holds a run"):

@@ -12,6 +12,8 @@ from fedwatt.deploy.shortcut import Shortcut
 from fedwatt.deploy.superlink import open_files, parts
 from fedwatt.errors import SettingError
 
+WHOLE = {"whole": True}
+
 
 def test_a_part_that_there_is_none_of_is_refused() -> None:
     assert parts("") == frozenset()
@@ -23,10 +25,11 @@ def test_a_part_that_there_is_none_of_is_refused() -> None:
 @pytest.mark.parametrize(
     ("without", "patches", "layers"),
     [
-        ("", ["index", "connections"], [{}, {"holds": True}]),
-        ("waiting", ["index", "connections"], [{}, {"holds": False}]),
-        ("index", ["connections"], [{}, {"holds": False}]),
-        ("connections shortcut", ["index"], [{}]),
+        ("", ["index", "connections"], [WHOLE, {"holds": True, **WHOLE}]),
+        ("waiting", ["index", "connections"], [WHOLE, {"holds": False, **WHOLE}]),
+        ("index", ["connections"], [WHOLE, {"holds": False, **WHOLE}]),
+        ("connections shortcut", ["index"], [{"whole": False}]),
+        ("whole", ["index", "connections"], [{"whole": False}, {"holds": True, "whole": False}]),
     ],
 )
 def test_a_server_does_without_the_parts_that_are_named(

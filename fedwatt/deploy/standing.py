@@ -1,0 +1,168 @@
+"""How each vehicle of a run stands, worked out from the lines of events.jsonl.
+
+A vehicle's state is that of the last round in which it was asked: one trouble there outweighs the
+questions that it answered, since a vehicle that judges models and refuses to train is no help.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from fedwatt.deploy.event_log import (
+    ANSWERED,
+    ENROLLED,
+    FAILED,
+    LATE,
+    REFUSED,
+    REJECTED,
+    REPLIES,
+    TROUBLES,
+    TURNED_AWAY,
+    UNCOUNTED,
+)
+from fedwatt.errors import counted
+
+STATES: Final = {
+    "revoked": "its key was revoked at the depot",
+    "set aside": "three of its replies were beyond the limits",
+    "failing": "it failed in the last round that asked it",
+    "refused": "its policy forbade an answer in the last round that asked it",
+    "late": "it missed the deadline in the last round that asked it",
+    "turned away": "it may not take part, or not yet",
+    "offline": "it is not connected",
+    "on time": "it did all that the last round asked of it",
+    "waiting": "it has enrolled and was not asked yet",
+    "not seen": "its key is accepted, and it has not enrolled in this run",
+}
+"""In the order in which an operator wants to see them."""
+OF_EVENT: Final = {
+    FAILED: "failing",
+    REJECTED: "failing",
+    UNCOUNTED: "failing",
+    REFUSED: "refused",
+    LATE: "late",
+    TURNED_AWAY: "turned away",
+}
+TRAINING: Final = frozenset(("train", "secure-train"))
+"""Questions whose answers make the next model."""
+MOST_LINES: Final = 50
+"""Vehicles that a terminal shows."""
+Line = Mapping[str, Any]
+
+
+@dataclass
+class Standing:
+    """What the events of a run tell about one vehicle."""
+
+    vehicle: str
+    version: str = ""
+    asked: int = 0  # questions
+    answered: int = 0
+    answer: Line | None = None  # the last one, whatever was asked
+    trained: Line | None = None  # the last reply to a round that nothing was wrong with
+    before: Line | None = None  # the one before that
+    trains: bool = False
+    """Whether it was ever asked to train; held-out vehicles are not."""
+    trouble: Line | None = None  # the last one
+    failures: int = 0
+    """Rounds in a row, of those that asked it, with a trouble."""
+    last: tuple[str, int] | None = None
+    """Method and round that asked it last."""
+    troubled: tuple[str, int] | None = None
+    """Method and round of the last trouble."""
+
+    def take(self, line: Line) -> None:
+        """Go on by one event."""
+        event = line["event"]
+        if event == ENROLLED:
+            self.version = line["version"]
+            if self.trouble is not None and self.trouble["event"] == TURNED_AWAY:
+                self.troubled, self.failures = None, 0
+            return
+        # Who is turned away is in no round, and waits longer each time.
+        now = (line["method"], line["round"]) if "round" in line else ("", -1 - self.failures)
+        if now != self.last and self.troubled != self.last:
+            self.failures = 0
+        self.last = now
+        self.asked += event in REPLIES
+        training = line.get("question") in TRAINING
+        self.trains |= training
+        if event == ANSWERED:
+            self.answered += 1
+            self.answer = line
+            if training:
+                self.trained, self.before = line, self.trained
+        elif event in TROUBLES:
+            if event == UNCOUNTED and self.trained is not None and now == _round(self.trained):
+                self.trained = self.before
+            self.failures += self.troubled != now
+            self.trouble, self.troubled = line, now
+
+    @property
+    def state(self) -> str:
+        """One of `STATES`, as far as the events tell."""
+        if self.last is not None and self.troubled == self.last and self.trouble is not None:
+            return OF_EVENT[self.trouble["event"]]
+        return "waiting" if self.answer is None else "on time"
+
+    @property
+    def success(self) -> Line | None:
+        """The last reply that helped to train; of a vehicle that never trains, its last answer."""
+        return self.trained if self.trains else self.answer
+
+    @property
+    def failing(self) -> int:
+        """Rounds in a row with a trouble, up to now."""
+        return self.failures if self.troubled == self.last else 0
+
+
+def standings(
+    lines: Iterable[Line], known: dict[str, Standing] | None = None
+) -> dict[str, Standing]:
+    """How vehicles stand after some lines more than those that made `known`."""
+    found = {} if known is None else known
+    for line in lines:
+        name = line["vehicle"]
+        if name not in found:
+            found[name] = Standing(name)
+        found[name].take(line)
+    return found
+
+
+def fleet_lines(found: Iterable[Standing]) -> Iterator[str]:
+    """What `fedwatt deploy status` says about the vehicles of a run, those in trouble first."""
+    order = list(STATES)
+    ordered = sorted(found, key=lambda one: (order.index(one.state), one.vehicle))
+    for standing in ordered[:MOST_LINES]:
+        yield from described(standing)
+    if left := ordered[MOST_LINES:]:
+        states = Counter(one.state for one in left)
+        others = ", ".join(f"{count:,} {state}" for state, count in states.items())
+        yield f"And {counted(len(left), 'vehicle')} more: {others}."
+
+
+def described(standing: Standing) -> Iterator[str]:
+    """A vehicle's last success and its last trouble."""
+    success, trouble = standing.success, standing.trouble
+    last = "no success yet" if success is None else f"last success {_when(success)}"
+    about = f"{standing.vehicle}: {standing.state}, {last}"
+    if success is not None:
+        about += f" in {success['seconds']:g} s"
+    yield about
+    if trouble is not None:
+        times = f", {counted(standing.failing, 'round')} in a row" if standing.failing > 1 else ""
+        yield f"  last trouble {_when(trouble)}{times}: {trouble['reason']}"
+
+
+def _round(line: Line) -> tuple[str, int]:
+    return line["method"], line["round"]
+
+
+def _when(line: Line) -> str:
+    """Time (UTC), method, round and question of an event."""
+    time = str(line["at"])[:19].replace("T", " ")
+    if "round" not in line:
+        return f"{time} when it enrolled"
+    question = f" to '{line['question']}'" if "question" in line else ""
+    return f"{time} in round {line['round']} of {line['method'] or 'the beginning'}{question}"

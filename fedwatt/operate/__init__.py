@@ -1,0 +1,1 @@
+"""What an operator of a real fleet looks at: its page, metrics, alerts and backups."""
