@@ -73,6 +73,8 @@ class Roster:
     """How often in a row a node was turned away."""
     provision: "PublishedHills | None" = None
     """What vehicles must have on board before they can train; None: nothing but their data."""
+    made: dict[DataSettings, tuple[tuple[object, ...], Fleet]] = field(default_factory=dict)
+    """The fleet of these members by its settings, kept until somebody enrols."""
     conduct: Conduct = field(init=False)
     events: EventLog = field(init=False)
 
@@ -272,9 +274,13 @@ class Roster:
         With other `settings` it is that of a run inside the run, with other features of the same
         windows.
         """
-        settings, members, never = settings or self.config.data, self.ordered(), self.held_out()
-        clients = tuple(_hollow(m, settings, m.name in never) for m in members)
-        return Fleet(clients, settings, f"{len(members)} vehicles on Flower")
+        settings, never = settings or self.config.data, self.held_out()
+        about = (never, *self.members.values())
+        if settings not in self.made or self.made[settings][0] != about:
+            clients = tuple(_hollow(m, settings, m.name in never) for m in self.ordered())
+            source = f"{len(clients)} vehicles on Flower"
+            self.made[settings] = about, Fleet(clients, settings, source)
+        return self.made[settings][1]
 
     def available(self, fleet: Fleet) -> BoolArray:
         """A_t as a mask over the vehicles of `fleet` that may train."""
