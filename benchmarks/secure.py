@@ -174,7 +174,11 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 def tenth() -> None:
     """What a vehicle of a large sum costs the server, beside one of a hundred."""
-    few, many = (measure(vehicles, one_in=10) for vehicles in (100, 1000))
+    record_tenth(*(measure(vehicles, one_in=10) for vehicles in (100, 1000)))
+
+
+def record_tenth(few: dict[str, Any], many: dict[str, Any]) -> None:
+    """Write down what was measured of both."""
     ms, kilobytes = [], []
     for row in (few, many):
         ms.append(1000 * row["server_seconds"] / row["vehicles"])

@@ -63,6 +63,7 @@ def drive(
     vehicle's clock wrong, which is then said. `before` every connection the vehicle may have a look
     at the server, and raise. A relay has a way of its own to `serve` a session.
     """
+    answering = serve or (lambda own: _serve(vehicle, own, poll_seconds, goes_on))
     flower.stay_alive()
     flowers_log = logging.getLogger("flwr")
     since: float | None = None  # the server has refused the key
@@ -74,10 +75,7 @@ def drive(
             with connection.open() as session:
                 log.info("%s is connected to %s", vehicle.name, connection.server)
                 since = None
-                if serve is None:
-                    _serve(vehicle, session, poll_seconds, goes_on)
-                else:
-                    serve(session)
+                answering(session)
             if goes_on():
                 log.warning("lost the connection to %s; trying again", connection.server)
         except flower.NotConnectedError as error:
