@@ -50,7 +50,7 @@ class LightRelay(LightVehicle):
         if kind == "relay-roster":
             yes = [True] * len(names)
             values: dict[str, Any] = {"names": names, "there": yes, "simulated": yes, "levels": 1}
-            return Content(values, {"windows": np.tile(np.int64([100, 20, 20]), (len(names), 1))})
+            return Content(values, {"windows": np.tile(np.array([100, 20, 20]), (len(names), 1))})
         asked, called = SumQuestion.read(question)
         layout = asked.layout
         words = _words(asked.kind, tuple(layout.fields.items()), layout.vehicles, layout.bits)
