@@ -205,6 +205,7 @@ class RelayRoster(Roster):
         sizes: Sizes = NO_MODEL,
         asked: Mapping[str, ReplyField] = NOTHING,
         enough: int = 0,
+        share: float = 1.0,
     ) -> dict[str, Answer]:
         """Answers by vehicle; a question to vehicles behind a relay is passed on by it."""
         through = self.branches(name for name in questions if self.there(name))
@@ -218,7 +219,9 @@ class RelayRoster(Roster):
         taken = {**asked, **TAKERS}
         waiting = self.exchange.send(kind, passed, wait, sizes=sizes, asked=taken)
         direct = {n: q for n, q in questions.items() if self.members[n].node not in self.relays}
-        found = super().ask(kind, direct, seconds, sizes=sizes, asked=asked, enough=enough)
+        found = super().ask(
+            kind, direct, seconds, sizes=sizes, asked=asked, enough=enough, share=share
+        )
 
         def complete() -> bool:
             for node, answer in self.exchange.receive(

@@ -283,13 +283,10 @@ class RoadFleet(ABC):
             state.weights[0].cpu().numpy(),
             self.sent(method, state),
         )
-        alike = question.content({**self.common, **made_values(known.made)})
-
-        def asked(name: str) -> Content:
-            own = {**alike.values, "counted": known.counted.get(name, -1)}
-            return Content(own, alike.arrays)
-
-        return asked
+        alike, counted = question.content({**self.common, **made_values(known.made)}), known.counted
+        return lambda name: Content(
+            {**alike.values, "counted": counted.get(name, -1)}, alike.arrays
+        )
 
     def sent(self, method: Method, state: State) -> dict[str, NDArray[Any]]:
         """What the server rule sends with the model of `state`."""
