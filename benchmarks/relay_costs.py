@@ -130,8 +130,8 @@ def costs(relays: int, behind: int, *, real: bool) -> dict[str, Any]:
             "replies": watched.replies}  # fmt: skip
 
 
-def pages(rows: list[dict[str, Any]]) -> dict[str, str]:
-    """The tables of docs/relays.md."""
+def pages(rows: list[dict[str, Any]]) -> str:
+    """The table of docs/relays.md."""
     head = (
         "relays", "vehicles behind each", "asked a round", "centre's server, CPU-s a round",
         "centre's run, CPU-s", "relay, CPU-ms a vehicle and round", "a round",
@@ -145,7 +145,7 @@ def pages(rows: list[dict[str, Any]]) -> dict[str, str]:
             f"{spent['server']:.2f} | {spent['run']:.2f} | "
             f"{f'{1000 * own:.1f}' if row['real'] else '–'} | {row['round_s']:.1f} s |"
         )
-    return {"relay costs": "\n".join(lines)}
+    return "\n".join(lines)
 
 
 def main() -> None:
@@ -159,9 +159,15 @@ def main() -> None:
     rows = [costs(words.relays, words.behind, real=False), costs(1, words.behind, real=True)]
     print(json.dumps(rows, indent=2))
     if words.record:
-        found = {"machine": machine(), "load_before": load, "rows": rows}
-        write_text(RESULT, json.dumps(found, indent=2) + "\n")
-        write_blocks(PAGE, pages(rows))
+        record(rows, load)
+
+
+def record(rows: list[dict[str, Any]], load: float) -> None:
+    """Write down what was measured while so many other processes were at work."""
+    found = {"machine": machine(), "load_before": load, "rows": rows}
+    write_text(RESULT, json.dumps(found, indent=2) + "\n")
+    about = f"Measured on 2 cores that {load:.0f} other processes were at work on."
+    write_blocks(PAGE, {"relay costs": f"{pages(rows)}\n\n{about}"})
 
 
 if __name__ == "__main__":

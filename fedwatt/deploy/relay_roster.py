@@ -33,8 +33,10 @@ from fedwatt.errors import DataError
 
 log = logging.getLogger("fedwatt.deploy")
 
-FRESH_SECONDS: Final = 5.0
-"""For which a relay's word about who is there is taken."""
+FRESH_SECONDS: Final = 20.0
+"""For which a relay's word is taken that all its vehicles are there."""
+AGAIN_SECONDS: Final = 5.0
+"""The same where some are not, or it did not answer."""
 ROSTER_SECONDS: Final = 15.0
 """In which a relay tells who is there; one that does not has nobody."""
 TAKERS: Final[Mapping[str, ReplyField]] = {
@@ -54,6 +56,12 @@ class KnownRelay:
     """Relays between its furthest vehicle and here."""
     heard: float = -inf
     """When it was last asked."""
+    complete: bool = False
+    """Whether all its vehicles were there."""
+
+    def due(self, now: float) -> bool:
+        """Whether it is to be asked again."""
+        return now - self.heard >= (FRESH_SECONDS if self.complete else AGAIN_SECONDS)
 
 
 @dataclass
@@ -118,9 +126,7 @@ class RelayRoster(Roster):
         super().refresh()
         now = self.exchange.clock()
         due = [
-            node
-            for node, relay in self.relays.items()
-            if node in self.online and now - relay.heard >= FRESH_SECONDS
+            node for node, relay in self.relays.items() if node in self.online and relay.due(now)
         ]
         if not due:
             return
@@ -138,9 +144,9 @@ class RelayRoster(Roster):
             found, there = self._told(node, answer.usable())
         except DataError as error:
             log.warning("relay %s does not say who is there: %s", relay.name, error)
-            relay.there = frozenset()
+            relay.there, relay.complete = frozenset(), False
             return
-        relay.there = there
+        relay.there, relay.complete = there, 0 < len(there) == len(found)
         changed = [one for one in found if self.members.get(one.name) != one]
         self.members |= {one.name: one for one in changed}
         self._keep(changed)
