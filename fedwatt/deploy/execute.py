@@ -20,7 +20,6 @@ from fedwatt.deploy.routes_on_server import routes_of_run
 from fedwatt.deploy.secure_fleet import SecureFleet
 from fedwatt.deploy.state import FAILED, FINISHED, RUN_LOCK, RunState, going_on
 from fedwatt.deploy.summed_fleet import SummedFleet
-from fedwatt.deploy.versions import told_vehicles
 from fedwatt.errors import FedwattError, SettingError
 from fedwatt.federation import Availability, Loop, State
 from fedwatt.federation.records import Row
@@ -31,6 +30,7 @@ from fedwatt.runs.carry_out import FINISHED as COMPLETE
 from fedwatt.runs.carry_out import Run, carry_out
 from fedwatt.runs.config import MethodChoice, RunConfig
 from fedwatt.runs.deployment import Deployment
+from fedwatt.runs.earlier import earlier_toml
 from fedwatt.runs.environment import fleet_partition
 from fedwatt.runs.hills import shares_hills, terrain_facts
 from fedwatt.runs.level import level_config
@@ -235,7 +235,7 @@ class RealFleet:
         fleet = self.fleet()
         out, resume = self.run.out, self.run.resume
         learned, contributors = hills_of_run(out, self.roster, state, resume=resume)
-        common = {"run": state.run, "config": told_vehicles(config)}
+        common = {"run": state.run, "config": earlier_toml(config)}
         hills = PublishedHills(learned, common, config.deploy.round_seconds)
         self.roster.provision = hills
         hills.wait(self.roster)

@@ -90,6 +90,8 @@ VEHICLE_REFUSED: Final = 700
 Flower's own codes are below 100."""
 REPLY_LOST: Final = int(ErrorCode.MESSAGE_UNAVAILABLE)
 """Code of the error that stands for a reply which never came whole."""
+NODE_GONE: Final = int(ErrorCode.NODE_UNAVAILABLE)
+"""Code of the error that stands for a vehicle which is no longer connected."""
 NOT_ACTIVATED: Final = "[code: 2004]"
 """How Flower says that a key is unknown, or that its last connection is not over yet."""
 UNREGISTERED: Final = "unregistered"

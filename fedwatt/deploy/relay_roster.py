@@ -28,8 +28,9 @@ from fedwatt.deploy.messages import (
 )
 from fedwatt.deploy.parts import RELAY
 from fedwatt.deploy.roster import TAKEN, Member, Roster
-from fedwatt.deploy.versions import told_vehicles, version_fault
+from fedwatt.deploy.versions import version_fault
 from fedwatt.errors import DataError
+from fedwatt.runs.earlier import earlier_toml
 
 log = logging.getLogger("fedwatt.deploy")
 
@@ -89,7 +90,7 @@ class RelayRoster(Roster):
     @cached_property
     def text(self) -> str:
         """The configuration by which vehicles enrol."""
-        return told_vehicles(self.config)
+        return earlier_toml(self.config)
 
     def for_node(self, node: int, question: Content) -> Content:
         """A question as a vehicle or a relay is asked it."""

@@ -27,7 +27,6 @@ from fedwatt.deploy.quorum import Quorum, Unanswered, vehicles_needed
 from fedwatt.deploy.roster import Roster
 from fedwatt.deploy.state import RunState
 from fedwatt.deploy.vehicle_errors import VehicleErrors, possible_sums
-from fedwatt.deploy.versions import told_vehicles
 from fedwatt.engine.call import Call
 from fedwatt.engine.device import resolve_device
 from fedwatt.errors import DataError
@@ -47,6 +46,7 @@ from fedwatt.models import Model
 from fedwatt.noise import SystemNoise
 from fedwatt.randomness import generator
 from fedwatt.runs.config import MethodChoice, RunConfig
+from fedwatt.runs.earlier import earlier_toml
 from fedwatt.runs.level import LEVEL, level_label
 
 log = logging.getLogger("fedwatt.deploy")
@@ -95,7 +95,7 @@ class RoadFleet(ABC):
         common: dict[str, Value] = {
             "run": run.run,
             "label": choice.label,
-            "config": told_vehicles(config),
+            "config": earlier_toml(config),
         }
         if roster.provision is not None:
             common |= roster.provision.question_values
@@ -116,7 +116,8 @@ class RoadFleet(ABC):
     @classmethod
     def vehicles_needed(cls, config: RunConfig, method: Method) -> int:
         """Vehicles that must be there for a round to make a model."""
-        replies = max(cls.fewest, config.deploy.minimum_replies, method.replies_needed)
+        sum_of = config.secure.smallest_sum if config.secure.enabled else 1
+        replies = max(cls.fewest, sum_of, config.deploy.minimum_replies, method.replies_needed)
         training = config.training
         return vehicles_needed(
             config.deploy.quorum, replies, training.participation, training.sampling

@@ -24,11 +24,12 @@ from fedwatt.deploy.error_vectors import MOST_WINDOWS
 from fedwatt.deploy.event_log import FILE, EventLog
 from fedwatt.deploy.exchange import Answer, Exchange, Heard
 from fedwatt.deploy.messages import IN_THE_CLEAR, NO_MODEL, NOTHING, Content, ReplyField, Sizes
-from fedwatt.deploy.versions import told_vehicles, version_fault
+from fedwatt.deploy.versions import version_fault
 from fedwatt.errors import RunError
 from fedwatt.federation.participation import BoolArray
 from fedwatt.files import append_lines, read_lines
 from fedwatt.runs.config import RunConfig
+from fedwatt.runs.earlier import earlier_toml
 
 if TYPE_CHECKING:
     from fedwatt.deploy.hills_on_server import PublishedHills
@@ -151,7 +152,7 @@ class Roster:
         waiting = {node for node, until in self.turned_away.items() if until > now}
         fresh = [node for node in self.online if node not in known | waiting]
         if fresh:
-            question = Content({"config": told_vehicles(self.config)})
+            question = Content({"config": earlier_toml(self.config)})
             seconds = self.config.deploy.enrolment_seconds
             questions = dict.fromkeys(fresh, question)
             self.asked |= exchange.send("enrol", questions, seconds, asked=self.enrolment)

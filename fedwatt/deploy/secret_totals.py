@@ -16,9 +16,9 @@ from fedwatt.deploy.roster import Roster
 from fedwatt.deploy.secure_exchange import SecureExchange
 from fedwatt.deploy.state import RunState
 from fedwatt.deploy.sums import SecretSum
-from fedwatt.deploy.versions import told_vehicles
 from fedwatt.errors import RunError
 from fedwatt.privacy.fixed_point import CLIPPED, Layout
+from fedwatt.runs.earlier import earlier_toml
 from fedwatt.terrain.summands import Fields
 
 log = logging.getLogger("fedwatt.deploy")
@@ -67,7 +67,7 @@ class SecretTotals(Generic[Asked]):
         config = roster.config
         common: dict[str, Value] = {
             "run": run.run,
-            "config": told_vehicles(config),
+            "config": earlier_toml(config),
             **(about or {}),
         }
         least = max(2, config.terrain.minimum_vehicles)
