@@ -270,21 +270,24 @@ class RoadFleet(ABC):
         The round is over when `wanted` of them have replied.
         """
 
-    def training_question(
-        self, method: Method, state: State, present: Present, name: str
-    ) -> Content:
-        """What the vehicle `name` is asked in the round that follows `state`."""
+    def training_questions(
+        self, method: Method, state: State, present: Present
+    ) -> Callable[[str], Content]:
+        """What each vehicle is asked, by its name, in the round that follows `state`."""
         known = Known.unpacked(state.events)
         question = RoundQuestion(
             state.round,
-            known.counted.get(name, -1),
+            -1,
             len(present.members.population),
             present.members.population_windows,
             self.config.deploy.diagnostics,
             state.weights[0].cpu().numpy(),
             self.sent(method, state),
         )
-        return question.content({**self.common, **made_values(known.made)})
+        alike, counted = question.content({**self.common, **made_values(known.made)}), known.counted
+        return lambda name: Content(
+            {**alike.values, "counted": counted.get(name, -1)}, alike.arrays
+        )
 
     def sent(self, method: Method, state: State) -> dict[str, NDArray[Any]]:
         """What the server rule sends with the model of `state`."""
