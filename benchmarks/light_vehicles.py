@@ -5,9 +5,16 @@
 Each has its own key, TLS connection and looks for questions, and sends the requests that a real
 vehicle sends (`deploy.fleet_client`): whole messages, and parts of them where the server knows no
 whole ones; heartbeats where its looks do not count as such. What it says is made up: it has 100
-windows, its Δ is 0, and its errors are those of nobody. Of `FAULTY` in a hundred, by turns, one
-never answers a question to train, one sends a Δ of another size, and one takes a minute. OUT gets a
-line for each question: the vehicle, its kind, and the seconds from its making until it was noticed.
+windows, its Δ is 0, and its errors are those of nobody. Of `FAULTY` in a hundred, by turns,
+
+    silent     never answers a question to train
+    garbage    sends a Δ of another size
+    slow       takes a minute to train
+    dropping   hangs up in the middle of its reply, and connects again
+    clock      has a clock ten minutes ahead, so that no server believes its signatures
+
+OUT gets a line for each question: the vehicle, its kind, and the seconds from its making until it
+was noticed.
 """
 
 import asyncio
@@ -17,6 +24,7 @@ import sys
 import time
 from base64 import b64encode
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -45,14 +53,19 @@ import fedwatt
 from fedwatt.deploy import fleet_client, flower, whole
 from fedwatt.deploy.configuration import configuration_of
 from fedwatt.deploy.messages import MESSAGE_TYPES, Content, Value, all_records, from_records
+from fedwatt.deploy.superlink import open_files
 from fedwatt.metrics import ErrorSums
 
 KINDS: Final = {message_type: kind for kind, message_type in MESSAGE_TYPES.items()}
-FAULTS: Final = ("silent", "garbage", "slow")
+FAULTS: Final = ("silent", "garbage", "slow", "dropping", "clock")
+AHEAD: Final = timedelta(minutes=10)
+"""Of a clock that is wrong."""
 SLOW_SECONDS: Final = 60.0
 SIGNED_SECONDS: Final = 5.0
 """For which a signature is used again: Flower takes it for minutes, and this process is not what is
 measured."""
+LONG_PAUSE: Final = 10.0
+"""Seconds after which one that is refused tries again."""
 FIRST_PAUSE: Final = 0.05
 """After a question; then ever longer, as `deploy.node` does."""
 
@@ -68,6 +81,7 @@ class Link:
         self.signed, self.signature = 0.0, b""
         self.patience = fleet_client.FIRST_WAIT_SECONDS
         """Seconds for which a look may be held."""
+        self.ahead = timedelta()
 
     async def ask(self, name: str, request: Any, answer: Any) -> Any:
         """Flower's answer to a request; ConnectionError if there is none."""
@@ -95,9 +109,22 @@ class Link:
         answer.ParseFromString(content)
         return answer
 
+    async def cut_off(self, name: str, request: Any) -> None:
+        """Send half of a request and hang up; ConnectionError."""
+        assert self.streams is not None
+        body = request.SerializeToString()
+        head = f"POST /v1/fleet/{name} HTTP/1.1\r\nhost: {self.host}\r\n"
+        head += f"content-type: {PROTOBUF_MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\n"
+        _, writer = self.streams
+        writer.write(head.encode() + self._signature() + b"\r\n" + body[: len(body) // 2])
+        await writer.drain()
+        writer.close()
+        self.streams = None
+        raise ConnectionError("hung up")
+
     def _signature(self) -> bytes:
         if time.monotonic() - self.signed > SIGNED_SECONDS:
-            self.signed, stamp = time.monotonic(), now().isoformat()
+            self.signed, stamp = time.monotonic(), (now() + self.ahead).isoformat()
             signature = b64encode(sign_message(self.key, stamp.encode())).decode()
             self.signature = (
                 f"{FLEET_HTTP_PUBLIC_KEY_HEADER}: {b64encode(self.public).decode()}\r\n"
@@ -112,6 +139,7 @@ class LightVehicle:
     def __init__(self, name: str, link: Link, poll: float, fault: str) -> None:
         self.name, self.link, self.poll, self.fault = name, link, poll, fault
         self.node, self.beaten = Node(), 0.0
+        link.ahead = AHEAD if fault == "clock" else timedelta()
         self.noticed: list[tuple[str, float]] = []
 
     async def live(self, begin: float) -> None:
@@ -119,10 +147,14 @@ class LightVehicle:
         await asyncio.sleep(begin)
         while True:
             try:
-                await self._connect()
+                if not self.node.node_id:
+                    await self._connect()
                 await self._serve()
-            except ConnectionError:
-                await asyncio.sleep(1.0 + Random(self.name).random())
+            except ConnectionError as error:
+                if "401" in str(error):
+                    self.node = Node()
+                refused = LONG_PAUSE if self.fault == "clock" else 1.0
+                await asyncio.sleep(refused * (1.0 + Random(self.name).random()))
 
     async def _connect(self) -> None:
         request = fleet_pb2.ActivateNodeRequest(
@@ -179,6 +211,8 @@ class LightVehicle:
         contents = {number: part.deflate() for number, part in objects.items()}
         if takes_whole:
             whole.attach(request, contents)
+        if training and self.fault == "dropping":
+            await self.link.cut_off("push-messages", request)
         wanted = await self.link.ask("push-messages", request, fleet_pb2.PushMessagesResponse())
         for part in wanted.objects_to_push:
             pushed = message_pb2.PushObjectRequest(
@@ -262,6 +296,7 @@ def vehicles(depot: Path, address: str, numbers: range, poll: float, faulty: int
 
 async def main(words: list[str]) -> None:
     """Let the vehicles live until this process is ended."""
+    open_files()
     depot, address, first, last, poll, faulty, out = words
     fleet = list(
         vehicles(Path(depot), address, range(int(first), int(last)), float(poll), int(faulty))

@@ -1,7 +1,8 @@
 """What a fleet of many costs one server: light vehicles over real TLS and keys, a real run.
 
     fedwatt bench fleet --vehicles 1000 --asked 100
-    python benchmarks/many_vehicles.py [--record]     the rows of docs/scale.md, half an hour
+    python benchmarks/many_vehicles.py [NUMBER ...]   measures rows of `ROWS`, or all: half an hour
+    python benchmarks/many_vehicles.py --record       puts the recorded rows on the page
 
 Server, run and vehicles (`light_vehicles`) are processes of their own on this machine, so seconds
 are those of cores that all of them share. CPU-seconds are the server's (Flower's SuperLink) and the
@@ -10,6 +11,7 @@ run's (its ServerApp) alone, by /proc.
 
 import json
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -25,6 +27,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from benchmarks.light_vehicles import fault_of
 from benchmarks.machine import machine
 from benchmarks.marked import write_blocks
 from fedwatt.deploy.commands import Flower
@@ -40,7 +43,11 @@ ROOT: Final = Path(__file__).parents[1]
 RESULT: Final = ROOT / "results" / "many_vehicles.json"
 PAGE: Final = ROOT / "docs" / "scale.md"
 TICKS: Final = os.sysconf("SC_CLK_TCK")
-IDLE_SECONDS: Final = 20.0
+IDLE_SECONDS: Final = 50.0
+"""In which every idle vehicle looks for questions once."""
+SETTLE_SECONDS: Final = 5.0
+SPARE_FILES: Final = 200
+"""That a server opens beside its vehicles' connections."""
 PER_PROCESS: Final = 2_500
 """Light vehicles in one process."""
 CONFIG: Final = """
@@ -53,9 +60,11 @@ evaluate_vehicles = {asked}
 [personal]
 enabled = false
 [deploy]
-vehicles = {vehicles}
+vehicles = {connected}
 enrolment_seconds = 1800
 round_seconds = {round_seconds}
+evaluation_seconds = {round_seconds}
+close_share = {close_share}
 [[method]]
 name = "fedavg"
 """
@@ -75,6 +84,13 @@ class Load:
     without: str = ""
     """Parts of the server that are switched off (`deploy.superlink`)."""
     round_seconds: float = 600.0
+    close_share: float = 1.0
+    """As in `[deploy]`."""
+
+    @property
+    def connected(self) -> int:
+        """Vehicles that a server lets in: those whose clocks are right."""
+        return sum(fault_of(n, self.faulty) != "clock" for n in range(self.vehicles))
 
 
 @dataclass(frozen=True)
@@ -116,6 +132,7 @@ class Cost:
 
 def measured(load: Load, say: Callable[[str], None] = print) -> Cost:
     """Start a server, its vehicles and a run, and measure."""
+    refuse_few_files(load.vehicles)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         say(f"Making {load.vehicles:,} keys ...")
@@ -143,10 +160,10 @@ def _measured(
         last = min(first + PER_PROCESS, load.vehicles)
         words = [flower.address, first, last, load.poll, load.faulty, f"noticed-{first}.txt"]
         start(f"vehicles-{first}", *map(str, words))
-    until(lambda: nodes(control).count("online") >= load.vehicles)
+    until(lambda: nodes(control).count("online") >= load.connected)
     connected = time.monotonic() - began
     link = pid_of("fedwatt.deploy.superlink", flower.address.rpartition(":")[2])
-    time.sleep(min(2 * load.poll, IDLE_SECONDS))
+    time.sleep(SETTLE_SECONDS)
     before = cpu_seconds(link)
     time.sleep(IDLE_SECONDS)
     idle = (cpu_seconds(link) - before) / IDLE_SECONDS
@@ -208,7 +225,18 @@ def make_depot(folder: Path, vehicles: int) -> Depot:
 
 def configuration(load: Load) -> str:
     """Of the run."""
-    return CONFIG.format(share=load.asked / load.vehicles, **asdict(load))
+    share = min(load.asked / load.connected, 1.0)
+    return CONFIG.format(share=share, connected=load.connected, **asdict(load))
+
+
+def refuse_few_files(vehicles: int) -> None:
+    """RunError where this machine does not let a server open a connection for each vehicle."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most != resource.RLIM_INFINITY and most < vehicles + SPARE_FILES:
+        raise RunError(
+            f"A process may open {most:,} files here, and the server needs one for each of the "
+            f"{vehicles:,} vehicles. Raise the limit (ulimit -Hn), or take fewer --vehicles."
+        )
 
 
 @contextmanager
@@ -311,9 +339,11 @@ def free_port() -> int:
 
 ROWS: Final = (
     Load(30, 30, rounds=3, without="shortcut index connections"),
-    Load(30, 30),
     Load(100, 100),
-    Load(1000, 100, poll=10.0),
+    Load(1000, 100, rounds=9),
+    Load(1000, 100, rounds=9, faulty=20, round_seconds=60.0, close_share=0.8),
+    Load(10_000, 100),
+    Load(10_000, 1000, rounds=4),
 )
 """What docs/scale.md shows."""
 
@@ -367,12 +397,17 @@ def main() -> None:
         found = json.loads(RESULT.read_text(encoding="utf-8"))
         write_blocks(PAGE, {"many vehicles": f"{table(found['rows'])}\n\n{about(found)}"})
         return
-    rows: list[dict[str, Any]] = []
-    for load in ROWS:
+    chosen = [ROWS[int(word)] for word in sys.argv[1:]] or ROWS
+    found = json.loads(RESULT.read_text(encoding="utf-8"))
+    rows = {json.dumps(row["load"]): row for row in found["rows"]}
+    for load in chosen:
         busy = os.getloadavg()[0]
-        rows.append({"load": asdict(load), "cost": asdict(measured(load)), "busy": busy})
-        print(table(rows[-1:]))
-        found = {"machine": machine(), "flower": version("flwr"), "rows": rows}
+        cost = measured(load)
+        rows[json.dumps(asdict(load))] = {"load": asdict(load), "cost": asdict(cost), "busy": busy}
+        print(table([rows[json.dumps(asdict(load))]]), flush=True)
+        order = [json.dumps(asdict(load)) for load in ROWS]
+        kept = [rows[key] for key in order if key in rows]
+        found = {"machine": machine(), "flower": version("flwr"), "rows": kept}
         write_text(RESULT, json.dumps(found, indent=2) + "\n")
 
 

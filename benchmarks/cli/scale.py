@@ -144,7 +144,13 @@ def fleet(
     rounds: Annotated[int, typer.Option(help="Rounds; the first is not counted.", min=2)] = 5,
     poll: Annotated[float, typer.Option(help="Longest pause between two looks, s.")] = 5.0,
     faulty: Annotated[
-        int, typer.Option(help="Of a hundred vehicles, how many misbehave.", min=0, max=100)
+        int,
+        typer.Option(
+            help="Of a hundred vehicles, how many misbehave: silent, garbage, slow, dropping or "
+            "with a wrong clock. Rounds then close early (deploy.close_share = 0.8).",
+            min=0,
+            max=100,
+        ),
     ] = 0,
     without: Annotated[
         str, typer.Option(help="Parts to switch off: shortcut, index, connections, waiting, whole.")
@@ -158,8 +164,8 @@ def fleet(
 
     if asked > vehicles:
         raise typer.BadParameter(f"{asked} of {vehicles} vehicles cannot be asked.")
-    seconds = 10.0 if faulty else 600.0
-    load = Load(vehicles, asked, rounds, poll, faulty, without, seconds)
+    seconds, share = (60.0, 0.8) if faulty else (600.0, 1.0)
+    load = Load(vehicles, asked, rounds, poll, faulty, without, seconds, share)
     cost = measured(load, lambda text: console.print(text, highlight=False))
     table = Table("", "", title=f"{vehicles:,} vehicles, {asked:,} asked a round")
     for meaning, value in cost.rows():

@@ -48,9 +48,9 @@ class Peer:
 PEERS: Final = {
     "fedwatt": Peer("fedwatt", "fedwatt_round.py"),
     "loop": Peer("plain PyTorch loop", "plain_round.py"),
-    "jax": Peer("plain JAX, a loop of vehicles", "jax_round.py", ("jax==0.6.2",)),
+    "jax": Peer("plain JAX, a loop of vehicles", "jax_round.py", ("jax==0.10.2",)),
     "jax-vmap": Peer(
-        "plain JAX, vehicles side by side", "jax_round.py", ("jax==0.6.2",), ("vmap",), "jax"
+        "plain JAX, vehicles side by side", "jax_round.py", ("jax==0.10.2",), ("vmap",), "jax"
     ),
     "fedjax": Peer("fedjax", "fedjax_round.py", ("fedjax==0.0.17", "jax==0.4.30")),
     "pfl": Peer("pfl-research", "pfl_round.py", ("pfl==0.5.0", TORCH)),

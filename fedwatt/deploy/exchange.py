@@ -8,6 +8,8 @@ a real server the Grid is a `PromptGrid`, whose looks do not wait for what is st
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from math import inf
+from typing import Final
 
 from flwr.app import Message
 from flwr.serverapp import Grid
@@ -27,6 +29,11 @@ from fedwatt.deploy.messages import (
 from fedwatt.deploy.policy import RULES
 from fedwatt.deploy.prompt_grid import UNREADABLE, PromptGrid
 from fedwatt.errors import DataError, FedwattError
+
+LONGER: Final = 1.5
+"""How many times the time that most vehicles took is left for all of them."""
+LEAST_WAIT: Final = 1.0
+"""Seconds that are left for the others in any case."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +68,8 @@ class Heard:
     """How long an answer took, or the word that there is none."""
     failed: dict[int, str] = field(default_factory=dict)
     """Why there is none, where a vehicle said so."""
+    waited: float = 0.0
+    """Seconds until nobody was waited for any more."""
 
 
 @dataclass(frozen=True)
@@ -81,39 +90,49 @@ class Exchange:
         sizes: Sizes,
         asked: Mapping[str, ReplyField] = NOTHING,
         enough: int = 0,
+        share: float = 1.0,
         heard: Heard | None = None,
     ) -> dict[int, Answer]:
         """Answers by node, of those that came within `seconds`.
 
         A vehicle that could not answer (Flower's error reply) counts as one that did not. With
-        `enough` nobody is waited for any more when so many answers that can be read are there.
-        What else becomes known of them is added to `heard`.
+        `enough` nobody is waited for any more when so many answers that can be read are there; when
+        a `share` of the vehicles is done, the others have half as long again. What else becomes
+        known of them is added to `heard`.
         """
         heard, began = heard or Heard(), self.clock()
         waiting = self.send(kind, questions, seconds, sizes=sizes, asked=asked)
         answers: dict[int, Answer] = {}
+        sent, closes = len(waiting), inf
 
         def complete() -> bool:
-            if waiting:
-                came = self.receive(kind, waiting, sizes=sizes, asked=asked, failed=heard.failed)
-                answers.update(came)
-                took = self.clock() - began
-                for node in (*came, *heard.failed):
-                    heard.seconds.setdefault(node, took)
+            nonlocal closes
+            came = self.receive(kind, waiting, sizes=sizes, asked=asked, failed=heard.failed)
+            answers.update(came)
+            took = self.clock() - began
+            for node in (*came, *heard.failed):
+                heard.seconds.setdefault(node, took)
+            if sent - len(waiting) >= share * sent:
+                closes = min(closes, max(LONGER * took, took + LEAST_WAIT))
             readable = sum(answer.content is not None for answer in answers.values())
-            return not waiting or 0 < enough <= readable
+            return not waiting or took >= closes or 0 < enough <= readable
 
         self.wait(complete, seconds)
+        heard.waited = min(self.clock() - began, seconds)
         return answers
 
     def wait(self, done: Callable[[], bool], seconds: float) -> bool:
-        """Look again and again until it is `done`, `seconds` at most; whether it was."""
-        deadline = self.clock() + seconds
+        """Look again and again until it is `done`, `seconds` at most; whether it was.
+
+        Looks take half of the time at most: one at ten thousand vehicles may be long.
+        """
+        deadline, began = self.clock() + seconds, self.clock()
         while not done():
-            left = deadline - self.clock()
-            if left <= 0:
+            now = self.clock()
+            if now >= deadline:
                 return False
-            self.sleep(min(self.poll_seconds, left))
+            self.sleep(min(max(self.poll_seconds, now - began), deadline - now))
+            began = self.clock()
         return True
 
     def send(

@@ -33,6 +33,8 @@ RESIZED = "it has other windows now:"
 class RemoteFleet(RoadFleet):
     """Answers for a real fleet of which every reply is seen, and checked."""
 
+    judges = 200
+
     def check(self, method: Method) -> None:
         """Refuse a method that cannot work in rounds of these vehicles."""
         self.check_terms(method)
@@ -48,9 +50,15 @@ class RemoteFleet(RoadFleet):
         """What comes back from the vehicles called; what cannot be used is not counted."""
         questions = {name: self.training_question(method, state, present, name) for name in called}
         asked = asked_of(method, self.model, diagnostics=self.config.deploy.diagnostics)
-        seconds = self.config.deploy.round_seconds
+        settings = self.config.deploy
         answers = self.roster.ask(
-            "train", questions, seconds, sizes=self.sizes, asked=asked, enough=wanted
+            "train",
+            questions,
+            settings.round_seconds,
+            sizes=self.sizes,
+            asked=asked,
+            enough=wanted,
+            share=settings.close_share,
         )
         if len(answers) < min(self.config.deploy.quorum, len(called)) and not self.private:
             return Unanswered(frozenset(answers))

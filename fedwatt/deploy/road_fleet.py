@@ -40,7 +40,8 @@ from fedwatt.federation.terms import Terms
 from fedwatt.federation.work import Work, enough
 from fedwatt.methods import Method
 from fedwatt.methods.rule import Rows
-from fedwatt.metrics import ErrorSums, Stopwatch
+from fedwatt.metrics import ErrorSums, Stopwatch, micro
+from fedwatt.metrics.sampled import rmse_margin
 from fedwatt.models import Model
 from fedwatt.noise import SystemNoise
 from fedwatt.randomness import generator
@@ -60,6 +61,9 @@ class RoadFleet(ABC):
 
     fewest: ClassVar[int] = 1
     """Replies without which there is no sum."""
+    judges: ClassVar[int] = 0
+    """Vehicles that judge a round's model where `training.evaluate_vehicles` does not say; 0: all.
+    """
 
     roster: Roster
     run: RunState
@@ -161,7 +165,7 @@ class RoadFleet(ABC):
     def members(self) -> Members:
         """The vehicles that have enrolled so far."""
         fleet = self.roster.fleet(self.config.data)
-        return Members(fleet, self.terms.training.evaluate_vehicles)
+        return Members(fleet, self.terms.training.evaluate_vehicles or self.judges)
 
     def judging_question(self, weights: Tensor, known: Known) -> Content:
         """What vehicles are asked to judge the model [1, D]."""
@@ -302,8 +306,7 @@ class RoadFleet(ABC):
         names = [present.members.name(k) for k in present.members.evaluated]
         sums = {name: (known.validation.get(name, ErrorSums()), ErrorSums()) for name in names}
         question = self.judging_question(weights, known)
-        seconds, questions = self.config.deploy.evaluation_seconds, dict.fromkeys(names, question)
-        answers = self.roster.ask("evaluate", questions, seconds, sizes=self.sizes)
+        answers = self._judgements(dict.fromkeys(names, question))
         for name, answer in answers.items():
             try:
                 sums[name] = self._judged(name, answer)
@@ -316,10 +319,34 @@ class RoadFleet(ABC):
         judging = sum(own[1].windows > 0 for own in sums.values())
         if judging < len(names):
             log.info("the model was judged by %d of %d vehicles", judging, len(names))
+        self._tell_margin([own[1] for own in sums.values()], len(self.roster.members))
         evaluation = Evaluation([sums[name][0] for name in names], [sums[n][1] for n in names])
         after = replace(known, validation={**known.validation, **latest})
         comparable = not (known.validation and newcomers)
         return Judgement([evaluation], after.packed(), comparable)
+
+    def _judgements(self, questions: Mapping[str, Content]) -> dict[str, Answer]:
+        """Answers to questions about a model's errors."""
+        settings = self.config.deploy
+        return self.roster.ask(
+            "evaluate",
+            questions,
+            settings.evaluation_seconds,
+            sizes=self.sizes,
+            share=settings.close_share,
+        )
+
+    def _tell_margin(self, test: Sequence[ErrorSums], vehicles: int) -> None:
+        """Log the error of the fleet with its interval where a sample has judged the model."""
+        if self.roster.hidden or len(test) == vehicles:
+            return
+        log.info(
+            "test RMSE %.2f ± %.2f Wh (95 %%) by a sample of %d of %d vehicles",
+            micro(test).rmse,
+            rmse_margin(test, vehicles),
+            len(test),
+            vehicles,
+        )
 
     def judge_mean(self, weights: Tensor, events: Rows, present: Present) -> Judgement:
         """Error sums of the mean [1, D] of two rounds' models.
@@ -345,8 +372,7 @@ class RoadFleet(ABC):
         sent = {SENT + name: array for name, array in self.sent(method, state).items()}
         question = self.judging_question(state.weights, Known.unpacked(state.events))
         question = Content({**question.values, AFTER: state.round}, {**question.arrays, **sent})
-        seconds, questions = self.config.deploy.evaluation_seconds, dict.fromkeys(names, question)
-        answers = self.roster.ask("evaluate", questions, seconds, sizes=self.sizes)
+        answers = self._judgements(dict.fromkeys(names, question))
         sums = dict.fromkeys(names, (ErrorSums(), ErrorSums()))
         for name, answer in answers.items():
             try:

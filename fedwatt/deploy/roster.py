@@ -274,19 +274,21 @@ class Roster:
         sizes: Sizes = NO_MODEL,
         asked: Mapping[str, ReplyField] = NOTHING,
         enough: int = 0,
+        share: float = 1.0,
     ) -> dict[str, Answer]:
         """Answers by vehicle, in the order of `questions`, of those that came within `seconds`.
 
-        `enough` as in `Exchange.ask`.
+        `enough` and `share` as in `Exchange.ask`.
         """
         nodes = {name: self.members[name].node for name in questions if self.there(name)}
         sent = {node: questions[name] for name, node in nodes.items()}
         heard = Heard()
         answers = self.exchange.ask(
-            kind, sent, seconds, sizes=sizes, asked=asked, enough=enough, heard=heard
+            kind, sent, seconds, sizes=sizes, asked=asked, enough=enough, share=share, heard=heard
         )
         closed = 0 < enough <= sum(answer.content is not None for answer in answers.values())
-        self.events.asked(kind, nodes, answers, heard, seconds=seconds, closed=closed)
+        waited = round(heard.waited, 1)
+        self.events.asked(kind, nodes, answers, heard, seconds=waited, closed=closed)
         found = {name: answers[node] for name, node in nodes.items() if node in answers}
         for name, answer in found.items():
             if answer.refused:

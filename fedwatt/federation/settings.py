@@ -38,7 +38,8 @@ class Training:
     evaluate_every: int = 1
     """Rounds between evaluations; the last round is always evaluated."""
     evaluate_vehicles: int = 0
-    """Vehicles that a round's errors are taken from, always the same ones; 0: all."""
+    """Vehicles that a round's errors are taken from, always the same ones; 0: all, and on a real
+    fleet without masks at most 200."""
     patience: int = 0
     """Rounds without a lower validation RMSE after which a run stops early, each seed for itself;
     seen at evaluations; 0: all rounds are done."""

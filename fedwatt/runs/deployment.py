@@ -26,6 +26,9 @@ class Deployment:
     over_selection: float = 0.0
     """Share of vehicles called beyond `participation`; the round closes with the replies that it
     would have had without them."""
+    close_share: float = 1.0
+    """Share of those asked after whose answers the others have half as long again, at least a
+    second more; then the round, or the judging of its model, closes. 1: all are waited for."""
     minimum_replies: int = 1
     """A round with fewer usable replies makes no model."""
     poll_seconds: float = 0.1
@@ -47,6 +50,7 @@ class Deployment:
             check(self, name, 0 < getattr(self, name) < inf, "above 0 and finite")
         check(self, "quorum", self.quorum >= 1, "at least 1 vehicle")
         check(self, "over_selection", 0 <= self.over_selection <= 2, "from 0 to 2")
+        check(self, "close_share", 0 < self.close_share <= 1, "in (0, 1] (1: all are waited for)")
         check(self, "minimum_replies", self.minimum_replies >= 1, "at least 1")
         for name in ("weight_cap", "norm_bound"):
             check(self, name, getattr(self, name) >= 1, "at least 1 (inf switches it off)")

@@ -8,9 +8,18 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from benchmarks.light_vehicles import ERRORS, fault_of, vehicles
-from benchmarks.many_vehicles import Cost, Load, Watched, configuration, make_depot, noticed_p95
+from benchmarks.light_vehicles import ERRORS, FAULTS, fault_of, vehicles
+from benchmarks.many_vehicles import (
+    Cost,
+    Load,
+    Watched,
+    configuration,
+    make_depot,
+    noticed_p95,
+    refuse_few_files,
+)
 from benchmarks.many_vehicles import table as shown
+from fedwatt.errors import RunError
 from fedwatt.metrics import ErrorSums
 from fedwatt.runs.config import from_toml
 
@@ -24,9 +33,17 @@ def test_the_run_asks_as_many_as_it_should() -> None:
 
 def test_a_fifth_misbehave_in_all_ways() -> None:
     faults = Counter(fault_of(number, 20) for number in range(300))
-    assert faults == {"": 240, "silent": 20, "garbage": 20, "slow": 20}
+    assert faults == {"": 240, **dict.fromkeys(FAULTS, 12)}
+    assert Load(300, 100, faulty=20).connected == 288  # all but those whose clocks are wrong
     assert not any(fault_of(number, 0) for number in range(300))
     assert all(fault_of(number, 100) for number in range(300))
+
+
+def test_more_vehicles_than_files_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("resource.getrlimit", lambda kind: (1000, 4096))
+    refuse_few_files(3000)
+    with pytest.raises(RunError, match=r"4,096 files here, and .* each of the 4,000 vehicles"):
+        refuse_few_files(4000)
 
 
 def test_vehicles_have_the_depots_keys(tmp_path: Path) -> None:

@@ -206,3 +206,43 @@ def test_whatever_flowers_records_raise_is_the_vehicles_trouble() -> None:
     waiting = {"question-1": 1}
     answers = Exchange(grid).receive("train", waiting, sizes=SIZES)
     assert answers[1].trouble == "it cannot be read (KeyError)" and not waiting
+
+
+@pytest.mark.parametrize(
+    ("share", "seconds"),
+    # Two of three have answered after 4 s, then 6 = 1.5 · 4. All three never do.
+    [(1.0, 60.0), (0.67, 60.0), (0.66, 6.0)],
+)
+def test_the_last_vehicles_have_half_as_long_again(share: float, seconds: float) -> None:
+    store, now = Store(), [0.0]
+    lost = SimpleNamespace(messages_list=[], message_object_trees=[])
+    pull, empty = store.PullMessages, PullAppMessagesResponse(**vars(lost))
+
+    def later(request: Any) -> Any:
+        store.replies.pop("question-1", None)
+        return pull(request) if now[0] >= 4 else empty
+
+    store.PullMessages = later  # type: ignore[method-assign]
+
+    def sleep(time: float) -> None:
+        now[0] += 0.5
+
+    exchange = Exchange(PromptGrid(store), 0.5, lambda: now[0], sleep)
+    questions = {node: Content() for node in (1, 2, 3)}
+    answers = exchange.ask("train", questions, 60.0, sizes=SIZES, share=share)
+    assert sorted(answers) == [2, 3] and now[0] == seconds
+
+
+def test_looks_take_half_of_the_time_at_most() -> None:
+    now, slept = [0.0], []
+
+    def sleep(time: float) -> None:
+        slept.append(time)
+        now[0] += time
+
+    def look() -> bool:
+        now[0] += 3.0
+        return len(slept) == 2
+
+    assert Exchange(None, 0.1, lambda: now[0], sleep).wait(look, 60.0)  # type: ignore[arg-type]
+    assert slept == [3.0, 3.0]

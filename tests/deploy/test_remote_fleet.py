@@ -216,3 +216,16 @@ def test_the_best_of_a_resumed_run_is_chosen_on_the_same_vehicles(
     ]
     for name in ("best_validation", "best_round", "mean_validation", "events.validation"):
         assert torch.equal(states[0][name], states[1][name]), name
+
+
+def test_a_sample_judges_a_large_fleet_and_says_how_sure_it_is(
+    fleet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(RemoteFleet, "judges", 2)
+    grid = loopback(fleet, tmp_path / "state")
+    with caplog.at_level("INFO", "fedwatt.deploy"):
+        deployed(config_text(fleet, "fedavg", rounds=1), grid, tmp_path / "run")
+    judging = {node for node, kind, _ in grid.sent if kind == "evaluate"}
+    assert len(judging) == 2 < len(grid.vehicles)
+    told = [line for line in caplog.messages if "by a sample of 2 of 4 vehicles" in line]
+    assert told and all("± nan" not in line for line in told)
