@@ -63,6 +63,7 @@ grep ": round" submit2.log
 (new deploy status --out runs/fleet $at) | grep -A20 "rounds done"
 
 say "a second run, and back to the old version after some rounds"
+sed -i 's/seeds = \[1\]/seeds = [2]/' fleet.toml # vehicles answer about the models of a seed once
 (new deploy submit fleet.toml --out runs/second $at > submit3.log 2>&1) & run=$!
 until_round second 2; interrupt $run
 stop $server; say "the new server was stopped, status $?"
