@@ -13,6 +13,7 @@ from reproduction.contests import (
     OWN,
     PAPER,
     dataset_contests,
+    printed_contests,
     stride_contests,
 )
 from reproduction.controls import control_cells_of
@@ -220,7 +221,8 @@ class Rate:
 def rates(view: View) -> dict[str, list[Rate]]:
     """Verdict → the conditions under which it holds."""
     told: dict[str, list[Rate]] = {TUNE: [], BETTER: [], NEITHER: []}
-    for one in (*dataset_contests(view.setting), *stride_contests(view.setting)):
+    contests = (dataset_contests, stride_contests, printed_contests)
+    for one in (one for make in contests for one in make(view.setting)):
         names = (PAPER[1], BASE, OWN)
         records = [view.get(one.cells[n]) if n in one.cells else None for n in names]
         sound = [r for r in records if r is not None and not r.diverged]

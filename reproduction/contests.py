@@ -90,6 +90,17 @@ def stride_contests(setting: Setting) -> list[Contest]:
     return [contest(setting, f"stride-{dataset}", title, base, OURS)]
 
 
+def printed_contests(setting: Setting) -> list[Contest]:
+    """The same with all rounds and seeds, as printed; none where these are no more than there."""
+    dataset, rounds = setting.ved[0], setting.scale.printed_rounds
+    if rounds == setting.scale.stride_rounds:
+        return []
+    title = f"Windows a second apart on {dataset}, as printed, E = 1, C = 0.3, T = {rounds}"
+    base = _base(dataset, stride=1, rounds=rounds)
+    methods = ("fedavg", "fo-ri-fedavg")
+    return [contest(setting, f"printed-{dataset}", title, base, methods, brief=True)]
+
+
 def work_contests(setting: Setting) -> list[Contest]:
     """Windows a second apart with more epochs, fewer and more participants."""
     dataset, scale = setting.ved[0], setting.scale
@@ -192,8 +203,10 @@ FAIR = Study(
 STRIDE = Study(
     "stride",
     "Windows a second apart, as printed",
-    lambda setting: cells_of(stride_contests(setting)),
-    lambda view: show_contests(view, stride_contests(view.setting)),
+    lambda setting: cells_of((*stride_contests(setting), *printed_contests(setting))),
+    lambda view: show_contests(
+        view, (*stride_contests(view.setting), *printed_contests(view.setting))
+    ),
     claims=("C2", "C6"),
 )
 WORKLOAD = Study(

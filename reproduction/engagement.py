@@ -33,7 +33,7 @@ def reference(setting: Setting, regime: str) -> Cell:
         dataset=setting.ved[0],
         method="fedavg",
         rounds=setting.scale.map_rounds,
-        seeds=setting.scale.split_seeds,
+        seeds=setting.scale.map_seeds,
         **REGIMES[regime],
     )
     natural = not REGIMES[regime]

@@ -134,21 +134,11 @@ def _reductions(view: View) -> str:
     scale = view.setting.scale
     full = [d for _, d in view.setting.places if d in scale.searched]
     spared = [name_of(m) for m in view.setting.among(scale.unsearched)]
-    contained = [
-        f"{name_of(method)} has {_own_trials(places)} beside those of what it contains"
-        for method, places in scale.contained_only
-        if method in view.setting.methods
-    ]
     lines = [
         f"On {', '.join(full)}, *tuned* means {scale.trials} trials a method, over all its "
         f"hyperparameters, by validation error, over {scale.tuning_rounds} rounds and the seeds "
         f"{_listed(scale.tuning_seeds)}, which are used for nothing else"
         + (f"; of {', '.join(spared)} only the rate is tuned" if spared else "")
-        + (
-            f"; {' and '.join(contained)}: the time on the GPU ended before the others of its own"
-            if contained
-            else ""
-        )
         + ".",
         "On other datasets, under skew, with noisy clients and with windows a second apart, "
         f"*tuned* means that the rate is the best of {_listed((*scale.rates, RATE))} by validation "
@@ -156,12 +146,12 @@ def _reductions(view: View) -> str:
         f"{_listed(scale.rate_seeds)}; the other hyperparameters are the defaults.",
         "The paper's windows start every second, so that two neighbours share 59 of their 60 "
         "seconds. Here they start as far apart as told above, except in the studies `stride` "
-        f"(T = {scale.stride_rounds}, whose rounds have five times the steps) and `workload` "
-        f"(T = {scale.work_rounds}).",
-        f"Studies of many cells have the seeds {_listed(scale.few_seeds)}; further splits and the "
-        f"map of engagement {_listed(scale.split_seeds)}, the latter T = {scale.map_rounds}; GRU "
-        f"and LSTM have {scale.recurrent_rounds} rounds of windows {scale.recurrent_stride} s "
-        "apart.",
+        f"(T = {scale.stride_rounds}, whose rounds have five times the steps, and once more as "
+        f"printed, T = {scale.printed_rounds}) and `workload` (T = {scale.work_rounds}).",
+        f"Studies of many cells have the seeds {_listed(scale.few_seeds)}, further splits "
+        f"{_listed(scale.split_seeds)}; the map of engagement has {_listed(scale.map_seeds)} and "
+        f"T = {scale.map_rounds}; GRU and LSTM have {scale.recurrent_rounds} rounds of windows "
+        f"{scale.recurrent_stride} s apart.",
         "Acceleration is smoothed over seconds up to two past the end of a window; the study "
         "`causal` has it without.",
         "FedEL alone has slow devices (a quarter of the vehicles each at full, half, a third and a "
@@ -173,13 +163,6 @@ def _reductions(view: View) -> str:
         "printed one.",
     ]
     return "".join(f"- {line}\n" for line in lines)
-
-
-def _own_trials(places: Sequence[int]) -> str:
-    """The trials of its own of a method that contains others."""
-    if len(places) < 2:
-        return "its default" if places else "no trial of its own"
-    return f"its default and {len(places) - 1} trials where what it contains has its lowest errors"
 
 
 def _devices(view: View, dataset: str) -> str:

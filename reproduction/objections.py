@@ -1,19 +1,15 @@
 """What the paper's authors could object, and the experiment that settles each objection.
 
-An objection is upheld if FO-RI-FedAvg is lower in one of its comparisons: paired tests,
-Holm-corrected over the comparisons of the objection, below 5 %. Otherwise it is not, and the
-smallest effect that would have been found stands beside each comparison; where even a tenth of
-FedAvg's error would not have been found, nothing is judged.
+How comparisons decide an objection stands in `reproduction.objection`. Where even a tenth of
+FedAvg's error would not have been found, the map of engagement judges nothing.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
 from math import isfinite, nan
 
 from fedwatt.report.style import name_of
 from fedwatt.report.table import shown
 from reproduction.budgets import against_fedavg
-from reproduction.cell import Cell
 from reproduction.claims import Verdict
 from reproduction.conditions import SIZES, size_grid
 from reproduction.contests import (
@@ -24,6 +20,7 @@ from reproduction.contests import (
     Contest,
     causal_contests,
     dataset_contests,
+    printed_contests,
     skew_contests,
     split_contests,
     stride_contests,
@@ -31,46 +28,31 @@ from reproduction.contests import (
 )
 from reproduction.convergence import against
 from reproduction.engagement import REGIMES, differences, map_cells, reference
-from reproduction.judges import NOT_TESTABLE, drift_tests
+from reproduction.judges import drift_tests
 from reproduction.main_results import own_trials, tuned
+from reproduction.objection import (
+    NOT_RUN,
+    NOT_UPHELD,
+    TOO_FEW,
+    UPHELD,
+    Compared,
+    Comparisons,
+    Objection,
+    judged,
+    told,
+)
 from reproduction.outcomes import higher_ones, level, lower_ones
 from reproduction.overhead import engine_name
-from reproduction.paired import Paired, detectable
+from reproduction.paired import detectable
 from reproduction.record import Record
 from reproduction.search_results import best_so_far, searched
-from reproduction.settle import search
 from reproduction.show import left_of
 from reproduction.splits import over_splits
 from reproduction.study import View
 from reproduction.turns import overhead, turns_cell
 
-UPHELD = "**upheld**"
-NOT_UPHELD = "not upheld"
-NOT_RUN = "not run"
-TOO_FEW = "too few seeds to judge"
 COARSE = 0.1
 """Share of FedAvg's error that an experiment must be able to find to judge anything."""
-
-
-@dataclass(frozen=True)
-class Compared:
-    """FO-RI-FedAvg minus another training, and what is to be known of it."""
-
-    test: Paired
-    note: str = ""
-
-
-Comparisons = Mapping[str, Compared]
-
-
-@dataclass(frozen=True)
-class Objection:
-    """An objection, the experiment, what came out and what follows from it."""
-
-    objection: str
-    experiment: str
-    result: str
-    verdict: str
 
 
 def objections(view: View, verdicts: Sequence[Verdict]) -> list[Objection]:
@@ -78,38 +60,6 @@ def objections(view: View, verdicts: Sequence[Verdict]) -> list[Objection]:
     rows = [row(view) for row in ROWS]
     rows.insert(5, _overhead(view, verdicts))
     return rows
-
-
-def _row(
-    objection: str, experiment: str, comparisons: Comparisons, *more: str, unit: str = "Wh"
-) -> Objection:
-    """A row whose verdict its comparisons decide; those that have not run are left out."""
-    # A single value has no interval, so it decides nothing.
-    ran = {name: own for name, own in comparisons.items() if own.test.ran}
-    if not ran:
-        return Objection(objection, experiment, "–", NOT_RUN)
-    tests = {name: own.test for name, own in ran.items()}
-    lower, higher = lower_ones(tests), higher_ones(tests)
-    parts = [f"{name}: {_told(own, unit, len(ran))}" for name, own in ran.items()]
-    won = [name for name, holds in lower.items() if holds]
-    lost = [name for name, holds in higher.items() if holds]
-    verdict = f"{UPHELD}: lower in {'; '.join(won)}" if won else NOT_UPHELD
-    verdict += f"; higher in {'; '.join(lost)}" if lost else ""
-    return Objection(objection, experiment, ". ".join([*parts, *more]) + ".", verdict)
-
-
-def _told(compared: Compared, unit: str = "Wh", comparisons: int = 1) -> str:
-    test, note = compared.test, f" ({compared.note})" if compared.note else ""
-    if test.decided:
-        return test.losses("the one", "the other") + note
-    one, digits = test.difference, 2 if unit == "Wh" else 4
-    if one.mean == one.std == 0:
-        return "the same in every seed" + note
-    told = shown(one.mean, digits)
-    if one.seeds > 1:
-        told += f" [{shown(one.low, digits)}, {shown(one.high, digits)}]"
-        told += f" {unit}".rstrip() + f" (detectable {shown(detectable(one, comparisons), digits)})"
-    return told + note
 
 
 def _between(own: Record, other: Record) -> Compared:
@@ -142,7 +92,7 @@ def _lacking(view: View, contests: Sequence[Contest]) -> list[str]:
 
 def _for_comparison(compared: Comparisons) -> list[str]:
     """Comparisons that are told and decide nothing."""
-    return [f"For comparison, {name}: {_told(own)}" for name, own in compared.items()]
+    return [f"For comparison, {name}: {told(own)}" for name, own in compared.items()]
 
 
 def _tuning(view: View) -> Objection:
@@ -160,13 +110,7 @@ def _tuning(view: View) -> Objection:
                 f"The second half of {name_of(method)}'s trials lowered its validation error by "
                 f"{shown(late, 2)} Wh, to {shown(found[-1], 2)} Wh"
             )
-        elif found:
-            more.append(
-                f"{name_of(method)}'s best trial of its own, of {len(found)}, has "
-                f"{shown(found[-1], 2)} Wh"
-            )
-    own = len(search(Cell(dataset=dataset, method="fo-ri-fedavg"), scale))
-    row = _row(
+    return judged(
         "FO-RI-FedAvg was mistuned.",
         f"On {dataset} {own_trials(scale, dataset, view.setting.methods)}, over "
         f"{scale.tuning_rounds} rounds and {len(scale.tuning_seeds)} seeds of their own, rates "
@@ -174,33 +118,36 @@ def _tuning(view: View) -> Objection:
         tests,
         *more,
     )
-    if row.verdict == NOT_UPHELD and own < scale.trials:
-        word = f"{NOT_TESTABLE}: FO-RI-FedAvg has {own} of {scale.trials} trials of its own"
-        return replace(row, verdict=word)
-    return row
 
 
 def _stride(view: View) -> Objection:
     one, more = stride_contests(view.setting), work_contests(view.setting)
+    printed, long = printed_contests(view.setting), f"T = {view.setting.scale.printed_rounds}"
+    brief = f"T = {view.setting.scale.stride_rounds}"
     tests = {
-        **_pairs(view, one, OWN, BASE, "FO-RI minus FedAvg, both tuned, E = 1, C = 0.3"),
+        **_pairs(view, printed, OWN, BASE, f"FO-RI minus FedAvg, both tuned, {long}"),
+        **_pairs(view, one, OWN, BASE, f"both tuned, {brief}"),
         **_pairs(view, more, OWN, BASE, "both tuned"),
     }
     matched = ("FO-FedAvg, rate 0.05", MATCHED, "FO at 0.05 minus FedAvg at its mean step")
-    shown_too = {**_pairs(view, one, *PAPER, "at rate 0.05"), **_pairs(view, one, *matched)}
-    return _row(
+    shown_too = {
+        **_pairs(view, printed, *PAPER, f"at rate 0.05, {long}"),
+        **_pairs(view, one, *PAPER, f"at rate 0.05, {brief}"),
+        **_pairs(view, one, *matched),
+    }
+    return judged(
         "Windows five seconds apart shorten local training.",
-        "Windows a second apart; E of 1, 2 and 5, C of 0.1, 0.3 and 0.5; each method at 0.05 and "
-        "at its best rate.",
+        "Windows a second apart, as printed; with fewer rounds and seeds also E of 2 and 5, C of "
+        "0.1 and 0.5; each method at 0.05 and at its best rate.",
         tests,
         *_for_comparison(shown_too),
-        *_lacking(view, (*one, *more)),
+        *_lacking(view, (*printed, *one, *more)),
     )
 
 
 def _skew(view: View) -> Objection:
     contests = skew_contests(view.setting)
-    return _row(
+    return judged(
         "The paper's heterogeneity was left out.",
         "Trips dealt to ten clients: mild, moderate and severe regime skew and Dirichlet 0.3; each "
         "method at its best rate under each.",
@@ -212,7 +159,7 @@ def _skew(view: View) -> Objection:
 
 def _enriched(view: View) -> Objection:
     contests = [c for c in dataset_contests(view.setting) if _dataset(c) in view.setting.eved]
-    return _row(
+    return judged(
         "eVED is absent.",
         "eVED's data are not available. `ved-enriched` has VED's own trips with elevation from a "
         "terrain model, as eVED does, but no speed limits; `synthetic-enriched` has these, "
@@ -298,7 +245,7 @@ def _splits(view: View) -> Objection:
     others = [c for c in dataset_contests(view.setting) if _dataset(c) in view.setting.ved[1:]]
     at_paper = Compared(over_splits(view, *PAPER))
     first = view.get(split_contests(view.setting)[0].cells[OWN])
-    return _row(
+    return judged(
         "One fleet and one split of its trips.",
         f"{len(view.setting.scale.splits)} splits of {view.setting.ved[0]}, paired by split; and "
         "another fleet.",
@@ -333,9 +280,7 @@ def _shares(view: View) -> Objection:
         own = {n: t for n, t in found.items() if word in n and not t.decided}
         low = min(own, key=lambda name: own[name].difference.mean, default="")
         if low:
-            parts.append(
-                f"The lowest of {word}: {low}, {_told(Compared(own[low]), '', len(found))}"
-            )
+            parts.append(f"The lowest of {word}: {low}, {told(Compared(own[low]), '', len(found))}")
     verdict = f"{UPHELD}: lower in {'; '.join(won)}" if won else NOT_UPHELD
     return Objection(objection, experiment, ". ".join(parts) + ".", verdict)
 
@@ -348,7 +293,7 @@ def _bytes(view: View) -> Objection:
         }
         for method in ("fo-ri-fedavg", "scaffold")
     )
-    return _row(
+    return judged(
         "Rounds are not bytes, and not a vehicle's time.",
         "Methods minus FedAvg, tuned where that ran, at equal rounds, equal bytes (as the methods "
         "declare them) and equal client compute, probes included.",
@@ -366,7 +311,7 @@ def _sizes(view: View) -> Objection:
         )
         if own is not None and base is not None:
             tests[f"K = {size}"] = _between(own, base)
-    return _row(
+    return judged(
         "C7 rests on synthetic cars.",
         f"FO-RI minus FedAvg, tuned, on {view.setting.fleet}: real driving of up to 175 cars, "
         "simulated energy.",
@@ -375,7 +320,7 @@ def _sizes(view: View) -> Objection:
 
 
 def _causal(view: View) -> Objection:
-    return _row(
+    return judged(
         "Acceleration sees two seconds past a window.",
         "Both methods with acceleration from the window's own seconds.",
         _pairs(view, causal_contests(view.setting), OWN, BASE, "FO-RI minus FedAvg, both tuned"),

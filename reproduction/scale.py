@@ -38,9 +38,6 @@ class Scale:
     """Datasets on which they are; on the others each method's rate is."""
     unsearched: tuple[str, ...]
     """Methods of which only the rate is tuned there as well."""
-    contained_only: tuple[tuple[str, tuple[int, ...]], ...]
-    """Methods that have the trials of those they contain, and of their own only those at some
-    places of the search: the default, 0, and where what they contain has its lowest errors."""
     tuning_rounds: int
     tuning_seeds: tuple[int, ...]
     """Others than the ones reported, and used for nothing else."""
@@ -59,11 +56,16 @@ class Scale:
     splits: tuple[int, ...]
     """Seeds of splits; the first is that of all other studies."""
     stride_rounds: int
-    """Rounds of cells with windows a second apart, each of which has five times the steps."""
+    """Rounds of cells with windows a second apart, each of which has five times the steps; and
+    after how many at most their rates are chosen."""
+    printed_rounds: int
+    """Rounds of the two methods that run once more as printed, with all seeds."""
     work_rounds: int
     """Rounds of such cells with other E and C."""
     map_rounds: int
     """Rounds of the map of engagement."""
+    map_seeds: tuple[int, ...]
+    """Its seeds: its points are corrected together, so that two or three could show nothing."""
     strides: tuple[tuple[str, int], ...] = ()
     """Datasets whose training windows lie further apart."""
     timing_rounds: int = 20
@@ -105,7 +107,6 @@ SCALES: Final[dict[str, Scale]] = {
             trials=2,
             searched=("ved", "synthetic"),
             unsearched=(),
-            contained_only=(),
             tuning_rounds=3,
             tuning_seeds=(11,),
             rates=(0.01,),
@@ -116,8 +117,10 @@ SCALES: Final[dict[str, Scale]] = {
             split_seeds=(1,),
             splits=(0,),
             stride_rounds=2,
+            printed_rounds=2,
             work_rounds=1,
             map_rounds=2,
+            map_seeds=(1,),
             timing_rounds=4,
             latency_windows=640,
             probe=(("directions", 4), ("points", 20), ("probe_batch", 32)),
@@ -140,7 +143,6 @@ SCALES: Final[dict[str, Scale]] = {
             trials=4,
             searched=("ved", "synthetic"),
             unsearched=(),
-            contained_only=(),
             tuning_rounds=30,
             tuning_seeds=(11, 12),
             rates=(0.005, 0.015),
@@ -151,8 +153,10 @@ SCALES: Final[dict[str, Scale]] = {
             split_seeds=(1, 2),
             splits=(0, 1),
             stride_rounds=20,
+            printed_rounds=20,
             work_rounds=10,
             map_rounds=30,
+            map_seeds=(1, 2),
         ),
         Scale(
             name="paper",
@@ -171,7 +175,6 @@ SCALES: Final[dict[str, Scale]] = {
             trials=30,
             searched=("ved",),
             unsearched=("moon", "fedel"),
-            contained_only=(("ri-fedavg", ()), ("fo-ri-fedavg", (0,))),
             tuning_rounds=300,
             tuning_seeds=(11, 12, 13, 14, 15),
             rates=(0.0015, 0.005, 0.015),
@@ -182,8 +185,10 @@ SCALES: Final[dict[str, Scale]] = {
             split_seeds=(1, 2),
             splits=(0, 1, 2, 3, 4),
             stride_rounds=100,
+            printed_rounds=300,
             work_rounds=20,
             map_rounds=150,
+            map_seeds=(1, 2, 3, 4, 5),
             strides=(("ved-electrified", 10),),
         ),
     )

@@ -109,8 +109,7 @@ def mean_pull(record: Record) -> float:
 def search(cell: Cell, scale: Scale) -> tuple[Cell, ...]:
     """As many trials for every method: the paper's settings, then a Latin square of its ranges.
 
-    A method is tuned once for each dataset, on its vehicles as they are at C = 0.3. Of some methods
-    only trials at some places are run (`Scale.contained_only`).
+    A method is tuned once for each dataset, on its vehicles as they are at C = 0.3.
     """
     base = Cell(
         dataset=cell.dataset,
@@ -120,23 +119,23 @@ def search(cell: Cell, scale: Scale) -> tuple[Cell, ...]:
         seeds=scale.tuning_seeds,
     )
     ranges = ranges_of(get(cell.method)) | {"rate": RATES}
-    trials = (base, *(base.with_settings(v) for v in latin(ranges, scale.trials - 1)))
-    places = dict(scale.contained_only).get(cell.method, range(scale.trials))
-    return tuple(trials[place] for place in places)
+    return (base, *(base.with_settings(v) for v in latin(ranges, scale.trials - 1)))
 
 
 def rate_grid(cell: Cell, scale: Scale) -> tuple[Cell, ...]:
     """The paper's rate and those of the scale, under the conditions of the cell itself.
 
-    Kinds of vehicles and sizes of fleets share the rates of ten passenger cars.
+    Kinds of vehicles and sizes of fleets share the rates of ten passenger cars; windows a second
+    apart have the rates of their shorter runs.
     """
     kept = ("partition", "noisy", "stride", "epochs", "participation", "causal")
+    rounds = cell.rounds or scale.rate_rounds
     base = Cell(
         dataset=cell.dataset,
         method=cell.method,
         purpose="trial",
         seeds=scale.rate_seeds,
-        rounds=cell.rounds or scale.rate_rounds,
+        rounds=min(rounds, scale.stride_rounds) if cell.stride else rounds,
         **{name: getattr(cell, name) for name in kept},
     )
     return (base, *(base.with_settings({"rate": rate}) for rate in scale.rates))

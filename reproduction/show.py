@@ -19,6 +19,8 @@ from reproduction.settle import reduced_to
 from reproduction.study import NOTHING, Block
 
 MISSING = "not run"
+SAME = "the same training"
+"""In the place of a difference from a reference that tuning led to as well."""
 DETECTABLE = (
     "Detectable: the smallest difference that the paired test would have found in four of five "
     "repetitions, at 5 % over the number of comparisons."
@@ -120,10 +122,15 @@ def comparison(
         paired(own, found[reference], lost[i], lost[reference]) if i != reference else None
         for i, own in enumerate(found)
     ]
-    ps = [one.p for one in against if one is not None and one.ran]
-    corrected = iter(holm(ps))
+    place_of = first_places([line.record for line in lines])
+    ps = {
+        i: one.p
+        for i, one in enumerate(against)
+        if one is not None and one.ran and place_of[i] == i != place_of[reference]
+    }
+    corrected = dict(zip(ps, holm(list(ps.values())), strict=True))
     rows: list[tuple[Entry, ...]] = []
-    for line, own, test in zip(lines, found, against, strict=True):
+    for i, (line, own, test) in enumerate(zip(lines, found, against, strict=True)):
         ours = value(line.record, own)
         row: list[Entry] = [line.name, ours]
         if beside is not None:
@@ -131,8 +138,10 @@ def comparison(
             row += [printed_text(entry), gap(ours, entry)]
         if test is None:
             row += ["reference", "–", "–"]
+        elif place_of[i] == place_of[reference]:
+            row += [SAME, "–", "–"]
         else:
-            p = next(corrected) if test.ran else nan
+            p = corrected.get(place_of[i], nan)
             row += _tested(test, p, line, lines[reference].name, len(ps))
         rows.append(tuple(row))
     base = lines[reference].name
@@ -149,6 +158,19 @@ def comparison(
         Table(name, title, tuple(columns), tuple(rows), caption.strip()),
         facts_line([line.record for line in lines]),
     )
+
+
+def first_places(trainings: Sequence[object]) -> list[int]:
+    """For each training the place of the first that is the same one, or its own.
+
+    Tuning may lead to settings that stand in another row already: that is no further comparison.
+
+    >>> one, other = object(), object()
+    >>> first_places([one, other, one, None, None])
+    [0, 1, 0, 3, 4]
+    """
+    places: dict[int, int] = {}
+    return [i if own is None else places.setdefault(id(own), i) for i, own in enumerate(trainings)]
 
 
 def matrix(

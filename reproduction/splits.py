@@ -11,7 +11,7 @@ from fedwatt.report.table import Column, Table
 from reproduction.contests import BASE, Contest, cells_of, split_contests
 from reproduction.paired import Paired, detectable, holm, paired
 from reproduction.record import Record
-from reproduction.show import DETECTABLE, facts_line, p_text, value
+from reproduction.show import DETECTABLE, SAME, facts_line, first_places, p_text, value
 from reproduction.study import Block, Findings, Study, View
 
 
@@ -45,7 +45,10 @@ def show_splits(view: View) -> Findings:
     contests = split_contests(view.setting)
     names = list(contests[0].cells)
     tests: Mapping[str, Paired] = {n: over_splits(view, n, BASE) for n in names if n != BASE}
-    ran = {name: test.p for name, test in tests.items() if test.ran}
+    # Settings are the same on every split, so that trainings are the same if they are on one.
+    places = first_places([view.get(contests[0].cells[name]) for name in names])
+    first = {name: names[place] for name, place in zip(names, places, strict=True)}
+    ran = {n: test.p for n, test in tests.items() if test.ran and first[n] == n}
     corrected = dict(zip(ran, holm(list(ran.values())), strict=True))
     rows: list[tuple[Entry, ...]] = []
     records: list[Record | None] = []
@@ -57,12 +60,14 @@ def show_splits(view: View) -> Findings:
         row: list[Entry] = [name, done, value(next((r for r in own if r), None), errors)]
         if name == BASE:
             row += ["reference", "–", "–"]
+        elif first[name] == BASE:
+            row += [SAME, "–", "–"]
         elif tests[name].decided:
             row += [tests[name].losses(name, BASE), "–", "–"]
         else:
             test = tests[name]
             effect = detectable(test.difference, len(ran))
-            row += [test.difference, p_text(corrected.get(name, nan)), effect]
+            row += [test.difference, p_text(corrected.get(first[name], nan)), effect]
         rows.append(tuple(row))
     table = Table(
         f"splits-{view.setting.ved[0]}",

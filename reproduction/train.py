@@ -118,14 +118,14 @@ def _milestones(cell: Cell, method: Method, federation: Federation) -> set[int]:
 def _record(
     cell: Cell, scale: Scale, method: Method, facts: dict[str, Any], history: History
 ) -> Record:
-    """What is kept: of trials the end, of results the evaluated rounds and those around t = 200.
+    """What is kept: of trials both ends, of results the evaluated rounds and those around t = 200.
 
     The round in which a seed diverged is kept whichever it is, and is the last one of that seed.
     """
     rounds = {row["round"] for row in history.rounds}
     last, near = max(rounds), scale.at(200)
     every = run_config(cell, scale).training.evaluate_every
-    kept = {last}
+    kept = {0, last}
     if cell.purpose == "result":
         kept |= {r for r in rounds if r % every == 0 or abs(r - near) <= REACH}
     replies: Rows = []

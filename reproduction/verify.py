@@ -143,7 +143,12 @@ def verified(
 
 
 def compared(record: Record, again: Record, seconds: float) -> Check:
-    """Every number of a record beside those of the same cell trained again."""
+    """Every number of a record beside those of the same cell trained again.
+
+    Rounds that records of its time did not keep are left out.
+    """
+    kept = np.isin(again.rounds["round"], record.rounds["round"])
+    again = replace(again, rounds={name: own[kept] for name, own in again.rounds.items()})
     differences = (
         same_kind(again.made_with, record.made_with) if record.made_with else [NOT_RECORDED]
     )

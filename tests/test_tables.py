@@ -34,7 +34,7 @@ FILES = {
         int: "seed round available participants replies lost rejected steps best_round",
         float: "rate drift_mean drift_cv agreement roughness_mean pearson spearman "
         "validation_rmse test_rmse test_mae test_mape test_wmape test_near_zero test_rmse_macro "
-        "test_rmse_weighted "
+        "test_rmse_weighted test_rmse_margin "
         "held_out_rmse personal_validation_rmse personal_rmse personal_rmse_macro "
         "personal_held_out_rmse best_validation_rmse best_test_rmse "
         "kept_validation_rmse kept_test_rmse epsilon clock staleness_mean",

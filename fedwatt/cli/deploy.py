@@ -41,6 +41,8 @@ app.add_typer(deploy_keys.app, name="keys")
 app.add_typer(deploy_policy.app, name="policy")
 app.command()(deploy_operate.dashboard)
 app.command()(deploy_operate.alerts)
+app.command()(deploy_operate.backup)
+app.command()(deploy_operate.restore)
 
 WORDS = {"registered": "not seen yet", "unregistered": "refused"}
 """For Flower's words, where they say little."""

@@ -8,6 +8,7 @@ import typer
 
 from fedwatt.cli.console import console, errors
 from fedwatt.cli.deploy_shared import DEPOT, LOCAL, Address, DepotFolder, Insecure, flower_of
+from fedwatt.errors import counted
 
 if TYPE_CHECKING:
     from fedwatt.operate.alerts import Watchman
@@ -107,3 +108,43 @@ def _log_alerts() -> None:
     log.handlers = [handler]
     log.setLevel(logging.INFO)
     log.propagate = False
+
+
+def backup(
+    file: Annotated[Path, typer.Argument(help="The tar file to write.")],
+    runs: Annotated[
+        list[Path] | None, typer.Option("--run", help="A run folder to include; repeatable.")
+    ] = None,
+    keys: Annotated[
+        bool, typer.Option("--keys", help="Include private keys; keep such a file locked away.")
+    ] = False,
+    depot: DepotFolder = DEPOT,
+) -> None:
+    """Write the depot and runs into one file; the server and the runs may go on meanwhile."""
+    from fedwatt.operate.backup import back_up
+
+    found = back_up(file, depot if depot.exists() else None, runs or [], keys=keys)
+    console.print(f"{file}: {counted(len(found.sha256), 'file')}", highlight=False)
+    if found.left_out:
+        left = counted(len(found.left_out), "private key")
+        console.print(f"{left} left out; --keys includes them.", highlight=False)
+
+
+def restore(
+    file: Annotated[Path, typer.Argument(help="A file that 'fedwatt deploy backup' wrote.")],
+    folder: Annotated[Path, typer.Argument(help="New folder for depot/ and runs/.")],
+) -> None:
+    """Put a backup into a new folder, whole and checked, with its permissions."""
+    from fedwatt.operate.backup import restore as put_back
+
+    found = put_back(file, folder)
+    console.print(
+        f"{folder}: {counted(len(found.sha256), 'file')} of {found.at}, written by fedwatt "
+        f"{found.version}.",
+        highlight=False,
+    )
+    for name in found.left_out:
+        console.print(f"Put back the private key {folder / name}", highlight=False)
+    for name in found.runs:
+        again = f"fedwatt deploy submit --resume --out {folder / 'runs' / name}"
+        console.print(f"Go on with: {again} --depot {folder / 'depot'}", highlight=False)

@@ -133,8 +133,10 @@ def figures(record: "RoundRecord", unit: str) -> tuple[str, str]:
         known = [row[column] for row in record.rounds if isfinite(row[column])]
         return sum(known) / len(known) if known else nan
 
-    rmse = mean("test_rmse")
-    return (f"{rmse:.4g} {unit}" if isfinite(rmse) else "–"), f"{mean('drift_mean'):.3g}"
+    rmse, margin = mean("test_rmse"), mean("test_rmse_margin")
+    interval = f" ± {margin:.2g}" if margin > 0 else ""
+    shown = f"{rmse:.4g}{interval} {unit}" if isfinite(rmse) else "–"
+    return shown, f"{mean('drift_mean'):.3g}"
 
 
 def epsilon(record: "RoundRecord") -> str:
@@ -145,13 +147,17 @@ def epsilon(record: "RoundRecord") -> str:
 
 def describe_fleet(fleet: "Fleet") -> str:
     """The fleet in one line."""
-    simulated = sum(client.simulated for client in fleet.clients)
-    labels = "simulated" if simulated == len(fleet.clients) else "measured"
-    if 0 < simulated < len(fleet.clients):
-        labels = f"{simulated} of {len(fleet.clients)} simulated"
+    here = fleet.at_hand
+    simulated = sum(client.simulated for client in here)
+    labels = "simulated" if simulated == len(here) else "measured"
+    if 0 < simulated < len(here):
+        labels = f"{simulated} of {len(here)} simulated"
     splits = ("train", "validation", "test")
     counts = ", ".join(f"{fleet.windows(split):,} {split}" for split in splits)
     vehicles = counted(len(fleet.clients), "vehicle")
+    if fleet.on_demand:
+        vehicles += " made on demand"
+        counts = f"about {counts} (reckoned from {len(here)} vehicles)"
     return f"{fleet.source}: {vehicles}, windows: {counts}; labels {labels}"
 
 

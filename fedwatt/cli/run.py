@@ -2,7 +2,7 @@
 
 from contextlib import contextmanager, nullcontext, suppress
 from threading import Event
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +15,7 @@ from fedwatt.cli.progress import (
     references_table,
     results_table,
 )
+from fedwatt.errors import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -81,19 +82,19 @@ def run(
         assignments=assignments,
     )
     observer = (LiveView if console.is_terminal else PlainLines)(console)
-    elsewhere = None if ray is None else _on_cluster(chosen, ray, seeds_per_task, out, observer.say)
-    with _watched(out) if watch else nullcontext():
+    cluster = _on_cluster(chosen, ray, seeds_per_task, out, observer.say)
+    with _watched(out) if watch else nullcontext(), cluster as spread:
         try:
             with observer:
                 execute(
                     chosen,
                     out,
-                    _followed(observer, chosen, out, elsewhere=ray is not None),
+                    _followed(observer, chosen, out, elsewhere="elsewhere" in spread),
                     resume=resume,
                     on_vehicle=observer.vehicle_built,
                     on_hills=lambda learned: observer.say(describe_hills(learned, chosen.terrain)),
                     on_reference=observer.reference_done,
-                    elsewhere=elsewhere,
+                    **spread,
                 )
         except KeyboardInterrupt:
             errors.print(configure.how_to_go_on(out, "Completed rounds", "fedwatt run --resume"))
@@ -136,15 +137,44 @@ def _watched(out: "Path") -> "Iterator[None]":
             console.print(f"The page has ended with the run; 'fedwatt watch {out}' shows it again.")
 
 
+@contextmanager
 def _on_cluster(
-    chosen: "RunConfig", ray: str, seeds_per_task: int, out: "Path", say: "Callable[[str], None]"
-) -> "Callable[[RunConfig, Path, Fleet], None]":
-    """A function that trains a run's methods on a Ray cluster, a line for each finished task."""
+    chosen: "RunConfig",
+    ray: str | None,
+    seeds_per_task: int,
+    out: "Path",
+    say: "Callable[[str], None]",
+) -> "Iterator[dict[str, Any]]":
+    """What `execute` needs to train on the Ray cluster at the address `ray`; None: nothing.
+
+    Whole methods train there, or every round's participants do where there are few methods and
+    many participants.
+    """
+    if ray is None:
+        yield {}
+        return
     from fedwatt.runs.hills import refuse_refreshes
-    from fedwatt.runs.level import level_label
-    from fedwatt.studies.spread import train_in_tasks
+    from fedwatt.runs.source import vehicle_maker
+    from fedwatt.studies.grid import connected
+    from fedwatt.studies.ray_workers import RayWorkers, cluster_size, deals_participants
 
     refuse_refreshes(chosen)
+    vehicles = vehicle_maker(chosen.fleet)[0].count - chosen.data.held_out
+    with connected(ray):
+        if deals_participants(chosen, vehicles, cluster_size(chosen), seeds_per_task):
+            workers = RayWorkers(chosen)
+            say(f"every round's participants are dealt to {counted(workers.count, 'worker')}")
+            yield {"dealt": workers.federation}
+        else:
+            yield {"elsewhere": _in_tasks(ray, seeds_per_task, out, say)}
+
+
+def _in_tasks(
+    ray: str, seeds_per_task: int, out: "Path", say: "Callable[[str], None]"
+) -> "Callable[[RunConfig, Path, Fleet], None]":
+    """A function that trains a run's methods on a Ray cluster, a line for each finished task."""
+    from fedwatt.runs.level import level_label
+    from fedwatt.studies.spread import train_in_tasks
 
     def train(config: "RunConfig", folder: "Path", fleet: "Fleet") -> None:
         def done(name: str, finished: int, of: int) -> None:

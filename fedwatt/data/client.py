@@ -7,12 +7,12 @@ vehicle alone, so a vehicle on the road builds the very same bytes as a simulati
 
 import json
 import logging
-import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,81 +23,14 @@ from fedwatt.data.labelled import LabelledTrip, Strata, climb_known, own_mix, wi
 from fedwatt.data.lag import aligned
 from fedwatt.data.paged import Mapped, gather_clients
 from fedwatt.data.scaling import SCALINGS, Scaler, about_zero
+from fedwatt.data.settings import DataSettings as DataSettings
 from fedwatt.data.split import SPLITS, held_out_vehicles, split_trips
-from fedwatt.data.targets import ENERGY, Target, get_target, refuse_leaks
+from fedwatt.data.targets import ENERGY, Target
 from fedwatt.data.trip import BoolArray, FloatArray, IntArray, Trip, Vehicle
-from fedwatt.errors import DataError, check
+from fedwatt.errors import DataError
+from fedwatt.randomness import first_uniforms
 
 log = logging.getLogger("fedwatt.data")
-
-LABEL_SCALINGS = ("vehicle", "fleet")
-
-
-@dataclass(frozen=True, kw_only=True)
-class DataSettings:
-    """How telemetry becomes windows.
-
-    `features` is a feature set ("base", "physics", "terrain"), single features, or several of them
-    separated by commas. `target` is what a window predicts, one of `fedwatt.data.targets`, and with
-    a `horizon` the target of that many samples after it. `window` and the strides are in samples:
-    `stride` between training windows, `evaluation_stride` between validation and test windows. With
-    `label_scaling` "vehicle" a label is centred and scaled like a feature, from training windows;
-    with "fleet" it is divided by `label_scale_wh`, in the target's unit. `split` are the shares of
-    training, validation and test trips; `held_out` is the number of vehicles that never train. A
-    vehicle may replace its features by its own `components` principal ones, or silence all but its
-    own `selected` best (0 leaves them alone). With `align` its motion is delayed by the lag between
-    motion and power that its training trips show (`fedwatt.data.alignment`).
-    """
-
-    features: str = "base"
-    target: str = "energy"
-    horizon: int = 0
-    window: int = 60
-    stride: int = 1
-    evaluation_stride: int = 10
-    scaling: str = "zscore"
-    label_scaling: str = "vehicle"
-    label_scale_wh: float = 100.0
-    split: tuple[float, float, float] = (0.7, 0.1, 0.2)
-    split_seed: int = 0
-    held_out: int = 0
-    components: int = 0
-    selected: int = 0
-    align: bool = False
-
-    def __post_init__(self) -> None:
-        check(self, "horizon", self.horizon >= 0, "at least 0 samples (0: the target's own)")
-        refuse_leaks(self.predicts, feature_names(self.features))
-        most = len(feature_names(self.features))
-        for name in ("components", "selected"):
-            allowed = f"from 0 (off) to the {most} features of '{self.features}'"
-            check(self, name, 0 <= getattr(self, name) <= most, allowed)
-        alone = not (self.components and self.selected)
-        check(self, "selected", alone, "0 when components is not. Use one of them")
-        for name in ("window", "stride", "evaluation_stride"):
-            check(self, name, getattr(self, name) >= 1, "at least 1 sample")
-        for name, known in (("scaling", SCALINGS), ("label_scaling", LABEL_SCALINGS)):
-            check(self, name, getattr(self, name) in known, f"one of {', '.join(known)}")
-        positive = math.isfinite(self.label_scale_wh) and self.label_scale_wh > 0
-        check(self, "label_scale_wh", positive, "a positive number of Wh")
-        object.__setattr__(self, "split", tuple(self.split))
-        shares = len(self.split) == 3 and all(share > 0 for share in self.split)
-        allowed = "three positive shares that add up to 1, such as (0.7, 0.1, 0.2)"
-        check(self, "split", shares and math.isclose(sum(self.split), 1, abs_tol=1e-9), allowed)
-        check(self, "held_out", self.held_out >= 0, "at least 0 vehicles")
-
-    @property
-    def predicts(self) -> Target:
-        """What a window predicts."""
-        target = get_target(self.target)
-        return replace(target, horizon=self.horizon) if self.horizon else target
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Names of the columns of a client's series."""
-        if self.components:
-            return tuple(f"component {number + 1}" for number in range(self.components))
-        return feature_names(self.features)
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,11 +86,13 @@ class Client:
 class Fleet:
     """Clients in ascending natural order of their names, and how they were made."""
 
-    clients: tuple[Client, ...]
+    clients: Sequence[Client]
     settings: DataSettings
     source: str
     mapped: Mapped | None = None
     """The files that the clients' arrays are in, where they are too much for memory."""
+    on_demand: ClassVar[bool] = False
+    """Whether vehicles are made when they take part (`fedwatt.data.on_demand`)."""
     origin: Mapping[str, str | int] = field(default_factory=dict)
     """The section [fleet] of a configuration that makes it again; empty: none does."""
     account: tuple[str, ...] = ()
@@ -168,10 +103,55 @@ class Fleet:
         size = f"{len(self.clients)} vehicles, {self.windows('train'):,} training windows"
         return f"Fleet({self.source!r}, {size})"
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """Names of all vehicles, held-out ones included."""
         return tuple(client.name for client in self.clients)
+
+    def name(self, place: int) -> str:
+        """What the vehicle at a place is called."""
+        return self.clients[place].name
+
+    @cached_property
+    def held_out(self) -> BoolArray:
+        """Whether each vehicle is only ever tested, [vehicles]."""
+        return np.array([client.held_out for client in self.clients], dtype=bool)
+
+    @property
+    def at_hand(self) -> Sequence[Client]:
+        """The vehicles that speak for the fleet: all, unless they are made on demand."""
+        return self.clients
+
+    def fetch(self, places: Sequence[int], *, stay: bool = False) -> list[Client]:
+        """These vehicles, all at once (`fedwatt.data.on_demand` has to make them)."""
+        return [self.clients[place] for place in places]
+
+    def let_go(self) -> None:
+        """Forget the vehicles of the last round; those of a fleet at hand stay."""
+
+    def train_windows(self, place: int) -> int:
+        """n_k of the vehicle at a place."""
+        return len(self.clients[place].ends["train"])
+
+    def told(self, place: int, windows: int) -> None:
+        """Take note of n_k of a vehicle that was made elsewhere; one at hand is known."""
+
+    def sample(self, count: int) -> list[int]:
+        """Places of the vehicles that models are judged by, ascending; 0: all.
+
+        `count` of the vehicles that train, and as many of those held out where there are more.
+        Every name draws its own number, so all methods, seeds and rounds are judged on the same
+        vehicles.
+        """
+        chosen: list[NDArray[np.int64]] = []
+        for held_out in (False, True):
+            group = np.flatnonzero(self.held_out == held_out)
+            if 0 < count < len(group):
+                names = (self.name(int(place)) for place in group)
+                draws = first_uniforms(self.settings.split_seed, "evaluated vehicles", names)
+                group = group[np.argsort(draws, kind="stable")[:count]]
+            chosen.append(group)
+        return sorted(np.concatenate(chosen).tolist())
 
     @property
     def window(self) -> int:
@@ -260,7 +240,8 @@ def build_client(vehicle: Vehicle, settings: DataSettings) -> Client:
     vehicle.refuse_unless_trainable()
     vehicle = prepared(vehicle, settings)
     names, target, window = feature_names(settings.features), settings.predicts, settings.window
-    parts = _labelled_trips(vehicle, settings)
+    split_of = split_of_trips(vehicle, settings)
+    parts = _labelled_trips(vehicle, settings, split_of)
     of = {split: [part for part in parts if part.split == split] for split in SPLITS}
     scaler = _scaler(np.concatenate([part.rows for part in of["train"]]), names, settings)
     starts = dict(zip(parts, np.cumsum([0, *(len(part.rows) for part in parts)]), strict=False))
@@ -283,7 +264,7 @@ def build_client(vehicle: Vehicle, settings: DataSettings) -> Client:
         label_center_wh=float(label_scaler.center),
         label_scale_wh=float(label_scaler.scale),
         strata=window_strata(of["test"], window),
-        trips=_trip_names(vehicle, settings),
+        trips={s: tuple(t for t, own in split_of.items() if own == s) for s in SPLITS},
         known={split: climb_known(of[split], window) for split in judged},
         kind=vehicle.kind,
         simulated=vehicle.labels == "simulated",
@@ -294,9 +275,10 @@ def build_client(vehicle: Vehicle, settings: DataSettings) -> Client:
     )
 
 
-def _labelled_trips(vehicle: Vehicle, settings: DataSettings) -> list[LabelledTrip]:
-    names, target = feature_names(settings.features), settings.predicts
-    split_of, length = split_of_trips(vehicle, settings), settings.window
+def _labelled_trips(
+    vehicle: Vehicle, settings: DataSettings, split_of: Mapping[str, str]
+) -> list[LabelledTrip]:
+    names, target, length = feature_names(settings.features), settings.predicts, settings.window
     parts = []
     for trip in usable_trips(vehicle, settings):
         rows, split = trip_features(trip, names, vehicle.name), split_of[trip.name]
@@ -304,11 +286,6 @@ def _labelled_trips(vehicle: Vehicle, settings: DataSettings) -> list[LabelledTr
         found = target.windows(trip, vehicle.facts, vehicle.name, length=length, stride=stride)
         parts.append(LabelledTrip(trip, split, rows, *found))
     return parts
-
-
-def _trip_names(vehicle: Vehicle, settings: DataSettings) -> dict[str, tuple[str, ...]]:
-    split_of = split_of_trips(vehicle, settings)
-    return {split: tuple(t for t, own in split_of.items() if own == split) for split in SPLITS}
 
 
 def _refuse_empty(labels: Mapping[str, FloatArray], vehicle: Vehicle, target: Target) -> None:

@@ -72,7 +72,8 @@ def acceleration(speed_mps: FloatArray) -> FloatArray:
     >>> acceleration(np.array([0.0, 0.0, 1.0, 2.0, 3.0, 4.0, 4.0])).round(3)
     array([0.167, 0.5  , 0.833, 1.   , 0.833, 0.5  , 0.167])
     """
-    padded = np.pad(speed_mps, 2, mode="edge")
+    first, last = speed_mps[:1], speed_mps[-1:]
+    padded: FloatArray = np.concatenate([first, first, speed_mps, last, last])
     return (padded[4:] + padded[3:-1] - padded[1:-3] - padded[:-4]) / 6
 
 
@@ -299,7 +300,8 @@ def trip_features(trip: Trip, names: tuple[str, ...], vehicle: str) -> FloatArra
                     f"feature '{name}' needs. Choose features that every vehicle has, by set or by "
                     'name (features = "speed, acceleration, ambient").'
                 )
-            refuse_gaps(trip, channel, vehicle)
+    for channel in dict.fromkeys(channel for name in names for channel in FEATURES[name].needs):
+        refuse_gaps(trip, channel, vehicle)
     return feature_columns(trip.channels, names)
 
 

@@ -18,6 +18,7 @@ from fedwatt.deploy.roster import Roster
 from fedwatt.deploy.routes_on_server import routes_of_run
 from fedwatt.deploy.secure_fleet import SecureFleet
 from fedwatt.deploy.state import FAILED, FINISHED, RUN_LOCK, RunState, going_on
+from fedwatt.deploy.versions import told_vehicles
 from fedwatt.errors import FedwattError, SettingError
 from fedwatt.federation import Availability, Loop, State
 from fedwatt.federation.records import Row
@@ -26,7 +27,7 @@ from fedwatt.observers import Observer, Observers, ProgressLog
 from fedwatt.plugins import refuse_unless_installed
 from fedwatt.runs.carry_out import FINISHED as COMPLETE
 from fedwatt.runs.carry_out import Run, carry_out
-from fedwatt.runs.config import MethodChoice, RunConfig, to_toml
+from fedwatt.runs.config import MethodChoice, RunConfig
 from fedwatt.runs.deployment import Deployment
 from fedwatt.runs.environment import fleet_partition
 from fedwatt.runs.hills import shares_hills, terrain_facts
@@ -218,7 +219,7 @@ class RealFleet:
         fleet = self.fleet()
         out, resume = self.run.out, self.run.resume
         learned, contributors = hills_of_run(out, self.roster, state, resume=resume)
-        common = {"run": state.run, "config": to_toml(config)}
+        common = {"run": state.run, "config": told_vehicles(config)}
         hills = PublishedHills(learned, common, config.deploy.round_seconds)
         self.roster.provision = hills
         hills.wait(self.roster)

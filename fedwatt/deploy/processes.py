@@ -52,7 +52,7 @@ def serve(
     on_up: "Callable[[Control], None]",
     on_change: "Callable[[Control], None]",
 ) -> int:
-    """Run the server until it ends or we are told to end; its exit status.
+    """Run the server until it ends or we are told to end; its exit status, 0 where we were told.
 
     `on_change` is called as soon as it answers and whenever the depot's keys have changed, until
     that succeeds; `on_up` once, after the first time.
@@ -60,8 +60,11 @@ def serve(
     # What runs of an earlier server expected.
     shutil.rmtree(folder_in(flower.home), ignore_errors=True)
     process = _start(flower, flower.superlink())
+    told = False
 
     def end(number: int, frame: object) -> None:
+        nonlocal told
+        told = True
         process.terminate()
 
     signal.signal(signal.SIGTERM, end)
@@ -83,7 +86,9 @@ def serve(
         elif process.poll() is None:
             process.terminate()
             raise RunError(f"The server does not answer at {flower.address}; its log is above.")
-    return process.wait()
+    status = process.wait()
+    # A service manager takes any other status for a failure.
+    return 0 if told and status == -signal.SIGTERM else status
 
 
 def _keep_applied(depot: "Depot", on_change: Callable[[], None], applied: float) -> float:

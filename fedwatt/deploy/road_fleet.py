@@ -27,6 +27,7 @@ from fedwatt.deploy.quorum import Quorum, Unanswered, vehicles_needed
 from fedwatt.deploy.roster import Roster
 from fedwatt.deploy.state import RunState
 from fedwatt.deploy.vehicle_errors import VehicleErrors, possible_sums
+from fedwatt.deploy.versions import told_vehicles
 from fedwatt.engine.call import Call
 from fedwatt.engine.device import resolve_device
 from fedwatt.errors import DataError
@@ -45,7 +46,7 @@ from fedwatt.metrics.sampled import rmse_margin
 from fedwatt.models import Model
 from fedwatt.noise import SystemNoise
 from fedwatt.randomness import generator
-from fedwatt.runs.config import MethodChoice, RunConfig, to_toml
+from fedwatt.runs.config import MethodChoice, RunConfig
 from fedwatt.runs.level import LEVEL, level_label
 
 log = logging.getLogger("fedwatt.deploy")
@@ -94,7 +95,7 @@ class RoadFleet(ABC):
         common: dict[str, Value] = {
             "run": run.run,
             "label": choice.label,
-            "config": to_toml(config),
+            "config": told_vehicles(config),
         }
         if roster.provision is not None:
             common |= roster.provision.question_values

@@ -24,10 +24,11 @@ from fedwatt.deploy.error_vectors import MOST_WINDOWS
 from fedwatt.deploy.event_log import FILE, EventLog
 from fedwatt.deploy.exchange import Answer, Exchange, Heard
 from fedwatt.deploy.messages import IN_THE_CLEAR, NO_MODEL, NOTHING, Content, ReplyField, Sizes
+from fedwatt.deploy.versions import told_vehicles, version_fault
 from fedwatt.errors import RunError
 from fedwatt.federation.participation import BoolArray
 from fedwatt.files import append_lines, read_lines
-from fedwatt.runs.config import RunConfig, to_toml
+from fedwatt.runs.config import RunConfig
 
 if TYPE_CHECKING:
     from fedwatt.deploy.hills_on_server import PublishedHills
@@ -146,7 +147,7 @@ class Roster:
         waiting = {node for node, until in self.turned_away.items() if until > now}
         fresh = [node for node in self.online if node not in known | waiting]
         if fresh:
-            question = Content({"config": to_toml(self.config)})
+            question = Content({"config": told_vehicles(self.config)})
             seconds = self.config.deploy.enrolment_seconds
             questions = dict.fromkeys(fresh, question)
             self.asked |= exchange.send("enrol", questions, seconds, asked=self.enrolment)
@@ -209,6 +210,8 @@ class Roster:
         before = self.members.get(name)
         if before is not None and before.node != node and before.node in self.online:
             return f"{TAKEN} '{name}'"
+        if fault := version_fault(str(content.values["version"])):
+            return fault
         if content.values["features"] != list(self.config.data.columns):
             return "it has other features than the configuration asks for"
         if not content.values["enough"]:

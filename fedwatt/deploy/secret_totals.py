@@ -14,9 +14,9 @@ from fedwatt.deploy.messages import Content, Value
 from fedwatt.deploy.roster import Roster
 from fedwatt.deploy.secure_exchange import NoSum, SecretSum, SecureExchange
 from fedwatt.deploy.state import RunState
+from fedwatt.deploy.versions import told_vehicles
 from fedwatt.errors import RunError
 from fedwatt.privacy.fixed_point import CLIPPED, Layout
-from fedwatt.runs.config import to_toml
 from fedwatt.terrain.summands import Fields
 
 log = logging.getLogger("fedwatt.deploy")
@@ -63,7 +63,11 @@ class SecretTotals(Generic[Asked]):
     ) -> "SecretTotals[Asked]":
         """Totals over the vehicles of a roster; every question says what is in `about`, too."""
         config = roster.config
-        common: dict[str, Value] = {"run": run.run, "config": to_toml(config), **(about or {})}
+        common: dict[str, Value] = {
+            "run": run.run,
+            "config": told_vehicles(config),
+            **(about or {}),
+        }
         least = max(2, config.terrain.minimum_vehicles)
         # In 32 bits sums would be too coarse, whatever training makes do with.
         settings = replace(config.secure, bits=64)

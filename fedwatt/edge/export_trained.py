@@ -7,7 +7,6 @@ from torch import Tensor
 
 from fedwatt.data import Fleet, Vehicle
 from fedwatt.data.features import feature_names, needs_climb
-from fedwatt.data.store import folder_name, read_vehicle
 from fedwatt.data.trip import FloatArray
 from fedwatt.edge.about import about_fleet, about_run
 from fedwatt.edge.card import ModelCard
@@ -19,7 +18,7 @@ from fedwatt.runs.config import RunConfig
 from fedwatt.runs.environment import describe_fleet
 from fedwatt.runs.hills import vehicle_field
 from fedwatt.runs.journeys import read_trip_prior
-from fedwatt.runs.source import fleet_folder, source_vehicles
+from fedwatt.runs.source import vehicle_maker
 
 
 def export_trained(
@@ -75,13 +74,8 @@ def export_trained(
 
 def vehicle_of(config: RunConfig, name: str) -> Vehicle:
     """A vehicle of the run's fleet by its name."""
-    if config.fleet.data != "synthetic":
-        folder = fleet_folder(config.fleet) / folder_name(name)
-        if folder.is_dir():
-            return read_vehicle(folder)
-    names = []
-    for vehicle in source_vehicles(config.fleet):
-        if vehicle.name == name:
-            return vehicle
-        names.append(vehicle.name)
-    raise SettingError(unknown("vehicle", name, names))
+    maker, _ = vehicle_maker(config.fleet)
+    place = maker.place(name)
+    if place is None:
+        raise SettingError(unknown("vehicle", name, map(maker.name, range(maker.count))))
+    return maker.vehicles([place])[0]

@@ -6,7 +6,7 @@ is too large for memory the tensors are views of its files.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedwatt.data import Fleet
+from fedwatt.data import Client, Fleet
 from fedwatt.data.paged import Mapped
 from fedwatt.data.split import SPLITS
 from fedwatt.errors import DataError
@@ -93,28 +93,74 @@ def pool_fleet(fleet: Fleet, *, device: torch.device, dtype: torch.dtype) -> Poo
             )
     if fleet.mapped is not None and fleet.mapped.holds(fleet.clients):
         return _mapped_pool(fleet.mapped, fleet.window, device, dtype)
-    lengths = [len(client.series) for client in fleet.clients]
-    begin = np.concatenate([[0], np.cumsum(lengths)[:-1]])
+    return pool_clients(fleet.clients, device=device, dtype=dtype)
 
-    def windows(split: str) -> Windows:
-        starts = [
-            client.ends[split] - (client.window - 1) + first
-            for client, first in zip(fleet.clients, begin, strict=True)
-        ]
-        labels = np.concatenate([client.labels[split] for client in fleet.clients])
-        return Windows(
-            torch.from_numpy(np.concatenate(starts).astype(np.int64)).to(device),
-            torch.from_numpy(labels).to(device, dtype),
-            np.concatenate([[0], np.cumsum([len(own) for own in starts])]),
-        )
 
-    return Pool(
-        torch.from_numpy(np.concatenate([c.series for c in fleet.clients])).to(device, dtype),
-        fleet.clients[0].window,
-        windows("train"),
-        windows("validation"),
-        windows("test"),
+def pool_clients(clients: Sequence[Client], *, device: torch.device, dtype: torch.dtype) -> Pool:
+    """The series and windows of these vehicles on `device`."""
+    train, validation, test = (_windows(clients, split, device, dtype) for split in SPLITS)
+    series = _series(clients).to(device, dtype)
+    return Pool(series, clients[0].window, train, validation, test)
+
+
+def _series(clients: Sequence[Client]) -> Tensor:
+    return torch.from_numpy(np.concatenate([client.series for client in clients]))
+
+
+def _windows(
+    clients: Sequence[Client], split: str, device: torch.device, dtype: torch.dtype
+) -> Windows:
+    """The windows of a split of vehicles whose series lie one after the other."""
+    begin = np.cumsum([0, *(len(client.series) for client in clients)])
+    starts = [
+        client.ends[split] - (client.window - 1) + first
+        for client, first in zip(clients, begin[:-1], strict=True)
+    ]
+    labels = np.concatenate([client.labels[split] for client in clients])
+    return Windows(
+        torch.from_numpy(np.concatenate(starts).astype(np.int64)).to(device),
+        torch.from_numpy(labels).to(device, dtype),
+        np.concatenate([[0], np.cumsum([len(own) for own in starts])]),
     )
+
+
+class ChangingPool:
+    """Vehicles that come and go: on the device are those of a round, then those of the next.
+
+    A GPU's recordings of steps know where the series lie. So others' series are put in the place of
+    those before them, as long as there is room, and the pool stays the same.
+    """
+
+    def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
+        self.device, self.dtype = device, dtype
+        self.pool: Pool | None = None
+        self.places: dict[int, int] = {}
+        """Vehicle -> its place in the pool."""
+
+    def hold(self, fleet: Fleet, vehicles: Sequence[int]) -> tuple[Pool, list[int]]:
+        """A pool that these vehicles are in, and the place of each."""
+        if self.pool is None or not self.places.keys() >= set(vehicles):
+            everyone = sorted(set(vehicles))
+            self.pool = self._filled(fleet.fetch(everyone))
+            self.places = {vehicle: place for place, vehicle in enumerate(everyone)}
+        return self.pool, [self.places[vehicle] for vehicle in vehicles]
+
+    def _filled(self, clients: Sequence[Client]) -> Pool:
+        seconds = sum(len(client.series) for client in clients)
+        pool = self.pool
+        if self.device.type == "cpu" or pool is None or seconds > len(pool.series):
+            fresh = pool_clients(clients, device=self.device, dtype=self.dtype)
+            if self.device.type == "cpu":
+                return fresh
+            # Room for rounds of a little more driving, so that the next fits as well.
+            series = fresh.series.new_zeros((round(1.2 * seconds), fresh.series.shape[1]))
+            series[:seconds] = fresh.series
+            return replace(fresh, series=series)
+        pool.series[:seconds].copy_(_series(clients))
+        for split in SPLITS:
+            windows = _windows(clients, split, self.device, self.dtype)
+            object.__setattr__(pool, split, windows)
+        return pool
 
 
 def _mapped_pool(mapped: Mapped, window: int, device: torch.device, dtype: torch.dtype) -> Pool:

@@ -7,8 +7,6 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from fedwatt.data import Fleet
-from fedwatt.engine.call import Call
 from fedwatt.engine.pool import Pool
 from fedwatt.methods.rule import Batch
 from fedwatt.models import Model
@@ -17,13 +15,14 @@ from fedwatt.randomness import generator
 
 @dataclass(frozen=True)
 class Probes:
-    """The draws of a stack in one round; a vehicle is named by its row, its place in `calls`."""
+    """The draws of a stack in one round; a vehicle is known by its row."""
 
     pool: Pool
-    fleet: Fleet
+    places: Sequence[int]  # of the vehicles in the pool
+    names: Sequence[str]  # of the vehicles
+    runs: Sequence[int]  # that they train in
     seeds: tuple[int, ...]
     round: int
-    calls: Sequence[Call]
     model: Model
 
     def batch(self, row: int, size: int, purpose: str) -> Batch:
@@ -35,17 +34,16 @@ class Probes:
         return self._drawn(row, size, purpose)
 
     def _drawn(self, row: int, size: int, purpose: str, *keys: int) -> Batch:
-        call, windows = self.calls[row], self.pool.train
-        count = windows.count(call.vehicle)
-        name = self.fleet.clients[call.vehicle].name
-        rng = generator(self.seeds[call.run], purpose, *keys, name)
+        place, windows = self.places[row], self.pool.train
+        count = windows.count(place)
+        rng = generator(self.seeds[self.runs[row]], purpose, *keys, self.names[row])
         chosen = rng.choice(count, size=min(size, count), replace=False)
-        index = torch.from_numpy(chosen + windows.offsets[call.vehicle]).to(windows.starts.device)
+        index = torch.from_numpy(chosen + windows.offsets[place]).to(windows.starts.device)
         return Batch(self.pool.gather(windows.starts[index]), windows.labels[index])
 
     def directions(self, row: int, count: int) -> Tensor:
         """`count` directions [count, D], the same for all vehicles of a run."""
-        seed, device = self.seeds[self.calls[row].run], self.pool.series.device
+        seed, device = self.seeds[self.runs[row]], self.pool.series.device
         return drawn_directions(seed, self.round, count, self.model.layout.size, device)
 
 

@@ -103,6 +103,7 @@ class BufferedFleet(SimulatedVehicles):
 
     def work(self, method: Method, state: State, present: Present, watch: Stopwatch) -> Work:
         """Let time pass until the buffers are full, then train who is in them."""
+        self.local.fleet.let_go()
         models = torch.cat([state.events["models"], state.weights[None]])
         clock = state.events["clock"].clone()
         flights = [unpacked(state.events, run) for run in range(len(clock))]
@@ -175,10 +176,9 @@ class BufferedFleet(SimulatedVehicles):
         # The first draw of a model is that of a synchronous round, so the two can be compared.
         again = (draws,) if draws else ()
         rng = generator(self.local.seeds[run], "participation", version, *again)
-        return [
-            Flight(now + self._duration(run, int(k), version), int(k), version)
-            for k in rng.choice(candidates, size=min(missing, len(candidates)), replace=False)
-        ]
+        chosen = rng.choice(candidates, size=min(missing, len(candidates)), replace=False).tolist()
+        self.local.fleet.fetch(chosen)
+        return [Flight(now + self._duration(run, k, version), k, version) for k in chosen]
 
     def _duration(self, run: int, vehicle: int, version: int) -> float:
         """H_k / speed, give or take `jitter`."""

@@ -7,34 +7,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedwatt.data import Client, Fleet
+from fedwatt.data import Client
 from fedwatt.engine.pool import Pool, Windows
 from fedwatt.federation.records import Row, error_columns
 from fedwatt.metrics import ErrorSums
 from fedwatt.models import Model
-from fedwatt.randomness import generator
 
 CHUNK = 4096  # windows predicted at a time; bounds memory whatever the size of the fleet
-
-
-def evaluated_vehicles(fleet: Fleet, count: int) -> list[int]:
-    """Numbers of the vehicles that a round's errors are taken from, ascending; 0: all.
-
-    `count` of the vehicles that train, and as many of those held out where there are more. Every
-    name draws its own number, so all methods, seeds and rounds are judged on the same vehicles.
-    """
-    chosen: list[int] = []
-    for held_out in (False, True):
-        group = [k for k, client in enumerate(fleet.clients) if client.held_out == held_out]
-        if 0 < count < len(group):
-            seed = fleet.settings.split_seed
-            draw = {
-                k: generator(seed, "evaluated vehicles", fleet.clients[k].name).random()
-                for k in group
-            }
-            group = sorted(group, key=lambda k: draw[k])[:count]
-        chosen += group
-    return sorted(chosen)
 
 
 def predict(model: Model, weights: Tensor, pool: Pool, windows: Windows) -> NDArray[np.float64]:

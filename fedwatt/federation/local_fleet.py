@@ -3,7 +3,8 @@
 In a simulation that is the whole fleet, on the road the one vehicle.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 
 from fedwatt.data import Fleet
 from fedwatt.engine.device import resolve_device
-from fedwatt.engine.pool import Pool, Windows, pool_fleet
+from fedwatt.engine.pool import ChangingPool, Pool, Windows, pool_fleet
 from fedwatt.errors import SettingError
 from fedwatt.federation.evaluate import error_rows, predict, vehicle_errors
 from fedwatt.federation.members import Members
@@ -58,7 +59,37 @@ class LocalFleet:
 
     def share_pool(self, other: "LocalFleet") -> None:
         """Work on the series that another holder of the same fleet has on the device."""
-        self.__dict__["pool"] = other.pool
+        if not self.fleet.on_demand:
+            self.__dict__["pool"] = other.pool
+
+    @cached_property
+    def _changing(self) -> ChangingPool:
+        return ChangingPool(self.device, self.dtype)
+
+    def held(self, vehicles: Sequence[int]) -> tuple[Pool, list[int]]:
+        """A pool with the series of these vehicles, and the place of each in it."""
+        if self.fleet.on_demand:
+            return self._changing.hold(self.fleet, vehicles)
+        return self.pool, list(vehicles)
+
+    def release(self) -> None:
+        """Give back the memory of series that were read from files."""
+        if not self.fleet.on_demand:
+            self.pool.release()
+
+    @cached_property
+    def judged(self) -> "LocalFleet":
+        """The vehicles that finished models are judged by, all at hand.
+
+        That is the whole fleet; of one whose vehicles are made on demand, those that are evaluated.
+        """
+        if not self.fleet.on_demand:
+            return self
+        clients = self.fleet.fetch(self.members.evaluated, stay=True)
+        fleet = Fleet(tuple(clients), self.fleet.settings, self.fleet.source)
+        training = replace(self.terms.training, evaluate_vehicles=0)
+        terms = replace(self.terms, training=training)
+        return LocalFleet(fleet, self.model, terms, device=str(self.device))
 
     @cached_property
     def _evaluation_windows(self) -> tuple[Windows, Windows]:
@@ -70,6 +101,9 @@ class LocalFleet:
 
     def evaluate(self, weights: Tensor) -> list[Evaluation]:
         """Errors of R models, `weights` [R, D], on validation and test windows of vehicles."""
+        population = len(self.members.population)
+        if self.fleet.on_demand:
+            return [replace(own, of=population) for own in self.judged.evaluate(weights)]
         clients = [self.fleet.clients[k] for k in self.members.evaluated]
         weights = weights[:, : self.model.layout.size]
         validation, test = self._evaluation_windows
@@ -79,12 +113,15 @@ class LocalFleet:
             Evaluation(
                 vehicle_errors(clients, "validation", validation, validated[run]),
                 vehicle_errors(clients, "test", test, tested[run]),
+                population,
             )
             for run in range(len(weights))
         ]
 
     def vehicle_sums(self, vehicle: int, weights: Tensor) -> tuple[ErrorSums, ErrorSums]:
         """Errors of the model `weights` [D] on validation and test windows of one vehicle."""
+        if self.fleet.on_demand:
+            return self.judged.vehicle_sums(self.members.evaluated.index(vehicle), weights)
         own, clients = weights[None, : self.model.layout.size], [self.fleet.clients[vehicle]]
         found = []
         for split, windows in (("validation", self.pool.validation), ("test", self.pool.test)):
@@ -94,7 +131,9 @@ class LocalFleet:
         return found[0], found[1]
 
     def vehicle_rows(self, weights: Tensor) -> list[Row]:
-        """Test errors of each run's model, `weights` [R, D], by vehicle and stratum."""
+        """Test errors of each run's model, `weights` [R, D], by judged vehicle and stratum."""
+        if self.fleet.on_demand:
+            return self.judged.vehicle_rows(weights)
         weights = weights[:, : self.model.layout.size]
         return self.prediction_rows(predict(self.model, weights, self.pool, self.pool.test))
 

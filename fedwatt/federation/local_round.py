@@ -124,14 +124,14 @@ def _batches(
         )
         for call, (begin, end) in zip(calls, steps, strict=True)
     )
-    return Batches(fleet.pool, [call.vehicle for call in calls], draws)
+    return Batches(*fleet.held([call.vehicle for call in calls]), draws)
 
 
 def finish_round(fleet: LocalFleet, method: Method, begun: LocalRound, deltas: Tensor) -> Work:
     """What the vehicles hand in after their last step, with Δ_k [P, D]."""
     start, plans = replace(begun.start, path=begun.job.path), begun.job.plans
     memory, uploads = finish_rules(method.local, begun.memory, plans, start, deltas)
-    fleet.pool.release()
+    fleet.release()
     for rule, plan in zip(method.local, plans, strict=True):
         deltas = rule.reply(deltas, plan)
     if method.server.normalises:
@@ -149,7 +149,8 @@ def _start(fleet: LocalFleet, method: Method, broadcast: Broadcast, calls: Seque
     """The round as the stacked vehicles see it, with their own random draws for probing."""
     terms, model, device = fleet.terms, method.adapted(fleet.model), fleet.device
     names = tuple(fleet.members.name(call.vehicle) for call in calls)
-    probes = Probes(fleet.pool, fleet.fleet, terms.seeds, broadcast.round, calls, model)
+    held = fleet.held([call.vehicle for call in calls])
+    probes = Probes(*held, names, [call.run for call in calls], terms.seeds, broadcast.round, model)
     sizes = [float(fleet.members.windows(call.vehicle)) for call in calls]
     speeds = [terms.speed(call.run, name) for call, name in zip(calls, names, strict=True)]
     mean = broadcast.population / broadcast.population_windows

@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 from fedwatt.data import Fleet
 from fedwatt.errors import SettingError
-from fedwatt.federation.evaluate import evaluated_vehicles
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,28 +26,28 @@ class Members:
     @cached_property
     def population(self) -> NDArray[np.int64]:
         """The vehicles that may train, K of them."""
-        return np.array([not c.held_out for c in self.fleet.clients]).nonzero()[0]
+        return np.flatnonzero(~self.fleet.held_out)
 
     @cached_property
     def population_windows(self) -> float:
         """n, the training windows of all of them."""
         if self.mean_windows:
             return self.mean_windows * len(self.population)
-        return float(sum(self.windows(int(k)) for k in self.population))
+        return float(self.fleet.windows("train"))
 
     @cached_property
     def evaluated(self) -> list[int]:
         """The vehicles that models are judged by."""
-        return evaluated_vehicles(self.fleet, self.evaluate_vehicles)
+        return self.fleet.sample(self.evaluate_vehicles)
 
     def name(self, vehicle: int) -> str:
         """What its random draws are keyed by."""
-        return self.fleet.clients[vehicle].name
+        return self.fleet.name(vehicle)
 
     def windows(self, vehicle: int) -> int:
         """n_k, its training windows."""
-        return len(self.fleet.clients[vehicle].ends["train"])
+        return self.fleet.train_windows(vehicle)
 
     def held_out(self, vehicle: int) -> bool:
         """Whether it is only ever tested."""
-        return self.fleet.clients[vehicle].held_out
+        return bool(self.fleet.held_out[vehicle])

@@ -113,18 +113,18 @@ class Paged:
     """A table [R, K, ...] of rows in a file; used like a tensor that is cloned and then written."""
 
     def __init__(
-        self, pages: Pages, initial: Tensor, slots: list[list[Slot | None]], device: torch.device
+        self, pages: Pages, initial: Tensor, slots: list[dict[int, Slot]], device: torch.device
     ) -> None:
         self.pages = pages
         self.initial = initial
         """The row of a vehicle that has not taken part yet, [...], on the host."""
         self.slots = slots
-        """[R][K]"""
+        """[R], each with the vehicles that have taken part."""
         self.device = device
 
     def __getitem__(self, key: tuple[Sequence[int], Sequence[int]]) -> Tensor:
         """Rows [P, ...] of the (run, vehicle) pairs of two sequences, on the device."""
-        found = [self.slots[run][vehicle] for run, vehicle in zip(*key, strict=True)]
+        found = [self.slots[run].get(vehicle) for run, vehicle in zip(*key, strict=True)]
         rows = self.initial.expand(len(found), *self.initial.shape).clone()
         for row, slot in zip(rows, found, strict=True):
             if slot is not None:
@@ -140,7 +140,7 @@ class Paged:
 
     def clone(self) -> "Paged":
         """A table whose rows may change without changing this one's."""
-        return Paged(self.pages, self.initial, [list(own) for own in self.slots], self.device)
+        return Paged(self.pages, self.initial, [dict(own) for own in self.slots], self.device)
 
     def to(self, device: torch.device) -> "Paged":
         """The table, handing out its rows on another device."""
@@ -152,30 +152,26 @@ class Paged:
 
     def tensors(self) -> dict[str, Tensor]:
         """What a checkpoint has to hold: where the rows are, not the rows."""
-
-        def table(of: str, nowhere: int) -> Tensor:
-            return torch.tensor(
-                [[nowhere if s is None else getattr(s, of) for s in own] for own in self.slots]
-            )
-
-        return {
-            "slots": table("number", -1),
-            "checksums": table("checksum", 0),
-            "initial": self.initial,
-        }
+        rows = [
+            (run, vehicle, slot.number, slot.checksum)
+            for run, own in enumerate(self.slots)
+            for vehicle, slot in own.items()
+        ]
+        table = torch.tensor(rows, dtype=torch.int64).reshape(-1, 4)
+        return {"rows": table, "runs": torch.tensor(len(self.slots)), "initial": self.initial}
 
     @classmethod
     def from_tensors(cls, parts: Mapping[str, Tensor], path: Path) -> "Paged":
         """The table that `tensors` described, with its rows in the file `path`."""
         initial = parts["initial"]
         pages = Pages(initial.nbytes, path, keep=True)
-        pages.size = int(parts["slots"].max()) + 1
-        numbers, checksums = parts["slots"].tolist(), parts["checksums"].tolist()
-        pages.free = sorted(set(range(pages.size)) - {n for own in numbers for n in own})
-        slots = [
-            [None if n < 0 else Slot(pages, n, c) for n, c in zip(*own, strict=True)]
-            for own in zip(numbers, checksums, strict=True)
-        ]
+        rows = parts["rows"].tolist()
+        numbers = {number for _, _, number, _ in rows}
+        pages.size = max(numbers, default=-1) + 1
+        pages.free = sorted(set(range(pages.size)) - numbers)
+        slots: list[dict[int, Slot]] = [{} for _ in range(int(parts["runs"]))]
+        for run, vehicle, number, checksum in rows:
+            slots[run][vehicle] = Slot(pages, number, checksum)
         table = cls(pages, initial, slots, torch.device("cpu"))
         table.pin()
         return table
@@ -189,7 +185,7 @@ def new_table(value: Tensor, runs: int, vehicles: int, path: Path | None) -> Tab
     limit = DENSE_BYTES if value.device.type == "cpu" else DENSE_DEVICE_BYTES
     if value.dim() == 0 or runs * vehicles * value.nbytes <= limit:
         return value.expand(runs, vehicles, *value.shape).clone()
-    nobody: list[list[Slot | None]] = [[None] * vehicles for _ in range(runs)]
+    nobody: list[dict[int, Slot]] = [{} for _ in range(runs)]
     return Paged(Pages(value.nbytes, path), value.cpu(), nobody, value.device)
 
 

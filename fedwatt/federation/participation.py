@@ -18,6 +18,8 @@ IntArray = NDArray[np.int64]
 
 def first_available(seed: int, vehicles: int, availability: Availability) -> BoolArray:
     """A_0 as a mask [K]."""
+    if availability.initially == 1:  # no draw is as high as 1
+        return np.ones(vehicles, dtype=bool)
     return generator(seed, "churn", 0).random(vehicles) < availability.initially
 
 
@@ -25,6 +27,8 @@ def next_available(
     seed: int, round: int, before: BoolArray, availability: Availability
 ) -> BoolArray:
     """A_t as a mask [K], from A_{t-1}: each vehicle leaves or joins on its own."""
+    if availability.p_leave == availability.p_join == 0:  # no draw is below 0
+        return before
     draw = generator(seed, "churn", round).random(len(before))
     return np.where(before, draw >= availability.p_leave, draw < availability.p_join)
 
@@ -37,12 +41,15 @@ def participants(
     >>> participants(1, 0, np.array([True, False, True, True, True]), 0.5).size
     2
     """
-    there = np.flatnonzero(available)
     rng = generator(seed, "participation", round)
     if sampling == "poisson":
         # One draw for every vehicle, there or not, so that churn moves nobody else's draw.
         return np.flatnonzero(available & (rng.random(len(available)) < participation))
-    count = min(participant_count(len(there), participation), len(there))
+    # Where all are there, places need no list: the draw then takes as long as its outcome.
+    everybody = bool(available.all())
+    there = len(available) if everybody else np.flatnonzero(available)
+    most = len(available) if everybody else np.size(there)
+    count = min(participant_count(most, participation), most)
     return np.sort(rng.choice(there, size=count, replace=False))
 
 
@@ -54,6 +61,8 @@ def participant_count(available: int, participation: float) -> int:
 
 def lost_replies(seed: int, round: int, vehicles: int, availability: Availability) -> BoolArray:
     """Mask [K] of the vehicles whose reply would not arrive in this round."""
+    if not availability.reply_loss:  # no draw is below 0
+        return np.zeros(vehicles, dtype=bool)
     return generator(seed, "replies", round).random(vehicles) < availability.reply_loss
 
 

@@ -19,6 +19,7 @@ from fedwatt.metrics import (
     weighted_mean,
 )
 from fedwatt.metrics.agreement import TOO_LONG, TURNS, out_of_line
+from fedwatt.metrics.sampling import rmse_margin
 from fedwatt.tables import EVALUATION, TRAINING, blank, rounds
 
 Row = dict[str, Any]
@@ -33,6 +34,8 @@ class Evaluation:
 
     validation: Sequence[ErrorSums]
     test: Sequence[ErrorSums]
+    of: int = 0
+    """Vehicles that train, of which those evaluated are a random sample; 0: not known."""
 
     def columns(self, windows: Sequence[int], held_out: Sequence[bool]) -> Row:
         """A round's columns about error; `windows` is n_k of every vehicle.
@@ -49,6 +52,7 @@ class Evaluation:
             macro=macro_mean([sums.rmse for sums in test]),
             weighted=weighted_mean([sums.rmse for sums in test], sizes),
             held_out=away.rmse,
+            margin=rmse_margin(test, self.of) if self.of else nan,
         )
 
 
@@ -113,7 +117,13 @@ def evaluation_columns(
 
 
 def _error_columns(
-    validation: ErrorSums, test: ErrorSums, *, macro: float, weighted: float, held_out: float
+    validation: ErrorSums,
+    test: ErrorSums,
+    *,
+    macro: float,
+    weighted: float,
+    held_out: float,
+    margin: float = nan,
 ) -> Row:
     """Columns of the table of rounds, from pooled sums and means over vehicles."""
     return {
@@ -122,6 +132,7 @@ def _error_columns(
         **{f"test_{name}": metric.value(test) for name, metric in METRICS.items()},
         "test_rmse_macro": macro,
         "test_rmse_weighted": weighted,
+        "test_rmse_margin": margin,
         "held_out_rmse": held_out,
     }
 

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from fedwatt.engine.call import Call
 from fedwatt.engine.together import train
-from fedwatt.federation.aggregate import picked
 from fedwatt.federation.local_fleet import LocalFleet
 from fedwatt.federation.local_round import (
     Broadcast,
@@ -28,7 +27,7 @@ from fedwatt.federation.participation import first_available, next_available
 from fedwatt.federation.port import Judgement, Present
 from fedwatt.federation.records import Evaluation, Row
 from fedwatt.federation.state import State
-from fedwatt.federation.work import Work, no_work
+from fedwatt.federation.work import Work, no_work, picked
 from fedwatt.methods import Method
 from fedwatt.methods.rule import Rows
 from fedwatt.metrics import Stopwatch
@@ -93,7 +92,8 @@ class SimulatedVehicles:
                 for stack in [calls[first : first + STACK]]
                 for call, weights in zip(stack, self.own_models(method, state, stack), strict=True)
             ]
-            found.append(Evaluation(*zip(*sums, strict=True)))
+            validation, test = zip(*sums, strict=True)
+            found.append(Evaluation(validation, test, len(self.members.population)))
         return found
 
     def server_draws(self, run: int, round: int, work: Work) -> np.random.Generator:

@@ -26,6 +26,15 @@ from fedwatt.methods.schedule import scheduled
 
 
 @dataclass(frozen=True)
+class Asked:
+    """A participant of a round, and whether its reply will be lost."""
+
+    run: int
+    vehicle: int
+    lost: bool
+
+
+@dataclass(frozen=True)
 class Terms:
     """What holds for all rounds; a run is a place in `seeds`."""
 
@@ -65,7 +74,22 @@ class Terms:
         They are drawn by each run's seed unless a server has a secret one for it. A vehicle whose
         reply will be lost is called with no steps.
         """
-        calls = []
+        asked = self.asked(round, members, available, live, calling_seed=calling_seed)
+        members.fleet.let_go()
+        members.fleet.fetch([one.vehicle for one in asked])
+        return [self.call(one, members) for one in asked]
+
+    def asked(
+        self,
+        round: int,
+        members: Members,
+        available: Tensor,
+        live: Sequence[int],
+        *,
+        calling_seed: int | None = None,
+    ) -> list[Asked]:
+        """The same participants, before anything about them is known but their names."""
+        asked = []
         for run in live:
             seed, there = self.seeds[run], available[run].numpy()
             lost = lost_replies(seed, round, len(there), self.availability)
@@ -77,11 +101,14 @@ class Terms:
                 sampling=self.training.sampling,
             )
             for place in called:
-                vehicle = int(members.population[place])
-                speed = self.speed(run, members.name(vehicle))
-                steps = self.steps(members.windows(vehicle), speed)
-                calls.append(Call(run, vehicle, 0 if lost[place] else steps))
-        return calls
+                asked.append(Asked(run, int(members.population[place]), bool(lost[place])))
+        return asked
+
+    def call(self, asked: Asked, members: Members) -> Call:
+        """What a participant is called to do, by its windows and its computer."""
+        speed = self.speed(asked.run, members.name(asked.vehicle))
+        steps = 0 if asked.lost else self.steps(members.windows(asked.vehicle), speed)
+        return Call(asked.run, asked.vehicle, steps)
 
     def check(self, method: Method, vehicles: int) -> None:
         """Refuse a method that cannot work in rounds of so many vehicles."""

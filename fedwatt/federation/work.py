@@ -17,6 +17,18 @@ from fedwatt.metrics.agreement import agreement
 from fedwatt.tables import RECORDED, Column, blank, recorded
 
 
+@dataclass(frozen=True, eq=False)
+class Together:
+    """What stands for every reply of a run that counts, where only their sum came back."""
+
+    delta: Tensor
+    """[D]"""
+    weight: float
+    uploads: Rows
+    length: float
+    """‖Σ p_k Δ_k‖, p_k being the replies' shares of the windows."""
+
+
 @dataclass(frozen=True)
 class Work:
     """What the stack of vehicles that did train brought home; rows in the order of `calls`."""
@@ -44,6 +56,20 @@ class Work:
     """What the fleet remembers from now on."""
     noised: bool = False
     """Whether vehicles have added the noise of a private method themselves."""
+    together: Mapping[int, Together] = field(default_factory=dict)
+    """By run, what stands for its replies; those that have it have no Δ_k and uploads here."""
+
+    def replies(self, run: int, rows: Sequence[int]) -> tuple[Tensor, Tensor, Rows]:
+        """(Δ_k, weights, uploads) of the run's replies in these rows, a row each."""
+        mean = self.together.get(run)
+        if mean is None:
+            weights = torch.from_numpy(self.weights[rows]).to(self.deltas.device)
+            uploads = {name: values[rows] for name, values in self.uploads.items()}
+            return picked(self.deltas, rows), weights, uploads
+        count = len(rows)
+        alike = {n: values.expand(count, *values.shape) for n, values in mean.uploads.items()}
+        weights = torch.full((count,), mean.weight, dtype=torch.float64, device=mean.delta.device)
+        return mean.delta.expand(count, -1), weights, alike
 
     def of(self, run: int) -> list[int]:
         """The rows of a run, in ascending order of its vehicles."""
@@ -81,6 +107,8 @@ def agreements(work: Work) -> dict[int, float]:
     counted = np.flatnonzero(work.counted).tolist()
     if not counted or "drift" not in work.columns:
         return {}
+    if work.together:
+        return _of_sums(work)
     deltas = work.deltas
     if len(counted) < len(deltas):
         deltas = deltas[torch.tensor(counted, device=deltas.device)]
@@ -95,6 +123,21 @@ def agreements(work: Work) -> dict[int, float]:
         int(run): agreement(own, lengths, mean)
         for run, own, mean in zip(known, shares, together, strict=True)
     }
+
+
+def _of_sums(work: Work) -> dict[int, float]:
+    """`agreements` where lengths are known one by one and the mean's from a sum."""
+    found = {}
+    for run, mean in work.together.items():
+        rows = [row for row in work.of(run) if work.counted[row]]
+        shares = work.weights[rows] / work.weights[rows].sum()
+        found[run] = agreement(shares, np.array(work.columns["drift"])[rows], mean.length)
+    return found
+
+
+def picked(values: Tensor, rows: Sequence[int]) -> Tensor:
+    """`values`[rows] in a third of the time: indexing by a list copies number by number."""
+    return values.index_select(0, torch.tensor(rows, dtype=torch.int64, device=values.device))
 
 
 def enough(work: Work, needed: int) -> Work:

@@ -205,4 +205,6 @@ def mean_delta(replies: Replies) -> Tensor:
 
 def weighted_sum(weights: Tensor, vectors: Tensor) -> Tensor:
     """Σ_k weights_k · vectors_k, from [R] and [R, D] to [D], float64."""
+    if len(vectors) > 1 and vectors.stride(0) == 0:  # one vector that stands for all
+        return weights.sum() * vectors[0].double()
     return vectors.to(torch.float64, copy=True).mul_(weights[:, None]).sum(dim=0)

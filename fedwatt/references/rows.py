@@ -8,7 +8,7 @@ import numpy as np
 
 from fedwatt.data.trip import FloatArray
 from fedwatt.federation import LocalFleet
-from fedwatt.federation.evaluate import error_rows, evaluated_vehicles
+from fedwatt.federation.evaluate import error_rows
 from fedwatt.federation.records import Row
 from fedwatt.references.linear import mean_prediction, ridge_prediction
 from fedwatt.references.networks import alone_predictions, pooled_predictions
@@ -56,15 +56,17 @@ def reference_rows(
     share: float,
     *,
     alone: Sequence[LocalFleet] = (),
+    whole: bool = True,
     on_done: Callable[[str], None] = lambda name: None,
 ) -> list[Row]:
     """Test errors of all references by vehicle and stratum.
 
     `share` is the part of the rounds in which a vehicle trains. `alone` are the same vehicles with
     what each could know by itself, such as hills that it learned alone; by default `fleet` itself.
+    Where the `whole` fleet is not here but a sample of it, there is no network on pooled data.
     """
     every, candidates = fleet.fleet.clients, tuple(alone) or (fleet,)
-    vehicles = [k for k in evaluated_vehicles(fleet.fleet, MOST_VEHICLES) if not every[k].held_out]
+    vehicles = [k for k in fleet.fleet.sample(MOST_VEHICLES) if not every[k].held_out]
 
     def own(predict: Callable[[int], FloatArray]) -> FloatArray:
         return np.concatenate([predict(k) for k in vehicles])[None]
@@ -78,6 +80,8 @@ def reference_rows(
         "network": lambda: alone_predictions(candidates, vehicles, share),
         "pooled": lambda: pooled_predictions(fleet, vehicles, share),
     }
+    if not whole:
+        del makers["pooled"]
     rows: list[Row] = []
     windows, clients = fleet.pool.test.of(vehicles), [every[k] for k in vehicles]
     for name, make in makers.items():

@@ -22,8 +22,10 @@ def fleet_facts(origin: Origin) -> Facts:
     if "vehicles" in fleet:
         held_out = fleet.get("held_out") or []
         rest = f", {len(held_out)} of them held out of training" if held_out else ""
-        facts.append(("Vehicles", f"{fleet['vehicles']}{rest}"))
-    facts += [(f"Windows, {split}", f"{count:,}") for split, count in windows.items()]
+        facts.append(("Vehicles", f"{fleet['vehicles']:,}{rest}"))
+    some = fleet.get("reckoned_from")
+    about = "about {:,}, reckoned from " + f"{some} vehicles" if some else "{:,}"
+    facts += [(f"Windows, {split}", about.format(count)) for split, count in windows.items()]
     target = origin.target
     facts.append(("A window predicts", f"{target.meaning}, in {target.unit} ({target.name})"))
     if target.grain:

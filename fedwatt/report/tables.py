@@ -70,7 +70,21 @@ def results_table(run: Run) -> Table:
         f"|Y| + {EPSILON_Y * target.typical:g} {target.unit} and is ruled by windows with |Y| < "
         f"{NEAR_ZERO * target.typical:g} {target.unit}{share}; wMAPE = Σ|e| / Σ|Y| is not."
         + (ON_BOARD_NOTE if ON_BOARD_COLUMN in columns else "")
+        + _about_sample(run)
         + _about_rounds(run),
+    )
+
+
+def _about_sample(run: Run) -> str:
+    """How far the errors of a sample of vehicles may be from those of all, or nothing."""
+    margins = [m for method in run.methods for m in final(run, method, "test_rmse_margin") if m > 0]
+    if not margins:
+        return ""
+    low, high = (amount(run.target, end) for end in (min(margins), max(margins)))
+    return (
+        " Errors are those of vehicles drawn at random: the RMSE of the whole fleet is within "
+        f"± {high if low == high else f'{low} to {high}'} of these (95 %). The same vehicles judge "
+        "all methods, so differences between methods are known better than that."
     )
 
 

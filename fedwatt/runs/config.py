@@ -51,16 +51,22 @@ class Source:
     """Where the vehicles come from."""
 
     data: str = "synthetic"
-    """"synthetic", or the folder of a fleet made by `fedwatt data`."""
+    """"synthetic"; "sketch", driving in outline that is quick to make; or the folder of a fleet
+    made by `fedwatt data`."""
     vehicles: int = 0
     """How many vehicles; 0: 20 synthetic ones, or all of a stored fleet."""
     seed: int = 0
     """Of the synthetic fleet."""
     trips: int = 12
     """Trips of each synthetic vehicle: a week or two of driving."""
+    made: str = "auto"
+    """When vehicles are made: "ahead", all before the first round; "on-demand", each when it takes
+    part; "auto": on demand from 20,000 vehicles on."""
 
     def __post_init__(self) -> None:
         check(self, "vehicles", self.vehicles >= 0, "at least 0 (0: 20 synthetic or all stored)")
+        known = self.made in ("auto", "ahead", "on-demand")
+        check(self, "made", known, "'auto', 'ahead' or 'on-demand'")
         check(self, "trips", self.trips >= 3, "at least 3: one to train, validate and test each")
 
 

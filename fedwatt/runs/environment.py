@@ -16,28 +16,30 @@ def describe_fleet(fleet: Fleet) -> dict[str, Any]:
     return {
         "source": fleet.source,
         "vehicles": len(fleet.clients),
-        "held_out": [client.name for client in fleet.clients if client.held_out],
+        "held_out": [fleet.name(place) for place in np.flatnonzero(fleet.held_out).tolist()],
         "features": list(fleet.features),
         "windows": {split: fleet.windows(split) for split in ("train", "validation", "test")},
         "target": describe_target(fleet),
         "labels": {
-            "measured": sum(not client.simulated for client in fleet.clients),
-            "simulated": sum(client.simulated for client in fleet.clients),
+            "measured": sum(not client.simulated for client in fleet.at_hand),
+            "simulated": sum(client.simulated for client in fleet.at_hand),
         },
-        "kinds": sorted({client.kind for client in fleet.clients}),
+        "kinds": sorted({client.kind for client in fleet.at_hand}),
         "coverage": coverage(fleet),
-    }
+    } | ({"reckoned_from": len(fleet.at_hand)} if fleet.on_demand else {})
 
 
 def coverage(fleet: Fleet) -> dict[str, Any]:
     """How much driving there is, too coarsely to tell whose or where; empty where it is not known.
 
+    Of a fleet on demand it is reckoned from the vehicles at hand.
+
     hours, kilometres  of all trips, to two digits
     climb_m_per_km     how hilly roads are, to two digits, where climb is a feature
     ambient_c          outside temperature in nine of ten hours, outward to 5 °C
     """
-    samples = []
-    for client in fleet.clients:
+    samples, factor = [], len(fleet.clients) / max(len(fleet.at_hand), 1)
+    for client in fleet.at_hand:
         scaler = client.scaler
         if scaler is None or scaler.mix is not None:
             return {}
@@ -46,10 +48,10 @@ def coverage(fleet: Fleet) -> dict[str, Any]:
     if not sum(map(len, samples)):
         return {}
     rows, names = np.concatenate(samples), list(fleet.features)
-    found: dict[str, Any] = {"hours": _two_digits(len(rows) / 60)}
+    found: dict[str, Any] = {"hours": _two_digits(factor * len(rows) / 60)}
     if "speed" in names:
         metres = rows[:, names.index("speed")].sum()  # of the sampled seconds, as is climb
-        found["kilometres"] = _two_digits(metres * 60 / 1000)
+        found["kilometres"] = _two_digits(factor * metres * 60 / 1000)
         if "ascent" in names and metres > 0:
             climb = rows[:, names.index("ascent")].sum()
             found["climb_m_per_km"] = _two_digits(1000 * climb / metres)
@@ -66,7 +68,7 @@ def _two_digits(value: float) -> float:
 def describe_target(fleet: Fleet) -> dict[str, Any]:
     """What windows predict, and how coarse the labels are: median over vehicles, in its unit."""
     target = fleet.settings.predicts
-    grains = [client.label_grain for client in fleet.clients]
+    grains = [client.label_grain for client in fleet.at_hand]
     about = {name: getattr(target, name) for name in ("name", "unit", "adds", "typical")}
     return about | {"meaning": target.described, "grain": median(grains)}
 
@@ -82,7 +84,7 @@ def fleet_hashes(fleet: Fleet) -> dict[str, str]:
 
 def fleet_partition(fleet: Fleet) -> str:
     """Hash of the vehicles' names and numbers of training windows."""
-    return hash_of((c.name, c.held_out, len(c.ends["train"])) for c in fleet.clients)
+    return hash_of((c.name, c.held_out, len(c.ends["train"])) for c in fleet.at_hand)
 
 
 def participation_hashes(clients: Iterable[Mapping[str, Any]]) -> dict[str, str]:

@@ -1,9 +1,11 @@
 """Carry out a configuration with simulated vehicles."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
+
+from torch import Tensor
 
 from fedwatt.data import Fleet
 from fedwatt.federation import Federation, State
@@ -34,6 +36,9 @@ Elsewhere = Callable[[RunConfig, Path, Fleet], None]
 """Trains the methods of a configuration on other machines and leaves their checkpoints in the run
 folder."""
 
+Dealt = Callable[[Federation, MethodChoice], Federation]
+"""Gives a method a federation whose participants train in other processes."""
+
 OnHills = Callable[[Learned], None]
 """Called with the fields that a run begins with, if its vehicles have learned some."""
 
@@ -52,6 +57,7 @@ def execute(
     on_hills: OnHills | None = None,
     on_reference: OnReference = lambda name: None,
     elsewhere: Elsewhere | None = None,
+    dealt: Dealt | None = None,
 ) -> None:
     """Train every method of `config` and fill the run folder `out`.
 
@@ -62,10 +68,11 @@ def execute(
     whenever training stops. `on_vehicle` is called as the vehicles are built, `on_hills` with what
     was learned of the hills, `on_reference` as references are worked out. `elsewhere` may
     train methods on other machines: it leaves their checkpoints, and the run goes on from there.
+    `dealt` lets the participants of every round train in other processes.
     """
     followed = Observers((observer, ProgressLog(out)))
     run = Run(config, out, followed, resume, checkpoint_seconds)
-    carry_out(Simulation(run, on_vehicle, on_hills, on_reference, elsewhere))
+    carry_out(Simulation(run, on_vehicle, on_hills, on_reference, elsewhere, dealt))
     followed.on_finish(out)
 
 
@@ -80,6 +87,7 @@ class Simulation:
     on_hills: OnHills | None = None
     on_reference: OnReference = lambda name: None
     elsewhere: Elsewhere | None = None
+    dealt: Dealt | None = None
     of_level_model: bool = False  # whether the run is that of a level model
     learned: Learned | None = field(default=None, init=False)  # the hills that the run begins with
     opened: Fleet = field(init=False)
@@ -112,7 +120,8 @@ class Simulation:
         level: ModelPredictions | None = None,
     ) -> Federation:
         """The federation in which a method trains."""
-        return federation_for(self.run.config, choice, self.opened, scratch)
+        made = federation_for(self.run.config, choice, self.opened, scratch)
+        return made if self.dealt is None else self.dealt(made, choice)
 
     def refresh(self, choice: MethodChoice) -> Refresh | None:
         """Learns the hills anew every `terrain.refresh_every` rounds."""
@@ -165,20 +174,21 @@ class Simulation:
     ) -> tuple[dict[str, list[Row]], ModelPredictions | None]:
         """Errors of personal models and, with a level model, of what vehicles would use."""
         personal = _personal_models(self.run, choice, federation, state)
-        kept = predictions_of(federation, state.kept_weights)
+        judged = federation.judged
+        kept = predictions_of(judged, state.kept_weights)
         mixes = self.run.config.model.mixture
         if mixes:
-            kept = mixed_predictions(federation, kept)
-            personal = personal and mixed_predictions(federation, personal)
-            write_fleet_ridge(self.run.out, federation.fleet.clients)
-        write_trip_prior(self.run.out, choice.label, federation, personal or kept, state.live)
+            kept = mixed_predictions(judged, kept)
+            personal = personal and mixed_predictions(judged, personal)
+            write_fleet_ridge(self.run.out, judged.fleet.clients)
+        write_trip_prior(self.run.out, choice.label, judged, personal or kept, state.live)
         predicted = ModelPredictions(kept, personal, tuple(state.live))
         used = {} if personal is None else {"personal": personal.test}
         if level is not None:
-            used = used_on_board(federation, predicted, level)
+            used = used_on_board(judged, predicted, level)
         elif mixes:
             used["kept"] = kept.test
-        rows = {name: federation.prediction_rows(test) for name, test in used.items()}
+        rows = {name: judged.prediction_rows(test) for name, test in used.items()}
         return rows, predicted if self.of_level_model else None
 
 
@@ -187,18 +197,26 @@ def _personal_models(
 ) -> Predictions | None:
     """The models that vehicles made their own, one file each; None if they did not.
 
-    They fine-tune the model that a method keeps, or the one that the method gave each of them.
+    They fine-tune the model that a method keeps, or the one that the method gave each of them. Of a
+    fleet on demand only those that are judged do.
     """
     if not (run.config.personal.enabled or choice.method.personal):
         return None
 
-    def keep(one: PersonalModel) -> None:
-        name, seed = federation.fleet.clients[one.vehicle].name, federation.seeds[one.run]
-        write_own_model(own_model_file(run.out, choice.label, seed, name), federation, one)
+    judged = federation.judged
 
-    own = federation.own_models(choice.method, state) if choice.method.personal else None
-    settings = run.config.personal
-    return personalise(federation, state.kept_weights, settings, keep=keep, own_models=own)
+    def keep(one: PersonalModel) -> None:
+        name, seed = judged.fleet.name(one.vehicle), judged.seeds[one.run]
+        write_own_model(own_model_file(run.out, choice.label, seed, name), judged, one)
+
+    models = federation.own_models(choice.method, state)
+    numbers = federation.members.evaluated if judged is not federation else None
+
+    def own(one: int, places: Sequence[int]) -> Tensor:
+        return models(one, places if numbers is None else [numbers[k] for k in places])
+
+    settings, begin = run.config.personal, own if choice.method.personal else None
+    return personalise(judged, state.kept_weights, settings, keep=keep, own_models=begin)
 
 
 def run_references(
@@ -214,14 +232,14 @@ def run_references(
     share = training.participation
     if config.asynchronous.buffer:
         share = min(1.0, config.asynchronous.buffer / len(federation.members.population))
-    alone = []
+    alone, whole = [], not fleet.on_demand
     if learns_hills(config):
         level = level_data(config.data)
         own = [open_fleet(config, learned_alone(config))]
         if level is not None:
             own.append(open_fleet(replace(config, data=level)))
         alone = [federation_for(config, choice, one) for one in own]
-    return reference_rows(federation, share, alone=alone, on_done=on_done)
+    return reference_rows(federation.judged, share, alone=alone, on_done=on_done, whole=whole)
 
 
 def federation_for(

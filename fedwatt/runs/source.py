@@ -3,12 +3,13 @@
 import logging
 from collections.abc import Callable, Iterable
 from functools import partial
-from itertools import islice
 from pathlib import Path
 
-from fedwatt.data import DataSettings, Fleet, Vehicle, build_fleet, synthetic_vehicles
+from fedwatt.data import DataSettings, Fleet, Vehicle, build_fleet
 from fedwatt.data.client import prepared
-from fedwatt.data.store import fleet_source, read_fleet, vehicle_folders
+from fedwatt.data.makers import Maker, SketchedVehicles, StoredVehicles, TownVehicles
+from fedwatt.data.on_demand import fleet_on_demand, refuse_climb, sketched_source
+from fedwatt.data.store import fleet_source
 from fedwatt.data.synthetic import synthetic_source
 from fedwatt.errors import DataError, SettingError, counted
 from fedwatt.runs.config import RunConfig, Source
@@ -18,6 +19,8 @@ from fedwatt.terrain.sources import with_climb_channels
 log = logging.getLogger(__name__)
 
 SYNTHETIC_VEHICLES = 20
+ON_DEMAND_FROM = 20_000
+"""Vehicles from which on a fleet is made on demand, unless `fleet.made` says otherwise."""
 OWN = "own"
 """In the place of a folder: a fleet that was made in Python and is not stored."""
 
@@ -32,26 +35,17 @@ def open_fleet(
     Hills are those of `learned`, if given, and otherwise as `terrain` says.
     """
     source = config.fleet
-    if source.data == "synthetic":
-        count = source.vehicles or SYNTHETIC_VEHICLES
-        described = synthetic_source(count, source.seed, trips=source.trips)
-    else:
-        folder = fleet_folder(source)
-        described = fleet_source(folder)
-        stored = len(vehicle_folders(folder))
-        if source.vehicles > stored:
-            raise SettingError(
-                f"The fleet {source.data} has {counted(stored, 'vehicle')}, not the "
-                f"{source.vehicles} asked for. Ask for fewer, or for 0: all of them."
-            )
-        count = source.vehicles or stored
-        if stored == 1:
-            log.warning(
-                "The fleet %s has one vehicle, so there is nothing to federate: every method "
-                "trains that vehicle alone. If its recording holds several, import it again with "
-                "the column that names them; 'fedwatt data merge' adds other fleets.",
-                source.data,
-            )
+    maker, described = vehicle_maker(source)
+    count = maker.count
+    if made_on_demand(source, count):
+        return fleet_on_demand(maker, config.data, described)
+    if isinstance(maker, StoredVehicles) and maker.stored == 1:
+        log.warning(
+            "The fleet %s has one vehicle, so there is nothing to federate: every method "
+            "trains that vehicle alone. If its recording holds several, import it again with "
+            "the column that names them; 'fedwatt data merge' adds other fleets.",
+            source.data,
+        )
 
     def report(built: int) -> None:
         if on_vehicle is not None:
@@ -64,12 +58,34 @@ def open_fleet(
 
 def source_vehicles(source: Source, data: DataSettings | None = None) -> Iterable[Vehicle]:
     """The vehicles themselves, one at a time: as recorded, or aligned where `data` asks for it."""
-    if source.data == "synthetic":
-        count = source.vehicles or SYNTHETIC_VEHICLES
-        found: Iterable[Vehicle] = synthetic_vehicles(count, source.seed, trips=source.trips)
-    else:
-        found = islice(read_fleet(fleet_folder(source)), source.vehicles or None)
+    maker, _ = vehicle_maker(source)
+    found = maker.all()
+    if made_on_demand(source, maker.count) and data is not None:
+        refuse_climb(data, maker.count)
     return found if data is None else (prepared(vehicle, data) for vehicle in found)
+
+
+def made_on_demand(source: Source, vehicles: int) -> bool:
+    """Whether a source of so many vehicles makes each only when it takes part."""
+    large = vehicles >= ON_DEMAND_FROM
+    return source.made == "on-demand" or (source.made == "auto" and large)
+
+
+def vehicle_maker(source: Source) -> tuple[Maker, str]:
+    """What makes or reads the vehicles of a source, and where they come from, for people."""
+    count, seed, trips = source.vehicles or SYNTHETIC_VEHICLES, source.seed, source.trips
+    if source.data == "synthetic":
+        return TownVehicles(count, seed, trips), synthetic_source(count, seed, trips=trips)
+    if source.data == "sketch":
+        return SketchedVehicles(count, seed, trips), sketched_source(count, seed, trips=trips)
+    folder = fleet_folder(source)
+    maker = StoredVehicles(str(folder), source.vehicles)
+    if source.vehicles > maker.count:
+        raise SettingError(
+            f"The fleet {source.data} has {counted(maker.count, 'vehicle')}, not the "
+            f"{source.vehicles} asked for. Ask for fewer, or for 0: all of them."
+        )
+    return maker, fleet_source(folder)
 
 
 def fleet_folder(source: Source) -> Path:

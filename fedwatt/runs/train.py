@@ -22,7 +22,7 @@ def budget_for(config: RunConfig, choice: MethodChoice, fleet: Fleet) -> Budget 
     own = budget(
         choice.method,
         participation=config.training.participation,
-        population=sum(not client.held_out for client in fleet.clients),
+        population=int((~fleet.held_out).sum()),
     )
     if own is not None:
         own.epsilon(1)  # without the accountant a run stops here, not after its first round

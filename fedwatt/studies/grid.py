@@ -120,7 +120,7 @@ def _on_ray(
     cells: Mapping[str, Cell], work: Work[Cell], shared: Any, address: str, gpus: float
 ) -> Iterator[tuple[str, dict[str, bytes]]]:
     """(name, files) of each cell, in the order in which they are finished."""
-    ray = _library()
+    ray = library()
     with connected(address):
         # Ray retries what was lost with its machine or process; an exception is an answer.
         task = ray.remote(max_retries=RETRIES, num_cpus=1, num_gpus=gpus)(_task)
@@ -151,12 +151,7 @@ def _task(
 
     plugins.carry(own_code)
 
-    if versions() != wanted:
-        here = {name: own for name, own in versions().items() if own != wanted[name]}
-        raise SettingError(
-            f"The machine '{platform.node()}' has {here}, this one "
-            f"{ {name: wanted[name] for name in here} }. Install the same versions on all machines."
-        )
+    refuse_other_versions(wanted)
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory(prefix="fedwatt-") as scratch:
         work(cell, shared, Path(scratch))
@@ -165,6 +160,16 @@ def _task(
             for file in sorted(Path(scratch).rglob("*"))
             if file.is_file()
         }
+
+
+def refuse_other_versions(wanted: Mapping[str, str]) -> None:
+    """Raise if this machine has others than those `wanted`."""
+    if versions() != wanted:
+        here = {name: own for name, own in versions().items() if own != wanted[name]}
+        raise SettingError(
+            f"The machine '{platform.node()}' has {here}, this one "
+            f"{ {name: wanted[name] for name in here} }. Install the same versions on all machines."
+        )
 
 
 def versions() -> dict[str, str]:
@@ -195,7 +200,7 @@ def connected(address: str) -> Iterator[None]:
 
     Around several grids it keeps the processes of the first one for the others.
     """
-    ray = _library()
+    ray = library()
     if ray.is_initialized():
         yield
         return
@@ -222,7 +227,7 @@ def _knock(address: str) -> None:
         socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()
 
 
-def _library() -> Any:
+def library() -> Any:
     """Ray, which tells nobody that it is used, or a sentence on how to get it."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     return optional("ray", "A grid on Ray needs Ray: pip install 'fedwatt[cluster]'.", SettingError)

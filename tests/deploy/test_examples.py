@@ -49,12 +49,16 @@ def test_systemd_understands_the_units(unit: Path, tmp_path: Path) -> None:
 
 
 def test_the_depot_and_a_vehicle_on_one_machine_have_folders_of_their_own() -> None:
-    folders = [set(re.findall(r"/var/lib/[\w-]+", unit.read_text())) for unit in UNITS]
-    assert [len(own) for own in folders] == [1, 1]
-    assert not folders[0] & folders[1]
-    for unit, own in zip(UNITS, folders, strict=True):
+    found = {unit.stem: set(re.findall(r"/var/lib/[\w-]+", unit.read_text())) for unit in UNITS}
+    assert found == {
+        "fedwatt-dashboard": {"/var/lib/fedwatt-server"},
+        "fedwatt-server": {"/var/lib/fedwatt-server"},
+        "fedwatt-vehicle": {"/var/lib/fedwatt-vehicle"},
+    }
+    for unit in UNITS:
         # systemd makes the folder and leaves it writable, and nothing else.
-        assert f"StateDirectory={own.pop().removeprefix('/var/lib/')}\n" in unit.read_text()
+        (own,) = found[unit.stem]
+        assert f"StateDirectory={own.removeprefix('/var/lib/')}\n" in unit.read_text()
 
 
 def test_a_container_holds_one_vehicle_and_its_own_keys() -> None:

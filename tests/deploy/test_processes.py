@@ -1,13 +1,15 @@
 """A submitted run to its end, with commands of our own in Flower's place."""
 
 import os
+import signal
 import subprocess
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from fedwatt.deploy.processes import submit
+from fedwatt.deploy.processes import serve, submit
 from fedwatt.errors import RunError
 from fedwatt.runs.config import from_tables
 
@@ -83,3 +85,46 @@ def test_ctrl_c_ends_the_new_run_and_no_other(tmp_path: Path, monkeypatch) -> No
         submitted(control, tmp_path)
     assert control.stopped == [2]
     assert wait(started[0], timeout=10) == -15  # ended by our SIGTERM, long before its minute
+
+
+@dataclass(frozen=True)
+class StandInServer:
+    """A depot's server, which is a line of shell."""
+
+    line: str
+    home: Path
+    address: str = "127.0.0.1:9092"
+
+    @property
+    def depot(self):
+        return self
+
+    def changed(self) -> float:
+        return 0.0
+
+    def superlink(self) -> list[str]:
+        return ["sh", "-c", self.line]
+
+    def environment(self) -> dict[str, str]:
+        return dict(os.environ)
+
+
+@pytest.mark.parametrize(
+    ("line", "told", "status"), [("exec sleep 60", True, 0), ("exit 3", False, 3)]
+)
+def test_a_server_that_was_told_to_end_has_not_failed(
+    line: str, told: bool, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedwatt.deploy.control.Control", lambda flower: nullcontext())
+    monkeypatch.setattr("fedwatt.deploy.register.wait_until_up", lambda control, lives: True)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+    def on_up(control: object) -> None:
+        if told:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    try:
+        assert serve(StandInServer(line, tmp_path), on_up, lambda control: None) == status
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -145,10 +145,22 @@ def test_another_version_on_board_is_said_aloud(
     fleet: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     grid = loopback(fleet, tmp_path / "state")
-    grid.tamper = enrolling(version="0.0.1")
+    grid.tamper = enrolling(version="0.1.77")
     run = deployed(config_text(fleet, rounds=1).replace("0.7", "1.0"), grid, tmp_path / "run")
     assert grid.vehicles[1].name in asked(run)
-    assert caplog.text.count("has fedwatt 0.0.1 on board") == 1
+    assert caplog.text.count("has fedwatt 0.1.77 on board") == 1
+
+
+@pytest.mark.parametrize(("version", "what"), [("0.0.9", "the vehicle"), ("7.0", "the server")])
+def test_a_version_that_is_not_served_is_turned_away(
+    version: str, what: str, fleet: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    grid = loopback(fleet, tmp_path / "state")
+    grid.tamper = enrolling(version=version)
+    text = config_text(fleet, rounds=1).replace("vehicles = 4", "vehicles = 3")
+    assert grid.vehicles[1].name not in asked(deployed(text, grid, tmp_path / "run"))
+    assert f"it has fedwatt {version} on board" in caplog.text
+    assert f"update {what}" in caplog.text
 
 
 @dataclass

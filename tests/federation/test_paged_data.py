@@ -19,7 +19,6 @@ from fedwatt.data.paged import gather_clients
 from fedwatt.data.split import SPLITS
 from fedwatt.errors import DataError, SettingError
 from fedwatt.federation import Availability, Federation, Training
-from fedwatt.federation.evaluate import evaluated_vehicles
 from fedwatt.models import MLP
 from tests.federation.toys import random_fleet
 
@@ -162,13 +161,11 @@ def test_a_sample_of_vehicles_is_evaluated() -> None:
 
 def test_the_sample_depends_on_names_alone() -> None:
     fleet = random_fleet((20,) * 12)
-    three, four = (
-        {fleet.clients[k].name for k in evaluated_vehicles(fleet, count)} for count in (3, 4)
-    )
+    three, four = ({fleet.clients[k].name for k in fleet.sample(count)} for count in (3, 4))
     assert len(three) == 3 and three < four
     turned = Fleet(fleet.clients[::-1], fleet.settings, fleet.source)
-    assert three == {turned.clients[k].name for k in evaluated_vehicles(turned, 3)}
-    assert evaluated_vehicles(fleet, 0) == evaluated_vehicles(fleet, 12) == list(range(12))
+    assert three == {turned.clients[k].name for k in turned.sample(3)}
+    assert fleet.sample(0) == fleet.sample(12) == list(range(12))
 
 
 def test_a_negative_sample_is_refused() -> None:

@@ -88,8 +88,7 @@ def test_the_summary_is_a_table_from_the_records(tmp_path) -> None:
     assert lines[0].startswith("| Dataset | FedAvg at its best |")
     dataset, first, gained, use, alone = lines[2].strip("| ").split(" | ")
     assert (dataset, alone) == ("`ved`", "50.10 Wh")
-    # FO-RI's own trials are worse than the best of FO, whose settings it takes.
-    assert gained == "0.00 [0.00, 0.00] Wh (tuning made it FO-FedAvg)"
+    assert gained == "0.00 [0.00, 0.00] Wh"
     assert first.startswith("FedAvg, rate 0.0") and first.endswith(": 50.10 Wh")
     assert use.startswith("SCAFFOLD, rate") and use.endswith(": −5.01 [−5.03, −4.99] Wh")
     assert f"- {NEITHER} (ved as it is)." in lines

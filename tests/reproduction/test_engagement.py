@@ -32,7 +32,7 @@ def test_a_point_below_fedavg_upholds_the_objection(tmp_path) -> None:
     view = view_of(tmp_path, levels={"fo-fedavg": 45.0})
     assert [point.lower for point in differences(view)] == [True, True]
     (row,) = (o for o in objections(view, []) if o.objection.startswith("The probe never"))
-    assert "The lowest: FO-FedAvg, α = 0.8, severe skew, −5.00 Wh" in row.result
+    assert "The lowest: FO-FedAvg, α = 0.8, severe skew, −5.02 Wh" in row.result
     assert row.verdict == "**upheld** at 2 points"
 
 

@@ -5,12 +5,15 @@ from dataclasses import replace
 import pytest
 
 from fedwatt.report.statistics import estimate
+from reproduction.cell import Cell, key_of
 from reproduction.contests import BASE, OWN, contest, skew_contests, stride_contests
 from reproduction.judges import NOT_TESTABLE, all_must_hold
 from reproduction.main_results import plain, tuned
-from reproduction.objections import NOT_RUN, NOT_UPHELD, UPHELD, objections
+from reproduction.objection import NOT_RUN, NOT_UPHELD, UPHELD
+from reproduction.objections import objections
 from reproduction.page import LabView
 from reproduction.paired import detectable
+from reproduction.settle import search
 from reproduction.show import left_of
 from reproduction.splits import over_splits, show_splits
 from tests.reproduction.records import SCALE, VED, lab_of
@@ -97,11 +100,15 @@ def test_a_row_names_what_of_it_has_not_run(tmp_path) -> None:
     assert mild.short == "mild" and result.endswith("Not run: mild; severe; dirichlet:0.3.")
 
 
-def test_mistuning_cannot_be_refuted_without_trials_of_its_own(tmp_path) -> None:
+def test_mistuning_is_judged_with_all_trials_of_its_own_or_not_at_all(tmp_path) -> None:
     lab = lab_of(tmp_path, [tuned(SCALE, "ved", m) for m in ("fedavg", "fo-ri-fedavg")])
-    _, verdict = rows(lab)["FO-RI-FedAvg was mistuned."]
-    few = f"{NOT_TESTABLE}: FO-RI-FedAvg has 1 of {SCALE.trials} trials of its own"
-    assert verdict == few
+    result, verdict = rows(lab)["FO-RI-FedAvg was mistuned."]
+    assert verdict == NOT_UPHELD
+    assert "The second half of FO-RI-FedAvg's trials lowered its validation error by 0.00" in result
+    trial = search(Cell(dataset="ved", method="fo-ri-fedavg"), SCALE)[-1]
+    del lab._known[key_of(trial, SCALE)]
+    lab._settings.clear()
+    assert rows(lab)["FO-RI-FedAvg was mistuned."][1] == NOT_RUN
 
 
 def test_more_comparisons_need_larger_effects() -> None:

@@ -9,10 +9,12 @@ import ctypes
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import torch
 from torch import Tensor
+
+MAX_DYNAMIC_SHARED: Final = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 
 
 class Launch(Protocol):
@@ -31,9 +33,15 @@ class Kernel:
     """One function of a compiled source on one GPU."""
 
     def __init__(
-        self, driver: ctypes.CDLL, function: ctypes.c_void_p, context: ctypes.c_void_p, device: int
+        self,
+        driver: ctypes.CDLL,
+        function: ctypes.c_void_p,
+        context: ctypes.c_void_p,
+        device: int,
+        shared: int,
     ) -> None:
         self.driver, self.function, self.context, self.device = driver, function, context, device
+        self.shared = shared
 
     def __call__(
         self, blocks: tuple[int, int], threads: int, *arguments: Tensor | int | None
@@ -48,7 +56,7 @@ class Kernel:
         # A thread in which torch has not used the GPU yet, such as autograd's, has no context.
         self.driver.cuCtxSetCurrent(self.context)
         fault = self.driver.cuLaunchKernel(
-            self.function, *map(ctypes.c_uint, size), ctypes.c_uint(0), stream, places, None
+            self.function, *map(ctypes.c_uint, (*size, self.shared)), stream, places, None
         )
         if fault:
             raise RuntimeError(
@@ -64,10 +72,13 @@ def as_c(argument: Tensor | int | None) -> Any:
     return ctypes.c_void_p(None if argument is None else argument.data_ptr())
 
 
-def cuda_kernels(source: str, names: tuple[str, ...], device: int) -> Mapping[str, Launch] | None:
+def cuda_kernels(
+    source: str, names: tuple[str, ...], device: int, *, shared: int = 0
+) -> Mapping[str, Launch] | None:
     """The kernels `names` of `source` for one GPU; None where there is no compiler.
 
-    Where there is one that does not take the source, or the GPU not its code, a warning says why.
+    A block of threads gets `shared` bytes of shared memory besides what the source declares. Where
+    there is a compiler that does not take the source, or the GPU not its code, a warning says why.
     """
     compiler = _nvrtc()
     if compiler is None:
@@ -75,7 +86,7 @@ def cuda_kernels(source: str, names: tuple[str, ...], device: int) -> Mapping[st
     major, minor = torch.cuda.get_device_capability(device)
     try:
         binary = machine_code(compiler, source, f"sm_{major}{minor}")
-        return _loaded(binary, names, device)
+        return _loaded(binary, names, device, shared)
     except RuntimeError as problem:
         warnings.warn(f"A kernel is left to torch, which is slower: {problem}", stacklevel=2)
         return None
@@ -95,7 +106,9 @@ def machine_code(compiler: ctypes.CDLL, source: str, architecture: str) -> bytes
     compiler.nvrtcCreateProgram(
         ctypes.byref(program), source.encode(), b"fedwatt.cu", 0, None, None
     )
-    options = (ctypes.c_char_p * 1)(f"--gpu-architecture={architecture}".encode())
+    # Functions need not say that they are for a GPU: there are no others.
+    given = (f"--gpu-architecture={architecture}".encode(), b"--device-as-default-execution-space")
+    options = (ctypes.c_char_p * len(given))(*given)
     try:
         if compiler.nvrtcCompileProgram(program, len(options), options):
             compiler.nvrtcGetProgramLogSize(program, ctypes.byref(size))
@@ -110,7 +123,9 @@ def machine_code(compiler: ctypes.CDLL, source: str, architecture: str) -> bytes
         compiler.nvrtcDestroyProgram(ctypes.byref(program))
 
 
-def _loaded(binary: bytes, names: tuple[str, ...], device: int) -> Mapping[str, Launch]:
+def _loaded(
+    binary: bytes, names: tuple[str, ...], device: int, shared: int
+) -> Mapping[str, Launch]:
     driver = ctypes.CDLL("libcuda.so.1")
     module, context = ctypes.c_void_p(), ctypes.c_void_p()
 
@@ -127,5 +142,8 @@ def _loaded(binary: bytes, names: tuple[str, ...], device: int) -> Mapping[str, 
         function = ctypes.c_void_p()
         asked = driver.cuModuleGetFunction(ctypes.byref(function), module, name.encode())
         checked(asked, f"find '{name}' in it")
-        found[name] = Kernel(driver, function, context, device)
+        if shared:
+            given = driver.cuFuncSetAttribute(function, MAX_DYNAMIC_SHARED, ctypes.c_int(shared))
+            checked(given, f"give '{name}' {shared} bytes of shared memory")
+        found[name] = Kernel(driver, function, context, device, shared)
     return found

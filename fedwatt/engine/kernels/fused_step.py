@@ -43,8 +43,11 @@ class CStep:
     """The step of a composition of rules as C, and where its inputs come from."""
 
     source: str
+    first: Statements  # the first step of a round, which has no previous weights
+    later: Statements  # all others
     numbers: tuple[Source, ...]  # behind the rate, in this order; one a row
     tensors: tuple[Source, ...]  # in this order; one entry for each weight
+    looks_back: bool  # whether the weights before the last step are read
     vectors: int | None = 0
     """Memory for points and gradients of rules that explore, in multiples of the weights; None
     where they do so in a way that has no C."""
@@ -52,7 +55,8 @@ class CStep:
     def columns(self, job: Job) -> Tensor:
         """The rate and all numbers, [P, count], float64."""
         values = [job.rate, *(_value(job, source) for source in self.numbers)]
-        columns = torch.empty((len(job.anchor), len(values)), dtype=torch.float64)
+        shape, device = (len(job.anchor), len(values)), job.anchor.device
+        columns = torch.empty(shape, dtype=torch.float64, device=device)
         for place, value in enumerate(values):
             columns[:, place] = value.flatten() if isinstance(value, Tensor) else value
         return columns
@@ -154,8 +158,11 @@ def _generated(rules: Sequence[LocalRule], plans: Sequence[Rows]) -> CStep:
     parts.append(points_in_c(points or (), given, entry_lines))
     return CStep(
         "".join((PRELUDE.read_text("utf-8"), constants, *parts)),
+        found["first"],
+        found["later"],
         tuple(used[name] for name in by_row),
         tuple(used[name] for name in by_weight),
+        looks_back,
         None if points is None else vectors(points),
     )
 

@@ -1,0 +1,221 @@
+"""How cost grows: results/growth.json, its figure and table in docs/scale.md.
+
+    python benchmarks/growth.py [--jobs 8]      measure, then write the page and draw
+    python benchmarks/growth.py --write         the page and figure of what was measured
+
+Processor time of a round and the memory that rounds reach, against vehicles, participants, weights,
+windows and seeds, one of them varied at a time. Every point is a process of its own with one
+thread, so that points may be measured side by side. Slopes are of straight lines through the
+logarithms: 1 is proportional, 0 is constant.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "results" / "growth.json"
+PAGE, FIGURE = ROOT / "docs" / "scale.md", ROOT / "docs" / "figures" / "growth.svg"
+
+USUAL: Final = {"vehicles": 100_000, "participants": 50, "width": 64, "trips": 6, "seeds": 1}
+STEPS: Final = 10
+AXES: Final[dict[str, tuple[str, tuple[int, ...]]]] = {
+    "vehicles": ("vehicles", (100, 1_000, 10_000, 100_000, 1_000_000)),
+    "participants": ("participants a round", (10, 30, 100, 300, 1_000)),
+    "width": ("weights of the model", (20, 200, 2_000, 20_000)),
+    "trips": ("windows of a vehicle", (3, 6, 12, 24, 48)),
+    "seeds": ("seeds", (1, 2, 4, 8, 16)),
+}
+"""What is varied, and over which values; a model is an MLP of `width` and 32 units."""
+
+
+def one(axis: str, value: int, rounds: int) -> dict[str, Any]:
+    """One point, in this process."""
+    import torch
+
+    from benchmarks.machine import machine
+    from fedwatt.data.on_demand import sketched_fleet
+    from fedwatt.federation import Federation, Training
+    from fedwatt.methods import get
+    from fedwatt.models import get_model
+
+    torch.set_num_threads(1)
+    size = USUAL | {axis: value}
+    if axis == "width":
+        size["participants"] = 10  # a round of 10⁷ weights holds several copies of each model
+    size["participants"] = min(size["participants"], size["vehicles"])
+    fleet = sketched_fleet(size["vehicles"], trips=size["trips"])
+    model = get_model("mlp", window=60, features=8, hidden=(size["width"], 32))
+    training = Training(
+        rounds=10**6,
+        participation=size["participants"] / size["vehicles"],
+        # An epoch where windows are varied, and as many steps for all others.
+        steps=0 if axis == "trips" else STEPS,
+        evaluate_vehicles=20,
+        rate=0.005,
+    )
+    federation = Federation(
+        fleet, model, training=training, seeds=tuple(range(1, size["seeds"] + 1)), device="cpu"
+    )
+    method = get("fedavg")
+    begin = time.process_time()
+    state, _ = federation.start(method)
+    start, resting = time.process_time() - begin, _memory_mb("VmRSS")
+    seconds = []
+    for _ in range(rounds + 1):
+        begin = time.process_time()
+        state, _ = federation.advance(method, state)
+        seconds.append(time.process_time() - begin)
+    at = {"width": model.layout.size, "trips": round(fleet.windows("train") / size["vehicles"])}
+    return {
+        "axis": axis,
+        "at": at.get(axis, value),
+        "seconds": median(seconds[1:]),
+        "rounds_mb": _memory_mb("VmHWM") - resting,
+        "resting_mb": resting,
+        "start_s": start,
+        "machine": machine(),
+    }
+
+
+def _memory_mb(field: str) -> float:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(field))
+
+
+def measure(jobs: int, rounds: int) -> list[dict[str, Any]]:
+    """All points, `jobs` at a time."""
+    points = [(axis, value) for axis, (_, values) in AXES.items() for value in values]
+
+    def measured(point: tuple[str, int]) -> dict[str, Any]:
+        words = [
+            sys.executable,
+            __file__,
+            "--one",
+            point[0],
+            str(point[1]),
+            "--rounds",
+            str(rounds),
+        ]
+        environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(words, check=True, stdout=subprocess.PIPE, env=environment)
+        print(*point, flush=True)
+        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return found
+
+    with ThreadPoolExecutor(jobs) as pool:
+        return list(pool.map(measured, points))
+
+
+def slope(rows: Sequence[dict[str, Any]], column: str) -> float:
+    """Of a straight line through the logarithms."""
+    found: float = np.polyfit(
+        np.log([row["at"] for row in rows]), np.log([max(row[column], 1e-3) for row in rows]), 1
+    )[0]
+    return found
+
+
+def last_slope(rows: Sequence[dict[str, Any]], column: str) -> float:
+    """Between the last two points, where what is constant counts least."""
+    return slope(rows[-2:], column)
+
+
+def page(rows: Sequence[dict[str, Any]]) -> str:
+    """The slopes as a table."""
+    lines = [
+        "| a round against | from | to | time, from | to | slope | at the end | memory, from | "
+        "to | slope |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    for axis, (title, _) in AXES.items():
+        own = [row for row in rows if row["axis"] == axis]
+        first, last = own[0], own[-1]
+        lines.append(
+            f"| {title} | {first['at']:,} | {last['at']:,} | {first['seconds']:.2f} s | "
+            f"{last['seconds']:.2f} s | {slope(own, 'seconds'):.2f} | "
+            f"{last_slope(own, 'seconds'):.2f} | {first['rounds_mb']:.0f} MB | "
+            f"{last['rounds_mb']:.0f} MB | {slope(own, 'rounds_mb'):.2f} |"
+        )
+    own, fleets = rows[0]["machine"], [row for row in rows if row["axis"] == "vehicles"]
+    return "\n".join(lines) + (
+        f"\n\nProcessor time of one thread, {own['processor']}, Python {own['python']}, PyTorch "
+        f"{own['torch']}. Memory is the most that rounds reach above what the process holds before "
+        f"the first; that is {fleets[0]['resting_mb']:.0f} MB with {fleets[0]['at']:,} vehicles "
+        f"and {fleets[-1]['resting_mb']:.0f} MB with {fleets[-1]['at']:,}. Unless varied: "
+        f"{USUAL['vehicles']:,} sketched vehicles, {USUAL['participants']} participants (10 where "
+        f"the model is varied), {STEPS} steps (one epoch where windows are varied), MLP "
+        "480-64-32-1, FedAvg, one seed."
+    )
+
+
+def figure(rows: Sequence[dict[str, Any]]) -> Any:
+    """Time and memory against each of the sizes, in logarithms."""
+    from matplotlib.figure import Figure
+
+    from fedwatt.report.style import LOOKS, MUTED, WIDTH_IN, styled
+
+    @styled
+    def drawn() -> Figure:
+        made = Figure(figsize=(WIDTH_IN, 3.6))
+        panels = made.subplots(2, len(AXES), sharey="row")
+        look = LOOKS["fo-ri-fedavg"]
+        for place, (axis, (title, _)) in enumerate(AXES.items()):
+            own = [row for row in rows if row["axis"] == axis]
+            for axes, column, unit in zip(
+                panels[:, place], ("seconds", "rounds_mb"), ("s", "MB"), strict=True
+            ):
+                values = [row[column] for row in own]
+                axes.loglog([row["at"] for row in own], values, color=look.colour, marker="o", ms=3)
+                axes.text(
+                    0.06, 0.86, f"slope {slope(own, column):.2f}", transform=axes.transAxes,
+                    fontsize=7, color=MUTED,
+                )  # fmt: skip
+                axes.tick_params(labelsize=6)
+                axes.minorticks_off()
+                if place == 0:
+                    axes.set_ylabel("a round (s)" if unit == "s" else "memory (MB)", fontsize=7)
+            panels[1, place].set_xlabel(title, fontsize=7)
+        return made
+
+    return drawn()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--jobs", type=int, default=1, help="points measured at a time")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--one", nargs=2, metavar=("AXIS", "VALUE"))
+    parser.add_argument("--write", action="store_true", help="only write the page")
+    options = parser.parse_args()
+    if options.one:
+        print(json.dumps(one(options.one[0], int(options.one[1]), options.rounds)))
+        return
+    if not options.write:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        found = measure(options.jobs, options.rounds)
+        options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    if options.write or options.out == RESULTS:
+        from benchmarks.marked import write_blocks
+        from fedwatt.files import write_atomically
+
+        rows = json.loads(RESULTS.read_text(encoding="utf-8"))
+        write_blocks(PAGE, {"growth": page(rows)})
+        save = partial(figure(rows).savefig, format="svg", metadata={"Date": None})
+        write_atomically(FIGURE, save)
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
+    main()

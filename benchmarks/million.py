@@ -1,0 +1,189 @@
+"""A million vehicles, trained: results/million.json and the table of docs/scale.md.
+
+    python benchmarks/million.py [--device cuda] [--out FILE]   measure, then write the page's table
+    python benchmarks/million.py --write                        the page from what was measured
+
+1,000 participants a round out of 1,000,000 vehicles that are made when they take part, one epoch of
+about 30 steps each; every row is a process of its own. "Start" is from the beginning of the process
+to the errors of the initial model. Memory is the most that the process, and those that make
+vehicles for it, ever held. A measurement on another machine or device is added to the file.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+BEGUN: Final = time.perf_counter()
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "results" / "million.json"
+PAGE = ROOT / "docs" / "scale.md"
+VEHICLES, PARTICIPANTS, JUDGED, TRIPS = 1_000_000, 1_000, 200, 6
+ROWS: Final = (
+    ("sketch", "fedavg", "age"),
+    ("sketch", "scaffold", "age"),
+    ("sketch", "fo-ri-fedavg", "global"),
+    ("sketch", "fo-ri-fedavg", "age"),
+    ("synthetic", "fedavg", "age"),
+)
+"""(Where vehicles come from, method, when a vehicle probes): a fleet so large has mostly newcomers,
+who all probe under "age", and in every tenth round under "global"."""
+
+
+def one(source: str, name: str, schedule: str, device: str, rounds: int) -> dict[str, Any]:
+    """Rounds of one method, in this process."""
+    import torch
+
+    from benchmarks.machine import machine
+    from fedwatt.data.on_demand import sketched_fleet, town_fleet
+    from fedwatt.federation import Federation, Training
+    from fedwatt.methods import get
+
+    fleet = (sketched_fleet if source == "sketch" else town_fleet)(VEHICLES, trips=TRIPS)
+    training = Training(
+        rounds=10**6,
+        participation=PARTICIPANTS / VEHICLES,
+        evaluate_vehicles=JUDGED,
+        rate=0.01,
+    )
+    method = get(name, **({"probe_schedule": schedule} if name == "fo-ri-fedavg" else {}))
+    federation = Federation(fleet, training=training, device=device)
+    state, record = federation.start(method)
+    found: dict[str, Any] = {"start_s": time.perf_counter() - BEGUN}
+    seen: list[dict[str, Any]] = []
+    for _ in range(rounds + 2):  # the first two make, compile or record what the others find
+        begin, busy = time.perf_counter(), _busy(fleet)
+        state, record = federation.advance(method, state)
+        if device == "cuda":
+            torch.cuda.synchronize()
+        parts = {name: own for name, own in record.seconds.items() if own}
+        took = {"seconds": time.perf_counter() - begin, "cpu_s": _busy(fleet) - busy}
+        seen.append(took | {"parts": parts})
+    last = record.rounds[-1]
+    keys = ("test_rmse", "test_rmse_margin", "participants")
+    peaks = [_peak_mb(os.getpid()), *(_peak_mb(p.pid) for p in fleet.clients.workers.processes)]
+    return found | {
+        "source": source,
+        "method": name,
+        "schedule": schedule,
+        "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
+        "machine": machine(),
+        "load_before": os.getloadavg()[0],
+        "seconds": median(own["seconds"] for own in seen[2:]),
+        "cpu_s": median(own["cpu_s"] for own in seen[2:]),
+        "rounds": seen,
+        "steps": last["steps"] / last["replies"],
+        "peak_mb": sum(peaks),
+        **{key: last[key] for key in keys},
+    }
+
+
+def _busy(fleet: Any) -> float:
+    """Processor time of this process and of those that make vehicles, seconds."""
+    pids = [os.getpid(), *(process.pid for process in fleet.clients.workers.processes)]
+    return sum(_ticks(pid) for pid in pids) / os.sysconf("SC_CLK_TCK")
+
+
+def _ticks(pid: int) -> int:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+def _peak_mb(pid: int) -> float:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
+
+
+def measure(device: str, rounds: int, out: Path) -> None:
+    """All rows, each in a process of its own, added to the file `out`."""
+    for row in ROWS:
+        command = [sys.executable, __file__, "--one", *row, "--device", device]
+        done = subprocess.run(
+            [*command, "--rounds", str(rounds)],
+            check=True,
+            stdout=subprocess.PIPE,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+        )
+        fresh = json.loads(done.stdout.splitlines()[-1])
+        known = json.loads(out.read_text(encoding="utf-8")) if out.exists() else []
+        kept = [own for own in known if _key(own) != _key(fresh)]
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(json.dumps([*kept, fresh], indent=1) + "\n", encoding="utf-8")
+        print(f"{row}: {fresh['seconds']:.2f} s a round", flush=True)
+
+
+def _key(row: dict[str, Any]) -> tuple[str, ...]:
+    return row["machine"]["processor"], *(
+        row[n] for n in ("device", "source", "method", "schedule")
+    )
+
+
+def page(rows: list[dict[str, Any]]) -> str:
+    """The table, and a line for each machine."""
+    from fedwatt.report.style import name_of
+
+    lines = [
+        "| on | vehicles | method | start | a round | processor time | memory | RMSE, 95 % |",
+        "|---|---|---|--:|--:|--:|--:|--:|",
+    ]
+    notes = []
+    for row in rows:
+        own, gpu = row["machine"], row["device"]
+        where = f"{own['cores']} cores" if gpu == "cpu" else gpu.removeprefix("NVIDIA ")
+        method = name_of(row["method"])
+        if row["method"] == "fo-ri-fedavg":
+            newcomers = "every tenth round" if row["schedule"] == "global" else "all newcomers"
+            method += f", {newcomers} probe" + ("s" if row["schedule"] == "global" else "")
+        lines.append(
+            f"| {where} | {row['source']} | {method} | {row['start_s']:.1f} s | "
+            f"{row['seconds']:.2f} s | {row['cpu_s']:.1f} s | {row['peak_mb'] / 1024:.1f} GB | "
+            f"{row['test_rmse']:.1f} ± {row['test_rmse_margin']:.1f} Wh |"
+        )
+        rounds = len(row["rounds"]) - 2
+        note = (
+            f"{where}: {own['processor']}, Python {own['python']}, PyTorch {own['torch']}, medians "
+            f"of {rounds} rounds"
+        )
+        if note not in notes:
+            notes.append(note)
+    loads = [row["load_before"] for row in rows]
+    about = (
+        f"{VEHICLES:,} vehicles, {PARTICIPANTS:,} participants a round with "
+        f"{min(row['steps'] for row in rows):.0f} to {max(row['steps'] for row in rows):.0f} steps "
+        f"on average, {JUDGED} vehicles judged in every round. {'; '.join(notes)}. Load before a "
+        f"row: {min(loads):.1f} to {max(loads):.1f}."
+    )
+    return "\n".join(lines) + f"\n\n{about}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--one", nargs=3, metavar=("SOURCE", "METHOD", "SCHEDULE"))
+    parser.add_argument("--write", action="store_true", help="only write the page")
+    options = parser.parse_args()
+    if options.one:
+        source, method, schedule = options.one
+        found = one(source, method, schedule, options.device, options.rounds)
+        print(json.dumps(found))
+        return
+    if not options.write:
+        measure(options.device, options.rounds, options.out)
+    if options.write or options.out == RESULTS:
+        from benchmarks.marked import write_blocks
+
+        rows = json.loads(RESULTS.read_text(encoding="utf-8"))
+        write_blocks(PAGE, {"million": page(rows)})
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
+    main()

@@ -1,0 +1,1 @@
+"""The same recipe in other frameworks, each in an environment of its own."""

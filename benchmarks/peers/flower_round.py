@@ -1,0 +1,104 @@
+"""The recipe in Flower's Ray simulation; every worker keeps the data, so only models travel."""
+
+import os
+from functools import cache
+from importlib.metadata import version as installed
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+from flwr.client import ClientApp, NumPyClient
+from flwr.common import Context, ndarrays_to_parameters
+from flwr.server import ServerApp, ServerAppComponents, ServerConfig
+from flwr.server.strategy import FedAvg
+from flwr.simulation import run_simulation
+from task import BATCH, PARTICIPANTS, RATE, VEHICLES, WINDOWS, rounds_asked, tell, vehicle
+from torch import nn
+from torch_network import Network, version
+
+
+@cache
+def data(number: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """A vehicle's windows and labels, made once in every worker."""
+    windows, labels = vehicle(number)
+    return torch.from_numpy(windows), torch.from_numpy(labels)
+
+
+@cache
+def network() -> Network:
+    """The network of this worker."""
+    torch.set_num_threads(1)
+    return Network()
+
+
+class Vehicle(NumPyClient):
+    """Trains one epoch from the weights that it is sent."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def fit(self, parameters: list[Any], config: dict[str, Any]) -> Any:
+        """One epoch of plain SGD."""
+        own, (windows, labels), loss = network(), data(self.number), nn.MSELoss()
+        with torch.no_grad():
+            for parameter, values in zip(own.parameters(), parameters, strict=True):
+                parameter.copy_(torch.from_numpy(np.array(values)))
+        optimiser = torch.optim.SGD(own.parameters(), lr=RATE)
+        for index in torch.split(torch.randperm(WINDOWS), BATCH):
+            optimiser.zero_grad()
+            loss(own(windows[index]), labels[index]).backward()
+            optimiser.step()
+        return [p.detach().numpy().copy() for p in own.parameters()], WINDOWS, {}
+
+
+class Timed(FedAvg):
+    """FedAvg that notes when each round begins and ends."""
+
+    seconds: list[float] = []  # noqa: RUF012
+
+    def configure_fit(self, *args: Any, **options: Any) -> Any:
+        """A round begins."""
+        self.begin = perf_counter()
+        return super().configure_fit(*args, **options)
+
+    def aggregate_fit(self, server_round: int, results: Any, failures: Any) -> Any:
+        """A round ends."""
+        assert len(results) == PARTICIPANTS, failures
+        made = super().aggregate_fit(server_round, results, failures)
+        self.seconds.append(perf_counter() - self.begin)
+        return made
+
+
+def client(context: Context) -> Any:
+    """The client of a vehicle."""
+    return Vehicle(int(context.node_config["partition-id"])).to_client()
+
+
+def server(context: Context) -> ServerAppComponents:
+    """FedAvg over 30 of 100 clients."""
+    strategy = Timed(
+        fraction_fit=PARTICIPANTS / VEHICLES,
+        fraction_evaluate=0.0,
+        min_available_clients=VEHICLES,
+        initial_parameters=ndarrays_to_parameters(
+            [p.detach().numpy() for p in Network().parameters()]
+        ),
+    )
+    return ServerAppComponents(
+        strategy=strategy, config=ServerConfig(num_rounds=rounds_asked() + 1)
+    )
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # Under its own name workers can import it, too.
+    import flower_round
+
+    run_simulation(
+        server_app=ServerApp(server_fn=flower_round.server),
+        client_app=ClientApp(client_fn=flower_round.client),
+        num_supernodes=VEHICLES,
+        backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}},
+    )
+    tell(f"Flower {installed('flwr')}, {version()}", flower_round.Timed.seconds)

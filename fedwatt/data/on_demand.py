@@ -1,0 +1,231 @@
+"""A fleet whose vehicles are made, or read, when they take part: a million open in seconds.
+
+Nothing about a vehicle is known before it is asked for but its name and whether it is held out. A
+round's participants are made together, on all cores, and forgotten when the next round's are. What
+describes the whole fleet, its windows for instance, is reckoned from a sample that stays at hand,
+and models are judged by a sample, too: all vehicles will never have been here.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from hashlib import blake2b
+from pathlib import Path
+from typing import ClassVar, Final, overload
+
+import numpy as np
+
+from fedwatt.data.client import Client, DataSettings, Fleet
+from fedwatt.data.features import feature_names, needs_climb
+from fedwatt.data.makers import Maker, SketchedVehicles, StoredVehicles, TownVehicles
+from fedwatt.data.store import fleet_source
+from fedwatt.data.synthetic import USUAL_TRIPS, synthetic_source
+from fedwatt.data.trip import BoolArray
+from fedwatt.data.workers import Workers
+from fedwatt.errors import DataError, SettingError, counted
+from fedwatt.randomness import first_uniforms
+
+SAMPLE: Final = 200
+"""Vehicles at hand that speak for the whole fleet; as many again of those held out."""
+
+
+class ClientsOnDemand(Sequence[Client]):
+    """The vehicles of a maker by their places; the last ones asked for are kept."""
+
+    def __init__(self, maker: Maker, settings: DataSettings, held_out: BoolArray) -> None:
+        self.maker, self.settings, self.held_out = maker, settings, held_out
+        self.here: dict[int, Client] = {}
+        self.stay: dict[int, Client] = {}
+        self.told: dict[int, int] = {}
+        self.workers = Workers()
+
+    def __len__(self) -> int:
+        return self.maker.count
+
+    def __iter__(self) -> Iterator[Client]:
+        raise SettingError(
+            f"This needs the windows of all {len(self):,} vehicles, which are made only when they "
+            "take part. Use a fleet of fewer vehicles, made ahead: fleet.made = 'ahead'."
+        )
+
+    @overload
+    def __getitem__(self, place: int) -> Client: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Client]: ...
+    def __getitem__(self, place: int | slice) -> Client | Sequence[Client]:
+        if isinstance(place, slice):
+            return self.fetch(range(*place.indices(len(self))))
+        if not -len(self) <= place < len(self):
+            raise IndexError(place)
+        return self.fetch([place % len(self)])[0]
+
+    def fetch(self, places: Sequence[int], *, stay: bool = False) -> list[Client]:
+        """The vehicles at these places, made on all cores; with `stay` they are never let go."""
+        missing = sorted({p for p in places if p not in self.here and p not in self.stay})
+        made = self.workers.make(self.maker, self.settings, missing)
+        for place, client in zip(missing, made, strict=True):
+            self.here[place] = replace(client, held_out=bool(self.held_out[place]))
+        found = [self.stay.get(place) or self.here[place] for place in places]
+        if stay:
+            self.stay |= zip(places, found, strict=True)
+        return found
+
+    def __getstate__(self) -> dict[str, object]:
+        """What another process needs to make the same vehicles."""
+        return {"maker": self.maker, "settings": self.settings, "held_out": self.held_out}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__ |= state | {"here": {}, "stay": {}, "told": {}, "workers": Workers()}
+
+
+@dataclass(frozen=True, eq=False)
+class FleetOnDemand(Fleet):
+    """A fleet of which only a sample and the vehicles at work are ever at hand."""
+
+    clients: ClientsOnDemand
+    on_demand: ClassVar[bool] = True
+
+    @property
+    def maker(self) -> Maker:
+        """Where the vehicles come from."""
+        return self.clients.maker
+
+    def __repr__(self) -> str:
+        """Where it comes from and how large it is."""
+        return f"FleetOnDemand({self.source!r}, {counted(len(self.clients), 'vehicle')})"
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Names of all vehicles, held-out ones included."""
+        return tuple(map(self.maker.name, range(len(self.clients))))
+
+    def name(self, place: int) -> str:
+        """What the vehicle at a place is called."""
+        return self.maker.name(place)
+
+    @property
+    def held_out(self) -> BoolArray:
+        """Whether each vehicle is only ever tested, [vehicles]."""
+        return self.clients.held_out
+
+    @cached_property
+    def at_hand(self) -> Sequence[Client]:
+        """The sample that speaks for the fleet."""
+        return self.clients.fetch(self.sample(SAMPLE), stay=True)
+
+    def fetch(self, places: Sequence[int], *, stay: bool = False) -> list[Client]:
+        """These vehicles, made on all cores where they are not here yet."""
+        return self.clients.fetch(places, stay=stay)
+
+    def let_go(self) -> None:
+        """Forget the vehicles of the last round."""
+        self.clients.here.clear()
+        self.clients.told.clear()
+
+    def train_windows(self, place: int) -> int:
+        """n_k of the vehicle at a place, which need not be made if it was told."""
+        told = self.clients.told.get(place)
+        return super().train_windows(place) if told is None else told
+
+    def told(self, place: int, windows: int) -> None:
+        """Take note of n_k of a vehicle that was made elsewhere, until the next round."""
+        self.clients.told[place] = windows
+
+    def sample(self, count: int) -> list[int]:
+        """As `Fleet.sample`; 0 stands for `SAMPLE`, since nobody can have all."""
+        return super().sample(count or SAMPLE)
+
+    def windows(self, split: str) -> int:
+        """Number of windows of a split, reckoned from the vehicles at hand."""
+        some = [c for c in self.at_hand if split != "train" or not c.held_out]
+        of_all = int((~self.held_out).sum()) if split == "train" else len(self.clients)
+        return round(of_all * sum(len(client.ends[split]) for client in some) / len(some))
+
+    def split_hash(self) -> str:
+        """Hex digest of the recipe, and of the splits of the vehicles at hand."""
+        return self._digest(self._sampled.split_hash())
+
+    @cached_property
+    def _data_hash(self) -> str:
+        return self._digest(self._sampled.data_hash())
+
+    @property
+    def _sampled(self) -> Fleet:
+        return Fleet(tuple(self.at_hand), self.settings, self.source)
+
+    def _digest(self, of_sample: str) -> str:
+        text = repr((self.maker, self.settings, of_sample))
+        return blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def fleet_on_demand(maker: Maker, settings: DataSettings, source: str) -> FleetOnDemand:
+    """The vehicles of a maker as a fleet; none of them is made yet."""
+    refuse_climb(settings, maker.count)
+    if settings.held_out >= maker.count:
+        raise DataError(
+            f"held_out = {settings.held_out} leaves none of the {maker.count} vehicles of "
+            f"'{source}' to train. Hold out at most {maker.count - 1}."
+        )
+    never = np.zeros(maker.count, dtype=bool)
+    if settings.held_out:
+        names = map(maker.name, range(maker.count))
+        draws = first_uniforms(settings.split_seed, "held out", names)
+        never[np.argsort(draws, kind="stable")[: settings.held_out]] = True
+    return FleetOnDemand(ClientsOnDemand(maker, settings, never), settings, source)
+
+
+def refuse_climb(settings: DataSettings, vehicles: int) -> None:
+    """Raise if a feature needs climb, which vehicles on demand cannot learn."""
+    if needs_climb(feature_names(settings.features)):
+        raise SettingError(
+            f"The features '{settings.features}' need climb, which is learned from all vehicles' "
+            f"trips, and the {vehicles:,} of this fleet are made only when they take part. "
+            "Leave climb out of data.features, or use fewer vehicles: fleet.made = 'ahead'."
+        )
+
+
+def sketched_fleet(
+    vehicles: int,
+    seed: int = 0,
+    settings: DataSettings | None = None,
+    *,
+    trips: int = 6,
+) -> FleetOnDemand:
+    """Vehicles that drive in outline (`physics.sketch`), made when they take part.
+
+    With six trips each has about 1,900 training windows, 30 batches of 64.
+    """
+    maker = SketchedVehicles(vehicles, seed, trips)
+    return _from(maker, settings, sketched_source(vehicles, seed, trips=trips), "sketch")
+
+
+def town_fleet(
+    vehicles: int,
+    seed: int = 0,
+    settings: DataSettings | None = None,
+    *,
+    trips: int = USUAL_TRIPS,
+) -> FleetOnDemand:
+    """The vehicles of `synthetic_fleet`, made when they take part."""
+    maker = TownVehicles(vehicles, seed, trips)
+    return _from(maker, settings, synthetic_source(vehicles, seed, trips=trips), "synthetic")
+
+
+def stored_fleet(folder: Path | str, settings: DataSettings | None = None) -> FleetOnDemand:
+    """The vehicles of a fleet folder, read when they take part."""
+    maker = StoredVehicles(str(folder))
+    fleet = fleet_on_demand(maker, settings or DataSettings(), fleet_source(Path(folder)))
+    return replace(fleet, origin={"data": str(folder), "made": "on-demand"})
+
+
+def sketched_source(vehicles: int, seed: int, *, trips: int) -> str:
+    """Where sketched vehicles come from, for people."""
+    return f"sketched, {counted(vehicles, 'vehicle')} with {trips} trips each, seed {seed}"
+
+
+def _from(
+    maker: TownVehicles, settings: DataSettings | None, source: str, data: str
+) -> FleetOnDemand:
+    fleet = fleet_on_demand(maker, settings or DataSettings(), source)
+    origin: dict[str, str | int] = {"data": data, "vehicles": maker.number, "seed": maker.seed}
+    return replace(fleet, origin=origin | {"trips": maker.trips, "made": "on-demand"})

@@ -1,0 +1,279 @@
+"""A vehicle's whole round of an MLP on an NVIDIA GPU: one kernel for all steps of all vehicles.
+
+Recorded step by step (`engine.gpu`), a stack's weights, gradients and activations go through the
+GPU's memory some twenty times a step. mlp.cu gives every vehicle a multiprocessor of its own, which
+keeps its weights in registers from the first step to the last. What rules do to a weight is traced
+from their torch functions, as it is for C (`trace`), and the slope of the loss, too. A row's bits
+do not depend on the other rows.
+"""
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from fedwatt.engine.job import Job
+from fedwatt.engine.kernels.cuda_compiler import Launch, cuda_kernels
+from fedwatt.engine.kernels.fused_step import CStep, traced_step
+from fedwatt.engine.kernels.trace import Statements, Untraceable
+from fedwatt.engine.kernels.whole_round import c_slope
+from fedwatt.models import MLP
+
+FOLDER: Final = Path(__file__).parent
+
+REGISTERS: Final = 256
+"""Tiles [16, 8] of the first matrix that the registers of a multiprocessor hold, beside what the
+products and rules need."""
+
+STRUCTS: Final = """
+/* What a weight's step reads besides itself and its gradient: column by column of the scratch, of
+   which the first is w_(h-1) where a rule looks back. */
+struct Beside {{
+    float {columns};
+}};
+
+Beside beside(const float *scratch, int i) {{
+    return {{{one}}};
+}}
+
+void four_beside(Beside (&read)[4], const float *scratch, int i) {{
+    {four}
+}}
+{first}{later}
+struct Mover {{
+    float *scratch;
+    First first;
+    Later later;
+    bool is_first;
+}};
+"""
+
+RULE: Final = """
+struct {name} {{
+    double {numbers};
+    float {factors};
+    explicit {name}(const double *number) {{
+        {given}
+    }}
+    float operator()(float gradient, float weight, const Beside &of) const {{
+        {weights}
+        return {result};
+    }}
+}};
+"""
+
+
+def columns(step: CStep) -> dict[str, str]:
+    """What a weight's step reads besides itself and its gradient → where it is at first."""
+    text = " ".join(line for own in (step.first, step.later) for line in own.weights)
+    found = {"previous": "anchor"} if step.looks_back else {}
+    if re.search(r"\banchor\b", text):
+        found["anchor"] = "anchor"
+    return found | {name: f"{name} + begins" for name in (_name(*of) for of in step.tensors)}
+
+
+def movers(step: CStep) -> str:
+    """The rules' steps as C++."""
+    names = list(columns(step))
+    loads = [
+        f"const float4 v{i} = *(const float4 *)(scratch + {i} * SCRATCH + i);"
+        for i in range(len(names))
+    ]
+    loads += [
+        f"read[{lane}].{name} = v{i}.{part};"
+        for i, name in enumerate(names)
+        for lane, part in enumerate("xyzw")
+    ]
+    return STRUCTS.format(
+        columns=", ".join(names) or "none",
+        one=", ".join(f"scratch[{i} * SCRATCH + i]" for i in range(len(names))),
+        four="\n    ".join(loads),
+        first=_rule("First", step, step.first),
+        later=_rule("Later", step, step.later),
+    )
+
+
+def _name(place: int, where: str, name: str) -> str:
+    return f"{where}{place}_{name}"
+
+
+def _rule(name: str, step: CStep, own: Statements) -> str:
+    numbers = {"rate": "number[0]"}
+    numbers |= {_name(*s): f"number[{i}]" for i, s in enumerate(step.numbers, start=1)}
+    for line in own.numbers:
+        found = re.fullmatch(r"const (?:double|int) (\w+) = (.*);", line)
+        if found is None:
+            raise Untraceable("a sum over weights has no kernel")
+        numbers[found[1]] = found[2]
+    factors: dict[str, str] = {}
+
+    def factor(found: re.Match[str]) -> str:
+        return factors.setdefault(found[0], f"factor{len(factors)}")
+
+    # What is the same for all weights of a row is rounded to float once.
+    cast = re.compile(r"\(float\)(?:\w+|\([^()]*\))")
+    lines = [cast.sub(factor, line) for line in (*own.weights, own.result)]
+    entries = [f"const float {n} = of.{n};" for n in columns(step)]
+    given = [f"{n} = {value};" for n, value in numbers.items()]
+    given += [f"{n} = {value};" for value, n in factors.items()]
+    return RULE.format(
+        name=name,
+        numbers=", ".join(numbers),
+        factors=", ".join(factors.values()) or "none",
+        given="\n        ".join(given),
+        weights="\n        ".join((*entries, *lines[:-1])),
+        result=lines[-1],
+    )
+
+
+@dataclass(frozen=True)
+class GpuRound:
+    """The kernel of a model, a composition of rules, a loss and a batch size."""
+
+    step: CStep
+    launch: Launch
+    threads: int  # of a vehicle
+    scratch: int  # floats of a vehicle
+
+    def __call__(self, job: Job) -> Tensor:
+        """Δ_k [P, D]."""
+        anchor, batches = job.anchor.contiguous(), job.batches
+        starts, labels, shares = (values.contiguous() for values in batches.tensors)
+        steps = torch.tensor(job.steps, device=anchor.device)
+        numbers, tensors = self.step.columns(job), self.step.weights(job)
+        scratch = anchor.new_empty((len(anchor), self.scratch)) if self.scratch else None
+        moved = torch.empty_like(anchor)
+        rows = len(job.steps)
+        self.launch(
+            (rows, 1),
+            self.threads,
+            *(batches.pool.series, starts, labels, shares, steps, rows),
+            *(anchor, numbers, scratch, moved, *tensors),
+        )
+        return moved
+
+
+def gpu_round(job: Job) -> GpuRound | None:
+    """The round of a job in one kernel, or None if it has to be recorded step by step."""
+    model, pool = job.model, job.batches.pool
+    if type(model) is not MLP or len(model.hidden) != 2 or job.anchor.dtype != torch.float32:
+        return None
+    if job.explores or job.path is not None or model.layout.size != job.anchor.shape[1]:
+        return None
+    if model.window * model.features != pool.window * pool.series.shape[1]:
+        return None  # made for other windows: torch says so
+    if any(rule.shapes_loss for rule in job.rules) and job.shapes_loss:
+        return None
+    step, slope = traced_step(job), c_slope(job.loss)
+    if step is None or slope is None:
+        return None
+    inputs, features = model.window * model.features, pool.series.shape[1]
+    sizes = Sizes(inputs, features, *model.hidden, job.batches.size, warps_for(step))
+    device = job.anchor.device.index
+    if not sizes.fit(device):
+        return None
+    try:
+        source = sizes.source(step, slope, 1 if job.tf32 else 3)
+    except Untraceable:
+        return None
+    launch = _compiled(source, device, 4 * sizes.shared_numbers)
+    if launch is None:
+        return None
+    return GpuRound(step, launch, 32 * sizes.warps, sizes.scratch(step))
+
+
+def warps_for(step: CStep) -> int:
+    """Sixteen keep the tensor cores busiest; rules that read much need the registers of eight."""
+    return 16 if len(columns(step)) <= 1 else 8
+
+
+@cache
+def _compiled(source: str, device: int, shared: int) -> Launch | None:
+    found = cuda_kernels(source, ("train_round",), device, shared=shared)
+    return None if found is None else found["train_round"]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What a kernel is compiled for."""
+
+    inputs: int
+    features: int
+    units1: int
+    units2: int
+    batch: int
+    warps: int
+
+    def fit(self, device: int) -> bool:
+        """Whether a GPU has tensor cores for TF32, and registers and shared memory enough."""
+        properties = torch.cuda.get_device_properties(device)
+        return (
+            properties.major >= 8
+            and self.units1 <= 128
+            and self.warps * self._tiles <= REGISTERS
+            and 4 * self.shared_numbers <= properties.shared_memory_per_block_optin
+        )
+
+    @property
+    def _shares(self) -> int:
+        """Warps that share the inputs of 16 units."""
+        return self.warps // next(n for n in (1, 2, 4, 8) if self.units1 <= 16 * n)
+
+    @property
+    def _tiles(self) -> int:
+        return -(-self.inputs // (8 * self._shares))
+
+    @property
+    def shared_numbers(self) -> int:
+        """Floats of `Shared` in mlp.cu."""
+        windows, units2 = _up(self.batch, 8), _up(self.units2, 16)
+        units1 = 16 * self.warps // self._shares
+        own = windows * _stride(8 * self._shares * self._tiles)
+        own += max(2, self._shares) * windows * _stride(units1)
+        own += 2 * windows * _stride(units2) + units1 * _stride(units2) + units2
+        return own + units1 + units2 + 1 + windows
+
+    def scratch(self, step: CStep) -> int:
+        """Floats of a vehicle's scratch in mlp.cu."""
+        weights = self.units1 * (1 + self.units2) + 2 * self.units2 + 1
+        return len(columns(step)) * _up(128 * self.warps * self._tiles + weights, 4)
+
+    def source(self, step: CStep, slope: str, products: int) -> str:
+        """mlp.cu for these sizes and rules."""
+        tensors = [_name(*source) for source in step.tensors]
+        defined = {
+            "INPUTS": self.inputs,
+            "FEATURES": self.features,
+            "UNITS1": self.units1,
+            "UNITS2": self.units2,
+            "BATCH": self.batch,
+            "WARPS": self.warps,
+            "PRODUCTS": products,
+            "NUMBERS": 1 + len(step.numbers),
+            "LOOKS_BACK": int(step.looks_back),
+            "COLUMNS": len(columns(step)),
+            "SOURCES": ", ".join(columns(step).values()) or "nullptr",
+            "TENSOR_PARAMETERS": "".join(f", const float *{name}" for name in tensors),
+        }
+        return "\n".join(
+            (
+                *(f"#define {name} {value}" for name, value in defined.items()),
+                *((FOLDER / name).read_text("utf-8") for name in ("trace.cu", "mlp_sizes.cu")),
+                slope,
+                movers(step),
+                (FOLDER / "mlp.cu").read_text("utf-8"),
+            )
+        )
+
+
+def _up(number: int, to: int) -> int:
+    return -(-number // to) * to
+
+
+def _stride(numbers: int) -> int:
+    """As in mlp.cu."""
+    return (numbers + 23) // 32 * 32 + 8

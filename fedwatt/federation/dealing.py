@@ -1,0 +1,281 @@
+"""One training over several workers: participants are dealt out in shares, and sums come back.
+
+    here      draws the participants of a round and deals them into shares        `deal`
+    worker    makes or maps its vehicles' windows, trains them, adds up           `train_share`
+    here      adds the shares' sums in a tree and lets the server's rule act      `Sums`
+
+What travels to a worker is the model, once a round, and what its vehicles remember; what comes back
+is a sum of displacements and a few numbers for each vehicle. Windows stay with the workers. A
+server that has to see every reply (a defence, noise for privacy) is sent every reply.
+
+How participants are dealt depends on them and on the number of shares alone. So a training gives
+the same bits with any number of workers and whoever of them dies, and those of a single process to
+rounding: sums are in float64, in another order (docs/scale.md states the tolerance).
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedwatt.engine.call import Call
+from fedwatt.engine.together import train
+from fedwatt.federation.federation import Federation
+from fedwatt.federation.local_fleet import LocalFleet
+from fedwatt.federation.local_round import (
+    Broadcast,
+    begin_round,
+    finish_round,
+    in_stack_order,
+    like,
+)
+from fedwatt.federation.port import Present
+from fedwatt.federation.simulated import SimulatedFleet
+from fedwatt.federation.state import State
+from fedwatt.federation.terms import Asked
+from fedwatt.federation.work import Together, Work, joined, no_work, picked
+from fedwatt.methods import Method
+from fedwatt.methods.rule import Rows
+from fedwatt.methods.server import ServerRule, weighted_sum
+from fedwatt.metrics import Stopwatch
+from fedwatt.models import Model
+
+SHARES: Final = 32
+"""Of a round, however many workers there are: eight have four each, so that none waits long."""
+
+
+@dataclass(frozen=True, eq=False)
+class RoundStart:
+    """What all workers hear when a round begins; rows are runs."""
+
+    round: int
+    weights: Tensor  # [R, D]
+    sent: Rows  # each [R, ...]
+    population: int
+    population_windows: float
+
+
+@dataclass(frozen=True, eq=False)
+class Share:
+    """Some participants of a round, and what they remember, in their order."""
+
+    asked: tuple[Asked, ...]
+    memory: Rows
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """What the counted replies of one run add up to, float64."""
+
+    replies: int
+    weight: float  # Σ w_k, w_k being n_k, or 1 where the server counts all alike
+    summand: Tensor  # Σ w_k times what the server adds up in the place of Δ_k
+    uploads: Rows  # Σ w_k times what goes with it
+    windows: float  # Σ n_k
+    moved: Tensor  # Σ n_k Δ_k, [D]
+
+    def __add__(self, other: "Sums") -> "Sums":
+        return Sums(
+            self.replies + other.replies,
+            self.weight + other.weight,
+            self.summand + other.summand,
+            {name: values + other.uploads[name] for name, values in self.uploads.items()},
+            self.windows + other.windows,
+            self.moved + other.moved,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """What became of a share."""
+
+    calls: tuple[Call, ...]  # of all who were asked
+    windows: tuple[int, ...]  # n_k of each of them
+    work: Work  # of those who trained; without their replies where `sums` stand for them
+    sums: Mapping[int, Sums] = field(default_factory=dict)  # by run
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+
+Deal = Callable[[RoundStart, Sequence[Share]], list[Part]]
+"""Has every share trained somewhere; the parts are in the order of the shares."""
+
+
+def deal(asked: Sequence[Asked], shares: int) -> list[list[int]]:
+    """Places of the participants in each share: even ones, in the order of runs and vehicles.
+
+    >>> deal([Asked(0, vehicle, lost=False) for vehicle in (7, 3, 5)], 2)
+    [[1, 2], [0]]
+    """
+    order = sorted(range(len(asked)), key=lambda place: (asked[place].run, asked[place].vehicle))
+    return [own.tolist() for own in np.array_split(order, min(shares, len(order)))]
+
+
+def adds_up(method: Method) -> bool:
+    """Whether sums are enough for the method's server."""
+    return method.defence is None and not method.server.private and not method.server.sum_fault()
+
+
+def train_share(local: LocalFleet, method: Method, start: RoundStart, share: Share) -> Part:
+    """Local work of a share's vehicles, as one stack."""
+    members, terms, watch = local.members, local.terms, Stopwatch()
+    local.fleet.let_go()
+    local.fleet.fetch([one.vehicle for one in share.asked])
+    calls = [terms.call(one, members) for one in share.asked]
+    windows = tuple(members.windows(call.vehicle) for call in calls)
+    place = {(call.run, call.vehicle): row for row, call in enumerate(calls)}
+    working = in_stack_order(call for call in calls if call.steps)
+    if not working:
+        return Part(tuple(calls), windows, no_work(start.weights))
+    rows = [place[call.run, call.vehicle] for call in working]
+    runs = [call.run for call in working]
+    weights = start.weights.to(local.device)
+    anchor = picked(weights, runs)
+    broadcast = Broadcast(
+        start.round,
+        anchor,
+        {name: like(value, anchor)[runs] for name, value in start.sent.items()},
+        start.population,
+        start.population_windows,
+    )
+    memory = {name: values[rows].to(local.device) for name, values in share.memory.items()}
+    with watch.section("training"):
+        begun = begin_round(local, method, broadcast, memory, working, watch)
+        work = finish_round(local, method, begun, train(begun.job, watch))
+    sums: dict[int, Sums] = {}
+    if adds_up(method):
+        sums = dict(_sums(method, method.adapted(local.model), work))
+        work = replace(work, deltas=work.deltas[:0], uploads={})
+    return Part(tuple(calls), windows, _on_host(work), sums, dict(watch.seconds))
+
+
+def _sums(method: Method, model: Model, work: Work) -> Iterator[tuple[int, Sums]]:
+    """The sums of each run that has a reply, over its vehicles in ascending order."""
+    server = method.server
+    for run in sorted({call.run for call in work.calls}):
+        rows = [row for row in work.of(run) if work.counted[row]]
+        if not rows:
+            continue
+        deltas = picked(work.deltas, rows)
+        windows = torch.from_numpy(work.weights[rows]).to(deltas.device)
+        weights = torch.ones_like(windows) if server.counts_alike else windows
+        uploads = {name: values[rows].double() for name, values in work.uploads.items()}
+        own = deltas
+        if type(server).summand is not ServerRule.summand:
+            each = [{name: values[k] for name, values in uploads.items()} for k in range(len(rows))]
+            own = torch.stack(
+                [server.summand(model, d.double(), up) for d, up in zip(deltas, each, strict=True)]
+            )
+        totals = {
+            name: (values * weights.view(-1, *[1] * (values.dim() - 1))).sum(dim=0).cpu()
+            for name, values in uploads.items()
+        }
+        yield (
+            run,
+            Sums(
+                len(rows),
+                float(weights.sum()),
+                weighted_sum(weights, own).cpu(),
+                totals,
+                float(windows.sum()),
+                weighted_sum(windows, deltas).cpu(),
+            ),
+        )
+
+
+def _on_host(work: Work) -> Work:
+    return replace(
+        work,
+        deltas=work.deltas.cpu(),
+        memory={name: values.cpu() for name, values in work.memory.items()},
+        uploads={name: values.cpu() for name, values in work.uploads.items()},
+    )
+
+
+def added(parts: Sequence[Sums]) -> Sums:
+    """The sums of all shares: neighbours first, then sums of neighbours, and so on."""
+    while len(parts) > 1:
+        pairs = [parts[place : place + 2] for place in range(0, len(parts), 2)]
+        parts = [pair[0] + pair[1] if len(pair) == 2 else pair[0] for pair in pairs]
+    return parts[0]
+
+
+@dataclass(frozen=True)
+class DealtFleet(SimulatedFleet):
+    """Answers for simulated vehicles in rounds whose local work is done by others."""
+
+    deal: Deal
+    shares: int = SHARES
+
+    def work(self, method: Method, state: State, present: Present, watch: Stopwatch) -> Work:
+        """Have the participants of all runs trained, and put together what comes back."""
+        terms, members = self.local.terms, present.members
+        asked = terms.asked(state.round, members, present.available, state.at_work)
+        self.local.fleet.let_go()
+        if not asked:
+            return no_work(state.weights)
+        start = RoundStart(
+            state.round,
+            state.weights.cpu(),
+            {name: value.cpu() for name, value in method.server.broadcast(state.server).items()},
+            len(members.population),
+            members.population_windows,
+        )
+        shares = [self._share(state, asked, own) for own in deal(asked, self.shares)]
+        with watch.divided() as spent:
+            parts = self.deal(start, shares)
+            spent += [part.seconds for part in parts]
+        for part in parts:
+            for call, windows in zip(part.calls, part.windows, strict=True):
+                self.local.fleet.told(call.vehicle, windows)
+        calls = [call for part in parts for call in part.calls]
+        done = [part.work for part in parts if part.work.calls]
+        if not done:
+            return replace(no_work(state.weights), asked=calls)
+        work = self._at_home(joined(done))
+        return replace(work, asked=calls, together=self._together(method, parts))
+
+    def _share(self, state: State, asked: Sequence[Asked], places: Sequence[int]) -> Share:
+        own = tuple(asked[place] for place in places)
+        runs, vehicles = [one.run for one in own], [one.vehicle for one in own]
+        memory = {name: table[runs, vehicles].cpu() for name, table in state.memory.items()}
+        return Share(own, memory)
+
+    def _at_home(self, work: Work) -> Work:
+        device = self.local.device
+        return replace(
+            work,
+            deltas=work.deltas.to(device),
+            memory={name: values.to(device) for name, values in work.memory.items()},
+            uploads={name: values.to(device) for name, values in work.uploads.items()},
+        )
+
+    def _together(self, method: Method, parts: Sequence[Part]) -> dict[int, Together]:
+        """What stands for every reply of a run, from the sums of all shares."""
+        model, device = method.adapted(self.local.model), self.local.device
+        found = {}
+        for run in sorted({run for part in parts for run in part.sums}):
+            total = added([part.sums[run] for part in parts if run in part.sums])
+            mean = total.moved / total.windows
+            delta, uploads = method.server.mean_of_sums(
+                model, total.summand, total.weight, dict(total.uploads)
+            )
+            weight = total.weight / total.replies
+            rows = {name: values.to(device) for name, values in uploads.items()}
+            found[run] = Together(delta.to(device), weight, rows, float(mean.norm()))
+        return found
+
+
+class DealtFederation(Federation):
+    """A federation whose participants train elsewhere."""
+
+    def __init__(self, federation: Federation, deal: Deal, shares: int = SHARES) -> None:
+        self.__dict__ |= federation.__dict__
+        self.deal, self.shares = deal, shares
+
+    @property
+    def simulated(self) -> SimulatedFleet:
+        """The vehicles in rounds, dealt out."""
+        return DealtFleet(self, self.deal, self.shares)

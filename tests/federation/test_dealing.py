@@ -1,0 +1,72 @@
+"""One training whose participants train in shares."""
+
+import pytest
+import torch
+
+from fedwatt.data import synthetic_fleet
+from fedwatt.data.on_demand import town_fleet
+from fedwatt.federation import Availability, Federation, Training
+from fedwatt.federation.dealing import DealtFederation, Sums, added, adds_up, train_share
+from fedwatt.methods import get
+
+TRAINING = Training(rounds=2, participation=0.7, steps=4, batch=16)
+LOSSY = Availability(reply_loss=0.2, speeds=(1.0, 0.5), deadline=3)
+FLEET = synthetic_fleet(9, trips=3)
+
+
+def federation(fleet=FLEET) -> Federation:
+    return Federation(fleet, training=TRAINING, availability=LOSSY, seeds=(1, 2), device="cpu")
+
+
+def dealt(method: str, shares: int, fleet=FLEET) -> Federation:
+    """Shares are trained one after the other, by a federation of their own."""
+    other = federation(fleet)
+    return DealtFederation(
+        federation(fleet),
+        lambda start, own: [train_share(other, get(method), start, one) for one in own],
+        shares,
+    )
+
+
+def columns(trained, name: str) -> list[float]:
+    return [row[name] for row in trained.history.rounds]
+
+
+@pytest.mark.parametrize("method", ["fo-ri-fedavg", "scaffold", "fednova", "fedel", "ifca"])
+def test_shares_make_the_model_of_one_stack(method):
+    whole, parts = federation().train(method), dealt(method, 4).train(method)
+    # Sums in float64 in another order; a model is float32, so all but a few last bits agree.
+    torch.testing.assert_close(parts.state.weights, whole.state.weights, rtol=1e-5, atol=1e-6)
+    assert columns(parts, "replies") == columns(whole, "replies")
+    agreed = columns(whole, "agreement")
+    assert columns(parts, "agreement") == pytest.approx(agreed, abs=1e-6, nan_ok=True)
+    for one, other in zip(whole.history.clients, parts.history.clients, strict=True):
+        assert one["vehicle"] == other["vehicle"] and one["steps"] == other["steps"]
+        assert one["drift"] == pytest.approx(other["drift"], rel=1e-4, nan_ok=True)
+
+
+def test_a_server_that_must_see_every_reply_does():
+    method = "fedavg@median"
+    assert not adds_up(get(method)) and adds_up(get("scaffold"))
+    whole, parts = federation().train(method), dealt(method, 3).train(method)
+    # Steps in C have the same bits whoever shares a stack.
+    assert torch.equal(parts.state.weights, whole.state.weights)
+
+
+def test_vehicles_on_demand_are_made_by_the_workers_alone():
+    fleet = town_fleet(9, trips=3)
+    whole, parts = federation().train("fedavg"), dealt("fedavg", 2, fleet).train("fedavg")
+    torch.testing.assert_close(parts.state.weights, whole.state.weights, rtol=1e-5, atol=1e-6)
+    assert [row["windows"] for row in parts.history.clients] == [
+        row["windows"] for row in whole.history.clients
+    ]
+
+
+def test_sums_are_added_as_a_tree():
+    def of(value: float) -> Sums:
+        one = torch.tensor([value], dtype=torch.float64)
+        return Sums(1, 1.0, one, {"up": one}, 2.0, one)
+
+    # (1 + 1e16) + (-1e16 + 1) loses both ones; from left to right only the first is lost.
+    total = added([of(1.0), of(1e16), of(-1e16), of(1.0), of(3.0)])
+    assert total.summand.item() == 3.0 and total.replies == 5 and total.windows == 10.0
