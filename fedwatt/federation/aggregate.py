@@ -33,8 +33,7 @@ def aggregated(
     memory = {name: table.clone() for name, table in state.memory.items()}
     server = {name: table.clone() for name, table in state.server.items()}
     for run in state.at_work:
-        rows = work.of(run)
-        counted = [i for i in rows if work.counted[i]]
+        counted = [i for i in work.of(run) if work.counted[i]]
         if counted or method.server.acts_alone:
             deltas, shares, uploads = work.replies(run, counted)
             replies = Replies(
@@ -56,7 +55,11 @@ def aggregated(
             vehicles = [work.calls[i].vehicle for i in counted]
             for name, values in work.memory.items():
                 memory[name][run, vehicles] = values[counted]
-        if (rows and not work.finite[rows].any()) or not weights[run].isfinite().all():
+    # All runs at once: a GPU is waited for each time that it is asked.
+    finite = weights.isfinite().all(dim=-1).tolist()
+    for run in state.at_work:
+        rows = work.of(run)
+        if (rows and not work.finite[rows].any()) or not finite[run]:
             weights[run] = state.weights[run]
             diverged[run] = state.round + 1
     return replace(

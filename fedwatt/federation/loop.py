@@ -173,9 +173,12 @@ class Loop:
                 after = replace(after, best_validation=unknown)
         clients = self._client_rows(method, after.round, present.members, work)
         agreement = agreements(work)
+        of_seed: dict[int, list[Row]] = {seed: [] for seed in self.seeds}
+        for row in clients:
+            of_seed[row["seed"]].append(row)
         columns = [
             training_columns(
-                [row for row in clients if row["seed"] == seed],
+                of_seed[seed],
                 available=int(present.available[run].sum()),
                 rate=self.terms.rate(state.round),
                 clock=work.clock.get(run, nan),
@@ -244,8 +247,10 @@ class Loop:
     def _client_rows(self, method: Method, round: int, members: Members, work: Work) -> list[Row]:
         """A row for each vehicle that was called."""
         outcomes = outcome_columns(work.asked, work, method.records)
-        for run in {call.run for call in work.asked}:
-            own = [out for call, out in zip(work.asked, outcomes, strict=True) if call.run == run]
+        of_run: dict[int, list[Row]] = {}
+        for call, outcome in zip(work.asked, outcomes, strict=True):
+            of_run.setdefault(call.run, []).append(outcome)
+        for own in of_run.values():
             for outcome, lengths in zip(own, length_columns(own), strict=True):
                 outcome |= lengths
         return [

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -73,8 +74,15 @@ class Work:
 
     def of(self, run: int) -> list[int]:
         """The rows of a run, in ascending order of its vehicles."""
-        rows = [row for row, call in enumerate(self.calls) if call.run == run]
-        return sorted(rows, key=lambda row: self.calls[row].vehicle)
+        return self._rows.get(run, [])
+
+    @cached_property
+    def _rows(self) -> dict[int, list[int]]:
+        """By run, its rows in ascending order of its vehicles."""
+        found: dict[int, list[int]] = {}
+        for row, call in sorted(enumerate(self.calls), key=lambda pair: pair[1].vehicle):
+            found.setdefault(call.run, []).append(row)
+        return found
 
     def filled(self, replies: int) -> float:
         """Share of the places that so many replies fill."""
@@ -184,14 +192,14 @@ def outcome_columns(calls: Sequence[Call], work: Work, records: Iterable[Column]
     done = {call: row for row, call in enumerate(work.calls)}
     columns = recorded(records)
     unknown = blank(columns)
+    known = [(c.name, c.value, work.columns[c.name]) for c in columns if c.name in work.columns]
 
     def outcome(call: Call) -> Row:
         row = done.get(call)
         if row is None:
             return {"steps": call.steps, "replied": False, "rejected": False, **unknown}
         counted = bool(work.counted[row])
-        known = [column for column in columns if column.name in work.columns]
-        values = {column.name: column.value(work.columns[column.name][row]) for column in known}
+        values = {name: value(entries[row]) for name, value, entries in known}
         return {"steps": call.steps, "replied": counted, "rejected": not counted} | unknown | values
 
     return [outcome(call) for call in calls]

@@ -215,7 +215,8 @@ class Sizes:
             properties.major >= 8
             and self.units1 <= 128
             and self.warps * self._tiles <= REGISTERS
-            and 4 * self.shared_numbers <= properties.shared_memory_per_block_optin
+            and 4 * self.shared_numbers
+            <= properties.shared_memory_per_block_optin  # type: ignore[attr-defined]
         )
 
     @property
