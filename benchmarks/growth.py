@@ -155,7 +155,8 @@ def page(rows: Sequence[dict[str, Any]]) -> str:
         f"and {fleets[-1]['resting_mb']:.0f} MB with {fleets[-1]['at']:,}. Unless varied: "
         f"{USUAL['vehicles']:,} sketched vehicles, {USUAL['participants']} participants (10 where "
         f"the model is varied), {STEPS} steps (one epoch where windows are varied), MLP "
-        "480-64-32-1, FedAvg, one seed."
+        "480-64-32-1, FedAvg, one seed.\n\n![Time and memory of a round against vehicles, "
+        "participants, weights, windows and seeds](figures/growth.svg)"
     )
 
 

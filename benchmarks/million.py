@@ -26,17 +26,15 @@ RESULTS = ROOT / "results" / "million.json"
 PAGE = ROOT / "docs" / "scale.md"
 VEHICLES, PARTICIPANTS, JUDGED, TRIPS = 1_000_000, 1_000, 200, 6
 ROWS: Final = (
-    ("sketch", "fedavg", "age"),
-    ("sketch", "scaffold", "age"),
-    ("sketch", "fo-ri-fedavg", "global"),
-    ("sketch", "fo-ri-fedavg", "age"),
-    ("synthetic", "fedavg", "age"),
+    ("sketch", "fedavg"),
+    ("sketch", "scaffold"),
+    ("sketch", "fo-ri-fedavg"),
+    ("synthetic", "fedavg"),
 )
-"""(Where vehicles come from, method, when a vehicle probes): a fleet so large has mostly newcomers,
-who all probe under "age", and in every tenth round under "global"."""
+"""(Where vehicles come from, method)."""
 
 
-def one(source: str, name: str, schedule: str, device: str, rounds: int) -> dict[str, Any]:
+def one(source: str, name: str, device: str, rounds: int) -> dict[str, Any]:
     """Rounds of one method, in this process."""
     import torch
 
@@ -52,7 +50,7 @@ def one(source: str, name: str, schedule: str, device: str, rounds: int) -> dict
         evaluate_vehicles=JUDGED,
         rate=0.01,
     )
-    method = get(name, **({"probe_schedule": schedule} if name == "fo-ri-fedavg" else {}))
+    method = get(name)
     federation = Federation(fleet, training=training, device=device)
     state, record = federation.start(method)
     found: dict[str, Any] = {"start_s": time.perf_counter() - BEGUN}
@@ -71,7 +69,6 @@ def one(source: str, name: str, schedule: str, device: str, rounds: int) -> dict
     return found | {
         "source": source,
         "method": name,
-        "schedule": schedule,
         "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
         "machine": machine(),
         "load_before": os.getloadavg()[0],
@@ -119,9 +116,7 @@ def measure(device: str, rounds: int, out: Path) -> None:
 
 
 def _key(row: dict[str, Any]) -> tuple[str, ...]:
-    return row["machine"]["processor"], *(
-        row[n] for n in ("device", "source", "method", "schedule")
-    )
+    return row["machine"]["processor"], *(row[n] for n in ("device", "source", "method"))
 
 
 def page(rows: list[dict[str, Any]]) -> str:
@@ -136,12 +131,8 @@ def page(rows: list[dict[str, Any]]) -> str:
     for row in rows:
         own, gpu = row["machine"], row["device"]
         where = f"{own['cores']} cores" if gpu == "cpu" else gpu.removeprefix("NVIDIA ")
-        method = name_of(row["method"])
-        if row["method"] == "fo-ri-fedavg":
-            newcomers = "every tenth round" if row["schedule"] == "global" else "all newcomers"
-            method += f", {newcomers} probe" + ("s" if row["schedule"] == "global" else "")
         lines.append(
-            f"| {where} | {row['source']} | {method} | {row['start_s']:.1f} s | "
+            f"| {where} | {row['source']} | {name_of(row['method'])} | {row['start_s']:.1f} s | "
             f"{row['seconds']:.2f} s | {row['cpu_s']:.1f} s | {row['peak_mb'] / 1024:.1f} GB | "
             f"{row['test_rmse']:.1f} ± {row['test_rmse_margin']:.1f} Wh |"
         )
@@ -167,12 +158,12 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path, default=RESULTS)
-    parser.add_argument("--one", nargs=3, metavar=("SOURCE", "METHOD", "SCHEDULE"))
+    parser.add_argument("--one", nargs=2, metavar=("SOURCE", "METHOD"))
     parser.add_argument("--write", action="store_true", help="only write the page")
     options = parser.parse_args()
     if options.one:
-        source, method, schedule = options.one
-        found = one(source, method, schedule, options.device, options.rounds)
+        source, method = options.one
+        found = one(source, method, options.device, options.rounds)
         print(json.dumps(found))
         return
     if not options.write:

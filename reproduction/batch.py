@@ -152,7 +152,7 @@ class Batch:
 
     def _fits_a_core(self, cell: Cell, limit_s: float) -> bool:
         """Whether one core trains it within a limit, and that would not break a large stack up."""
-        single = cell.purpose == "result" or len(cell.seeds) == 1
+        single = not self.stacks or cell.purpose == "result" or len(cell.seeds) == 1
         if not (single and cell.model == "mlp" and self.lab.is_open(cell)):
             return False
         return core_seconds(cell, self.lab.scale, self.lab.fleet(cell)) <= limit_s

@@ -175,9 +175,10 @@ def cells_of(contests: Sequence[Contest]) -> list[Cell]:
 def show_contests(view: View, contests: Sequence[Contest]) -> Findings:
     """A table for each contest, all against FedAvg at its own rate."""
     note = (
-        "Tuned: best on validation trips and other seeds, under these very conditions; "
+        "Tuned: best on validation trips and other seeds, under these very conditions{}; "
         "FedAvg's rate: the one so chosen for FedAvg."
     )
+    brief = f", after {view.setting.scale.stride_rounds} rounds at most"
     return Findings(
         tuple(
             comparison(
@@ -186,7 +187,7 @@ def show_contests(view: View, contests: Sequence[Contest]) -> Findings:
                 [Line(name, "", view.get(cell)) for name, cell in one.cells.items()],
                 "test_rmse",
                 first="Training",
-                note=note,
+                note=note.format(brief if one.cells[BASE].stride else ""),
             )
             for one in contests
         )

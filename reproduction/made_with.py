@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
-from fedwatt.engine.version import VERSION
+from fedwatt.engine.version import GPU_VERSION, VERSION
 from fedwatt.report.table import Column, Table
 from reproduction.record import Record
 
@@ -19,7 +19,7 @@ def device_and_engine(record: Record) -> str:
     """
     device = str(record.facts.get("device", "cpu"))
     engine = record.made_with.get("engine", NOT_RECORDED)
-    return device if engine == VERSION else f"{device} (engine {_engine(record)})"
+    return device if engine == _present(record) else f"{device} (engine {_engine(record)})"
 
 
 def made_with_table(records: Iterable[Record]) -> Table:
@@ -30,8 +30,9 @@ def made_with_table(records: Iterable[Record]) -> Table:
         "What the records were made with",
         tuple(Column(name) for name in (*COLUMNS, "Threads", "Deterministic")),
         tuple((f"{count:,}", *row) for row, count in found),
-        f"The present engine's version is {VERSION}; it goes up when the same cell would give "
-        "other numbers. Of older records the versions were not recorded.",
+        f"The present engine's version is {VERSION} on a processor and {GPU_VERSION} on a GPU; it "
+        "goes up when the same cell would give other numbers, if only in their last digits. Of "
+        "older records the versions were not recorded.",
     )
 
 
@@ -55,4 +56,10 @@ def _row(record: Record) -> tuple[str, ...]:
 
 def _engine(record: Record) -> str:
     engine = record.made_with.get("engine", NOT_RECORDED)
-    return str(engine) if engine in (VERSION, NOT_RECORDED) else f"{engine}, not the present one"
+    known = (_present(record), NOT_RECORDED)
+    return str(engine) if engine in known else f"{engine}, not the present one"
+
+
+def _present(record: Record) -> int:
+    """The version that the record's device has now."""
+    return VERSION if str(record.facts.get("device", "cpu")) == "cpu" else GPU_VERSION

@@ -118,10 +118,10 @@ def _progress(view: View) -> str:
     if complete == len(state):
         return ""
     return (
-        f"- {complete} of {len(state)} studies have run completely. The time on the GPU ended "
-        "before the others: rows and claims whose cells are missing are named, never filled in. "
-        "This page at commit 5e4909f of the repository has them under an older protocol (six "
-        "trials of 60 rounds, probes by age, another split of trips).\n"
+        f"- {complete} of {len(state)} studies have run completely. Machine time was spent "
+        "before the others had run: rows and claims whose cells are missing are named, never "
+        "filled in. This page at commit 5e4909f of the repository has them under an older "
+        "protocol (six trials of 60 rounds, probes by age, another split of trips).\n"
     )
 
 
@@ -142,7 +142,8 @@ def _reductions(view: View) -> str:
         + ".",
         "On other datasets, under skew, with noisy clients and with windows a second apart, "
         f"*tuned* means that the rate is the best of {_listed((*scale.rates, RATE))} by validation "
-        f"error after {scale.rate_rounds} rounds (or all, where there are fewer), with the seed "
+        f"error after {scale.rate_rounds} rounds ({scale.stride_rounds} with windows a second "
+        "apart, or all where there are fewer), with the seed "
         f"{_listed(scale.rate_seeds)}; the other hyperparameters are the defaults.",
         "The paper's windows start every second, so that two neighbours share 59 of their 60 "
         "seconds. Here they start as far apart as told above, except in the studies `stride` "

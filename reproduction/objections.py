@@ -46,6 +46,7 @@ from reproduction.overhead import engine_name
 from reproduction.paired import detectable
 from reproduction.record import Record
 from reproduction.search_results import best_so_far, searched
+from reproduction.settle import prerequisites
 from reproduction.show import left_of
 from reproduction.splits import over_splits
 from reproduction.study import View
@@ -114,7 +115,8 @@ def _tuning(view: View) -> Objection:
         "FO-RI-FedAvg was mistuned.",
         f"On {dataset} {own_trials(scale, dataset, view.setting.methods)}, over "
         f"{scale.tuning_rounds} rounds and {len(scale.tuning_seeds)} seeds of their own, rates "
-        "0.0001 to 0.3; FO-RI has the trials of the methods that it contains as well.",
+        "0.0001 to 0.3; FO-RI has the trials of the methods that it contains as well, "
+        f"{len(prerequisites(tuned(scale, dataset, 'fo-ri-fedavg'), scale))} in all.",
         tests,
         *more,
     )
@@ -197,6 +199,9 @@ def _engagement(view: View) -> Objection:
                 f"The {word}: {name_of(one.method)}, {one.change}, {one.regime}, "
                 f"{shown(one.test.difference.mean, 2)} Wh"
             )
+    points = sum(len(map_cells(view.setting, regime)) for regime in REGIMES)
+    if len(found) < points:
+        parts.append(f"Not run: {points - len(found)} of {points} points")
     flat = _flat(view)
     if flat is not None:
         parts.append(f"At ℓ = 0.01, {100 * flat:.0f} % of roughness indices are below 0.001")

@@ -1,14 +1,21 @@
 """The recipe in FedLab: its serial trainer and synchronous server, with a DataLoader a client."""
 
+import sys
 from importlib.metadata import version as installed
 from time import perf_counter
+from unittest.mock import MagicMock
 
 import torch
-from fedlab.contrib.algorithm.basic_client import SGDSerialClientTrainer
-from fedlab.contrib.algorithm.basic_server import SyncServerHandler
-from task import BATCH, PARTICIPANTS, RATE, VEHICLES, rounds_asked, tell, vehicle
-from torch.utils.data import DataLoader, TensorDataset
-from torch_network import Network, version
+
+# FedLab's image datasets, which the recipe has no use for, want a torchvision that must fit torch.
+for name in ("torchvision", "torchvision.transforms"):
+    sys.modules[name] = MagicMock()
+
+from fedlab.contrib.algorithm.basic_client import SGDSerialClientTrainer  # noqa: E402
+from fedlab.contrib.algorithm.basic_server import SyncServerHandler  # noqa: E402
+from task import BATCH, PARTICIPANTS, RATE, VEHICLES, rounds_asked, tell, vehicle  # noqa: E402
+from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
+from torch_network import Network, version  # noqa: E402
 
 
 class Fleet:
@@ -26,6 +33,7 @@ class Fleet:
 rounds = rounds_asked() + 1
 network = Network()
 server = SyncServerHandler(network, rounds, PARTICIPANTS / VEHICLES, cuda=False)
+server.num_clients = VEHICLES
 trainer = SGDSerialClientTrainer(network, VEHICLES, cuda=False)
 trainer.setup_dataset(Fleet())
 trainer.setup_optim(1, BATCH, RATE)

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import torch
 from pfl.aggregate.simulate import SimulatedBackend
-from pfl.algorithm.federated_averaging import FederatedAveraging, NNAlgorithmParams
-from pfl.callback import TrainingProcessCallback
+from pfl.algorithm.base import NNAlgorithmParams
+from pfl.algorithm.federated_averaging import FederatedAveraging
+from pfl.callback.base import TrainingProcessCallback
 from pfl.data.dataset import Dataset
 from pfl.data.federated_dataset import FederatedDataset
 from pfl.data.sampling import get_user_sampler

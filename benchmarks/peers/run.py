@@ -30,6 +30,11 @@ from benchmarks.marked import write_blocks  # noqa: E402
 HERE = Path(__file__).resolve().parent
 RESULTS, PAGE = ROOT / "results" / "peers.json", ROOT / "docs" / "performance.md"
 TORCH: Final = "torch==2.13.0"
+FEDJAX: Final = (
+    "fedjax==0.0.17", "jax==0.4.25", "jaxlib==0.4.25", "numpy==1.26.4", "scipy==1.12.0",
+    "optax==0.2.2", "chex==0.1.86", "dm-haiku==0.0.12", "ml_dtypes==0.3.2",
+)  # fmt: skip
+"""The last JAX that has what fedjax calls, and what fits it."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +53,12 @@ class Peer:
 PEERS: Final = {
     "fedwatt": Peer("fedwatt", "fedwatt_round.py"),
     "loop": Peer("plain PyTorch loop", "plain_round.py"),
-    "jax": Peer("plain JAX, a loop of vehicles", "jax_round.py", ("jax==0.6.2",)),
+    "jax": Peer("plain JAX, a loop of vehicles", "jax_round.py", ("jax==0.10.2",)),
     "jax-vmap": Peer(
-        "plain JAX, vehicles side by side", "jax_round.py", ("jax==0.6.2",), ("vmap",), "jax"
+        "plain JAX, vehicles side by side", "jax_round.py", ("jax==0.10.2",), ("vmap",), "jax"
     ),
-    "fedjax": Peer("fedjax", "fedjax_round.py", ("fedjax==0.0.17", "jax==0.4.30")),
-    "pfl": Peer("pfl-research", "pfl_round.py", ("pfl==0.5.0", TORCH)),
+    "fedjax": Peer("fedjax", "fedjax_round.py", FEDJAX),
+    "pfl": Peer("pfl-research", "pfl_round.py", ("pfl==0.6.0", "dp-accounting==0.4.4", TORCH)),
     "fedlab": Peer("FedLab", "fedlab_round.py", ("fedlab==1.3.0", TORCH)),
     "flower": Peer(
         "Flower, Ray simulation", "flower_round.py", ("flwr[simulation]==1.41.0", TORCH)

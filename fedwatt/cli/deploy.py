@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from fedwatt.cli import deploy_keys, deploy_operate, deploy_policy
+from fedwatt.cli import deploy_keys, deploy_operate, deploy_policy, deploy_relay
 from fedwatt.cli.configure import (
     Assignments,
     Methods,
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Train on a real fleet, with Flower.", no_args_is_help=True)
 app.add_typer(deploy_keys.app, name="keys")
 app.add_typer(deploy_policy.app, name="policy")
+app.command()(deploy_relay.relay)
 app.command()(deploy_operate.dashboard)
 app.command()(deploy_operate.alerts)
 app.command()(deploy_operate.backup)

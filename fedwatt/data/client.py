@@ -126,6 +126,9 @@ class Fleet:
         """These vehicles, all at once (`fedwatt.data.on_demand` has to make them)."""
         return [self.clients[place] for place in places]
 
+    def prepare(self, places: Sequence[int]) -> None:
+        """Begin to make the vehicles of the next round; those of a fleet at hand are there."""
+
     def let_go(self) -> None:
         """Forget the vehicles of the last round; those of a fleet at hand stay."""
 

@@ -7,6 +7,7 @@ and models are judged by a sample, too: all vehicles will never have been here.
 """
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
@@ -37,7 +38,10 @@ class ClientsOnDemand(Sequence[Client]):
         self.here: dict[int, Client] = {}
         self.stay: dict[int, Client] = {}
         self.told: dict[int, int] = {}
+        """Place -> n_k of vehicles that were made elsewhere."""
         self.workers = Workers()
+        self.aside = ThreadPoolExecutor(1)
+        self.coming: Future[dict[int, Client]] | None = None
 
     def __len__(self) -> int:
         return self.maker.count
@@ -61,21 +65,31 @@ class ClientsOnDemand(Sequence[Client]):
 
     def fetch(self, places: Sequence[int], *, stay: bool = False) -> list[Client]:
         """The vehicles at these places, made on all cores; with `stay` they are never let go."""
-        missing = sorted({p for p in places if p not in self.here and p not in self.stay})
-        made = self.workers.make(self.maker, self.settings, missing)
-        for place, client in zip(missing, made, strict=True):
-            self.here[place] = replace(client, held_out=bool(self.held_out[place]))
+        if self.coming is not None:
+            coming, self.coming = self.coming, None
+            self.here |= coming.result()
+        self.here |= self._made(places)
         found = [self.stay.get(place) or self.here[place] for place in places]
         if stay:
             self.stay |= zip(places, found, strict=True)
         return found
 
-    def __getstate__(self) -> dict[str, object]:
-        """What another process needs to make the same vehicles."""
-        return {"maker": self.maker, "settings": self.settings, "held_out": self.held_out}
+    def prepare(self, places: Sequence[int]) -> None:
+        """Begin to make these vehicles, while others train; the next `fetch` waits for them."""
+        if self.coming is None:
+            self.coming = self.aside.submit(self._made, places)
 
-    def __setstate__(self, state: dict[str, object]) -> None:
-        self.__dict__ |= state | {"here": {}, "stay": {}, "told": {}, "workers": Workers()}
+    def _made(self, places: Sequence[int]) -> dict[int, Client]:
+        missing = sorted({p for p in places if p not in self.here and p not in self.stay})
+        made = self.workers.make(self.maker, self.settings, missing)
+        return {
+            place: replace(client, held_out=bool(self.held_out[place]))
+            for place, client in zip(missing, made, strict=True)
+        }
+
+    def __reduce__(self) -> tuple[type, tuple[Maker, DataSettings, BoolArray]]:
+        """What another process needs to make the same vehicles."""
+        return ClientsOnDemand, (self.maker, self.settings, self.held_out)
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,6 +130,10 @@ class FleetOnDemand(Fleet):
     def fetch(self, places: Sequence[int], *, stay: bool = False) -> list[Client]:
         """These vehicles, made on all cores where they are not here yet."""
         return self.clients.fetch(places, stay=stay)
+
+    def prepare(self, places: Sequence[int]) -> None:
+        """Begin to make the vehicles of the next round."""
+        self.clients.prepare(places)
 
     def let_go(self) -> None:
         """Forget the vehicles of the last round."""

@@ -54,7 +54,7 @@ def held_out_vehicles(names: Iterable[str], count: int, seed: int) -> frozenset[
 
     Every name draws its own number, so a vehicle that joins later moves at most one other.
     """
-    draws = {name: generator(seed, "held out", name).random() for name in names}
+    draws = {name: generator(seed, "held out", name).random() for name in names if count}
     return frozenset(sorted(draws, key=lambda name: (draws[name], name))[:count])
 
 

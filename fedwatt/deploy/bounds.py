@@ -19,7 +19,7 @@ import numpy as np
 
 from fedwatt.deploy.messages import (
     LONGEST,
-    MOST_STRATA,
+    MOST,
     NOTHING,
     REPLIES,
     ArrayField,
@@ -87,7 +87,7 @@ def reply_bounds(kind: str, sizes: Sizes, asked: Mapping[str, ReplyField] = NOTH
 
 
 def _array_bytes(field: ArrayField, sizes: Sizes) -> int:
-    lengths = {"D": sizes.parameters, "*": MOST_STRATA}
+    lengths = {"D": sizes.parameters, **MOST}
     shape = (lengths[n] if isinstance(n, str) else n for n in field.shape)
     return prod(shape) * np.dtype(sizes.dtype if field.dtype == "model" else field.dtype).itemsize
 

@@ -15,7 +15,7 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from fedwatt.deploy.bounds import reply_bounds
-from fedwatt.deploy.flower import REPLY_LOST, VEHICLE_FAILED, VEHICLE_REFUSED
+from fedwatt.deploy.flower import NODE_GONE, REPLY_LOST, VEHICLE_FAILED, VEHICLE_REFUSED
 from fedwatt.deploy.messages import (
     MESSAGE_TYPES,
     NO_MODEL,
@@ -55,6 +55,7 @@ class Answer:
 FAILURES = {
     VEHICLE_FAILED: "it could not answer; its own log says why",
     REPLY_LOST: "its reply was lost on the way",
+    NODE_GONE: "its connection ended before it answered",
 }
 """What an error reply means, by its code; what else it says is not repeated."""
 

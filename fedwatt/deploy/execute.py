@@ -12,13 +12,14 @@ from fedwatt.deploy.exchange import Exchange
 from fedwatt.deploy.hills_on_server import PublishedHills, hills_of_run
 from fedwatt.deploy.memory import level_run
 from fedwatt.deploy.prompt_grid import PromptGrid
+from fedwatt.deploy.relay_roster import RelayRoster
 from fedwatt.deploy.remote_fleet import RemoteFleet
 from fedwatt.deploy.road_fleet import RoadFleet
 from fedwatt.deploy.roster import Roster
 from fedwatt.deploy.routes_on_server import routes_of_run
 from fedwatt.deploy.secure_fleet import SecureFleet
 from fedwatt.deploy.state import FAILED, FINISHED, RUN_LOCK, RunState, going_on
-from fedwatt.deploy.versions import told_vehicles
+from fedwatt.deploy.summed_fleet import SummedFleet
 from fedwatt.errors import FedwattError, SettingError
 from fedwatt.federation import Availability, Loop, State
 from fedwatt.federation.records import Row
@@ -29,6 +30,7 @@ from fedwatt.runs.carry_out import FINISHED as COMPLETE
 from fedwatt.runs.carry_out import Run, carry_out
 from fedwatt.runs.config import MethodChoice, RunConfig
 from fedwatt.runs.deployment import Deployment
+from fedwatt.runs.earlier import earlier_toml
 from fedwatt.runs.environment import fleet_partition
 from fedwatt.runs.hills import shares_hills, terrain_facts
 from fedwatt.runs.level import level_config
@@ -64,12 +66,7 @@ def refuse_undeployable(config: RunConfig) -> None:
             "model.mixture needs the sums of all vehicles' windows, which a real fleet does not "
             "exchange yet. Set model.mixture = false, or simulate the run."
         )
-    if config.deploy.over_selection and config.training.sampling != "fixed":
-        raise SettingError(
-            "deploy.over_selection calls more vehicles than training.sampling = "
-            f"'{config.training.sampling}' drew, so none of them would have been drawn by that. "
-            "Set deploy.over_selection = 0, or sampling = 'fixed'."
-        )
+    refuse_over_selection(config)
     level_config(config)  # refuses noise for privacy, which a level model would spend twice
     ideal = Availability()
     for name in ("p_leave", "p_join", "initially", "reply_loss"):
@@ -85,6 +82,23 @@ def refuse_undeployable(config: RunConfig) -> None:
                     f"Method '{choice.label}': {type(rule).__name__} simulates "
                     f"{rule.simulated_only} and has no place on a real fleet."
                 )
+
+
+def refuse_over_selection(config: RunConfig) -> None:
+    """Raise if rounds are to be closed with the first replies, and cannot be."""
+    if not config.deploy.over_selection:
+        return
+    if config.training.sampling != "fixed":
+        raise SettingError(
+            "deploy.over_selection calls more vehicles than training.sampling = "
+            f"'{config.training.sampling}' drew, so none of them would have been drawn by that. "
+            "Set deploy.over_selection = 0, or sampling = 'fixed'."
+        )
+    if config.deploy.relays:
+        raise SettingError(
+            "deploy.over_selection closes a round with the first replies, and relays pass on the "
+            "sum of all that were asked. Set one of deploy.over_selection and deploy.relays to 0."
+        )
 
 
 def refuse_reply_counts(deploy: Deployment, choice: MethodChoice) -> None:
@@ -119,7 +133,8 @@ def execute(
     """
     refuse_undeployable(config)
     exchange = Exchange(grid, config.deploy.poll_seconds)
-    roster = Roster(exchange, config, out / "roster.jsonl")
+    kind = RelayRoster if config.deploy.relays else Roster
+    roster = kind(exchange, config, out / "roster.jsonl")
     followed = Observers((observer, ProgressLog(out)))
     run = Run(config, out, followed, resume, checkpoint_seconds=0.0)
     with holding(out, RUN_LOCK, going_on(out)):
@@ -185,7 +200,8 @@ class RealFleet:
         level: NDArray[Any] | None = None,
     ) -> Loop:
         """The loop over a method's rounds, with sums in secret if so configured."""
-        kind = SecureFleet if self.run.config.secure.enabled else RemoteFleet
+        summed = SummedFleet if self.run.config.deploy.relays else RemoteFleet
+        kind = SecureFleet if self.run.config.secure.enabled else summed
         self.asked = kind.of(self.roster, self.run.config, choice, self.state, level)
         return self.asked.loop()
 
@@ -219,7 +235,7 @@ class RealFleet:
         fleet = self.fleet()
         out, resume = self.run.out, self.run.resume
         learned, contributors = hills_of_run(out, self.roster, state, resume=resume)
-        common = {"run": state.run, "config": told_vehicles(config)}
+        common = {"run": state.run, "config": earlier_toml(config)}
         hills = PublishedHills(learned, common, config.deploy.round_seconds)
         self.roster.provision = hills
         hills.wait(self.roster)

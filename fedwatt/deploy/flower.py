@@ -90,6 +90,8 @@ VEHICLE_REFUSED: Final = 700
 Flower's own codes are below 100."""
 REPLY_LOST: Final = int(ErrorCode.MESSAGE_UNAVAILABLE)
 """Code of the error that stands for a reply which never came whole."""
+NODE_GONE: Final = int(ErrorCode.NODE_UNAVAILABLE)
+"""Code of the error that stands for a vehicle which is no longer connected."""
 NOT_ACTIVATED: Final = "[code: 2004]"
 """How Flower says that a key is unknown, or that its last connection is not over yet."""
 UNREGISTERED: Final = "unregistered"
@@ -254,7 +256,7 @@ def identify(session: Session) -> None:
 
 def answer_next(session: Session, answer: Callable[[Message], Message]) -> bool:
     """Take the next question, if there is one, and send its answer; whether there was one."""
-    _, receive, send, _, _, pull_object, push_object, confirm = session
+    _, receive, _, _, _, pull_object, _, confirm = session
     received = receive()
     if received is None:
         return False
@@ -269,19 +271,32 @@ def answer_next(session: Session, answer: Callable[[Message], Message]) -> bool:
         )
         confirm(run, tree.object_id)
         refuse_oversized(parts, QUESTION)
-        reply = answer(inflated(tree.object_id, parts))
-        reply.metadata.__dict__["_message_id"] = reply.object_id
-        with no_object_id_recompute():
-            objects, outline = get_all_nested_objects(reply), get_object_tree(reply)
-            header = remove_content_from_message(reply)
-            # Flower would also like to know how long it took; that would tell of the data.
-            wanted, upload = send(header, outline, 0.0)
-            push_objects(objects, partial(push_object, run, upload), object_ids_to_push=wanted)
+        send_answer(session, answer(inflated(tree.object_id, parts)))
     except RunNotRunningException:
         log.info("the run has ended; its question is dropped")
     except DataError as error:
         log.error("a question was dropped: %s", error)
     return True
+
+
+def send_answer(session: Session, reply: Message) -> None:
+    """Send the reply to a question; RunNotRunningException if its run has ended."""
+    _, _, send, _, _, _, push_object, _ = session
+    reply.metadata.__dict__["_message_id"] = reply.object_id
+    with no_object_id_recompute():
+        objects, outline = get_all_nested_objects(reply), get_object_tree(reply)
+        header = remove_content_from_message(reply)
+        # Flower would also like to know how long it took; that would tell of the data.
+        wanted, upload = send(header, outline, 0.0)
+        push = partial(push_object, reply.metadata.run_id, upload)
+        push_objects(objects, push, object_ids_to_push=wanted)
+
+
+def taken_apart(message: Message) -> tuple[str, dict[str, bytes]]:
+    """A message in parts, and the number of the one that holds the others, for `inflated`."""
+    with no_object_id_recompute():
+        objects = get_all_nested_objects(message)
+        return message.object_id, {number: one.deflate() for number, one in objects.items()}
 
 
 # ------------------------------------------------------------------------------ operators' requests

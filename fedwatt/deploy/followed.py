@@ -24,7 +24,7 @@ from fedwatt.deploy.messages import MOST_SUM
 from fedwatt.deploy.task import Task
 from fedwatt.federation import Training
 from fedwatt.methods import Method
-from fedwatt.privacy.check_words import CheckKey
+from fedwatt.privacy.check_words import CheckKey, whole_sum
 from fedwatt.privacy.drawing import draws_on_board
 from fedwatt.privacy.secure.compose import reply_layout
 from fedwatt.privacy.secure_settings import Terms
@@ -43,9 +43,13 @@ class Followed:
     def __init__(self, state: Path, fleet_key: bytes | None) -> None:
         self.folder, self.fleet_key = state / "followed", fleet_key
 
-    def check_key(self, exchange: bytes) -> CheckKey | None:
-        """The key for a sum; None where this vehicle has none of its fleet."""
-        return None if self.fleet_key is None else CheckKey(self.fleet_key, exchange)
+    def check_key(self, exchange: bytes, part: bytes = b"") -> CheckKey | None:
+        """The key for a sum and its part; None where this vehicle has none of its fleet."""
+        return None if self.fleet_key is None else CheckKey(self.fleet_key, exchange, part)
+
+    def adding_key(self, task: Task, terms: Terms) -> CheckKey | None:
+        """The same for a sum that this vehicle adds to."""
+        return self.check_key(sum_name(task, terms), terms.digest)
 
     def remember(self, task: Task, terms: Terms) -> None:
         """Keep the model that a sum begins with, before the vehicle adds to it.
@@ -54,8 +58,9 @@ class Followed:
         """
         if self.fleet_key is None or not task.method.server.adds_the_mean:
             return
-        model = {"weights": task.weights()[0], "called": torch.tensor(terms.called)}
-        write_tensors(self._file(terms.digest, task), model)
+        room = torch.tensor(task.config.deploy.room(terms.called))
+        model = {"weights": task.weights()[0], "called": room}
+        write_tensors(self._file(sum_name(task, terms), task), model)
         files = sorted(self.folder.glob("*.safetensors"), key=lambda own: own.stat().st_mtime)
         for old in files[:-KEPT]:
             old.unlink(missing_ok=True)
@@ -92,6 +97,11 @@ class Followed:
         about = f"{settings_digest(str(task.question.values['config']))} {task.choice.label}"
         settings = sha256(about.encode()).hexdigest()[:32]
         return self.folder / f"{exchange.hex()[:64]}-{settings}.safetensors"
+
+
+def sum_name(task: Task, terms: Terms) -> bytes:
+    """What a sum is known by: its terms, or its purpose where these are of a relay's part of it."""
+    return whole_sum(terms.purpose) if task.config.deploy.relays else terms.digest
 
 
 def largest_divisor(method: Method, training: Training) -> float:

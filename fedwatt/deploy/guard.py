@@ -34,6 +34,8 @@ PLACES: Final = ("secure-terrain", "terrain-field", "secure-routes", "driving-fi
 ROUTES: Final = ("secure-routes", "driving-field")
 """Questions by which a fleet learns how it drives."""
 
+MOST_RELAYED: Final = 1000
+"""Vehicles that sums through relays may have room for, with words of 48 bits."""
 FOLLOWED: Final = "followed"
 """The ledger's name for models whose origin a vehicle knows."""
 NOISED: Final = "noised"
@@ -72,6 +74,7 @@ class Guard:
         usual, own = SecureSettings(), config.secure
         fine = own.bits >= usual.bits and own.delta_limit <= usual.delta_limit
         fine &= own.windows_limit <= usual.windows_limit
+        fine &= own.bits > usual.bits or config.deploy.relays <= MOST_RELAYED
         # Coarser words would leave room for another model within their rounding.
         _allow("followed", not policy.masks or not policy.followed or fine)
         for choice in config.methods:

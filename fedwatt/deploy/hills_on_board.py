@@ -58,7 +58,7 @@ class HillsOnBoard:
             raise DataError("the question does not say what of hills it asks for")
         counting = question.values.get("count") is True
         asked = ground.question(question.arrays, counting=counting, judged=judged, segment_s=length)
-        layout = Layout(asked.fields, vehicles=terms.called)
+        layout = Layout(asked.fields, vehicles=config.deploy.room(terms.called))
         return secrets.masked(question, layout, asked.answer(ground.training))
 
     def take(self, question: Content, config: RunConfig) -> Content:

@@ -137,10 +137,9 @@ class PublishedHills:
         if not fresh:
             return
         never = {client.name for client in roster.fleet().clients if client.held_out}
+        arrays = field_to_arrays(self.published)
         questions = {
-            node: Content(
-                {**self.common, "own": name not in never}, field_to_arrays(self.published)
-            )
+            node: roster.for_node(node, Content({**self.common, "own": name not in never}, arrays))
             for node, name in fresh.items()
         }
         # What was sent before to these is not waited for any more.

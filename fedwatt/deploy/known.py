@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
+from fedwatt.deploy.made import part_bytes, part_of
 from fedwatt.errors import RunError
 from fedwatt.methods.rule import Rows
 from fedwatt.metrics import SUMS, ErrorSums
@@ -37,11 +38,14 @@ class Known:
         tensor([-1,  3])
         """
         names = sorted({*self.counted, *self.validation, *self.judges})
-        sums = [self.validation.get(name, ErrorSums()).as_array() for name in names]
+        sums = np.zeros((len(names), len(SUMS)))
+        for row, name in enumerate(names):
+            if name in self.validation:
+                sums[row] = self.validation[name].as_array()
         return {
             "names": torch.tensor(list(json.dumps(names).encode()), dtype=torch.uint8),
             "counted": torch.tensor([self.counted.get(n, -1) for n in names], dtype=torch.int64),
-            "validation": torch.from_numpy(np.array(sums).reshape(len(names), len(SUMS))),
+            "validation": torch.from_numpy(sums),
             "judges": torch.tensor([name in self.judges for name in names], dtype=torch.bool),
             "round": torch.tensor(self.round, dtype=torch.int64),
             "mean_windows": torch.tensor(self.mean_windows, dtype=torch.float64),
@@ -57,10 +61,10 @@ class Known:
             )
         names: list[str] = json.loads(bytes(events["names"].tolist()))
         rounds, sums = events["counted"].tolist(), events["validation"].numpy()
-        known = {name: ErrorSums.from_array(own) for name, own in zip(names, sums, strict=True)}
+        told = np.flatnonzero(sums.any(axis=1)).tolist()  # rows of 0 stand for nothing said
         return cls(
             {name: round for name, round in zip(names, rounds, strict=True) if round >= 0},
-            {name: own for name, own in known.items() if own.windows},
+            {names[row]: ErrorSums.from_array(sums[row]) for row in told},
             frozenset(n for n, own in zip(names, events["judges"].tolist(), strict=True) if own),
             int(events["round"]),
             float(events["mean_windows"]),
@@ -69,13 +73,16 @@ class Known:
 
 
 def _packed(made: Made | None) -> Rows:
-    """N, d, R and the words of the sum that made a model, [3 + words], and its digest [32]."""
+    """N, d, R and the words of the sum that made a model, [3 + words], its digest and parts."""
     if made is None:
         return {}
     numbers = torch.tensor(
         [made.weight, made.divisor, made.vehicles, *made.words], dtype=torch.float64
     )
-    return {"made": numbers, "exchange": torch.tensor(list(made.exchange), dtype=torch.uint8)}
+    exchange = torch.tensor(list(made.exchange), dtype=torch.uint8)
+    parts = [list(part_bytes(*part)) for part in made.parts]
+    more = {"parts": torch.tensor(parts, dtype=torch.uint8)} if parts else {}
+    return {"made": numbers, "exchange": exchange, **more}
 
 
 def _unpacked(events: Rows) -> Made | None:
@@ -83,4 +90,6 @@ def _unpacked(events: Rows) -> Made | None:
         return None
     weight, divisor, vehicles, *words = events["made"].tolist()
     exchange = bytes(events["exchange"].tolist())
-    return Made(exchange, weight, divisor, int(vehicles), tuple(words))
+    parts = events["parts"].tolist() if "parts" in events else []
+    told = tuple(part_of(bytes(part)) for part in parts)
+    return Made(exchange, weight, divisor, int(vehicles), tuple(words), told)

@@ -9,7 +9,7 @@ vehicles stay below both where c = 5: in twelve rounds on VED the longest reply 
 though one vehicle took twenty times as many steps as another, and none had 5 medians of windows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median_low
 
 import numpy as np
@@ -17,7 +17,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedwatt.errors import RunError
 from fedwatt.metrics import SUMS, ErrorSums
+from fedwatt.privacy.fixed_point import FloatArray, Layout
 
 
 def capped(windows: Sequence[float], everybody: Sequence[float], cap: float) -> NDArray[np.float64]:
@@ -59,3 +61,34 @@ def scaled_down(sums: ErrorSums, most: float) -> ErrorSums:
     if share == 1.0:
         return sums
     return ErrorSums(*(SUMS[name](getattr(sums, name) * share) for name in SUMS))
+
+
+def refuse_impossible_weight(
+    layout: Layout, sums: Mapping[str, FloatArray], survivors: int
+) -> None:
+    """Raise unless R ≤ Σ w_k ≤ R · limit, for w_k of at least one window each.
+
+    One vehicle can still bend a sum that nobody can look into, but not end the run with it.
+    """
+    (weight,) = sums["weight"]
+    _, heaviest = layout.fields["weight"]
+    rounding = survivors * layout.steps["weight"] / 2
+    if not survivors - rounding <= weight <= survivors * heaviest + rounding:
+        raise RunError(
+            f"{survivors} vehicles add up to a weight of {weight:g}, and {survivors} to "
+            f"{survivors * heaviest:g} is possible. One of them is at fault."
+        )
+
+
+def refuse_long_mean(delta: Tensor, limit: float) -> None:
+    """Raise if the mean displacement [D] is longer than vehicles send.
+
+    Honest vehicles shorten their replies, so a longer mean is the work of one that does not. What
+    passes moves the model by at most `limit`, whoever lied in whatever way.
+    """
+    length = float(delta.double().norm())
+    if not length <= limit:
+        raise RunError(
+            f"the mean of a sum is {length:g} long, and secure.norm_limit is {limit:g}. One of its "
+            "vehicles is at fault."
+        )

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from fedwatt.deploy.clear_sums import sums_of
 from fedwatt.deploy.error_vectors import (
     judged_errors,
     judging_layout,
@@ -15,9 +16,10 @@ from fedwatt.deploy.error_vectors import (
     strata_layout,
 )
 from fedwatt.deploy.messages import Content
+from fedwatt.deploy.parts import NoSum
 from fedwatt.deploy.purpose import Purpose
-from fedwatt.deploy.secure_exchange import NoSum, SecretSum, SecureExchange
 from fedwatt.deploy.state import RunState
+from fedwatt.deploy.sums import SecretSum
 from fedwatt.deploy.vehicle_errors import VehicleErrors
 from fedwatt.errors import DataError
 from fedwatt.federation.records import FleetErrors, Row, error_columns
@@ -95,11 +97,10 @@ class MaskedErrors(VehicleErrors):
         if not there:
             return None
         settings = replace(self.config.secure, bits=64)
-        exchange = SecureExchange(self.roster, self.run, settings, self.common)
+        exchange = sums_of(self.roster, self.run, settings, self.common)
+        room = self.config.deploy.room(len(there))
         try:
-            return exchange.total(
-                kind, there, layout(len(there)), kind, lambda name: question, seconds
-            )
+            return exchange.total(kind, there, layout(room), kind, lambda name: question, seconds)
         except NoSum as error:
             log.warning("%s: %s", kind, error)
             return None

@@ -60,7 +60,7 @@ class ArrayField:
     """An array that may leave a vehicle."""
 
     shape: tuple[str | int, ...]
-    """"D" or a number; "*" is any length up to `MOST_STRATA`."""
+    """"D" or a number; "*" is any length up to `MOST_STRATA`, "N" up to `MOST_SUM`."""
     dtype: str
     """"model" is the model's own."""
     why: str
@@ -82,6 +82,8 @@ ReplyField = ArrayField | ValueField
 
 MOST_SUM: Final = 10_000
 """Vehicles of a secure sum."""
+MOST: Final[Mapping[str | int, int]] = {"*": MOST_STRATA, "N": MOST_SUM}
+"""Longest of the lengths that shapes leave open."""
 MOST_WORDS: Final = 2**26
 """Bytes of a vector of a secure sum; of one exchange they are in `Sizes`."""
 NUMBERS: Final = ("bool", "int32", "int64", "float32", "float64")
@@ -161,6 +163,20 @@ REPLIES: Final[dict[str, Mapping[str, ReplyField]]] = {
     },
     "secure-reveal": _EXCHANGE
     | {"shares": ValueField(list, "one share of a secret of every neighbour", most=MOST_SUM)},
+    # A relay answers for its vehicles, and adds up what they answer.
+    "relay-roster": {
+        "names": ValueField(list, "its vehicles", most=MOST_SUM),
+        "there": ValueField(list, "which of them are there now", most=MOST_SUM),
+        "simulated": ValueField(list, "and whose energy is simulated", most=MOST_SUM),
+        "windows": ArrayField(("N", 3), "int64", "n_k of each, all 0 where masks hide them"),
+        "levels": ValueField(int, "relays between the furthest of them and who asks"),
+    },
+    "relay-sum": {
+        "words": ValueField(bytes, "the sum of its vehicles' words", longest=MOST_WORDS),
+        "counted": ValueField(bytes, "a bit for each: whether it is in it", longest=MOST_SUM),
+        "trouble": ValueField(str, "why there is no sum; empty if there is one"),
+        "sent": ValueField(bool, "whether masked vectors were asked for"),
+    },
     # The field comes from the server; what a vehicle learns on top of it stays on board.
     "terrain-field": {"field": ValueField(str, "digest of the published field, received")},
     "driving-field": {"field": ValueField(str, "digest of the driving field, received")},
@@ -185,6 +201,8 @@ MESSAGE_TYPES: Final = {
     "secure-reveal": "query.secure_reveal",
     "terrain-field": "query.terrain_field",
     "driving-field": "query.driving_field",
+    "relay-roster": "query.relay_roster",
+    "relay-sum": "query.relay_sum",
 }
 """How Flower calls a question."""
 
@@ -194,6 +212,10 @@ IN_THE_CLEAR: Final[Mapping[str, ReplyField]] = {
     "windows": ArrayField((3,), "int64", "n_k: training, validation and test windows")
 }
 """What a vehicle enrols with besides, where no masks hide it."""
+IS_RELAY: Final[Mapping[str, ReplyField]] = {
+    "relay": ValueField(bool, "whether this is a relay, which answers for vehicles of its own")
+}
+"""What a relay enrols with besides."""
 
 
 def diagnostic_fields(records: Iterable[Column]) -> dict[str, ReplyField]:
@@ -339,8 +361,8 @@ def _as_declared(array: NDArray[Any] | Array, known: ReplyField, sizes: Sizes) -
         return False
     dtype = sizes.dtype if known.dtype == "model" else known.dtype
     return str(array.dtype) == dtype and all(
-        0 <= have <= MOST_STRATA
-        if want == "*"
+        0 <= have <= MOST[want]
+        if want in MOST
         else have == (sizes.parameters if want == "D" else want)
         for have, want in zip(array.shape, known.shape, strict=True)
     )

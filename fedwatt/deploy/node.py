@@ -10,16 +10,15 @@ import logging
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-from flwr.app import Error, Message
+from flwr.app import Error, Message, RecordDict
 
 from fedwatt.deploy import flower
 from fedwatt.deploy.clock import clock_ahead, clock_trouble
 from fedwatt.deploy.connection import Connection
 from fedwatt.deploy.messages import MESSAGE_TYPES
 from fedwatt.deploy.policy import Refusal
-from fedwatt.deploy.vehicle import Vehicle
 from fedwatt.errors import FedwattError, RunError
 
 log = logging.getLogger("fedwatt.deploy")
@@ -33,14 +32,24 @@ FIRST_PAUSE: Final = 0.1
 """Seconds between a reply and the first look for the next question."""
 
 
+class Answering(Protocol):
+    """Whoever answers questions under a name: a vehicle, or a relay for many."""
+
+    name: str
+
+    def answer(self, kind: str, records: RecordDict) -> RecordDict:
+        """The sealed reply to a question."""
+
+
 def drive(
-    vehicle: Vehicle,
+    vehicle: Answering,
     connection: Connection,
     *,
     poll_seconds: float = 1.0,
     patience_seconds: float = 120.0,
     goes_on: Callable[[], bool] = lambda: True,
     before: Callable[[], None] = lambda: None,
+    serve: Callable[[flower.Session], None] | None = None,
 ) -> None:
     """Answer the server's questions for as long as `goes_on`, connecting again when it was lost.
 
@@ -52,8 +61,9 @@ def drive(
     cut off, or is still registering keys after its start, refuses its key as it refuses a wrong
     one, so a refusal is final only when `patience_seconds` are over. So does one that finds the
     vehicle's clock wrong, which is then said. `before` every connection the vehicle may have a look
-    at the server, and raise.
+    at the server, and raise. A relay has a way of its own to `serve` a session.
     """
+    answering = serve or (lambda own: _serve(vehicle, own, poll_seconds, goes_on))
     flower.stay_alive()
     flowers_log = logging.getLogger("flwr")
     since: float | None = None  # the server has refused the key
@@ -63,10 +73,9 @@ def drive(
         try:
             before()
             with connection.open() as session:
-                log.info("vehicle %s is connected to %s", vehicle.name, connection.server)
+                log.info("%s is connected to %s", vehicle.name, connection.server)
                 since = None
-                flower.identify(session)
-                _serve(vehicle, session, poll_seconds, goes_on)
+                answering(session)
             if goes_on():
                 log.warning("lost the connection to %s; trying again", connection.server)
         except flower.NotConnectedError as error:
@@ -109,8 +118,9 @@ class _WarnOnce(logging.Handler):
 
 
 def _serve(
-    vehicle: Vehicle, session: Any, poll_seconds: float, goes_on: Callable[[], bool]
+    vehicle: Answering, session: Any, poll_seconds: float, goes_on: Callable[[], bool]
 ) -> None:
+    flower.identify(session)
     pause = first = min(FIRST_PAUSE, poll_seconds)
     while goes_on():
         began = time.perf_counter()
@@ -121,7 +131,7 @@ def _serve(
             pause = min(1.3 * pause, poll_seconds)
 
 
-def answer(vehicle: Vehicle, message: Message) -> Message:
+def answer(vehicle: Answering, message: Message) -> Message:
     """A vehicle's reply to a message; where it has none, an error that tells nothing."""
     kind = KINDS.get(message.metadata.message_type, message.metadata.message_type)
     try:

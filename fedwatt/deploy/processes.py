@@ -7,7 +7,7 @@ import logging
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -155,6 +155,12 @@ def submit(
 
 def write_app(folder: Path, config: RunConfig, out: Path, resume: bool) -> Path:
     """The Flower app of a run: nothing but names of what is installed, and the configuration."""
+    settings = {"config": to_toml(config), "out": str(out.resolve()), "resume": resume}
+    return write_server_app(folder, "fedwatt.deploy.server_app:app", settings)
+
+
+def write_server_app(folder: Path, server_app: str, settings: Mapping[str, object]) -> Path:
+    """A Flower app that runs an installed ServerApp with some settings."""
     project = {
         "name": "fedwatt",
         "version": fedwatt.__version__,
@@ -163,14 +169,18 @@ def write_app(folder: Path, config: RunConfig, out: Path, resume: bool) -> Path:
         "dependencies": [],
     }
     components = {
-        "serverapp": "fedwatt.deploy.server_app:app",
+        "serverapp": server_app,
         "clientapp": "fedwatt.deploy.client_app:app",
     }
-    settings = {"config": to_toml(config), "out": str(out.resolve()), "resume": resume}
-    app = {"publisher": "fedwatt", "components": components, "config": settings}
+    app = {"publisher": "fedwatt", "components": components, "config": dict(settings)}
     about = {"project": project, "tool": {"flwr": {"app": app}}}
     write_text(folder / "pyproject.toml", tomli_w.dumps(about))
     return folder
+
+
+def follow(flower: Flower, app: Path) -> subprocess.Popen[bytes]:
+    """Start an app on the running server and show its log until it ends."""
+    return _start(flower, flower.run(app))
 
 
 def _start(flower: Flower, command: list[str]) -> subprocess.Popen[bytes]:

@@ -18,6 +18,7 @@ from fedwatt.deploy.quorum import Unanswered
 from fedwatt.deploy.road_fleet import RoadFleet
 from fedwatt.engine.call import Call
 from fedwatt.federation import State
+from fedwatt.federation.members import Members
 from fedwatt.federation.port import Present
 from fedwatt.federation.work import Work, no_work
 from fedwatt.methods import Method
@@ -48,7 +49,8 @@ class RemoteFleet(RoadFleet):
         wanted: int,
     ) -> Work | Unanswered:
         """What comes back from the vehicles called; what cannot be used is not counted."""
-        questions = {name: self.training_question(method, state, present, name) for name in called}
+        question = self.training_questions(method, state, present)
+        questions = {name: question(name) for name in called}
         asked = asked_of(method, self.model, diagnostics=self.config.deploy.diagnostics)
         settings = self.config.deploy
         answers = self.roster.ask(
@@ -64,11 +66,28 @@ class RemoteFleet(RoadFleet):
             return Unanswered(frozenset(answers))
         if not answers:
             return no_work(state.weights)
+        return self.checked(method, state.round, state.weights, present.members, called, answers)
+
+    def steps(self, members: Members, vehicle: int) -> int:
+        """H_k of a vehicle that has told how many windows it has."""
+        speed = self.terms.speed(0, members.name(vehicle))
+        return self.terms.steps(members.windows(vehicle), speed)
+
+    def checked(
+        self,
+        method: Method,
+        round: int,
+        before: Tensor,
+        members: Members,
+        called: Mapping[str, Call],
+        answers: Mapping[str, Answer],
+    ) -> Work:
+        """Answers to a round that trains the model `before` [1, D]; not all of them count."""
         found = {
-            name: self._reply(method, state.round, name, called[name], answer)
+            name: self._reply(method, round, name, called[name], answer)
             for name, answer in answers.items()
         }
-        return self._stacked(method, state, present, called, found)
+        return self._stacked(method, round, before, members, called, found)
 
     def _reply(
         self, method: Method, round: int, name: str, call: Call, answer: Answer
@@ -104,15 +123,16 @@ class RemoteFleet(RoadFleet):
     def _stacked(
         self,
         method: Method,
-        state: State,
-        present: Present,
+        round: int,
+        before: Tensor,
+        members: Members,
         names: Mapping[str, Call],
         found: Mapping[str, Content | None],
     ) -> Work:
         """Replies as the aggregation takes them; rejected ones are rows that do not count."""
         rows = len(found)
         usable = np.array([content is not None for content in found.values()])
-        deltas = torch.zeros(rows, state.weights.shape[1], dtype=state.weights.dtype)
+        deltas = torch.zeros(rows, before.shape[1], dtype=before.dtype)
         uploads: dict[str, Tensor] = {}
         columns = {column.name: [nan] * rows for column in method.records}
         for row, content in enumerate(found.values()):
@@ -136,14 +156,14 @@ class RemoteFleet(RoadFleet):
         deltas = torch.where(torch.from_numpy(finite)[:, None], deltas, 0.0)
         for name, well in zip(found, finite, strict=True):
             if not well:
-                log.warning("round %d: reply of %s is not finite", state.round + 1, name)
+                log.warning("round %d: reply of %s is not finite", round + 1, name)
                 self.roster.conduct.fault(name, "its reply is not finite")
         calls = [names[name] for name in found]
         deltas, uploads = self._bounded(list(found), deltas, uploads, finite & usable)
         # One vehicle's NaN must not end a run; that all of several send it may.
         diverged = rows > 1 and not finite[usable].any() and usable.sum() > 1
-        everybody = [present.members.windows(int(k)) for k in present.members.population]
-        sizes = [present.members.windows(call.vehicle) for call in calls]
+        everybody = [members.windows(int(k)) for k in members.population]
+        sizes = [members.windows(call.vehicle) for call in calls]
         return Work(
             calls,
             deltas.to(self.device),

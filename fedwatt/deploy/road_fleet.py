@@ -27,7 +27,6 @@ from fedwatt.deploy.quorum import Quorum, Unanswered, vehicles_needed
 from fedwatt.deploy.roster import Roster
 from fedwatt.deploy.state import RunState
 from fedwatt.deploy.vehicle_errors import VehicleErrors, possible_sums
-from fedwatt.deploy.versions import told_vehicles
 from fedwatt.engine.call import Call
 from fedwatt.engine.device import resolve_device
 from fedwatt.errors import DataError
@@ -47,6 +46,7 @@ from fedwatt.models import Model
 from fedwatt.noise import SystemNoise
 from fedwatt.randomness import generator
 from fedwatt.runs.config import MethodChoice, RunConfig
+from fedwatt.runs.earlier import earlier_toml
 from fedwatt.runs.level import LEVEL, level_label
 
 log = logging.getLogger("fedwatt.deploy")
@@ -95,7 +95,7 @@ class RoadFleet(ABC):
         common: dict[str, Value] = {
             "run": run.run,
             "label": choice.label,
-            "config": told_vehicles(config),
+            "config": earlier_toml(config),
         }
         if roster.provision is not None:
             common |= roster.provision.question_values
@@ -116,7 +116,8 @@ class RoadFleet(ABC):
     @classmethod
     def vehicles_needed(cls, config: RunConfig, method: Method) -> int:
         """Vehicles that must be there for a round to make a model."""
-        replies = max(cls.fewest, config.deploy.minimum_replies, method.replies_needed)
+        sum_of = config.secure.smallest_sum if config.secure.enabled else 1
+        replies = max(cls.fewest, sum_of, config.deploy.minimum_replies, method.replies_needed)
         training = config.training
         return vehicles_needed(
             config.deploy.quorum, replies, training.participation, training.sampling
@@ -269,21 +270,24 @@ class RoadFleet(ABC):
         The round is over when `wanted` of them have replied.
         """
 
-    def training_question(
-        self, method: Method, state: State, present: Present, name: str
-    ) -> Content:
-        """What the vehicle `name` is asked in the round that follows `state`."""
+    def training_questions(
+        self, method: Method, state: State, present: Present
+    ) -> Callable[[str], Content]:
+        """What each vehicle is asked, by its name, in the round that follows `state`."""
         known = Known.unpacked(state.events)
         question = RoundQuestion(
             state.round,
-            known.counted.get(name, -1),
+            -1,
             len(present.members.population),
             present.members.population_windows,
             self.config.deploy.diagnostics,
             state.weights[0].cpu().numpy(),
             self.sent(method, state),
         )
-        return question.content({**self.common, **made_values(known.made)})
+        alike, counted = question.content({**self.common, **made_values(known.made)}), known.counted
+        return lambda name: Content(
+            {**alike.values, "counted": counted.get(name, -1)}, alike.arrays
+        )
 
     def sent(self, method: Method, state: State) -> dict[str, NDArray[Any]]:
         """What the server rule sends with the model of `state`."""

@@ -8,7 +8,7 @@ vehicle, and nobody else can speak for it.
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,11 +24,12 @@ from fedwatt.deploy.error_vectors import MOST_WINDOWS
 from fedwatt.deploy.event_log import FILE, EventLog
 from fedwatt.deploy.exchange import Answer, Exchange, Heard
 from fedwatt.deploy.messages import IN_THE_CLEAR, NO_MODEL, NOTHING, Content, ReplyField, Sizes
-from fedwatt.deploy.versions import told_vehicles, version_fault
+from fedwatt.deploy.versions import version_fault
 from fedwatt.errors import RunError
 from fedwatt.federation.participation import BoolArray
 from fedwatt.files import append_lines, read_lines
 from fedwatt.runs.config import RunConfig
+from fedwatt.runs.earlier import earlier_toml
 
 if TYPE_CHECKING:
     from fedwatt.deploy.hills_on_server import PublishedHills
@@ -50,6 +51,8 @@ class Member:
     windows: tuple[int, int, int]
     """Training, validation and test windows; 0 where masks hide them."""
     simulated: bool
+    relay: str = ""
+    """The relay that answers for it; empty: it does so itself."""
 
 
 @dataclass
@@ -71,6 +74,8 @@ class Roster:
     """How often in a row a node was turned away."""
     provision: "PublishedHills | None" = None
     """What vehicles must have on board before they can train; None: nothing but their data."""
+    made: dict[DataSettings, tuple[tuple[object, ...], Fleet]] = field(default_factory=dict)
+    """The fleet of these members by its settings, kept until somebody enrols."""
     conduct: Conduct = field(init=False)
     events: EventLog = field(init=False)
 
@@ -142,17 +147,29 @@ class Roster:
             for node in before - set(self.asked.values()) - answers.keys():
                 self._turn_away(node, "it could not answer; its own log says why")
             self.events.flush()
-        known = {member.node for member in self.members.values()} | set(self.asked.values())
+        known = self.known_nodes() | set(self.asked.values())
         now = exchange.clock()
         waiting = {node for node, until in self.turned_away.items() if until > now}
         fresh = [node for node in self.online if node not in known | waiting]
         if fresh:
-            question = Content({"config": told_vehicles(self.config)})
+            question = Content({"config": earlier_toml(self.config)})
             seconds = self.config.deploy.enrolment_seconds
             questions = dict.fromkeys(fresh, question)
             self.asked |= exchange.send("enrol", questions, seconds, asked=self.enrolment)
         if self.provision is not None:
             self.provision.offer(self)
+
+    def known_nodes(self) -> set[int]:
+        """Nodes of vehicles that have enrolled; a relay enrols itself."""
+        return {member.node for member in self.members.values() if not member.relay}
+
+    def branches(self, names: Iterable[str]) -> dict[int, list[str]]:
+        """Those of `names` that a relay answers for, by its node; none here (`relay_roster`)."""
+        return {}
+
+    def for_node(self, node: int, question: Content) -> Content:
+        """A question as a node is asked it; a relay would have to be told about whom."""
+        return question
 
     def _keep(self, members: list[Member]) -> None:
         """Write down who has enrolled."""
@@ -229,6 +246,11 @@ class Roster:
         """Members in the order in which draws go through them, held-out ones included."""
         return sorted(self.members.values(), key=lambda member: natural_key(member.name))
 
+    def held_out(self) -> frozenset[str]:
+        """Vehicles that never train."""
+        data = self.config.data
+        return held_out_vehicles(self.members, data.held_out, data.split_seed)
+
     def there(self, name: str) -> bool:
         """Whether a vehicle is connected, has what it needs to train, and is not set aside."""
         node = self.members[name].node
@@ -253,12 +275,13 @@ class Roster:
         With other `settings` it is that of a run inside the run, with other features of the same
         windows.
         """
-        settings, members = settings or self.config.data, self.ordered()
-        never = held_out_vehicles(
-            [member.name for member in members], settings.held_out, settings.split_seed
-        )
-        clients = tuple(_hollow(m, settings, m.name in never) for m in members)
-        return Fleet(clients, settings, f"{len(members)} vehicles on Flower")
+        settings, never = settings or self.config.data, self.held_out()
+        about = (never, *self.members.values())
+        if settings not in self.made or self.made[settings][0] != about:
+            clients = tuple(_hollow(m, settings, m.name in never) for m in self.ordered())
+            source = f"{len(clients)} vehicles on Flower"
+            self.made[settings] = about, Fleet(clients, settings, source)
+        return self.made[settings][1]
 
     def available(self, fleet: Fleet) -> BoolArray:
         """A_t as a mask over the vehicles of `fleet` that may train."""

@@ -25,7 +25,8 @@ def round_summand(
 ) -> tuple[Layout, dict[str, FloatArray]]:
     """The vector of a sum on `terms` from Δ and what else was trained; as long as is allowed."""
     method, model = task.method, task.method.adapted(task.local.model)
-    layout = reply_layout(method, model, task.config.secure, vehicles=terms.called)
+    room = task.config.deploy.room(terms.called)
+    layout = reply_layout(method, model, task.config.secure, vehicles=room)
     uploads = {name: torch.from_numpy(array) for name, array in arrays.items()}
     delta = bounded(uploads.pop("delta")[None], guard.policy.largest_step)[0]
     if hiding := guard.hiding(method):

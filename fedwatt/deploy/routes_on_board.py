@@ -49,15 +49,15 @@ class RoutesOnBoard:
     def masked(self, question: Content, config: RunConfig, secrets: Secrets) -> Content:
         """The sums that a question asks for, under masks."""
         terms = secrets.terms_about_places("routes", config.terrain.minimum_vehicles)
-        asks = str(value(question, ASKS, str))
+        asks, room = str(value(question, ASKS, str)), config.deploy.room(terms.called)
         if asks in DRIVING:
             places = DrivingQuestion.read(asks, question.arrays, config.terrain)
-            layout = Layout(places.fields, vehicles=terms.called)
+            layout = Layout(places.fields, vehicles=room)
             return secrets.masked(
                 question, layout, places.answer(self.board(question, config).sums)
             )
         routes = RouteQuestion.read(asks, question.arrays)
-        layout = Layout(routes.fields, vehicles=terms.called)
+        layout = Layout(routes.fields, vehicles=room)
         answer = routes.answer(self.pupil(question, config))
         if asks == ASKED[-1]:  # trips need memory, which training wants back
             self._board = self._pupil = None

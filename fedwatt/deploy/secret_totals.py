@@ -11,12 +11,14 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from fedwatt.data.trip import FloatArray
 from fedwatt.deploy.messages import Content, Value
+from fedwatt.deploy.parts import NoSum
 from fedwatt.deploy.roster import Roster
-from fedwatt.deploy.secure_exchange import NoSum, SecretSum, SecureExchange
+from fedwatt.deploy.secure_exchange import SecureExchange
 from fedwatt.deploy.state import RunState
-from fedwatt.deploy.versions import told_vehicles
+from fedwatt.deploy.sums import SecretSum
 from fedwatt.errors import RunError
 from fedwatt.privacy.fixed_point import CLIPPED, Layout
+from fedwatt.runs.earlier import earlier_toml
 from fedwatt.terrain.summands import Fields
 
 log = logging.getLogger("fedwatt.deploy")
@@ -65,7 +67,7 @@ class SecretTotals(Generic[Asked]):
         config = roster.config
         common: dict[str, Value] = {
             "run": run.run,
-            "config": told_vehicles(config),
+            "config": earlier_toml(config),
             **(about or {}),
         }
         least = max(2, config.terrain.minimum_vehicles)
@@ -108,7 +110,8 @@ class SecretTotals(Generic[Asked]):
     def _sum(self, question: Asked, called: frozenset[str]) -> SecretSum:
         own = self.content(question)
         content = Content({**self.exchange.common, **own.values}, own.arrays)
-        layout = Layout(question.fields, vehicles=len(called))
+        room = self.exchange.roster.config.deploy.room(len(called))
+        layout = Layout(question.fields, vehicles=room)
         return self.exchange.total(
             self.what, called, layout, self.kind, lambda name: content, self.seconds
         )

@@ -8,23 +8,20 @@ is kept (`kept_sums`): a server that is started again goes on with it.
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from fedwatt.deploy.exchange import Answer
-from fedwatt.deploy.kept_sums import keep_sum, recall_sum
-from fedwatt.deploy.messages import NO_MODEL, Content, Sizes, Value
-from fedwatt.deploy.purpose import Purpose
-from fedwatt.deploy.roster import Roster
+from fedwatt.deploy.messages import NO_MODEL, Content, Sizes
+from fedwatt.deploy.parts import NoSum, Part, SumQuestion
 from fedwatt.deploy.secure_board import to_values
-from fedwatt.deploy.state import RunState
-from fedwatt.errors import DataError, FedwattError, RunError
-from fedwatt.privacy.fixed_point import FloatArray, Layout
+from fedwatt.deploy.sums import Sums
+from fedwatt.errors import DataError, FedwattError
 from fedwatt.privacy.secure import server
 from fedwatt.privacy.secure.messages import Advert, Agreed, Masked, Revealed, Shares
 from fedwatt.privacy.secure.plain import from_plain
-from fedwatt.privacy.secure_settings import SecureSettings, Terms
+from fedwatt.privacy.secure_settings import Terms
 
 log = logging.getLogger("fedwatt.deploy")
 
@@ -32,71 +29,24 @@ Message = TypeVar("Message")
 
 
 @dataclass(frozen=True)
-class SecretSum:
-    """What an exchange brought: sums over its survivors, and whose messages could not be used."""
-
-    sums: Mapping[str, FloatArray]
-    survivors: tuple[str, ...]
-    exchange: bytes
-    """Digest of its terms."""
-    rejected: Mapping[str, str]
-
-
-class NoSum(RunError):
-    """An exchange that too few saw through.
-
-    `lost` are those that did not answer its last step in order, `rejected` those whose messages
-    could not be used, then or before. `sent` says whether vectors were asked for by then.
-    """
-
-    def __init__(
-        self,
-        reason: str,
-        lost: frozenset[str],
-        rejected: frozenset[str] = frozenset(),
-        *,
-        sent: bool = False,
-    ) -> None:
-        super().__init__(reason)
-        self.lost = lost
-        self.rejected = rejected
-        self.sent = sent
-
-
-@dataclass(frozen=True)
-class SecureExchange:
+class SecureExchange(Sums):
     """The vehicles of a run as givers of secret numbers."""
 
-    roster: Roster
-    run: RunState
-    settings: SecureSettings
-    common: Mapping[str, Value]
-    """What every question says: the run, its configuration, and the method if it is about one."""
-    survivors_needed: int = 0
-    """Raises what the settings ask for; 0: does not."""
-    enough: int = 0
-    """Vectors after which no other is waited for; 0: all are."""
+    once: ClassVar[bool] = True
 
-    def total(
-        self,
-        what: str,
-        names: Iterable[str],
-        layout: Layout,
-        kind: str,
-        question: Callable[[str], Content],
-        seconds: float,
-    ) -> SecretSum:
-        """The sums over those of `names` that see it through; NoSum if they are too few.
+    @property
+    def least(self) -> int:
+        """Vehicles that an exchange must be of, so that each is hidden among the others."""
+        return max(self.settings.smallest_sum, self.survivors_needed)
 
-        `layout` is what the vectors of so many vehicles hold; `question` asks a vehicle for its
-        vector, which may take it `seconds`; `what` is for the log.
-        """
-        called = sorted(names)
-        least = max(self.settings.smallest_sum, self.survivors_needed)
-        purpose = Purpose.of(kind, question(called[0])).text if called else ""
-        before = recall_sum(self.run.path.parent, purpose) if called else None
-        if before is not None and set(before[1]) <= set(called):
-            return SecretSum(*before, {})
+    @property
+    def stage_seconds(self) -> float:
+        """How long the four short messages around a vehicle's vector may take."""
+        return 4 * self.settings.stage_seconds
+
+    def own_part(self, called: list[str], asked: SumQuestion, purpose: str) -> Part:
+        """The sum over those of `called` that see an exchange through; NoSum if too few do."""
+        least, layout = self.least, asked.layout
         if len(called) < least:
             reason = f"a secure sum needs {least} vehicles or more, and {len(called)} are called."
             raise NoSum(reason, frozenset())
@@ -110,7 +60,7 @@ class SecureExchange:
         threshold = max(terms.threshold, least)
         terms = replace(terms, threshold=threshold, bits=layout.bits)
         sizes = replace(NO_MODEL, words=terms.length * terms.bits // 8)
-        asking = _Asking(self, kind, question, seconds, sizes)
+        asking = _Asking(self, asked.kind, asked.question, asked.seconds, sizes)
         try:
             total, survivors = asking.total(terms, called)
         except FedwattError as error:
@@ -121,11 +71,10 @@ class SecureExchange:
             raise NoSum(str(error), lost, rejected, sent=asking.sent) from error
         finally:
             for name, reason in asking.rejected.items():
-                log.warning("%s: a message of %s rejected: %s", what, name, reason)
+                log.warning("%s: a message of %s rejected: %s", asked.what, name, reason)
                 self.roster.events.uncounted(name, reason)
-        sums = layout.decode(total)
-        keep_sum(self.run.path.parent, purpose, sums, survivors, terms.digest)
-        return SecretSum(sums, survivors, terms.digest, asking.rejected)
+        made = ((terms.digest, len(survivors)),)
+        return Part(words=total, counted=survivors, exchanges=made, rejected=asking.rejected)
 
 
 @dataclass

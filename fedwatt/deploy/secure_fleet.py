@@ -13,26 +13,29 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedwatt.deploy.clear_sums import sums_of
 from fedwatt.deploy.known import Known
+from fedwatt.deploy.limits_of_replies import refuse_impossible_weight, refuse_long_mean
 from fedwatt.deploy.masked_errors import MaskedErrors
-from fedwatt.deploy.messages import Content, Sizes, Value
+from fedwatt.deploy.messages import Sizes, Value
+from fedwatt.deploy.parts import NoSum
 from fedwatt.deploy.quorum import Unanswered
 from fedwatt.deploy.road_fleet import RoadFleet
 from fedwatt.deploy.roster import Roster
-from fedwatt.deploy.secure_exchange import NoSum, SecretSum, SecureExchange
 from fedwatt.deploy.state import RunState
+from fedwatt.deploy.sums import SecretSum
 from fedwatt.engine.call import Call
 from fedwatt.errors import FedwattError, RunError, SettingError
 from fedwatt.federation import State
 from fedwatt.federation.port import Judgement, Present
 from fedwatt.federation.records import Evaluation
 from fedwatt.federation.terms import Terms
-from fedwatt.federation.work import Work, no_work
+from fedwatt.federation.work import Together, Work, no_work
 from fedwatt.methods import Method
 from fedwatt.methods.rule import Rows
 from fedwatt.privacy.check_words import CHECK, Made
 from fedwatt.privacy.drawing import draws_on_board
-from fedwatt.privacy.fixed_point import CLIPPED, FloatArray, Layout
+from fedwatt.privacy.fixed_point import CLIPPED
 from fedwatt.privacy.secure.compose import means, reply_layout, secure_fault
 from fedwatt.runs.config import RunConfig
 
@@ -95,15 +98,12 @@ class SecureFleet(RoadFleet):
     ) -> SecretSum:
         """One exchange with the vehicles `names`; RunError if too few see it through."""
         what, model = f"round {state.round + 1}", method.adapted(self.model)
-        layout = reply_layout(method, model, self.config.secure, vehicles=len(names))
+        room = self.config.deploy.room(len(names))
+        layout = reply_layout(method, model, self.config.secure, vehicles=room)
 
-        def training(name: str) -> Content:
-            return self.training_question(method, state, present, name)
-
-        exchange = SecureExchange(
-            self.roster, self.run, self.config.secure, self.common, enough=wanted
-        )
+        exchange = sums_of(self.roster, self.run, self.config.secure, self.common, enough=wanted)
         seconds = self.config.deploy.round_seconds
+        training = self.training_questions(method, state, present)
         found = exchange.total(what, names, layout, "secure-train", training, seconds)
         refuse_impossible_weight(layout, found.sums, len(found.survivors))
         if found.sums[CLIPPED][0]:
@@ -175,55 +175,25 @@ class SecureFleet(RoadFleet):
         calls = [*counted, *others]
         usable = np.arange(len(calls)) < len(counted)
 
-        def rows(mean: Tensor) -> Tensor:
-            return mean.expand(len(calls), *mean.shape).to(self.device)
-
+        delta = delta.to(self.device)
+        uploads = {name: values.to(self.device) for name, values in uploads.items()}
+        length, each = float(delta.double().norm()), weight / len(counted)
         return Work(
             calls,
-            rows(delta),
-            np.full(len(calls), weight / len(counted)),
+            delta.new_zeros((len(calls), 0)),
+            np.full(len(calls), each),
             np.ones(len(calls), dtype=bool),
             usable,
             {},
-            {name: rows(values) for name, values in uploads.items()},
+            {},
             {},
             events=Known(made=_made(found, divisor)).packed(),
             noised=self.private,
+            together={calls[0].run: Together(delta, each, uploads, length)},
         )
 
 
 def _made(found: SecretSum, divisor: float) -> Made:
     """What vehicles are told of the model that a sum, divided by `divisor`, makes."""
     weight, words = float(found.sums["weight"][0]), tuple(found.sums[CHECK].tolist())
-    return Made(found.exchange, weight, divisor, len(found.survivors), words)
-
-
-def refuse_impossible_weight(
-    layout: Layout, sums: Mapping[str, FloatArray], survivors: int
-) -> None:
-    """Raise unless R ≤ Σ w_k ≤ R · limit, for w_k of at least one window each.
-
-    One vehicle can still bend a sum that nobody can look into, but not end the run with it.
-    """
-    (weight,) = sums["weight"]
-    _, heaviest = layout.fields["weight"]
-    rounding = survivors * layout.steps["weight"] / 2
-    if not survivors - rounding <= weight <= survivors * heaviest + rounding:
-        raise RunError(
-            f"{survivors} vehicles add up to a weight of {weight:g}, and {survivors} to "
-            f"{survivors * heaviest:g} is possible. One of them is at fault."
-        )
-
-
-def refuse_long_mean(delta: Tensor, limit: float) -> None:
-    """Raise if the mean displacement [D] is longer than vehicles send.
-
-    Honest vehicles shorten their replies, so a longer mean is the work of one that does not. What
-    passes moves the model by at most `limit`, whoever lied in whatever way.
-    """
-    length = float(delta.double().norm())
-    if not length <= limit:
-        raise RunError(
-            f"the mean of a sum is {length:g} long, and secure.norm_limit is {limit:g}. One of its "
-            "vehicles is at fault."
-        )
+    return Made(found.exchange, weight, divisor, len(found.survivors), words, found.parts)

@@ -193,9 +193,7 @@ class Vehicle:
     def _masked(self, kind: str, question: Content, config: RunConfig) -> Content:
         """The vector of a sum; it counts as given once nothing is left that could refuse it."""
         secrets = self.secrets
-        purpose, called, vehicles = (
-            secrets.purpose(kind, question), secrets.terms.called, secrets.vehicles
-        )  # fmt: skip
+        purpose, vehicles = secrets.purpose(kind, question), secrets.vehicles
         if kind in ("secure-terrain", "secure-routes"):
             self.guard.adds(purpose, vehicles, cell_m=config.terrain.cell_m)
             asked = self.hills if kind == "secure-terrain" else self.routes
@@ -207,15 +205,15 @@ class Vehicle:
         masked = partial(secrets.masked, question, follows=follows)
         if kind == "secure-train":
             return masked(*self._reply(task, follows=follows))
-        hidden = self.guard.policy.hiding > 0
+        hidden, room = self.guard.policy.hiding > 0, config.deploy.room(secrets.terms.called)
         share = chance_share() if hidden else 1.0
         if kind == "secure-evaluate":
             errors = task.local.evaluate(task.weights())[0]
             weight = self.guard.weight(task.local.members.windows(0), hidden=hidden)
             values = judging_values(errors.validation[0], errors.test[0], weight, share)
-            return masked(judging_layout(called), values)
+            return masked(judging_layout(room), values)
         parts = self._strata(task) if kind == "secure-strata" else self._personalise(task)
-        return masked(strata_layout(called), strata_values(parts, share))
+        return masked(strata_layout(room), strata_values(parts, share))
 
     def _refuse_work(self, kind: str, task: Task) -> None:
         """Refuse what would take this vehicle too long."""
@@ -317,7 +315,7 @@ class Vehicle:
         terms = self.secrets.terms
         if follows:
             self.followed.remember(task, terms)
-        check = self.followed.check_key(terms.digest)
+        check = self.followed.adding_key(task, terms)
         return round_summand(task, arrays, self.guard, terms, check)
 
     def _evaluate(self, task: Task) -> Content:

@@ -86,13 +86,13 @@ class VehicleErrors:
             try:
                 if name not in answers:
                     raise DataError("it did not answer")
-                errors = self._strata(name, answers[name])
+                errors = self.strata(name, answers[name])
                 rows += [{**about, "stratum": s, **error_columns(e)} for s, e in errors.items()]
             except DataError as error:
                 log.warning("no errors of %s by stratum: %s", name, error)
         return rows
 
-    def _strata(self, name: str, answer: Answer) -> dict[str, ErrorSums]:
+    def strata(self, name: str, answer: Answer) -> dict[str, ErrorSums]:
         """Error sums by stratum; DataError if they cannot be used."""
         content = answer.usable()
         strata, sums = content.values["strata"], content.arrays["sums"]

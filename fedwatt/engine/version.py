@@ -13,6 +13,8 @@ from typing import Final
 
 VERSION: Final = 1
 """Of the numbers. `tests/engine/test_version.py` holds those of this one."""
+GPU_VERSION: Final = 2
+"""Of the numbers on a GPU: 2 since whole rounds of an MLP are one kernel."""
 
 PACKAGE: Final = Path(__file__).resolve().parents[1]
 TRAINING: Final = ("engine", "federation", "methods", "metrics", "models")

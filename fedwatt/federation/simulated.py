@@ -158,5 +158,14 @@ class SimulatedFleet(SimulatedVehicles):
     def work(self, method: Method, state: State, present: Present, watch: Stopwatch) -> Work:
         """Train the participants of all runs that are still finite."""
         calls = self.calls(state, present)
+        self._prepare(state, present)
         work = self.trained(method, state, [call for call in calls if call.steps], watch)
         return replace(work, asked=calls)
+
+    def _prepare(self, state: State, present: Present) -> None:
+        """Let the next round's vehicles be made while this round's train."""
+        terms, following = self.local.terms, state.round + 1
+        if self.local.fleet.on_demand and following < terms.training.rounds:
+            available = present.available_next
+            asked = terms.asked(following, present.members, available, state.at_work)
+            self.local.fleet.prepare([one.vehicle for one in asked])

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from fedwatt.data.split import natural_key
 from fedwatt.deploy.standing import STATES, Standing
-from fedwatt.operate.depot_facts import DepotFacts
+from fedwatt.operate.depot_facts import SHARE, DepotFacts
 from fedwatt.operate.run_facts import RunFacts, newest_run
 
 LOOK_SECONDS: Final = 1.0
@@ -44,9 +44,10 @@ class FleetView:
         self.run = RunFacts(newest_run(self.folder))
 
     def refresh(self) -> None:
-        """Look at what has changed, at most once a second."""
+        """Look at what has changed, at most once a second, less often in a large fleet."""
         with self.lock:
-            if self.clock() < self.next_look:
+            began = self.clock()
+            if began < self.next_look:
                 return
             newest = newest_run(self.folder)
             if newest != self.run.folder:
@@ -55,7 +56,8 @@ class FleetView:
             if self.depot is not None:
                 self.depot.refresh()
             self.rows = self._rows()
-            self.next_look = self.clock() + LOOK_SECONDS
+            now = self.clock()
+            self.next_look = now + max(LOOK_SECONDS, SHARE * (now - began))
 
     def _rows(self) -> list[dict[str, Any]]:
         run, depot, conduct = self.run, self.depot, self.run.conduct

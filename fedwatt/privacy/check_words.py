@@ -16,9 +16,16 @@ and p_j and puts e on top of d (w' - w) is off by ⟨r_j, e⟩, about ‖e‖; t
 rounding τ of floating and fixed point has a chance of about τ/‖e‖ for each of the words. Models of
 float32 leave room for an e of some 10⁻⁵ of a usual step. Noise for privacy is part of Δ, so the
 words tell no more than the sum does.
+
+Where relays add up a sum in parts, each an exchange of its own, signs and factors are those of the
+whole sum and pads those of each part i, so that a vehicle compares with Σ_i R_i p_ji in the place
+of R p_j. Whoever has the parts can pass off no other model than one of their weighted means, with
+weights above 0: a part counted a_i times needs the pad a_i R_i p_ji, and R_i is a whole number. A
+server that says who takes part can make such models anyway.
 """
 
 from dataclasses import dataclass, field
+from hashlib import sha256
 from math import inf, isfinite, sqrt
 from typing import Final
 
@@ -41,19 +48,33 @@ class Made:
     """What a server says a model was made from."""
 
     exchange: bytes
-    """Digest of the terms of the sum."""
+    """Digest of the terms of the sum; of its purpose, where relays add it up."""
     weight: float  # N
     divisor: float  # d
     vehicles: int  # R
     words: tuple[float, ...]  # C_j
+    parts: tuple[tuple[bytes, int], ...] = ()
+    """Digest and R_i of each part; none where the sum is a single exchange."""
+
+    @property
+    def padded(self) -> tuple[tuple[bytes, int], ...]:
+        """Whose pads are in the words, and how often."""
+        return self.parts or ((self.exchange, self.vehicles),)
+
+
+def whole_sum(purpose: str) -> bytes:
+    """What names a sum that is added up in parts: all its vehicles know it by its purpose."""
+    return sha256(b"fedwatt sum in parts " + purpose.encode()).digest()
 
 
 @dataclass(frozen=True)
 class CheckKey:
-    """The key of a fleet, for one exchange."""
+    """The key of a fleet, for one sum."""
 
     fleet: bytes = field(repr=False)
     exchange: bytes
+    part: bytes = b""
+    """The exchange that a vehicle adds to; empty: `exchange` is all there is."""
 
     def signs(self, size: int) -> FloatArray:
         """r, [WORDS, size]."""
@@ -65,10 +86,10 @@ class CheckKey:
         """ρ, [WORDS]."""
         return 1.0 + self._uniform("check factors")
 
-    def pads(self, layout: Layout) -> FloatArray:
-        """p, [WORDS], of the size that the layout has room for."""
+    def pads(self, layout: Layout, part: bytes = b"") -> FloatArray:
+        """p of a part, or of the vehicle's own, [WORDS], as large as the layout has room for."""
         _, limit = layout.fields[CHECK]
-        return (self._uniform("check pads") - 0.5) * limit
+        return (self._uniform("check pads", part or self.part) - 0.5) * limit
 
     def words(self, layout: Layout, weight: float, weighted: FloatArray) -> FloatArray:
         """c [WORDS] of a vehicle with n = `weight` and n Δ = `weighted` [D]."""
@@ -82,21 +103,25 @@ class CheckKey:
         _, heaviest = layout.fields["weight"]
         told = 1 <= made.vehicles <= layout.vehicles and 0 < made.divisor < inf
         told &= 0 < made.weight <= made.vehicles * heaviest
+        counts = [count for _, count in made.padded]
+        told &= sum(counts) == made.vehicles and min(counts) > 0
         if len(made.words) != WORDS or not told:
             return False
         moved = made.divisor * (after.astype(np.float64) - before.astype(np.float64))
         expected = self.signs(len(moved)) @ moved + self.factors() * made.weight
-        expected = expected + made.vehicles * self.pads(layout)
+        for part, count in made.padded:
+            expected = expected + count * self.pads(layout, part)
         away, allowed = np.abs(expected - np.array(made.words)), _rounding(layout, after, made)
         # Beyond all numbers, everything is near: infinity is at most infinity.
         return bool(isfinite(allowed) and np.isfinite(away).all() and (away <= allowed).all())
 
-    def _uniform(self, purpose: str) -> FloatArray:
-        bits = np.frombuffer(self._stream(purpose, 8 * WORDS), dtype="<u8") >> np.uint64(11)
+    def _uniform(self, purpose: str, exchange: bytes = b"") -> FloatArray:
+        stream = self._stream(purpose, 8 * WORDS, exchange)
+        bits = np.frombuffer(stream, dtype="<u8") >> np.uint64(11)
         return bits.astype(np.float64) * 2.0**-53
 
-    def _stream(self, purpose: str, size: int) -> bytes:
-        key = derived(self.fleet, self.exchange, purpose)
+    def _stream(self, purpose: str, size: int, exchange: bytes = b"") -> bytes:
+        key = derived(self.fleet, exchange or self.exchange, purpose)
         return Cipher(algorithms.ChaCha20(key, bytes(16)), None).encryptor().update(bytes(size))
 
 

@@ -41,8 +41,15 @@ class Deployment:
     """Whether vehicles also share, under masks, how they drive each place and what routes take, for
     `fedwatt route`; needs `secure.enabled` and `terrain.area`. A simulation learns it when it is
     first asked for."""
+    relays: int = 0
+    """Vehicles that sums have room for where relays may add them up (`fedwatt deploy relay`); 0: no
+    relays. Replies are then added in fixed point, so any tree of relays makes the same model."""
     diagnostics: bool = False
     """Whether vehicles report their roughness, pull and runtime for the records."""
+
+    def room(self, called: int) -> int:
+        """Vehicles that a sum over those `called` is laid out for."""
+        return self.relays or called
 
     def __post_init__(self) -> None:
         check(self, "vehicles", self.vehicles >= 0, "at least 0 (0: those that enrol in time)")
@@ -54,4 +61,5 @@ class Deployment:
         check(self, "minimum_replies", self.minimum_replies >= 1, "at least 1")
         for name in ("weight_cap", "norm_bound"):
             check(self, name, getattr(self, name) >= 1, "at least 1 (inf switches it off)")
+        check(self, "relays", 0 <= self.relays < 2**20, "from 0 (no relays) to about a million")
         check(self, "poll_seconds", 0 < self.poll_seconds <= 1, "above 0, at most 1")

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import torch
 
-from fedwatt.engine.version import PACKAGE, VERSION, sources_digest
+from fedwatt.engine.version import GPU_VERSION, PACKAGE, VERSION, sources_digest
 
 PACKAGES: Final = ("torch", "numpy", "pyarrow", "safetensors")
 UNKNOWN: Final = "unknown"
@@ -39,7 +39,7 @@ def provenance(device: torch.device, *, deterministic: bool = False) -> dict[str
     return {
         "versions": versions | {package: _version(package) for package in PACKAGES},
         "commit": commit(),
-        "engine": VERSION,
+        "engine": GPU_VERSION if on_gpu else VERSION,
         "sources": sources_digest(),
         "platform": platform.platform(),
         "processor": processor(),

@@ -19,10 +19,12 @@ from fedwatt.deploy.flower import VEHICLE_REFUSED
 from fedwatt.deploy.guard import Guard
 from fedwatt.deploy.messages import Content, from_records, to_records
 from fedwatt.deploy.one_vehicle import local_work
+from fedwatt.deploy.parts import NoSum
 from fedwatt.deploy.policy import Refusal
 from fedwatt.deploy.purpose import Purpose
 from fedwatt.deploy.questions import RoundQuestion
-from fedwatt.deploy.secure_exchange import NoSum, SecretSum, SecureExchange
+from fedwatt.deploy.secure_exchange import SecureExchange
+from fedwatt.deploy.sums import SecretSum
 from fedwatt.privacy.fixed_point import Layout
 from fedwatt.privacy.secure.compose import reply_layout
 from fedwatt.runs import from_toml

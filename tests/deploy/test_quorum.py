@@ -13,11 +13,14 @@ from fedwatt.deploy.execute import refuse_undeployable
 from fedwatt.deploy.messages import from_records
 from fedwatt.deploy.progress import LogLines, describe_run
 from fedwatt.deploy.quorum import LONGEST_PAUSE, Quorum, vehicles_needed
+from fedwatt.deploy.secure_fleet import SecureFleet
 from fedwatt.deploy.state import PAUSED, RUN_LOCK, RUNNING, RunState
 from fedwatt.errors import RunError, SettingError
 from fedwatt.federation import History
 from fedwatt.files import holding, is_held
+from fedwatt.methods import get
 from fedwatt.runs import from_toml
+from fedwatt.runs.config import from_tables
 from fedwatt.runs.tables import read_table
 from tests.deploy.fleets import config_text, deployed, loopback, make_fleet, weights
 from tests.deploy.loopback import Loopback
@@ -58,6 +61,15 @@ def test_how_many_vehicles_a_round_needs() -> None:
     assert vehicles_needed(1, 3, 0.3, "fixed") == 7
     assert vehicles_needed(9, 3, 0.3, "fixed") == 9
     assert vehicles_needed(2, 3, 0.3, "poisson") == 3
+
+
+def test_a_round_under_masks_needs_as_many_as_its_smallest_sum() -> None:
+    secure = from_tables({"secure": {"enabled": True}, "training": {"participation": 1.0}})
+    assert SecureFleet.vehicles_needed(secure, get("fedavg")) == 3
+    larger = from_tables({"secure": {"enabled": True, "smallest_sum": 5}})
+    # Of those that are there, 30 % are called: 14 are five, 13 are four.
+    assert larger.training.participation == 0.3
+    assert SecureFleet.vehicles_needed(larger, get("fedavg")) == 14
 
 
 def test_a_pause_is_noted_and_ends_by_itself(tmp_path: Path) -> None:

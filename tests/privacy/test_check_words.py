@@ -70,3 +70,34 @@ def test_signs_factors_and_pads_by_hand() -> None:
     assert ones == pytest.approx(signs.sum(axis=1) + 10 * factors + pads)
     # Pads are as large as half of what the field has room for, 1,024 times the largest n Δ.
     assert np.abs(pads).max() <= 512 * 200_000 * 16.0
+
+
+def test_parts_of_a_sum_are_followed_as_a_whole_and_bent_to_no_other_model() -> None:
+    layout = reply_layout(METHOD, MODEL, SecureSettings(), vehicles=10)
+    rng, words, counts = np.random.default_rng(4), {}, {b"north": 2, b"south": 3}
+    for part, vehicles in counts.items():
+        key, words[part] = CheckKey(bytes(32), b"whole", part), 0
+        for _ in range(vehicles):
+            delta = torch.from_numpy(rng.normal(0, 0.05, SIZE))
+            own = reply_values(METHOD, MODEL, delta, 1000, {}, layout, check=key)
+            words[part] = words[part] + layout.encode(own)
+    parts = {part: layout.decode(own) for part, own in words.items()}
+    before = rng.normal(0, 0.1, SIZE).astype(np.float32)
+    key = CheckKey(bytes(32), b"whole", b"north")
+
+    def followed(factors: dict[bytes, int], said: dict[bytes, int]) -> bool:
+        """Whether the model of so many times each part passes for one of `said` vehicles."""
+        sums = {n: sum(f * parts[p][n] for p, f in factors.items()) for n in parts[b"north"]}
+        weight = float(sums["weight"][0])
+        after = (before + sums["delta"] / weight).astype(np.float32)
+        told, check = tuple(said.items()), tuple(sums["check"])
+        made = Made(b"whole", weight, weight, sum(said.values()), check, told)
+        return key.follows(layout, before, after, made)
+
+    assert followed({b"north": 1, b"south": 1}, counts)
+    # The mean of one part is what a server could have by calling its vehicles alone.
+    assert followed({b"north": 1, b"south": 0}, {b"north": 2})
+    assert not followed({b"north": 3, b"south": -1}, counts)
+    assert not followed({b"north": 3, b"south": -1}, {b"north": 6, b"south": -3})
+    assert not followed({b"north": 1, b"south": 1}, {b"north": 3, b"south": 2})
+    assert not followed({b"north": 1, b"south": 1}, {b"other": 5})

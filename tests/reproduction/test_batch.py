@@ -17,14 +17,15 @@ from reproduction.scale import SCALES
 def test_a_plan_is_carried_out_with_what_it_follows(tmp_path) -> None:
     fedavg = Cell(dataset="synthetic", method="fedavg", vehicles=3, seeds=(1,))
     matched = replace(fedavg, follow="matched rate")
-    write_plan(tmp_path / "plan.json", [matched])
+    trial = replace(fedavg, purpose="trial", seeds=(1, 2))  # of several seeds: a core's, too
+    write_plan(tmp_path / "plan.json", [matched, trial])
     command = ["-m", "reproduction.batch", str(tmp_path / "plan.json"), "--scale", "smoke"]
     places = ["--out", str(tmp_path / "out"), "--records", str(tmp_path / "records")]
     usual = ["--stacks", "0", "--cores", "1", "--seconds", "300"]
     subprocess.run([sys.executable, *command, *places, *usual], check=True, timeout=300)
     found = read_records(tmp_path / "records")
     fo = replace(fedavg, method="fo-fedavg")
-    assert key_of(fo, SCALES["smoke"]) in found and len(found) == 2
+    assert {key_of(own, SCALES["smoke"]) for own in (fo, trial)} < set(found) and len(found) == 3
     (rate,) = (dict(r.cell.settings)["rate"] for r in found.values() if r.cell.settings)
     assert 0.005 < rate < 0.05
     assert json.loads((tmp_path / "plan.json").read_text())[0]["follow"] == "matched rate"

@@ -10,6 +10,7 @@ from fedwatt.methods import get
 from fedwatt.studies.ranges import ranges_of
 from reproduction.catalogue import STUDIES
 from reproduction.cell import METHODS, Cell, key_of, run_config
+from reproduction.contests import BASE, OWN, printed_contests, stride_contests
 from reproduction.data import Sources
 from reproduction.order import all_cells
 from reproduction.record import read_records, scale_of_records
@@ -83,6 +84,17 @@ def test_a_method_that_contains_others_sees_their_points_and_has_their_trials() 
         assert settled(cell, records).settings == tuple(sorted(off.items()))
     best = [made(t, 40.0 if dict(t.settings).get("alpha") else 60.0) for t in trials]
     assert "lam" in dict(settled(cell, best).settings)  # of two equals its own comes first
+
+
+def test_the_protocol_as_printed_has_the_rates_of_its_shorter_runs() -> None:
+    setting = setting_for(SCALES["paper"], Sources(), ["synthetic"])
+    (brief,), (whole,) = stride_contests(setting), printed_contests(setting)
+    assert whole.cells[BASE].rounds == 300 and not whole.cells[BASE].seeds
+    for name in (BASE, OWN):
+        short, long = (prerequisites(c.cells[name], setting.scale) for c in (brief, whole))
+        assert short == long
+    smoke = setting_for(SCALES["smoke"], Sources())
+    assert printed_contests(smoke) == []
 
 
 def test_a_rate_is_chosen_under_the_conditions_it_is_used_in() -> None:

@@ -160,7 +160,9 @@ class GpuRound:
 def gpu_round(job: Job) -> GpuRound | None:
     """The round of a job in one kernel, or None if it has to be recorded step by step."""
     model, pool = job.model, job.batches.pool
-    if type(model) is not MLP or len(model.hidden) != 2 or job.anchor.dtype != torch.float32:
+    if type(model) is not MLP or len(model.hidden) != 2:
+        return None
+    if job.anchor.dtype != torch.float32 or not job.anchor.is_cuda:
         return None
     if job.explores or job.path is not None or model.layout.size != job.anchor.shape[1]:
         return None
@@ -176,25 +178,27 @@ def gpu_round(job: Job) -> GpuRound | None:
     device = job.anchor.device.index
     if not sizes.fit(device):
         return None
+    return _compiled(sizes, step, slope, 1 if job.tf32 else 3, device)
+
+
+@cache
+def _compiled(
+    sizes: "Sizes", step: CStep, slope: str, products: int, device: int
+) -> GpuRound | None:
     try:
-        source = sizes.source(step, slope, 1 if job.tf32 else 3)
+        source = sizes.source(step, slope, products)
     except Untraceable:
         return None
-    launch = _compiled(source, device, 4 * sizes.shared_numbers)
-    if launch is None:
+    shared = 4 * sizes.shared_numbers
+    found = cuda_kernels(source, ("train_round",), device, shared=shared)
+    if found is None:
         return None
-    return GpuRound(step, launch, 32 * sizes.warps, sizes.scratch(step))
+    return GpuRound(step, found["train_round"], 32 * sizes.warps, sizes.scratch(step))
 
 
 def warps_for(step: CStep) -> int:
     """Sixteen keep the tensor cores busiest; rules that read much need the registers of eight."""
     return 16 if len(columns(step)) <= 1 else 8
-
-
-@cache
-def _compiled(source: str, device: int, shared: int) -> Launch | None:
-    found = cuda_kernels(source, ("train_round",), device, shared=shared)
-    return None if found is None else found["train_round"]
 
 
 @dataclass(frozen=True)
@@ -215,8 +219,7 @@ class Sizes:
             properties.major >= 8
             and self.units1 <= 128
             and self.warps * self._tiles <= REGISTERS
-            and 4 * self.shared_numbers
-            <= properties.shared_memory_per_block_optin  # type: ignore[attr-defined]
+            and 4 * self.shared_numbers <= properties.shared_memory_per_block_optin  # type: ignore[attr-defined]
         )
 
     @property

@@ -74,7 +74,7 @@ def reply_values(
     method: Method,
     model: Model,
     delta: Tensor,
-    windows: int,
+    windows: float,
     uploads: Rows,
     layout: Layout,
     survivors: int = 1,
