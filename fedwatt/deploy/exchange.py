@@ -92,13 +92,14 @@ class Exchange:
         enough: int = 0,
         share: float = 1.0,
         heard: Heard | None = None,
+        each: Callable[[int, Answer], Answer] = lambda node, answer: answer,
     ) -> dict[int, Answer]:
         """Answers by node, of those that came within `seconds`.
 
         A vehicle that could not answer (Flower's error reply) counts as one that did not. With
         `enough` nobody is waited for any more when so many answers that can be read are there; when
         a `share` of the vehicles is done, the others have half as long again. What else becomes
-        known of them is added to `heard`.
+        known of them is added to `heard`. `each` answer is taken as it comes and may be let go.
         """
         heard, began = heard or Heard(), self.clock()
         waiting = self.send(kind, questions, seconds, sizes=sizes, asked=asked)
@@ -108,7 +109,7 @@ class Exchange:
         def complete() -> bool:
             nonlocal closes
             came = self.receive(kind, waiting, sizes=sizes, asked=asked, failed=heard.failed)
-            answers.update(came)
+            answers.update({node: each(node, answer) for node, answer in came.items()})
             took = self.clock() - began
             for node in (*came, *heard.failed):
                 heard.seconds.setdefault(node, took)

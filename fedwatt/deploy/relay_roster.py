@@ -8,7 +8,7 @@ the relay's matter, which has a depot of its own.
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
@@ -213,8 +213,12 @@ class RelayRoster(Roster):
         asked: Mapping[str, ReplyField] = NOTHING,
         enough: int = 0,
         share: float = 1.0,
+        each: Callable[[str, Answer], Answer] = lambda name, answer: answer,
     ) -> dict[str, Answer]:
-        """Answers by vehicle; a question to vehicles behind a relay is passed on by it."""
+        """Answers by vehicle; a question to vehicles behind a relay is passed on by it.
+
+        `each` takes those of the vehicles here: a relay adds up its own vectors itself.
+        """
         through = self.branches(name for name in questions if self.there(name))
         passed: dict[int, Content] = {}
         for node, names in through.items():
@@ -227,7 +231,7 @@ class RelayRoster(Roster):
         waiting = self.exchange.send(kind, passed, wait, sizes=sizes, asked=taken)
         direct = {n: q for n, q in questions.items() if self.members[n].node not in self.relays}
         found = super().ask(
-            kind, direct, seconds, sizes=sizes, asked=asked, enough=enough, share=share
+            kind, direct, seconds, sizes=sizes, asked=asked, enough=enough, share=share, each=each
         )
 
         def complete() -> bool:

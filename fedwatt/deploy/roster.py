@@ -8,7 +8,7 @@ vehicle, and nobody else can speak for it.
 
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -297,16 +297,25 @@ class Roster:
         asked: Mapping[str, ReplyField] = NOTHING,
         enough: int = 0,
         share: float = 1.0,
+        each: Callable[[str, Answer], Answer] = lambda name, answer: answer,
     ) -> dict[str, Answer]:
         """Answers by vehicle, in the order of `questions`, of those that came within `seconds`.
 
-        `enough` and `share` as in `Exchange.ask`.
+        `enough`, `share` and `each` as in `Exchange.ask`.
         """
         nodes = {name: self.members[name].node for name in questions if self.there(name)}
         sent = {node: questions[name] for name, node in nodes.items()}
-        heard = Heard()
+        heard, names = Heard(), {node: name for name, node in nodes.items()}
         answers = self.exchange.ask(
-            kind, sent, seconds, sizes=sizes, asked=asked, enough=enough, share=share, heard=heard
+            kind,
+            sent,
+            seconds,
+            sizes=sizes,
+            asked=asked,
+            enough=enough,
+            share=share,
+            heard=heard,
+            each=lambda node, answer: each(names[node], answer),
         )
         closed = 0 < enough <= sum(answer.content is not None for answer in answers.values())
         waited = round(heard.waited, 1)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeVar
 
+from fedwatt.deploy.exchange import Answer
 from fedwatt.deploy.messages import NO_MODEL, Content, Sizes
 from fedwatt.deploy.parts import NoSum, Part, SumQuestion
 from fedwatt.deploy.secure_board import to_values
@@ -107,8 +108,7 @@ class _Asking:
             vectors[name] = Content({**plain.values, **to_values(inbox)}, plain.arrays)
         self.sent = True
         enough = self.exchange.enough and max(self.exchange.enough, terms.threshold)
-        masked = self._sent(self.kind, Masked, vectors, self.seconds, enough)
-        summed, survivors, left_out = server.collect(routed, masked)
+        summed, survivors, left_out = self._added(routed, vectors, enough).collected()
         self.reject(left_out)
         told = dict.fromkeys(summed.survivors, survivors)
         passed, left_out = server.pass_on(summed, self._ask("secure-agree", Agreed, told, short))
@@ -118,6 +118,26 @@ class _Asking:
         self.reject(left_out)
         return total, summed.survivors
 
+    def _added(
+        self, routed: server.Routed, questions: Mapping[str, Content], enough: int
+    ) -> server.Adding:
+        """The sum of the vectors that come; none of them is kept."""
+        adding = server.Adding(routed)
+
+        def add(name: str, answer: Answer) -> Answer:
+            try:
+                adding.add(name, from_plain(Masked, answer.usable().values))
+            except DataError as error:
+                self.rejected[name] = str(error)
+                return answer
+            return replace(answer, content=Content())
+
+        self.exchange.roster.ask(
+            self.kind, questions, self.seconds, sizes=self.sizes, enough=enough, each=add
+        )
+        self.answered = frozenset(adding.arrived)
+        return adding
+
     def _ask(
         self, kind: str, reply: type[Message], messages: Mapping[str, Any], seconds: float
     ) -> dict[str, Message]:
@@ -125,25 +145,8 @@ class _Asking:
         # Vehicles look at the configuration once, before they have keys made.
         common = self.exchange.common if kind == "secure-keys" else {}
         questions = {n: Content({**common, **to_values(one)}) for n, one in messages.items()}
-        return self._sent(kind, reply, questions, seconds)
-
-    def reject(self, left_out: Mapping[str, str]) -> None:
-        """Take note of those whose messages were not in order."""
-        self.rejected |= left_out
-        self.answered -= left_out.keys()
-
-    def _sent(
-        self,
-        kind: str,
-        reply: type[Message],
-        questions: Mapping[str, Content],
-        seconds: float,
-        enough: int = 0,
-    ) -> dict[str, Message]:
         good = {}
-        answers = self.exchange.roster.ask(
-            kind, questions, seconds, sizes=self.sizes, enough=enough
-        )
+        answers = self.exchange.roster.ask(kind, questions, seconds, sizes=self.sizes)
         for name, answer in answers.items():
             try:
                 good[name] = from_plain(reply, answer.usable().values)
@@ -151,3 +154,8 @@ class _Asking:
                 self.rejected[name] = str(error)
         self.answered = frozenset(good)
         return good
+
+    def reject(self, left_out: Mapping[str, str]) -> None:
+        """Take note of those whose messages were not in order."""
+        self.rejected |= left_out
+        self.answered -= left_out.keys()

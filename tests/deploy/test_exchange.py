@@ -16,7 +16,7 @@ from flwr.proto.runtime_pb2 import PullAppMessagesResponse
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 
 from fedwatt.deploy import whole
-from fedwatt.deploy.exchange import Exchange
+from fedwatt.deploy.exchange import Answer, Exchange
 from fedwatt.deploy.messages import Content, Sizes, sealed
 from fedwatt.deploy.prompt_grid import MOST_PARTS, PromptGrid
 
@@ -246,3 +246,17 @@ def test_looks_take_half_of_the_time_at_most() -> None:
 
     assert Exchange(None, 0.1, lambda: now[0], sleep).wait(look, 60.0)  # type: ignore[arg-type]
     assert slept == [3.0, 3.0]
+
+
+def test_each_answer_is_taken_as_it_comes_and_may_be_let_go() -> None:
+    store, taken = Store(), []
+
+    def each(node: int, answer: Answer) -> Answer:
+        taken.append((node, answer.usable().values["windows"]))
+        return Answer(Content())
+
+    exchange = Exchange(PromptGrid(store), poll_seconds=0.01)
+    questions = {node: Content() for node in (1, 2, 3)}
+    answers = exchange.ask("train", questions, 10.0, sizes=SIZES, each=each)
+    assert sorted(taken) == [(1, 5), (2, 5), (3, 5)]
+    assert all(answer.usable() == Content() for answer in answers.values())

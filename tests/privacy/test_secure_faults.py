@@ -342,3 +342,14 @@ def test_terms_need_two_vehicles_and_more_than_half() -> None:
         assert terms_of(called).threshold <= called and called / 2 < needed <= called
     with pytest.raises(SettingError, match="at least 2"):
         terms_of(1)
+
+
+def test_a_vector_that_comes_twice_is_added_once(held: Stopped) -> None:
+    adding = server.Adding(held.routed)
+    for name, sent in held.masked.items():
+        adding.add(name, sent)
+    once = adding.words.copy()
+    first = min(held.masked)
+    adding.add(first, held.masked[first])
+    assert adding.rejected == {first: "sent twice"}
+    assert (adding.words == once).all()

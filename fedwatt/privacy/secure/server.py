@@ -8,7 +8,7 @@ fewer than the threshold are left.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -133,22 +133,45 @@ def route(keyed: Keyed, shares: Mapping[str, Shares]) -> tuple[Routed, dict[str,
     return Routed(keyed=keyed, commitments=commitments), inboxes, rejected
 
 
+class Adding:
+    """The sum of masked vectors; each is added as it comes and then let go."""
+
+    def __init__(self, routed: Routed) -> None:
+        terms = routed.keyed.terms
+        self.routed, self.arrived = routed, set[str]()
+        self.rejected: dict[str, str] = {}
+        self.words = np.zeros(terms.length, dtype=word_type(terms.bits))
+
+    def add(self, name: str, sent: Masked) -> None:
+        """Add the vector of the vehicle `name`, or note why it is none of this sum."""
+        terms, size = self.routed.keyed.terms, len(sent.words)
+        trouble = _trouble(terms, name, sent, set(self.routed.commitments))
+        if not trouble and size != terms.length * terms.bits // 8:
+            trouble = f"{size} bytes are not {terms.length} words"
+        if not trouble and name in self.arrived:
+            trouble = "sent twice"
+        if trouble:
+            self.rejected[name] = trouble
+            return
+        self.arrived.add(name)
+        self.words = self.words + unpacked(sent.words, terms.bits)
+
+    def collected(self) -> tuple[Summed, Survivors, Rejected]:
+        """The sum of the vectors that arrived, and who they came from; NoTotal if too few did."""
+        terms, good = self.routed.keyed.terms, tuple(sorted(self.arrived))
+        _refuse_few(terms, len(good), terms.threshold, "sent their vectors", self.rejected)
+        arrived = bits_of(self.routed.keyed.graph.names, frozenset(good))
+        survivors = Survivors(exchange=terms.digest, arrived=arrived)
+        summed = Summed(routed=self.routed, survivors=good, words=self.words)
+        return summed, survivors, self.rejected
+
+
 def collect(routed: Routed, masked: Mapping[str, Masked]) -> tuple[Summed, Survivors, Rejected]:
-    """The sum of the vectors that arrived, and who they came from."""
-    terms = routed.keyed.terms
-
-    def fault(sent: Masked) -> str:
-        whole = len(sent.words) == terms.length * terms.bits // 8
-        return "" if whole else f"{len(sent.words)} bytes are not {terms.length} words"
-
-    sharing = tuple(routed.commitments)
-    good, rejected = _sorted_out(terms, masked, sharing, fault, "sent their vectors")
-    total = np.zeros(terms.length, dtype=word_type(terms.bits))
-    for sent in good.values():
-        total = total + unpacked(sent.words, terms.bits)
-    arrived = bits_of(routed.keyed.graph.names, frozenset(good))
-    survivors = Survivors(exchange=terms.digest, arrived=arrived)
-    return Summed(routed=routed, survivors=tuple(good), words=total), survivors, rejected
+    """The sum of vectors that are all here."""
+    adding = Adding(routed)
+    for name, sent in masked.items():
+        adding.add(name, sent)
+    return adding.collected()
 
 
 def pass_on(summed: Summed, agreed: Mapping[str, Agreed]) -> tuple[dict[str, Agreements], Rejected]:
@@ -256,20 +279,28 @@ def _sorted_out(
     good, rejected, allowed = {}, {}, None if known is None else set(known)
     for name in sorted(messages):
         message = messages[name]
-        if message.exchange != terms.digest:
-            rejected[name] = "of another exchange"
-        elif message.vehicle != name:
-            rejected[name] = f"sent in the name of {message.vehicle}"
-        elif allowed is not None and name not in allowed:
-            rejected[name] = "out of turn"
-        elif trouble := fault(message):
+        if trouble := _trouble(terms, name, message, allowed) or fault(message):
             rejected[name] = trouble
         else:
             good[name] = message
-    if len(good) < (least or terms.threshold):
+    _refuse_few(terms, len(good), least or terms.threshold, did, rejected)
+    return good, rejected
+
+
+def _trouble(terms: Terms, name: str, message: Any, allowed: set[str] | None) -> str:
+    """Why a message that came from `name` is none of this exchange; empty if it is."""
+    if message.exchange != terms.digest:
+        return "of another exchange"
+    if message.vehicle != name:
+        return f"sent in the name of {message.vehicle}"
+    return "out of turn" if allowed is not None and name not in allowed else ""
+
+
+def _refuse_few(terms: Terms, good: int, least: int, did: str, rejected: Rejected) -> None:
+    """NoTotal if fewer than `least` vehicles `did` what they were asked to."""
+    if good < least:
         raise NoTotal(
-            f"Secure sum {terms.number} of run '{terms.run}' ends here: {len(good)} vehicles "
-            f"{did}, and {least or terms.threshold} of {terms.called} are needed.",
+            f"Secure sum {terms.number} of run '{terms.run}' ends here: {good} vehicles "
+            f"{did}, and {least} of {terms.called} are needed.",
             rejected,
         )
-    return good, rejected
