@@ -61,9 +61,9 @@ def drive(
     cut off, or is still registering keys after its start, refuses its key as it refuses a wrong
     one, so a refusal is final only when `patience_seconds` are over. So does one that finds the
     vehicle's clock wrong, which is then said. `before` every connection the vehicle may have a look
-    at the server, and raise. A relay has a way of its own to `serve` a session.
+    at the server, and raise. A relay has its own way to `serve`.
     """
-    answering = serve or (lambda own: _serve(vehicle, own, poll_seconds, goes_on))
+    answering = serve or partial(_served, vehicle, poll_seconds, goes_on)
     flower.stay_alive()
     flowers_log = logging.getLogger("flwr")
     since: float | None = None  # the server has refused the key
@@ -117,10 +117,16 @@ class _WarnOnce(logging.Handler):
             log.warning("%s does not answer; trying until it does", self.server)
 
 
+def _served(
+    vehicle: Answering, poll_seconds: float, goes_on: Callable[[], bool], session: flower.Session
+) -> None:
+    flower.identify(session)
+    _serve(vehicle, session, poll_seconds, goes_on)
+
+
 def _serve(
     vehicle: Answering, session: Any, poll_seconds: float, goes_on: Callable[[], bool]
 ) -> None:
-    flower.identify(session)
     pause = first = min(FIRST_PAUSE, poll_seconds)
     while goes_on():
         began = time.perf_counter()
