@@ -65,7 +65,7 @@ WRITTEN: Final = (
     "than it began has diverged, and that splits decide the advice where several ran, as they do "
     "the claims, was added after the records, too. So was that a training which stands in two rows "
     "of a table is one comparison. The searches of RI-FedAvg and FO-RI-FedAvg, five seeds of the "
-    "map of engagement in the place of two, and the protocol as printed with all rounds and seeds "
+    "map of engagement in the place of two, and windows a second apart with all rounds and seeds "
     "were run after the other records had been read, because these left their objections open; the "
     "rules that judge them were there before."
 )

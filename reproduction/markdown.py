@@ -135,8 +135,10 @@ def _reductions(view: View) -> str:
     full = [d for _, d in view.setting.places if d in scale.searched]
     spared = [name_of(m) for m in view.setting.among(scale.unsearched)]
     lines = [
-        f"On {', '.join(full)}, *tuned* means {scale.trials} trials a method, over all its "
-        f"hyperparameters, by validation error, over {scale.tuning_rounds} rounds and the seeds "
+        f"On {', '.join(full)}, *tuned* means {scale.trials} trials a method, over the "
+        "hyperparameters of its search (of FO-RI-FedAvg the rate, α, λ and τ; the radius ℓ of the "
+        "probe and its other settings, clips and δ are the paper's; the map varies ℓ), by "
+        f"validation error, over {scale.tuning_rounds} rounds and the seeds "
         f"{_listed(scale.tuning_seeds)}, which are used for nothing else"
         + (f"; of {', '.join(spared)} only the rate is tuned" if spared else "")
         + ".",

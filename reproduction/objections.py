@@ -139,8 +139,8 @@ def _stride(view: View) -> Objection:
     }
     return judged(
         "Windows five seconds apart shorten local training.",
-        "Windows a second apart, as printed; with fewer rounds and seeds also E of 2 and 5, C of "
-        "0.1 and 0.5; each method at 0.05 and at its best rate.",
+        "Windows a second apart, with all rounds and seeds where both are tuned; with fewer rounds "
+        "and seeds also at rate 0.05, E of 2 and 5, C of 0.1 and 0.5.",
         tests,
         *_for_comparison(shown_too),
         *_lacking(view, (*printed, *one, *more)),

@@ -65,7 +65,8 @@ class ClientsOnDemand(Sequence[Client]):
 
     def fetch(self, places: Sequence[int], *, stay: bool = False) -> list[Client]:
         """The vehicles at these places, made on all cores; with `stay` they are never let go."""
-        if self.coming is not None:
+        known = all(place in self.here or place in self.stay for place in places)
+        if self.coming is not None and not known:
             coming, self.coming = self.coming, None
             self.here |= coming.result()
         self.here |= self._made(places)
@@ -75,7 +76,10 @@ class ClientsOnDemand(Sequence[Client]):
         return found
 
     def prepare(self, places: Sequence[int]) -> None:
-        """Begin to make these vehicles, while others train; the next `fetch` waits for them."""
+        """Begin to make these vehicles, while others train.
+
+        The next `fetch` of any that are not here waits for them.
+        """
         if self.coming is None:
             self.coming = self.aside.submit(self._made, places)
 

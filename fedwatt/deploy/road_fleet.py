@@ -41,7 +41,7 @@ from fedwatt.federation.work import Work, enough
 from fedwatt.methods import Method
 from fedwatt.methods.rule import Rows
 from fedwatt.metrics import ErrorSums, Stopwatch, micro
-from fedwatt.metrics.sampled import rmse_margin
+from fedwatt.metrics.sampling import rmse_margin
 from fedwatt.models import Model
 from fedwatt.noise import SystemNoise
 from fedwatt.randomness import generator

@@ -165,16 +165,28 @@ class Paged:
         """The table that `tensors` described, with its rows in the file `path`."""
         initial = parts["initial"]
         pages = Pages(initial.nbytes, path, keep=True)
-        rows = parts["rows"].tolist()
+        rows = _dense_rows(parts) if "slots" in parts else parts["rows"].tolist()
         numbers = {number for _, _, number, _ in rows}
         pages.size = max(numbers, default=-1) + 1
         pages.free = sorted(set(range(pages.size)) - numbers)
-        slots: list[dict[int, Slot]] = [{} for _ in range(int(parts["runs"]))]
+        runs = len(parts["slots"]) if "slots" in parts else int(parts["runs"])
+        slots: list[dict[int, Slot]] = [{} for _ in range(runs)]
         for run, vehicle, number, checksum in rows:
             slots[run][vehicle] = Slot(pages, number, checksum)
         table = cls(pages, initial, slots, torch.device("cpu"))
         table.pin()
         return table
+
+
+def _dense_rows(parts: Mapping[str, Tensor]) -> list[tuple[int, int, int, int]]:
+    """Rows of a checkpoint that has an entry for every vehicle, -1 for those without a row."""
+    numbers, checksums = parts["slots"].tolist(), parts["checksums"].tolist()
+    return [
+        (run, vehicle, number, checksums[run][vehicle])
+        for run, own in enumerate(numbers)
+        for vehicle, number in enumerate(own)
+        if number >= 0
+    ]
 
 
 Table = Tensor | Paged  # what the vehicles remember under one name, [R, K, ...]

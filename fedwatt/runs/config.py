@@ -61,7 +61,7 @@ class Source:
     """Trips of each synthetic vehicle: a week or two of driving."""
     made: str = "auto"
     """When vehicles are made: "ahead", all before the first round; "on-demand", each when it takes
-    part; "auto": on demand from 20,000 vehicles on."""
+    part; "auto": on demand from 20,000 synthetic vehicles on."""
 
     def __post_init__(self) -> None:
         check(self, "vehicles", self.vehicles >= 0, "at least 0 (0: 20 synthetic or all stored)")

@@ -66,8 +66,12 @@ def source_vehicles(source: Source, data: DataSettings | None = None) -> Iterabl
 
 
 def made_on_demand(source: Source, vehicles: int) -> bool:
-    """Whether a source of so many vehicles makes each only when it takes part."""
-    large = vehicles >= ON_DEMAND_FROM
+    """Whether a source of so many vehicles makes each only when it takes part.
+
+    By itself only where vehicles are made: of a stored fleet those without the label are left out,
+    which takes reading them all.
+    """
+    large = vehicles >= ON_DEMAND_FROM and source.data in ("synthetic", "sketch")
     return source.made == "on-demand" or (source.made == "auto" and large)
 
 

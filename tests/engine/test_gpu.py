@@ -5,14 +5,17 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedwatt.engine import gpu, plain
+from benchmarks.recipe import FEATURES, WINDOW, Recipe
+from fedwatt.engine import cpu, gpu, plain
 from fedwatt.engine.gpu import recording_key
+from fedwatt.engine.job import Job
+from fedwatt.engine.kernels.mlp_gpu import gpu_round
 from fedwatt.engine.pool import Pool
 from fedwatt.federation import Availability, Federation, Training
 from fedwatt.federation.together import train_side_by_side
 from fedwatt.methods import METHODS, get
 from fedwatt.metrics import Stopwatch
-from fedwatt.models import GRU, LSTM, Model
+from fedwatt.models import GRU, LSTM, MLP, Model
 from tests.federation.toys import random_fleet
 
 on_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no GPU")
@@ -107,3 +110,25 @@ def test_recurrent_models_on_both_devices(model: Model, method: str) -> None:
 
     # Two rounds of rounding in float64, through windows of a few seconds.
     torch.testing.assert_close(trained("cuda"), trained("cpu"), rtol=0, atol=1e-9)
+
+
+@on_a_gpu
+@pytest.mark.parametrize("name", ["fedavg", "fedprox", "fo-ri-fedavg", "scaffold", "feddyn"])
+def test_a_whole_round_in_one_kernel_is_the_processor_s(name: str) -> None:
+    """In float32, five steps of the paper's network; benchmarks/gpu.py measures the same."""
+    settings = {"probe_every": 10**6} if name == "fo-ri-fedavg" else {}
+
+    def job(device: str) -> Job:
+        training = Training(participation=0.3, steps=5)
+        federation = Federation(
+            Recipe().fleet(), MLP(WINDOW, FEATURES), training=training, device=device
+        )
+        method, fleet = get(name, **settings), federation.simulated
+        state, _ = federation.start(method)
+        calls = fleet.calls(state, fleet.present(state))
+        return fleet.begin(method, state, calls, Stopwatch()).job
+
+    whole = gpu_round(job("cuda"))
+    assert whole is not None
+    found, expected = whole(job("cuda")).cpu(), cpu.train(job("cpu"), Stopwatch())
+    assert (found - expected).norm() <= 1e-5 * expected.norm()

@@ -74,3 +74,24 @@ def test_draws_that_decide_nothing_are_left_out_and_others_stay():
         chosen = rng.choice(np.arange(count), size=count // 10, replace=False)
         everybody = np.ones(count, dtype=bool)
         assert np.array_equal(participants(3, 2, everybody, 0.1), np.sort(chosen))
+
+
+def test_no_vehicle_of_a_round_is_made_twice_for_it(monkeypatch):
+    """Those of the next round are made while this one trains, and kept until it begins."""
+    made: list[list[int]] = []
+    make = on_demand.Workers.make
+
+    def noted(workers, maker, settings, places):
+        made.append(sorted(places))
+        return make(workers, maker, settings, places)
+
+    monkeypatch.setattr(on_demand.Workers, "make", noted)
+    monkeypatch.setattr(on_demand, "SAMPLE", 2)
+    fleet = sketched_fleet(400, trips=3)
+    training = Training(rounds=4, participation=0.01, steps=1, evaluate_every=4)
+    trained = Federation(fleet, training=training, device="cpu").train("fedavg")
+    asked = [row["vehicle"] for row in trained.history.clients]
+    often = [fleet.name(place) for places in made for place in places]
+    sampled = {fleet.name(place) for place in fleet.sample(2)}
+    for vehicle in set(asked) - sampled:
+        assert often.count(vehicle) <= asked.count(vehicle)

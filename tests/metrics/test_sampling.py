@@ -12,10 +12,9 @@ def sums(windows: int, squared: float) -> ErrorSums:
 
 
 def test_two_vehicles_by_hand():
-    # MSE 5 of 2 windows; deviations ±3; s² = (1 - 2/10)/2 · 18/1 / 1² = 7.2; t(1) ≈ 12.7 in truth,
-    # of which the expansion knows the first terms: 1.96 + 2.37 + 2.82 = 7.16.
+    # MSE 5 of 2 windows; deviations ±3; s² = (1 - 2/10)/2 · 18/1 / 1² = 7.2; t(1) is 12.706.
     found = rmse_margin([sums(1, 2.0), sums(1, 8.0)], 10)
-    assert found == pytest.approx(7.1556 * sqrt(7.2) / (2 * sqrt(5)), rel=1e-3)
+    assert found == pytest.approx(12.7062 * sqrt(7.2) / (2 * sqrt(5)))
 
 
 def test_all_vehicles_have_no_margin_and_one_has_an_unknown_one():

@@ -32,7 +32,9 @@ struct Split {
 };
 
 __device__ __forceinline__ Split split(float x) {
-    const unsigned high = (__float_as_uint(x) + 0x1000u) & 0xffffe000u;
+    /* Rounded; a NaN would become 0. */
+    const unsigned rounded = (__float_as_uint(x) + 0x1000u) & 0xffffe000u;
+    const unsigned high = PRODUCTS == 1 && x != x ? 0x7fc00000u : rounded;
     return {high, __float_as_uint(x - __uint_as_float(high))};
 }
 

@@ -144,7 +144,9 @@ class GpuRound:
         anchor, batches = job.anchor.contiguous(), job.batches
         starts, labels, shares = (values.contiguous() for values in batches.tensors)
         steps = torch.tensor(job.steps, device=anchor.device)
-        numbers, tensors = self.step.columns(job), self.step.weights(job)
+        # A stack of several jobs has its numbers in float32; alone they are the same.
+        numbers = self.step.columns(job).float().double()
+        tensors = self.step.weights(job)
         scratch = anchor.new_empty((len(anchor), self.scratch)) if self.scratch else None
         moved = torch.empty_like(anchor)
         rows = len(job.steps)
@@ -168,7 +170,7 @@ def gpu_round(job: Job) -> GpuRound | None:
         return None
     if model.window * model.features != pool.window * pool.series.shape[1]:
         return None  # made for other windows: torch says so
-    if any(rule.shapes_loss for rule in job.rules) and job.shapes_loss:
+    if any(rule.shapes_loss for rule in job.rules) and job.shapes_loss:  # which waits for the GPU
         return None
     step, slope = traced_step(job), c_slope(job.loss)
     if step is None or slope is None:
