@@ -115,9 +115,10 @@ def _tuning(view: View) -> Objection:
             )
     return judged(
         "FO-RI-FedAvg was mistuned.",
-        f"On {dataset} {own_trials(scale, dataset, view.setting.methods)}, over "
-        f"{scale.tuning_rounds} rounds and {len(scale.tuning_seeds)} seeds of their own, rates "
-        "0.0001 to 0.3; FO-RI has the trials of the methods that it contains as well, "
+        f"On {dataset}, at rates of 0.0001 to 0.3, over {scale.tuning_rounds} rounds and "
+        f"{len(scale.tuning_seeds)} seeds that are used for nothing else, "
+        f"{own_trials(scale, dataset, view.setting.methods)}. FO-RI has the trials of the methods "
+        "that it contains as well, "
         f"{len(prerequisites(tuned(scale, dataset, 'fo-ri-fedavg'), scale))} in all.",
         tests,
         *more,

@@ -226,7 +226,8 @@ def test_a_method_that_tuning_made_another_one_is_called_that(tmp_path) -> None:
 
 def test_budgets_of_tuning_are_told_as_they_were() -> None:
     assert own_trials(SCALE, "ved", ("fedavg", "moon", "ri-fedavg", "fo-ri-fedavg")) == (
-        f"{SCALE.trials} own trials of FedAvg, RI-FedAvg, FO-RI-FedAvg; 4 of MOON"
+        f"{SCALE.trials} own trials of FedAvg, RI-FedAvg, FO-RI-FedAvg; 4 rates of MOON, "
+        "with one seed over 150 rounds"
     )
     assert own_trials(SCALE, "ved-enriched", ("fedavg", "moon")) == "4 trials a method"
     assert set(METHODS) - set(fully_searched(VED, "ved")) == {"moon", "fedel"}
