@@ -14,7 +14,7 @@ they come back to a server that was gone.
 
 import asyncio
 import logging
-from typing import Any, Final
+from typing import Final
 
 from flwr.supercore.error.base import FlowerError
 from starlette.exceptions import HTTPException
@@ -79,15 +79,16 @@ class Shortcut:
         request = Request(scope)
         if len(body) > LARGE:
             return await asyncio.to_thread(answer, request, body)
-        content = answer(request, body)
         patience = _patience(scope) if scope["path"] == LOOK and self.held is not None else 0.0
         if not patience:
-            return content
-        node = looking_node(body)
+            return answer(request, body)
+        node = looking_node(request, body)
         beat(request, node)
-        if not content:
-            content = await self._waited(answer, request, body, receive, patience)
+        asked = is_asked(request, node)
+        if not asked:
+            asked = await self._told(request, node, receive, patience)
             beat(request, node)
+        content = answer(request, body) if asked else b""  # looks at its key once more
         return content + come_back_over(request)
 
     def _tell(self, path: str, error: Exception) -> None:
@@ -96,23 +97,20 @@ class Shortcut:
             self.failed.add(path)
             log.warning("%s is answered the long way, which is slower: %r", path, error)
 
-    async def _waited(
-        self, answer: ShortAnswer, request: Request, body: bytes, receive: Receive, seconds: float
-    ) -> bytes:
-        """The answer to a look once there is a question, or an empty one after `seconds`."""
+    async def _told(self, request: Request, node: int, receive: Receive, seconds: float) -> bool:
+        """Wait for a question to a node; False where none has come after `seconds`, or it left."""
         assert self.held is not None
-        node = looking_node(body)
         come = self.held.expect(node)
         gone = asyncio.ensure_future(receive())  # comes to an end when the vehicle hangs up
+        gone.add_done_callback(lambda _: _done(come))
+        late = come.get_loop().call_later(seconds, _done, come)
         try:
             # One may have come, by another thread, between the first look and now.
             if not is_asked(request, node):
-                either: set[asyncio.Future[Any]] = {gone, come}
-                await asyncio.wait(either, timeout=seconds, return_when="FIRST_COMPLETED")
-            if gone.done() or not is_asked(request, node):
-                return b""
-            return answer(request, body)
+                await come
+            return not gone.done() and is_asked(request, node)
         finally:
+            late.cancel()
             gone.cancel()
             come.cancel()
 

@@ -250,6 +250,19 @@ def test_a_look_for_questions_is_held_until_there_is_one(
     assert seconds >= 1 if holds and not asked else seconds < 0.9
 
 
+def test_a_look_that_another_key_signed_is_refused_and_not_held(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Questions, "listeners", [])
+    monkeypatch.setattr(linkstate_factory, "InMemoryLinkState", QuickState)
+    client = server(monkeypatch, Shortcut)
+    body = fleet_pb2.PullMessagesRequest(node=Node(node_id=activated(client))).SerializeToString()
+    headers = signed(ec.derive_private_key(6, ec.SECP256R1())) | {fleet_client.WAIT_HEADER: "50"}
+    monkeypatch.setattr(Shortcut, "_told", None)  # whoever is held fails
+    found = client.ask("POST", "/v1/fleet/pull-messages", content=body, headers=headers)
+    assert found.status_code == 401
+
+
 def question(node: int, run: int, delivered: str = "") -> Any:
     about = SimpleNamespace(dst_node_id=node, run_id=run, delivered_at=delivered)
     return SimpleNamespace(metadata=about)
