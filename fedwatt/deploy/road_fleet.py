@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fedwatt.deploy.exchange import Answer
 from fedwatt.deploy.known import Known
-from fedwatt.deploy.limits_of_replies import capped, scaled_down
+from fedwatt.deploy.limits_of_replies import scaled_down
 from fedwatt.deploy.made import made_values
 from fedwatt.deploy.messages import Content, Sizes, Value
 from fedwatt.deploy.over_selection import reserves
@@ -321,10 +321,10 @@ class RoadFleet(ABC):
         sums = {name: (known.validation.get(name, ErrorSums()), ErrorSums()) for name in names}
         question, asked = self.judging_question(weights, known), self.awake(names, known)
         answers = self._judgements(dict.fromkeys(asked, question))
-        rests = self.rests("evaluate", known, asked, known.round)
+        rests, most = self.rests("evaluate", known, asked, known.round), self.roster.heaviest()
         for name, answer in answers.items():
             try:
-                sums[name] = self._judged(name, answer)
+                sums[name] = self._judged(name, answer, most)
             except DataError as error:
                 log.warning("evaluation of %s rejected: %s", name, error)
                 if not answer.refused:
@@ -373,14 +373,17 @@ class RoadFleet(ABC):
         question = Content({**question.values, AFTER: state.round}, {**question.arrays, **sent})
         answers = self._judgements(dict.fromkeys(self.awake(names, known), question))
         sums = dict.fromkeys(names, (ErrorSums(), ErrorSums()))
+        most = self.roster.heaviest()
         for name, answer in answers.items():
             try:
-                sums[name] = self._judged(name, answer)
+                sums[name] = self._judged(name, answer, most)
             except DataError as error:
                 log.warning("evaluation of the own model of %s rejected: %s", name, error)
         return [Evaluation([sums[n][0] for n in names], [sums[n][1] for n in names]) for _ in runs]
 
-    def _judged(self, name: str, answer: Answer) -> tuple[ErrorSums, ErrorSums]:
+    def _judged(
+        self, name: str, answer: Answer, heaviest: Sequence[float]
+    ) -> tuple[ErrorSums, ErrorSums]:
         """A vehicle's validation and test errors; DataError if they cannot be true.
 
         They are of the windows that it enrolled with, and count for no more than those of some
@@ -390,7 +393,5 @@ class RoadFleet(ABC):
         found = []
         for place, split in ((1, "validation"), (2, "test")):
             sums = possible_sums(own[split], enrolled[place])
-            sizes = [member.windows[place] for member in self.roster.members.values()]
-            (most,) = capped([sums.windows], sizes, self.config.deploy.weight_cap)
-            found.append(scaled_down(sums, most))
+            found.append(scaled_down(sums, min(sums.windows, heaviest[place])))
         return found[0], found[1]

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from statistics import median_low
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -270,6 +271,13 @@ class Roster:
         """Take note that a vehicle now has other training windows than it enrolled with."""
         member = self.members[name]
         self.members[name] = replace(member, windows=(windows, *member.windows[1:]))
+
+    def heaviest(self) -> tuple[float, ...]:
+        """Most training, validation and test windows that a vehicle counts for."""
+        table = [member.windows for member in self.members.values()]
+        return tuple(
+            self.config.deploy.weight_cap * median_low(c) for c in zip(*table, strict=True)
+        )
 
     def fleet(self, settings: DataSettings | None = None) -> Fleet:
         """The fleet as the server knows it: names and numbers of windows, no data.
