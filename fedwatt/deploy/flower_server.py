@@ -46,6 +46,7 @@ from flwr.supercore.protobuf.translation import (
     PROTOBUF_REQUEST_TYPES,
     ProtobufTranslationMiddleware,
 )
+from flwr.supercore.servicer.runtime import runtime_handlers as core_handlers
 from flwr.superlink import extensions
 from flwr.superlink.routers.fleet import node_auth
 from flwr.superlink.servicer.fleet import fleet_handlers
@@ -73,7 +74,7 @@ LOOK: Final = f"/v1/fleet{PULL}"
 OFTEN: Final = tuple(
     f"/v1/runtime/{name}"
     for name in ("pull-object", "push-object", "pull-messages", "push-messages",
-                 "confirm-message-received", "get-nodes")
+                 "confirm-message-received", "get-nodes", "push-logs")
 )  # fmt: skip
 """What a run asks its server for in every round."""
 
@@ -275,7 +276,7 @@ def _of_vehicle(path: str, whole: bool) -> ShortAnswer:
 
 
 def _of_run(path: str, whole: bool) -> ShortAnswer:
-    handler = getattr(runtime_handlers, _name(path))
+    handler = getattr(runtime_handlers, _name(path), None) or getattr(core_handlers, _name(path))
 
     def answer(request: Any, body: bytes) -> bytes:
         message = _read(request, body, path)

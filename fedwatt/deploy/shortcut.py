@@ -40,6 +40,10 @@ log = logging.getLogger("fedwatt.deploy")
 LARGE: Final = 1_000_000
 """Bytes of a body that is read in another thread: the others' requests are not to wait for it."""
 
+PIECE: Final = 32_768
+"""Bytes of a response that are written at once: a connection keeps room for the longest piece that
+it was ever given, and there are ten thousand of them."""
+
 
 class Shortcut:
     """The second thing that a request to the server meets, after the `door`."""
@@ -70,7 +74,10 @@ class Shortcut:
             return
         head = [(b"content-type", PROTOBUF), (b"content-length", b"%d" % len(content))]
         await send({"type": "http.response.start", "status": status, "headers": head})
-        await send({"type": "http.response.body", "body": content})
+        for at in range(0, len(content) or 1, PIECE):
+            more = at + PIECE < len(content)
+            piece = content[at : at + PIECE]
+            await send({"type": "http.response.body", "body": piece, "more_body": more})
 
     async def _answered(
         self, answer: ShortAnswer, scope: Scope, body: bytes, receive: Receive
