@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
-from statistics import fmean
+from statistics import median
 from typing import Final
 
 from flwr.app import Message
@@ -38,7 +38,7 @@ FIRST_SPARED: Final = 1.0
 LEAST_SPARED: Final = 0.1
 """Seconds that are left for the others in any case, before vehicles' times are known and after."""
 SPREADS: Final = 4.0
-"""Mean deviations beyond what the slowest took, as a retransmission waits for (RFC 6298)."""
+"""Deviations beyond what the slowest took, as a retransmission waits for (RFC 6298)."""
 KNOWN: Final = 3
 REMEMBERED: Final = 5
 """Questions of a kind whose slowest answers tell how long vehicles take, and how many of the last
@@ -228,23 +228,23 @@ class Exchange:
 def closing(took: float, slowest: Collection[float]) -> float:
     """Seconds after which a question closes whose share of answers took so long.
 
-    That is when the slowest of the last questions would be done, with a quarter more, or with four
-    times the mean deviation between them. Where little is known of them, or this question takes
-    longer than all of them, it is half as long again.
+    That is when the slowest of the last questions, in the median, would be done, with a quarter
+    more, or with four times the median deviation. Where little is known of them, or this question
+    takes longer, it is half as long again.
 
     >>> closing(10.0, [])
     15.0
     >>> closing(0.5, [0.6, 0.7])
     1.5
-    >>> closing(0.5, [0.8, 0.8, 0.8])
+    >>> closing(0.5, [0.8, 9.0, 0.8])
     1.0
-    >>> closing(0.5, [0.75, 0.75, 1.5])
-    2.833333333333333
+    >>> closing(0.5, [0.75, 1.0, 1.25])
+    2.0
     >>> closing(1.0, [0.8, 0.8, 0.8])
     1.5
     """
     if len(slowest) < KNOWN:
         return max(LONGER * took, took + FIRST_SPARED)
-    most, mean = max(slowest), fmean(slowest)
-    spared = max(LEAST_SPARED, most / 4, SPREADS * fmean(abs(one - mean) for one in slowest))
-    return most + spared if took <= most else max(LONGER * took, took + spared)
+    usual = median(slowest)
+    spared = max(LEAST_SPARED, usual / 4, SPREADS * median(abs(one - usual) for one in slowest))
+    return usual + spared if took <= usual else max(LONGER * took, took + spared)
