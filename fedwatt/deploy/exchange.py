@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
+from statistics import median
 from typing import Final
 
 from flwr.app import Message
@@ -33,13 +34,15 @@ from fedwatt.errors import DataError, FedwattError
 
 LONGER: Final = 1.5
 """How many times the time that most vehicles took is left for all of them."""
-MOST_SPARED: Final = 1.0
-LEAST_SPARED: Final = 0.3
-"""Seconds that are left for the others in any case: as many as it takes to `LONGER` times the
-slowest answer to the last questions of this kind, within these two; the first where none is known.
-"""
+FIRST_SPARED: Final = 1.0
+LEAST_SPARED: Final = 0.1
+"""Seconds that are left for the others in any case, before vehicles' times are known and after."""
+SPREADS: Final = 4.0
+"""Deviations beyond what the slowest took, as a retransmission waits for (RFC 6298)."""
+KNOWN: Final = 3
 REMEMBERED: Final = 5
-"""Questions of a kind whose slowest answers are remembered."""
+"""Questions of a kind whose slowest answers tell how long vehicles take, and how many of the last
+ones are remembered."""
 
 
 @dataclass(frozen=True)
@@ -129,23 +132,27 @@ class Exchange:
             readable = sum(answer.content is not None for answer in answers.values())
             return not waiting or took >= closes or 0 < enough <= readable
 
-        self.wait(complete, seconds)
+        self.wait(complete, seconds, lambda: began + closes)
         heard.waited = min(self.clock() - began, seconds)
         if last:
             self.slowest.setdefault(kind, deque(maxlen=REMEMBERED)).append(last)
         return answers
 
-    def wait(self, done: Callable[[], bool], seconds: float) -> bool:
+    def wait(
+        self, done: Callable[[], bool], seconds: float, closes: Callable[[], float] = lambda: inf
+    ) -> bool:
         """Look again and again until it is `done`, `seconds` at most; whether it was.
 
-        Looks take half of the time at most: one at ten thousand vehicles may be long.
+        Looks take half of the time at most: one at ten thousand vehicles may be long. One falls on
+        the time at which it `closes`.
         """
         deadline, began = self.clock() + seconds, self.clock()
         while not done():
             now = self.clock()
             if now >= deadline:
                 return False
-            self.sleep(min(max(self.poll_seconds, now - began), deadline - now))
+            pause = min(max(self.poll_seconds, now - began), deadline - now)
+            self.sleep(min(pause, max(closes() - now, 0.001)))
             began = self.clock()
         return True
 
@@ -221,14 +228,23 @@ class Exchange:
 def closing(took: float, slowest: Collection[float]) -> float:
     """Seconds after which a question closes whose share of answers took so long.
 
-    >>> closing(10.0, [])  # half as long again
+    That is when the slowest of the last questions, in the median, would be done, with a quarter
+    more, or with four times the median deviation. Where little is known of them, or this question
+    takes longer, it is half as long again.
+
+    >>> closing(10.0, [])
     15.0
-    >>> closing(0.5, [])  # nothing is known of slower vehicles: a second
+    >>> closing(0.5, [0.6, 0.7])
     1.5
-    >>> closing(0.5, [0.6, 0.8])  # 1.5 times the slowest
-    1.2000000000000002
-    >>> closing(0.05, [0.1])
-    0.35
+    >>> closing(0.5, [0.8, 9.0, 0.8])
+    1.0
+    >>> closing(0.5, [0.75, 1.0, 1.25])
+    2.0
+    >>> closing(1.0, [0.8, 0.8, 0.8])
+    1.5
     """
-    known = LONGER * max(slowest) - took if slowest else MOST_SPARED
-    return max(LONGER * took, took + min(max(known, LEAST_SPARED), MOST_SPARED))
+    if len(slowest) < KNOWN:
+        return max(LONGER * took, took + FIRST_SPARED)
+    usual = median(slowest)
+    spared = max(LEAST_SPARED, usual / 4, SPREADS * median(abs(one - usual) for one in slowest))
+    return usual + spared if took <= usual else max(LONGER * took, took + spared)

@@ -27,9 +27,9 @@ class Deployment:
     """Share of vehicles called beyond `participation`; the round closes with the replies that it
     would have had without them."""
     close_share: float = 1.0
-    """Share of those asked after whose answers the others have half as long again, or half as long
-    again as the slowest of the last rounds, up to a second more; then the round, or the judging of
-    its model, closes. 1: all are waited for."""
+    """Share of those asked after whose answers the others have until the slowest of the last rounds
+    would be done, with some time to spare; at first half as long again. Then the round, or the
+    judging of its model, closes. 1: all are waited for."""
     rest_after: int = 2
     """Rounds in a row that a vehicle may miss, late or failing, before it rests: it is left out of
     the next 2 rounds, then asked again; each further miss doubles that, up to 64. 0: never."""
