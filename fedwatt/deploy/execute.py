@@ -29,7 +29,7 @@ from fedwatt.plugins import refuse_unless_installed
 from fedwatt.runs.carry_out import FINISHED as COMPLETE
 from fedwatt.runs.carry_out import Run, carry_out
 from fedwatt.runs.config import MethodChoice, RunConfig
-from fedwatt.runs.deployment import Deployment
+from fedwatt.runs.deployment import FULL, Deployment
 from fedwatt.runs.earlier import earlier_toml
 from fedwatt.runs.environment import fleet_partition
 from fedwatt.runs.hills import shares_hills, terrain_facts
@@ -65,6 +65,12 @@ def refuse_undeployable(config: RunConfig) -> None:
         raise SettingError(
             "model.mixture needs the sums of all vehicles' windows, which a real fleet does not "
             "exchange yet. Set model.mixture = false, or simulate the run."
+        )
+    if config.secure.enabled and config.deploy.update_type != FULL:
+        raise SettingError(
+            f"deploy.update_type = '{config.deploy.update_type}' rounds single replies, and under "
+            "masks replies are words of secure.bits each, which no rounding makes shorter. Set "
+            f"deploy.update_type = '{FULL}'; secure.bits = 32 with closer limits makes words short."
         )
     refuse_over_selection(config)
     level_config(config)  # refuses noise for privacy, which a level model would spend twice

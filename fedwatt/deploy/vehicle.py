@@ -55,6 +55,7 @@ from fedwatt.deploy.privacy_ledger import LIFETIME_DELTA, PrivacyLedger, epsilon
 from fedwatt.deploy.purpose import Purpose
 from fedwatt.deploy.questions import AFTER, sizes_of, value, weights
 from fedwatt.deploy.round_summand import round_summand
+from fedwatt.deploy.rounding_on_board import with_rounding
 from fedwatt.deploy.routes_on_board import RoutesOnBoard
 from fedwatt.deploy.secure_board import Secrets
 from fedwatt.deploy.task import Task
@@ -182,12 +183,13 @@ class Vehicle:
         self._refuse_work(kind, task)
         self.guard.answer(Purpose.of(kind, question), masked=False)
         answers: dict[str, Callable[[Task], Content]] = {
-            "train": self._train,
+            "train": lambda own: with_rounding(self._train(own), own, self.state),
             "evaluate": self._evaluate,
             "strata": lambda own: by_stratum(self._strata(own)),
             "personalise": lambda own: by_stratum(self._personalise(own)),
         }
-        sizes = sizes_of(task.method, task.local.model, task.local.training.precision)
+        precision = task.local.training.precision
+        sizes = sizes_of(task.method, task.local.model, precision, task.update_type)
         return sealed(kind, answers[kind](task), sizes, task.asked if kind == "train" else NOTHING)
 
     def _masked(self, kind: str, question: Content, config: RunConfig) -> Content:
