@@ -66,6 +66,18 @@ PolicyFolder = Annotated[
     typer.Option("--policy", help="Folder with policy.toml; by default that of --keys."),
 ]
 Field = Annotated[Path | None, typer.Option(help="Elevation field on board, for terrain features.")]
+OfDay = Annotated[
+    str,
+    typer.Option(
+        "--hours",
+        help="Times of the day at which it answers, such as 22:00-06:00, or '22:00-06:00 "
+        "Europe/Berlin'; by default all.",
+    ),
+]
+Bandwidth = Annotated[
+    str,
+    typer.Option(help="Most that it sends and receives, such as 200kB/s; by default no limit."),
+]
 Poll = Annotated[
     float, typer.Option(help="Longest pause between looks for a question, in seconds.")
 ]
@@ -117,6 +129,8 @@ def vehicle(
     poll: Poll = 1.0,
     patience: Patience = 120.0,
     policy: PolicyFolder = None,
+    hours: OfDay = "",
+    bandwidth: Bandwidth = "",
     insecure: Insecure = False,
     dry_run: DryRun = False,
 ) -> None:
@@ -128,7 +142,9 @@ def vehicle(
     from fedwatt.deploy.board import Board, refuse_unknown_server
     from fedwatt.deploy.commands import quiet
     from fedwatt.deploy.connection import Connection
+    from fedwatt.deploy.hours import Hours
     from fedwatt.deploy.limits import Limits
+    from fedwatt.deploy.pace import bytes_per_second
     from fedwatt.deploy.trial import describe_vehicle, stock_command
 
     if not insecure and key_folder is None:
@@ -138,10 +154,12 @@ def vehicle(
         server,
         None if key_folder is None else key_folder / "ca.pem",
         None if key_folder is None else key_folder / "key",
+        bytes_per_second(bandwidth) if bandwidth else 0.0,
     )
     board = Board.of(key_folder, read_vehicle(folder).name, policy)
+    of_day = Hours.of(hours) if hours else None
     if dry_run:
-        for line in describe_vehicle(folder, state, connection, field, board.policy):
+        for line in describe_vehicle(folder, state, connection, field, board.policy, of_day):
             console.print(line, highlight=False)
         return
     # Before Flower is loaded, which reads them. What it has to say, we say in a sentence.
@@ -153,10 +171,10 @@ def vehicle(
     limits.apply()
     show_log()
     console.print("In place of Flower's own node, which would run code that a server sends:")
-    show_command(stock_command(folder, state, connection, field))
+    show_command(stock_command(folder, state, connection, field, of_day))
     try:
         drive(
-            Vehicle(folder, state, field, board),
+            Vehicle(folder, state, field, board, of_day),
             connection,
             poll_seconds=poll,
             patience_seconds=patience,

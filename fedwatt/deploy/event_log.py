@@ -34,6 +34,7 @@ LATE: Final = "late"
 REJECTED: Final = "rejected"
 SPARE: Final = "spare"
 UNCOUNTED: Final = "not counted"
+AWAY: Final = "away"
 ENROLLED: Final = "enrolled"
 TURNED_AWAY: Final = "turned away"
 
@@ -48,6 +49,7 @@ REPLIES: Final = {
 """What becomes of a question: one of these for each vehicle that was asked."""
 EVENTS: Final = REPLIES | {
     UNCOUNTED: "its answer could be read and did not count, or not in full",
+    AWAY: "it is outside the hours in which it answers; nothing follows from it",
     ENROLLED: "it may take part, with this version of fedwatt on board",
     TURNED_AWAY: "it may not take part, or not yet",
 }
@@ -103,6 +105,10 @@ class EventLog:
         """A vehicle may take part."""
         self.held.append({"event": ENROLLED, "vehicle": vehicle, "version": version[:40]})
 
+    def away(self, vehicle: str, reason: str) -> None:
+        """A vehicle that may take part is outside its hours."""
+        self.held.append({"event": AWAY, "vehicle": vehicle, "reason": reason})
+
     def turned_away(self, vehicle: str, reason: str) -> None:
         """A node may not take part yet; it goes by the name that its key is registered under."""
         self.held.append({"event": TURNED_AWAY, "vehicle": vehicle, "reason": reason[:200]})
@@ -142,7 +148,7 @@ def outcome(
     answer = answers.get(node)
     if answer is None:
         if node in heard.failed:
-            return FAILED, heard.failed[node]
+            return AWAY if node in heard.away else FAILED, heard.failed[node]
         return (SPARE, "") if closed else (LATE, f"it did not answer within {seconds:g} s")
     if answer.refused:
         return REFUSED, answer.trouble

@@ -88,6 +88,8 @@ VEHICLE_FAILED: Final = int(ErrorCode.CLIENT_APP_RAISED_EXCEPTION)
 VEHICLE_REFUSED: Final = 700
 """Code of the error reply of a vehicle whose policy forbids an answer; its reason is a rule's name.
 Flower's own codes are below 100."""
+VEHICLE_AWAY: Final = 701
+"""Code of the error reply of a vehicle outside its hours; its reason are seconds until these."""
 REPLY_LOST: Final = int(ErrorCode.MESSAGE_UNAVAILABLE)
 """Code of the error that stands for a reply which never came whole."""
 NODE_GONE: Final = int(ErrorCode.NODE_UNAVAILABLE)
@@ -238,9 +240,15 @@ def stay_alive() -> None:
 
 
 def open_session(
-    server: str, certificate: str | None, keys: KeyPair | None
+    server: str, certificate: str | None, keys: KeyPair | None, bandwidth: float = 0.0
 ) -> AbstractContextManager[Session]:
-    """Flower's session with `server`; without a certificate there is no TLS."""
+    """Flower's session with `server`; without a certificate there is no TLS.
+
+    With a `bandwidth` it sends and receives at most so many bytes a second.
+    """
+    if bandwidth:
+        client = type("PacedClient", (FleetClient,), {"bandwidth": bandwidth})
+        vars(fleet_http_connection)["FleetHttpClient"] = client
     return fleet_http_connection.http_request_response(
         server,
         insecure=certificate is None,

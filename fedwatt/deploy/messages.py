@@ -219,6 +219,10 @@ IN_THE_CLEAR: Final[Mapping[str, ReplyField]] = {
     "windows": ArrayField((3,), "int64", "n_k: training, validation and test windows")
 }
 """What a vehicle enrols with besides, where no masks hide it."""
+AWAY: Final[Mapping[str, ReplyField]] = {
+    "away": ValueField(float, "seconds until the hours in which it answers, outside of them")
+}
+"""What a vehicle enrols with besides, where it answers at some hours only."""
 IS_RELAY: Final[Mapping[str, ReplyField]] = {
     "relay": ValueField(bool, "whether this is a relay, which answers for vehicles of its own")
 }

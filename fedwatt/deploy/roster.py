@@ -23,7 +23,16 @@ from fedwatt.deploy.conduct import Conduct
 from fedwatt.deploy.error_vectors import MOST_WINDOWS
 from fedwatt.deploy.event_log import FILE, EventLog
 from fedwatt.deploy.exchange import Answer, Exchange, Heard
-from fedwatt.deploy.messages import IN_THE_CLEAR, NO_MODEL, NOTHING, Content, ReplyField, Sizes
+from fedwatt.deploy.hours import told_seconds, until
+from fedwatt.deploy.messages import (
+    AWAY,
+    IN_THE_CLEAR,
+    NO_MODEL,
+    NOTHING,
+    Content,
+    ReplyField,
+    Sizes,
+)
 from fedwatt.deploy.versions import version_fault
 from fedwatt.errors import RunError
 from fedwatt.federation.participation import BoolArray
@@ -72,6 +81,8 @@ class Roster:
     """Nodes that are not asked again before a time: those that cannot be admitted, or not yet."""
     refusals: dict[int, int] = field(default_factory=dict)
     """How often in a row a node was turned away."""
+    away: dict[int, float] = field(default_factory=dict)
+    """Nodes that have said until when they are outside their hours."""
     provision: "PublishedHills | None" = None
     """What vehicles must have on board before they can train; None: nothing but their data."""
     made: dict[DataSettings, tuple[tuple[object, ...], Fleet]] = field(default_factory=dict)
@@ -92,7 +103,7 @@ class Roster:
     @property
     def enrolment(self) -> Mapping[str, ReplyField]:
         """What vehicles tell besides when they enrol."""
-        return NOTHING if self.hidden else IN_THE_CLEAR
+        return AWAY if self.hidden else {**IN_THE_CLEAR, **AWAY}
 
     def load(self) -> None:
         """Continue with the vehicles of an interrupted run."""
@@ -124,10 +135,10 @@ class Roster:
 
         def complete() -> bool:
             self.refresh()
-            return 0 < vehicles <= sum(self.there(name) for name in self.members)
+            return 0 < vehicles <= sum(map(self.connected, self.members))
 
         self.exchange.wait(complete, seconds)
-        there = sum(self.there(name) for name in self.members)
+        there = sum(map(self.connected, self.members))
         if not there or (vehicles and there < vehicles and not known):
             raise RunError(
                 f"{there} of {vehicles or 'any'} vehicles enrolled within {seconds:g} s. Start "
@@ -139,6 +150,8 @@ class Roster:
         """See who is there, ask newcomers to enrol and take in those who have."""
         exchange = self.exchange
         self.online = {node.node_id: node.name or "" for node in exchange.grid.get_nodes()}
+        # Who was gone meanwhile may have other hours now.
+        self.away = {node: until for node, until in self.away.items() if node in self.online}
         if self.asked:
             before = set(self.asked.values())
             answers = exchange.receive("enrol", self.asked, sizes=NO_MODEL, asked=self.enrolment)
@@ -193,6 +206,9 @@ class Roster:
         self.refusals.pop(node, None)
         log.info("vehicle %s enrolled", name)
         self.events.enrolled(name, str(values["version"]))
+        if away := told_seconds(values.get("away")):
+            self.away[node] = self.exchange.clock() + away
+            self.events.away(name, until(away))
         if values["version"] != fedwatt.__version__:
             log.warning(
                 "vehicle %s has fedwatt %.40s on board, and the server has %s: its replies may "
@@ -254,10 +270,19 @@ class Roster:
     def there(self, name: str) -> bool:
         """Whether a vehicle is connected, has what it needs to train, and is not set aside."""
         node = self.members[name].node
-        if self.conduct.set_aside(name):
+        if self.conduct.set_aside(name) or self.is_away(node):
             return False
         ready = self.provision is None or self.provision.held_by(node)
         return node in self.online and ready
+
+    def is_away(self, node: int) -> bool:
+        """Whether a vehicle has said that it is outside its hours until later."""
+        return self.away.get(node, 0.0) > self.exchange.clock()
+
+    def connected(self, name: str) -> bool:
+        """Whether a vehicle is there, or will be when its hours begin."""
+        node = self.members[name].node
+        return self.there(name) or (node in self.online and self.is_away(node))
 
     def unanswered(self, name: str) -> None:
         """Take note that a vehicle did not do what it was asked to."""
@@ -317,6 +342,8 @@ class Roster:
             heard=heard,
             each=lambda node, answer: each(names[node], answer),
         )
+        now = self.exchange.clock()
+        self.away |= {node: now + pause for node, pause in heard.away.items()}
         closed = 0 < enough <= sum(answer.content is not None for answer in answers.values())
         waited = round(heard.waited, 1)
         self.events.asked(kind, nodes, answers, heard, seconds=waited, closed=closed)

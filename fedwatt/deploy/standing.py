@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from fedwatt.deploy.event_log import (
     ANSWERED,
+    AWAY,
     ENROLLED,
     FAILED,
     LATE,
@@ -30,6 +31,7 @@ STATES: Final = {
     "refused": "its policy forbade an answer in the last round that asked it",
     "late": "it missed the deadline in the last round that asked it",
     "turned away": "it may not take part, or not yet",
+    "away": "it is outside the hours in which it answers",
     "offline": "it is not connected",
     "on time": "it did all that the last round asked of it",
     "waiting": "it has enrolled and was not asked yet",
@@ -65,6 +67,8 @@ class Standing:
     trains: bool = False
     """Whether it was ever asked to train; held-out vehicles are not."""
     trouble: Line | None = None  # the last one
+    away: Line | None = None
+    """The last word that it is outside its hours, if nothing came since."""
     failures: int = 0
     """Rounds in a row, of those that asked it, with a trouble."""
     last: tuple[str, int] | None = None
@@ -75,6 +79,9 @@ class Standing:
     def take(self, line: Line) -> None:
         """Go on by one event."""
         event = line["event"]
+        self.away = line if event == AWAY else None
+        if event == AWAY:
+            return
         if event == ENROLLED:
             self.version = line["version"]
             if self.trouble is not None and self.trouble["event"] == TURNED_AWAY:
@@ -102,6 +109,8 @@ class Standing:
     @property
     def state(self) -> str:
         """One of `STATES`, as far as the events tell."""
+        if self.away is not None:
+            return "away"
         if self.last is not None and self.troubled == self.last and self.trouble is not None:
             return OF_EVENT[self.trouble["event"]]
         return "waiting" if self.answer is None else "on time"
@@ -150,6 +159,8 @@ def described(standing: Standing) -> Iterator[str]:
     if success is not None:
         about += f" in {success['seconds']:g} s"
     yield about
+    if standing.away is not None:
+        yield f"  {standing.away['reason']}"
     if trouble is not None:
         times = f", {counted(standing.failing, 'round')} in a row" if standing.failing > 1 else ""
         yield f"  last trouble {_when(trouble)}{times}: {trouble['reason']}"

@@ -34,8 +34,10 @@ from fedwatt.deploy.error_vectors import (
 from fedwatt.deploy.followed import Followed
 from fedwatt.deploy.guard import Guard
 from fedwatt.deploy.hills_on_board import HillsOnBoard, hills_of
+from fedwatt.deploy.hours import Hours
 from fedwatt.deploy.ledger import Ledger
 from fedwatt.deploy.messages import (
+    AWAY,
     IN_THE_CLEAR,
     NO_MODEL,
     NOTHING,
@@ -97,10 +99,15 @@ class Vehicle:
     """Answers the server's questions; reads its folder and writes its state folder, no other."""
 
     def __init__(
-        self, folder: Path, state: Path, field: Path | None = None, board: Board | None = None
+        self,
+        folder: Path,
+        state: Path,
+        field: Path | None = None,
+        board: Board | None = None,
+        hours: Hours | None = None,
     ) -> None:
         self.folder, self.state, self.field = folder, state, field
-        self.board = board or Board()
+        self.board, self.hours = board or Board(), hours
         self.name = read_vehicle(folder).name
         self.guard = Guard(self.board.policy, Ledger(state))
         # Two of each: those of a run and of its level model.
@@ -147,7 +154,9 @@ class Vehicle:
         return with_terrain(vehicle, field)
 
     def answer(self, kind: str, records: RecordDict) -> RecordDict:
-        """The sealed reply to a question; Refusal if the policy does not allow it."""
+        """The sealed reply to a question; Refusal if the policy forbids it, NotNow at this hour."""
+        if self.hours is not None:
+            self.hours.refuse(kind)
         question = from_records(records)
         self.guard.size(question)
         self.guard.kind(kind)
@@ -162,7 +171,7 @@ class Vehicle:
         self.guard.configuration(config, kind)
         if kind == "enrol":
             asked = NOTHING if config.secure.enabled else IN_THE_CLEAR
-            return sealed(kind, self._enrol(config), NO_MODEL, asked)
+            return sealed(kind, self._enrol(config), NO_MODEL, {**asked, **AWAY})
         if kind == "secure-keys":
             return sealed(kind, self.secrets.keys(question), NO_MODEL)
         if kind in ("terrain-field", "driving-field"):
@@ -268,6 +277,8 @@ class Vehicle:
             "simulated": client.simulated,
             "version": fedwatt.__version__,
         }
+        if self.hours is not None:
+            values["away"] = self.hours.away_seconds()
         hidden = config.secure.enabled
         return Content(values, {} if hidden else {"windows": np.array(counts, dtype=np.int64)})
 

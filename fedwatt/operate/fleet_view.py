@@ -74,7 +74,7 @@ class FleetView:
     def _row(self, own: Standing, faults: list[str]) -> dict[str, Any]:
         """All that is shown of one vehicle in the table."""
         name, depot = own.vehicle, self.depot
-        state, reason = own.state, str((own.trouble or {}).get("reason", ""))
+        state, reason = own.state, str((own.away or own.trouble or {}).get("reason", ""))
         online = None if depot is None else depot.online(name)
         revoked = None if depot is None else depot.revoked.get(name)
         if depot is not None and depot.accepted and name not in depot.accepted and not revoked:
@@ -98,7 +98,7 @@ class FleetView:
             "answered": own.answered,
             "failing": own.failing,
             "success": _moment(own.success),
-            "trouble": _moment(own.trouble),
+            "trouble": _moment(own.away or own.trouble),
             "seconds": own.success["seconds"] if own.success else None,
             "lag": self._lag(own),
         }
