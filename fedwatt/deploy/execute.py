@@ -8,6 +8,7 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from fedwatt.data import Fleet
+from fedwatt.deploy.buffered_road import BufferedRoad
 from fedwatt.deploy.exchange import Exchange
 from fedwatt.deploy.hills_on_server import PublishedHills, hills_of_run
 from fedwatt.deploy.memory import level_run
@@ -47,11 +48,7 @@ def refuse_undeployable(config: RunConfig) -> None:
             f"A real fleet trains one model at a time, and seeds are {list(config.seeds)}. Set "
             "seeds = [1], or any one number."
         )
-    if config.asynchronous.buffer:
-        raise SettingError(
-            "A deployment has rounds, and asynchronous.buffer asks for a buffer. Set it to 0; "
-            "deploy.round_seconds keeps slow vehicles from holding up the others."
-        )
+    refuse_buffer(config)
     if shares_hills(config):
         if not config.secure.enabled:
             raise SettingError(
@@ -88,6 +85,22 @@ def refuse_undeployable(config: RunConfig) -> None:
                     f"Method '{choice.label}': {type(rule).__name__} simulates "
                     f"{rule.simulated_only} and has no place on a real fleet."
                 )
+
+
+def refuse_buffer(config: RunConfig) -> None:
+    """Raise if replies are to be buffered, and cannot be."""
+    if not config.asynchronous.buffer:
+        return
+    for name, asked, why in (
+        ("secure.enabled", config.secure.enabled, "a sum under masks is of replies to one model"),
+        ("deploy.relays", config.deploy.relays, "a relay's sum is of replies to one model"),
+        ("deploy.over_selection", config.deploy.over_selection, "a buffer has no round to close"),
+    ):
+        if asked:
+            raise SettingError(
+                f"asynchronous.buffer = {config.asynchronous.buffer} takes replies in as they "
+                f"come, and {why}. Leave out {name}, or set asynchronous.buffer = 0."
+            )
 
 
 def refuse_over_selection(config: RunConfig) -> None:
@@ -206,8 +219,10 @@ class RealFleet:
         level: NDArray[Any] | None = None,
     ) -> Loop:
         """The loop over a method's rounds, with sums in secret if so configured."""
-        summed = SummedFleet if self.run.config.deploy.relays else RemoteFleet
-        kind = SecureFleet if self.run.config.secure.enabled else summed
+        config = self.run.config
+        seen = BufferedRoad if config.asynchronous.buffer else RemoteFleet
+        summed = SummedFleet if config.deploy.relays else seen
+        kind = SecureFleet if config.secure.enabled else summed
         self.asked = kind.of(self.roster, self.run.config, choice, self.state, level)
         return self.asked.loop()
 

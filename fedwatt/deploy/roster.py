@@ -342,10 +342,21 @@ class Roster:
             heard=heard,
             each=lambda node, answer: each(names[node], answer),
         )
-        now = self.exchange.clock()
-        self.away |= {node: now + pause for node, pause in heard.away.items()}
         closed = 0 < enough <= sum(answer.content is not None for answer in answers.values())
-        waited = round(heard.waited, 1)
+        return self.take_note(kind, nodes, answers, heard, closed=closed)
+
+    def take_note(
+        self,
+        kind: str,
+        nodes: Mapping[str, int],
+        answers: Mapping[int, Answer],
+        heard: Heard,
+        *,
+        closed: bool = False,
+    ) -> dict[str, Answer]:
+        """Write down what became of a question to these vehicles; their answers by name."""
+        now, waited = self.exchange.clock(), round(heard.waited, 1)
+        self.away |= {node: now + pause for node, pause in heard.away.items()}
         self.events.asked(kind, nodes, answers, heard, seconds=waited, closed=closed)
         found = {name: answers[node] for name, node in nodes.items() if node in answers}
         for name, answer in found.items():

@@ -1,11 +1,13 @@
 """What a loop over rounds asks of a fleet.
 
-Four kinds of fleet answer: vehicles that are simulated in rounds (`simulated`), vehicles whose
-replies are buffered (`buffered`), a real fleet (`deploy.remote_fleet`), and a real fleet whose
-replies are added up in secret (`deploy.secure_fleet`).
+Five kinds of fleet answer: vehicles that are simulated in rounds (`simulated`), vehicles whose
+replies are buffered (`buffered`), a real fleet (`deploy.remote_fleet`), one whose replies are
+buffered (`deploy.buffered_road`), and one whose replies are added up in secret
+(`deploy.secure_fleet`).
 
 A fleet keeps nothing that one round leaves to the next. What it has to remember goes into
-`State.events` with its answers and comes back with the next question.
+`State.events` with its answers and comes back with the next question. (A real fleet with a buffer
+has questions on their way, and asks again for those that are lost with its process.)
 """
 
 from collections.abc import Sequence
