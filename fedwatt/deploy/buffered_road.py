@@ -182,6 +182,10 @@ class BufferedRoad(RemoteFleet):
         found = self.roster.take_note("train", nodes, answers, heard)
         return {name: Arrival(trip.version, found.get(name)) for name, trip in trips.items()}
 
+    def awake(self, names: list[str], known: Known) -> list[str]:
+        """Those that are asked to judge a model: others would answer when their work is done."""
+        return [name for name in super().awake(names, known) if name not in self.trips]
+
     def _judgements(self, questions: Mapping[str, Content]) -> dict[str, Answer]:
-        """Answers of those that are not at work: the others would answer when they are done."""
+        """Answers of those that are not at work, whatever they are asked to judge."""
         return super()._judgements({n: q for n, q in questions.items() if n not in self.trips})

@@ -221,7 +221,6 @@ def test_held_out_vehicles_are_judged_and_never_train(fleet: Path, tmp_path: Pat
     ("old", "new", "why"),
     [
         ("seeds = [1]", "seeds = [1, 2]", "one model at a time"),
-        ("[deploy]", "[asynchronous]\nbuffer = 2\n[deploy]", "a deployment has rounds"),
         ("[availability]", "[availability]\nreply_loss = 0.1", "by itself"),
         ('"fedavg"', '"fedavg+sign-flip"', "simulates faulty vehicles"),
         ("window = 10", 'window = 10\nfeatures = "base, terrain"', "under masks only"),
