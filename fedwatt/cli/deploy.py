@@ -142,7 +142,6 @@ def vehicle(
     from fedwatt.deploy.board import Board, refuse_unknown_server
     from fedwatt.deploy.commands import quiet
     from fedwatt.deploy.connection import Connection
-    from fedwatt.deploy.hours import Hours
     from fedwatt.deploy.limits import Limits
     from fedwatt.deploy.pace import bytes_per_second
     from fedwatt.deploy.trial import describe_vehicle, stock_command
@@ -150,16 +149,10 @@ def vehicle(
     if not insecure and key_folder is None:
         raise typer.BadParameter("--keys is needed, or --insecure for a trial on one machine.")
     limits = Limits(threads=threads, memory_mb=memory_mb, nice=nice)
-    connection = Connection(
-        server,
-        None if key_folder is None else key_folder / "ca.pem",
-        None if key_folder is None else key_folder / "key",
-        bytes_per_second(bandwidth) if bandwidth else 0.0,
-    )
-    board = Board.of(key_folder, read_vehicle(folder).name, policy)
-    of_day = Hours.of(hours) if hours else None
+    connection = Connection.of(server, key_folder, bytes_per_second(bandwidth))
+    board = Board.of(key_folder, read_vehicle(folder).name, policy, hours)
     if dry_run:
-        for line in describe_vehicle(folder, state, connection, field, board.policy, of_day):
+        for line in describe_vehicle(folder, state, connection, field, board):
             console.print(line, highlight=False)
         return
     # Before Flower is loaded, which reads them. What it has to say, we say in a sentence.
@@ -171,10 +164,10 @@ def vehicle(
     limits.apply()
     show_log()
     console.print("In place of Flower's own node, which would run code that a server sends:")
-    show_command(stock_command(folder, state, connection, field, of_day))
+    show_command(stock_command(folder, state, connection, field, hours))
     try:
         drive(
-            Vehicle(folder, state, field, board, of_day),
+            Vehicle(folder, state, field, board),
             connection,
             poll_seconds=poll,
             patience_seconds=patience,

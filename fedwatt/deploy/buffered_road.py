@@ -32,24 +32,18 @@ from fedwatt.federation.port import Present
 from fedwatt.federation.work import Work, enough
 from fedwatt.methods import Method
 from fedwatt.metrics import Stopwatch
+from fedwatt.runs.config import RunConfig
 
 
 @dataclass(frozen=True)
-class Trip:
-    """A question on its way."""
+class Asked:
+    """A question on its way, or one that is over, answered or not."""
 
     number: str  # of its message
     node: int
     version: int  # of the model
     sent: float  # when
-
-
-@dataclass(frozen=True)
-class Arrival:
-    """A question whose time is over, answered or not."""
-
-    version: int
-    answer: Answer | None
+    answer: Answer | None = None
 
     def too_old(self, newest: int, limit: int) -> bool:
         """Whether too many models were made since; a `limit` of 0 is none."""
@@ -65,17 +59,21 @@ class Arrival:
 class BufferedRoad(RemoteFleet):
     """Answers for a real fleet whose replies are taken in as they come."""
 
-    trips: dict[str, Trip] = field(default_factory=dict)
+    trips: dict[str, Asked] = field(default_factory=dict)
     """By vehicle, of those at work."""
-    early: dict[str, Arrival] = field(default_factory=dict)
+    early: dict[str, Asked] = field(default_factory=dict)
     """Replies that came with the last of a full buffer, for the next one."""
 
     def check(self, method: Method) -> None:
         """Refuse what cannot work with replies to older models, or with so few vehicles."""
-        super().check(method)
         own, population = self.config.asynchronous, len(self.members().population)
         refuse_impossible(own, self.config.availability, population)
         refuse_unbuffered(method, own)
+
+    @classmethod
+    def vehicles_needed(cls, config: RunConfig, method: Method) -> int:
+        """Vehicles that must be there: those of a full buffer come one after the other."""
+        return max(config.deploy.quorum, config.deploy.minimum_replies, method.replies_needed)
 
     def work(self, method: Method, state: State, present: Present, watch: Stopwatch) -> Work | None:
         """Wait until the buffer is full; None, with a pause, if nobody at all has answered."""
@@ -102,11 +100,8 @@ class BufferedRoad(RemoteFleet):
         work = enough(work, max(self.config.deploy.minimum_replies, method.replies_needed))
         ages = [state.round - arrived[name].version for name in found]
         work = weakened(work, ages, settings, members)
-        counted = {
-            name: arrived[name].version
-            for name, counts in zip(found, work.counted, strict=True)
-            if counts
-        }
+        counts = dict(zip(found, work.counted, strict=True))
+        counted = {name: arrived[name].version for name in found if counts[name]}
         known = Known.unpacked(state.events)
         known = replace(known, counted={**known.counted, **counted}, round=state.round + 1)
         if state.round + 1 == self.terms.training.rounds:
@@ -116,10 +111,10 @@ class BufferedRoad(RemoteFleet):
 
     def _until_full(
         self, method: Method, state: State, present: Present, places: Mapping[str, int]
-    ) -> dict[str, Arrival]:
+    ) -> dict[str, Asked]:
         """What comes back until the buffer is full, or nobody is left to wait for."""
         own = self.config.asynchronous
-        arrived: dict[str, Arrival] = {}
+        arrived: dict[str, Asked] = {}
         draws = 0
 
         def full() -> bool:
@@ -135,7 +130,8 @@ class BufferedRoad(RemoteFleet):
             busy = {*self.trips, *arrived}
             known = [places[name] for name in busy if name in places]
             missing = concurrency(own, self.terms, len(places)) - len(self.trips)
-            chosen = starting(self.terms.seeds[0], state.round, draws, present, 0, known, missing)
+            others = present.others(0, known)
+            chosen = starting(self.terms.seeds[0], state.round, draws, others, missing)
             self._send(method, state, present, [present.members.name(k) for k in chosen])
             draws += 1
             if not self.trips:
@@ -148,17 +144,16 @@ class BufferedRoad(RemoteFleet):
         roster, seconds = self.roster, self.config.deploy.round_seconds
         question = self.training_questions(method, state, present)
         nodes = {roster.members[name].node: name for name in names if roster.there(name)}
-        fields = self.training_fields(diagnostics=self.config.deploy.diagnostics)
-        questions = {node: question(name) for node, name in nodes.items()}
+        questions, fields = {n: question(own) for n, own in nodes.items()}, self.training_fields
         sent = roster.exchange.send("train", questions, seconds, sizes=self.sizes, asked=fields)
         now = roster.exchange.clock()
         for number, node in sent.items():
-            self.trips[nodes[node]] = Trip(number, node, state.round, now)
+            self.trips[nodes[node]] = Asked(number, node, state.round, now)
 
-    def _wait(self) -> dict[str, Arrival]:
+    def _wait(self) -> dict[str, Asked]:
         """Look until a question is over: answered, failed, or not answered in time."""
         exchange, seconds = self.roster.exchange, self.config.deploy.round_seconds
-        fields = self.training_fields(diagnostics=self.config.deploy.diagnostics)
+        fields = self.training_fields
         names = {trip.node: name for name, trip in self.trips.items()}
         waiting = {trip.number: trip.node for trip in self.trips.values()}
         answers, heard = dict[int, Answer](), Heard()
@@ -180,7 +175,7 @@ class BufferedRoad(RemoteFleet):
         heard.waited = seconds
         nodes = {name: trip.node for name, trip in trips.items()}
         found = self.roster.take_note("train", nodes, answers, heard)
-        return {name: Arrival(trip.version, found.get(name)) for name, trip in trips.items()}
+        return {name: replace(trip, answer=found.get(name)) for name, trip in trips.items()}
 
     def awake(self, names: list[str], known: Known) -> list[str]:
         """Those that are asked to judge a model: others would answer when their work is done."""

@@ -79,7 +79,7 @@ class ClearSums(Sums):
         places = {members.name(k): k for k in range(len(members.fleet.clients))}
         own = {name: places[name] for name in questions}
         calls = {name: Call(0, k, fleet.steps(members, k)) for name, k in own.items()}
-        told = fleet.training_fields(diagnostics=bool(first.values.get("diagnostics")))
+        told = fleet.training_fields
         answers = self.roster.ask(
             kind, questions, asked.seconds, sizes=fleet.sizes, asked=told, enough=self.enough
         )

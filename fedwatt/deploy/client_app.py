@@ -17,7 +17,6 @@ from flwr.clientapp import ClientApp
 
 from fedwatt.data.store import read_vehicle
 from fedwatt.deploy.board import Board
-from fedwatt.deploy.hours import Hours
 from fedwatt.deploy.messages import MESSAGE_TYPES
 from fedwatt.deploy.node import answer
 from fedwatt.deploy.vehicle import Vehicle
@@ -31,9 +30,8 @@ SECRETS = "fedwatt.secure"
 def _vehicle(folder: str, state: str, *optional: str) -> Vehicle:
     *paths, hours = optional
     field, keys, policy = (Path(path) if path else None for path in paths)
-    board = Board.of(keys, read_vehicle(Path(folder)).name, policy)
-    of_day = Hours.of(hours) if hours else None
-    return Vehicle(Path(folder), Path(state), field, board, of_day)
+    board = Board.of(keys, read_vehicle(Path(folder)).name, policy, hours)
+    return Vehicle(Path(folder), Path(state), field, board)
 
 
 def _answer(message: Message, context: Context) -> Message:

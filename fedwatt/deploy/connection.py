@@ -21,6 +21,13 @@ class Connection:
     bandwidth: float = 0.0
     """Bytes a second that go each way; 0: no limit."""
 
+    @classmethod
+    def of(cls, server: str, keys: Path | None, bandwidth: float = 0.0) -> "Connection":
+        """With the key and the certificate in a folder, or without any."""
+        if keys is None:
+            return cls(server, bandwidth=bandwidth)
+        return cls(server, keys / "ca.pem", keys / "key", bandwidth)
+
     def open(self) -> Any:
         """Flower's session with the server, as a context manager."""
         # Here, since a look at a vehicle before it joins needs no Flower.

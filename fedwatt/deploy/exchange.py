@@ -16,14 +16,8 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from fedwatt.deploy.bounds import reply_bounds
-from fedwatt.deploy.flower import (
-    NODE_GONE,
-    REPLY_LOST,
-    VEHICLE_AWAY,
-    VEHICLE_FAILED,
-    VEHICLE_REFUSED,
-)
-from fedwatt.deploy.hours import told_seconds, until
+from fedwatt.deploy.flower import NODE_GONE, REPLY_LOST, VEHICLE_FAILED, VEHICLE_REFUSED
+from fedwatt.deploy.hours import VEHICLE_AWAY, told_seconds, until
 from fedwatt.deploy.messages import (
     MESSAGE_TYPES,
     NO_MODEL,

@@ -21,6 +21,7 @@ from fedwatt.deploy.routes_on_server import routes_of_run
 from fedwatt.deploy.secure_fleet import SecureFleet
 from fedwatt.deploy.state import FAILED, FINISHED, RUN_LOCK, RunState, going_on
 from fedwatt.deploy.summed_fleet import SummedFleet
+from fedwatt.deploy.updates import update_fault
 from fedwatt.errors import FedwattError, SettingError
 from fedwatt.federation import Availability, Loop, State
 from fedwatt.federation.records import Row
@@ -79,6 +80,8 @@ def refuse_undeployable(config: RunConfig) -> None:
             )
     for choice in config.methods:
         refuse_reply_counts(config.deploy, choice)
+        if fault := update_fault(choice.method, config.deploy.update_type):
+            raise SettingError(f"Method '{choice.label}': {fault}")
         for rule in choice.method.local:
             if rule.simulated_only:
                 raise SettingError(

@@ -88,8 +88,6 @@ VEHICLE_FAILED: Final = int(ErrorCode.CLIENT_APP_RAISED_EXCEPTION)
 VEHICLE_REFUSED: Final = 700
 """Code of the error reply of a vehicle whose policy forbids an answer; its reason is a rule's name.
 Flower's own codes are below 100."""
-VEHICLE_AWAY: Final = 701
-"""Code of the error reply of a vehicle outside its hours; its reason are seconds until these."""
 REPLY_LOST: Final = int(ErrorCode.MESSAGE_UNAVAILABLE)
 """Code of the error that stands for a reply which never came whole."""
 NODE_GONE: Final = int(ErrorCode.NODE_UNAVAILABLE)

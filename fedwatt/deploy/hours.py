@@ -17,6 +17,8 @@ from fedwatt.errors import DataError, SettingError
 
 BEGINNINGS: Final = frozenset(("train", "evaluate", "strata", "personalise", "secure-keys"))
 """Questions that work begins with; a secure sum begins with its keys."""
+VEHICLE_AWAY: Final = 701
+"""Code of the error reply of a vehicle outside its hours; its reason are seconds until these."""
 LONGEST_AWAY: Final = 26 * 3600.0
 """Seconds between two openings, which come once a day or more often."""
 
@@ -99,11 +101,7 @@ def told_seconds(reason: object) -> float | None:
     return seconds if 0 <= seconds <= LONGEST_AWAY else None
 
 
-def until(seconds: float, now: datetime | None = None) -> str:
-    """When so many seconds are over, in UTC, as a reason names it.
-
-    >>> until(90.0, datetime(2026, 11, 18, 21, 0, tzinfo=UTC))
-    'it is outside its hours, until 2026-11-18 21:01 UTC'
-    """
-    then = (now or datetime.now(UTC)) + timedelta(seconds=seconds)
+def until(seconds: float) -> str:
+    """When so many seconds are over, in UTC, as a reason names it."""
+    then = datetime.now(UTC) + timedelta(seconds=seconds)
     return f"it is outside its hours, until {then:%Y-%m-%d %H:%M} UTC"

@@ -17,7 +17,7 @@ from flwr.app import Error, Message, RecordDict
 from fedwatt.deploy import flower
 from fedwatt.deploy.clock import clock_ahead, clock_trouble
 from fedwatt.deploy.connection import Connection
-from fedwatt.deploy.hours import NotNow
+from fedwatt.deploy.hours import VEHICLE_AWAY, NotNow
 from fedwatt.deploy.messages import MESSAGE_TYPES
 from fedwatt.deploy.policy import Refusal
 from fedwatt.errors import FedwattError, RunError
@@ -148,7 +148,7 @@ def answer(vehicle: Answering, message: Message) -> Message:
         return Message(Error(code=flower.VEHICLE_REFUSED, reason=error.rule), reply_to=message)
     except NotNow as error:
         log.info("question '%s': %s", kind[:40], error)
-        away = Error(code=flower.VEHICLE_AWAY, reason=f"{error.seconds:.0f}")
+        away = Error(code=VEHICLE_AWAY, reason=f"{error.seconds:.0f}")
         return Message(away, reply_to=message)
     except FedwattError as error:
         log.error("question '%s': %s", kind[:40], error)

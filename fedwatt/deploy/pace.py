@@ -22,11 +22,13 @@ SLOWEST: Final = 1000.0
 
 
 def bytes_per_second(text: str) -> float:
-    """The rate in a text.
+    """The rate in a text; 0, for no limit, in an empty one.
 
     >>> bytes_per_second("200kB/s"), bytes_per_second("1.5 Mbit/s")
     (200000.0, 187500.0)
     """
+    if not text:
+        return 0.0
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)/s\s*", text)
     rate = float(found[1]) * UNITS.get(found[2], 0.0) if found else 0.0
     if rate < SLOWEST:

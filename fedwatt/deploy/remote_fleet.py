@@ -19,9 +19,8 @@ from fedwatt.deploy.questions import asked_of
 from fedwatt.deploy.quorum import Unanswered
 from fedwatt.deploy.rest import Rest, rested, resting
 from fedwatt.deploy.road_fleet import RoadFleet
-from fedwatt.deploy.updates import ROUNDING, expanded, told, update_fault, update_fields
+from fedwatt.deploy.updates import ROUNDING, expanded, told, update_fields
 from fedwatt.engine.call import Call
-from fedwatt.errors import SettingError
 from fedwatt.federation import State
 from fedwatt.federation.members import Members
 from fedwatt.federation.port import Present
@@ -45,13 +44,14 @@ class RemoteFleet(RoadFleet):
     def check(self, method: Method) -> None:
         """Refuse a method that cannot work in rounds of these vehicles."""
         self.check_terms(method)
-        if fault := update_fault(method, self.model, self.config.deploy.update_type):
-            raise SettingError(f"Method '{method.name}': {fault}")
 
-    def training_fields(self, *, diagnostics: bool) -> dict[str, ReplyField]:
+    @property
+    def training_fields(self) -> dict[str, ReplyField]:
         """What replies to a round may say besides what all of them do."""
-        update = self.config.deploy.update_type
-        return asked_of(self.method, self.model, diagnostics=diagnostics, update=update)
+        own = self.config.deploy
+        return asked_of(
+            self.method, self.model, diagnostics=own.diagnostics, update=own.update_type
+        )
 
     def present(self, state: State | None) -> Present:
         """Who is connected and does not rest; nobody rests if too few would be left."""
@@ -97,13 +97,12 @@ class RemoteFleet(RoadFleet):
         question = self.training_questions(method, state, present)
         questions = {name: question(name) for name in called}
         settings = self.config.deploy
-        asked = self.training_fields(diagnostics=settings.diagnostics)
         answers = self.roster.ask(
             "train",
             questions,
             settings.round_seconds,
             sizes=self.sizes,
-            asked=asked,
+            asked=self.training_fields,
             enough=wanted,
             share=settings.close_share,
         )

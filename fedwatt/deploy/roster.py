@@ -138,10 +138,13 @@ class Roster:
 
         def complete() -> bool:
             self.refresh()
-            return 0 < vehicles <= sum(map(self.connected, self.members))
+            return 0 < vehicles <= enrolled()
+
+        def enrolled() -> int:
+            return sum(self.there(name) or self.is_away(name) for name in self.members)
 
         self.exchange.wait(complete, seconds)
-        there = sum(map(self.connected, self.members))
+        there = enrolled()
         if not there or (vehicles and there < vehicles and not known):
             raise RunError(
                 f"{there} of {vehicles or 'any'} vehicles enrolled within {seconds:g} s. Start "
@@ -273,19 +276,14 @@ class Roster:
     def there(self, name: str) -> bool:
         """Whether a vehicle is connected, has what it needs to train, and is not set aside."""
         node = self.members[name].node
-        if self.conduct.set_aside(name) or self.is_away(node):
+        if self.conduct.set_aside(name) or self.is_away(name):
             return False
         ready = self.provision is None or self.provision.held_by(node)
         return node in self.online and ready
 
-    def is_away(self, node: int) -> bool:
-        """Whether a vehicle has said that it is outside its hours until later."""
-        return self.away.get(node, 0.0) > self.exchange.clock()
-
-    def connected(self, name: str) -> bool:
-        """Whether a vehicle is there, or will be when its hours begin."""
-        node = self.members[name].node
-        return self.there(name) or (node in self.online and self.is_away(node))
+    def is_away(self, name: str) -> bool:
+        """Whether a vehicle is connected and has said that it is outside its hours until later."""
+        return self.away.get(self.members[name].node, 0.0) > self.exchange.clock()
 
     def unanswered(self, name: str) -> None:
         """Take note that a vehicle did not do what it was asked to."""

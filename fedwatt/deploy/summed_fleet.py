@@ -14,7 +14,6 @@ from fedwatt.deploy.quorum import Unanswered
 from fedwatt.deploy.road_fleet import RoadFleet
 from fedwatt.deploy.secure_fleet import SecureFleet
 from fedwatt.deploy.sums import SecretSum
-from fedwatt.deploy.updates import update_fault
 from fedwatt.engine.call import Call
 from fedwatt.errors import SettingError
 from fedwatt.federation import State
@@ -31,8 +30,7 @@ class SummedFleet(SecureFleet):
     def check(self, method: Method) -> None:
         """Refuse what cannot work in rounds of these vehicles, and what cannot be added up."""
         self.check_terms(method)
-        update = self.config.deploy.update_type
-        if fault := adding_fault(method) or update_fault(method, self.model, update):
+        if fault := adding_fault(method):
             raise SettingError(f"Method '{method.name}' through relays: {fault}")
 
     def present(self, state: State | None) -> Present:

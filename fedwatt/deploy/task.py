@@ -41,14 +41,8 @@ class Task:
     def asked(self) -> dict[str, ReplyField]:
         """The further fields that the method, or a server that diagnoses, asks of training."""
         diagnostics = self.question.values.get("diagnostics") is True
-        return asked_of(
-            self.method, self.local.model, diagnostics=diagnostics, update=self.update_type
-        )
-
-    @property
-    def update_type(self) -> str:
-        """Numbers that its displacement is sent as."""
-        return self.config.deploy.update_type
+        update = self.config.deploy.update_type
+        return asked_of(self.method, self.local.model, diagnostics=diagnostics, update=update)
 
     def weights(self) -> Tensor:
         """The model that the question is about, [1, D]."""

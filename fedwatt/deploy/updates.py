@@ -10,8 +10,7 @@ no trace, and the same question has the same answer.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
@@ -20,7 +19,7 @@ from torch import Tensor
 
 from fedwatt.deploy.messages import ArrayField, ReplyField, ValueField
 from fedwatt.methods import Method
-from fedwatt.models import Model
+from fedwatt.models import MLP
 from fedwatt.runs.deployment import FULL
 
 BLOCK: Final = 256
@@ -32,16 +31,12 @@ ROUNDING: Final = "rounding"
 RESIDUAL: Final = "residual"
 
 
-@dataclass(frozen=True, eq=False)
-class Update:
+class Update(NamedTuple):
     """A displacement as it is sent, and what that leaves behind."""
 
-    arrays: dict[str, NDArray[Any]]
-    """Δ [D] as it is, or q [D] and the scales of its blocks."""
-    residual: Tensor
-    """e', [D]"""
-    rounding: float
-    """‖e'‖ over ‖Δ + e‖"""
+    arrays: dict[str, NDArray[Any]]  # q [D] and the scales of its blocks
+    residual: Tensor  # e', [D]
+    rounding: float  # ‖e'‖ over ‖Δ + e‖
 
 
 def rounded(delta: Tensor, residual: Tensor, kind: str) -> Update:
@@ -95,18 +90,17 @@ def update_fields(kind: str, size: int) -> dict[str, ReplyField]:
     }
 
 
-def update_fault(method: Method, model: Model, kind: str) -> str:
+def update_fault(method: Method, kind: str) -> str:
     """Why a method's displacements cannot be rounded; empty if they can, or are not.
 
     >>> from fedwatt.methods import get
-    >>> from fedwatt.models import MLP
-    >>> update_fault(get("fednova"), MLP(1, 1, (1,)), "int8")
+    >>> update_fault(get("fednova"), "int8")
     ''
-    >>> print(update_fault(get("fedel"), MLP(1, 1, (1,)), "int8"))
+    >>> print(update_fault(get("fedel"), "int8"))
     its vehicles hand up 'trained' besides Δ_k, numbers that go with the Δ_k of one round, and
     rounding carries a rest of it into the next. Set deploy.update_type = "full".
     """
-    uploads = method.uploads(method.adapted(model))
+    uploads = method.uploads(method.adapted(MLP(1, 1, (1,))))
     many = [name for name, row in uploads.items() if row.dim()]
     if kind == FULL or not many:
         return ""

@@ -34,7 +34,6 @@ from fedwatt.deploy.error_vectors import (
 from fedwatt.deploy.followed import Followed
 from fedwatt.deploy.guard import Guard
 from fedwatt.deploy.hills_on_board import HillsOnBoard, hills_of
-from fedwatt.deploy.hours import Hours
 from fedwatt.deploy.ledger import Ledger
 from fedwatt.deploy.messages import (
     AWAY,
@@ -56,8 +55,7 @@ from fedwatt.deploy.one_vehicle import (
 from fedwatt.deploy.privacy_ledger import LIFETIME_DELTA, PrivacyLedger, epsilon_of
 from fedwatt.deploy.purpose import Purpose
 from fedwatt.deploy.questions import AFTER, sizes_of, value, weights
-from fedwatt.deploy.round_summand import round_summand
-from fedwatt.deploy.rounding_on_board import with_rounding
+from fedwatt.deploy.round_summand import round_summand, with_rounding
 from fedwatt.deploy.routes_on_board import RoutesOnBoard
 from fedwatt.deploy.secure_board import Secrets
 from fedwatt.deploy.task import Task
@@ -99,15 +97,10 @@ class Vehicle:
     """Answers the server's questions; reads its folder and writes its state folder, no other."""
 
     def __init__(
-        self,
-        folder: Path,
-        state: Path,
-        field: Path | None = None,
-        board: Board | None = None,
-        hours: Hours | None = None,
+        self, folder: Path, state: Path, field: Path | None = None, board: Board | None = None
     ) -> None:
         self.folder, self.state, self.field = folder, state, field
-        self.board, self.hours = board or Board(), hours
+        self.board = board or Board()
         self.name = read_vehicle(folder).name
         self.guard = Guard(self.board.policy, Ledger(state))
         # Two of each: those of a run and of its level model.
@@ -155,8 +148,8 @@ class Vehicle:
 
     def answer(self, kind: str, records: RecordDict) -> RecordDict:
         """The sealed reply to a question; Refusal if the policy forbids it, NotNow at this hour."""
-        if self.hours is not None:
-            self.hours.refuse(kind)
+        if self.board.hours is not None:
+            self.board.hours.refuse(kind)
         question = from_records(records)
         self.guard.size(question)
         self.guard.kind(kind)
@@ -198,7 +191,7 @@ class Vehicle:
             "personalise": lambda own: by_stratum(self._personalise(own)),
         }
         precision = task.local.training.precision
-        sizes = sizes_of(task.method, task.local.model, precision, task.update_type)
+        sizes = sizes_of(task.method, task.local.model, precision, task.config.deploy.update_type)
         return sealed(kind, answers[kind](task), sizes, task.asked if kind == "train" else NOTHING)
 
     def _masked(self, kind: str, question: Content, config: RunConfig) -> Content:
@@ -277,8 +270,8 @@ class Vehicle:
             "simulated": client.simulated,
             "version": fedwatt.__version__,
         }
-        if self.hours is not None:
-            values["away"] = self.hours.away_seconds()
+        if self.board.hours is not None:
+            values["away"] = self.board.hours.away_seconds()
         hidden = config.secure.enabled
         return Content(values, {} if hidden else {"windows": np.array(counts, dtype=np.int64)})
 

@@ -23,12 +23,13 @@ vehicles that become unavailable finish what they began; where nobody is left to
 server makes do with the replies that it has.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import exp
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedwatt.engine.call import Call
@@ -160,8 +161,8 @@ class BufferedFleet(SimulatedVehicles):
         draws: int,
     ) -> list[Flight]:
         """Up to `missing` vehicles, none of those `known`, that start at time `now`."""
-        seed = self.local.seeds[run]
-        chosen = starting(seed, version, draws, present, run, known, missing)
+        seed, others = self.local.seeds[run], present.others(run, known)
+        chosen = starting(seed, version, draws, others, missing)
         self.local.fleet.fetch(chosen)
         return [Flight(now + self._duration(run, k, version), k, version) for k in chosen]
 
@@ -219,23 +220,15 @@ def refuse_unbuffered(method: Method, asynchronous: Asynchronous) -> None:
 
 
 def starting(
-    seed: int,
-    version: int,
-    draws: int,
-    present: Present,
-    run: int,
-    known: Collection[int],
-    missing: int,
+    seed: int, version: int, draws: int, others: NDArray[np.int64], missing: int
 ) -> list[int]:
-    """Up to `missing` vehicles that start on a model, none of those `known`; `draws` came before.
+    """Up to `missing` of the `others`, which start on a model after so many `draws` for it.
 
     The first draw of a model is that of a synchronous round, so the two can be compared.
     """
-    available = present.members.population[present.available[run].numpy()]
-    candidates = available[~np.isin(available, list(known))]
     rng = generator(seed, "participation", version, *((draws,) if draws else ()))
-    count = min(missing, len(candidates))
-    return [int(k) for k in rng.choice(candidates, size=count, replace=False)]
+    count = min(missing, len(others))
+    return [int(k) for k in rng.choice(others, size=count, replace=False)]
 
 
 def weakened(

@@ -13,8 +13,8 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.serverapp import Grid
 
 from fedwatt.deploy import client_app
-from fedwatt.deploy.flower import VEHICLE_AWAY, VEHICLE_REFUSED
-from fedwatt.deploy.hours import NotNow
+from fedwatt.deploy.flower import VEHICLE_REFUSED
+from fedwatt.deploy.hours import VEHICLE_AWAY, NotNow
 from fedwatt.deploy.messages import MESSAGE_TYPES, from_records
 from fedwatt.deploy.policy import OPEN, Refusal, create_owner, install
 from fedwatt.deploy.vehicle import Vehicle

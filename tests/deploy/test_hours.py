@@ -1,6 +1,7 @@
 """Vehicles that answer at some hours of the day only."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -100,7 +101,7 @@ def test_a_vehicle_outside_its_hours_uses_no_answer_up(fleet: Path, tmp_path: Pa
     folder = vehicle_folders(fleet)[0]
     moment = datetime(2026, 7, 10, 12, tzinfo=UTC)
     own = Hours(Hours.of("13:00-14:00 UTC").parts, Hours.of(BERLIN).zone, lambda: moment)
-    vehicle = Vehicle(folder, tmp_path, board=BOARD, hours=own)  # 14:00 in Berlin
+    vehicle = Vehicle(folder, tmp_path, board=replace(BOARD, hours=own))  # 14:00 in Berlin
     message = Message(to_records(Content()), 1, MESSAGE_TYPES["train"])
     reply = node.answer(vehicle, message)
     assert (reply.error.code, reply.error.reason) == (701, str(23 * 3600))
@@ -116,7 +117,8 @@ def nightly(grid: Loopback, nodes: set[int], begins: str, clock: list[datetime])
     """Give some vehicles an hour from a time on, by a clock that the test turns."""
     parts, zone = Hours.of(f"{begins}-00:00 UTC").parts, Hours.of("01:00-02:00 UTC").zone
     for number in nodes:
-        grid.vehicles[number].hours = Hours(parts, zone, lambda: clock[0])
+        own = Hours(parts, zone, lambda: clock[0])
+        grid.vehicles[number].board = replace(BOARD, hours=own)
 
 
 def test_a_fleet_goes_on_without_those_that_are_away(
@@ -194,7 +196,7 @@ def test_hours_that_are_over_early_are_noticed_when_the_vehicle_comes_back(
     roster = Roster(Exchange(grid, 0.001), from_toml(config_text(fleet)), tmp_path / "roster.jsonl")
     roster.wait()
     name = grid.vehicles[1].name
-    assert roster.connected(name) and not roster.there(name)
+    assert roster.is_away(name) and not roster.there(name)
     grid.offline.add(1)
     roster.refresh()
     grid.offline.clear()

@@ -39,7 +39,7 @@ def echo() -> Iterator[str]:
     server.server_close()
 
 
-@pytest.mark.parametrize("text", ["", "fast", "200", "200kB", "200 KB/s", "-1kB/s", "10B/s"])
+@pytest.mark.parametrize("text", ["fast", "200", "200kB", "200 KB/s", "-1kB/s", "10B/s"])
 def test_what_is_no_rate_is_refused(text: str) -> None:
     with pytest.raises(SettingError, match="such as 200kB/s"):
         bytes_per_second(text)
