@@ -127,7 +127,7 @@ def test_a_roster_is_read_up_to_its_last_whole_line_and_as_it_was_written_before
     tmp_path: Path,
 ) -> None:
     rows = [
-        {"name": name, "node": node, "windows": [7, 8, 9], "simulated": True}
+        {"name": name, "node": node, "windows": [7, 8, 9], "simulated": True, "relay": ""}
         for name, node in (("car-001", 1), ("car-002", 2), ("car-001", 3))
     ]
     one, two, again = (json.dumps(row) + "\n" for row in rows)
