@@ -4,7 +4,7 @@
 
 The README's fleet on the road, in one process: every question and reply goes through Flower's
 messages, between the server of a run and vehicles that train. Writes results/updates.json and the
-table of docs/deploy.md. About ten minutes on two cores.
+table of docs/deploy.md. Took twenty minutes on two cores that others used as well.
 """
 
 import argparse
