@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedwatt.cores import spread
 from fedwatt.engine.batches import Batches, Draw
 from fedwatt.engine.call import Call
 from fedwatt.engine.job import Job
@@ -137,7 +138,7 @@ def finish_round(fleet: LocalFleet, method: Method, begun: LocalRound, deltas: T
     if method.server.normalises:
         uploads["accumulation"] = accumulation(method.local, plans, start)
     columns = recorded_columns(method.local, plans)
-    drift = torch.linalg.vector_norm(deltas, dim=-1, dtype=torch.float64)
+    drift = lengths(deltas)
     columns["drift"] = drift.tolist()
     # A norm in float64 is finite where all numbers are, and reading them again takes longer.
     finite = drift.isfinite().cpu().numpy()
@@ -145,12 +146,20 @@ def finish_round(fleet: LocalFleet, method: Method, begun: LocalRound, deltas: T
     return Work(begun.calls, deltas, windows, finite, finite, memory, uploads, columns)
 
 
+def lengths(vectors: Tensor) -> Tensor:
+    """‖v‖ of vectors [P, D], [P], float64."""
+    norm = partial(torch.linalg.vector_norm, dim=-1, dtype=torch.float64)
+    # A few rows at a time on a processor: torch takes several times as long for many at once.
+    return torch.cat(spread(norm, vectors.split(16))) if vectors.is_cpu else norm(vectors)
+
+
 def _start(fleet: LocalFleet, method: Method, broadcast: Broadcast, calls: Sequence[Call]) -> Start:
     """The round as the stacked vehicles see it, with their own random draws for probing."""
     terms, model, device = fleet.terms, method.adapted(fleet.model), fleet.device
     names = tuple(fleet.members.name(call.vehicle) for call in calls)
     held = fleet.held([call.vehicle for call in calls])
-    probes = Probes(*held, names, [call.run for call in calls], terms.seeds, broadcast.round, model)
+    runs = [call.run for call in calls]
+    probes = Probes(*held, names, runs, terms.seeds, broadcast.round, model)
     sizes = [float(fleet.members.windows(call.vehicle)) for call in calls]
     speeds = [terms.speed(call.run, name) for call, name in zip(calls, names, strict=True)]
     mean = broadcast.population / broadcast.population_windows
@@ -169,6 +178,7 @@ def _start(fleet: LocalFleet, method: Method, broadcast: Broadcast, calls: Seque
         fixed_batch=probes.fixed_batch,
         probe_directions=probes.directions,
         train=partial(_train_own, fleet, model, broadcast, calls),
+        runs=runs,
         fastest=max(terms.availability.speeds),
     )
 
