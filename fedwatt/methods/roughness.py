@@ -146,7 +146,7 @@ def together(
         labels = torch.cat([own.labels for own in drawn]).double()
         predictions = start.model.along(weights, lines, slicing.offsets, windows)
         losses = start.loss(predictions, labels.expand_as(predictions))
-        parts = losses.split([len(own.labels) for own in drawn], dim=-1)
+        parts = torch.split(losses, [len(own.labels) for own in drawn], dim=-1)
         found += slicing.measure(torch.stack([own.mean(dim=-1) for own in parts])).unbind()
     return found
 

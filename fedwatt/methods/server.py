@@ -221,4 +221,5 @@ def weighted_sum(weights: Tensor, vectors: Tensor) -> Tensor:
     # In pieces that stay in the cache. Of a power of two, so that torch, which takes the columns
     # beyond the last whole vectors in another order, gives every sum the bits it has in one piece.
     columns = 1 << max(8, (PIECE // max(1, len(vectors))).bit_length() - 1)
-    return torch.cat(spread(summed, vectors.split(columns, dim=1)))
+    pieces = torch.split(vectors, columns, dim=1)
+    return torch.cat(spread(summed, pieces)) if len(pieces) > 1 else summed(vectors)
