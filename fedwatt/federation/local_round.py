@@ -162,7 +162,8 @@ def lengths(vectors: Tensor) -> Tensor:
     """‖v‖ of vectors [P, D], [P], float64."""
 
     def norm(some: Tensor) -> Tensor:
-        return torch.linalg.vector_norm(some, dim=-1, dtype=torch.float64)
+        found: Tensor = torch.linalg.vector_norm(some, dim=-1, dtype=torch.float64)
+        return found
 
     if not vectors.is_cpu:
         return norm(vectors)
