@@ -34,9 +34,10 @@ FAR = 1.25
 ROADS = {"ved-enriched": "ved"}
 """Dataset whose features know the road → the same cars without."""
 TUNE, BETTER, NEITHER = (
-    "Tune the rate before you choose a method: it alone brings what FO-RI-FedAvg does",
-    "FO-RI-FedAvg brings more than a tuned rate",
-    "Neither a tuned rate nor FO-RI-FedAvg moves the error beyond noise",
+    "Tune the rate before you choose a method: that lowers FedAvg's error, and FO-RI-FedAvg adds "
+    "nothing to it that differs from noise",
+    "FO-RI-FedAvg gains more than FedAvg does by a tuned rate",
+    "Neither a tuned rate nor FO-RI-FedAvg changes the error by more than noise",
 )
 
 
@@ -142,7 +143,8 @@ def _on(view: View, dataset: str) -> str:
     reference = f"{found.first} ({shown(base, 2)} Wh)"
     if found.better:
         listed = "; ".join(f"{n}: {found.told(n)}" for n in found.better)
-        text = f"On `{dataset}`, use {found.use}. Lower than {reference}: {listed}."
+        text = f"On `{dataset}`, use {found.use} for the shared model. Lower than {reference}: "
+        text += f"{listed}."
     else:
         text = (
             f"On `{dataset}`, use {reference}: no other setting is significantly lower "
@@ -168,7 +170,8 @@ def _again(view: View, dataset: str) -> str:
         if record is not None and (left := reduced_to(record.cell)) != method:
             made.setdefault(name_of(left), []).append(name_of(method))
     return "".join(
-        f" Tuning turned {', '.join(own)} into {left}, counted once." for left, own in made.items()
+        f" Tuned, {' and '.join(own)} {'is' if len(own) == 1 else 'are'} {left}, counted once."
+        for left, own in made.items()
     )
 
 
@@ -193,7 +196,8 @@ def _references(view: View, dataset: str, name: str, best: Record) -> str:
         test = against(alone, best)
         text += f" Training each vehicle alone gives {shown(level(alone), 2)} Wh"
         if test.below(test.p, LEVEL):
-            text += f" ({interval(test)} against {name}): give vehicles models of their own"
+            text += f" ({interval(test)} against {name}): vehicles with as much data as these are "
+            text += "served better by models of their own"
         text += "."
     if pooled is not None and not pooled.diverged:
         text += f" Training on all data in one place gives {shown(level(pooled), 2)} Wh."

@@ -53,7 +53,8 @@ class Cell:
     follow      what is known only once other cells have run (`reproduction.settle`): "tuned"
                 settings, its "own rate" under its own conditions, the rate that these give to
                 FedAvg ("tuned:fedavg", "own rate:fedavg"), the "matched rate" at which FedAvg's
-                steps are as long as FO-FedAvg's, or the "matched pull" of RI
+                steps are as long as FO-FedAvg's, whose own rate may be one of these ("matched
+                rate:own rate:fedavg"), or the "matched pull" of RI
     purpose     "result", "trial" (of tuning, scored on validation) or "time"
     """
 

@@ -118,7 +118,7 @@ def show_churn_drift(view: View) -> Findings:
                 unit="",
                 digits=3,
                 beside=beside,
-                note="Mean over the twenty rounds around t = 200. With half of ten vehicles there, "
+                note="Mean over the rounds around t = 200. With half of ten vehicles there, "
                 "a round has two participants.",
             )
         )

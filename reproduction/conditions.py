@@ -129,7 +129,7 @@ def tables(
         ),
         matrix(
             f"{name}-drift", f"{title}: dispersion of drift D_cv(200)", regimes, records, spread,
-            unit="", digits=3, beside=drift, note="Mean over the twenty rounds around t = 200.",
+            unit="", digits=3, beside=drift, note="Mean over the rounds around t = 200.",
         ),
         against(
             f"{name}-against", f"{title}: FO-RI-FedAvg against each method", regimes, errors,

@@ -47,7 +47,7 @@ def show_shares(view: View) -> Findings:
                     values,
                     unit="",
                     digits=4,
-                    note="The paper's settings; mean over the twenty rounds around t = 200.",
+                    note=f"The paper's settings; mean over rounds {at - REACH} to {at + REACH}.",
                 )
             )
     return Findings(tuple(blocks))
@@ -90,8 +90,8 @@ def show_drift(view: View) -> Findings:
                     unit="",
                     digits=digits,
                     values=values,
-                    note="Mean over the twenty rounds around t = 200: with ten vehicles a round "
-                    "has three participants. The paper prints no table of these.",
+                    note=f"Mean over rounds {at - REACH} to {at + REACH}, because a round has few "
+                    "participants. The paper prints no table of these.",
                 )
             )
     return Findings(tuple(blocks), tuple(pictures))

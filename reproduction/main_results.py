@@ -58,7 +58,10 @@ def own_trials(scale: Scale, dataset: str, methods: Sequence[str]) -> str:
         return f"{most} trials a method"
     return "; ".join(
         [f"{most} own trials of {', '.join(first)}"]
-        + [f"{own} of {', '.join(names)}" for own, names in rest]
+        + [
+            f"{own} rates of {', '.join(names)}, with one seed over {scale.rate_rounds} rounds"
+            for own, names in rest
+        ]
     )
 
 

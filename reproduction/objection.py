@@ -52,7 +52,8 @@ def judged(objection: str, experiment: str, comparisons: Comparisons, *more: str
     lost = [name for name, holds in higher.items() if holds]
     verdict = f"{UPHELD}: lower in {'; '.join(won)}" if won else NOT_UPHELD
     verdict += f"; higher in {'; '.join(lost)}" if lost else ""
-    return Objection(objection, experiment, ". ".join([*parts, *more]) + ".", verdict)
+    result = ". ".join(["; ".join(parts), *more]) + "."
+    return Objection(objection, experiment, result[0].upper() + result[1:], verdict)
 
 
 def told(compared: Compared, unit: str = "Wh", comparisons: int = 1) -> str:

@@ -5,10 +5,12 @@ FedAvg's error would not have been found, the map of engagement judges nothing.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import isfinite, nan
 
 from fedwatt.report.style import name_of
 from fedwatt.report.table import shown
+from reproduction.advice import interval
 from reproduction.budgets import against_fedavg
 from reproduction.claims import Verdict
 from reproduction.conditions import SIZES, size_grid
@@ -27,7 +29,7 @@ from reproduction.contests import (
     work_contests,
 )
 from reproduction.convergence import against
-from reproduction.engagement import REGIMES, differences, map_cells, reference
+from reproduction.engagement import REGIMES, controlled, differences, map_cells, reference
 from reproduction.judges import drift_tests
 from reproduction.main_results import own_trials, tuned
 from reproduction.objection import (
@@ -47,7 +49,7 @@ from reproduction.paired import detectable
 from reproduction.record import Record
 from reproduction.search_results import best_so_far, searched
 from reproduction.settle import prerequisites
-from reproduction.show import left_of
+from reproduction.show import left_of, p_text
 from reproduction.splits import over_splits
 from reproduction.study import View
 from reproduction.turns import overhead, turns_cell
@@ -113,9 +115,10 @@ def _tuning(view: View) -> Objection:
             )
     return judged(
         "FO-RI-FedAvg was mistuned.",
-        f"On {dataset} {own_trials(scale, dataset, view.setting.methods)}, over "
-        f"{scale.tuning_rounds} rounds and {len(scale.tuning_seeds)} seeds of their own, rates "
-        "0.0001 to 0.3; FO-RI has the trials of the methods that it contains as well, "
+        f"On {dataset}, at rates of 0.0001 to 0.3, over {scale.tuning_rounds} rounds and "
+        f"{len(scale.tuning_seeds)} seeds that are used for nothing else, "
+        f"{own_trials(scale, dataset, view.setting.methods)}. FO-RI has the trials of the methods "
+        "that it contains as well, "
         f"{len(prerequisites(tuned(scale, dataset, 'fo-ri-fedavg'), scale))} in all.",
         tests,
         *more,
@@ -161,14 +164,17 @@ def _skew(view: View) -> Objection:
 
 def _enriched(view: View) -> Objection:
     contests = [c for c in dataset_contests(view.setting) if _dataset(c) in view.setting.eved]
-    return judged(
-        "eVED is absent.",
+    row = judged(
+        "eVED is absent, and its features might favour the method.",
         "eVED's data are not available. `ved-enriched` has VED's own trips with elevation from a "
         "terrain model, as eVED does, but no speed limits; `synthetic-enriched` has these, "
         "simulated.",
         _pairs(view, contests, OWN, BASE, "FO-RI minus FedAvg, both tuned"),
         *_lacking(view, contests),
     )
+    if row.verdict == NOT_UPHELD:
+        return replace(row, verdict=f"{NOT_UPHELD} on the two stand-ins; open on eVED itself")
+    return row
 
 
 def _dataset(one: Contest) -> str:
@@ -191,14 +197,15 @@ def _engagement(view: View) -> Objection:
         f"rate, {len(worse)} higher{f', {len(lost)} of them by diverging' if lost else ''}; the "
         f"median detectable effect is {shown(median, 2)} Wh"
     ]
-    for word, own in (("lowest", better), ("highest", worse)):
-        finite = [p for p in own if not p.test.decided]
-        if finite:
-            one = (min if word == "lowest" else max)(finite, key=lambda p: p.test.difference.mean)
-            parts.append(
-                f"The {word}: {name_of(one.method)}, {one.change}, {one.regime}, "
-                f"{shown(one.test.difference.mean, 2)} Wh"
-            )
+    finite = [p for p in found if not p.test.decided]
+    for word, pick in (("lowest", min), ("highest", max)) if finite else ():
+        one = pick(finite, key=lambda p: p.test.difference.mean)
+        test = controlled(view, one.regime)
+        parts.append(
+            f"The {word}: {name_of(one.method)}, {one.change}, {one.regime}, "
+            f"{interval(one.test)}, corrected p {p_text(one.p)}"
+            + (f"; FedAvg at FO's mean step there: {interval(test)}" if test is not None else "")
+        )
     points = sum(len(map_cells(view.setting, regime)) for regime in REGIMES)
     if len(found) < points:
         parts.append(f"Not run: {points - len(found)} of {points} points")

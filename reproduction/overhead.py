@@ -120,10 +120,14 @@ def load_note(record: Record) -> str:
     """How busy the machine was."""
     turns = record.facts["turns"]
     before, after = (turns["load"][when][0] for when in ("before", "after"))
-    return (
+    text = (
         f"{turns['rounds']} rounds in turns on {turns['cores']} cores; load average {before:.1f} "
         f"before and {after:.1f} after."
     )
+    others = max(before, after) - record.made_with.get("threads", 1)
+    if others > turns["cores"] / 2:
+        text += " Other work shared the machine, which widens the intervals."
+    return text
 
 
 def show_components(view: View) -> Findings:

@@ -10,16 +10,21 @@ from fedwatt.report.table import Column, Table
 from reproduction.cell import Cell
 from reproduction.draw import sweep
 from reproduction.main_results import how_tuned, own_trials, tuned
+from reproduction.record import Record
 from reproduction.settle import CONTAINS, score, search
 from reproduction.show import MISSING, facts_line
 from reproduction.study import Block, Findings, Picture, Setting, Study, View
 
 
+def trials_of(view: View, dataset: str, method: str) -> list[Record]:
+    """The trials of a method that ran."""
+    cells = search(Cell(dataset=dataset, method=method), view.setting.scale)
+    return [record for cell in cells if (record := view.get(cell)) is not None]
+
+
 def best_so_far(view: View, dataset: str, method: str) -> list[float]:
     """Lowest mean validation RMSE after each trial that ran, Wh; infinite while all diverged."""
-    cell = Cell(dataset=dataset, method=method)
-    records = [view.get(trial) for trial in search(cell, view.setting.scale)]
-    scores = [score(record) for record in records if record is not None]
+    scores = [score(record) for record in trials_of(view, dataset, method)]
     return np.minimum.accumulate(scores).tolist() if scores else []
 
 
@@ -41,7 +46,8 @@ def show_search(view: View) -> Findings:
     for dataset in searched(view.setting):
         rows: list[tuple[Entry, ...]] = []
         curves = {}
-        for method in fully_searched(view.setting, dataset):
+        methods = fully_searched(view.setting, dataset)
+        for method in methods:
             found = best_so_far(view, dataset, method)
             complete = len(found) == trials
             row: list[Entry] = [name_of(method)]
@@ -72,7 +78,7 @@ def show_search(view: View) -> Findings:
                     f"{contained}. In all: "
                     f"{own_trials(view.setting.scale, dataset, view.setting.methods)}.",
                 ),
-                facts_line([view.get(Cell(dataset=dataset, method="fedavg"))]),
+                facts_line([r for m in methods for r in trials_of(view, dataset, m)]),
             )
         )
         pictures.append(

@@ -61,7 +61,7 @@ def prerequisites(cell: Cell, scale: Scale) -> tuple[Cell, ...]:
         return tuple(trial for m in methods for trial in make(replace(cell, method=m), scale))
     plain = replace(cell, follow="", settings=())
     if how == "matched rate":
-        return (replace(plain, method="fo-fedavg"),)
+        return (replace(plain, method="fo-fedavg", follow=other),)
     if how == "matched pull":
         return (replace(plain, method="ri-fedavg"),)
     return ()
@@ -78,7 +78,8 @@ def settled(cell: Cell, before: Sequence[Record]) -> Cell:
         off = CONTAINS.get(cell.method, {}).get(best.cell.method, {})
         return cell.with_settings({**chosen, **off})
     if how == "matched rate":
-        return cell.with_settings({"rate": four_digits(RATE * step_length(before[0]))})
+        rate = dict(before[0].cell.settings).get("rate", RATE)
+        return cell.with_settings({"rate": four_digits(rate * step_length(before[0]))})
     if how == "matched pull":
         return cell.with_settings({"mu": four_digits(mean_pull(before[0]))})
     return cell

@@ -75,7 +75,7 @@ def value(record: Record | None, values: Mapping[int, float]) -> Entry:
 def left_of(record: Record) -> str:
     """What tuning left of a record's method; empty if all of it."""
     left = reduced_to(record.cell)
-    return "" if left == record.cell.method else f"tuning made it {name_of(left)}"
+    return "" if left == record.cell.method else f"tuned, it is {name_of(left)}"
 
 
 def gap(ours: Entry, entry: PrintedEntry | None) -> Entry:
@@ -205,7 +205,8 @@ def matrix(
                 entry = theirs(place[0], method, place[1])
                 row += [printed_text(entry), gap(ours, entry)]
         rows.append(tuple(row))
-    caption = "Mean ± standard deviation over seeds [95 % interval]. " + note
+    several = any(len(one) > 1 for own in values.values() for one in own)
+    caption = ("Mean ± standard deviation over seeds [95 % interval]. " if several else "") + note
     return Block(
         Table(name, title, tuple(columns), tuple(rows), caption.strip()),
         facts_line([record for records in lines.values() for record in records]),

@@ -1,11 +1,16 @@
 """What to use, in a table and a few sentences: README's block, which the page has as well."""
 
+from collections.abc import Mapping
+
+from fedwatt.report.style import name_of
 from fedwatt.report.table import shown
 from reproduction.advice import ROADS, Choice, choice, interval, rates, road
+from reproduction.budgets import against_fedavg, pair_of, rounds_within
 from reproduction.contests import BASE, OWN, dataset_contests
 from reproduction.controls import control_cells_of
 from reproduction.convergence import against
 from reproduction.outcomes import level
+from reproduction.paired import LEVEL
 from reproduction.show import left_of
 from reproduction.study import View
 
@@ -13,7 +18,7 @@ HEAD = (
     "Dataset",
     "FedAvg at its best",
     "FO-RI-FedAvg, tuned, minus that",
-    "Use",
+    "Use for the shared model",
     "Every vehicle alone",
 )
 CAPTION = (
@@ -34,7 +39,48 @@ def summary_lines(view: View) -> list[str]:
     for verdict, own in rates(view).items():
         lines.append(f"- {verdict} ({'; '.join(one.title for one in own)}).")
     lines += [f"- {text}" for rich, bare in ROADS.items() if (text := road(view, rich, bare))]
+    lines += [f"- {text}" for text in (_own_models(view, found), _bytes(view, found)) if text]
     return lines
+
+
+def _own_models(view: View, found: Mapping[str, Choice]) -> str:
+    """Where vehicles that train alone end lower than the best shared model, and where they do not.
+
+    Empty where they do so nowhere.
+    """
+    better, others = [], []
+    for dataset, best in found.items():
+        alone = view.get(control_cells_of(dataset)["every vehicle alone"])
+        if alone is None or alone.diverged:
+            continue
+        test = against(alone, best.records[best.use])
+        windows = alone.facts["fleet"]["windows"]["train"] / alone.facts["fleet"]["vehicles"]
+        text = f"`{dataset}` ({interval(test)}, {windows:,.0f} training windows a vehicle)"
+        (better if test.below(test.p, LEVEL) else others).append(text)
+    if not better:
+        return ""
+    text = (
+        "Do not stop at a shared model where vehicles have much data of their own: each trained "
+        f"alone, they end lower than the best shared model on {', '.join(better)}"
+    )
+    return f"{text}; not on {', '.join(others)}." if others else f"{text}."
+
+
+def _bytes(view: View, found: Mapping[str, Choice]) -> str:
+    """What is left of a better method at equal bytes, if it sends more than FedAvg."""
+    parts = []
+    for dataset, best in found.items():
+        record, rounds = best.records[best.use], view.setting.scale.rounds
+        method, left = record.cell.method, rounds_within(record, "bytes", view)
+        pair = pair_of(view, dataset, method)
+        if not best.better or left == rounds or pair is None or pair[0] is not record:
+            continue
+        tests = against_fedavg(view, dataset, method)
+        (test,) = (own for name, own in tests.items() if "bytes" in name)
+        stopped = f"{name_of(method)} after {left} of {rounds} rounds"
+        parts.append(f"`{dataset}`, {stopped}, {interval(test)}")
+    text = "Count bytes where the network is what costs. With as many as FedAvg sends, minus FedAvg"
+    return f"{text}: {'; '.join(parts)}." if parts else ""
 
 
 def _row(view: View, dataset: str, found: Choice) -> list[str]:

@@ -9,7 +9,6 @@ many windows all of them have.
 
 import logging
 from collections.abc import Iterator, Mapping
-from statistics import median_low
 from typing import ClassVar, Final
 
 import numpy as np
@@ -47,9 +46,7 @@ class ClearSums(Sums):
 
     def heaviest(self) -> tuple[float, ...]:
         """deploy.weight_cap medians of all vehicles' training, validation and test windows."""
-        cap = self.roster.config.deploy.weight_cap
-        table = [member.windows for member in self.roster.members.values()]
-        return tuple(cap * median_low(column) for column in zip(*table, strict=True))
+        return self.roster.heaviest()
 
     def own_part(self, called: list[str], asked: SumQuestion, purpose: str) -> Part:
         """The sum over those of `called` whose answers can be used."""

@@ -6,7 +6,8 @@ a real server the Grid is a `PromptGrid`, whose looks do not wait for what is st
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
 from typing import Final
@@ -32,8 +33,13 @@ from fedwatt.errors import DataError, FedwattError
 
 LONGER: Final = 1.5
 """How many times the time that most vehicles took is left for all of them."""
-LEAST_WAIT: Final = 1.0
-"""Seconds that are left for the others in any case."""
+MOST_SPARED: Final = 1.0
+LEAST_SPARED: Final = 0.3
+"""Seconds that are left for the others in any case: as many as it takes to `LONGER` times the
+slowest answer to the last questions of this kind, within these two; the first where none is known.
+"""
+REMEMBERED: Final = 5
+"""Questions of a kind whose slowest answers are remembered."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +86,9 @@ class Exchange:
     poll_seconds: float = 0.1
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
+    slowest: dict[str, deque[float]] = field(default_factory=dict)
+    """By kind of question, how long the last answer took, of the last few questions; only times
+    depend on it, so it may be lost with this process."""
 
     def ask(
         self,
@@ -98,28 +107,32 @@ class Exchange:
 
         A vehicle that could not answer (Flower's error reply) counts as one that did not. With
         `enough` nobody is waited for any more when so many answers that can be read are there; when
-        a `share` of the vehicles is done, the others have half as long again. What else becomes
-        known of them is added to `heard`. `each` answer is taken as it comes and may be let go.
+        a `share` of the vehicles is done, the others have some time more (`closing`). What else
+        becomes known of them is added to `heard`. `each` answer is taken as it comes, and may be
+        let go.
         """
         heard, began = heard or Heard(), self.clock()
         waiting = self.send(kind, questions, seconds, sizes=sizes, asked=asked)
         answers: dict[int, Answer] = {}
-        sent, closes = len(waiting), inf
+        sent, closes, last = len(waiting), inf, 0.0
 
         def complete() -> bool:
-            nonlocal closes
+            nonlocal closes, last
             came = self.receive(kind, waiting, sizes=sizes, asked=asked, failed=heard.failed)
             answers.update({node: each(node, answer) for node, answer in came.items()})
             took = self.clock() - began
             for node in (*came, *heard.failed):
                 heard.seconds.setdefault(node, took)
+            last = took if came else last
             if sent - len(waiting) >= share * sent:
-                closes = min(closes, max(LONGER * took, took + LEAST_WAIT))
+                closes = min(closes, closing(took, self.slowest.get(kind, ())))
             readable = sum(answer.content is not None for answer in answers.values())
             return not waiting or took >= closes or 0 < enough <= readable
 
         self.wait(complete, seconds)
         heard.waited = min(self.clock() - began, seconds)
+        if last:
+            self.slowest.setdefault(kind, deque(maxlen=REMEMBERED)).append(last)
         return answers
 
     def wait(self, done: Callable[[], bool], seconds: float) -> bool:
@@ -203,3 +216,19 @@ class Exchange:
         if isinstance(self.grid, PromptGrid):
             return self.grid.pull_messages(numbers, reply_bounds(kind, sizes, asked))
         return self.grid.pull_messages(numbers)
+
+
+def closing(took: float, slowest: Collection[float]) -> float:
+    """Seconds after which a question closes whose share of answers took so long.
+
+    >>> closing(10.0, [])  # half as long again
+    15.0
+    >>> closing(0.5, [])  # nothing is known of slower vehicles: a second
+    1.5
+    >>> closing(0.5, [0.6, 0.8])  # 1.5 times the slowest
+    1.2000000000000002
+    >>> closing(0.05, [0.1])
+    0.35
+    """
+    known = LONGER * max(slowest) - took if slowest else MOST_SPARED
+    return max(LONGER * took, took + min(max(known, LEAST_SPARED), MOST_SPARED))

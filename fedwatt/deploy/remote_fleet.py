@@ -1,7 +1,8 @@
 """A real fleet whose vehicles reply one by one, as the loop sees it."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from math import nan
 from typing import Any
 
@@ -11,10 +12,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedwatt.deploy.exchange import Answer
+from fedwatt.deploy.known import Known
 from fedwatt.deploy.limits_of_replies import capped, shortened
 from fedwatt.deploy.messages import Content
 from fedwatt.deploy.questions import asked_of
 from fedwatt.deploy.quorum import Unanswered
+from fedwatt.deploy.rest import Rest, rested, resting
 from fedwatt.deploy.road_fleet import RoadFleet
 from fedwatt.engine.call import Call
 from fedwatt.federation import State
@@ -39,6 +42,38 @@ class RemoteFleet(RoadFleet):
     def check(self, method: Method) -> None:
         """Refuse a method that cannot work in rounds of these vehicles."""
         self.check_terms(method)
+
+    def present(self, state: State | None) -> Present:
+        """Who is connected and does not rest; nobody rests if too few would be left."""
+        present = super().present(state)
+        known = Known() if state is None else Known.unpacked(state.events)
+        left_out, members = resting(known.rests.get("train", {}), known.round), present.members
+        if not left_out:
+            return present
+        awake = [members.name(int(k)) not in left_out for k in members.population]
+        available = present.available & torch.tensor(awake)
+        if available.sum() < self.quorum.needed:
+            return present
+        return replace(present, available=available, available_next=available)
+
+    def rests(
+        self, kind: str, known: Known, asked: Collection[str], round: int
+    ) -> Mapping[str, Mapping[str, Rest]]:
+        """Who has missed how many rounds after this one, which the events tell of."""
+        after = 0 if self.private else self.config.deploy.rest_after
+        if not after:
+            return known.rests
+        every = self.terms.training.evaluate_every if kind == "evaluate" else 1
+        missed, before = self.roster.missed, known.rests.get(kind, {})
+        found = rested(before, asked, missed, round, after=after, every=every)
+        fresh = {name: own for name, own in found.items() if name in asked and own.until}
+        self.roster.events.rests(kind, fresh, missed)
+        return {**known.rests, kind: found}
+
+    def awake(self, names: list[str], known: Known) -> list[str]:
+        """Those of `names` that are asked to judge a model: who rests is not, unless all do."""
+        left_out = resting(known.rests.get("evaluate", {}), known.round)
+        return [name for name in names if name not in left_out] or names
 
     def replies(
         self,

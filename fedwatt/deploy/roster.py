@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from statistics import median_low
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,7 +22,7 @@ from fedwatt.data.client import Client
 from fedwatt.data.split import SPLITS, held_out_vehicles, natural_key
 from fedwatt.deploy.conduct import Conduct
 from fedwatt.deploy.error_vectors import MOST_WINDOWS
-from fedwatt.deploy.event_log import FILE, EventLog
+from fedwatt.deploy.event_log import FILE, MISSES, EventLog
 from fedwatt.deploy.exchange import Answer, Exchange, Heard
 from fedwatt.deploy.messages import IN_THE_CLEAR, NO_MODEL, NOTHING, Content, ReplyField, Sizes
 from fedwatt.deploy.versions import version_fault
@@ -76,6 +77,8 @@ class Roster:
     """What vehicles must have on board before they can train; None: nothing but their data."""
     made: dict[DataSettings, tuple[tuple[object, ...], Fleet]] = field(default_factory=dict)
     """The fleet of these members by its settings, kept until somebody enrols."""
+    missed: dict[str, str] = field(default_factory=dict)
+    """Who was late with an answer to the last question or failed to give one, and why."""
     conduct: Conduct = field(init=False)
     events: EventLog = field(init=False)
 
@@ -269,6 +272,13 @@ class Roster:
         member = self.members[name]
         self.members[name] = replace(member, windows=(windows, *member.windows[1:]))
 
+    def heaviest(self) -> tuple[float, ...]:
+        """Most training, validation and test windows that a vehicle counts for."""
+        table = [member.windows for member in self.members.values()]
+        return tuple(
+            self.config.deploy.weight_cap * median_low(c) for c in zip(*table, strict=True)
+        )
+
     def fleet(self, settings: DataSettings | None = None) -> Fleet:
         """The fleet as the server knows it: names and numbers of windows, no data.
 
@@ -319,7 +329,8 @@ class Roster:
         )
         closed = 0 < enough <= sum(answer.content is not None for answer in answers.values())
         waited = round(heard.waited, 1)
-        self.events.asked(kind, nodes, answers, heard, seconds=waited, closed=closed)
+        became = self.events.asked(kind, nodes, answers, heard, seconds=waited, closed=closed)
+        self.missed = {n: reason for n, (event, reason) in became.items() if event in MISSES}
         found = {name: answers[node] for name, node in nodes.items() if node in answers}
         for name, answer in found.items():
             if answer.refused:

@@ -6,7 +6,7 @@ questions that it answered, since a vehicle that judges models and refuses to tr
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from fedwatt.deploy.event_log import (
@@ -17,6 +17,7 @@ from fedwatt.deploy.event_log import (
     REFUSED,
     REJECTED,
     REPLIES,
+    RESTS,
     TROUBLES,
     TURNED_AWAY,
     UNCOUNTED,
@@ -26,6 +27,7 @@ from fedwatt.errors import counted
 STATES: Final = {
     "revoked": "its key was revoked at the depot",
     "set aside": "three of its replies were beyond the limits",
+    "resting": "it missed several rounds in a row and is left out for some",
     "failing": "it failed in the last round that asked it",
     "refused": "its policy forbade an answer in the last round that asked it",
     "late": "it missed the deadline in the last round that asked it",
@@ -52,6 +54,14 @@ Line = Mapping[str, Any]
 
 
 @dataclass
+class Clock:
+    """The round that the events have come to."""
+
+    method: str = ""
+    round: int = 0
+
+
+@dataclass
 class Standing:
     """What the events of a run tell about one vehicle."""
 
@@ -64,6 +74,10 @@ class Standing:
     before: Line | None = None  # the one before that
     trains: bool = False
     """Whether it was ever asked to train; held-out vehicles are not."""
+    rests: dict[str, Line] = field(default_factory=dict)
+    """By question, since when it is left out, and until which round."""
+    clock: Clock = field(default_factory=Clock)
+    """Of all vehicles together."""
     trouble: Line | None = None  # the last one
     failures: int = 0
     """Rounds in a row, of those that asked it, with a trouble."""
@@ -80,6 +94,11 @@ class Standing:
             if self.trouble is not None and self.trouble["event"] == TURNED_AWAY:
                 self.troubled, self.failures = None, 0
             return
+        if event == RESTS:
+            self.rests[line["question"]] = line
+            return
+        if event in REPLIES:
+            self.rests.pop(line["question"], None)
         # Who is turned away is in no round, and waits longer each time.
         now = (line["method"], line["round"]) if "round" in line else ("", -1 - self.failures)
         if now != self.last and self.troubled != self.last:
@@ -102,9 +121,18 @@ class Standing:
     @property
     def state(self) -> str:
         """One of `STATES`, as far as the events tell."""
+        if self.resting is not None:
+            return "resting"
         if self.last is not None and self.troubled == self.last and self.trouble is not None:
             return OF_EVENT[self.trouble["event"]]
         return "waiting" if self.answer is None else "on time"
+
+    @property
+    def resting(self) -> Line | None:
+        """Since when it is left out; None where it is not, or not any more."""
+        now = self.clock
+        own = (line for line in self.rests.values() if line["method"] == now.method)
+        return next((line for line in own if now.round < line["until"]), None)
 
     @property
     def success(self) -> Line | None:
@@ -122,10 +150,13 @@ def standings(
 ) -> dict[str, Standing]:
     """How vehicles stand after some lines more than those that made `known`."""
     found = {} if known is None else known
+    clock = next((one.clock for one in found.values()), Clock())
     for line in lines:
         name = line["vehicle"]
         if name not in found:
-            found[name] = Standing(name)
+            found[name] = Standing(name, clock=clock)
+        if "round" in line:
+            clock.method, clock.round = line["method"], line["round"]
         found[name].take(line)
     return found
 
@@ -150,9 +181,17 @@ def described(standing: Standing) -> Iterator[str]:
     if success is not None:
         about += f" in {success['seconds']:g} s"
     yield about
+    if standing.resting is not None:
+        yield f"  {rest_reason(standing.resting)}"
     if trouble is not None:
         times = f", {counted(standing.failing, 'round')} in a row" if standing.failing > 1 else ""
         yield f"  last trouble {_when(trouble)}{times}: {trouble['reason']}"
+
+
+def rest_reason(line: Line) -> str:
+    """Until when a vehicle rests, and why."""
+    what = "training" if line["question"] in TRAINING else "judging models"
+    return f"left out of {what} until round {line['until']}: {line['reason']}"
 
 
 def _round(line: Line) -> tuple[str, int]:

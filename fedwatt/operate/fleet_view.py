@@ -15,7 +15,7 @@ from threading import RLock
 from typing import Any, Final
 
 from fedwatt.data.split import natural_key
-from fedwatt.deploy.standing import STATES, Standing
+from fedwatt.deploy.standing import STATES, Standing, rest_reason
 from fedwatt.operate.depot_facts import SHARE, DepotFacts
 from fedwatt.operate.run_facts import RunFacts, newest_run
 
@@ -83,6 +83,8 @@ class FleetView:
             state, reason = "revoked", f"its key was revoked at the depot: {revoked}".strip(": ")
         elif faults:
             state, reason = "set aside", f"set aside after {len(faults)} faults: {faults[-1]}"
+        elif own.resting is not None:
+            reason = rest_reason(own.resting)
         elif state == "waiting" and name not in self.run.members:
             state = "not seen"
         elif online is False and state in ("on time", "waiting"):

@@ -27,8 +27,12 @@ class Deployment:
     """Share of vehicles called beyond `participation`; the round closes with the replies that it
     would have had without them."""
     close_share: float = 1.0
-    """Share of those asked after whose answers the others have half as long again, at least a
-    second more; then the round, or the judging of its model, closes. 1: all are waited for."""
+    """Share of those asked after whose answers the others have half as long again, or half as long
+    again as the slowest of the last rounds, up to a second more; then the round, or the judging of
+    its model, closes. 1: all are waited for."""
+    rest_after: int = 2
+    """Rounds in a row that a vehicle may miss, late or failing, before it rests: it is left out of
+    the next 2 rounds, then asked again; each further miss doubles that, up to 64. 0: never."""
     minimum_replies: int = 1
     """A round with fewer usable replies makes no model."""
     poll_seconds: float = 0.1
@@ -58,6 +62,7 @@ class Deployment:
         check(self, "quorum", self.quorum >= 1, "at least 1 vehicle")
         check(self, "over_selection", 0 <= self.over_selection <= 2, "from 0 to 2")
         check(self, "close_share", 0 < self.close_share <= 1, "in (0, 1] (1: all are waited for)")
+        check(self, "rest_after", self.rest_after >= 0, "at least 0 (0: no vehicle rests)")
         check(self, "minimum_replies", self.minimum_replies >= 1, "at least 1")
         for name in ("weight_cap", "norm_bound"):
             check(self, name, getattr(self, name) >= 1, "at least 1 (inf switches it off)")

@@ -95,6 +95,19 @@ def test_the_summary_is_a_table_from_the_records(tmp_path) -> None:
     assert summary_lines(LabView(VED, lab_of(tmp_path, [plain("ved", "fedavg")]))) == []
 
 
+def test_the_summary_names_vehicles_that_do_better_alone_and_bytes(tmp_path) -> None:
+    alone = control_cells_of("ved")["every vehicle alone"]
+    lab = lab_of(tmp_path, list(dataset_contests(VED)[0].cells.values()), {"scaffold": 45.0})
+    for level, told in ((40.0, True), (46.0, False)):
+        lab._known[key_of(alone, SCALE)] = made(alone, level)
+        lines = summary_lines(LabView(VED, lab))
+        (line,) = [own for own in lines if own.startswith("- Do not stop")] or [""]
+        end = "on `ved` (−5.01 [−5.03, −4.99] Wh, 100 training windows a vehicle)."
+        assert line.endswith(end) if told else not line
+    (line,) = (own for own in lines if own.startswith("- Count bytes"))
+    assert ": `ved`, SCAFFOLD after 150 of 300 rounds, " in line
+
+
 def test_a_method_that_tuning_made_another_one_is_not_compared_again(tmp_path) -> None:
     lab = lab_of(tmp_path, [plain("ved", m) for m in FEW])
     cell = tuned(SCALE, "ved", "fedprox")
@@ -104,7 +117,7 @@ def test_a_method_that_tuning_made_another_one_is_not_compared_again(tmp_path) -
     lab._known[key_of(concrete, SCALE)] = made(concrete, 40.0)
     view = LabView(VED, lab)
     assert not any(name.startswith("FedProx") for name in candidates(view, "ved"))
-    assert "Tuning turned FedProx into FedAvg, counted once." in advice(view)[0]
+    assert "Tuned, FedProx is FedAvg, counted once." in advice(view)[0]
 
 
 def test_several_splits_decide_where_they_ran(tmp_path) -> None:

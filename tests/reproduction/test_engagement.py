@@ -2,10 +2,19 @@
 
 from dataclasses import replace
 
-from reproduction.engagement import differences, map_cells, reference, show_engagement
+from reproduction.cell import key_of
+from reproduction.engagement import (
+    control,
+    controlled,
+    differences,
+    map_cells,
+    reference,
+    show_engagement,
+)
 from reproduction.objections import objections
 from reproduction.page import LabView
-from tests.reproduction.records import VED, lab_of
+from reproduction.settle import settled
+from tests.reproduction.records import SCALE, VED, lab_of, made
 
 REGIME = "severe skew"
 
@@ -32,7 +41,7 @@ def test_a_point_below_fedavg_upholds_the_objection(tmp_path) -> None:
     view = view_of(tmp_path, levels={"fo-fedavg": 45.0})
     assert [point.lower for point in differences(view)] == [True, True]
     (row,) = (o for o in objections(view, []) if o.objection.startswith("The probe never"))
-    assert "The lowest: FO-FedAvg, α = 0.8, severe skew, −5.02 Wh" in row.result
+    assert "The lowest: FO-FedAvg, α = 0.8, severe skew, −5.02 [−5.04, −5.00] Wh, cor" in row.result
     assert row.verdict == "**upheld** at 2 points"
 
 
@@ -46,3 +55,18 @@ def test_a_map_that_could_have_found_nothing_judges_nothing(tmp_path) -> None:
     (row,) = (o for o in objections(view, []) if o.objection.startswith("The probe never"))
     assert row.verdict == "too few seeds to judge"
     assert "by diverging" not in row.result
+
+
+def test_the_control_has_the_length_of_fos_steps_and_is_no_point_of_the_map(tmp_path) -> None:
+    view = view_of(tmp_path, step_scale={"length": 0.2, "coordinate": 0.2})
+    assert controlled(view, REGIME) is None  # it has not run
+    fo = view.get(map_cells(VED, REGIME)["fo-fedavg", "α = 0.8"])
+    own = settled(control(VED, REGIME), [fo])
+    best = dict(fo.cell.settings)["rate"]
+    assert dict(own.settings) == {"rate": float(f"{0.2 * best:.4g}")} and best != 0.05
+    view.lab._known[key_of(own, SCALE)] = made(own, 49.0)
+    assert len(differences(view)) == 2
+    (row,) = (o for o in objections(view, []) if o.objection.startswith("The probe never"))
+    assert "; FedAvg at FO's mean step there: −1.00 [−1.01, −1.00] Wh" in row.result
+    blocks = {block.table.name: block.table for block in show_engagement(view).blocks}
+    assert blocks["engagement-severe-skew"].rows[-1][:2] == ("FedAvg", "FO's mean step")

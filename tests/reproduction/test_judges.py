@@ -221,12 +221,13 @@ def test_a_method_that_tuning_made_another_one_is_called_that(tmp_path) -> None:
     lab._known[key_of(concrete, SCALE)] = made(concrete)
     base = lab.settled(tuned(SCALE, "ved", "fedavg"))
     lab._known[key_of(base, SCALE)] = made(base)
-    assert "FO-RI-FedAvg: tuning made it FedAvg." in verdict(lab, "C6").sentences
+    assert "FO-RI-FedAvg: tuned, it is FedAvg." in verdict(lab, "C6").sentences
 
 
 def test_budgets_of_tuning_are_told_as_they_were() -> None:
     assert own_trials(SCALE, "ved", ("fedavg", "moon", "ri-fedavg", "fo-ri-fedavg")) == (
-        f"{SCALE.trials} own trials of FedAvg, RI-FedAvg, FO-RI-FedAvg; 4 of MOON"
+        f"{SCALE.trials} own trials of FedAvg, RI-FedAvg, FO-RI-FedAvg; 4 rates of MOON, "
+        "with one seed over 150 rounds"
     )
     assert own_trials(SCALE, "ved-enriched", ("fedavg", "moon")) == "4 trials a method"
     assert set(METHODS) - set(fully_searched(VED, "ved")) == {"moon", "fedel"}
@@ -235,4 +236,4 @@ def test_budgets_of_tuning_are_told_as_they_were() -> None:
 def test_the_page_says_which_rules_are_younger_than_the_records(tmp_path) -> None:
     page = write_markdown(lab_of(tmp_path, [plain("ved", "fedavg")]), tmp_path / "page.md")
     text = page.read_text(encoding="utf-8")
-    assert WRITTEN in text and "Tuned with equal budgets" not in text
+    assert all(f"- {line}\n" in text for line in WRITTEN) and "Tuned with equal budgets" not in text

@@ -36,9 +36,9 @@ def test_an_objection_is_upheld_where_the_papers_method_is_lower(tmp_path, level
     result, found = rows(lab)["The paper's heterogeneity was left out."]
     assert found.startswith(verdict)
     if level == 45.0:  # sd 0.01 of three: 5.653 · 0.01 / √3
-        assert "both tuned, moderate: −5.01 [−5.03, −4.99] Wh (detectable 0.03)" in result
+        assert "Both tuned, moderate: −5.01 [−5.03, −4.99] Wh (detectable 0.03)" in result
     else:
-        assert "both tuned, moderate: the same in every seed" in result
+        assert "Both tuned, moderate: the same in every seed" in result
 
 
 def test_what_tuning_left_of_a_method_is_read_off_its_settings(tmp_path) -> None:
@@ -51,11 +51,11 @@ def test_what_tuning_left_of_a_method_is_read_off_its_settings(tmp_path) -> None
         ("FedAvg", {"alpha": 1.0, "lam": 0.0}),
     ):
         own = replace(before, cell=before.cell.with_settings(off))
-        assert left_of(own) == f"tuning made it {other}"
+        assert left_of(own) == f"tuned, it is {other}"
     assert left_of(replace(before, cell=plain("ved", "fo-ri-fedavg"))) == ""
     # Of trials as good as each other the first counts, and it is one of FO-RI's own.
     result, _ = rows(lab)["The paper's heterogeneity was left out."]
-    assert "tuning made it" not in result
+    assert "tuned, it is" not in result
 
 
 def test_one_comparison_that_fails_is_enough() -> None:
