@@ -8,12 +8,13 @@ McMahan et al., AISTATS 2017; paper `eq:fedavg_agg`, written with displacements 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fedwatt.cores import spread
 from fedwatt.methods.ranges import Tunable
 from fedwatt.methods.rule import LocalRule, Rows
 from fedwatt.models import Model
@@ -205,8 +206,22 @@ def mean_delta(replies: Replies) -> Tensor:
     return weighted_sum(replies.filled * shares, replies.deltas)
 
 
+PIECE: Final = 2**18
+"""Numbers of replies that a core adds up at a time: 2 MB in float64."""
+
+
 def weighted_sum(weights: Tensor, vectors: Tensor) -> Tensor:
     """Σ_k weights_k · vectors_k, from [R] and [R, D] to [D], float64."""
     if len(vectors) > 1 and vectors.stride(0) == 0:  # one vector that stands for all
         return weights.sum() * vectors[0].double()
-    return vectors.to(torch.float64, copy=True).mul_(weights[:, None]).sum(dim=0)
+
+    def summed(some: Tensor) -> Tensor:
+        return some.to(torch.float64, copy=True).mul_(weights[:, None]).sum(dim=0)
+
+    if not vectors.is_cpu:
+        return summed(vectors)
+    # In pieces that stay in the cache. Of a power of two, so that torch, which takes the columns
+    # beyond the last whole vectors in another order, gives every sum the bits it has in one piece.
+    columns = 1 << max(8, (PIECE // max(1, len(vectors))).bit_length() - 1)
+    pieces = torch.split(vectors, columns, dim=1)
+    return torch.cat(spread(summed, pieces)) if len(pieces) > 1 else summed(vectors)
