@@ -163,12 +163,13 @@ def page(rows: Sequence[dict[str, Any]]) -> str:
 def figure(rows: Sequence[dict[str, Any]]) -> Any:
     """Time and memory against each of the sizes, in logarithms."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import EngFormatter, LogLocator
 
     from fedwatt.report.style import LOOKS, MUTED, WIDTH_IN, styled
 
     @styled
     def drawn() -> Figure:
-        made = Figure(figsize=(WIDTH_IN, 3.6))
+        made = Figure(figsize=(1.8 * WIDTH_IN, 3.6))
         panels = made.subplots(2, len(AXES), sharey="row")
         look = LOOKS["fo-ri-fedavg"]
         for place, (axis, (title, _)) in enumerate(AXES.items()):
@@ -179,11 +180,16 @@ def figure(rows: Sequence[dict[str, Any]]) -> Any:
                 values = [row[column] for row in own]
                 axes.loglog([row["at"] for row in own], values, color=look.colour, marker="o", ms=3)
                 axes.text(
-                    0.06, 0.86, f"slope {slope(own, column):.2f}", transform=axes.transAxes,
+                    0.06, 0.9, f"slope {slope(own, column):.2f}", transform=axes.transAxes,
                     fontsize=7, color=MUTED,
                 )  # fmt: skip
                 axes.tick_params(labelsize=6)
                 axes.minorticks_off()
+                axes.xaxis.set_major_locator(LogLocator(numticks=4))
+                axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+                axes.yaxis.set_major_formatter("{x:,g}")
+                seen = [row[column] for row in rows]
+                axes.set_ylim(min(seen) / 1.5, 3 * max(seen))
                 if place == 0:
                     axes.set_ylabel("a round (s)" if unit == "s" else "memory (MB)", fontsize=7)
             panels[1, place].set_xlabel(title, fontsize=7)

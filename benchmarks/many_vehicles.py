@@ -32,6 +32,8 @@ from benchmarks.machine import machine
 from benchmarks.marked import write_blocks
 from fedwatt.deploy.commands import Flower
 from fedwatt.deploy.control import Control
+from fedwatt.deploy.event_log import FAILED, LATE, REJECTED
+from fedwatt.deploy.event_log import FILE as EVENTS
 from fedwatt.deploy.key_request import fingerprint, write_pair
 from fedwatt.deploy.keys import Depot
 from fedwatt.deploy.superlink import WITHOUT
@@ -114,6 +116,8 @@ class Cost:
     """Largest memory of the server."""
     replies: list[int] = field(default_factory=list)
     """That counted in each round."""
+    lost: int = 0
+    """Answers of vehicles without a fault that were late, failed or could not be read."""
 
     def rows(self) -> list[tuple[str, str]]:
         """For people."""
@@ -127,6 +131,7 @@ class Cost:
             ("a question is noticed, p95", f"{self.noticed_p95_s:.2f} s"),
             ("memory of the server", f"{self.server_mb:.0f} MB"),
             ("replies that counted", ", ".join(map(str, self.replies))),
+            ("answers lost of vehicles without a fault", str(self.lost)),
         ]
 
 
@@ -189,6 +194,7 @@ def _measured(
         noticed_p95(folder),
         peak_mb(link),
         watched.replies,
+        lost_answers(folder / "run" / EVENTS, load.faulty),
     )
 
 
@@ -330,6 +336,13 @@ def noticed_p95(folder: Path) -> float:
     return float(np.percentile(seconds, 95)) if seconds else 0.0
 
 
+def lost_answers(path: Path, faulty: int) -> int:
+    """Questions in the events of a run that vehicles without a fault did not answer in time."""
+    events = (json.loads(line) for line in read_lines(path))
+    missed = (event for event in events if event["event"] in (LATE, FAILED, REJECTED))
+    return sum(not fault_of(int(event["vehicle"][-5:]), faulty) for event in missed)
+
+
 def free_port() -> int:
     """A port that nobody listens at."""
     with socket.socket() as free:
@@ -383,6 +396,11 @@ def about(found: dict[str, Any]) -> str:
 def lost(row: dict[str, Any]) -> str:
     """A sentence about replies that did not come; empty where all did."""
     replies, asked = row["cost"]["replies"], row["load"]["asked"]
+    if row["load"]["faulty"] and "lost" in row["cost"]:
+        return (
+            f" With {row['load']['faulty']} % of the vehicles at fault, {row['cost']['lost']} "
+            "answers of the others were lost."
+        )
     if min(replies) == asked or row["load"]["faulty"]:
         return ""
     return (

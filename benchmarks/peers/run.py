@@ -48,6 +48,8 @@ class Peer:
     arguments: tuple[str, ...] = ()
     environment: str = ""
     """Whose environment it shares, where that has another name."""
+    once: bool = False
+    """Whether one round in one process is measured, with as many threads as there are cores."""
 
 
 PEERS: Final = {
@@ -62,6 +64,9 @@ PEERS: Final = {
     "fedlab": Peer("FedLab", "fedlab_round.py", ("fedlab==1.3.0", TORCH)),
     "flower": Peer(
         "Flower, Ray simulation", "flower_round.py", ("flwr[simulation]==1.41.0", TORCH)
+    ),
+    "nvflare": Peer(
+        "NVFlare's simulator", "nvflare_round.py", ("nvflare==2.9.0", TORCH), once=True
     ),
 }
 
@@ -124,16 +129,18 @@ def measure(folder: Path, names: list[str], turns: int, rounds: int) -> dict[str
     for _ in range(turns):
         for name, python in pythons.items():
             own = found["peers"].setdefault(name, {"seconds": {str(t): [] for t in threads}})
-            if "fault" in own:
+            once = PEERS[name].once
+            if once and own["seconds"][str(threads[-1])]:
                 continue
-            for count in threads:
+            for count in threads[-1:] if once else threads:
                 try:
-                    one = trained(python, PEERS[name], count, rounds)
+                    one = trained(python, PEERS[name], count, 1 if once else rounds)
                 except (RuntimeError, subprocess.TimeoutExpired) as error:
                     own["fault"] = f"does not run: {error}"
                     break
                 own["version"] = one["version"]
                 own["seconds"][str(count)] += one["seconds"]
+                own.pop("fault", None)  # what failed in one turn may run in the next
             print(name, own.get("fault") or own["seconds"], flush=True)
     return found
 

@@ -9,7 +9,6 @@ many windows all of them have.
 
 import logging
 from collections.abc import Iterator, Mapping
-from statistics import median_low
 from typing import ClassVar, Final
 
 import numpy as np
@@ -21,7 +20,7 @@ from fedwatt.deploy.exchange import Answer
 from fedwatt.deploy.limits_of_replies import scaled_down
 from fedwatt.deploy.messages import Content, Value
 from fedwatt.deploy.parts import NoSum, Part, SumQuestion, added
-from fedwatt.deploy.questions import asked_of, value
+from fedwatt.deploy.questions import value
 from fedwatt.deploy.remote_fleet import RemoteFleet
 from fedwatt.deploy.roster import Roster
 from fedwatt.deploy.secure_exchange import SecureExchange
@@ -47,9 +46,7 @@ class ClearSums(Sums):
 
     def heaviest(self) -> tuple[float, ...]:
         """deploy.weight_cap medians of all vehicles' training, validation and test windows."""
-        cap = self.roster.config.deploy.weight_cap
-        table = [member.windows for member in self.roster.members.values()]
-        return tuple(cap * median_low(column) for column in zip(*table, strict=True))
+        return self.roster.heaviest()
 
     def own_part(self, called: list[str], asked: SumQuestion, purpose: str) -> Part:
         """The sum over those of `called` whose answers can be used."""
@@ -82,7 +79,7 @@ class ClearSums(Sums):
         places = {members.name(k): k for k in range(len(members.fleet.clients))}
         own = {name: places[name] for name in questions}
         calls = {name: Call(0, k, fleet.steps(members, k)) for name, k in own.items()}
-        told = asked_of(method, fleet.model, diagnostics=bool(first.values.get("diagnostics")))
+        told = fleet.training_fields
         answers = self.roster.ask(
             kind, questions, asked.seconds, sizes=fleet.sizes, asked=told, enough=self.enough
         )

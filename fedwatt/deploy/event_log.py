@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from fedwatt.deploy.exchange import Answer, Heard
+from fedwatt.deploy.rest import Rest
+from fedwatt.errors import counted
 from fedwatt.files import append_lines
 
 FILE: Final = "events.jsonl"
@@ -34,6 +36,8 @@ LATE: Final = "late"
 REJECTED: Final = "rejected"
 SPARE: Final = "spare"
 UNCOUNTED: Final = "not counted"
+AWAY: Final = "away"
+RESTS: Final = "resting"
 ENROLLED: Final = "enrolled"
 TURNED_AWAY: Final = "turned away"
 
@@ -48,10 +52,14 @@ REPLIES: Final = {
 """What becomes of a question: one of these for each vehicle that was asked."""
 EVENTS: Final = REPLIES | {
     UNCOUNTED: "its answer could be read and did not count, or not in full",
+    AWAY: "it is outside the hours in which it answers; nothing follows from it",
+    RESTS: "it has missed too many rounds in a row, and is left out until a later one",
     ENROLLED: "it may take part, with this version of fedwatt on board",
     TURNED_AWAY: "it may not take part, or not yet",
 }
 TROUBLES: Final = frozenset((REFUSED, FAILED, LATE, REJECTED, UNCOUNTED, TURNED_AWAY))
+MISSES: Final = frozenset((FAILED, LATE))
+"""After some of which, in a row, a vehicle rests (`rest`)."""
 STEPS: Final = frozenset(("secure-keys", "secure-shares", "secure-agree", "secure-reveal"))
 """Questions of a secure sum besides the one for the numbers."""
 
@@ -82,16 +90,17 @@ class EventLog:
         *,
         seconds: float,
         closed: bool,
-    ) -> None:
-        """Write what became of a question; `closed`: it ended early, with enough answers."""
+    ) -> dict[str, tuple[str, str]]:
+        """Write what became of a question, by vehicle; `closed`: it ended early, with enough."""
+        became = {n: outcome(k, answers, heard, seconds, closed=closed) for n, k in nodes.items()}
         self._write(
             {"event": event, "vehicle": name, "method": self.method, "round": self.round}
             | {"question": question, "seconds": round(heard.seconds.get(node, seconds), 3)}
             | ({"reason": reason} if reason else {})
-            for name, node in nodes.items()
-            for event, reason in (outcome(node, answers, heard, seconds, closed=closed),)
+            for (name, node), (event, reason) in zip(nodes.items(), became.values(), strict=True)
             if not (event == ANSWERED and question in STEPS)
         )
+        return became
 
     def uncounted(self, vehicle: str, reason: str) -> None:
         """An answer that was read did not count; once a round for each vehicle."""
@@ -99,9 +108,23 @@ class EventLog:
             about = {"vehicle": vehicle, "method": self.method, "round": self.round}
             self._write([{"event": UNCOUNTED, **about, "reason": reason[:200]}])
 
+    def rests(self, question: str, rests: Mapping[str, Rest], reasons: Mapping[str, str]) -> None:
+        """Write who is not asked a question again before a round, and why."""
+        about = {"event": RESTS, "method": self.method, "round": self.round, "question": question}
+        training = question == "train"  # of the round before which it is asked, counted from 0
+        self._write(
+            {**about, "vehicle": name, "until": own.until + training}
+            | {"reason": f"{reasons[name]}, {counted(own.missed, 'time')} in a row"}
+            for name, own in rests.items()
+        )
+
     def enrolled(self, vehicle: str, version: str) -> None:
         """A vehicle may take part."""
         self.held.append({"event": ENROLLED, "vehicle": vehicle, "version": version[:40]})
+
+    def away(self, vehicle: str, reason: str) -> None:
+        """A vehicle that may take part is outside its hours."""
+        self.held.append({"event": AWAY, "vehicle": vehicle, "reason": reason})
 
     def turned_away(self, vehicle: str, reason: str) -> None:
         """A node may not take part yet; it goes by the name that its key is registered under."""
@@ -133,7 +156,6 @@ def outcome(
     node: int, answers: Mapping[int, Answer], heard: Heard, seconds: float, *, closed: bool
 ) -> tuple[str, str]:
     """What became of a question to a node, and why; no reason is needed where it was answered.
-
     >>> outcome(1, {}, Heard(), 5.0, closed=False)
     ('late', 'it did not answer within 5 s')
     >>> outcome(1, {}, Heard(failed={1: "its reply was lost on the way"}), 5.0, closed=True)
@@ -142,7 +164,7 @@ def outcome(
     answer = answers.get(node)
     if answer is None:
         if node in heard.failed:
-            return FAILED, heard.failed[node]
+            return AWAY if node in heard.away else FAILED, heard.failed[node]
         return (SPARE, "") if closed else (LATE, f"it did not answer within {seconds:g} s")
     if answer.refused:
         return REFUSED, answer.trouble

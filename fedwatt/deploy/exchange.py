@@ -6,9 +6,11 @@ a real server the Grid is a `PromptGrid`, whose looks do not wait for what is st
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
+from statistics import median
 from typing import Final
 
 from flwr.app import Message
@@ -16,6 +18,7 @@ from flwr.serverapp import Grid
 
 from fedwatt.deploy.bounds import reply_bounds
 from fedwatt.deploy.flower import NODE_GONE, REPLY_LOST, VEHICLE_FAILED, VEHICLE_REFUSED
+from fedwatt.deploy.hours import VEHICLE_AWAY, told_seconds, until
 from fedwatt.deploy.messages import (
     MESSAGE_TYPES,
     NO_MODEL,
@@ -32,8 +35,15 @@ from fedwatt.errors import DataError, FedwattError
 
 LONGER: Final = 1.5
 """How many times the time that most vehicles took is left for all of them."""
-LEAST_WAIT: Final = 1.0
-"""Seconds that are left for the others in any case."""
+FIRST_SPARED: Final = 1.0
+LEAST_SPARED: Final = 0.1
+"""Seconds that are left for the others in any case, before vehicles' times are known and after."""
+SPREADS: Final = 4.0
+"""Deviations beyond what the slowest took, as a retransmission waits for (RFC 6298)."""
+KNOWN: Final = 3
+REMEMBERED: Final = 5
+"""Questions of a kind whose slowest answers tell how long vehicles take, and how many of the last
+ones are remembered."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +78,8 @@ class Heard:
     """How long an answer took, or the word that there is none."""
     failed: dict[int, str] = field(default_factory=dict)
     """Why there is none, where a vehicle said so."""
+    away: dict[int, float] = field(default_factory=dict)
+    """Seconds for which a vehicle is outside its hours, where it said so."""
     waited: float = 0.0
     """Seconds until nobody was waited for any more."""
 
@@ -80,6 +92,9 @@ class Exchange:
     poll_seconds: float = 0.1
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
+    slowest: dict[str, deque[float]] = field(default_factory=dict)
+    """By kind of question, how long the last answer took, of the last few questions; only times
+    depend on it, so it may be lost with this process."""
 
     def ask(
         self,
@@ -98,41 +113,49 @@ class Exchange:
 
         A vehicle that could not answer (Flower's error reply) counts as one that did not. With
         `enough` nobody is waited for any more when so many answers that can be read are there; when
-        a `share` of the vehicles is done, the others have half as long again. What else becomes
-        known of them is added to `heard`. `each` answer is taken as it comes and may be let go.
+        a `share` of the vehicles is done, the others have some time more (`closing`). What else
+        becomes known of them is added to `heard`. `each` answer is taken as it comes, and may be
+        let go.
         """
         heard, began = heard or Heard(), self.clock()
         waiting = self.send(kind, questions, seconds, sizes=sizes, asked=asked)
         answers: dict[int, Answer] = {}
-        sent, closes = len(waiting), inf
+        sent, closes, last = len(waiting), inf, 0.0
 
         def complete() -> bool:
-            nonlocal closes
-            came = self.receive(kind, waiting, sizes=sizes, asked=asked, failed=heard.failed)
+            nonlocal closes, last
+            came = self.receive(kind, waiting, sizes=sizes, asked=asked, heard=heard)
             answers.update({node: each(node, answer) for node, answer in came.items()})
             took = self.clock() - began
             for node in (*came, *heard.failed):
                 heard.seconds.setdefault(node, took)
+            last = took if came else last
             if sent - len(waiting) >= share * sent:
-                closes = min(closes, max(LONGER * took, took + LEAST_WAIT))
+                closes = min(closes, closing(took, self.slowest.get(kind, ())))
             readable = sum(answer.content is not None for answer in answers.values())
             return not waiting or took >= closes or 0 < enough <= readable
 
-        self.wait(complete, seconds)
+        self.wait(complete, seconds, lambda: began + closes)
         heard.waited = min(self.clock() - began, seconds)
+        if last:
+            self.slowest.setdefault(kind, deque(maxlen=REMEMBERED)).append(last)
         return answers
 
-    def wait(self, done: Callable[[], bool], seconds: float) -> bool:
+    def wait(
+        self, done: Callable[[], bool], seconds: float, closes: Callable[[], float] = lambda: inf
+    ) -> bool:
         """Look again and again until it is `done`, `seconds` at most; whether it was.
 
-        Looks take half of the time at most: one at ten thousand vehicles may be long.
+        Looks take half of the time at most: one at ten thousand vehicles may be long. One falls on
+        the time at which it `closes`.
         """
         deadline, began = self.clock() + seconds, self.clock()
         while not done():
             now = self.clock()
             if now >= deadline:
                 return False
-            self.sleep(min(max(self.poll_seconds, now - began), deadline - now))
+            pause = min(max(self.poll_seconds, now - began), deadline - now)
+            self.sleep(min(pause, max(closes() - now, 0.001)))
             began = self.clock()
         return True
 
@@ -163,13 +186,13 @@ class Exchange:
         *,
         sizes: Sizes,
         asked: Mapping[str, ReplyField] = NOTHING,
-        failed: dict[int, str] | None = None,
+        heard: Heard | None = None,
     ) -> dict[int, Answer]:
         """Answers that have come; their messages are taken out of `waiting`.
 
-        Of vehicles that could not answer, `failed` is told why.
+        Of vehicles that could not answer, `heard` is told why.
         """
-        answers = {}
+        answers, heard = {}, heard or Heard()
         for message in self._pulled(list(waiting), kind, sizes, asked):
             node = waiting.pop(message.metadata.reply_to_message_id, None)
             if node is None:
@@ -180,8 +203,10 @@ class Exchange:
                     answers[node] = Answer(None, f"it cannot be read: {reason}")
                 elif code == VEHICLE_REFUSED and reason in RULES:
                     answers[node] = Answer(None, f"it refuses: {RULES[reason]}", reason)
-                elif failed is not None:
-                    failed[node] = FAILURES.get(code, f"it could not answer (error {code})")
+                elif code == VEHICLE_AWAY and (seconds := told_seconds(reason)) is not None:
+                    heard.away[node], heard.failed[node] = seconds, until(seconds)
+                else:
+                    heard.failed[node] = FAILURES.get(code, f"it could not answer (error {code})")
                 continue
             # Flower fills the sender in from its session; another's name is not believed.
             if message.metadata.src_node_id != node:
@@ -203,3 +228,28 @@ class Exchange:
         if isinstance(self.grid, PromptGrid):
             return self.grid.pull_messages(numbers, reply_bounds(kind, sizes, asked))
         return self.grid.pull_messages(numbers)
+
+
+def closing(took: float, slowest: Collection[float]) -> float:
+    """Seconds after which a question closes whose share of answers took so long.
+
+    That is when the slowest of the last questions, in the median, would be done, with a quarter
+    more, or with four times the median deviation. Where little is known of them, or this question
+    takes longer, it is half as long again.
+
+    >>> closing(10.0, [])
+    15.0
+    >>> closing(0.5, [0.6, 0.7])
+    1.5
+    >>> closing(0.5, [0.8, 9.0, 0.8])
+    1.0
+    >>> closing(0.5, [0.75, 1.0, 1.25])
+    2.0
+    >>> closing(1.0, [0.8, 0.8, 0.8])
+    1.5
+    """
+    if len(slowest) < KNOWN:
+        return max(LONGER * took, took + FIRST_SPARED)
+    usual = median(slowest)
+    spared = max(LEAST_SPARED, usual / 4, SPREADS * median(abs(one - usual) for one in slowest))
+    return usual + spared if took <= usual else max(LONGER * took, took + spared)

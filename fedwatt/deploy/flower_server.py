@@ -32,7 +32,7 @@ from typing import Any, ClassVar, Final
 
 from flwr.app import Message
 from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL
-from flwr.proto.fleet_pb2 import PullMessagesRequest, PullMessagesResponse, Reconnect
+from flwr.proto.fleet_pb2 import PullMessagesResponse, Reconnect
 from flwr.server.superlink.linkstate import in_memory_linkstate, linkstate_factory
 from flwr.supercore.constant import TASK_TOKEN_HEADER
 from flwr.supercore.date import now
@@ -46,6 +46,7 @@ from flwr.supercore.protobuf.translation import (
     PROTOBUF_REQUEST_TYPES,
     ProtobufTranslationMiddleware,
 )
+from flwr.supercore.servicer.runtime import runtime_handlers as core_handlers
 from flwr.superlink import extensions
 from flwr.superlink.routers.fleet import node_auth
 from flwr.superlink.servicer.fleet import fleet_handlers
@@ -73,7 +74,7 @@ LOOK: Final = f"/v1/fleet{PULL}"
 OFTEN: Final = tuple(
     f"/v1/runtime/{name}"
     for name in ("pull-object", "push-object", "pull-messages", "push-messages",
-                 "confirm-message-received", "get-nodes")
+                 "confirm-message-received", "get-nodes", "push-logs")
 )  # fmt: skip
 """What a run asks its server for in every round."""
 
@@ -244,6 +245,15 @@ def _read(request: Any, body: bytes, path: str) -> Any:
     return message
 
 
+def _admitted(request: Any, body: bytes, path: str) -> Any:
+    """The message of a vehicle, which is who it says it is."""
+    message = _read(request, body, path)
+    node_auth.authenticate_node(request)
+    if request.app.state.fleet_event_log_plugin is not None:
+        raise NotImplementedError("Flower is to log this")
+    return message
+
+
 def _of_vehicle(path: str, whole: bool) -> ShortAnswer:
     handler = getattr(fleet_handlers, _name(path))
     wanted = signature(handler).parameters
@@ -251,11 +261,7 @@ def _of_vehicle(path: str, whole: bool) -> ShortAnswer:
     def answer(request: Any, body: bytes) -> bytes:
         if path.endswith(PUSH) and not is_small(body):
             raise TooLongError("The announcement is longer than that of any reply.")
-        message = _read(request, body, path)
-        node_auth.authenticate_node(request)
-        app = request.app.state
-        if app.fleet_event_log_plugin is not None:
-            raise NotImplementedError("Flower is to log this")
+        message, app = _admitted(request, body, path), request.app.state
         state = app.linkstate_factory.state()
         known = {
             "request": message,
@@ -270,7 +276,7 @@ def _of_vehicle(path: str, whole: bool) -> ShortAnswer:
 
 
 def _of_run(path: str, whole: bool) -> ShortAnswer:
-    handler = getattr(runtime_handlers, _name(path))
+    handler = getattr(runtime_handlers, _name(path), None) or getattr(core_handlers, _name(path))
 
     def answer(request: Any, body: bytes) -> bytes:
         message = _read(request, body, path)
@@ -313,9 +319,9 @@ class TooLongError(Exception):
     """A request that is not to be read, by Flower neither."""
 
 
-def looking_node(body: bytes) -> int:
-    """The node that looks for questions."""
-    return int(PullMessagesRequest.FromString(body).node.node_id)
+def looking_node(request: Any, body: bytes) -> int:
+    """The node that looks for questions, by its own signature."""
+    return int(_admitted(request, body, LOOK).node.node_id)
 
 
 def is_asked(request: Any, node: int) -> bool:
@@ -332,8 +338,13 @@ def beat(request: Any, node: int) -> None:
 def come_back_over(request: Any) -> bytes:
     """Of an answer to a look: seconds over which vehicles spread when the server was gone."""
     nodes = len(request.app.state.linkstate_factory.state().nodes)
-    seconds = Reconnect(reconnect=nodes // COME_BACK_PER_SECOND)
-    return bytes(PullMessagesResponse(reconnect=seconds).SerializeToString())
+    return _reconnect(nodes // COME_BACK_PER_SECOND)
+
+
+@lru_cache
+def _reconnect(seconds: int) -> bytes:
+    told = PullMessagesResponse(reconnect=Reconnect(reconnect=seconds))
+    return bytes(told.SerializeToString())
 
 
 def _name(path: str) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from fedwatt.deploy.made import part_bytes, part_of
+from fedwatt.deploy.rest import KINDS, Rest
 from fedwatt.errors import RunError
 from fedwatt.methods.rule import Rows
 from fedwatt.metrics import SUMS, ErrorSums
@@ -28,6 +29,8 @@ class Known:
     """That the model which is judged next begins."""
     mean_windows: float = 0.0
     """Mean n_k of those judges; 0: not known, or known of each vehicle."""
+    rests: Mapping[str, Mapping[str, Rest]] = field(default_factory=dict)
+    """By kind of question, how often in a row vehicles have missed it."""
     made: Made | None = None
     """The sum that the present model was made from; None: it is the seed's, or no sum made it."""
 
@@ -37,19 +40,32 @@ class Known:
         >>> Known({"b": 3}, {"a": ErrorSums(windows=9)}).packed()["counted"]
         tensor([-1,  3])
         """
-        names = sorted({*self.counted, *self.validation, *self.judges})
+        late = {name for own in self.rests.values() for name in own}
+        names = sorted({*self.counted, *self.validation, *self.judges, *late})
         sums = np.zeros((len(names), len(SUMS)))
         for row, name in enumerate(names):
             if name in self.validation:
                 sums[row] = self.validation[name].as_array()
-        return {
-            "names": torch.tensor(list(json.dumps(names).encode()), dtype=torch.uint8),
-            "counted": torch.tensor([self.counted.get(n, -1) for n in names], dtype=torch.int64),
-            "validation": torch.from_numpy(sums),
-            "judges": torch.tensor([name in self.judges for name in names], dtype=torch.bool),
-            "round": torch.tensor(self.round, dtype=torch.int64),
-            "mean_windows": torch.tensor(self.mean_windows, dtype=torch.float64),
-        } | _packed(self.made)
+        return (
+            {
+                "names": torch.tensor(list(json.dumps(names).encode()), dtype=torch.uint8),
+                "counted": torch.tensor(
+                    [self.counted.get(n, -1) for n in names], dtype=torch.int64
+                ),
+                "validation": torch.from_numpy(sums),
+                "judges": torch.tensor([name in self.judges for name in names], dtype=torch.bool),
+                "round": torch.tensor(self.round, dtype=torch.int64),
+                "mean_windows": torch.tensor(self.mean_windows, dtype=torch.float64),
+            }
+            | (self._packed_rests(names) if late else {})
+            | _packed(self.made)
+        )
+
+    def _packed_rests(self, names: list[str]) -> Rows:
+        """Misses and the round of the next question, [N, kinds, 2]."""
+        own = [[self.rests.get(kind, {}).get(name, Rest()) for kind in KINDS] for name in names]
+        table = [[[rest.missed, rest.until] for rest in row] for row in own]
+        return {"rests": torch.tensor(table, dtype=torch.int64)}
 
     @classmethod
     def unpacked(cls, events: Rows) -> "Known":
@@ -68,8 +84,19 @@ class Known:
             frozenset(n for n, own in zip(names, events["judges"].tolist(), strict=True) if own),
             int(events["round"]),
             float(events["mean_windows"]),
+            _rests(events, names),
             _unpacked(events),
         )
+
+
+def _rests(events: Rows, names: list[str]) -> dict[str, dict[str, Rest]]:
+    table = events["rests"].tolist() if "rests" in events else []
+    rows = list(zip(names, table, strict=False))
+    found = {
+        kind: {name: Rest(*row[place]) for name, row in rows if row[place][0]}
+        for place, kind in enumerate(KINDS)
+    }
+    return {kind: own for kind, own in found.items() if own}
 
 
 def _packed(made: Made | None) -> Rows:

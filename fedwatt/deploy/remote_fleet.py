@@ -1,7 +1,8 @@
 """A real fleet whose vehicles reply one by one, as the loop sees it."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from math import nan
 from typing import Any
 
@@ -11,17 +12,21 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedwatt.deploy.exchange import Answer
+from fedwatt.deploy.known import Known
 from fedwatt.deploy.limits_of_replies import capped, shortened
-from fedwatt.deploy.messages import Content
+from fedwatt.deploy.messages import Content, ReplyField
 from fedwatt.deploy.questions import asked_of
 from fedwatt.deploy.quorum import Unanswered
+from fedwatt.deploy.rest import Rest, rested, resting
 from fedwatt.deploy.road_fleet import RoadFleet
+from fedwatt.deploy.updates import ROUNDING, expanded, told, update_fields
 from fedwatt.engine.call import Call
 from fedwatt.federation import State
 from fedwatt.federation.members import Members
 from fedwatt.federation.port import Present
 from fedwatt.federation.work import Work, no_work
 from fedwatt.methods import Method
+from fedwatt.runs.deployment import FULL
 
 log = logging.getLogger("fedwatt.deploy")
 
@@ -40,6 +45,46 @@ class RemoteFleet(RoadFleet):
         """Refuse a method that cannot work in rounds of these vehicles."""
         self.check_terms(method)
 
+    @property
+    def training_fields(self) -> dict[str, ReplyField]:
+        """What replies to a round may say besides what all of them do."""
+        own = self.config.deploy
+        return asked_of(
+            self.method, self.model, diagnostics=own.diagnostics, update=own.update_type
+        )
+
+    def present(self, state: State | None) -> Present:
+        """Who is connected and does not rest; nobody rests if too few would be left."""
+        present = super().present(state)
+        known = Known() if state is None else Known.unpacked(state.events)
+        left_out, members = resting(known.rests.get("train", {}), known.round), present.members
+        if not left_out:
+            return present
+        awake = [members.name(int(k)) not in left_out for k in members.population]
+        available = present.available & torch.tensor(awake)
+        if available.sum() < self.quorum.needed:
+            return present
+        return replace(present, available=available, available_next=available)
+
+    def rests(
+        self, kind: str, known: Known, asked: Collection[str], round: int
+    ) -> Mapping[str, Mapping[str, Rest]]:
+        """Who has missed how many rounds after this one, which the events tell of."""
+        after = 0 if self.private else self.config.deploy.rest_after
+        if not after:
+            return known.rests
+        every = self.terms.training.evaluate_every if kind == "evaluate" else 1
+        missed, before = self.roster.missed, known.rests.get(kind, {})
+        found = rested(before, asked, missed, round, after=after, every=every)
+        fresh = {name: own for name, own in found.items() if name in asked and own.until}
+        self.roster.events.rests(kind, fresh, missed)
+        return {**known.rests, kind: found}
+
+    def awake(self, names: list[str], known: Known) -> list[str]:
+        """Those of `names` that are asked to judge a model: who rests is not, unless all do."""
+        left_out = resting(known.rests.get("evaluate", {}), known.round)
+        return [name for name in names if name not in left_out] or names
+
     def replies(
         self,
         method: Method,
@@ -51,14 +96,13 @@ class RemoteFleet(RoadFleet):
         """What comes back from the vehicles called; what cannot be used is not counted."""
         question = self.training_questions(method, state, present)
         questions = {name: question(name) for name in called}
-        asked = asked_of(method, self.model, diagnostics=self.config.deploy.diagnostics)
         settings = self.config.deploy
         answers = self.roster.ask(
             "train",
             questions,
             settings.round_seconds,
             sizes=self.sizes,
-            asked=asked,
+            asked=self.training_fields,
             enough=wanted,
             share=settings.close_share,
         )
@@ -108,7 +152,8 @@ class RemoteFleet(RoadFleet):
         values, arrays = answer.content.values, answer.content.arrays
         if values["round"] != round:
             return f"it answers round {values['round']!r}"
-        missing = set(method.upload_names) - set(arrays)
+        needed = {*method.upload_names, *update_fields(self.config.deploy.update_type, 0)}
+        missing = needed - {*arrays, *values}
         if missing:
             return f"it lacks '{min(missing)}'"
         windows = values["windows"]
@@ -138,7 +183,7 @@ class RemoteFleet(RoadFleet):
         for row, content in enumerate(found.values()):
             if content is None:
                 continue
-            deltas[row] = torch.from_numpy(content.arrays["delta"])
+            deltas[row] = torch.from_numpy(expanded(content.arrays))
             for name in method.upload_names:
                 value = torch.from_numpy(content.arrays[name])
                 table = uploads.setdefault(name, value.new_zeros((rows, *value.shape)))
@@ -146,6 +191,10 @@ class RemoteFleet(RoadFleet):
             for name, values in columns.items():
                 recorded = content.values.get(name)
                 values[row] = recorded if isinstance(recorded, float) else nan
+        if (kind := self.config.deploy.update_type) != FULL:
+            losses = [float(str(c.values[ROUNDING])) for c in found.values() if c is not None]
+            size, dtype = before.shape[1], before.dtype
+            log.info("round %d: %s", round + 1, told(kind, size, dtype, losses))
         finite = deltas.isfinite().all(dim=-1).numpy()
         for table in uploads.values():
             finite &= table.reshape(rows, -1).isfinite().all(dim=-1).numpy()

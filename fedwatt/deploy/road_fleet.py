@@ -6,7 +6,7 @@ loop's own lines (`federation.loop`).
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from secrets import randbits
 from typing import Any, ClassVar, Self
@@ -18,15 +18,16 @@ from torch import Tensor
 
 from fedwatt.deploy.exchange import Answer
 from fedwatt.deploy.known import Known
-from fedwatt.deploy.limits_of_replies import capped, scaled_down
+from fedwatt.deploy.limits_of_replies import scaled_down
 from fedwatt.deploy.made import made_values
 from fedwatt.deploy.messages import Content, Sizes, Value
 from fedwatt.deploy.over_selection import reserves
 from fedwatt.deploy.questions import AFTER, SENT, RoundQuestion, sizes_of
 from fedwatt.deploy.quorum import Quorum, Unanswered, vehicles_needed
+from fedwatt.deploy.rest import Rest
 from fedwatt.deploy.roster import Roster
 from fedwatt.deploy.state import RunState
-from fedwatt.deploy.vehicle_errors import VehicleErrors, possible_sums
+from fedwatt.deploy.vehicle_errors import VehicleErrors, possible_sums, tell_margin
 from fedwatt.engine.call import Call
 from fedwatt.engine.device import resolve_device
 from fedwatt.errors import DataError
@@ -40,8 +41,7 @@ from fedwatt.federation.terms import Terms
 from fedwatt.federation.work import Work, enough
 from fedwatt.methods import Method
 from fedwatt.methods.rule import Rows
-from fedwatt.metrics import ErrorSums, Stopwatch, micro
-from fedwatt.metrics.sampling import rmse_margin
+from fedwatt.metrics import ErrorSums, Stopwatch
 from fedwatt.models import Model
 from fedwatt.noise import SystemNoise
 from fedwatt.randomness import generator
@@ -102,7 +102,7 @@ class RoadFleet(ABC):
         fleet = roster.fleet(config.data)
         terms = Terms(choice.training(config.training), config.availability, config.seeds)
         model = fitting_model(config.model.on(fleet), fleet)
-        sizes = sizes_of(choice.method, model, terms.training.precision)
+        sizes = sizes_of(choice.method, model, terms.training.precision, config.deploy.update_type)
         errors = cls.errors_of(roster, run, config, common, sizes, level)
         device = resolve_device(config.device)
         quorum = Quorum(
@@ -252,9 +252,20 @@ class RoadFleet(ABC):
             known,
             counted={**known.counted, **dict.fromkeys(counted, state.round)},
             round=state.round + 1,
+            rests=self.rests("train", known, called, state.round),
             made=made,
         )
         return replace(work, asked=calls, events=known.packed())
+
+    def rests(
+        self, kind: str, known: Known, asked: Collection[str], round: int
+    ) -> Mapping[str, Mapping[str, Rest]]:
+        """Who has missed how many rounds after this one; nobody is counted here (`rest`)."""
+        return known.rests
+
+    def awake(self, names: list[str], known: Known) -> list[str]:
+        """Those of `names` that are asked to judge a model."""
+        return names
 
     @abstractmethod
     def replies(
@@ -308,11 +319,12 @@ class RoadFleet(ABC):
         known = Known.unpacked(events)
         names = [present.members.name(k) for k in present.members.evaluated]
         sums = {name: (known.validation.get(name, ErrorSums()), ErrorSums()) for name in names}
-        question = self.judging_question(weights, known)
-        answers = self._judgements(dict.fromkeys(names, question))
+        question, asked = self.judging_question(weights, known), self.awake(names, known)
+        answers = self._judgements(dict.fromkeys(asked, question))
+        rests, most = self.rests("evaluate", known, asked, known.round), self.roster.heaviest()
         for name, answer in answers.items():
             try:
-                sums[name] = self._judged(name, answer)
+                sums[name] = self._judged(name, answer, most)
             except DataError as error:
                 log.warning("evaluation of %s rejected: %s", name, error)
                 if not answer.refused:
@@ -322,34 +334,17 @@ class RoadFleet(ABC):
         judging = sum(own[1].windows > 0 for own in sums.values())
         if judging < len(names):
             log.info("the model was judged by %d of %d vehicles", judging, len(names))
-        self._tell_margin([own[1] for own in sums.values()], len(self.roster.members))
+        if not self.roster.hidden:
+            tell_margin([own[1] for own in sums.values()], len(self.roster.members))
         evaluation = Evaluation([sums[name][0] for name in names], [sums[n][1] for n in names])
-        after = replace(known, validation={**known.validation, **latest})
+        after = replace(known, validation={**known.validation, **latest}, rests=rests)
         comparable = not (known.validation and newcomers)
         return Judgement([evaluation], after.packed(), comparable)
 
     def _judgements(self, questions: Mapping[str, Content]) -> dict[str, Answer]:
         """Answers to questions about a model's errors."""
-        settings = self.config.deploy
-        return self.roster.ask(
-            "evaluate",
-            questions,
-            settings.evaluation_seconds,
-            sizes=self.sizes,
-            share=settings.close_share,
-        )
-
-    def _tell_margin(self, test: Sequence[ErrorSums], vehicles: int) -> None:
-        """Log the error of the fleet with its interval where a sample has judged the model."""
-        if self.roster.hidden or len(test) == vehicles:
-            return
-        log.info(
-            "test RMSE %.2f ± %.2f Wh (95 %%) by a sample of %d of %d vehicles",
-            micro(test).rmse,
-            rmse_margin(test, vehicles),
-            len(test),
-            vehicles,
-        )
+        seconds, share = self.config.deploy.evaluation_seconds, self.config.deploy.close_share
+        return self.roster.ask("evaluate", questions, seconds, sizes=self.sizes, share=share)
 
     def judge_mean(self, weights: Tensor, events: Rows, present: Present) -> Judgement:
         """Error sums of the mean [1, D] of two rounds' models.
@@ -373,18 +368,22 @@ class RoadFleet(ABC):
         members = self.members()
         names = [members.name(k) for k in members.evaluated]
         sent = {SENT + name: array for name, array in self.sent(method, state).items()}
-        question = self.judging_question(state.weights, Known.unpacked(state.events))
+        known = Known.unpacked(state.events)
+        question = self.judging_question(state.weights, known)
         question = Content({**question.values, AFTER: state.round}, {**question.arrays, **sent})
-        answers = self._judgements(dict.fromkeys(names, question))
+        answers = self._judgements(dict.fromkeys(self.awake(names, known), question))
         sums = dict.fromkeys(names, (ErrorSums(), ErrorSums()))
+        most = self.roster.heaviest()
         for name, answer in answers.items():
             try:
-                sums[name] = self._judged(name, answer)
+                sums[name] = self._judged(name, answer, most)
             except DataError as error:
                 log.warning("evaluation of the own model of %s rejected: %s", name, error)
         return [Evaluation([sums[n][0] for n in names], [sums[n][1] for n in names]) for _ in runs]
 
-    def _judged(self, name: str, answer: Answer) -> tuple[ErrorSums, ErrorSums]:
+    def _judged(
+        self, name: str, answer: Answer, heaviest: Sequence[float]
+    ) -> tuple[ErrorSums, ErrorSums]:
         """A vehicle's validation and test errors; DataError if they cannot be true.
 
         They are of the windows that it enrolled with, and count for no more than those of some
@@ -394,7 +393,5 @@ class RoadFleet(ABC):
         found = []
         for place, split in ((1, "validation"), (2, "test")):
             sums = possible_sums(own[split], enrolled[place])
-            sizes = [member.windows[place] for member in self.roster.members.values()]
-            (most,) = capped([sums.windows], sizes, self.config.deploy.weight_cap)
-            found.append(scaled_down(sums, most))
+            found.append(scaled_down(sums, min(sums.windows, heaviest[place])))
         return found[0], found[1]

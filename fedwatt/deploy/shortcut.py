@@ -14,7 +14,7 @@ they come back to a server that was gone.
 
 import asyncio
 import logging
-from typing import Any, Final
+from typing import Final
 
 from flwr.supercore.error.base import FlowerError
 from starlette.exceptions import HTTPException
@@ -39,6 +39,10 @@ log = logging.getLogger("fedwatt.deploy")
 
 LARGE: Final = 1_000_000
 """Bytes of a body that is read in another thread: the others' requests are not to wait for it."""
+
+PIECE: Final = 32_768
+"""Bytes of a response that are written at once: a connection keeps room for the longest piece that
+it was ever given, and there are ten thousand of them."""
 
 
 class Shortcut:
@@ -70,7 +74,10 @@ class Shortcut:
             return
         head = [(b"content-type", PROTOBUF), (b"content-length", b"%d" % len(content))]
         await send({"type": "http.response.start", "status": status, "headers": head})
-        await send({"type": "http.response.body", "body": content})
+        for at in range(0, len(content) or 1, PIECE):
+            more = at + PIECE < len(content)
+            piece = content[at : at + PIECE]
+            await send({"type": "http.response.body", "body": piece, "more_body": more})
 
     async def _answered(
         self, answer: ShortAnswer, scope: Scope, body: bytes, receive: Receive
@@ -79,15 +86,16 @@ class Shortcut:
         request = Request(scope)
         if len(body) > LARGE:
             return await asyncio.to_thread(answer, request, body)
-        content = answer(request, body)
         patience = _patience(scope) if scope["path"] == LOOK and self.held is not None else 0.0
         if not patience:
-            return content
-        node = looking_node(body)
+            return answer(request, body)
+        node = looking_node(request, body)
         beat(request, node)
-        if not content:
-            content = await self._waited(answer, request, body, receive, patience)
+        asked = is_asked(request, node)
+        if not asked:
+            asked = await self._told(request, node, receive, patience)
             beat(request, node)
+        content = answer(request, body) if asked else b""  # looks at its key once more
         return content + come_back_over(request)
 
     def _tell(self, path: str, error: Exception) -> None:
@@ -96,23 +104,20 @@ class Shortcut:
             self.failed.add(path)
             log.warning("%s is answered the long way, which is slower: %r", path, error)
 
-    async def _waited(
-        self, answer: ShortAnswer, request: Request, body: bytes, receive: Receive, seconds: float
-    ) -> bytes:
-        """The answer to a look once there is a question, or an empty one after `seconds`."""
+    async def _told(self, request: Request, node: int, receive: Receive, seconds: float) -> bool:
+        """Wait for a question to a node; False where none has come after `seconds`, or it left."""
         assert self.held is not None
-        node = looking_node(body)
         come = self.held.expect(node)
         gone = asyncio.ensure_future(receive())  # comes to an end when the vehicle hangs up
+        gone.add_done_callback(lambda _: _done(come))
+        late = come.get_loop().call_later(seconds, _done, come)
         try:
             # One may have come, by another thread, between the first look and now.
             if not is_asked(request, node):
-                either: set[asyncio.Future[Any]] = {gone, come}
-                await asyncio.wait(either, timeout=seconds, return_when="FIRST_COMPLETED")
-            if gone.done() or not is_asked(request, node):
-                return b""
-            return answer(request, body)
+                await come
+            return not gone.done() and is_asked(request, node)
         finally:
+            late.cancel()
             gone.cancel()
             come.cancel()
 

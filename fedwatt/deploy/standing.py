@@ -6,17 +6,19 @@ questions that it answered, since a vehicle that judges models and refuses to tr
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from fedwatt.deploy.event_log import (
     ANSWERED,
+    AWAY,
     ENROLLED,
     FAILED,
     LATE,
     REFUSED,
     REJECTED,
     REPLIES,
+    RESTS,
     TROUBLES,
     TURNED_AWAY,
     UNCOUNTED,
@@ -26,10 +28,12 @@ from fedwatt.errors import counted
 STATES: Final = {
     "revoked": "its key was revoked at the depot",
     "set aside": "three of its replies were beyond the limits",
+    "resting": "it missed several rounds in a row and is left out for some",
     "failing": "it failed in the last round that asked it",
     "refused": "its policy forbade an answer in the last round that asked it",
     "late": "it missed the deadline in the last round that asked it",
     "turned away": "it may not take part, or not yet",
+    "away": "it is outside the hours in which it answers",
     "offline": "it is not connected",
     "on time": "it did all that the last round asked of it",
     "waiting": "it has enrolled and was not asked yet",
@@ -52,6 +56,14 @@ Line = Mapping[str, Any]
 
 
 @dataclass
+class Clock:
+    """The round that the events have come to."""
+
+    method: str = ""
+    round: int = 0
+
+
+@dataclass
 class Standing:
     """What the events of a run tell about one vehicle."""
 
@@ -64,7 +76,13 @@ class Standing:
     before: Line | None = None  # the one before that
     trains: bool = False
     """Whether it was ever asked to train; held-out vehicles are not."""
+    rests: dict[str, Line] = field(default_factory=dict)
+    """By question, since when it is left out, and until which round."""
+    clock: Clock = field(default_factory=Clock)
+    """Of all vehicles together."""
     trouble: Line | None = None  # the last one
+    away: Line | None = None
+    """The last word that it is outside its hours, if nothing came since."""
     failures: int = 0
     """Rounds in a row, of those that asked it, with a trouble."""
     last: tuple[str, int] | None = None
@@ -75,11 +93,19 @@ class Standing:
     def take(self, line: Line) -> None:
         """Go on by one event."""
         event = line["event"]
+        self.away = line if event == AWAY else None
+        if event == AWAY:
+            return
         if event == ENROLLED:
             self.version = line["version"]
             if self.trouble is not None and self.trouble["event"] == TURNED_AWAY:
                 self.troubled, self.failures = None, 0
             return
+        if event == RESTS:
+            self.rests[line["question"]] = line
+            return
+        if event in REPLIES:
+            self.rests.pop(line["question"], None)
         # Who is turned away is in no round, and waits longer each time.
         now = (line["method"], line["round"]) if "round" in line else ("", -1 - self.failures)
         if now != self.last and self.troubled != self.last:
@@ -102,9 +128,20 @@ class Standing:
     @property
     def state(self) -> str:
         """One of `STATES`, as far as the events tell."""
+        if self.away is not None:
+            return "away"
+        if self.resting is not None:
+            return "resting"
         if self.last is not None and self.troubled == self.last and self.trouble is not None:
             return OF_EVENT[self.trouble["event"]]
         return "waiting" if self.answer is None else "on time"
+
+    @property
+    def resting(self) -> Line | None:
+        """Since when it is left out; None where it is not, or not any more."""
+        now = self.clock
+        own = (line for line in self.rests.values() if line["method"] == now.method)
+        return next((line for line in own if now.round < line["until"]), None)
 
     @property
     def success(self) -> Line | None:
@@ -122,10 +159,13 @@ def standings(
 ) -> dict[str, Standing]:
     """How vehicles stand after some lines more than those that made `known`."""
     found = {} if known is None else known
+    clock = next((one.clock for one in found.values()), Clock())
     for line in lines:
         name = line["vehicle"]
         if name not in found:
-            found[name] = Standing(name)
+            found[name] = Standing(name, clock=clock)
+        if "round" in line:
+            clock.method, clock.round = line["method"], line["round"]
         found[name].take(line)
     return found
 
@@ -150,9 +190,19 @@ def described(standing: Standing) -> Iterator[str]:
     if success is not None:
         about += f" in {success['seconds']:g} s"
     yield about
+    if standing.away is not None:
+        yield f"  {standing.away['reason']}"
+    if standing.resting is not None:
+        yield f"  {rest_reason(standing.resting)}"
     if trouble is not None:
         times = f", {counted(standing.failing, 'round')} in a row" if standing.failing > 1 else ""
         yield f"  last trouble {_when(trouble)}{times}: {trouble['reason']}"
+
+
+def rest_reason(line: Line) -> str:
+    """Until when a vehicle rests, and why."""
+    what = "training" if line["question"] in TRAINING else "judging models"
+    return f"left out of {what} until round {line['until']}: {line['reason']}"
 
 
 def _round(line: Line) -> tuple[str, int]:

@@ -1,7 +1,7 @@
 """Test errors of a model by vehicle and stratum, asked of the vehicles of a real fleet."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
@@ -16,7 +16,8 @@ from fedwatt.deploy.questions import AFTER, SENT
 from fedwatt.deploy.roster import Roster
 from fedwatt.errors import DataError
 from fedwatt.federation.records import Row, error_columns
-from fedwatt.metrics import ErrorSums
+from fedwatt.metrics import ErrorSums, micro
+from fedwatt.metrics.sampling import rmse_margin
 from fedwatt.runs.config import RunConfig
 from fedwatt.runs.level import LEVEL
 
@@ -116,3 +117,15 @@ def possible_sums(row: NDArray[np.float64], enrolled: int) -> ErrorSums:
     if sums.windows != enrolled:
         raise DataError(f"they are of {sums.windows} windows, and it enrolled with {enrolled}")
     return sums
+
+
+def tell_margin(test: Sequence[ErrorSums], vehicles: int) -> None:
+    """Log the error of so many vehicles with its interval where a sample has judged the model."""
+    if len(test) < vehicles:
+        log.info(
+            "test RMSE %.2f ± %.2f Wh (95 %%) by a sample of %d of %d vehicles",
+            micro(test).rmse,
+            rmse_margin(test, vehicles),
+            len(test),
+            vehicles,
+        )

@@ -53,23 +53,27 @@ def deals_participants(
 
 
 class Worker:
-    """What runs in a worker's process."""
+    """What runs in a worker's process.
+
+    Its constructor only keeps what it is given: to Ray, one that fails is a worker that was lost.
+    """
 
     def __init__(
         self, config: str, fleet: Fleet | None, wanted: dict[str, str], own_code: dict[str, bytes]
     ) -> None:
+        self.text, self.sent, self.wanted, self.own_code = config, fleet, wanted, own_code
+
+    def begin(self) -> int:
+        """Number of the worker's process, once it has all that it needs."""
         import torch
 
         os.environ["OMP_NUM_THREADS"] = "1"
         torch.set_num_threads(1)
-        plugins.carry(own_code)
-        refuse_other_versions(wanted)
-        self.config = from_toml(config)
-        self.fleet = run_fleet(self.config) if fleet is None else fleet
+        plugins.carry(self.own_code)
+        refuse_other_versions(self.wanted)
+        self.config = from_toml(self.text)
+        self.fleet = run_fleet(self.config) if self.sent is None else self.sent
         self.federations: dict[str, Federation] = {}
-
-    def process(self) -> int:
-        """Number of the worker's process; answers once it is there."""
         return os.getpid()
 
     def train(self, label: str, start: RoundStart, share: Share) -> Part:
@@ -139,7 +143,7 @@ class RayWorkers:
 
     def _add(self) -> None:
         worker = self.begin()
-        self.busy[worker.process.remote()] = worker, None
+        self.busy[worker.begin.remote()] = worker, None
 
     def _replace(self, number: int | None, tries: Counter[int], error: Exception) -> None:
         """Put a new worker in the place of one that was lost, unless it keeps happening."""

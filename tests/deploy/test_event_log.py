@@ -96,6 +96,21 @@ def test_who_is_turned_away_and_let_in_is_no_longer_in_trouble() -> None:
     assert (found.state, found.failing, found.version) == ("waiting", 0, "0.1.0")
 
 
+def test_a_vehicle_rests_until_its_round_and_is_asked_again() -> None:
+    away = event("resting", 2) | {"until": 5}
+    found = after(event("late", 1), event("late", 2), away)
+    assert (found.state, found.failing) == ("resting", 2)
+    # Of the next method nothing is known yet.
+    assert after(away, event("late", 1) | {"method": "n"}).state == "late"
+    # It judges models meanwhile.
+    judging = after(event("late", 2), away, event("answered", 3, "evaluate"))
+    assert (judging.state, judging.failing) == ("resting", 0)
+    shown = list(fleet_lines([judging]))
+    assert shown[1] == "  left out of training until round 5: resting"
+    assert after(event("late", 2), away, event("answered", 5, "evaluate")).state == "on time"
+    assert after(event("late", 2), away, event("late", 5)).state == "late"
+
+
 def test_a_terminal_shows_fifty_vehicles_and_counts_the_others() -> None:
     many = [Standing(f"car-{n}") for n in range(60)]
     shown = list(fleet_lines(many))

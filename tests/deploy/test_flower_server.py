@@ -23,6 +23,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from flwr.app import Message as AppMessage
 from flwr.app import RecordDict
 from flwr.proto import fleet_pb2, heartbeat_pb2, message_pb2, run_pb2
+from flwr.proto.log_pb2 import PushLogsRequest
 from flwr.proto.node_pb2 import Node, NodeInfo
 from flwr.proto.runtime_pb2 import GetNodesResponse
 from flwr.proto.task_pb2 import Task
@@ -35,6 +36,7 @@ from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
 from flwr.supercore.object_store import in_memory_object_store
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes, sign_message
 from flwr.supercore.protobuf import translation
+from flwr.supercore.servicer.runtime import runtime_handlers as core_handlers
 from flwr.superlink import extensions, main
 from flwr.superlink.federation import noop_federation_manager
 from flwr.superlink.grid import http_grid
@@ -57,7 +59,7 @@ from fedwatt.deploy.flower_server import (
     questions_by_node,
 )
 from fedwatt.deploy.node import drive
-from fedwatt.deploy.shortcut import LARGE, Shortcut
+from fedwatt.deploy.shortcut import LARGE, PIECE, Shortcut
 
 KEY = ec.derive_private_key(5, ec.SECP256R1())
 PUBLIC = public_key_to_bytes(KEY.public_key())
@@ -86,6 +88,7 @@ TYPE = "application/protobuf"
         (runtime_handlers.pull_messages, "8c998d6d197c09e4"),
         (runtime_handlers.push_messages, "03b2ea647465c032"),
         (runtime_handlers.confirm_message_received, "ff47366421910371"),
+        (core_handlers.push_logs, "38ea9dbcf9159ee8"),
         (in_memory_corestate.InMemoryCoreState.store_object, "2f952e079f4dadd4"),
         (superexec.authenticate_superexec_request, "25520d5ab7206484"),
         (fleet_http_connection.http_request_response, "b80ca36779c2657f"),
@@ -205,6 +208,46 @@ def test_a_run_is_answered_the_short_way(monkeypatch: pytest.MonkeyPatch) -> Non
     assert found == [(200, told, 1), (200, told, 0)]
 
 
+def test_a_run_tells_its_log_the_short_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind, own = in_memory_linkstate.InMemoryLinkState, {"token": Task(run_id=1, task_id=7)}
+    told: list[tuple[int, str]] = []
+    monkeypatch.setattr(kind, "get_task_by_token", lambda self, token: own.get(token))
+    monkeypatch.setattr(kind, "add_task_log", lambda self, *what: told.append(what))
+    headers = {"content-type": TYPE, TASK_TOKEN_HEADER: "token"}
+    body = PushLogsRequest(run_id=1, logs=["round 1\n", "round 2\n"]).SerializeToString()
+    for layers, passed in (((), 1), ((Shortcut,), 0)):
+        Passed.count, client = 0, server(monkeypatch, *layers)
+        found = client.ask("POST", "/v1/runtime/push-logs", content=body, headers=headers)
+        assert (found.status_code, found.content, Passed.count) == (200, b"", passed)
+    assert told == [(7, "round 1\nround 2\n")] * 2
+
+
+@pytest.mark.parametrize("length", [0, 1, PIECE, PIECE + 1, 3 * PIECE])
+def test_a_long_answer_is_written_in_pieces(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = bytes(n % 251 for n in range(length))
+    monkeypatch.setattr(
+        "fedwatt.deploy.shortcut.short_answers", lambda whole: {"/x": lambda *about: content}
+    )
+    sent: list[dict[str, Any]] = []
+
+    async def ask() -> None:
+        async def receive() -> Any:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        scope = {"type": "http", "method": "POST", "path": "/x", "headers": []}
+        await Shortcut(Passed, holds=False)(scope, receive, send)  # type: ignore[arg-type]
+
+    asyncio.run(ask())
+    head, *pieces = sent
+    assert dict(head["headers"])[b"content-length"] == b"%d" % length
+    assert b"".join(piece["body"] for piece in pieces) == content
+    assert all(len(piece["body"]) <= PIECE for piece in pieces)
+    assert [piece["more_body"] for piece in pieces] == [True] * (len(pieces) - 1) + [False]
+
+
 def activated(client: Client) -> int:
     """The number of a node that may look for questions."""
     for name, request in (
@@ -248,6 +291,19 @@ def test_a_look_for_questions_is_held_until_there_is_one(
 
     seconds = asyncio.run(look())
     assert seconds >= 1 if holds and not asked else seconds < 0.9
+
+
+def test_a_look_that_another_key_signed_is_refused_and_not_held(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Questions, "listeners", [])
+    monkeypatch.setattr(linkstate_factory, "InMemoryLinkState", QuickState)
+    client = server(monkeypatch, Shortcut)
+    body = fleet_pb2.PullMessagesRequest(node=Node(node_id=activated(client))).SerializeToString()
+    headers = signed(ec.derive_private_key(6, ec.SECP256R1())) | {fleet_client.WAIT_HEADER: "50"}
+    monkeypatch.setattr(Shortcut, "_told", None)  # whoever is held fails
+    found = client.ask("POST", "/v1/fleet/pull-messages", content=body, headers=headers)
+    assert found.status_code == 401
 
 
 def question(node: int, run: int, delivered: str = "") -> Any:

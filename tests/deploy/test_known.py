@@ -7,6 +7,7 @@ pytest.importorskip("flwr")
 import torch
 
 from fedwatt.deploy.known import Known
+from fedwatt.deploy.rest import Rest
 from fedwatt.errors import RunError
 from fedwatt.metrics import ErrorSums
 from fedwatt.privacy.check_words import Made
@@ -19,6 +20,7 @@ SUMS = ErrorSums(9, 0.1, 2.5, 1 / 3, 7e-12, 4)
     [
         Known(),
         Known({"car-2": 0, "Čar 10": 7}, {"car-2": SUMS, "another": ErrorSums(windows=1)}),
+        Known({"b": 3}, rests={"train": {"a": Rest(2, 9)}, "evaluate": {"b": Rest(1, 0)}}),
         Known(made=Made(bytes(range(32)), 12_345.0, 99.5, 7, (1 / 3, -2e9, 0.1, 4.0))),
     ],
 )

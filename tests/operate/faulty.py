@@ -73,7 +73,7 @@ def faulty_run(folder: Path, rounds: int = ROUNDS) -> FaultyFleet:
 
     text = config_text(fleet, rounds=rounds).replace("vehicles = 4", "vehicles = 5")
     text = text.replace("participation = 0.7", "participation = 1.0")
-    text = text.replace("round_seconds = 5", "round_seconds = 0.3")
+    text = text.replace("round_seconds = 5", "rest_after = 0\nround_seconds = 0.3")
     deployed(text, Nodes(vehicles), folder / "run")
     depot.revoke_vehicle(REVOKED)
     return FaultyFleet(folder / "run", Flower(depot))

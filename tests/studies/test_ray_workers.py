@@ -12,10 +12,13 @@ from typing import Any
 import pytest
 import torch
 
+from fedwatt.errors import SettingError
 from fedwatt.federation import Federation
 from fedwatt.runs import from_toml
 from fedwatt.runs.execute import federation_for
 from fedwatt.runs.source import open_fleet
+from fedwatt.studies import ray_workers
+from fedwatt.studies.grid import versions
 from fedwatt.studies.ray_workers import RayWorkers, deals_participants
 from tests.cluster import on_ray
 
@@ -27,17 +30,19 @@ CHOICE = CONFIG.methods[0]
 
 
 @pytest.fixture
-def four_cores() -> Iterator[Any]:
+def five_cores() -> Iterator[Any]:
     ray = pytest.importorskip("ray", reason="Ray is not installed")
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    ray.init(num_cpus=4, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+    ray.init(num_cpus=5, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
     yield ray
     ray.shutdown()
     gc.collect()  # while what Ray leaves behind may still warn
 
 
 @on_ray
-def test_two_and_four_workers_and_a_killed_one_make_the_same_model(four_cores: Any) -> None:
+def test_two_and_four_workers_and_a_killed_one_make_the_same_model(
+    five_cores: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plain = federation_for(CONFIG, CHOICE, open_fleet(CONFIG))
     whole = plain.train(CHOICE.method).state.weights
     workers = RayWorkers(CONFIG, count=2)
@@ -50,12 +55,17 @@ def test_two_and_four_workers_and_a_killed_one_make_the_same_model(four_cores: A
         workers._add()
     assert torch.equal(spread.train(CHOICE.method).state.weights, two)
     assert len(workers.idle) + len(workers.busy) == 4
+    # What a worker cannot begin with is said as it is: no worker was lost.
+    with monkeypatch.context() as other:
+        other.setattr(ray_workers, "versions", lambda: {**versions(), "torch": "1.0"})
+        with pytest.raises(SettingError, match=r"torch.*1\.0"):
+            RayWorkers(CONFIG, count=1).federation(plain, CHOICE).train(CHOICE.method)
 
 
 def _with_a_killed_worker(workers: RayWorkers, spread: Federation) -> torch.Tensor:
     """The model after a worker was killed in the midst of a round."""
     state, _ = spread.start(CHOICE.method)
-    victim = workers.ray.get(workers.idle[0].process.remote())
+    victim = workers.ray.get(workers.idle[0].begin.remote())
     while not spread.finished(state):
         if state.round == 1:
             killing = Thread(target=lambda: (time.sleep(0.02), os.kill(victim, signal.SIGKILL)))
