@@ -65,14 +65,14 @@ def train(job: Job, watch: Stopwatch) -> Tensor:
     return deltas
 
 
-def _mover(job: Job, in_c: FusedStep | None, watch: Stopwatch) -> Callable[..., None]:
+def _mover(job: Job, fused: FusedStep | None, watch: Stopwatch) -> Callable[..., None]:
     """(gradient, w_h, w_{h-1} or None, first=) → the step in place, timed; in C if it can be."""
     cost = step_timed_as(job.rules)
 
     def advance(gradient: Tensor, here: Tensor, before: Tensor | None, *, first: bool) -> None:
         with watch.section(cost), measured(job.path, here, before):
-            if in_c is not None:
-                in_c(gradient, here, before, first=first)
+            if fused is not None:
+                fused(gradient, here, before, first=first)
             else:
                 terms = (job.rules, job.plans, gradient, here, before, job.anchor, job.rate)
                 move(*terms, first=first)

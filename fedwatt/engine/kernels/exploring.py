@@ -89,7 +89,7 @@ def vectors(points: Sequence[Statements]) -> int:
     return max(len(points) - 1, int(any(own.result != "weight" for own in points)))
 
 
-def points_in_c(points: Sequence[Statements], given: Sequence[str], entries: Sequence[str]) -> str:
+def points_as_c(points: Sequence[Statements], given: Sequence[str], entries: Sequence[str]) -> str:
     """`points`, a table of functions, NULL where a gradient is taken at the weights themselves.
 
     `given` are the statements of a row's numbers, `entries` those of tensors with an entry for each

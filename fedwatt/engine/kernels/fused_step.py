@@ -21,7 +21,7 @@ from torch import Tensor
 
 from fedwatt.engine.job import Job
 from fedwatt.engine.kernels.c_compiler import SlowerInTorch, compiled
-from fedwatt.engine.kernels.exploring import FOUND, points_in_c, traced_points, vectors
+from fedwatt.engine.kernels.exploring import FOUND, points_as_c, traced_points, vectors
 from fedwatt.engine.kernels.trace import COLUMNS, ROWS, Statements, Untraceable, statements
 from fedwatt.engine.step import direction
 from fedwatt.methods.rule import LocalRule, Rows, composition, lifted, numbers
@@ -155,7 +155,7 @@ def _generated(rules: Sequence[LocalRule], plans: Sequence[Rows]) -> CStep:
         )
         for name, own in found.items()
     ]
-    parts.append(points_in_c(points or (), given, entry_lines))
+    parts.append(points_as_c(points or (), given, entry_lines))
     return CStep(
         "".join((PRELUDE.read_text("utf-8"), constants, *parts)),
         found["first"],
