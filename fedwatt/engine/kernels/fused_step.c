@@ -13,3 +13,12 @@ void $name(const float *gradients, const float *weights, float *result, const fl
         ${name}_part(gradients + begin, weights, result, anchors, numbers + row * NUMBERS, tensors,
                      begin, begin + columns);
 }
+
+/* What stands for $loops, once or more: */
+#pragma omp simd
+    for (int64_t i = begin; i < end; i++) {
+        const float gradient = gradients[i - begin], previous = result[i];
+        const float weight = $read[i], anchor = anchors[i];
+        $weights
+        result[i] = $result;
+    }

@@ -28,10 +28,8 @@ from fedwatt.methods.rule import LocalRule, Rows, composition, lifted, numbers
 
 PRELUDE: Final = Path(__file__).with_name("trace.c")
 
-STEP, LOOP = (
-    Template(Path(__file__).with_name(name).read_text("utf-8"))
-    for name in ("fused_step.c", "fused_loop.c")
-)
+SEAM: Final = "\n/* What stands for $loops, once or more: */\n"
+STEP, LOOP = map(Template, Path(__file__).with_name("fused_step.c").read_text("utf-8").split(SEAM))
 """C with places for what is traced: of a step, and of its loop over weights."""
 
 Source = tuple[int, str, str]
