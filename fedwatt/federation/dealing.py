@@ -148,7 +148,8 @@ def train_share(local: LocalFleet, method: Method, start: RoundStart, share: Sha
     sums: dict[int, Sums] = {}
     if adds_up(method):
         sums = dict(_sums(method, method.adapted(local.model), work))
-        work = replace(work, deltas=work.deltas[:0], uploads={})
+        # New and empty: a view of no row would take all rows along on its way home.
+        work = replace(work, deltas=work.deltas.new_empty((0, work.deltas.shape[1])), uploads={})
     return Part(tuple(calls), windows, _on_host(work), sums, dict(watch.seconds))
 
 
