@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
+from statistics import median
 from typing import Final
 
 from flwr.app import Message
@@ -17,6 +18,7 @@ from flwr.serverapp import Grid
 
 from fedwatt.deploy.bounds import reply_bounds
 from fedwatt.deploy.flower import NODE_GONE, REPLY_LOST, VEHICLE_FAILED, VEHICLE_REFUSED
+from fedwatt.deploy.hours import VEHICLE_AWAY, told_seconds, until
 from fedwatt.deploy.messages import (
     MESSAGE_TYPES,
     NO_MODEL,
@@ -33,13 +35,15 @@ from fedwatt.errors import DataError, FedwattError
 
 LONGER: Final = 1.5
 """How many times the time that most vehicles took is left for all of them."""
-MOST_SPARED: Final = 1.0
-LEAST_SPARED: Final = 0.3
-"""Seconds that are left for the others in any case: as many as it takes to `LONGER` times the
-slowest answer to the last questions of this kind, within these two; the first where none is known.
-"""
+FIRST_SPARED: Final = 1.0
+LEAST_SPARED: Final = 0.1
+"""Seconds that are left for the others in any case, before vehicles' times are known and after."""
+SPREADS: Final = 4.0
+"""Deviations beyond what the slowest took, as a retransmission waits for (RFC 6298)."""
+KNOWN: Final = 3
 REMEMBERED: Final = 5
-"""Questions of a kind whose slowest answers are remembered."""
+"""Questions of a kind whose slowest answers tell how long vehicles take, and how many of the last
+ones are remembered."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,8 @@ class Heard:
     """How long an answer took, or the word that there is none."""
     failed: dict[int, str] = field(default_factory=dict)
     """Why there is none, where a vehicle said so."""
+    away: dict[int, float] = field(default_factory=dict)
+    """Seconds for which a vehicle is outside its hours, where it said so."""
     waited: float = 0.0
     """Seconds until nobody was waited for any more."""
 
@@ -118,7 +124,7 @@ class Exchange:
 
         def complete() -> bool:
             nonlocal closes, last
-            came = self.receive(kind, waiting, sizes=sizes, asked=asked, failed=heard.failed)
+            came = self.receive(kind, waiting, sizes=sizes, asked=asked, heard=heard)
             answers.update({node: each(node, answer) for node, answer in came.items()})
             took = self.clock() - began
             for node in (*came, *heard.failed):
@@ -129,23 +135,27 @@ class Exchange:
             readable = sum(answer.content is not None for answer in answers.values())
             return not waiting or took >= closes or 0 < enough <= readable
 
-        self.wait(complete, seconds)
+        self.wait(complete, seconds, lambda: began + closes)
         heard.waited = min(self.clock() - began, seconds)
         if last:
             self.slowest.setdefault(kind, deque(maxlen=REMEMBERED)).append(last)
         return answers
 
-    def wait(self, done: Callable[[], bool], seconds: float) -> bool:
+    def wait(
+        self, done: Callable[[], bool], seconds: float, closes: Callable[[], float] = lambda: inf
+    ) -> bool:
         """Look again and again until it is `done`, `seconds` at most; whether it was.
 
-        Looks take half of the time at most: one at ten thousand vehicles may be long.
+        Looks take half of the time at most: one at ten thousand vehicles may be long. One falls on
+        the time at which it `closes`.
         """
         deadline, began = self.clock() + seconds, self.clock()
         while not done():
             now = self.clock()
             if now >= deadline:
                 return False
-            self.sleep(min(max(self.poll_seconds, now - began), deadline - now))
+            pause = min(max(self.poll_seconds, now - began), deadline - now)
+            self.sleep(min(pause, max(closes() - now, 0.001)))
             began = self.clock()
         return True
 
@@ -176,13 +186,13 @@ class Exchange:
         *,
         sizes: Sizes,
         asked: Mapping[str, ReplyField] = NOTHING,
-        failed: dict[int, str] | None = None,
+        heard: Heard | None = None,
     ) -> dict[int, Answer]:
         """Answers that have come; their messages are taken out of `waiting`.
 
-        Of vehicles that could not answer, `failed` is told why.
+        Of vehicles that could not answer, `heard` is told why.
         """
-        answers = {}
+        answers, heard = {}, heard or Heard()
         for message in self._pulled(list(waiting), kind, sizes, asked):
             node = waiting.pop(message.metadata.reply_to_message_id, None)
             if node is None:
@@ -193,8 +203,10 @@ class Exchange:
                     answers[node] = Answer(None, f"it cannot be read: {reason}")
                 elif code == VEHICLE_REFUSED and reason in RULES:
                     answers[node] = Answer(None, f"it refuses: {RULES[reason]}", reason)
-                elif failed is not None:
-                    failed[node] = FAILURES.get(code, f"it could not answer (error {code})")
+                elif code == VEHICLE_AWAY and (seconds := told_seconds(reason)) is not None:
+                    heard.away[node], heard.failed[node] = seconds, until(seconds)
+                else:
+                    heard.failed[node] = FAILURES.get(code, f"it could not answer (error {code})")
                 continue
             # Flower fills the sender in from its session; another's name is not believed.
             if message.metadata.src_node_id != node:
@@ -221,14 +233,23 @@ class Exchange:
 def closing(took: float, slowest: Collection[float]) -> float:
     """Seconds after which a question closes whose share of answers took so long.
 
-    >>> closing(10.0, [])  # half as long again
+    That is when the slowest of the last questions, in the median, would be done, with a quarter
+    more, or with four times the median deviation. Where little is known of them, or this question
+    takes longer, it is half as long again.
+
+    >>> closing(10.0, [])
     15.0
-    >>> closing(0.5, [])  # nothing is known of slower vehicles: a second
+    >>> closing(0.5, [0.6, 0.7])
     1.5
-    >>> closing(0.5, [0.6, 0.8])  # 1.5 times the slowest
-    1.2000000000000002
-    >>> closing(0.05, [0.1])
-    0.35
+    >>> closing(0.5, [0.8, 9.0, 0.8])
+    1.0
+    >>> closing(0.5, [0.75, 1.0, 1.25])
+    2.0
+    >>> closing(1.0, [0.8, 0.8, 0.8])
+    1.5
     """
-    known = LONGER * max(slowest) - took if slowest else MOST_SPARED
-    return max(LONGER * took, took + min(max(known, LEAST_SPARED), MOST_SPARED))
+    if len(slowest) < KNOWN:
+        return max(LONGER * took, took + FIRST_SPARED)
+    usual = median(slowest)
+    spared = max(LEAST_SPARED, usual / 4, SPREADS * median(abs(one - usual) for one in slowest))
+    return usual + spared if took <= usual else max(LONGER * took, took + spared)

@@ -74,9 +74,11 @@ LOOK: Final = f"/v1/fleet{PULL}"
 OFTEN: Final = tuple(
     f"/v1/runtime/{name}"
     for name in ("pull-object", "push-object", "pull-messages", "push-messages",
-                 "confirm-message-received", "get-nodes", "push-logs")
+                 "confirm-message-received", "get-nodes", "push-logs",
+                 "send-task-heartbeat")
 )  # fmt: skip
-"""What a run asks its server for in every round."""
+"""What a run asks its server for in every round, and the sign that it is alive: on the long way,
+while ten thousand vehicles enrol, it would come too late, and Flower would end the run."""
 
 
 VERSION: Final = VersionDependency(component_name="SuperLink", connection_name="Runtime API")

@@ -158,6 +158,8 @@ class History:
     rounds: list[Row] = field(default_factory=list)
     clients: list[Row] = field(default_factory=list)
     timing: list[Row] = field(default_factory=list)
+    made: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    """The tables as they were last written, by their names; rows are only ever added."""
 
     def add(self, round: int, seeds: int, record: RoundRecord) -> None:
         """Append a round."""

@@ -107,23 +107,25 @@ class ServerRule(Tunable, ABC):
         """Whether rounds add noise for differential privacy."""
         return self.mechanism is not None and self.mechanism.noise_multiplier > 0
 
+    stale_reason: ClassVar[str] = ""
+    """Why replies to older models cannot be taken in, in the rule's own words."""
+    adds_up: ClassVar[bool] = False
+    """Whether `update` makes the same model of R replies that all equal `mean_of_sums` as of the
+    replies themselves, which a rule that is linear in its replies does."""
+
     def stale_fault(self) -> str:
         """Why replies to older models cannot be taken in (FedBuff); empty if they can."""
-        if self.averages or self.normalises:
-            return ""
+        if self.stale_reason or self.averages or self.normalises:
+            return self.stale_reason
         return f"{type(self).__name__} is defined by rounds that all start alike"
 
     def sum_fault(self) -> str:
-        """Why `update` cannot do with sums over the vehicles (secure aggregation); empty if it can.
-
-        It can if it makes the same model of R replies that all equal `mean_of_sums` as of the
-        replies themselves, which a rule that is linear in its replies does.
-        """
-        if self.averages:
+        """Why `update` cannot do with sums over vehicles (secure aggregation); empty if it can."""
+        if self.averages or self.adds_up:
             return ""
         return (
             f"it is not known how to make {type(self).__name__} from sums. Servers that need only "
-            "the mean displacement say so by `averages`."
+            "the mean displacement say so by `averages`, and others that can do by `adds_up`."
         )
 
     @property

@@ -56,7 +56,7 @@ def save_checkpoint(folder: Path, state: State, history: History, origin: Origin
         tensors = {name: t.contiguous().cpu() for name, t in state.tensors().items()}
         write_tensors(temporary / "state.safetensors", tensors)
         for name in HISTORY:
-            write_table(temporary, name, getattr(history, name))
+            write_table(temporary, name, getattr(history, name), history.made)
         manifest = {
             "round": state.round,
             **asdict(origin),

@@ -15,13 +15,35 @@ TYPES: Final = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa
 """Of a column in a file, by its type in `fedwatt.tables`."""
 
 
-def write_table(folder: Path, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
+def write_table(
+    folder: Path,
+    name: str,
+    rows: Sequence[Mapping[str, Any]],
+    made: dict[str, pa.Table] | None = None,
+) -> None:
     """`rows` as FOLDER/name.parquet.
 
     The declared columns come first; those that rows have besides, which rules of your own record,
     follow in the order in which they appear. A row without a value for a column gets the unknown.
+    `made` keeps the table for the next time, where rows are only ever added: the earlier ones are
+    not gone through again.
     """
+    before = None if made is None else made.get(name)
     kinds = {column.name: column.kind for column in TABLES[name]().columns}
+    done = 0 if before is None else len(before)
+    table = arrow_table(kinds, rows[done:])
+    if before is not None:
+        same = before.schema == table.schema
+        table = pa.concat_tables([before, table]) if same else arrow_table(kinds, rows)
+        table = table.combine_chunks()
+    if made is not None:
+        made[name] = table
+    write_atomically(folder / f"{name}.parquet", lambda path: pq.write_table(table, path))
+
+
+def arrow_table(declared: Mapping[str, type], rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Rows with the `declared` columns and all others that any of them has."""
+    kinds = dict(declared)
     for row in rows:
         if not row.keys() <= kinds.keys():
             kinds |= {column: type(value) for column, value in row.items() if column not in kinds}
@@ -29,8 +51,7 @@ def write_table(folder: Path, name: str, rows: Sequence[Mapping[str, Any]]) -> N
         column: pa.array([row.get(column, UNKNOWN[kind]) for row in rows], TYPES[kind])
         for column, kind in kinds.items()
     }
-    table = pa.table(arrays)
-    write_atomically(folder / f"{name}.parquet", lambda path: pq.write_table(table, path))
+    return pa.table(arrays)
 
 
 def read_table(folder: Path, name: str) -> pa.Table:

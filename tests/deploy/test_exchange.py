@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pytest import approx
 
 pytest.importorskip("flwr")
 
@@ -260,3 +261,42 @@ def test_each_answer_is_taken_as_it_comes_and_may_be_let_go() -> None:
     answers = exchange.ask("train", questions, 10.0, sizes=SIZES, each=each)
     assert sorted(taken) == [(1, 5), (2, 5), (3, 5)]
     assert all(answer.usable() == Content() for answer in answers.values())
+
+
+def test_the_last_vehicles_have_as_long_as_the_slowest_of_earlier_rounds() -> None:
+    """Nodes 1 to 9 answer after 0.2 s, node 10 after 0.4 s; then it never does."""
+    now = [0.0]
+    late = {10: 0.4}
+
+    class Clocked(Store):
+        def PullMessages(self, request: Any) -> Any:
+            took = round(now[0] - since[0], 4)
+            due = [n for n in request.message_ids if took >= late.get(node_of(n), 0.2)]
+            request.ClearField("message_ids")
+            request.message_ids.extend(due)
+            return super().PullMessages(request)
+
+    def node_of(number: str) -> int:
+        return int(number.rpartition("-")[2])
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds + 1e-6  # nobody wakes up too early
+
+    store, since = Clocked(), [0.0]
+    store.brings_parts = True
+    exchange = Exchange(PromptGrid(store), 0.1, clock=lambda: now[0], sleep=sleep)
+    waited, answered = [], []
+    for _ in range(6):
+        store.asked.clear()
+        since[0] = now[0]
+        questions = {node: Content() for node in range(1, 11)}
+        answers = exchange.ask("train", questions, 60.0, sizes=SIZES, share=0.9)
+        waited.append(round(now[0] - since[0], 3))
+        answered.append(len(answers))
+        if len(waited) == 4:
+            late[10] = 1000.0
+    # Node 10 is in time while it answers; then rounds end a quarter after its usual time.
+    assert answered == [10, 10, 10, 10, 9, 9]
+    assert waited[:4] == [0.4] * 4
+    assert waited[4] == approx(0.5, abs=0.002)
+    assert waited[5] == approx(0.5, abs=0.002)

@@ -25,7 +25,7 @@ from flwr.app import RecordDict
 from flwr.proto import fleet_pb2, heartbeat_pb2, message_pb2, run_pb2
 from flwr.proto.log_pb2 import PushLogsRequest
 from flwr.proto.node_pb2 import Node, NodeInfo
-from flwr.proto.runtime_pb2 import GetNodesResponse
+from flwr.proto.runtime_pb2 import GetNodesResponse, SendTaskHeartbeatResponse
 from flwr.proto.task_pb2 import Task
 from flwr.server.superlink.linkstate import in_memory_linkstate, linkstate_factory
 from flwr.supercore.constant import TASK_TOKEN_HEADER
@@ -89,6 +89,7 @@ TYPE = "application/protobuf"
         (runtime_handlers.push_messages, "03b2ea647465c032"),
         (runtime_handlers.confirm_message_received, "ff47366421910371"),
         (core_handlers.push_logs, "38ea9dbcf9159ee8"),
+        (core_handlers.send_task_heartbeat, "0664b523bbb1a7f6"),
         (in_memory_corestate.InMemoryCoreState.store_object, "2f952e079f4dadd4"),
         (superexec.authenticate_superexec_request, "25520d5ab7206484"),
         (fleet_http_connection.http_request_response, "b80ca36779c2657f"),
@@ -220,6 +221,20 @@ def test_a_run_tells_its_log_the_short_way(monkeypatch: pytest.MonkeyPatch) -> N
         found = client.ask("POST", "/v1/runtime/push-logs", content=body, headers=headers)
         assert (found.status_code, found.content, Passed.count) == (200, b"", passed)
     assert told == [(7, "round 1\nround 2\n")] * 2
+
+
+def test_a_run_is_alive_the_short_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind, own = in_memory_linkstate.InMemoryLinkState, {"token": Task(run_id=1, task_id=7)}
+    monkeypatch.setattr(kind, "get_task_by_token", lambda self, token: own.get(token))
+    monkeypatch.setattr(kind, "acknowledge_task_heartbeat", lambda self, number: number == 7)
+    headers = {"content-type": TYPE, TASK_TOKEN_HEADER: "token"}
+    found = []
+    for layers in ((), (Shortcut,)):
+        Passed.count, client = 0, server(monkeypatch, *layers)
+        response = client.ask("POST", "/v1/runtime/send-task-heartbeat", headers=headers)
+        found.append((response.status_code, response.content, Passed.count))
+    told = SendTaskHeartbeatResponse(success=True).SerializeToString()
+    assert found == [(200, told, 1), (200, told, 0)]
 
 
 @pytest.mark.parametrize("length", [0, 1, PIECE, PIECE + 1, 3 * PIECE])

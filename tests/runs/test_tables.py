@@ -2,6 +2,7 @@
 
 from math import isnan, sqrt
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -12,7 +13,7 @@ from fedwatt.metrics import METRICS, Metric
 from fedwatt.report import load_run
 from fedwatt.report.tables import final_results, results_table
 from fedwatt.runs import execute, from_toml
-from fedwatt.runs.tables import read_table
+from fedwatt.runs.tables import read_table, write_table
 from fedwatt.tables import markdown
 from tests.report.conftest import make_run
 from tests.runs.test_execute import CONFIG, Silent
@@ -77,3 +78,23 @@ def test_a_column_of_another_type_is_refused(tmp_path: Path) -> None:
     pq.write_table(table.set_column(place, "rate", text), folder / "rounds.parquet")
     with pytest.raises(RunError, match="'rate'"):
         read_table(folder, "rounds")
+
+
+def test_rows_that_are_added_make_the_file_of_all_rows(tmp_path: Path) -> None:
+    (tmp_path / "whole").mkdir()
+    made: dict[str, Any] = {}
+    rows = [{"method": "fedavg", "seed": 1, "round": n, "vehicle": f"car-{n}"} for n in range(5)]
+    own = {"own_number": 0.5}
+    for last in (2, 2, 4):
+        write_table(tmp_path, "clients", rows[:last], made)
+        write_table(tmp_path / "whole", "clients", rows[:last])
+        files = [
+            (folder / "clients.parquet").read_bytes() for folder in (tmp_path, tmp_path / "whole")
+        ]
+        assert files[0] == files[1]
+    # What a rule of one's own records from some round on is unknown in the rounds before.
+    rows[4] |= own
+    write_table(tmp_path, "clients", rows, made)
+    column = read_table(tmp_path, "clients").to_pylist()
+    assert [isnan(row["own_number"]) for row in column] == [True] * 4 + [False]
+    assert [row["vehicle"] for row in column] == [f"car-{n}" for n in range(5)]
