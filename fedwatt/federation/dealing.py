@@ -15,6 +15,7 @@ rounding: sums are in float64, in another order (docs/scale.md states the tolera
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -33,7 +34,7 @@ from fedwatt.federation.local_round import (
     like,
 )
 from fedwatt.federation.port import Present
-from fedwatt.federation.simulated import SimulatedFleet
+from fedwatt.federation.simulated import VehiclesInRounds
 from fedwatt.federation.state import State
 from fedwatt.federation.terms import Asked
 from fedwatt.federation.work import Together, Work, joined, no_work, picked
@@ -147,7 +148,8 @@ def train_share(local: LocalFleet, method: Method, start: RoundStart, share: Sha
     sums: dict[int, Sums] = {}
     if adds_up(method):
         sums = dict(_sums(method, method.adapted(local.model), work))
-        work = replace(work, deltas=work.deltas[:0], uploads={})
+        # New and empty: a view of no row would take all rows along on its way home.
+        work = replace(work, deltas=work.deltas.new_empty((0, work.deltas.shape[1])), uploads={})
     return Part(tuple(calls), windows, _on_host(work), sums, dict(watch.seconds))
 
 
@@ -203,7 +205,7 @@ def added(parts: Sequence[Sums]) -> Sums:
 
 
 @dataclass(frozen=True)
-class DealtFleet(SimulatedFleet):
+class DealtFleet(VehiclesInRounds):
     """Answers for simulated vehicles in rounds whose local work is done by others."""
 
     deal: Deal
@@ -273,9 +275,4 @@ class DealtFederation(Federation):
 
     def __init__(self, federation: Federation, deal: Deal, shares: int = SHARES) -> None:
         self.__dict__ |= federation.__dict__
-        self.deal, self.shares = deal, shares
-
-    @property
-    def simulated(self) -> SimulatedFleet:
-        """The vehicles in rounds, dealt out."""
-        return DealtFleet(self, self.deal, self.shares)
+        self.deal, self.in_rounds = deal, partial(DealtFleet, deal=deal, shares=shares)

@@ -56,6 +56,8 @@ class Federation(LocalFleet):
         terms = Terms(training or Training(), availability or Availability(), checked_seeds(seeds))
         super().__init__(fleet, model, terms, device=device, scratch=scratch)
         self.asynchronous = asynchronous or Asynchronous()
+        self.in_rounds: Callable[[LocalFleet], Port] = SimulatedFleet
+        """Who answers for the vehicles in rounds."""
         if self.asynchronous.buffer:
             self.buffered.refuse_impossible()
 
@@ -72,7 +74,7 @@ class Federation(LocalFleet):
     @property
     def loop(self) -> Loop:
         """The loop over the rounds of these vehicles."""
-        port: Port = self.buffered if self.asynchronous.buffer else self.simulated
+        port = self.buffered if self.asynchronous.buffer else self.in_rounds(self)
         return Loop(port, self.terms, self.model, self.device)
 
     def check(self, method: Method) -> None:

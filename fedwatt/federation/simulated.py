@@ -161,8 +161,8 @@ class SimulatedVehicles:
         return broadcast, {name: table[runs, vehicles] for name, table in state.memory.items()}
 
 
-class SimulatedFleet(SimulatedVehicles):
-    """Answers for simulated vehicles in rounds."""
+class VehiclesInRounds(SimulatedVehicles):
+    """Vehicles that take part in rounds, wherever their local work is done."""
 
     def check(self, method: Method) -> None:
         """Refuse a method that cannot work in rounds of these vehicles."""
@@ -171,6 +171,10 @@ class SimulatedFleet(SimulatedVehicles):
     def remembered(self, method: Method, weights: Tensor) -> tuple[dict[str, Table], Rows]:
         """What the vehicles remember; a fleet in rounds has no events."""
         return self.tables(method, weights), {}
+
+
+class SimulatedFleet(VehiclesInRounds):
+    """Answers for simulated vehicles in rounds."""
 
     def work(self, method: Method, state: State, present: Present, watch: Stopwatch) -> Work:
         """Train the participants of all runs that are still finite."""

@@ -1,5 +1,7 @@
 """One training whose participants train in shares."""
 
+import pickle
+
 import pytest
 import torch
 
@@ -60,6 +62,20 @@ def test_vehicles_on_demand_are_made_by_the_workers_alone():
     assert [row["windows"] for row in parts.history.clients] == [
         row["windows"] for row in whole.history.clients
     ]
+
+
+def test_what_comes_back_is_two_sums_and_no_reply():
+    other, method, sizes = federation(), get("fedavg"), []
+
+    def deal(start, shares):
+        parts = [train_share(other, method, start, one) for one in shares]
+        sizes.extend((len(pickle.dumps(part)), len(part.sums)) for part in parts)
+        return parts
+
+    model = other.model.layout.size
+    DealtFederation(federation(), deal, 2).train("fedavg")
+    for size, runs in sizes:  # two sums in float64 for each run, and a few numbers a vehicle
+        assert 2 * 8 * model * runs <= size < 2 * 8 * model * runs + 20_000
 
 
 def test_sums_are_added_as_a_tree():
