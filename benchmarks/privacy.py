@@ -1,6 +1,7 @@
 """What differential privacy costs in accuracy, on the embedded fleet and on a larger one.
 
-    python benchmarks/privacy.py
+    python benchmarks/privacy.py            measure, then write the table of docs/methods.md
+    python benchmarks/privacy.py --table    write the table of what was measured before
 
 FedAvg with clipped updates and noise beside plain FedAvg, with Poisson sampling (q = 0.3), 40
 rounds, three seeds, every fifth training window. The noise on the mean has the norm z·c·√D/(q·K),
@@ -12,9 +13,13 @@ deviation over seeds, with the ε spent; `null` where a seed diverged. Takes a f
 """
 
 import json
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import mean, stdev
+from typing import Any
 
+from benchmarks.marked import write_blocks
 from fedwatt.data import DataSettings, Fleet, synthetic_fleet
 from fedwatt.federation import Federation, Training
 from fedwatt.methods import Method, get
@@ -22,6 +27,7 @@ from fedwatt.models import get_model
 from fedwatt.privacy import budget
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+RESULTS = REPOSITORY / "results" / "privacy.json"
 ROUNDS, SEEDS, PARTICIPATION = 40, (1, 2, 3), 0.3
 SETTINGS = ((0.0, 0.1), (0.3, 0.1), (1.0, 0.1), (1.0, 0.03), (4.0, 0.03))
 """(z, c): clipping alone first, then more and more noise."""
@@ -65,19 +71,51 @@ def study(fleet: Fleet, hidden: tuple[int, ...]) -> dict[str, object]:
     }
 
 
-def main() -> None:
+def table(found: dict[str, Any]) -> Iterator[str]:
+    """The lines of a table: a row a method; ε depends on the vehicles, not on their model."""
+    few, many, smaller = (own["methods"] for own in found["fleets"])
+    heads = [f"{own['vehicles']} vehicles, {own['weights']:,} weights" for own in found["fleets"]]
+    yield f"| | ε | {heads[0]} | ε | {heads[1]} | {heads[2]} |"
+    yield "| --- | --: | --: | --: | --: | --: |"
+    for name in few:
+        cells = [epsilon(name, few), error(few[name]), epsilon(name, many)]
+        cells += [error(many[name]), error(smaller[name])]
+        yield f"| {name.replace('adaptive c', 'adaptive c from 0.1')} | {' | '.join(cells)} |"
+
+
+def epsilon(name: str, methods: dict[str, Any]) -> str:
+    """ε of a method in words; ∞ without noise."""
+    if name == "FedAvg":
+        return "–"
+    spent = methods[name]["epsilon"]
+    return "∞" if spent is None else f"{spent:.{max(0, 2 - (spent >= 10) - (spent >= 100))}f}"
+
+
+def error(row: dict[str, Any]) -> str:
+    """A cell: mean and spread over seeds."""
+    if row["test_rmse_wh"] is None:
+        return "a seed diverged"
+    return f"{row['test_rmse_wh']:.2f} ± {row['std_wh']:.2f}"
+
+
+def measured() -> dict[str, Any]:
+    """All three studies."""
     data = DataSettings(stride=5)
     small = synthetic_fleet(vehicles=20, settings=data)
     large = synthetic_fleet(vehicles=200, settings=data, trips=6)
-    found = {
+    return {
         "rounds": ROUNDS,
         "seeds": list(SEEDS),
         "participation": PARTICIPATION,
         "fleets": [study(small, (64, 32)), study(large, (64, 32)), study(large, (8,))],
     }
-    path = REPOSITORY / "results" / "privacy.json"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+
+
+def main() -> None:
+    if "--table" not in sys.argv[1:]:
+        RESULTS.write_text(json.dumps(measured(), indent=2) + "\n", encoding="utf-8")
+    found = json.loads(RESULTS.read_text(encoding="utf-8"))
+    write_blocks(REPOSITORY / "docs" / "methods.md", {"private": "\n".join(table(found))})
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ class Timed(FedAvg):
 
     def aggregate_fit(self, server_round: int, results: Any, failures: Any) -> Any:
         """A round ends."""
-        assert len(results) == PARTICIPANTS, failures
+        assert len(results) == PARTICIPANTS, f"{len(results)} replies, failures: {failures}"
         made = super().aggregate_fit(server_round, results, failures)
         self.seconds.append(perf_counter() - self.begin)
         return made

@@ -126,11 +126,11 @@ def measure(folder: Path, names: list[str], turns: int, rounds: int) -> dict[str
         except RuntimeError as error:
             found["peers"][name] = {"fault": f"does not install: {error}"}
     threads = sorted({1, os.cpu_count() or 1})
-    for turn in range(turns):
+    for _ in range(turns):
         for name, python in pythons.items():
             own = found["peers"].setdefault(name, {"seconds": {str(t): [] for t in threads}})
             once = PEERS[name].once
-            if "fault" in own or (once and turn):
+            if once and own["seconds"][str(threads[-1])]:
                 continue
             for count in threads[-1:] if once else threads:
                 try:
@@ -140,6 +140,7 @@ def measure(folder: Path, names: list[str], turns: int, rounds: int) -> dict[str
                     break
                 own["version"] = one["version"]
                 own["seconds"][str(count)] += one["seconds"]
+                own.pop("fault", None)  # what failed in one turn may run in the next
             print(name, own.get("fault") or own["seconds"], flush=True)
     return found
 

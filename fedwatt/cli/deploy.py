@@ -66,6 +66,18 @@ PolicyFolder = Annotated[
     typer.Option("--policy", help="Folder with policy.toml; by default that of --keys."),
 ]
 Field = Annotated[Path | None, typer.Option(help="Elevation field on board, for terrain features.")]
+OfDay = Annotated[
+    str,
+    typer.Option(
+        "--hours",
+        help="Times of the day at which it answers, such as 22:00-06:00, or '22:00-06:00 "
+        "Europe/Berlin'; by default all.",
+    ),
+]
+Bandwidth = Annotated[
+    str,
+    typer.Option(help="Most that it sends and receives, such as 200kB/s; by default no limit."),
+]
 Poll = Annotated[
     float, typer.Option(help="Longest pause between looks for a question, in seconds.")
 ]
@@ -117,6 +129,8 @@ def vehicle(
     poll: Poll = 1.0,
     patience: Patience = 120.0,
     policy: PolicyFolder = None,
+    hours: OfDay = "",
+    bandwidth: Bandwidth = "",
     insecure: Insecure = False,
     dry_run: DryRun = False,
 ) -> None:
@@ -129,19 +143,16 @@ def vehicle(
     from fedwatt.deploy.commands import quiet
     from fedwatt.deploy.connection import Connection
     from fedwatt.deploy.limits import Limits
+    from fedwatt.deploy.pace import bytes_per_second
     from fedwatt.deploy.trial import describe_vehicle, stock_command
 
     if not insecure and key_folder is None:
         raise typer.BadParameter("--keys is needed, or --insecure for a trial on one machine.")
     limits = Limits(threads=threads, memory_mb=memory_mb, nice=nice)
-    connection = Connection(
-        server,
-        None if key_folder is None else key_folder / "ca.pem",
-        None if key_folder is None else key_folder / "key",
-    )
-    board = Board.of(key_folder, read_vehicle(folder).name, policy)
+    connection = Connection.of(server, key_folder, bytes_per_second(bandwidth))
+    board = Board.of(key_folder, read_vehicle(folder).name, policy, hours)
     if dry_run:
-        for line in describe_vehicle(folder, state, connection, field, board.policy):
+        for line in describe_vehicle(folder, state, connection, field, board):
             console.print(line, highlight=False)
         return
     # Before Flower is loaded, which reads them. What it has to say, we say in a sentence.
@@ -153,7 +164,7 @@ def vehicle(
     limits.apply()
     show_log()
     console.print("In place of Flower's own node, which would run code that a server sends:")
-    show_command(stock_command(folder, state, connection, field))
+    show_command(stock_command(folder, state, connection, field, hours))
     try:
         drive(
             Vehicle(folder, state, field, board),

@@ -64,7 +64,9 @@ def _table(name: str) -> Table:
     from fedwatt.plugins import origin_of, parts, refers
     from fedwatt.studies.ranges import RATE
 
-    method, meanings = get(name), _meanings()
+    method, meanings = get(name), dict(_meanings())
+    for rule in method.rules:
+        meanings |= rule.meanings
     cost = costs(method, get_model("mlp", window=60, features=8))
 
     def models(numbers: int) -> str:

@@ -59,6 +59,9 @@ class ClientsOnDemand(Sequence[Client]):
     def __getitem__(self, place: int | slice) -> Client | Sequence[Client]:
         if isinstance(place, slice):
             return self.fetch(range(*place.indices(len(self))))
+        known = self.stay.get(place) or self.here.get(place)
+        if known is not None:
+            return known
         if not -len(self) <= place < len(self):
             raise IndexError(place)
         return self.fetch([place % len(self)])[0]

@@ -17,6 +17,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedwatt.deploy.connection import Connection, key_pair
+from fedwatt.deploy.hours import Hours
 from fedwatt.deploy.policy import RULES, Policy, on_board
 from fedwatt.errors import DataError, RunError
 from fedwatt.privacy.secure.identity import Identity, Trust, public_bytes
@@ -37,16 +38,21 @@ class Board:
     trust: Trust | None = None
     fleet_key: bytes | None = field(default=None, repr=False)
     """What all vehicles of its fleet have and a server has not; None: it cannot check models."""
+    hours: Hours | None = None
+    """When it answers; None: at all hours."""
 
     @classmethod
-    def of(cls, keys: Path | None, vehicle: str = "", policy: Path | None = None) -> "Board":
+    def of(
+        cls, keys: Path | None, vehicle: str = "", policy: Path | None = None, hours: str = ""
+    ) -> "Board":
         """From the folder of the vehicle's keys; the policy from another folder, if one is given.
 
         DataError if the depot vouched for another vehicle.
         """
         found = on_board(keys if policy is None else policy)
+        of_day = Hours.of(hours) if hours else None
         if keys is None:
-            return cls(found)
+            return cls(found, hours=of_day)
         private, public = key_pair(keys / "key")
         try:
             voucher = (keys / VOUCHER).read_bytes()
@@ -66,7 +72,7 @@ class Board:
             ) from error
         shared = keys / FLEET_KEY
         fleet_key = shared.read_bytes() if shared.exists() else None
-        return cls(found, Identity(private, voucher), trust, fleet_key)
+        return cls(found, Identity(private, voucher), trust, fleet_key, of_day)
 
 
 def authority_key(certificate: Path) -> ec.EllipticCurvePublicKey:

@@ -89,7 +89,7 @@ def reply_bounds(kind: str, sizes: Sizes, asked: Mapping[str, ReplyField] = NOTH
 def _array_bytes(field: ArrayField, sizes: Sizes) -> int:
     lengths = {"D": sizes.parameters, **MOST}
     shape = (lengths[n] if isinstance(n, str) else n for n in field.shape)
-    return prod(shape) * np.dtype(sizes.dtype if field.dtype == "model" else field.dtype).itemsize
+    return prod(shape) * np.dtype(sizes.number_type(field.dtype)).itemsize
 
 
 def refuse_oversized(parts: Mapping[str, bytes], bounds: Bounds) -> None:

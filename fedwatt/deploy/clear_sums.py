@@ -20,7 +20,7 @@ from fedwatt.deploy.exchange import Answer
 from fedwatt.deploy.limits_of_replies import scaled_down
 from fedwatt.deploy.messages import Content, Value
 from fedwatt.deploy.parts import NoSum, Part, SumQuestion, added
-from fedwatt.deploy.questions import asked_of, value
+from fedwatt.deploy.questions import value
 from fedwatt.deploy.remote_fleet import RemoteFleet
 from fedwatt.deploy.roster import Roster
 from fedwatt.deploy.secure_exchange import SecureExchange
@@ -79,7 +79,7 @@ class ClearSums(Sums):
         places = {members.name(k): k for k in range(len(members.fleet.clients))}
         own = {name: places[name] for name in questions}
         calls = {name: Call(0, k, fleet.steps(members, k)) for name, k in own.items()}
-        told = asked_of(method, fleet.model, diagnostics=bool(first.values.get("diagnostics")))
+        told = fleet.training_fields
         answers = self.roster.ask(
             kind, questions, asked.seconds, sizes=fleet.sizes, asked=told, enough=self.enough
         )

@@ -5,7 +5,8 @@ The vehicle's folders come from the node's own configuration, never from the ser
     flower-supernode ... --node-config 'folder="/data/car-001" state="/var/lib/fedwatt-vehicle"'
 
 and, where features are read from a field on board, field="/data/field.parquet"; keys="..." is the
-folder of its keys and its policy, and policy="..." another folder of its policy.
+folder of its keys and its policy, policy="..." another folder of its policy, and hours="..." the
+hours in which it answers.
 """
 
 from functools import cache
@@ -27,14 +28,15 @@ SECRETS = "fedwatt.secure"
 
 @cache
 def _vehicle(folder: str, state: str, *optional: str) -> Vehicle:
-    field, keys, policy = (Path(path) if path else None for path in optional)
-    board = Board.of(keys, read_vehicle(Path(folder)).name, policy)
+    *paths, hours = optional
+    field, keys, policy = (Path(path) if path else None for path in paths)
+    board = Board.of(keys, read_vehicle(Path(folder)).name, policy, hours)
     return Vehicle(Path(folder), Path(state), field, board)
 
 
 def _answer(message: Message, context: Context) -> Message:
     config = context.node_config
-    optional = (str(config.get(name, "")) for name in ("field", "keys", "policy"))
+    optional = (str(config.get(name, "")) for name in ("field", "keys", "policy", "hours"))
     vehicle = _vehicle(str(config["folder"]), str(config["state"]), *optional)
     # Every message may have a process of its own; secrets of a secure sum go from one to the next.
     secrets = context.state.config_records.get(SECRETS, ConfigRecord())

@@ -18,6 +18,15 @@ class Connection:
     ca: Path | None = None
     """Certificate that the server's is signed with; None: no TLS, for tests on one machine."""
     key: Path | None = None  # the vehicle's private key; None: a server that asks for none
+    bandwidth: float = 0.0
+    """Bytes a second that go each way; 0: no limit."""
+
+    @classmethod
+    def of(cls, server: str, keys: Path | None, bandwidth: float = 0.0) -> "Connection":
+        """With the key and the certificate in a folder, or without any."""
+        if keys is None:
+            return cls(server, bandwidth=bandwidth)
+        return cls(server, keys / "ca.pem", keys / "key", bandwidth)
 
     def open(self) -> Any:
         """Flower's session with the server, as a context manager."""
@@ -25,9 +34,8 @@ class Connection:
         from fedwatt.deploy.flower import open_session
 
         certificate = None if self.ca is None else str(self.ca)
-        return open_session(
-            self.server, certificate, None if self.key is None else key_pair(self.key)
-        )
+        keys = None if self.key is None else key_pair(self.key)
+        return open_session(self.server, certificate, keys, self.bandwidth)
 
 
 def key_pair(path: Path) -> tuple[ec.EllipticCurvePrivateKey, ec.EllipticCurvePublicKey]:

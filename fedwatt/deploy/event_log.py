@@ -36,6 +36,7 @@ LATE: Final = "late"
 REJECTED: Final = "rejected"
 SPARE: Final = "spare"
 UNCOUNTED: Final = "not counted"
+AWAY: Final = "away"
 RESTS: Final = "resting"
 ENROLLED: Final = "enrolled"
 TURNED_AWAY: Final = "turned away"
@@ -51,6 +52,7 @@ REPLIES: Final = {
 """What becomes of a question: one of these for each vehicle that was asked."""
 EVENTS: Final = REPLIES | {
     UNCOUNTED: "its answer could be read and did not count, or not in full",
+    AWAY: "it is outside the hours in which it answers; nothing follows from it",
     RESTS: "it has missed too many rounds in a row, and is left out until a later one",
     ENROLLED: "it may take part, with this version of fedwatt on board",
     TURNED_AWAY: "it may not take part, or not yet",
@@ -120,6 +122,10 @@ class EventLog:
         """A vehicle may take part."""
         self.held.append({"event": ENROLLED, "vehicle": vehicle, "version": version[:40]})
 
+    def away(self, vehicle: str, reason: str) -> None:
+        """A vehicle that may take part is outside its hours."""
+        self.held.append({"event": AWAY, "vehicle": vehicle, "reason": reason})
+
     def turned_away(self, vehicle: str, reason: str) -> None:
         """A node may not take part yet; it goes by the name that its key is registered under."""
         self.held.append({"event": TURNED_AWAY, "vehicle": vehicle, "reason": reason[:200]})
@@ -158,7 +164,7 @@ def outcome(
     answer = answers.get(node)
     if answer is None:
         if node in heard.failed:
-            return FAILED, heard.failed[node]
+            return AWAY if node in heard.away else FAILED, heard.failed[node]
         return (SPARE, "") if closed else (LATE, f"it did not answer within {seconds:g} s")
     if answer.refused:
         return REFUSED, answer.trouble

@@ -18,6 +18,7 @@ from flwr.serverapp import Grid
 
 from fedwatt.deploy.bounds import reply_bounds
 from fedwatt.deploy.flower import NODE_GONE, REPLY_LOST, VEHICLE_FAILED, VEHICLE_REFUSED
+from fedwatt.deploy.hours import VEHICLE_AWAY, told_seconds, until
 from fedwatt.deploy.messages import (
     MESSAGE_TYPES,
     NO_MODEL,
@@ -77,6 +78,8 @@ class Heard:
     """How long an answer took, or the word that there is none."""
     failed: dict[int, str] = field(default_factory=dict)
     """Why there is none, where a vehicle said so."""
+    away: dict[int, float] = field(default_factory=dict)
+    """Seconds for which a vehicle is outside its hours, where it said so."""
     waited: float = 0.0
     """Seconds until nobody was waited for any more."""
 
@@ -121,7 +124,7 @@ class Exchange:
 
         def complete() -> bool:
             nonlocal closes, last
-            came = self.receive(kind, waiting, sizes=sizes, asked=asked, failed=heard.failed)
+            came = self.receive(kind, waiting, sizes=sizes, asked=asked, heard=heard)
             answers.update({node: each(node, answer) for node, answer in came.items()})
             took = self.clock() - began
             for node in (*came, *heard.failed):
@@ -183,13 +186,13 @@ class Exchange:
         *,
         sizes: Sizes,
         asked: Mapping[str, ReplyField] = NOTHING,
-        failed: dict[int, str] | None = None,
+        heard: Heard | None = None,
     ) -> dict[int, Answer]:
         """Answers that have come; their messages are taken out of `waiting`.
 
-        Of vehicles that could not answer, `failed` is told why.
+        Of vehicles that could not answer, `heard` is told why.
         """
-        answers = {}
+        answers, heard = {}, heard or Heard()
         for message in self._pulled(list(waiting), kind, sizes, asked):
             node = waiting.pop(message.metadata.reply_to_message_id, None)
             if node is None:
@@ -200,8 +203,10 @@ class Exchange:
                     answers[node] = Answer(None, f"it cannot be read: {reason}")
                 elif code == VEHICLE_REFUSED and reason in RULES:
                     answers[node] = Answer(None, f"it refuses: {RULES[reason]}", reason)
-                elif failed is not None:
-                    failed[node] = FAILURES.get(code, f"it could not answer (error {code})")
+                elif code == VEHICLE_AWAY and (seconds := told_seconds(reason)) is not None:
+                    heard.away[node], heard.failed[node] = seconds, until(seconds)
+                else:
+                    heard.failed[node] = FAILURES.get(code, f"it could not answer (error {code})")
                 continue
             # Flower fills the sender in from its session; another's name is not believed.
             if message.metadata.src_node_id != node:

@@ -8,6 +8,7 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from fedwatt.data import Fleet
+from fedwatt.deploy.buffered_road import BufferedRoad
 from fedwatt.deploy.exchange import Exchange
 from fedwatt.deploy.hills_on_server import PublishedHills, hills_of_run
 from fedwatt.deploy.memory import level_run
@@ -20,6 +21,7 @@ from fedwatt.deploy.routes_on_server import routes_of_run
 from fedwatt.deploy.secure_fleet import SecureFleet
 from fedwatt.deploy.state import FAILED, FINISHED, RUN_LOCK, RunState, going_on
 from fedwatt.deploy.summed_fleet import SummedFleet
+from fedwatt.deploy.updates import update_fault
 from fedwatt.errors import FedwattError, SettingError
 from fedwatt.federation import Availability, Loop, State
 from fedwatt.federation.records import Row
@@ -29,7 +31,7 @@ from fedwatt.plugins import refuse_unless_installed
 from fedwatt.runs.carry_out import FINISHED as COMPLETE
 from fedwatt.runs.carry_out import Run, carry_out
 from fedwatt.runs.config import MethodChoice, RunConfig
-from fedwatt.runs.deployment import Deployment
+from fedwatt.runs.deployment import FULL, Deployment
 from fedwatt.runs.earlier import earlier_toml
 from fedwatt.runs.environment import fleet_partition
 from fedwatt.runs.hills import shares_hills, terrain_facts
@@ -47,11 +49,7 @@ def refuse_undeployable(config: RunConfig) -> None:
             f"A real fleet trains one model at a time, and seeds are {list(config.seeds)}. Set "
             "seeds = [1], or any one number."
         )
-    if config.asynchronous.buffer:
-        raise SettingError(
-            "A deployment has rounds, and asynchronous.buffer asks for a buffer. Set it to 0; "
-            "deploy.round_seconds keeps slow vehicles from holding up the others."
-        )
+    refuse_buffer(config)
     if shares_hills(config):
         if not config.secure.enabled:
             raise SettingError(
@@ -66,6 +64,12 @@ def refuse_undeployable(config: RunConfig) -> None:
             "model.mixture needs the sums of all vehicles' windows, which a real fleet does not "
             "exchange yet. Set model.mixture = false, or simulate the run."
         )
+    if config.secure.enabled and config.deploy.update_type != FULL:
+        raise SettingError(
+            f"deploy.update_type = '{config.deploy.update_type}' rounds single replies, and under "
+            "masks replies are words of secure.bits each, which no rounding makes shorter. Set "
+            f"deploy.update_type = '{FULL}'; secure.bits = 32 with closer limits makes words short."
+        )
     refuse_over_selection(config)
     level_config(config)  # refuses noise for privacy, which a level model would spend twice
     ideal = Availability()
@@ -76,12 +80,30 @@ def refuse_undeployable(config: RunConfig) -> None:
             )
     for choice in config.methods:
         refuse_reply_counts(config.deploy, choice)
+        if fault := update_fault(choice.method, config.deploy.update_type):
+            raise SettingError(f"Method '{choice.label}': {fault}")
         for rule in choice.method.local:
             if rule.simulated_only:
                 raise SettingError(
                     f"Method '{choice.label}': {type(rule).__name__} simulates "
                     f"{rule.simulated_only} and has no place on a real fleet."
                 )
+
+
+def refuse_buffer(config: RunConfig) -> None:
+    """Raise if replies are to be buffered, and cannot be."""
+    if not config.asynchronous.buffer:
+        return
+    for name, asked, why in (
+        ("secure.enabled", config.secure.enabled, "a sum under masks is of replies to one model"),
+        ("deploy.relays", config.deploy.relays, "a relay's sum is of replies to one model"),
+        ("deploy.over_selection", config.deploy.over_selection, "a buffer has no round to close"),
+    ):
+        if asked:
+            raise SettingError(
+                f"asynchronous.buffer = {config.asynchronous.buffer} takes replies in as they "
+                f"come, and {why}. Leave out {name}, or set asynchronous.buffer = 0."
+            )
 
 
 def refuse_over_selection(config: RunConfig) -> None:
@@ -200,8 +222,10 @@ class RealFleet:
         level: NDArray[Any] | None = None,
     ) -> Loop:
         """The loop over a method's rounds, with sums in secret if so configured."""
-        summed = SummedFleet if self.run.config.deploy.relays else RemoteFleet
-        kind = SecureFleet if self.run.config.secure.enabled else summed
+        config = self.run.config
+        seen = BufferedRoad if config.asynchronous.buffer else RemoteFleet
+        summed = SummedFleet if config.deploy.relays else seen
+        kind = SecureFleet if config.secure.enabled else summed
         self.asked = kind.of(self.roster, self.run.config, choice, self.state, level)
         return self.asked.loop()
 

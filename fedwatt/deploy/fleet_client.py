@@ -8,14 +8,15 @@ Flower's session of a vehicle (`flower.open_session`) asks through this client a
 
 A server that knows nothing of whole messages (`whole`) is asked for parts one by one, and so is
 given the replies. A reply that is longer than `whole.MOST_BYTES` is sent in parts as well: one
-that is cut off then goes on where it was.
+that is cut off then goes on where it was. With a `bandwidth` all of it goes at that pace.
 """
 
 import random
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from functools import partial
+from typing import Any, ClassVar, Final
 
 import httpx
 from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL
@@ -38,6 +39,7 @@ from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
 from flwr.supernode.fleet_http_client import FleetHttpClient
 
 from fedwatt.deploy import whole
+from fedwatt.deploy.pace import Pace, paced
 
 VEHICLE_KEEPS_SECONDS: Final = 60.0
 """How long a vehicle keeps an idle connection; the server keeps it for longer."""
@@ -55,6 +57,9 @@ COLLECTED: Final = "collected on board"
 
 class FleetClient(FleetHttpClient):
     """Flower's client of a vehicle, with fewer requests."""
+
+    bandwidth: ClassVar[float] = 0.0
+    """Bytes a second each way; 0: no limit."""
 
     def __init__(
         self,
@@ -74,6 +79,12 @@ class FleetClient(FleetHttpClient):
             limits=httpx.Limits(keepalive_expiry=VEHICLE_KEEPS_SECONDS),
             event_hooks={"request": [self._would_wait]},
         )
+        if self.bandwidth:
+            up, down = Pace(self.bandwidth), Pace(self.bandwidth)
+            self._client.event_hooks = {
+                "request": [self._would_wait, partial(paced, pace=up)],
+                "response": [partial(paced, pace=down)],
+            }
         self.clock, self.lock = clock, threading.Lock()
         self.question: dict[str, bytes] = {}
         """Parts of the last question, if it came whole."""

@@ -238,9 +238,15 @@ def stay_alive() -> None:
 
 
 def open_session(
-    server: str, certificate: str | None, keys: KeyPair | None
+    server: str, certificate: str | None, keys: KeyPair | None, bandwidth: float = 0.0
 ) -> AbstractContextManager[Session]:
-    """Flower's session with `server`; without a certificate there is no TLS."""
+    """Flower's session with `server`; without a certificate there is no TLS.
+
+    With a `bandwidth` it sends and receives at most so many bytes a second.
+    """
+    if bandwidth:
+        client = type("PacedClient", (FleetClient,), {"bandwidth": bandwidth})
+        vars(fleet_http_connection)["FleetHttpClient"] = client
     return fleet_http_connection.http_request_response(
         server,
         insecure=certificate is None,

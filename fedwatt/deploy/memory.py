@@ -2,6 +2,7 @@
 
     STATE/memory/RUN/fedwatt-memory                     says that the folder RUN is ours
     STATE/memory/RUN/LABEL/round-000012.safetensors     memory after its reply to round 12
+    STATE/memory/RUN/LABEL_residual/...                 what rounding has left of Δ (`updates`)
     STATE/memory/RUN/LABEL/personal.safetensors         the model that it made its own at last
     STATE/memory/RUN/level/LABEL/...                    the same of the run inside this one
 

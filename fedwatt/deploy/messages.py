@@ -49,6 +49,13 @@ class Sizes:
     """Of the model: "float32" or "float64"."""
     words: int = 0
     """Bytes of a vector of a secure sum; 0 where there is none."""
+    update: str = ""
+    """Type of the numbers of Δ_k; empty: the model's."""
+
+    def number_type(self, declared: str) -> str:
+        """The type of an array that is declared so."""
+        named = {"model": self.dtype, "update": self.update or self.dtype}
+        return named.get(declared, declared)
 
 
 NO_MODEL: Final = Sizes(0, "float32")
@@ -62,7 +69,7 @@ class ArrayField:
     shape: tuple[str | int, ...]
     """"D" or a number; "*" is any length up to `MOST_STRATA`, "N" up to `MOST_SUM`."""
     dtype: str
-    """"model" is the model's own."""
+    """"model" is the model's own, "update" that of a displacement."""
     why: str
 
 
@@ -86,7 +93,7 @@ MOST: Final[Mapping[str | int, int]] = {"*": MOST_STRATA, "N": MOST_SUM}
 """Longest of the lengths that shapes leave open."""
 MOST_WORDS: Final = 2**26
 """Bytes of a vector of a secure sum; of one exchange they are in `Sizes`."""
-NUMBERS: Final = ("bool", "int32", "int64", "float32", "float64")
+NUMBERS: Final = ("bool", "int8", "int32", "int64", "float16", "float32", "float64")
 """Types of the numbers in a message."""
 MOST_AXES: Final = 4
 
@@ -123,7 +130,7 @@ REPLIES: Final[dict[str, Mapping[str, ReplyField]]] = {
     "train": {
         "round": ValueField(int, "which round this answers"),
         "windows": ValueField(int, "n_k, the weight of this reply"),
-        "delta": ArrayField(("D",), "model", "Δ_k, what training moved"),
+        "delta": ArrayField(("D",), "update", "Δ_k, what training moved"),
     },
     "evaluate": {
         "validation": ArrayField((len(SUMS),), "float64", "error sums of its validation windows"),
@@ -212,6 +219,10 @@ IN_THE_CLEAR: Final[Mapping[str, ReplyField]] = {
     "windows": ArrayField((3,), "int64", "n_k: training, validation and test windows")
 }
 """What a vehicle enrols with besides, where no masks hide it."""
+AWAY: Final[Mapping[str, ReplyField]] = {
+    "away": ValueField(float, "seconds until the hours in which it answers, outside of them")
+}
+"""What a vehicle enrols with besides, where it answers at some hours only."""
 IS_RELAY: Final[Mapping[str, ReplyField]] = {
     "relay": ValueField(bool, "whether this is a relay, which answers for vehicles of its own")
 }
@@ -359,8 +370,7 @@ def _as_declared(array: NDArray[Any] | Array, known: ReplyField, sizes: Sizes) -
     """Whether an array, or what Flower's record says of it, has the declared type and shape."""
     if not isinstance(known, ArrayField) or len(array.shape) != len(known.shape):
         return False
-    dtype = sizes.dtype if known.dtype == "model" else known.dtype
-    return str(array.dtype) == dtype and all(
+    return str(array.dtype) == sizes.number_type(known.dtype) and all(
         0 <= have <= MOST[want]
         if want in MOST
         else have == (sizes.parameters if want == "D" else want)

@@ -17,6 +17,7 @@ from flwr.app import Error, Message, RecordDict
 from fedwatt.deploy import flower
 from fedwatt.deploy.clock import clock_ahead, clock_trouble
 from fedwatt.deploy.connection import Connection
+from fedwatt.deploy.hours import VEHICLE_AWAY, NotNow
 from fedwatt.deploy.messages import MESSAGE_TYPES
 from fedwatt.deploy.policy import Refusal
 from fedwatt.errors import FedwattError, RunError
@@ -145,6 +146,10 @@ def answer(vehicle: Answering, message: Message) -> Message:
     except Refusal as error:
         log.warning("question '%s' refused, rule '%s'", kind[:40], error.rule)
         return Message(Error(code=flower.VEHICLE_REFUSED, reason=error.rule), reply_to=message)
+    except NotNow as error:
+        log.info("question '%s': %s", kind[:40], error)
+        away = Error(code=VEHICLE_AWAY, reason=f"{error.seconds:.0f}")
+        return Message(away, reply_to=message)
     except FedwattError as error:
         log.error("question '%s': %s", kind[:40], error)
     except Exception:

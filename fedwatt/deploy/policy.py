@@ -35,40 +35,9 @@ OWNER: Final = "owner.pub"
 CONTEXT: Final = b"fedwatt policy\n"
 """Signed before the file's bytes, so that no other signature of the owner's passes for this one."""
 
-RULES: Final = {
-    "masks": "its policy wants masks: set secure.enabled = true",
-    "smallest_sum": "its policy wants more vehicles in a sum: call more of them, or raise "
-    "secure.threshold",
-    "signed_sums": "its policy wants every vehicle of a sum to sign its keys: give all of them "
-    "keys of the depot, and do without --insecure",
-    "few_trained": "its policy wants a reply to be of more windows: a larger batch, or more steps",
-    "work": "its policy allows less work: fewer epochs or steps, or a smaller model or batch",
-    "megabytes": "its policy allows smaller messages: a smaller model or area",
-    "methods": "its policy does not allow this method",
-    "data": "its policy fixes window, strides, split and target otherwise",
-    "hills": "its policy allows no hills, or wants more vehicles at a place: raise "
-    "terrain.minimum_vehicles",
-    "smallest_cell": "its policy wants places counted on a coarser grid, and on one a day: raise "
-    "terrain.cell_m, or leave it as it was today",
-    "routes": "its policy does not let it share how it drives, for routes: deploy.routes = false",
-    "noise": "its policy wants more noise for privacy: a private method with a larger "
-    "noise_multiplier",
-    "lifetime_epsilon": "its trainings so far leave too little of the ε that its policy allows: "
-    "more noise, a smaller share of vehicles in a round, or fewer rounds",
-    "answered": "it has answered this before, and its policy allows one answer: another round, or "
-    "a run with another seed",
-    "followed": "too few vehicles of the sum know how its model came about, or one knows better: "
-    "its policy wants the seed's model or what rounds made of it, by a method that adds the mean "
-    "or a private one, judged in every round, and fleet.key beside its keys",
-    "unfollowed_a_day": "it has judged as many models today as its policy allows of those that too "
-    "few vehicles know the origin of, such as level models and means of two models: go on "
-    "tomorrow with --resume, or let owners raise unfollowed_a_day",
-    "unannounced": "the model is not the one that was announced for this round",
-    "question": "vehicles of one sum were asked different questions",
-    "answers_a_day": "its policy allows no more answers today",
-    "set_changes_a_day": "the vehicles of its sums have changed too often today",
-    "servers": "its policy does not know this server's certificate",
-}
+RULES: Final[dict[str, str]] = tomllib.loads(
+    Path(__file__).with_name("refusals.toml").read_text(encoding="utf-8")
+)
 """What the operator reads of a refusal, by the rule that a vehicle names."""
 
 

@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedwatt.deploy.messages import ArrayField, Content, ReplyField, Sizes, Value, diagnostic_fields
+from fedwatt.deploy.updates import update_fields
 from fedwatt.errors import DataError
 from fedwatt.methods import Method
 from fedwatt.models import Model
+from fedwatt.runs.deployment import FULL
 
 SENT: Final = "broadcast."  # prefix of the arrays that a server rule sends besides the model
 
@@ -88,18 +90,23 @@ def weights(question: Content, name: str, what: str, size: int, precision: str) 
     return found
 
 
-def sizes_of(method: Method, model: Model, precision: str) -> Sizes:
-    """Lengths of what a method's messages hold."""
-    return Sizes(method.adapted(model).layout.size, precision)
+def sizes_of(method: Method, model: Model, precision: str, update: str = FULL) -> Sizes:
+    """Lengths of what a method's messages hold; `update` is the type of displacements."""
+    own = "" if update == FULL else update
+    return Sizes(method.adapted(model).layout.size, precision, update=own)
 
 
-def asked_of(method: Method, model: Model, *, diagnostics: bool) -> dict[str, ReplyField]:
+def asked_of(
+    method: Method, model: Model, *, diagnostics: bool, update: str = FULL
+) -> dict[str, ReplyField]:
     """The further fields that vehicles are asked for when they train by a method."""
     why = f"what vehicles hand up besides Δ_k for {type(method.server).__name__}"
+    adapted = method.adapted(model)
     uploads: dict[str, ReplyField] = {
         name: ArrayField(tuple(row.shape), _dtype(row), why)
-        for name, row in method.uploads(method.adapted(model)).items()
+        for name, row in method.uploads(adapted).items()
     }
+    uploads |= update_fields(update, adapted.layout.size)
     return diagnostic_fields(method.records) | uploads if diagnostics else uploads
 
 

@@ -126,11 +126,7 @@ def main(grid: Grid, context: Context) -> None:
         handler.setLevel(logging.CRITICAL)  # what it says of a lost centre is said in a sentence
     settings = {name: str(own) for name, own in context.run_config.items()}
     folder, keys = Path(settings["folder"]), settings["keys"]
-    connection = Connection(
-        settings["centre"],
-        Path(keys, "ca.pem") if keys else None,
-        Path(keys, "key") if keys else None,
-    )
+    connection = Connection.of(settings["centre"], Path(keys) if keys else None)
     relay = Relay(settings["name"], folder, Exchange(prompt(grid)), int(settings["least"]))
     centre = Centre(relay, Pending(folder / "pending"))
     try:

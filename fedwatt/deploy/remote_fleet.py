@@ -14,17 +14,19 @@ from torch import Tensor
 from fedwatt.deploy.exchange import Answer
 from fedwatt.deploy.known import Known
 from fedwatt.deploy.limits_of_replies import capped, shortened
-from fedwatt.deploy.messages import Content
+from fedwatt.deploy.messages import Content, ReplyField
 from fedwatt.deploy.questions import asked_of
 from fedwatt.deploy.quorum import Unanswered
 from fedwatt.deploy.rest import Rest, rested, resting
 from fedwatt.deploy.road_fleet import RoadFleet
+from fedwatt.deploy.updates import ROUNDING, expanded, told, update_fields
 from fedwatt.engine.call import Call
 from fedwatt.federation import State
 from fedwatt.federation.members import Members
 from fedwatt.federation.port import Present
 from fedwatt.federation.work import Work, no_work
 from fedwatt.methods import Method
+from fedwatt.runs.deployment import FULL
 
 log = logging.getLogger("fedwatt.deploy")
 
@@ -42,6 +44,14 @@ class RemoteFleet(RoadFleet):
     def check(self, method: Method) -> None:
         """Refuse a method that cannot work in rounds of these vehicles."""
         self.check_terms(method)
+
+    @property
+    def training_fields(self) -> dict[str, ReplyField]:
+        """What replies to a round may say besides what all of them do."""
+        own = self.config.deploy
+        return asked_of(
+            self.method, self.model, diagnostics=own.diagnostics, update=own.update_type
+        )
 
     def present(self, state: State | None) -> Present:
         """Who is connected and does not rest; nobody rests if too few would be left."""
@@ -86,14 +96,13 @@ class RemoteFleet(RoadFleet):
         """What comes back from the vehicles called; what cannot be used is not counted."""
         question = self.training_questions(method, state, present)
         questions = {name: question(name) for name in called}
-        asked = asked_of(method, self.model, diagnostics=self.config.deploy.diagnostics)
         settings = self.config.deploy
         answers = self.roster.ask(
             "train",
             questions,
             settings.round_seconds,
             sizes=self.sizes,
-            asked=asked,
+            asked=self.training_fields,
             enough=wanted,
             share=settings.close_share,
         )
@@ -143,7 +152,8 @@ class RemoteFleet(RoadFleet):
         values, arrays = answer.content.values, answer.content.arrays
         if values["round"] != round:
             return f"it answers round {values['round']!r}"
-        missing = set(method.upload_names) - set(arrays)
+        needed = {*method.upload_names, *update_fields(self.config.deploy.update_type, 0)}
+        missing = needed - {*arrays, *values}
         if missing:
             return f"it lacks '{min(missing)}'"
         windows = values["windows"]
@@ -173,7 +183,7 @@ class RemoteFleet(RoadFleet):
         for row, content in enumerate(found.values()):
             if content is None:
                 continue
-            deltas[row] = torch.from_numpy(content.arrays["delta"])
+            deltas[row] = torch.from_numpy(expanded(content.arrays))
             for name in method.upload_names:
                 value = torch.from_numpy(content.arrays[name])
                 table = uploads.setdefault(name, value.new_zeros((rows, *value.shape)))
@@ -181,6 +191,10 @@ class RemoteFleet(RoadFleet):
             for name, values in columns.items():
                 recorded = content.values.get(name)
                 values[row] = recorded if isinstance(recorded, float) else nan
+        if (kind := self.config.deploy.update_type) != FULL:
+            losses = [float(str(c.values[ROUNDING])) for c in found.values() if c is not None]
+            size, dtype = before.shape[1], before.dtype
+            log.info("round %d: %s", round + 1, told(kind, size, dtype, losses))
         finite = deltas.isfinite().all(dim=-1).numpy()
         for table in uploads.values():
             finite &= table.reshape(rows, -1).isfinite().all(dim=-1).numpy()

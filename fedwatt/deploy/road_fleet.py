@@ -102,7 +102,7 @@ class RoadFleet(ABC):
         fleet = roster.fleet(config.data)
         terms = Terms(choice.training(config.training), config.availability, config.seeds)
         model = fitting_model(config.model.on(fleet), fleet)
-        sizes = sizes_of(choice.method, model, terms.training.precision)
+        sizes = sizes_of(choice.method, model, terms.training.precision, config.deploy.update_type)
         errors = cls.errors_of(roster, run, config, common, sizes, level)
         device = resolve_device(config.device)
         quorum = Quorum(

@@ -24,7 +24,16 @@ from fedwatt.deploy.conduct import Conduct
 from fedwatt.deploy.error_vectors import MOST_WINDOWS
 from fedwatt.deploy.event_log import FILE, MISSES, EventLog
 from fedwatt.deploy.exchange import Answer, Exchange, Heard
-from fedwatt.deploy.messages import IN_THE_CLEAR, NO_MODEL, NOTHING, Content, ReplyField, Sizes
+from fedwatt.deploy.hours import told_seconds, until
+from fedwatt.deploy.messages import (
+    AWAY,
+    IN_THE_CLEAR,
+    NO_MODEL,
+    NOTHING,
+    Content,
+    ReplyField,
+    Sizes,
+)
 from fedwatt.deploy.versions import version_fault
 from fedwatt.errors import RunError
 from fedwatt.federation.participation import BoolArray
@@ -73,6 +82,8 @@ class Roster:
     """Nodes that are not asked again before a time: those that cannot be admitted, or not yet."""
     refusals: dict[int, int] = field(default_factory=dict)
     """How often in a row a node was turned away."""
+    away: dict[int, float] = field(default_factory=dict)
+    """Nodes that have said until when they are outside their hours."""
     provision: "PublishedHills | None" = None
     """What vehicles must have on board before they can train; None: nothing but their data."""
     made: dict[DataSettings, tuple[tuple[object, ...], Fleet]] = field(default_factory=dict)
@@ -95,7 +106,7 @@ class Roster:
     @property
     def enrolment(self) -> Mapping[str, ReplyField]:
         """What vehicles tell besides when they enrol."""
-        return NOTHING if self.hidden else IN_THE_CLEAR
+        return AWAY if self.hidden else {**IN_THE_CLEAR, **AWAY}
 
     def load(self) -> None:
         """Continue with the vehicles of an interrupted run."""
@@ -127,10 +138,13 @@ class Roster:
 
         def complete() -> bool:
             self.refresh()
-            return 0 < vehicles <= sum(self.there(name) for name in self.members)
+            return 0 < vehicles <= enrolled()
+
+        def enrolled() -> int:
+            return sum(self.there(name) or self.is_away(name) for name in self.members)
 
         self.exchange.wait(complete, seconds)
-        there = sum(self.there(name) for name in self.members)
+        there = enrolled()
         if not there or (vehicles and there < vehicles and not known):
             raise RunError(
                 f"{there} of {vehicles or 'any'} vehicles enrolled within {seconds:g} s. Start "
@@ -142,6 +156,8 @@ class Roster:
         """See who is there, ask newcomers to enrol and take in those who have."""
         exchange = self.exchange
         self.online = {node.node_id: node.name or "" for node in exchange.grid.get_nodes()}
+        # Who was gone meanwhile may have other hours now.
+        self.away = {node: until for node, until in self.away.items() if node in self.online}
         if self.asked:
             before = set(self.asked.values())
             answers = exchange.receive("enrol", self.asked, sizes=NO_MODEL, asked=self.enrolment)
@@ -196,6 +212,9 @@ class Roster:
         self.refusals.pop(node, None)
         log.info("vehicle %s enrolled", name)
         self.events.enrolled(name, str(values["version"]))
+        if away := told_seconds(values.get("away")):
+            self.away[node] = self.exchange.clock() + away
+            self.events.away(name, until(away))
         if values["version"] != fedwatt.__version__:
             log.warning(
                 "vehicle %s has fedwatt %.40s on board, and the server has %s: its replies may "
@@ -257,10 +276,14 @@ class Roster:
     def there(self, name: str) -> bool:
         """Whether a vehicle is connected, has what it needs to train, and is not set aside."""
         node = self.members[name].node
-        if self.conduct.set_aside(name):
+        if self.conduct.set_aside(name) or self.is_away(name):
             return False
         ready = self.provision is None or self.provision.held_by(node)
         return node in self.online and ready
+
+    def is_away(self, name: str) -> bool:
+        """Whether a vehicle is connected and has said that it is outside its hours until later."""
+        return self.away.get(self.members[name].node, 0.0) > self.exchange.clock()
 
     def unanswered(self, name: str) -> None:
         """Take note that a vehicle did not do what it was asked to."""
@@ -328,7 +351,20 @@ class Roster:
             each=lambda node, answer: each(names[node], answer),
         )
         closed = 0 < enough <= sum(answer.content is not None for answer in answers.values())
-        waited = round(heard.waited, 1)
+        return self.take_note(kind, nodes, answers, heard, closed=closed)
+
+    def take_note(
+        self,
+        kind: str,
+        nodes: Mapping[str, int],
+        answers: Mapping[int, Answer],
+        heard: Heard,
+        *,
+        closed: bool = False,
+    ) -> dict[str, Answer]:
+        """Write down what became of a question to these vehicles; their answers by name."""
+        now, waited = self.exchange.clock(), round(heard.waited, 1)
+        self.away |= {node: now + pause for node, pause in heard.away.items()}
         became = self.events.asked(kind, nodes, answers, heard, seconds=waited, closed=closed)
         self.missed = {n: reason for n, (event, reason) in became.items() if event in MISSES}
         found = {name: answers[node] for name, node in nodes.items() if node in answers}

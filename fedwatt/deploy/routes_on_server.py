@@ -5,11 +5,9 @@ needs lies in the run folder in the end, as after a simulation (`runs.routes`).
 """
 
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedwatt.data.trip import FloatArray
 from fedwatt.deploy.hills_on_server import PublishedHills, secret_draws
 from fedwatt.deploy.messages import Content, Value
 from fedwatt.deploy.roster import Roster
@@ -24,6 +22,7 @@ from fedwatt.journeys.route_exchange import TooFewTeach, fewest_teachers, learn_
 from fedwatt.journeys.route_file import fleet_from_bytes, fleet_to_bytes
 from fedwatt.journeys.route_questions import RouteQuestion, SharedDriving
 from fedwatt.runs.routes import ROUTES
+from fedwatt.terrain.summands import Total
 
 log = logging.getLogger("fedwatt.deploy")
 
@@ -83,9 +82,7 @@ class RoadPupils:
             log.warning("routes: %s did not take the driving field, and is left out", name)
         return frozenset(taken)
 
-    def total(
-        self, question: DrivingQuestion | RouteQuestion, present: frozenset[str]
-    ) -> tuple[Mapping[str, FloatArray], frozenset[str]]:
+    def total(self, question: DrivingQuestion | RouteQuestion, present: frozenset[str]) -> Total:
         """The totals of a question over the vehicles named, and whose answers are in them."""
         about = self.hills.question_values
         totals = SecretTotals.over(

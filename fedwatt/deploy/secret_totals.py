@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Generic, Protocol, TypeVar
 
-from fedwatt.data.trip import FloatArray
 from fedwatt.deploy.messages import Content, Value
 from fedwatt.deploy.parts import NoSum
 from fedwatt.deploy.roster import Roster
@@ -19,7 +18,7 @@ from fedwatt.deploy.sums import SecretSum
 from fedwatt.errors import RunError
 from fedwatt.privacy.fixed_point import CLIPPED, Layout
 from fedwatt.runs.earlier import earlier_toml
-from fedwatt.terrain.summands import Fields
+from fedwatt.terrain.summands import Fields, Total
 
 log = logging.getLogger("fedwatt.deploy")
 
@@ -76,9 +75,7 @@ class SecretTotals(Generic[Asked]):
         exchange = SecureExchange(roster, run, settings, common, survivors_needed=least)
         return cls(exchange, least, config.deploy.round_seconds, what, kind, content)
 
-    def __call__(
-        self, question: Asked, present: frozenset[str]
-    ) -> tuple[Mapping[str, FloatArray], frozenset[str]]:
+    def __call__(self, question: Asked, present: frozenset[str]) -> Total:
         """The totals of a question and who is in them; RunError if all attempts fail."""
         log.info("%s: asking %d vehicles for %s", self.what, len(present), question.described)
         lost: frozenset[str] = frozenset()

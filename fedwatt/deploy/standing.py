@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from fedwatt.deploy.event_log import (
     ANSWERED,
+    AWAY,
     ENROLLED,
     FAILED,
     LATE,
@@ -32,6 +33,7 @@ STATES: Final = {
     "refused": "its policy forbade an answer in the last round that asked it",
     "late": "it missed the deadline in the last round that asked it",
     "turned away": "it may not take part, or not yet",
+    "away": "it is outside the hours in which it answers",
     "offline": "it is not connected",
     "on time": "it did all that the last round asked of it",
     "waiting": "it has enrolled and was not asked yet",
@@ -79,6 +81,8 @@ class Standing:
     clock: Clock = field(default_factory=Clock)
     """Of all vehicles together."""
     trouble: Line | None = None  # the last one
+    away: Line | None = None
+    """The last word that it is outside its hours, if nothing came since."""
     failures: int = 0
     """Rounds in a row, of those that asked it, with a trouble."""
     last: tuple[str, int] | None = None
@@ -89,6 +93,9 @@ class Standing:
     def take(self, line: Line) -> None:
         """Go on by one event."""
         event = line["event"]
+        self.away = line if event == AWAY else None
+        if event == AWAY:
+            return
         if event == ENROLLED:
             self.version = line["version"]
             if self.trouble is not None and self.trouble["event"] == TURNED_AWAY:
@@ -121,6 +128,8 @@ class Standing:
     @property
     def state(self) -> str:
         """One of `STATES`, as far as the events tell."""
+        if self.away is not None:
+            return "away"
         if self.resting is not None:
             return "resting"
         if self.last is not None and self.troubled == self.last and self.trouble is not None:
@@ -181,6 +190,8 @@ def described(standing: Standing) -> Iterator[str]:
     if success is not None:
         about += f" in {success['seconds']:g} s"
     yield about
+    if standing.away is not None:
+        yield f"  {standing.away['reason']}"
     if standing.resting is not None:
         yield f"  {rest_reason(standing.resting)}"
     if trouble is not None:

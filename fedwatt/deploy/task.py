@@ -41,7 +41,8 @@ class Task:
     def asked(self) -> dict[str, ReplyField]:
         """The further fields that the method, or a server that diagnoses, asks of training."""
         diagnostics = self.question.values.get("diagnostics") is True
-        return asked_of(self.method, self.local.model, diagnostics=diagnostics)
+        update = self.config.deploy.update_type
+        return asked_of(self.method, self.local.model, diagnostics=diagnostics, update=update)
 
     def weights(self) -> Tensor:
         """The model that the question is about, [1, D]."""

@@ -7,9 +7,10 @@ from pathlib import Path
 from fedwatt.data import DataSettings
 from fedwatt.data.client import build_client
 from fedwatt.data.store import read_vehicle
-from fedwatt.deploy.board import FLEET_KEY
+from fedwatt.deploy.board import FLEET_KEY, Board
 from fedwatt.deploy.connection import Connection, key_pair
-from fedwatt.deploy.policy import Policy, differences
+from fedwatt.deploy.hours import until
+from fedwatt.deploy.policy import differences
 from fedwatt.deploy.privacy_ledger import LIFETIME_DELTA, PrivacyLedger, shown
 from fedwatt.errors import DataError, RunError, counted
 from fedwatt.terrain.store import read_field, read_provenance
@@ -20,7 +21,7 @@ def describe_vehicle(
     state: Path,
     connection: Connection,
     field: Path | None = None,
-    policy: Policy | None = None,
+    board: Board | None = None,
 ) -> Iterator[str]:
     """What a vehicle would join with; FedwattError where it could not."""
     client = build_client(read_vehicle(folder), DataSettings())
@@ -28,10 +29,14 @@ def describe_vehicle(
     yield f"Vehicle {client.name}: windows {windows}; features {', '.join(client.features)}."
     if field is not None:
         yield _describe_field(field, client.name)
-    if policy is not None:
-        lines = differences(policy)
+    if board is not None:
+        lines = differences(board.policy)
         yield "Its policy is the default one." if not lines else "Its policy has other rules:"
         yield from (f"  {line}" for line in lines)
+    if board is not None and board.hours is not None:
+        away = board.hours.away_seconds()
+        now = f"not now: {until(away)}" if away else "and so it would now"
+        yield f"It answers at {board.hours}, {now}."
     if connection.key is not None:
         key_pair(connection.key)
         mode = connection.key.stat().st_mode & 0o077
@@ -77,12 +82,14 @@ def _describe_field(file: Path, vehicle: str) -> str:
 
 
 def stock_command(
-    folder: Path, state: Path, connection: Connection, field: Path | None = None
+    folder: Path, state: Path, connection: Connection, field: Path | None = None, hours: str = ""
 ) -> list[str]:
     """The command of Flower's own node that would take part in the same way."""
     where = f'folder="{folder.resolve()}" state="{state.resolve()}"'
     if field is not None:
         where += f' field="{field.resolve()}"'
+    if hours:
+        where += f' hours="{hours}"'
     command = ["flower-supernode", "--superlink", connection.server, "--node-config", where]
     if connection.ca is None:
         return [*command, "--insecure"]

@@ -36,6 +36,7 @@ from fedwatt.deploy.guard import Guard
 from fedwatt.deploy.hills_on_board import HillsOnBoard, hills_of
 from fedwatt.deploy.ledger import Ledger
 from fedwatt.deploy.messages import (
+    AWAY,
     IN_THE_CLEAR,
     NO_MODEL,
     NOTHING,
@@ -54,7 +55,7 @@ from fedwatt.deploy.one_vehicle import (
 from fedwatt.deploy.privacy_ledger import LIFETIME_DELTA, PrivacyLedger, epsilon_of
 from fedwatt.deploy.purpose import Purpose
 from fedwatt.deploy.questions import AFTER, sizes_of, value, weights
-from fedwatt.deploy.round_summand import round_summand
+from fedwatt.deploy.round_summand import round_summand, with_rounding
 from fedwatt.deploy.routes_on_board import RoutesOnBoard
 from fedwatt.deploy.secure_board import Secrets
 from fedwatt.deploy.task import Task
@@ -146,7 +147,9 @@ class Vehicle:
         return with_terrain(vehicle, field)
 
     def answer(self, kind: str, records: RecordDict) -> RecordDict:
-        """The sealed reply to a question; Refusal if the policy does not allow it."""
+        """The sealed reply to a question; Refusal if the policy forbids it, NotNow at this hour."""
+        if self.board.hours is not None:
+            self.board.hours.refuse(kind)
         question = from_records(records)
         self.guard.size(question)
         self.guard.kind(kind)
@@ -161,7 +164,7 @@ class Vehicle:
         self.guard.configuration(config, kind)
         if kind == "enrol":
             asked = NOTHING if config.secure.enabled else IN_THE_CLEAR
-            return sealed(kind, self._enrol(config), NO_MODEL, asked)
+            return sealed(kind, self._enrol(config), NO_MODEL, {**asked, **AWAY})
         if kind == "secure-keys":
             return sealed(kind, self.secrets.keys(question), NO_MODEL)
         if kind in ("terrain-field", "driving-field"):
@@ -182,12 +185,13 @@ class Vehicle:
         self._refuse_work(kind, task)
         self.guard.answer(Purpose.of(kind, question), masked=False)
         answers: dict[str, Callable[[Task], Content]] = {
-            "train": self._train,
+            "train": lambda own: with_rounding(self._train(own), own, self.state),
             "evaluate": self._evaluate,
             "strata": lambda own: by_stratum(self._strata(own)),
             "personalise": lambda own: by_stratum(self._personalise(own)),
         }
-        sizes = sizes_of(task.method, task.local.model, task.local.training.precision)
+        precision = task.local.training.precision
+        sizes = sizes_of(task.method, task.local.model, precision, task.config.deploy.update_type)
         return sealed(kind, answers[kind](task), sizes, task.asked if kind == "train" else NOTHING)
 
     def _masked(self, kind: str, question: Content, config: RunConfig) -> Content:
@@ -266,6 +270,8 @@ class Vehicle:
             "simulated": client.simulated,
             "version": fedwatt.__version__,
         }
+        if self.board.hours is not None:
+            values["away"] = self.board.hours.away_seconds()
         hidden = config.secure.enabled
         return Content(values, {} if hidden else {"windows": np.array(counts, dtype=np.int64)})
 

@@ -1,10 +1,9 @@
 """A vehicle that is asked to take part in a round."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(NamedTuple):
     """A vehicle asked to take part in a round; with no steps, its reply never comes."""
 
     run: int

@@ -8,7 +8,7 @@ import torch
 
 from fedwatt.federation.port import Present
 from fedwatt.federation.state import State
-from fedwatt.federation.work import Work
+from fedwatt.federation.work import Work, picked
 from fedwatt.methods import Method
 from fedwatt.methods.server import Replies
 from fedwatt.noise import SystemNoise
@@ -32,8 +32,9 @@ def aggregated(
     weights, diverged = state.weights.clone(), state.diverged.clone()
     memory = {name: table.clone() for name, table in state.memory.items()}
     server = {name: table.clone() for name, table in state.server.items()}
-    for run in state.at_work:
-        counted = [i for i in work.of(run) if work.counted[i]]
+    at_work, replied, heard = state.at_work, work.counted.tolist(), list[int]()
+    for run in at_work:
+        counted = [i for i in work.of(run) if replied[i]]
         if counted or method.server.acts_alone:
             deltas, shares, uploads = work.replies(run, counted)
             replies = Replies(
@@ -52,12 +53,13 @@ def aggregated(
             own, weights[run] = method.update(own, weights[run], replies)
             for name, value in own.items():
                 server[name][run] = value
-            vehicles = [work.calls[i].vehicle for i in counted]
-            for name, values in work.memory.items():
-                memory[name][run, vehicles] = values[counted]
-    # All runs at once: a GPU is waited for each time that it is asked.
+            heard += counted
+    # All runs at once, here and below: a GPU is waited for each time that it is asked.
+    runs, vehicles = [work.calls[i].run for i in heard], [work.calls[i].vehicle for i in heard]
+    for name, values in work.memory.items():
+        memory[name][runs, vehicles] = picked(values, heard)
     finite = weights.isfinite().all(dim=-1).tolist()
-    for run in state.at_work:
+    for run in at_work:
         rows = work.of(run)
         if (rows and not work.finite[rows].any()) or not finite[run]:
             weights[run] = state.weights[run]

@@ -29,16 +29,19 @@ from math import exp
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedwatt.engine.call import Call
 from fedwatt.errors import SettingError
+from fedwatt.federation.members import Members
 from fedwatt.federation.memory import Table
 from fedwatt.federation.participation import lost_replies, participant_count
 from fedwatt.federation.port import Present
-from fedwatt.federation.settings import Asynchronous
+from fedwatt.federation.settings import Asynchronous, Availability
 from fedwatt.federation.simulated import SimulatedVehicles
 from fedwatt.federation.state import State
+from fedwatt.federation.terms import Terms
 from fedwatt.federation.work import Work, joined, no_work
 from fedwatt.methods import Method
 from fedwatt.methods.rule import Rows
@@ -67,30 +70,16 @@ class BufferedFleet(SimulatedVehicles):
     @property
     def concurrency(self) -> int:
         """Mc, vehicles at work at any time."""
-        vehicles, share = len(self.members.population), self.local.training.participation
-        return min(self.asynchronous.concurrency or participant_count(vehicles, share), vehicles)
+        return concurrency(self.asynchronous, self.local.terms, len(self.members.population))
 
     def refuse_impossible(self) -> None:
         """Raise if these vehicles cannot fill the buffer, or the terms have a deadline."""
-        vehicles, buffer = len(self.members.population), self.asynchronous.buffer
-        if not 1 <= buffer <= vehicles:
-            raise SettingError(
-                f"asynchronous.buffer must be in 1..{vehicles}, the vehicles that train, "
-                f"got {buffer}: each is in a buffer at most once."
-            )
-        if self.local.availability.deadline or self.local.availability.own_deadline:
-            raise SettingError(
-                "A buffered federation waits for no deadline: stragglers are merely late. Set "
-                "availability.deadline = 0 and availability.own_deadline = 0."
-            )
+        population = len(self.members.population)
+        refuse_impossible(self.asynchronous, self.local.availability, population)
 
     def check(self, method: Method) -> None:
         """Refuse a method that would be wrong with replies to older models, or in a buffer."""
-        reason = method.server.stale_fault()
-        if reason:
-            raise SettingError(f"FedBuff cannot carry '{method.name}': {reason}.")
-        if method.defence is not None:
-            method.defence.refuse_fewer(self.asynchronous.buffer, "a full buffer")
+        refuse_unbuffered(method, self.asynchronous)
 
     def remembered(self, method: Method, weights: Tensor) -> tuple[dict[str, Table], Rows]:
         """The vehicles remember what they do in rounds; nobody is at work yet."""
@@ -121,7 +110,8 @@ class BufferedFleet(SimulatedVehicles):
             then = replace(state, round=version, weights=models[version - state.round - 1])
             own = [call for call in calls if versions.get(call) == version]
             part = self.trained(method, then, own, watch)
-            parts.append(self._weakened(part, state.round - version))
+            age = [state.round - version] * len(part.calls)
+            parts.append(weakened(part, age, self.asynchronous, self.members))
         at_work = [flight.version for run in state.at_work for flight in flights[run]]
         oldest = min(at_work, default=state.round + 1)
         events = {
@@ -171,12 +161,8 @@ class BufferedFleet(SimulatedVehicles):
         draws: int,
     ) -> list[Flight]:
         """Up to `missing` vehicles, none of those `known`, that start at time `now`."""
-        available = present.members.population[present.available[run].numpy()]
-        candidates = available[~np.isin(available, list(known))]
-        # The first draw of a model is that of a synchronous round, so the two can be compared.
-        again = (draws,) if draws else ()
-        rng = generator(self.local.seeds[run], "participation", version, *again)
-        chosen = rng.choice(candidates, size=min(missing, len(candidates)), replace=False).tolist()
+        seed, others = self.local.seeds[run], present.others(run, known)
+        chosen = starting(seed, version, draws, others, missing)
         self.local.fleet.fetch(chosen)
         return [Flight(now + self._duration(run, k, version), k, version) for k in chosen]
 
@@ -201,22 +187,67 @@ class BufferedFleet(SimulatedVehicles):
         fresh = limit == 0 or state.round - flight.version <= limit
         return fresh and not lost[position]
 
-    def _weakened(self, work: Work, staleness: int) -> Work:
-        """Replies that are `staleness` models old, scaled by (1 + σ)^-a and perhaps their size.
 
-        What a reply weighs is then in its displacement, so all count alike in the mean.
-        """
-        factor = np.full(len(work.calls), staleness_factor(staleness, self.asynchronous))
-        if self.asynchronous.weighting == "windows":
-            members = self.members
-            factor *= work.weights / (members.population_windows / len(members.population))
-        scale = torch.from_numpy(factor).to(work.deltas.device, work.deltas.dtype)
-        return replace(
-            work,
-            deltas=work.deltas * scale[:, None],
-            weights=np.ones(len(work.calls)),
-            columns=work.columns | {"staleness": [float(staleness)] * len(work.calls)},
+def concurrency(asynchronous: Asynchronous, terms: Terms, vehicles: int) -> int:
+    """Mc of so many vehicles."""
+    share = terms.training.participation
+    return min(asynchronous.concurrency or participant_count(vehicles, share), vehicles)
+
+
+def refuse_impossible(
+    asynchronous: Asynchronous, availability: Availability, vehicles: int
+) -> None:
+    """Raise if so many vehicles cannot fill the buffer, or the terms have a deadline."""
+    if not 1 <= asynchronous.buffer <= vehicles:
+        raise SettingError(
+            f"asynchronous.buffer must be in 1..{vehicles}, the vehicles that train, "
+            f"got {asynchronous.buffer}: each is in a buffer at most once."
         )
+    if availability.deadline or availability.own_deadline:
+        raise SettingError(
+            "A buffered federation waits for no deadline: stragglers are merely late. Set "
+            "availability.deadline = 0 and availability.own_deadline = 0."
+        )
+
+
+def refuse_unbuffered(method: Method, asynchronous: Asynchronous) -> None:
+    """Raise for a method that would be wrong with replies to older models, or in a buffer."""
+    reason = method.server.stale_fault()
+    if reason:
+        raise SettingError(f"FedBuff cannot carry '{method.name}': {reason}.")
+    if method.defence is not None:
+        method.defence.refuse_fewer(asynchronous.buffer, "a full buffer")
+
+
+def starting(
+    seed: int, version: int, draws: int, others: NDArray[np.int64], missing: int
+) -> list[int]:
+    """Up to `missing` of the `others`, which start on a model after so many `draws` for it.
+
+    The first draw of a model is that of a synchronous round, so the two can be compared.
+    """
+    rng = generator(seed, "participation", version, *((draws,) if draws else ()))
+    count = min(missing, len(others))
+    return [int(k) for k in rng.choice(others, size=count, replace=False)]
+
+
+def weakened(
+    work: Work, staleness: Sequence[int], asynchronous: Asynchronous, members: Members
+) -> Work:
+    """Replies that are so many models old each, scaled by (1 + σ)^-a and perhaps their size.
+
+    What a reply weighs is then in its displacement, so all count alike in the mean.
+    """
+    factor = np.array([staleness_factor(own, asynchronous) for own in staleness], dtype=np.float64)
+    if asynchronous.weighting == "windows":
+        factor *= work.weights / (members.population_windows / len(members.population))
+    scale = torch.from_numpy(factor).to(work.deltas.device, work.deltas.dtype)
+    return replace(
+        work,
+        deltas=work.deltas * scale[:, None],
+        weights=np.ones(len(work.calls)),
+        columns=work.columns | {"staleness": [float(own) for own in staleness]},
+    )
 
 
 def staleness_factor(staleness: int, asynchronous: Asynchronous) -> float:

@@ -4,7 +4,7 @@ In a simulation that is the whole fleet, on the road the one vehicle.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedwatt.data import Fleet
+from fedwatt.engine.batches import Batches
+from fedwatt.engine.call import Call
 from fedwatt.engine.device import resolve_device
 from fedwatt.engine.pool import ChangingPool, Pool, Windows, pool_fleet
 from fedwatt.errors import SettingError
@@ -26,6 +28,21 @@ from fedwatt.models.own import made
 
 Network = Model | nn.Module | Callable[..., Model | nn.Module]
 """A network, or a class or function that makes one of `window` and `features`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Ahead:
+    """A round as it will be if the runs `at_work` and the vehicles `available` stay the same."""
+
+    round: int
+    at_work: list[int]
+    available: Tensor
+    """[R, K]"""
+    calls: list[Call]
+    stack: list[Call]
+    """Those who train, in the order of their stack."""
+    batches: Batches | None
+    """Of the stack; None: nobody trains."""
 
 
 class LocalFleet:
@@ -49,6 +66,8 @@ class LocalFleet:
         self.loss = get_loss(terms.training.loss)
         self.device = resolve_device(device)
         self.members = Members(fleet, terms.training.evaluate_vehicles)
+        self.ahead: Ahead | None = None
+        """The next round, where it was worked out while this one trained."""
         self.scratch = scratch
         """Folder for what vehicles remember where that is too much; None: a temporary file."""
 

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedwatt.cores import spread
 from fedwatt.engine.batches import Batches, Draw
 from fedwatt.engine.call import Call
 from fedwatt.engine.job import Job
@@ -46,6 +47,7 @@ class LocalRound:
     """P vehicles whose rules have begun a round, before their first step."""
 
     calls: tuple[Call, ...]
+    windows: list[int]  # n_k, [P]
     start: Start
     memory: Rows
     job: Job
@@ -78,14 +80,20 @@ def begin_round(
     memory: Rows,
     calls: Sequence[Call],
     watch: Stopwatch,
+    batches: Batches | None = None,
 ) -> LocalRound:
-    """Let the rules probe and plan; rows of all arguments are in the order of `calls`."""
-    called = _start(fleet, method, broadcast, calls)
+    """Let the rules probe and plan; rows of all arguments are in the order of `calls`.
+
+    `batches` are those of vehicles that take all their steps, where they are known already.
+    """
+    windows = [fleet.members.windows(call.vehicle) for call in calls]
+    called = _start(fleet, method, broadcast, calls, windows)
     start, memory, plans = begin_rules(method.local, memory, called, watch)
-    taken = [0] * len(calls)
-    if start.begins_at is not None:
-        taken = (called.steps - start.steps).tolist()
-    steps = [(begin, call.steps) for begin, call in zip(taken, calls, strict=True)]
+    if batches is None or start.begins_at is not None:
+        taken = [0] * len(calls)
+        if start.begins_at is not None:
+            taken = (called.steps - start.steps).tolist()
+        batches = batches_of(fleet, broadcast.round, calls, windows, broadcast.own_seed, taken)
     job = Job(
         method.local,
         tuple(plans),
@@ -93,12 +101,12 @@ def begin_round(
         start.loss,
         shifted(method.local, plans, start.origin),
         start.rate,
-        _batches(fleet, broadcast, calls, steps),
+        batches,
         fleet.terms.training.tf32,
         fleet.terms.training.deterministic,
         _path(method.local, calls, fleet.device),
     )
-    return LocalRound(tuple(calls), start, memory, job)
+    return LocalRound(tuple(calls), windows, start, memory, job)
 
 
 def _path(rules: Sequence[LocalRule], calls: Sequence[Call], device: torch.device) -> Tensor | None:
@@ -107,22 +115,27 @@ def _path(rules: Sequence[LocalRule], calls: Sequence[Call], device: torch.devic
     return torch.zeros(len(calls), dtype=torch.float64, device=device) if measured else None
 
 
-def _batches(
-    fleet: LocalFleet, broadcast: Broadcast, calls: Sequence[Call], steps: Sequence[tuple[int, int]]
+def batches_of(
+    fleet: LocalFleet,
+    round: int,
+    calls: Sequence[Call],
+    windows: Sequence[int],
+    own_seed: int | None = None,
+    taken: Sequence[int] | None = None,
 ) -> Batches:
-    """What the vehicles of `calls` train on in a round, each from its first step to its last."""
-    own = broadcast.own_seed
+    """What the vehicles of `calls` train on in a round, from the steps `taken` to their last."""
+    seeds, batch, name = fleet.terms.seeds, fleet.terms.training.batch, fleet.members.name
     draws = tuple(
         Draw(
-            fleet.terms.seeds[call.run] if own is None else own,
-            broadcast.round,
-            fleet.members.name(call.vehicle),
-            windows=fleet.members.windows(call.vehicle),
-            end=end,
-            batch=fleet.terms.training.batch,
-            begin=begin,
+            seeds[call.run] if own_seed is None else own_seed,
+            round,
+            name(call.vehicle),
+            count,
+            call.steps,
+            batch,
+            begin,
         )
-        for call, (begin, end) in zip(calls, steps, strict=True)
+        for call, count, begin in zip(calls, windows, taken or [0] * len(calls), strict=True)
     )
     return Batches(*fleet.held([call.vehicle for call in calls]), draws)
 
@@ -137,21 +150,41 @@ def finish_round(fleet: LocalFleet, method: Method, begun: LocalRound, deltas: T
     if method.server.normalises:
         uploads["accumulation"] = accumulation(method.local, plans, start)
     columns = recorded_columns(method.local, plans)
-    drift = torch.linalg.vector_norm(deltas, dim=-1, dtype=torch.float64)
+    drift = lengths(deltas)
     columns["drift"] = drift.tolist()
     # A norm in float64 is finite where all numbers are, and reading them again takes longer.
-    finite = drift.isfinite().cpu().numpy()
-    windows = np.array([float(fleet.members.windows(call.vehicle)) for call in begun.calls])
+    finite = np.isfinite(columns["drift"])
+    windows = np.array(begun.windows, dtype=np.float64)
     return Work(begun.calls, deltas, windows, finite, finite, memory, uploads, columns)
 
 
-def _start(fleet: LocalFleet, method: Method, broadcast: Broadcast, calls: Sequence[Call]) -> Start:
+def lengths(vectors: Tensor) -> Tensor:
+    """‖v‖ of vectors [P, D], [P], float64."""
+
+    def norm(some: Tensor) -> Tensor:
+        found: Tensor = torch.linalg.vector_norm(some, dim=-1, dtype=torch.float64)
+        return found
+
+    if not vectors.is_cpu:
+        return norm(vectors)
+    # A few rows at a time on a processor: torch takes several times as long for many at once.
+    few = max(16, 2**18 // max(1, vectors.shape[1]))
+    return torch.cat(spread(norm, torch.split(vectors, few)))
+
+
+def _start(
+    fleet: LocalFleet,
+    method: Method,
+    broadcast: Broadcast,
+    calls: Sequence[Call],
+    windows: Sequence[int],
+) -> Start:
     """The round as the stacked vehicles see it, with their own random draws for probing."""
     terms, model, device = fleet.terms, method.adapted(fleet.model), fleet.device
     names = tuple(fleet.members.name(call.vehicle) for call in calls)
     held = fleet.held([call.vehicle for call in calls])
-    probes = Probes(*held, names, [call.run for call in calls], terms.seeds, broadcast.round, model)
-    sizes = [float(fleet.members.windows(call.vehicle)) for call in calls]
+    runs = [call.run for call in calls]
+    probes = Probes(*held, names, runs, terms.seeds, broadcast.round, model)
     speeds = [terms.speed(call.run, name) for call, name in zip(calls, names, strict=True)]
     mean = broadcast.population / broadcast.population_windows
     return Start(
@@ -161,7 +194,7 @@ def _start(fleet: LocalFleet, method: Method, broadcast: Broadcast, calls: Seque
         anchor=broadcast.weights,
         broadcast=broadcast.sent,
         steps=torch.tensor([call.steps for call in calls], device=device),
-        relative_size=torch.tensor(sizes, dtype=torch.float64, device=device) * mean,
+        relative_size=torch.tensor(windows, dtype=torch.float64, device=device) * mean,
         speed=torch.tensor(speeds, dtype=torch.float64, device=device),
         model=model,
         loss=fleet.loss,
@@ -169,6 +202,7 @@ def _start(fleet: LocalFleet, method: Method, broadcast: Broadcast, calls: Seque
         fixed_batch=probes.fixed_batch,
         probe_directions=probes.directions,
         train=partial(_train_own, fleet, model, broadcast, calls),
+        runs=runs,
         fastest=max(terms.availability.speeds),
     )
 
@@ -178,7 +212,8 @@ def _train_own(
 ) -> Tensor:
     """How far vehicles move in steps of their own, [P, D]; those that do move are one stack."""
     steps, deltas = own.steps.tolist(), torch.zeros_like(own.weights)
-    moving = [row for row, call in enumerate(calls) if fleet.members.windows(call.vehicle)]
+    windows = [fleet.members.windows(call.vehicle) for call in calls]
+    moving = [row for row, count in enumerate(windows) if count]
     rows = sorted((row for row in moving if steps[row]), key=lambda row: -steps[row])
     if not rows:
         return deltas
@@ -190,7 +225,13 @@ def _train_own(
         fleet.loss,
         own.weights.index_select(0, index),
         own.rate,
-        _batches(fleet, broadcast, [calls[row] for row in rows], [(0, steps[row]) for row in rows]),
+        batches_of(
+            fleet,
+            broadcast.round,
+            [calls[row]._replace(steps=steps[row]) for row in rows],
+            [windows[row] for row in rows],
+            broadcast.own_seed,
+        ),
         fleet.terms.training.tf32,
         fleet.terms.training.deterministic,
     )
@@ -204,7 +245,8 @@ def vehicle_models(
 
     `broadcast` is what the server would send them now.
     """
-    start = _start(fleet, method, broadcast, calls)
+    windows = [fleet.members.windows(call.vehicle) for call in calls]
+    start = _start(fleet, method, broadcast, calls, windows)
     for rule in (rule for rule in method.local if rule.personal):
         own = {name: memory[name] for name in rule.memory(start.model)}
         with torch.no_grad():

@@ -176,10 +176,11 @@ class Loop:
         of_seed: dict[int, list[Row]] = {seed: [] for seed in self.seeds}
         for row in clients:
             of_seed[row["seed"]].append(row)
+        available = present.available.sum(dim=1).tolist()
         columns = [
             training_columns(
                 of_seed[seed],
-                available=int(present.available[run].sum()),
+                available=available[run],
                 rate=self.terms.rate(state.round),
                 clock=work.clock.get(run, nan),
                 agreement=agreement.get(run, nan),
@@ -190,7 +191,8 @@ class Loop:
         after, rows = judged(after, self.seeds, columns, errors, state.at_work)
         if due:
             after = stopped_early(after, training.patience)
-        ended = [run for run in state.at_work if self.finished(after) or run not in after.at_work]
+        left = [] if self.finished(after) else after.at_work
+        ended = [run for run in state.at_work if run not in left]
         if ended:
             means = self._mean_columns(after, ended, present, watch)
             after, rows = concluded(after, self.seeds, rows, ended, means)
@@ -246,14 +248,7 @@ class Loop:
 
     def _client_rows(self, method: Method, round: int, members: Members, work: Work) -> list[Row]:
         """A row for each vehicle that was called."""
-        outcomes = outcome_columns(work.asked, work, method.records)
-        of_run: dict[int, list[Row]] = {}
-        for call, outcome in zip(work.asked, outcomes, strict=True):
-            of_run.setdefault(call.run, []).append(outcome)
-        for own in of_run.values():
-            for outcome, lengths in zip(own, length_columns(own), strict=True):
-                outcome |= lengths
-        return [
+        rows = [
             {
                 "seed": self.seeds[call.run],
                 "round": round,
@@ -261,8 +256,17 @@ class Loop:
                 "windows": members.windows(call.vehicle),
                 **outcome,
             }
-            for call, outcome in zip(work.asked, outcomes, strict=True)
+            for call, outcome in zip(
+                work.asked, outcome_columns(work.asked, work, method.records), strict=True
+            )
         ]
+        of_run: dict[int, list[Row]] = {}
+        for call, row in zip(work.asked, rows, strict=True):
+            of_run.setdefault(call.run, []).append(row)
+        for own in of_run.values():
+            for row, lengths in zip(own, length_columns(own), strict=True):
+                row |= lengths
+        return rows
 
 
 def _by_vehicle(judged: Mapping[int, Errors | None], members: Members) -> dict[str, float]:

@@ -131,11 +131,10 @@ class Paged:
                 self.pages.read(slot, row)
         return rows.to(self.device)
 
-    def __setitem__(self, key: tuple[int, Sequence[int]], values: Tensor) -> None:
-        """New rows `values` [P, ...] for vehicles of one run."""
-        run, vehicles = key
+    def __setitem__(self, key: tuple[Sequence[int], Sequence[int]], values: Tensor) -> None:
+        """New rows `values` [P, ...] for the (run, vehicle) pairs of two sequences."""
         values = values.to("cpu", self.initial.dtype).contiguous()
-        for vehicle, row in zip(vehicles, values, strict=True):
+        for run, vehicle, row in zip(*key, values, strict=True):
             self.slots[run][vehicle] = self.pages.write(row)
 
     def clone(self) -> "Paged":

@@ -63,8 +63,6 @@ def lost_replies(seed: int, round: int, vehicles: int, availability: Availabilit
     """Mask [K] of the vehicles whose reply would not arrive in this round."""
     if availability.reply_loss == 0:  # no draw is below 0
         return np.zeros(vehicles, dtype=bool)
-    if not availability.reply_loss:  # no draw is below 0
-        return np.zeros(vehicles, dtype=bool)
     return generator(seed, "replies", round).random(vehicles) < availability.reply_loss
 
 

@@ -1,18 +1,21 @@
 """What a loop over rounds asks of a fleet.
 
-Four kinds of fleet answer: vehicles that are simulated in rounds (`simulated`), vehicles whose
-replies are buffered (`buffered`), a real fleet (`deploy.remote_fleet`), and a real fleet whose
-replies are added up in secret (`deploy.secure_fleet`).
+Five kinds of fleet answer: vehicles that are simulated in rounds (`simulated`), vehicles whose
+replies are buffered (`buffered`), a real fleet (`deploy.remote_fleet`), one whose replies are
+buffered (`deploy.buffered_road`), and one whose replies are added up in secret
+(`deploy.secure_fleet`).
 
 A fleet keeps nothing that one round leaves to the next. What it has to remember goes into
-`State.events` with its answers and comes back with the next question.
+`State.events` with its answers and comes back with the next question. (A real fleet with a buffer
+has questions on their way, and asks again for those that are lost with its process.)
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedwatt.federation.members import Members
@@ -33,6 +36,12 @@ class Present:
     members: Members
     available: Tensor  # A_t
     available_next: Tensor  # A_{t+1}, as far as it is known by now
+
+    def others(self, run: int, known: Collection[int]) -> NDArray[np.int64]:
+        """The vehicles that are available and none of those `known`."""
+        there = self.members.population[self.available[run].numpy()]
+        found: NDArray[np.int64] = there[~np.isin(there, list(known))]
+        return found
 
 
 @dataclass(frozen=True)

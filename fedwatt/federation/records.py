@@ -181,9 +181,9 @@ def length_columns(clients: Sequence[Row]) -> list[Row]:
     def length(row: Row) -> float:
         return row["drift"] / row["steps"] if row["replied"] and row["steps"] else nan
 
-    ratios, z = out_of_line([length(row) for row in clients])
+    ratios, z = (found.tolist() for found in out_of_line([length(row) for row in clients]))
     flags = [
-        bool(far > TOO_LONG) or row.get("turns_against", 0.0) >= TURNS
+        far > TOO_LONG or row.get("turns_against", 0.0) >= TURNS
         for row, far in zip(clients, z, strict=True)
     ]
     return [
@@ -194,7 +194,7 @@ def length_columns(clients: Sequence[Row]) -> list[Row]:
 
 def _known(value: float) -> float:
     """The number, or the one NaN that stands for an unknown one, so that rows can be compared."""
-    return float(value) if value == value else nan
+    return value if value == value else nan
 
 
 def training_columns(

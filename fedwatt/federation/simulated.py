@@ -1,7 +1,8 @@
 """Vehicles that are simulated in rounds, all participants of all runs in one stack."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -10,10 +11,11 @@ from torch import Tensor
 
 from fedwatt.engine.call import Call
 from fedwatt.engine.together import train
-from fedwatt.federation.local_fleet import LocalFleet
+from fedwatt.federation.local_fleet import Ahead, LocalFleet
 from fedwatt.federation.local_round import (
     Broadcast,
     LocalRound,
+    batches_of,
     begin_round,
     finish_round,
     in_stack_order,
@@ -106,25 +108,40 @@ class SimulatedVehicles:
 
     def calls(self, state: State, present: Present) -> list[Call]:
         """Who is asked in the round that follows `state`, in all runs that still train."""
-        at_work = state.at_work
+        at_work, ahead = state.at_work, self.local.ahead
+        if (
+            ahead is not None
+            and (ahead.round, ahead.at_work) == (state.round, at_work)
+            and torch.equal(ahead.available, present.available)
+        ):
+            return ahead.calls
         return self.local.terms.calls(state.round, present.members, present.available, at_work)
 
     def trained(
-        self, method: Method, state: State, calls: Sequence[Call], watch: Stopwatch
+        self,
+        method: Method,
+        state: State,
+        calls: Sequence[Call],
+        watch: Stopwatch,
+        meanwhile: Callable[[], None] = lambda: None,
     ) -> Work:
-        """Local work of all `calls` in one stack."""
+        """Local work of all `calls` in one stack; `meanwhile` is done while a GPU is at it."""
         if not calls:
             return no_work(state.weights)
         begun = self.begin(method, state, calls, watch)
-        return finish_round(self.local, method, begun, train(begun.job, watch))
+        deltas = train(begun.job, watch)
+        meanwhile()
+        return finish_round(self.local, method, begun, deltas)
 
     def begin(
         self, method: Method, state: State, calls: Sequence[Call], watch: Stopwatch
     ) -> LocalRound:
         """All `calls` as one stack, up to its first step."""
-        calls = in_stack_order(calls)
+        calls, ahead = in_stack_order(calls), self.local.ahead
+        known = ahead is not None and ahead.round == state.round and ahead.stack == calls
         broadcast, memory = self._heard(method, state, calls)
-        return begin_round(self.local, method, broadcast, memory, calls, watch)
+        batches = ahead.batches if ahead is not None and known else None
+        return begin_round(self.local, method, broadcast, memory, calls, watch, batches)
 
     def own_models(self, method: Method, state: State, calls: Sequence[Call]) -> Tensor:
         """The model [P, D] that each vehicle of `calls` would drive with after `state`."""
@@ -159,8 +176,9 @@ class SimulatedFleet(SimulatedVehicles):
         """Train the participants of all runs that are still finite."""
         calls = self.calls(state, present)
         self._prepare(state, present)
-        work = self.trained(method, state, [call for call in calls if call.steps], watch)
-        return replace(work, asked=calls)
+        working = [call for call in calls if call.steps]
+        meanwhile = partial(self._look_ahead, state, present)
+        return replace(self.trained(method, state, working, watch, meanwhile), asked=calls)
 
     def _prepare(self, state: State, present: Present) -> None:
         """Let the next round's vehicles be made while this round's train."""
@@ -169,3 +187,23 @@ class SimulatedFleet(SimulatedVehicles):
             available = present.available_next
             asked = terms.asked(following, present.members, available, state.at_work)
             self.local.fleet.prepare([one.vehicle for one in asked])
+
+    def _look_ahead(self, state: State, present: Present) -> None:
+        """Work out the next round, as it will be unless a run ends; a GPU draws its batches.
+
+        Vehicles that are made on demand are not there yet, and have no windows to draw from.
+        """
+        local, following, at_work = self.local, state.round + 1, state.at_work
+        local.ahead = None
+        if local.fleet.on_demand or following >= local.terms.training.rounds:
+            return
+        available = present.available_next
+        calls = local.terms.calls(following, present.members, available, at_work)
+        stack = in_stack_order(call for call in calls if call.steps)
+        batches = None
+        if stack:
+            windows = [present.members.windows(call.vehicle) for call in stack]
+            batches = batches_of(local, following, stack, windows)
+            if local.device.type == "cuda":
+                _ = batches.tensors  # on their way before anybody waits for them
+        local.ahead = Ahead(following, at_work, available, calls, stack, batches)

@@ -6,6 +6,8 @@ a simulation, a server and a vehicle on the road all work them out alike.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import repeat
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,8 +27,7 @@ from fedwatt.methods import Method
 from fedwatt.methods.schedule import scheduled
 
 
-@dataclass(frozen=True)
-class Asked:
+class Asked(NamedTuple):
     """A participant of a round, and whether its reply will be lost."""
 
     run: int
@@ -89,7 +90,7 @@ class Terms:
         calling_seed: int | None = None,
     ) -> list[Asked]:
         """The same participants, before anything about them is known but their names."""
-        asked = []
+        asked: list[Asked] = []
         for run in live:
             seed, there = self.seeds[run], available[run].numpy()
             lost = lost_replies(seed, round, len(there), self.availability)
@@ -100,15 +101,17 @@ class Terms:
                 self.training.participation,
                 sampling=self.training.sampling,
             )
-            for place in called:
-                asked.append(Asked(run, int(members.population[place]), bool(lost[place])))
+            vehicles = members.population[called].tolist()
+            asked += map(Asked, repeat(run), vehicles, lost[called].tolist())
         return asked
 
     def call(self, asked: Asked, members: Members) -> Call:
         """What a participant is called to do, by its windows and its computer."""
-        speed = self.speed(asked.run, members.name(asked.vehicle))
-        steps = 0 if asked.lost else self.steps(members.windows(asked.vehicle), speed)
-        return Call(asked.run, asked.vehicle, steps)
+        run, vehicle, lost = asked
+        if lost:
+            return Call(run, vehicle, 0)
+        speed = self.speed(run, members.name(vehicle))
+        return Call(run, vehicle, self.steps(members.windows(vehicle), speed))
 
     def check(self, method: Method, vehicles: int) -> None:
         """Refuse a method that cannot work in rounds of so many vehicles."""

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import repeat
 
 import numpy as np
 import torch
@@ -65,8 +66,8 @@ class Work:
         mean = self.together.get(run)
         if mean is None:
             weights = torch.from_numpy(self.weights[rows]).to(self.deltas.device)
-            uploads = {name: values[rows] for name, values in self.uploads.items()}
-            return picked(self.deltas, rows), weights, uploads
+            uploads = {name: _read(values, rows) for name, values in self.uploads.items()}
+            return _read(self.deltas, rows), weights, uploads
         count = len(rows)
         alike = {n: values.expand(count, *values.shape) for n, values in mean.uploads.items()}
         weights = torch.full((count,), mean.weight, dtype=torch.float64, device=mean.delta.device)
@@ -148,11 +149,21 @@ def picked(values: Tensor, rows: Sequence[int]) -> Tensor:
     return values.index_select(0, torch.tensor(rows, dtype=torch.int64, device=values.device))
 
 
+def _read(values: Tensor, rows: Sequence[int]) -> Tensor:
+    """`picked`, not to be written to: neighbours, as the rows of a run mostly are, are a view."""
+    first, count = (rows[0], len(rows)) if rows else (0, 0)
+    if list(rows) == list(range(first, first + count)):
+        return values[first : first + count]
+    return picked(values, rows)
+
+
 def enough(work: Work, needed: int) -> Work:
     """The work of a round in which a run with fewer than `needed` replies makes no model.
 
     Falling back to a plain mean would drop the defence just when few replies decide.
     """
+    if needed <= 1:  # a run without a reply has none to leave out
+        return work
     counted = work.counted.copy()
     for run in {call.run for call in work.calls}:
         own = work.of(run)
@@ -192,14 +203,15 @@ def outcome_columns(calls: Sequence[Call], work: Work, records: Iterable[Column]
     done = {call: row for row, call in enumerate(work.calls)}
     columns = recorded(records)
     unknown = blank(columns)
-    known = [(c.name, c.value, work.columns[c.name]) for c in columns if c.name in work.columns]
+    known = {c.name: map(c.value, work.columns[c.name]) for c in columns if c.name in work.columns}
+    nothing = {name: repeat(value, len(work.calls)) for name, value in unknown.items()}
+    values, counted = list(zip(*(nothing | known).values(), strict=True)), work.counted.tolist()
 
     def outcome(call: Call) -> Row:
         row = done.get(call)
         if row is None:
             return {"steps": call.steps, "replied": False, "rejected": False, **unknown}
-        counted = bool(work.counted[row])
-        values = {name: value(entries[row]) for name, value, entries in known}
-        return {"steps": call.steps, "replied": counted, "rejected": not counted} | unknown | values
+        named = dict(zip(unknown, values[row], strict=True))
+        return {"steps": call.steps, "replied": counted[row], "rejected": not counted[row], **named}
 
     return [outcome(call) for call in calls]

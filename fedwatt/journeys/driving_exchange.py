@@ -13,7 +13,7 @@ With noise, vehicles are asked for at most `most_nodes` places, and for sums cli
 the server adds Gaussian noise of `noise_multiplier` times these bounds, as for hills (`noise`).
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import sqrt
 from typing import Any, Final
@@ -32,7 +32,7 @@ from fedwatt.terrain.grid import Grid, IntArray
 from fedwatt.terrain.noise import SURELY, Draws, seeded
 from fedwatt.terrain.plausible import refuse_impossible_counts
 from fedwatt.terrain.settings import TerrainSettings
-from fedwatt.terrain.summands import LARGEST, Fields
+from fedwatt.terrain.summands import LARGEST, Fields, Total
 
 DRIVING: Final = ("places", "headings", "sums")
 """Kinds of questions, in the order in which they are asked."""
@@ -118,35 +118,8 @@ def _bounded(own: DrivingSums, most_nodes: int) -> DrivingSums:
     return own.only(find(kept, own.keys // HEADINGS)[1])
 
 
-DrivingTotals = Callable[
-    [DrivingQuestion, frozenset[str]], tuple[Mapping[str, FloatArray], frozenset[str]]
-]
+DrivingTotals = Callable[[DrivingQuestion, frozenset[str]], Total]
 """The totals of a question over the vehicles named, and whose answers are in them."""
-AddUp = Callable[[Fields, int, Iterable[Mapping[str, FloatArray]]], Mapping[str, FloatArray]]
-"""Adds up answers as a secure sum does (`fedwatt.privacy.fixed_point.add_up`)."""
-
-
-def totals_by(add_up: AddUp, vehicles: Mapping[str, DrivingSums]) -> DrivingTotals:
-    """Totals over simulated vehicles."""
-
-    def totals(
-        question: DrivingQuestion, present: frozenset[str]
-    ) -> tuple[Mapping[str, FloatArray], frozenset[str]]:
-        answers = (question.answer(vehicles[name]) for name in sorted(present))
-        return add_up(question.fields, len(present), answers), present
-
-    return totals
-
-
-def plainly(
-    fields: Fields, vehicles: int, answers: Iterable[Mapping[str, FloatArray]]
-) -> dict[str, FloatArray]:
-    """Answers added up without masks."""
-    total = {name: np.zeros(size) for name, (size, _) in fields.items()}
-    for answer in answers:
-        for name in total:
-            total[name] = total[name] + answer[name]
-    return total
 
 
 def learn_driving(

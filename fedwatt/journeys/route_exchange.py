@@ -17,7 +17,7 @@ import numpy as np
 
 from fedwatt.data.trip import FloatArray
 from fedwatt.errors import DataError, RunError
-from fedwatt.journeys.driving_exchange import AddUp, learn_driving, plainly, totals_by
+from fedwatt.journeys.driving_exchange import learn_driving
 from fedwatt.journeys.driving_field import DrivingSums, add, published
 from fedwatt.journeys.fleet_routes import FleetRoutes
 from fedwatt.journeys.mixed_effects import FleetEffects, fit
@@ -27,6 +27,7 @@ from fedwatt.journeys.route_questions import COLUMNS, Pupil, RouteQuestion, Shar
 from fedwatt.journeys.under_way import REWEIGHTINGS, USUAL, corrected, narrower_bars
 from fedwatt.terrain.field import Field
 from fedwatt.terrain.settings import TerrainSettings
+from fedwatt.terrain.summands import AddUp, Answer, Total, plainly, totals_by
 
 SPREADS = {"energy": 5.0, "duration": 2.0}
 """τ to begin with, in Wh or seconds a km of σ, for columns of size 1."""
@@ -50,9 +51,7 @@ class Pupils(Protocol):
     def share(self, shared: SharedDriving, present: frozenset[str]) -> frozenset[str]:
         """Give the driving field to the vehicles named; those that have it."""
 
-    def total(
-        self, question: RouteQuestion, present: frozenset[str]
-    ) -> tuple[Mapping[str, FloatArray], frozenset[str]]:
+    def total(self, question: RouteQuestion, present: frozenset[str]) -> Total:
         """The totals of a question over the vehicles named, and whose answers are in them."""
 
 
@@ -109,7 +108,7 @@ class _Asking:
     teachers: int = 0
     wh_per_km: float = 0.0
 
-    def total(self, question: RouteQuestion) -> Mapping[str, FloatArray]:
+    def total(self, question: RouteQuestion) -> Answer:
         """Over those that are there; from now on only those in it are."""
         total, self.present = self.pupils.total(question, self.present)
         if len(self.present) < self.least:
@@ -148,12 +147,9 @@ class SimulatedPupils:
         self.pupils = {name: Pupil(self.boards[name], shared) for name in present}
         return present
 
-    def total(
-        self, question: RouteQuestion, present: frozenset[str]
-    ) -> tuple[Mapping[str, FloatArray], frozenset[str]]:
+    def total(self, question: RouteQuestion, present: frozenset[str]) -> Total:
         """The total over all of them."""
-        answers = (question.answer(self.pupils[name]) for name in sorted(present))
-        return self.add(question.fields, len(present), answers), present
+        return totals_by(self.add, self.pupils)(question, present)
 
 
 def learn_routes(

@@ -86,20 +86,16 @@ class AdaptiveMu(ServerRule):
         "mu_start": "0 for vehicles that are alike, as the authors have it",
         "mu_max": "the authors' value",
     }
+    adds_up: ClassVar[bool] = True  # f_t is a weighted sum, too
+    stale_reason: ClassVar[str] = (
+        "losses of different models would be compared as if they were of one"
+    )
 
     def __post_init__(self) -> None:
         check(self, "mu_max", 0 <= self.mu_max < inf, "at least 0 and finite")
         check(self, "mu_start", 0 <= self.mu_start <= self.mu_max, "in [0, mu_max]")
         check(self, "mu_step", 0 <= self.mu_step < inf, "at least 0 and finite")
         check(self, "patience", self.patience >= 1, "at least 1 round")
-
-    def stale_fault(self) -> str:
-        """Why a buffer will not do."""
-        return "losses of different models would be compared as if they were of one"
-
-    def sum_fault(self) -> str:
-        """f_t is a weighted sum, too."""
-        return ""
 
     def state(self, model: Model) -> Rows:
         """μ, f_{t-1} and the falls in a row; the first loss falls from infinity and is not one."""

@@ -75,14 +75,10 @@ class FleetMomentum(ServerRule):
 
     local_half: ClassVar[type[LocalRule]] = ClientMomentum
     sum_limits: ClassVar[Mapping[str, float]] = {"rate_times_steps": 2.0**20}
-
-    def stale_fault(self) -> str:
-        """Why a buffer will not do."""
-        return "replies to older models hold older momenta, which would count again"
-
-    def sum_fault(self) -> str:
-        """Both sums of m are weighted sums."""
-        return ""
+    adds_up: ClassVar[bool] = True  # both sums of m are weighted sums
+    stale_reason: ClassVar[str] = (
+        "replies to older models hold older momenta, which would count again"
+    )
 
     def state(self, model: Model) -> Rows:
         """m = 0."""

@@ -109,6 +109,10 @@ class Centres(ServerRule):
     local_half: ClassVar[type[LocalRule]] = ChooseCentre
     sum_limits: ClassVar[Mapping[str, float]] = {"choice": 1.0}
     fixed: ClassVar[Mapping[str, str]] = {"centre_spread": "where centres begin, not how they move"}
+    adds_up: ClassVar[bool] = True  # each centre moves by a sum of its own
+    stale_reason: ClassVar[str] = (
+        "a reply to older centres may have chosen what is another centre by now"
+    )
 
     def __post_init__(self) -> None:
         check(self, "centres", self.centres >= 1, "at least 1 (1 is FedAvg)")
@@ -116,14 +120,6 @@ class Centres(ServerRule):
         check(self, "warm_rounds", self.warm_rounds >= 0, "at least 0")
         apart = self.centre_spread > 0 or not self.warm_rounds
         check(self, "centre_spread", apart, "above 0 after warm_rounds, such as 0.05")
-
-    def stale_fault(self) -> str:
-        """Why a buffer will not do."""
-        return "a reply to older centres may have chosen what is another centre by now"
-
-    def sum_fault(self) -> str:
-        """Each centre moves by a sum of its own."""
-        return ""
 
     def summand_size(self, model: Model) -> int:
         """J blocks."""

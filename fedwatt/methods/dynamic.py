@@ -78,19 +78,16 @@ class DynamicServer(ServerRule):
     """Whether Hs is added to the mean; without it and with α = 0 this is uniform FedAvg."""
 
     local_half: ClassVar[type[LocalRule]] = Dynamic
+    adds_up: ClassVar[bool] = True  # only the sum of the displacements enters
+    # Vehicles add Δ_k to h_k in the round in which the server adds it to Hs.
+    stale_reason: ClassVar[str] = (
+        "its Hs is the mean of what every vehicle added up against one common model"
+    )
 
     @property
     def counts_alike(self) -> bool:
         """Always: windows count through α_k."""
         return True
-
-    def stale_fault(self) -> str:
-        """Vehicles add Δ_k to h_k in the round in which the server adds it to Hs."""
-        return "its Hs is the mean of what every vehicle added up against one common model"
-
-    def sum_fault(self) -> str:
-        """Only the sum of the displacements enters."""
-        return ""
 
     def state(self, model: Model) -> Rows:
         """Hs = 0."""

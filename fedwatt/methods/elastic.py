@@ -203,6 +203,8 @@ class ElasticServer(ServerRule):
 
     local_half: ClassVar[type[LocalRule]] = Elastic
     sum_limits: ClassVar[Mapping[str, float]] = {"trained": 1.0}
+    adds_up: ClassVar[bool] = True
+    # Vehicles add up A_k Δ_k and A_k, A_k being 1 for trained tensors and 0 for others.
 
     def __post_init__(self) -> None:
         check(self, "weighting", self.weighting in WEIGHTINGS, "'windows' or 'uniform'")
@@ -211,10 +213,6 @@ class ElasticServer(ServerRule):
     def counts_alike(self) -> bool:
         """Where every vehicle that trained a tensor has the same say in it."""
         return self.weighting == "uniform"
-
-    def sum_fault(self) -> str:
-        """Vehicles add up A_k Δ_k and A_k, A_k being 1 for trained tensors and 0 for others."""
-        return ""
 
     def summand(self, model: Model, delta: Tensor, uploads: Rows) -> Tensor:
         """A_k Δ_k."""

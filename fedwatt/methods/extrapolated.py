@@ -56,20 +56,14 @@ class Extrapolated(ServerRule):
     sum_limits: ClassVar[Mapping[str, float]] = {"squared_length": 2.0**20}
     ranges: ClassVar[Mapping[str, Range]] = {"epsilon_relative": Range(0.01, 0.2)}
     fixed: ClassVar[Mapping[str, str]] = {"epsilon": "depends on the scale of the displacements"}
+    adds_up: ClassVar[bool] = True  # E₁ and Δ̄ are weighted sums
+    stale_reason: ClassVar[str] = "the factors of stale replies would enter E₁ and E₂ unequally"
 
     def __post_init__(self) -> None:
         check(self, "epsilon_relative", 0 <= self.epsilon_relative < inf, "at least 0 and finite")
         check(self, "epsilon", 0 <= self.epsilon < inf, "at least 0 and finite")
         some = self.epsilon > 0 or self.epsilon_relative > 0
         check(self, "epsilon", some, "above 0 where epsilon_relative is 0")
-
-    def stale_fault(self) -> str:
-        """Why a buffer will not do."""
-        return "the factors of stale replies would enter E₁ and E₂ unequally"
-
-    def sum_fault(self) -> str:
-        """E₁ and Δ̄ are weighted sums."""
-        return ""
 
     def factor(self, mean: Tensor, squared_lengths: Tensor) -> float:
         """η_g from Δ̄ [D] and E₁, both float64.

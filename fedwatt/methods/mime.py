@@ -87,18 +87,14 @@ class MimeServer(ServerRule):
     local_half: ClassVar[type[LocalRule]] = FrozenMomentum
     ranges: ClassVar[Mapping[str, Range]] = FrozenMomentum.ranges
     fixed: ClassVar[Mapping[str, str]] = {"server_rate": "the local rate is tuned in its place"}
+    adds_up: ClassVar[bool] = True  # both the model and m move by weighted sums
+    stale_reason: ClassVar[str] = (
+        "gradients of older models would enter the momentum of the present one"
+    )
 
     def __post_init__(self) -> None:
         check(self, "beta", 0 <= self.beta < 1, "in [0, 1)")
         check(self, "server_rate", 0 < self.server_rate < inf, "above 0 and finite")
-
-    def stale_fault(self) -> str:
-        """Why a buffer will not do."""
-        return "gradients of older models would enter the momentum of the present one"
-
-    def sum_fault(self) -> str:
-        """Both the model and m move by weighted sums."""
-        return ""
 
     def state(self, model: Model) -> Rows:
         """m = 0."""

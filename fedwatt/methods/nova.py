@@ -32,10 +32,8 @@ class Nova(ServerRule):
     normalises: ClassVar[bool] = True
     sum_limits: ClassVar[Mapping[str, float]] = {"accumulation": 2.0**20}
     """‖a_k‖₁ is of the order of the local steps of a round."""
-
-    def sum_fault(self) -> str:
-        """Vehicles divide by a_k before they add up, and add up a_k as well."""
-        return ""
+    adds_up: ClassVar[bool] = True
+    # Vehicles divide by a_k before they add up, and add up a_k as well.
 
     def summand(self, model: Model, delta: Tensor, uploads: Rows) -> Tensor:
         """Δ_k / a_k."""

@@ -105,6 +105,10 @@ class OrderBandit(Average):
     adds_the_mean: ClassVar[bool] = False
     local_half: ClassVar[type[LocalRule]] = ChosenOrder
     fixed: ClassVar[Mapping[str, str]] = dict.fromkeys(("forget", "curiosity"), "of the bandit")
+    adds_up: ClassVar[bool] = True  # the loss is a weighted sum, too
+    stale_reason: ClassVar[str] = (
+        "losses of different models would be compared as if they were of one"
+    )
 
     def __post_init__(self) -> None:
         check(self, "arms", bool(self.arms), "at least one order")
@@ -112,14 +116,6 @@ class OrderBandit(Average):
         check(self, "block", self.block >= 2, "at least 2 rounds")
         check(self, "forget", 0 < self.forget <= 1, "in (0, 1]")
         check(self, "curiosity", self.curiosity >= 0, "at least 0")
-
-    def sum_fault(self) -> str:
-        """The loss is a weighted sum, too."""
-        return ""
-
-    def stale_fault(self) -> str:
-        """Why a buffer will not do."""
-        return "losses of different models would be compared as if they were of one"
 
     def state(self, model: Model) -> Rows:
         """What is known of each arm [A], of this block and of the one before it, each [1].

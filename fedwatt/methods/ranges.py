@@ -2,7 +2,8 @@
 
 A rule lists its `ranges` by hyperparameter, so a composition is tuned over the ranges of its parts.
 The paper's own are those of its table `tab:training_hparams`; a baseline's are its authors'. A
-float hyperparameter that keeps its value is named in the rule's `fixed`, with the reason.
+float hyperparameter that keeps its value is named in the rule's `fixed`, with the reason. What a
+hyperparameter means is in `hyperparameters.toml`, or in the rule's own `meanings`.
 """
 
 from collections.abc import Mapping
@@ -27,7 +28,8 @@ class Range:
 
 
 class Tunable:
-    """What every rule declares about its float hyperparameters: each is in one of the two."""
+    """What every rule declares about its hyperparameters: a float is in one of the first two."""
 
     ranges: ClassVar[Mapping[str, Range]] = {}  # those that are tuned, each with its range
     fixed: ClassVar[Mapping[str, str]] = {}  # those that are not, each with the reason
+    meanings: ClassVar[Mapping[str, str]] = {}  # as `fedwatt methods` shows them

@@ -14,10 +14,11 @@ over 2ℓ for all of them, which differs only where an A is not far above ε_A. 
 at the paper's radius ℓ = 0.01: see docs/methods.md before reading much into it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import inf
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import torch
 from torch import Tensor
@@ -72,22 +73,82 @@ def roughness_index(
     return normalised.std(dim=-1, correction=0) / (normalised.mean(dim=-1) + epsilon_t)
 
 
-def followed(
-    start: Start,
-    rows: Sequence[int],
-    lines: Sequence[Tensor],
-    offsets: Tensor,
-    batches: Sequence[Batch],
+TOGETHER: Final = 32
+"""Vehicles that a GPU follows at once. One takes some 25 MB there, most of it for windows in which
+units switch, and 100 million operations: 32 keep a large GPU busy and leave room on a small one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Slicing:
+    """How vehicles' losses are sliced, and what is made of the slices."""
+
+    count: int  # M
+    lines: Callable[[Tensor, Tensor], Tensor]
+    """(A model [D], directions as they were drawn [M, D]) → lines [M, D]."""
+    offsets: Tensor  # s_j, [m+1], float64
+    batch: Callable[[int], Batch]
+    """A vehicle's row → its windows."""
+    measure: Callable[[Tensor], Tensor]
+    """φ [..., M, m+1] → what is found of each vehicle, [..., N]."""
+
+
+def measured(start: Start, rows: Sequence[int], slicing: Slicing) -> Tensor:
+    """What is found of the vehicles in `rows`, [rows, N].
+
+    Vehicles of a run that begin at one model share their lines, which are as large as ten models.
+    """
+    follow = together if start.anchor.is_cuda else side_by_side
+    found: list[Tensor] = [start.anchor] * len(rows)
+    for places in _alike(start, rows):
+        own = [rows[place] for place in places]
+        weights = start.origin[own[0]]
+        lines = slicing.lines(weights, start.probe_directions(own[0], slicing.count))
+        for place, one in zip(places, follow(start, slicing, weights, lines, own), strict=True):
+            found[place] = one
+    return torch.stack(found)
+
+
+def _alike(start: Start, rows: Sequence[int]) -> Iterable[list[int]]:
+    """Places in `rows` of the vehicles that begin at one model and share their directions."""
+    if start.begins_at is not None or not start.runs:
+        return ([place] for place in range(len(rows)))
+    of_run: dict[int, list[int]] = {}
+    for place, row in enumerate(rows):
+        of_run.setdefault(start.runs[row], []).append(place)
+    return of_run.values()
+
+
+def side_by_side(
+    start: Start, slicing: Slicing, weights: Tensor, lines: Tensor, rows: Sequence[int]
 ) -> list[Tensor]:
-    """`loss_slices` of the vehicles in `rows`, each along lines and on a batch of its own."""
+    """What is found of each of `rows`, which share a model and lines, every vehicle on one core."""
 
-    def follow(place: int) -> Tensor:
-        weights, own = start.origin[rows[place]], lines[place]
-        return loss_slices(start.model, start.loss, weights, own, offsets, batches[place])
+    def follow(row: int) -> Tensor:
+        # Drawn here: all batches at once would take more memory, and one core's time.
+        batch = slicing.batch(row)
+        slices = loss_slices(start.model, start.loss, weights, lines, slicing.offsets, batch)
+        return slicing.measure(slices)
 
-    # A GPU takes one after the other anyhow.
-    places = range(len(rows))
-    return [follow(place) for place in places] if offsets.is_cuda else spread(follow, places)
+    return spread(follow, rows)
+
+
+def together(
+    start: Start, slicing: Slicing, weights: Tensor, lines: Tensor, rows: Sequence[int]
+) -> list[Tensor]:
+    """The same for a GPU: the windows of up to `TOGETHER` vehicles are one batch.
+
+    They are all of one run, so that no bit depends on what else is in the stack.
+    """
+    weights, lines, found = weights.double(), lines.double(), list[Tensor]()
+    for first in range(0, len(rows), TOGETHER):
+        drawn = [slicing.batch(row) for row in rows[first : first + TOGETHER]]
+        windows = torch.cat([own.windows for own in drawn]).double()
+        labels = torch.cat([own.labels for own in drawn]).double()
+        predictions = start.model.along(weights, lines, slicing.offsets, windows)
+        losses = start.loss(predictions, labels.expand_as(predictions))
+        parts = torch.split(losses, [len(own.labels) for own in drawn], dim=-1)
+        found += slicing.measure(torch.stack([own.mean(dim=-1) for own in parts])).unbind()
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,25 +215,28 @@ class RoughnessProximal(Probing):
         due = reason > 0
         index = memory["roughness"].clone()
         rows = due.nonzero().flatten().tolist()
-        for row, slices in zip(rows, self._slices(rows, start), strict=True):
-            index[row] = roughness_index(
-                slices, self.radius, epsilon_a=self.epsilon_a, epsilon_t=self.epsilon_t
-            )
+        if rows:
+            index[rows] = measured(start, rows, self._slicing(start))
         strength = scheduled(self.lam, self.lam_schedule, start.round) * self.respond(index)
         last = memory["probed_in"].masked_fill(due, start.round)
         kept = memory | signs | {"roughness": index, "probed_in": last}
         plan = {"roughness": index, "pull": strength, "probed": due}
         return kept, plan | {"probe_reason": reason.double()}
 
-    def _slices(self, rows: Sequence[int], start: Start) -> list[Tensor]:
-        """φ [M, m+1] of each of the vehicles in `rows`."""
-        drawn = [start.probe_directions(row, self.directions) for row in rows]
-        # Vehicles of a run share their directions, which are as large as ten models.
-        lines = {id(own): unit(own) for own in {id(own): own for own in drawn}.values()}
-        batches = [start.probe_batch(row, self.probe_batch, "probe batch") for row in rows]
+    def _slicing(self, start: Start) -> Slicing:
         offsets = torch.linspace(-self.radius, self.radius, self.points + 1, dtype=torch.float64)
-        own = [lines[id(directions)] for directions in drawn]
-        return followed(start, rows, own, offsets.to(start.anchor.device), batches)
+        return Slicing(
+            self.directions,
+            lambda _, drawn: unit(drawn),
+            offsets.to(start.anchor.device),
+            lambda row: start.probe_batch(row, self.probe_batch, "probe batch"),
+            partial(
+                roughness_index,
+                radius=self.radius,
+                epsilon_a=self.epsilon_a,
+                epsilon_t=self.epsilon_t,
+            ),
+        )
 
     def gradient(self, gradient: Tensor, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
         """g + λ_t r(I_k) (w - w_t)."""

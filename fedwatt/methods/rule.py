@@ -101,6 +101,8 @@ class Start:
     of a round: common random numbers take the noise of the draw out of the comparison."""
     train: Callable[[OwnTraining], Tensor]
     """How far the vehicles move in steps of their own, [P, D]; who has no windows does not move."""
+    runs: Sequence[int] = ()
+    """The run of each vehicle, [P]: those of one are sent the same model; empty: not known."""
     fastest: float = 1.0
     """Speed of the fastest class of computers in the fleet."""
     accumulation: Tensor | None = None

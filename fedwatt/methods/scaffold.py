@@ -94,6 +94,9 @@ class Scaffold(ServerRule):
 
     local_half: ClassVar[type[LocalRule]] = ControlVariates
     fixed: ClassVar[Mapping[str, str]] = {"server_rate": "1, as the authors recommend"}
+    adds_up: ClassVar[bool] = True  # both the model and c move by weighted sums of the replies
+    # c_k⁺ - c_k is the change from the c that a vehicle was sent.
+    stale_reason: ClassVar[str] = "buffered control variates would be stale"
 
     def __post_init__(self) -> None:
         check(self, "server_rate", 0 < self.server_rate < inf, "above 0 and finite")
@@ -103,14 +106,6 @@ class Scaffold(ServerRule):
     def counts_alike(self) -> bool:
         """In the authors' form."""
         return self.weighting == "uniform"
-
-    def stale_fault(self) -> str:
-        """c_k⁺ - c_k is the change from the c that a vehicle was sent."""
-        return "buffered control variates would be stale"
-
-    def sum_fault(self) -> str:
-        """Both the model and c move by weighted sums of the replies."""
-        return ""
 
     def state(self, model: Model) -> Rows:
         """c = 0."""

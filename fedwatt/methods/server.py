@@ -8,12 +8,13 @@ McMahan et al., AISTATS 2017; paper `eq:fedavg_agg`, written with displacements 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fedwatt.cores import spread
 from fedwatt.methods.ranges import Tunable
 from fedwatt.methods.rule import LocalRule, Rows
 from fedwatt.models import Model
@@ -106,23 +107,25 @@ class ServerRule(Tunable, ABC):
         """Whether rounds add noise for differential privacy."""
         return self.mechanism is not None and self.mechanism.noise_multiplier > 0
 
+    stale_reason: ClassVar[str] = ""
+    """Why replies to older models cannot be taken in, in the rule's own words."""
+    adds_up: ClassVar[bool] = False
+    """Whether `update` makes the same model of R replies that all equal `mean_of_sums` as of the
+    replies themselves, which a rule that is linear in its replies does."""
+
     def stale_fault(self) -> str:
         """Why replies to older models cannot be taken in (FedBuff); empty if they can."""
-        if self.averages or self.normalises:
-            return ""
+        if self.stale_reason or self.averages or self.normalises:
+            return self.stale_reason
         return f"{type(self).__name__} is defined by rounds that all start alike"
 
     def sum_fault(self) -> str:
-        """Why `update` cannot do with sums over the vehicles (secure aggregation); empty if it can.
-
-        It can if it makes the same model of R replies that all equal `mean_of_sums` as of the
-        replies themselves, which a rule that is linear in its replies does.
-        """
-        if self.averages:
+        """Why `update` cannot do with sums over vehicles (secure aggregation); empty if it can."""
+        if self.averages or self.adds_up:
             return ""
         return (
             f"it is not known how to make {type(self).__name__} from sums. Servers that need only "
-            "the mean displacement say so by `averages`."
+            "the mean displacement say so by `averages`, and others that can do by `adds_up`."
         )
 
     @property
@@ -203,8 +206,22 @@ def mean_delta(replies: Replies) -> Tensor:
     return weighted_sum(replies.filled * shares, replies.deltas)
 
 
+PIECE: Final = 2**18
+"""Numbers of replies that a core adds up at a time: 2 MB in float64."""
+
+
 def weighted_sum(weights: Tensor, vectors: Tensor) -> Tensor:
     """Σ_k weights_k · vectors_k, from [R] and [R, D] to [D], float64."""
     if len(vectors) > 1 and vectors.stride(0) == 0:  # one vector that stands for all
         return weights.sum() * vectors[0].double()
-    return vectors.to(torch.float64, copy=True).mul_(weights[:, None]).sum(dim=0)
+
+    def summed(some: Tensor) -> Tensor:
+        return some.to(torch.float64, copy=True).mul_(weights[:, None]).sum(dim=0)
+
+    if not vectors.is_cpu:
+        return summed(vectors)
+    # In pieces that stay in the cache. Of a power of two, so that torch, which takes the columns
+    # beyond the last whole vectors in another order, gives every sum the bits it has in one piece.
+    columns = 1 << max(8, (PIECE // max(1, len(vectors))).bit_length() - 1)
+    pieces = torch.split(vectors, columns, dim=1)
+    return torch.cat(spread(summed, pieces)) if len(pieces) > 1 else summed(vectors)

@@ -20,6 +20,7 @@ Vehicle k is pulled toward w_t with strength μ_k = λ Ĵ_k / (Ĵ_k + τ).
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from typing import ClassVar, Final
 
@@ -29,7 +30,7 @@ from torch import Tensor
 from fedwatt.errors import check
 from fedwatt.methods.proximal import pull, pull_accumulation
 from fedwatt.methods.ranges import Range
-from fedwatt.methods.roughness import followed
+from fedwatt.methods.roughness import Slicing, measured
 from fedwatt.methods.rule import Rows, Start
 from fedwatt.methods.trigger import PROBE_REASON, Probing
 from fedwatt.models import Model
@@ -169,15 +170,17 @@ class SharpnessIndex(Probing):
         due = reason > 0
         kept = {name: values.clone() for name, values in memory.items()} | signs
         rows = due.nonzero().flatten().tolist()
-        for row, slices in zip(rows, self._slices(rows, start), strict=True):
-            found = landscape(slices).sharpness
-            if not found.isfinite():
+        probed = measured(start, rows, self._slicing(start)) if rows else start.anchor.new_empty(0)
+        # Whatever decides is read once: a GPU is waited for each time that it is asked.
+        finite, rounds = probed.isfinite().tolist(), last.tolist()
+        for row, (found, loss), known in zip(rows, probed, finite, strict=True):
+            if not known[0]:
                 continue  # a loss that is not finite says nothing: the old index stays
-            age = start.round - int(last[row]) if last[row] >= 0 else 1
+            age = start.round - rounds[row] if rounds[row] >= 0 else 1
             left = self.keep**age
             kept["sharpness_sum"][row] = left * memory["sharpness_sum"][row] + (1 - left) * found
             kept["sharpness_weight"][row] = left * memory["sharpness_weight"][row] + 1 - left
-            kept["probe_loss"][row] = slices[0, 1]
+            kept["probe_loss"][row] = loss
             kept["sharpness_in"][row] = start.round
         weight = kept["sharpness_weight"]
         index = torch.where(weight > 0, kept["sharpness_sum"] / weight, 0.0)
@@ -188,17 +191,16 @@ class SharpnessIndex(Probing):
             "probe_reason": reason.double(),
         }
 
-    def _slices(self, rows: list[int], start: Start) -> list[Tensor]:
-        """φ [M, 3] of each of the vehicles in `rows`: at -ℓ, 0 and ℓ."""
-        batches = [start.fixed_batch(row, self.probe_batch, "sharpness batch") for row in rows]
-        lines = [
-            filter_normalised(
-                start.model, start.origin[row], start.probe_directions(row, self.directions)
-            )
-            for row in rows
-        ]
+    def _slicing(self, start: Start) -> Slicing:
+        """At -ℓ, 0 and ℓ; found are J and φ(0)."""
         offsets = torch.tensor([-self.radius, 0.0, self.radius], dtype=torch.float64)
-        return followed(start, rows, lines, offsets.to(start.anchor.device), batches)
+        return Slicing(
+            self.directions,
+            partial(filter_normalised, start.model),
+            offsets.to(start.anchor.device),
+            lambda row: start.fixed_batch(row, self.probe_batch, "sharpness batch"),
+            lambda slices: torch.stack((landscape(slices).sharpness, slices[..., 0, 1]), dim=-1),
+        )
 
     def gradient(self, gradient: Tensor, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
         """g + μ_k (w - w_t)."""

@@ -229,6 +229,10 @@ class TransferServer(ServerRule):
     sum_limits: ClassVar[Mapping[str, float]] = {"ratio": 1.0, "has_ratio": 1.0}
     ranges: ClassVar[Mapping[str, Range]] = RANGES
     fixed: ClassVar[Mapping[str, str]] = FIXED
+    adds_up: ClassVar[bool] = True  # ratios, their number and losses are weighted sums, too
+    stale_reason: ClassVar[str] = (
+        "ratios of different models would be compared as if they were of one"
+    )
 
     def __post_init__(self) -> None:
         _check_loop(self)
@@ -243,14 +247,6 @@ class TransferServer(ServerRule):
             self.control_keep,
             self.pull_min,
         )
-
-    def stale_fault(self) -> str:
-        """Why a buffer will not do."""
-        return "ratios of different models would be compared as if they were of one"
-
-    def sum_fault(self) -> str:
-        """Ratios, their number and losses are weighted sums, too."""
-        return ""
 
     def state(self, model: Model) -> Rows:
         """The loop's, each [1]."""

@@ -171,14 +171,13 @@ class PathAverage(Average):
     """FedAvg's average; vehicles are told how far the model has come, and a usual drift."""
 
     averages: ClassVar[bool] = False
+    stale_reason: ClassVar[str] = (
+        "drifts of different rounds would be compared as if they were of one"
+    )
 
     def sum_fault(self) -> str:
         """Why sums will not do."""
         return "the median of drifts needs every vehicle's own. Use probe_schedule = 'age'."
-
-    def stale_fault(self) -> str:
-        """Why a buffer will not do."""
-        return "drifts of different rounds would be compared as if they were of one"
 
     def state(self, model: Model) -> Rows:
         """L_t and the median of the last drifts, each [1]; 0: none yet."""

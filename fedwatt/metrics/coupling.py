@@ -25,6 +25,8 @@ def pearson(first: ArrayLike, second: ArrayLike) -> float:
 def spearman(first: ArrayLike, second: ArrayLike) -> float:
     """Rank correlation, [participants] each; equal values share their average rank."""
     x, y = _pairs(first, second)
+    if x.size < FEWEST_PARTICIPANTS or x.min() == x.max():
+        return nan
     return _correlation(ranks(x), ranks(y))
 
 
@@ -34,9 +36,13 @@ def ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
     >>> ranks(np.array([30.0, 10.0, 30.0])).tolist()
     [2.5, 1.0, 2.5]
     """
-    _, group, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    return np.asarray((last - (counts - 1) / 2)[group], dtype=np.float64)
+    order = values.argsort(kind="stable")
+    ordered = values[order]
+    first = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+    counts = np.diff(first, append=values.size)
+    found = np.empty(values.size)
+    found[order] = np.repeat(first + 1 + (counts - 1) / 2, counts)
+    return found
 
 
 def _pairs(first: ArrayLike, second: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

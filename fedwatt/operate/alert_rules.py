@@ -133,7 +133,7 @@ def _no_model(view: FleetView, rules: AlertRules) -> Iterator[Alert]:
 
 def _replies(view: FleetView, rules: AlertRules) -> Iterator[Alert]:
     run, replies = view.run, view.run.replies()
-    asked = len(run.in_round) - replies.get("spare", 0)
+    asked = len(run.in_round) - replies.get("spare", 0) - replies.get("away", 0)
     answered = replies.get("answered", 0)
     if asked and answered < rules.reply_share * asked:
         method, round = run.latest

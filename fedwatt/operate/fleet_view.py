@@ -74,7 +74,7 @@ class FleetView:
     def _row(self, own: Standing, faults: list[str]) -> dict[str, Any]:
         """All that is shown of one vehicle in the table."""
         name, depot = own.vehicle, self.depot
-        state, reason = own.state, str((own.trouble or {}).get("reason", ""))
+        state, reason = own.state, str((own.away or own.trouble or {}).get("reason", ""))
         online = None if depot is None else depot.online(name)
         revoked = None if depot is None else depot.revoked.get(name)
         if depot is not None and depot.accepted and name not in depot.accepted and not revoked:
@@ -83,7 +83,7 @@ class FleetView:
             state, reason = "revoked", f"its key was revoked at the depot: {revoked}".strip(": ")
         elif faults:
             state, reason = "set aside", f"set aside after {len(faults)} faults: {faults[-1]}"
-        elif own.resting is not None:
+        elif own.away is None and own.resting is not None:
             reason = rest_reason(own.resting)
         elif state == "waiting" and name not in self.run.members:
             state = "not seen"
@@ -100,7 +100,7 @@ class FleetView:
             "answered": own.answered,
             "failing": own.failing,
             "success": _moment(own.success),
-            "trouble": _moment(own.trouble),
+            "trouble": _moment(own.away or own.trouble),
             "seconds": own.success["seconds"] if own.success else None,
             "lag": self._lag(own),
         }

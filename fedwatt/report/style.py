@@ -5,6 +5,7 @@ of Okabe and Ito, made a little darker where text in them would be too faint, an
 with any colour vision; marker and dash repeat the distinction without colour.
 """
 
+import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
@@ -46,39 +47,15 @@ class Look:
     name: str = ""  # the method's name as people write it
 
 
-LOOKS: Final = {
-    "fedavg": Look("#d55e00", "#ff9248", "o", name="FedAvg"),
-    "fo-ri-fedavg": Look("#0072b2", "#5bb8f0", "D", name="FO-RI-FedAvg"),
-    "fedprox": Look("#00865f", "#35cfa2", "s", name="FedProx"),
-    "fo-fedavg": Look("#a8447f", "#ec8fc6", "^", name="FO-FedAvg"),
-    "ri-fedavg": Look("#9a7000", "#e8bd45", "v", name="RI-FedAvg"),
-    "scaffold": Look("#6a4ba3", "#b79df0", "P", "--", name="SCAFFOLD"),
-    "fednova": Look("#7f4f24", "#d0a075", "X", "--", name="FedNova"),
-    "fedadam": Look("#4d7c0f", "#a3d15a", "<", "--", name="FedAdam"),
-    "moon": Look("#be185d", "#fb7fb3", ">", (0, (1, 1)), name="MOON"),
-    "feddyn": Look("#0e7490", "#58cfe6", "h", (0, (1, 1)), name="FedDyn"),
-    "fedel": Look("#57606a", "#adb7c1", "*", (0, (1, 1)), name="FedEL"),
-    "fedexp": Look("#b45309", "#f5b461", "p", "-.", name="FedExP"),
-    "fedcm": Look("#1d4ed8", "#8fb0ff", "d", "-.", name="FedCM"),
-    "mimelite": Look("#15803d", "#6fdc96", "H", "-.", name="MimeLite"),
-    "sam": Look("#7c3aed", "#c4a5ff", "8", (0, (3, 1, 1, 1)), name="FedSAM"),
-    "lesam": Look("#0369a1", "#7cc8f5", "1", (0, (3, 1, 1, 1)), name="FedLESAM"),
-    "fedprox-adaptive": Look("#9f1239", "#ff9db0", "2", "-.", name="FedProx, adaptive"),
-    "ditto": Look("#b91c1c", "#ff9a8f", "4", (0, (5, 1, 1, 1)), name="Ditto"),
-    "fedrep": Look("#0f766e", "#5fd6c8", "+", (0, (5, 1, 1, 1)), name="FedRep"),
-    "fedbabu": Look("#4338ca", "#aeb1ff", "x", (0, (5, 1, 1, 1)), name="FedBABU"),
-    "ifca": Look("#86198f", "#e59bef", "$i$", (0, (5, 1, 1, 1)), name="IFCA"),
-    "si-fedavg": Look("#a16207", "#f0cf65", "3", "-", name="SI-FedAvg"),
-}
+def _look(dash: str | list[int] = "-", **about: str) -> Look:
+    return Look(dash=dash if isinstance(dash, str) else (0, tuple(dash)), **about)
 
-PARTS: Final = {
-    "training": Look("#5c6f82", "#9fb2c6", "s"),
-    "preconditioner": Look("#2f9e8f", "#5fd3c3", "s"),
-    "probe": Look("#e0a100", "#f5c84c", "s"),
-    "spectral": Look("#b0567a", "#e597b6", "s"),
-    "aggregation": Look("#8f9aa5", "#76828e", "s"),
-    "evaluation": Look("#d3d8dd", "#454d55", "s"),
-}
+
+_TABLES: Final[dict[str, Any]] = tomllib.loads(
+    Path(__file__).with_name("looks.toml").read_text(encoding="utf-8")
+)
+LOOKS: Final = {name: _look(**about) for name, about in _TABLES["methods"].items()}
+PARTS: Final = {name: _look(**about) for name, about in _TABLES["parts"].items()}
 """Parts of a round's time."""
 
 

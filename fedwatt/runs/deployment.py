@@ -2,8 +2,13 @@
 
 from dataclasses import dataclass
 from math import inf
+from typing import Final
 
 from fedwatt.errors import check
+
+FULL: Final = "full"
+UPDATE_TYPES: Final = (FULL, "float16", "int8")
+"""Numbers that a displacement may be sent as: the model's own, or rounded ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +40,10 @@ class Deployment:
     the next 2 rounds, then asked again; each further miss doubles that, up to 64. 0: never."""
     minimum_replies: int = 1
     """A round with fewer usable replies makes no model."""
+    update_type: str = FULL
+    """Numbers that vehicles send their displacement as, in the clear: "full" is the model's own,
+    "float16" and "int8" take a half and a quarter of a float32's bytes, and what rounding loses is
+    added to a vehicle's next reply."""
     poll_seconds: float = 0.1
     """Pause between two looks for replies."""
     weight_cap: float = 5.0
@@ -67,4 +76,6 @@ class Deployment:
         for name in ("weight_cap", "norm_bound"):
             check(self, name, getattr(self, name) >= 1, "at least 1 (inf switches it off)")
         check(self, "relays", 0 <= self.relays < 2**20, "from 0 (no relays) to about a million")
+        known = self.update_type in UPDATE_TYPES
+        check(self, "update_type", known, " or ".join(map(repr, UPDATE_TYPES)))
         check(self, "poll_seconds", 0 < self.poll_seconds <= 1, "above 0, at most 1")

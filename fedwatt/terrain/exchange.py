@@ -15,7 +15,7 @@ With noise (`noise`) vehicles are asked for bounded counts, once, and for clippe
 adds the noise to the totals before it makes anything of them.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -55,7 +55,7 @@ from fedwatt.terrain.plausible import (
 )
 from fedwatt.terrain.settings import TerrainSettings
 from fedwatt.terrain.statistics import NOTHING, Contribution
-from fedwatt.terrain.summands import LARGEST, Fields
+from fedwatt.terrain.summands import LARGEST, AddUp, Answer, Fields, Total, totals_by
 from fedwatt.terrain.survey import Survey
 
 MOST_WORDS = 2**23
@@ -127,7 +127,7 @@ class Question:
         return packed(one, own, nodes, self.pairs, grid, self.segment_s)
 
 
-Totals = Callable[[Question, frozenset[str]], tuple[Mapping[str, FloatArray], frozenset[str]]]
+Totals = Callable[[Question, frozenset[str]], Total]
 """The totals of a question over the vehicles named, and whose answers are in them.
 
 Where too few are left to make a total, it raises: a field with nothing in it is no answer to that.
@@ -150,24 +150,14 @@ class SharedField:
     nothing: str = ""
 
 
-Add = Callable[[Fields, int, Iterable[Mapping[str, FloatArray]]], Mapping[str, FloatArray]]
-"""Adds up the answers of so many vehicles as a secure sum does; `Fields` declares an answer."""
-
-
-def share_by(add: Add) -> Share:
-    """Builds the shared field as an exchange under masks does, with totals by `add`."""
+def share_by(add_up: AddUp) -> Share:
+    """Builds the shared field as an exchange under masks does, with totals by `add_up`."""
 
     def share(
         surveys: Sequence[Survey], grid: Grid, settings: TerrainSettings
     ) -> tuple[Field, Contribution]:
         vehicles = {f"{number}": one for number, one in enumerate(surveys)}
-
-        def totals(
-            question: Question, present: frozenset[str]
-        ) -> tuple[Mapping[str, FloatArray], frozenset[str]]:
-            answers = (question.answer(vehicles[name]) for name in present)
-            return add(question.fields, len(present), answers), present
-
+        totals = totals_by(add_up, vehicles)
         found = learn_from_totals(totals, frozenset(vehicles), grid, settings)
         return found.field, found.sums
 
@@ -336,7 +326,7 @@ class _Learning:
             )
         return question
 
-    def total(self, question: Question) -> Mapping[str, FloatArray]:
+    def total(self, question: Question) -> Answer:
         """Over those that are there; from now on only those in it are."""
         enough, called = max(2, self.settings.minimum_vehicles), len(self.present)
         if called < enough:

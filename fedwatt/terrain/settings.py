@@ -1,6 +1,6 @@
 """How the fleet's elevation field is learned."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import isfinite
 
 from fedwatt.errors import check
@@ -118,10 +118,6 @@ class TerrainSettings:
     def prior(self) -> Prior:
         """The prior that others must clearly beat."""
         return Prior(self.segment_s, self.prior_grade)
-
-    def with_prior(self, prior: Prior) -> "TerrainSettings":
-        """These settings with another prior."""
-        return replace(self, segment_s=prior.segment_s, prior_grade=prior.grade)
 
     @property
     def releases(self) -> int:

@@ -72,6 +72,18 @@ def test_a_dry_run_looks_at_the_field_on_board(type_in, tmp_path: Path) -> None:
     assert "damaged.parquet is not a field that can be read" in said
 
 
+def test_a_dry_run_says_when_it_would_answer(type_in, tmp_path: Path) -> None:
+    write_fleet(tmp_path / "fleet", synthetic_vehicles(1, 0, trips=5), "synthetic")
+    dry_run = ("deploy", "vehicle", "fleet/car-001", "--dry-run", "--nice", "0", "--insecure")
+    status, said = type_in(*dry_run, "--hours", "00:00-12:00,12:00-00:00 UTC")
+    assert status == 0, said
+    assert "It answers at 00:00-12:00,12:00-00:00 UTC, and so it would now." in said
+    status, said = type_in(*dry_run, "--hours", "at night")
+    assert status == 2 and "such as 22:00-06:00" in said
+    status, said = type_in(*dry_run, "--bandwidth", "much")
+    assert status == 2 and "such as 200kB/s" in said
+
+
 def test_a_vehicle_needs_keys_or_says_that_it_has_none(type_in, tmp_path: Path) -> None:
     status, said = type_in("deploy", "vehicle", "fleet/car-001")
     assert status == 2

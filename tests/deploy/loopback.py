@@ -14,6 +14,7 @@ from flwr.serverapp import Grid
 
 from fedwatt.deploy import client_app
 from fedwatt.deploy.flower import VEHICLE_REFUSED
+from fedwatt.deploy.hours import VEHICLE_AWAY, NotNow
 from fedwatt.deploy.messages import MESSAGE_TYPES, from_records
 from fedwatt.deploy.policy import OPEN, Refusal, create_owner, install
 from fedwatt.deploy.vehicle import Vehicle
@@ -89,6 +90,8 @@ class Loopback(Grid):
         node, kind = message.metadata.dst_node_id, KINDS[message.metadata.message_type]
         try:
             content = self.vehicles[node].answer(kind, message.content)
+        except NotNow as away:
+            return Message(Error(code=VEHICLE_AWAY, reason=str(away.seconds)), reply_to=message)
         except Refusal as refusal:
             error = Error(code=VEHICLE_REFUSED, reason=refusal.rule)
             return Message(error, reply_to=message)

@@ -127,7 +127,7 @@ def test_a_roster_is_read_up_to_its_last_whole_line_and_as_it_was_written_before
     tmp_path: Path,
 ) -> None:
     rows = [
-        {"name": name, "node": node, "windows": [7, 8, 9], "simulated": True}
+        {"name": name, "node": node, "windows": [7, 8, 9], "simulated": True, "relay": ""}
         for name, node in (("car-001", 1), ("car-002", 2), ("car-001", 3))
     ]
     one, two, again = (json.dumps(row) + "\n" for row in rows)
@@ -221,7 +221,6 @@ def test_held_out_vehicles_are_judged_and_never_train(fleet: Path, tmp_path: Pat
     ("old", "new", "why"),
     [
         ("seeds = [1]", "seeds = [1, 2]", "one model at a time"),
-        ("[deploy]", "[asynchronous]\nbuffer = 2\n[deploy]", "a deployment has rounds"),
         ("[availability]", "[availability]\nreply_loss = 0.1", "by itself"),
         ('"fedavg"', '"fedavg+sign-flip"', "simulates faulty vehicles"),
         ("window = 10", 'window = 10\nfeatures = "base, terrain"', "under masks only"),

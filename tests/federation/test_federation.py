@@ -302,3 +302,35 @@ def test_a_network_of_torch_trains_as_it_is() -> None:
     found = Federation(fleet, network, training=training).train("fedavg").state.weights
     wrapped = Federation(fleet, ModuleModel(network), training=training).train("fedavg")
     assert torch.equal(found, wrapped.state.weights)
+
+
+@pytest.mark.parametrize(
+    "training",
+    [
+        Training(rounds=6, participation=0.5, batch=8, patience=1, rate=0.3),
+        Training(rounds=4, participation=0.5, batch=8, rate=1e4),
+        Training(rounds=4, participation=0.2, batch=8, sampling="poisson"),
+    ],
+    ids=["stops early", "diverges", "perhaps nobody"],
+)
+@pytest.mark.parametrize("method", ["fedavg", "fo-ri-fedavg", "ifca"])
+def test_a_round_worked_out_ahead_is_the_one_that_comes(method: str, training: Training) -> None:
+    churn = Availability(initially=0.7, p_leave=0.3, p_join=0.3, speeds=(1.0, 0.5))
+
+    def made() -> Federation:
+        fleet, seeds = random_fleet(), (1, 2, 3)
+        return Federation(fleet, training=training, availability=churn, seeds=seeds, device="cpu")
+
+    one, rule = made(), get(method)
+    state, _ = one.start(rule)
+    alone, used = state, 0
+    while not one.finished(state):
+        used += one.ahead is not None
+        state, record = one.advance(rule, state)
+        alone, expected = made().advance(rule, alone)  # has looked ahead of nothing
+        assert record.clients == expected.clients
+        assert record.rounds == expected.rounds
+        for name, values in state.tensors().items():
+            assert torch.equal(values, alone.tensors()[name]), name
+    assert used or state.round == 1
+    assert one.ahead is None or state.round < training.rounds

@@ -51,18 +51,18 @@ def test_small_tables_and_single_numbers_stay_in_memory(everything_on_disk, monk
 
 def test_a_row_is_what_was_last_written(everything_on_disk) -> None:
     paged = table()
-    paged[1, [0, 2]] = torch.tensor([[1.0, -1.0], [2.0, -2.0]])
+    paged[[1, 1], [0, 2]] = torch.tensor([[1.0, -1.0], [2.0, -2.0]])
     rows = paged[[1, 0, 1, 1], [2, 2, 1, 0]]
     assert rows.tolist() == [[2.0, -2.0], [7.0, -7.0], [7.0, -7.0], [1.0, -1.0]]
-    paged[1, [2]] = torch.tensor([[3.0, -3.0]])
+    paged[[1], [2]] = torch.tensor([[3.0, -3.0]])
     assert paged[[1, 1], [2, 0]].tolist() == [[3.0, -3.0], [1.0, -1.0]]
 
 
 def test_a_clone_changes_nothing_of_the_table_it_came_from(everything_on_disk) -> None:
     before = table()
-    before[0, [1]] = torch.tensor([[1.0, 1.0]])
+    before[[0], [1]] = torch.tensor([[1.0, 1.0]])
     after = before.clone()
-    after[0, [1, 2]] = torch.tensor([[2.0, 2.0], [3.0, 3.0]])
+    after[[0, 0], [1, 2]] = torch.tensor([[2.0, 2.0], [3.0, 3.0]])
     assert before[[0, 0], [1, 2]].tolist() == [[1.0, 1.0], [7.0, -7.0]]
     assert after[[0, 0], [1, 2]].tolist() == [[2.0, 2.0], [3.0, 3.0]]
 
@@ -71,7 +71,7 @@ def test_slots_that_nobody_refers_to_are_used_again(everything_on_disk) -> None:
     paged = table()
     for value in range(50):
         after = paged.clone()
-        after[0, [0, 1]] = torch.full((2, 2), float(value))
+        after[[0, 0], [0, 1]] = torch.full((2, 2), float(value))
         paged = after
     # Two vehicles, each with the row of this state and of the one before it.
     assert paged.pages.size == 4
@@ -80,13 +80,13 @@ def test_slots_that_nobody_refers_to_are_used_again(everything_on_disk) -> None:
 
 def test_pinned_rows_outlive_the_state_they_belong_to(everything_on_disk, tmp_path) -> None:
     paged = table(tmp_path / "control.rows")
-    paged[0, [0, 1]] = torch.tensor([[1.0, 1.0], [2.0, 2.0]])
+    paged[[0, 0], [0, 1]] = torch.tensor([[1.0, 1.0], [2.0, 2.0]])
     paged.pages.flush()
     paged.pin()
     stored = paged.tensors()
     for value in range(20):
         paged = paged.clone()
-        paged[0, [0, 1]] = torch.full((2, 2), 100.0 + value)
+        paged[[0, 0], [0, 1]] = torch.full((2, 2), 100.0 + value)
     again = Paged.from_tensors(stored, tmp_path / "control.rows")
     assert again[[0, 0, 1], [0, 1, 0]].tolist() == [[1.0, 1.0], [2.0, 2.0], [7.0, -7.0]]
     # A continued table does not write over its own checkpoint either.
@@ -94,7 +94,7 @@ def test_pinned_rows_outlive_the_state_they_belong_to(everything_on_disk, tmp_pa
     del again
     for value in range(20):
         later = later.clone()
-        later[0, [0, 1]] = torch.full((2, 2), float(value))
+        later[[0, 0], [0, 1]] = torch.full((2, 2), float(value))
     third = Paged.from_tensors(stored, tmp_path / "control.rows")
     assert third[[0, 0], [0, 1]].tolist() == [[1.0, 1.0], [2.0, 2.0]]
 
@@ -141,7 +141,7 @@ def test_a_state_is_read_back_from_its_tensors(everything_on_disk, tmp_path) -> 
 def test_damage_and_a_missing_file_are_one_sentence(everything_on_disk, tmp_path) -> None:
     path = tmp_path / "control.rows"
     paged = table(path)
-    paged[0, [0]] = torch.tensor([[1.0, 1.0]])
+    paged[[0], [0]] = torch.tensor([[1.0, 1.0]])
     stored = paged.tensors()
     path.write_bytes(b"\xff" + path.read_bytes()[1:])
     with pytest.raises(RunError, match=r"control.rows\) is damaged. Delete its checkpoint folder"):
@@ -228,7 +228,7 @@ def test_rows_of_older_checkpoints_are_read(tmp_path) -> None:
     """They have an entry for every vehicle, -1 where there is no row."""
     pages = Pages(8, tmp_path / "old.rows")
     table = Paged(pages, torch.zeros(2), [{}], torch.device("cpu"))
-    table[0, [2]] = torch.tensor([[3.0, 4.0]])
+    table[[0], [2]] = torch.tensor([[3.0, 4.0]])
     ((_, _, number, checksum),) = table.tensors()["rows"].tolist()
     old = {
         "slots": torch.tensor([[-1, -1, number]]),

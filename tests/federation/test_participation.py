@@ -81,6 +81,15 @@ def test_churn_and_lost_replies_are_independent() -> None:
         assert row["lost"] / row["participants"] == pytest.approx(0.5, abs=0.3)
 
 
+def test_who_stays_may_lose_its_reply() -> None:
+    # With one draw u for both, whoever stays has u ≥ 0.4 and would never lose its reply.
+    later = churning(Availability(p_leave=0.4, reply_loss=0.4)).rounds[2:]
+    called = sum(row["participants"] for row in later)
+    assert called > 80
+    # Four standard deviations of 80 coins are 0.22.
+    assert sum(row["lost"] for row in later) / called == pytest.approx(0.4, abs=0.22)
+
+
 def test_each_round_loses_other_replies() -> None:
     clients = churning(Availability(reply_loss=0.5)).clients
     arrived: dict[str, set[bool]] = {}

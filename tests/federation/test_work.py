@@ -11,6 +11,7 @@ from pytest import approx
 
 from fedwatt.errors import SettingError
 from fedwatt.federation import Availability, Federation, Training
+from fedwatt.federation.local_round import lengths
 from fedwatt.federation.work import recorded_columns
 from fedwatt.methods import Method
 from fedwatt.methods.rule import LocalRule, Rows, Start
@@ -107,3 +108,10 @@ def test_a_name_that_is_taken_is_refused(name: str) -> None:
 
     with pytest.raises(SettingError, match=f"has another '{name}'"):
         Method("clumsy", (Clumsy(),))
+
+
+@pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 40])
+def test_lengths_a_few_rows_at_a_time_have_the_bits_of_all_at_once(count: int) -> None:
+    vectors = torch.randn((count, 4001), generator=torch.Generator().manual_seed(count))
+    whole = torch.linalg.vector_norm(vectors, dim=-1, dtype=torch.float64)
+    assert torch.equal(lengths(vectors), whole)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from fedwatt.errors import RunError
-from fedwatt.journeys.driving_exchange import DrivingQuestion, learn_driving, plainly, totals_by
+from fedwatt.journeys.driving_exchange import DrivingQuestion, learn_driving
 from fedwatt.journeys.driving_field import (
     NO_PASSES,
     OWN_WEIGHT,
@@ -15,6 +15,7 @@ from fedwatt.journeys.driving_field import (
 )
 from fedwatt.privacy.fixed_point import add_up
 from fedwatt.terrain.settings import TerrainSettings
+from fedwatt.terrain.summands import plainly, totals_by
 
 from .towns import GRID, a_vehicle, board, boards
 

@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 
-from fedwatt.journeys.driving_exchange import plainly
 from fedwatt.journeys.mixed_effects import (
     Observations,
     effect_sums,
@@ -14,6 +13,7 @@ from fedwatt.journeys.mixed_effects import (
     unit_sums,
 )
 from fedwatt.privacy.fixed_point import add_up
+from fedwatt.terrain.summands import plainly
 
 BETA = np.array([150.0, 5.0])
 

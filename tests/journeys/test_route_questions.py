@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedwatt.errors import DataError, RunError
-from fedwatt.journeys.driving_exchange import DrivingQuestion, plainly
+from fedwatt.journeys.driving_exchange import DrivingQuestion
 from fedwatt.journeys.driving_field import SUMS, published
 from fedwatt.journeys.mixed_effects import Fitted, FleetEffects
 from fedwatt.journeys.route import HEADINGS
@@ -20,6 +20,7 @@ from fedwatt.journeys.route_questions import (
 from fedwatt.journeys.under_way import USUAL
 from fedwatt.terrain.grid import Grid
 from fedwatt.terrain.settings import TerrainSettings
+from fedwatt.terrain.summands import plainly
 
 from .towns import GRID, boards
 

@@ -1,13 +1,24 @@
 """The roughness index on slices whose shape is known, and the rule that probes for it."""
 
+from dataclasses import replace
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 from pytest import approx
 
 from fedwatt.errors import SettingError
-from fedwatt.methods import RoughnessProximal
-from fedwatt.methods.roughness import loss_slices, roughness_index, unit
+from fedwatt.methods import RoughnessProximal, roughness
+from fedwatt.methods.roughness import (
+    Slicing,
+    loss_slices,
+    measured,
+    roughness_index,
+    side_by_side,
+    together,
+    unit,
+)
 from fedwatt.methods.rule import Batch, Start
 from fedwatt.models import GRU, MLP, Model
 from fedwatt.models.loss import squared
@@ -60,6 +71,65 @@ def test_slices_equal_losses_evaluated_one_point_at_a_time(model: Model) -> None
             point = weights.double() + s * direction / direction.norm()
             naive = (model.predict(point, batch.windows.double()) - batch.labels.double()) ** 2
             assert slices[i, j].item() == approx(naive.mean().item(), abs=1e-10)
+
+
+def of_two_runs(model: Model) -> tuple[Start, Slicing]:
+    """Five vehicles of two runs, mixed, with 3 to 7 windows each."""
+    rng, runs = np.random.default_rng(4), (0, 1, 0, 0, 1)
+    models = torch.stack([model.initial(rng), model.initial(rng)])
+    drawn = [torch.from_numpy(rng.standard_normal((4, model.layout.size))) for _ in range(2)]
+
+    def batch(row: int) -> Batch:
+        own = np.random.default_rng(row)
+        windows, labels = own.standard_normal((3 + row, 5, 2)), own.standard_normal(3 + row)
+        return Batch(torch.from_numpy(windows), torch.from_numpy(labels))
+
+    def directions(row: int, count: int) -> torch.Tensor:
+        return drawn[runs[row]][:count]
+
+    offsets = torch.linspace(-0.5, 0.5, 11).double()  # far enough for units to switch
+    start = a_start(models[list(runs)], model, runs=runs, probe_directions=directions)
+    measure = partial(roughness_index, radius=0.5)
+    return start, Slicing(3, lambda _, drawn: unit(drawn), offsets, batch, measure)
+
+
+@pytest.mark.parametrize("model", [MLP(5, 2, (6, 4)), GRU(2, 3)], ids=["MLP", "GRU"])
+@pytest.mark.parametrize("at_once", [1, 2, 32])
+def test_vehicles_are_probed_together_as_they_are_side_by_side(
+    model: Model, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(roughness, "TOGETHER", at_once)
+    start, slicing = of_two_runs(model)
+    lines = unit(start.probe_directions(0, 3))
+    slices = Slicing(3, slicing.lines, slicing.offsets, slicing.batch, lambda found: found)
+    rows = [0, 2, 3]
+    expected = side_by_side(start, slices, start.origin[0], lines, rows)
+    found = together(start, slices, start.origin[0], lines, rows)
+    # Products of another height are rounded differently, in float64.
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["runs known", "runs unknown"])
+def test_each_vehicle_has_the_index_of_its_own_run_and_windows(known: bool) -> None:
+    start, slicing = of_two_runs(MLP(5, 2, (6, 4)))
+    if not known:
+        start = replace(start, runs=())
+    found = measured(start, [4, 0, 1], slicing)
+    for row, index in zip([4, 0, 1], found, strict=True):
+        lines = unit(start.probe_directions(row, 3))
+        slices = loss_slices(
+            start.model, squared, start.anchor[row], lines, slicing.offsets, slicing.batch(row)
+        )
+        assert torch.equal(index, roughness_index(slices, 0.5))
+    assert len({index.item() for index in found}) == 3
+
+
+def test_vehicles_that_begin_elsewhere_are_probed_where_they_begin() -> None:
+    start, slicing = of_two_runs(MLP(5, 2, (6, 4)))
+    moved = replace(start, begins_at=start.anchor + torch.arange(5.0).double()[:, None])
+    found, before = (measured(own, [0, 2], slicing) for own in (moved, start))
+    assert torch.equal(found[0], before[0])  # moved by 0
+    assert not torch.equal(found[1], before[1])
 
 
 class Probes:

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from fedwatt.errors import SettingError
 from fedwatt.federation import Federation, Training
-from fedwatt.methods import get
+from fedwatt.methods import get, sharpness
+from fedwatt.methods.roughness import Slicing
 from fedwatt.methods.rule import Batch, Start
 from fedwatt.methods.sharpness import SharpnessProximal, filter_normalised, landscape
 from fedwatt.models import MLP
@@ -165,11 +166,12 @@ def test_the_mean_over_probes_forgets_by_their_age(monkeypatch: pytest.MonkeyPat
     probes, rule = Probes(), SharpnessProximal(probe_every=1, keep=0.8)
     found = iter([0.4, 0.2, 0.3])
 
-    def told(self: SharpnessProximal, rows: list[int], start: Start) -> list[Tensor]:
+    def told(start: Start, rows: list[int], slicing: Slicing) -> Tensor:
         rise = next(found)
-        return [torch.tensor([[1 + rise, 1.0, 1 + rise]], dtype=torch.float64) for _ in rows]
+        slices = torch.tensor([[[1 + rise, 1.0, 1 + rise]]], dtype=torch.float64)
+        return slicing.measure(slices.repeat(len(rows), 1, 1))
 
-    monkeypatch.setattr(SharpnessProximal, "_slices", told)
+    monkeypatch.setattr(sharpness, "measured", told)
     memory = {name: value.repeat(2) for name, value in rule.memory(probes.model).items()}
     means = []
     for round in (0, 1, 4):

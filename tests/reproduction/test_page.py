@@ -91,7 +91,8 @@ def test_the_page_shows_what_ran_and_names_what_did_not(tmp_path) -> None:
     assert state["participation"].begun and not state["ablations"].begun
     assert state["architectures"].ran == 0 and not state["architectures"].begun
     text = write_markdown(lab, tmp_path / "page.md").read_text(encoding="utf-8")
-    assert "Partly run: 17 of 44 cells; `fedwatt reproduce participation` continues it." in text
+    continued = "`fedwatt reproduce participation --scale paper` continues it."
+    assert f"Partly run: 17 of 44 cells; {continued}" in text
     part = text.partition("## Sensitivity to participation")[2].partition("\n## ")[0]
     assert "| FedNova |" in part and "| MOON |" not in part
     assert "Only one setting was run for FedProx, SCAFFOLD, FedAdam, MOON" in part

@@ -22,7 +22,8 @@ from fedwatt.models import Layout
 from fedwatt.models.model import Parts
 
 SOURCE: Final = Path(__file__).with_suffix(".c")
-BLOCK: Final = 2**19  # numbers in a layer that torch computes at a time on a CPU: 4 megabytes
+BLOCK: Final = {"cpu": 2**19, "cuda": 2**26}
+"""Numbers of a layer that torch computes at a time where units switch: 4 MB, and half a GB."""
 
 
 def followed(
@@ -112,10 +113,10 @@ def by_torch(
     last = [term.expand_as(layers[-1][-1]) for term in layers[-1]]
     predictions = _powers(offsets, len(last)) @ torch.cat(last, dim=-1).mT
     bent, powers = (~smooth).nonzero(), _powers(offsets, len(layers[1]))
-    # On a CPU not too many at a time, so that a wide radius does not fill the memory.
+    # Not too many at a time, so that a wide radius does not fill the memory.
     width = len(here[f"{others[-1]}.weight"])
-    few = max(1, BLOCK // (len(offsets) * width)) if weights.is_cpu else len(bent)
-    for begin in range(0, len(bent), max(few, 1)):
+    few = max(1, BLOCK[weights.device.type] // (len(offsets) * width))
+    for begin in range(0, len(bent), few):
         line, row = bent[begin : begin + few].unbind(-1)
         predictions[line, :, row] = _bent(
             (here, there), others, layers[:2], switching[line, row], line, row, powers
