@@ -292,11 +292,12 @@ def until(
 
 def nodes(control: Control) -> list[str]:
     """States of the vehicles that the server knows; none while it is not up."""
+    began = time.monotonic()
     try:
         found = [node.status for node in control.nodes()]
     except RunError:
         found = []
-    time.sleep(1.0)  # each look costs the server
+    time.sleep(max(1.0, 5 * (time.monotonic() - began)))  # each look costs the server
     return found
 
 

@@ -9,7 +9,9 @@ Flower's handlers say what is wanted and who may (`flower_server`); these functi
 them, for its state of the server.
 """
 
+import time
 from collections.abc import Callable, Iterable, Sequence
+from math import inf
 from typing import Any, Final
 
 from flwr.common.constant import Status
@@ -23,6 +25,8 @@ from fedwatt.deploy.door import SMALL
 NOT_RUNNING: Final = [Status.PENDING, Status.STARTING, Status.FINISHED]
 LOOKED_THROUGH: Final = 64
 """Questions whose replies are looked for before the bytes found are counted again."""
+ALL_SECONDS: Final = 2.0
+"""Between two looks of a run at all its questions, those without a reply included."""
 
 
 def question_parts(state: Any, found: Any) -> bytes:
@@ -80,7 +84,7 @@ def replies_with_parts(
     """Replies to the questions of these numbers with their parts; `look` is Flower's handler."""
     found, size = PullAppMessagesResponse(), 0
     parts: dict[str, bytes] = {}
-    for some in _slices(list(numbers)):
+    for some in _slices(_worth_a_look(state, run, numbers)):
         own = look(PullAppMessagesRequest(message_ids=some))
         found.MergeFrom(own)
         for tree in own.message_object_trees:
@@ -90,6 +94,18 @@ def replies_with_parts(
         if size > whole.MOST_BYTES:
             break
     return bytes(found.SerializeToString()) + whole.encoded(parts)
+
+
+def _worth_a_look(state: Any, run: int, numbers: Sequence[str]) -> list[str]:
+    """Questions with a reply; every few seconds all, since Flower also says who is gone or late."""
+    looked: dict[int, float] = vars(state).setdefault("looked_through", {})
+    now = time.monotonic()
+    if now - looked.get(run, -inf) > ALL_SECONDS:
+        looked[run] = now
+        return list(numbers)
+    with state.lock:
+        replied = state.message_ins_id_to_message_res_id
+        return [number for number in numbers if number in replied]
 
 
 def _slices(numbers: list[str]) -> Iterable[list[str]]:

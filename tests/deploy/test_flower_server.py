@@ -70,6 +70,7 @@ TYPE = "application/protobuf"
     ("replaced", "digest"),
     [
         (in_memory_linkstate.InMemoryLinkState.get_message_ins, "6547c8dcbc62e12f"),
+        (in_memory_linkstate.InMemoryLinkState.get_message_res, "3e91c65629fc5b48"),
         (in_memory_linkstate.InMemoryLinkState.delete_messages, "5cfa8be0fba08ae1"),
         (in_memory_linkstate.InMemoryLinkState.store_message_ins, "a2b78afac51dc4a2"),
         (in_memory_linkstate.InMemoryLinkState._on_push_session_expired, "9546c972fc7280ff"),

@@ -1,6 +1,7 @@
 """Whole messages: the same words in fewer requests; in Flower's way where one side knows none."""
 
 import asyncio
+import threading
 from collections import Counter
 from functools import partial
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from flwr.app import Message
 from flwr.common.constant import NOOP_FLWR_AID
 from flwr.proto import fleet_pb2, heartbeat_pb2
 from flwr.proto.node_pb2 import Node
+from flwr.proto.runtime_pb2 import PullAppMessagesResponse
 from flwr.server.superlink.linkstate import linkstate_factory
 from flwr.supercore.constant import NOOP_FEDERATION_ID, TASK_TOKEN_HEADER, TaskType
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
@@ -34,6 +36,7 @@ from fedwatt.deploy.flower_server import COME_BACK_PER_SECOND, Questions, QuickS
 from fedwatt.deploy.messages import Content, Sizes, from_records, sealed
 from fedwatt.deploy.prompt_grid import PromptGrid
 from fedwatt.deploy.shortcut import Shortcut
+from fedwatt.deploy.whole_answers import ALL_SECONDS, replies_with_parts
 
 KEY = ec.derive_private_key(5, ec.SECP256R1())
 SIZES = Sizes(3, "float32")
@@ -268,3 +271,20 @@ def test_a_server_of_many_spreads_its_vehicles(monkeypatch: pytest.MonkeyPatch) 
     client.PullMessages(fleet_pb2.PullMessagesRequest(node=Node(node_id=node)))
     assert client.spread == 3
     assert server.state.nodes[node].status == "online"
+
+
+def test_questions_without_a_reply_are_looked_at_every_few_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, seen = [100.0], []
+    monkeypatch.setattr("fedwatt.deploy.whole_answers.time.monotonic", lambda: now[0])
+    state = SimpleNamespace(lock=threading.Lock(), message_ins_id_to_message_res_id={"b": "reply"})
+
+    def look(request: Any) -> PullAppMessagesResponse:
+        seen.append(list(request.message_ids))
+        return PullAppMessagesResponse()
+
+    for seconds in (0.0, 0.1, 0.1, ALL_SECONDS):
+        now[0] += seconds
+        replies_with_parts(state, 1, ["a", "b", "c"], look)
+    assert seen == [["a", "b", "c"], ["b"], ["b"], ["a", "b", "c"]]
