@@ -48,7 +48,8 @@ def _own_models(view: View, found: Mapping[str, Choice]) -> str:
 
     Empty where they do so nowhere.
     """
-    better, others = [], []
+    better: list[str] = []
+    others: list[str] = []
     for dataset, best in found.items():
         alone = view.get(control_cells_of(dataset)["every vehicle alone"])
         if alone is None or alone.diverged:
