@@ -44,7 +44,7 @@ def summary_lines(view: View) -> list[str]:
 
 
 def _own_models(view: View, found: Mapping[str, Choice]) -> str:
-    """Where vehicles that train alone end lower than the best shared model, and where they do not.
+    """Where vehicles that train alone end lower than the advised model, and where they do not.
 
     Empty where they do so nowhere.
     """
@@ -62,7 +62,7 @@ def _own_models(view: View, found: Mapping[str, Choice]) -> str:
         return ""
     text = (
         "Do not stop at a shared model where vehicles have much data of their own: each trained "
-        f"alone, they end lower than the best shared model on {', '.join(better)}"
+        f"alone, they end lower than the shared model above on {', '.join(better)}"
     )
     return f"{text}; not on {', '.join(others)}." if others else f"{text}."
 
