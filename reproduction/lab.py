@@ -232,8 +232,11 @@ class Lab:
         """
         before = []
         for one in prerequisites(cell, self.scale):
-            record = self.get(one)
-            if record is None or (observer is not None and not self._has(one, observer)):
+            concrete = self._settled(one, observer)  # it may follow others itself
+            record = None if concrete is None else self.get(concrete)
+            if concrete is None or record is None:
+                return None
+            if observer is not None and not self._has(concrete, observer):
                 return None
             before.append(record)
         return settled(cell, before)

@@ -134,3 +134,13 @@ def test_other_telemetry_is_trained_on_anew(lab) -> None:
     observer = Counting()
     Lab(TINY, lab.out, device="cpu").run([fo], observer)
     assert observer.trained == [fo]
+
+
+def test_a_cell_may_follow_one_that_follows_others(lab) -> None:
+    fo, again = cells_of_a_run()[0], Lab(TINY, lab.out, device="cpu")
+    control = replace(fo, method="fedavg", follow="matched rate:own rate:fedavg")
+    again.run([control], Counting())
+    # FedAvg's rates, FO-FedAvg at the best of them, then FedAvg with steps as long as its.
+    own, followed = again.settled(control), again.settled(replace(fo, follow="own rate:fedavg"))
+    assert 0 < dict(own.settings)["rate"] < dict(followed.settings)["rate"]
+    assert again.get(control) is not None
