@@ -125,7 +125,8 @@ def test_a_result_is_taken_over_where_higher_rates_are_no_better(
     play(Match("embedded level", "fedavg", plan, "cpu", before), few_cars, tmp_path)
     found = json.loads((tmp_path / "record.json").read_text())
     assert (found["curves"], found["settings"]) == ("as they were", {"rate": 0.02})
-    assert len(found["trials"]) == 2 + 5 and found["seconds"] > 100
+    # Five quick trials may round to no time at all; what the earlier ones took stays counted.
+    assert len(found["trials"]) == 2 + 5 and found["seconds"] >= 100
 
 
 def _tried(*scores: tuple[float, float]) -> list[dict[str, Any]]:
