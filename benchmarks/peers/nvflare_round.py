@@ -28,7 +28,11 @@ if __name__ == "__main__":
         threads = int(os.environ["OMP_NUM_THREADS"])
         recipe.execute(SimEnv(num_clients=VEHICLES, num_threads=threads, workspace_root=folder))
         texts = [path.read_text(errors="replace") for path in Path(folder).rglob("log.txt")]
-    told = re.compile(r"^(\S+ \S+),(\d+) .*(?:Round \d+ started|Finished FedAvg)", re.MULTILINE)
+    # What a round begins with is printed in a frame, whose lines have no time: the line before has.
+    told = re.compile(
+        r"^(\d\S+ \S+),(\d+) (?:.*\n(?!\d{4}-))*.*(?:Round \d+ started|Finished FedAvg)",
+        re.MULTILINE,
+    )
     marks = sorted({found.groups() for text in texts for found in told.finditer(text)})
     times = [datetime.fromisoformat(day).timestamp() + int(ms) / 1000 for day, ms in marks]
     tell(f"NVFlare {installed('nvflare')}, {version()}", [b - a for a, b in pairwise(times)])

@@ -160,7 +160,7 @@ def page(found: dict[str, Any]) -> str:
     for name, (threads, seconds) in sorted(timed.items(), key=lambda pair: pair[1][1]):
         lines.append(
             f"| {PEERS[name].title} | {peers[name]['version']} | {threads} | "
-            f"{1000 * seconds:.0f} ms | {seconds / ours:.1f} |"
+            f"{1000 * seconds:,.0f} ms | {seconds / ours:,.1f} |"
         )
     faults = [f"{PEERS[n].title} {own['fault']}" for n, own in peers.items() if "fault" in own]
     own = found["machine"]
