@@ -43,8 +43,9 @@ run: $(READY) ## Train FedAvg and FO-RI-FedAvg on the embedded fleet and write a
 	$(BIN)/fedwatt run $(if $(wildcard $(RUN)/config.toml),--resume) --out $(RUN)
 	@echo "The report is $(RUN)/report.html"
 
+# Whole files, so that what a file's tests share is made once; tests/conftest.py has their order.
 test: lint types ## Lint, types, import contracts and every test.
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n $(WORKERS)
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 lint: $(READY) ## Style, format, limits of size and import contracts.
 	$(BIN)/ruff check .

@@ -1,0 +1,60 @@
+"""What all tests share: files that nobody waits for, C that is compiled once, and their order."""
+
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import mkdtemp
+
+import pytest
+
+LONGEST = (
+    "deploy/test_flower.py",
+    "cli/test_cli.py",
+    "deploy/test_terrain_masked.py",
+    "test_tutorials.py",
+    "studies/test_ray_workers.py",
+    "studies/test_grid.py",
+    "engine/test_cpu.py",
+    "deploy/test_equivalence.py",
+    "deploy/test_level.py",
+    "edge/test_hills.py",
+    "edge/test_level.py",
+    "deploy/test_faults.py",
+    "track/test_trackers.py",
+)
+"""Files that take ten seconds or more, the longest first."""
+WRAPPER = Path(__file__).with_name("compile_once.py")
+COMPILED = pytest.StashKey[str]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Processes of a session that need the same C have it compiled by the first of them."""
+    compiler = os.environ.get("CC", "cc")
+    if hasattr(config, "workerinput") or shutil.which(compiler.split(" ")[0]) is None:
+        return  # workers have inherited CC from the process that started them
+    config.stash[COMPILED] = mkdtemp(prefix="fedwatt-compiled-")
+    own = [sys.executable, "-IS", str(WRAPPER), config.stash[COMPILED]]
+    os.environ["CC"] = f"{shlex.join(own)} {compiler}"
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if COMPILED in config.stash:
+        shutil.rmtree(config.stash[COMPILED])
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Workers are dealt whole files in this order, so that none is left with a long one."""
+    here = Path(__file__).parent
+    place = {here / file: number for number, file in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(item.path, len(place)))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def files_that_nobody_waits_for() -> Iterator[None]:
+    """Some milliseconds a file, of which a run has hundreds; only a power cut would tell."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
